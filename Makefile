@@ -1,0 +1,55 @@
+# Everything lives in .venv; a run that finds it up to date touches no network.
+# Another interpreter: make demo PYTHON=python3.12    One worker: make test WORKERS=0
+
+PYTHON ?= python3
+WORKERS ?= auto
+BIN := .venv/bin
+CODE := src tests $(wildcard bench)
+# Not -q: it hides the seed of the tests' order, which is needed to see a failure again (--randomly-seed=N).
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+
+# Without bytecode every import compiles again, and `penstock --help` takes twice as long.
+unexport PYTHONDONTWRITEBYTECODE
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint venv bench-engine clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
+
+demo: .venv/.installed  ## a month of jobs on a small cluster, told in a few tables
+	@$(BIN)/penstock demo
+
+test: lint  ## format, lint, types and all tests, as CI does
+	@$(PYTEST)
+
+check: lint  ## the same without the slow tests
+	@$(PYTEST) -m "not slow"
+
+bench-engine: .venv/.installed-dev  ## how many jobs a second the engine decides
+	@$(BIN)/python -m bench.engine
+
+venv: .venv/.installed-dev  ## install everything into .venv, if pyproject.toml changed
+
+clean:  ## remove .venv and all caches
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+lint: .venv/.installed-dev
+	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "Not formatted; run: $(BIN)/ruff format $(CODE)" >&2; exit 1; }
+	@$(BIN)/ruff check --quiet $(CODE)
+	@$(BIN)/mypy --no-error-summary $(CODE)
+
+.venv/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Penstock needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
+	       "Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@echo "Installing into .venv (once, and again when pyproject.toml changes)" >&2
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --compile --editable '.[plots]'
+	@touch $@
+
+# Apart from the above, so that the demo does not wait for tools it does not use.
+.venv/.installed-dev: .venv/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --compile --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""Measurements. Each prints its interpreter; ratios within one run mean more than seconds, the machine is noisy."""

@@ -1,0 +1,197 @@
+"""`penstock compare`: which policy costs least for how much delay, and how far is that from the best possible?"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from penstock.sim.compare import Case, Compared
+
+POLICIES = "nowait,constant,compute,compute-q30,power"  # as in sim.compare, which help does not wait for
+FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
+
+
+@click.command("compare")
+@click.argument("traces", nargs=-1, metavar="[TRACE]...")
+@click.option("--generate", type=click.IntRange(1), metavar="JOBS", help="Make up this many jobs instead of a trace.")
+@click.option("--format", "form", metavar="F", help="penstock, csv, sacct or kubernetes; guessed from the file.")
+@click.option("--column", "columns", multiple=True, metavar="FIELD=NAME", help="For csv: which column is which field.")
+@click.option("--nodes", type=click.IntRange(0), metavar="N", help="Owned nodes of 8 GPUs.")
+@click.option("--load", type=float, metavar="X", help="Instead of --nodes: demand / owned capacity.  [generated: 1]")
+@click.option("--policies", default=POLICIES, show_default=True, metavar="A,B,...",
+              help="What is compared; nowait always takes part, since savings are counted from it.")  # fmt: skip
+@click.option("--knobs", metavar="X,Y,...", help="Waiting budgets to try.  [default: 0.02,0.05,0.1,0.25,0.5,1]")
+@click.option("--knowledge", type=click.Choice(["e0", "e1", "e2"]), default="e2", show_default=True,
+              help="Run times: e0 true, e1 wrong estimates, e2 only what history teaches.")  # fmt: skip
+@click.option("--costs", type=click.Choice(["l0", "l1", "l2"]), default="l1", show_default=True,
+              help="l0 GPU-hours; l1 instances and starts; l2 spot, data and egress too.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--spot", metavar="DIR", help="Recorded spot availability for l2 (spot_index.csv, spot_rle.csv).")
+@click.option("--out", default="penstock-compare", show_default=True, metavar="DIR", help="Where the files go.")
+@click.option("--no-bound", is_flag=True, help="Leave out the lower bound.")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes.  [default: one for each CPU]")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def command(**options: Any) -> None:
+    """Run the same jobs under several policies, side by side.
+
+    Each policy runs over its knob, which for all of these is a waiting budget: the mean patience as a share of the
+    mean run time. DIR gets compare.html, .svg, .png (with the extra `plots`) and .json; with several traces one folder
+    for each.
+    """
+    import os
+    import time
+
+    from penstock.cli import show
+    from penstock.sim.compare import lines_for, measure, tasks_of
+
+    lines = lines_for(options["policies"].split(","), options["knobs"].split(",") if options["knobs"] else ())
+    cases = _cases(options)
+    folders = _folders(options["out"], [case.name for case in cases])
+    with_bound = not options["no_bound"]
+    began = time.perf_counter()
+    with show.progress(len(list(tasks_of(len(cases), lines, with_bound))), "points measured") as advance:
+        workers = options["workers"] or os.cpu_count() or 1
+        found = measure(cases, lines, workers=workers, with_bound=with_bound, advance=advance)
+    run = run_facts(workers, time.perf_counter() - began)
+    written = [write(compared, folder, run) for compared, folder in zip(found, folders, strict=True)]
+    if options["as_json"]:
+        show.print_json({"out": options["out"], "traces": [record(compared, run) for compared in found]})
+    else:
+        _tell(found, written)
+
+
+def write(compared: "Compared", folder: Path, run: dict[str, Any]) -> list[Path]:
+    """The numbers, the page and the picture; without the extra `plots` no pixels."""
+    import msgspec
+
+    from penstock.core.errors import BadInput
+    from penstock.sim import picture
+    from penstock.sim.compare import pictured
+
+    comparison = pictured(compared, _foot(compared, run))
+    drawn = picture.svg(comparison)
+    numbers = msgspec.json.format(msgspec.json.encode(record(compared, run)), indent=2) + b"\n"
+    contents = (numbers, picture.page(comparison).encode(), drawn.encode(), picture.png(drawn))
+    made = [(folder / name, content) for name, content in zip(FILES, contents, strict=True) if content is not None]
+    try:
+        (folder / FILES[-1]).unlink(missing_ok=True)  # an older run's picture must not stand beside today's numbers
+        for path, content in made:
+            path.write_bytes(content)
+    except OSError as error:
+        raise BadInput(f"Cannot write to {folder}: {error.strerror}.") from None
+    return [path for path, _ in made]
+
+
+def record(compared: "Compared", run: dict[str, Any]) -> dict[str, Any]:
+    from penstock.sim.compare import as_record
+
+    return as_record(compared) | run
+
+
+def print_table(found: Sequence["Compared"]) -> None:
+    """One table for all traces; the trace is named where there are several."""
+    from penstock.cli import show
+    from penstock.sim.compare import COLUMNS, row
+
+    several = len(found) > 1
+    heads = ["trace"] * several + [column.head[:1].lower() + column.head[1:] for column in COLUMNS]
+    rows = [
+        [compared.case.name] * several + [row(compared, point)[column.key] for column in COLUMNS]
+        for compared in found
+        for point in compared.points
+    ]
+    show.table(_heading(found), heads, rows)
+
+
+def folder_for(path: Path) -> Path:
+    """Made if it is not there. Asked before anything long is run, so that no hour of work ends in a refusal."""
+    import os
+
+    from penstock.core.errors import BadInput
+
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(f"Cannot write to {path}: {why}. Name another folder with --out.") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise BadInput(f"Cannot write to {path}: Permission denied. Name another folder with --out.")
+    return path
+
+
+def _cases(options: dict[str, Any]) -> list["Case"]:
+    from penstock.cli.inputs import scenario_from
+    from penstock.core.errors import BadInput
+    from penstock.sim.compare import Case, owned_gpus
+    from penstock.sim.scenario import GPUS_PER_NODE
+
+    traces = options["traces"]
+    if bool(traces) == bool(options["generate"]):
+        raise BadInput("Name one or more traces of jobs, or make some up with --generate JOBS.")
+    cases = []
+    for name, trace in zip(_names(traces) or ["generated"], traces or [""], strict=True):
+        scenario = scenario_from({**options, "trace": trace})
+        nodes = owned_gpus(scenario) // GPUS_PER_NODE
+        cases.append(Case(name, scenario, nodes, options["costs"], options["knowledge"]))
+    return cases
+
+
+def _names(traces: Sequence[str]) -> list[str]:
+    """Of files, as titles and as folders: without what stands after a point, and each once."""
+    import re
+
+    names: list[str] = []
+    for trace in traces:
+        stem = "standard-input" if trace == "-" else Path(trace).name.partition(".")[0]
+        plain = re.sub(r"[^\w-]+", "-", stem).strip("-") or "trace"
+        same = sum(name == plain or name.startswith(f"{plain}-") for name in names)
+        names.append(f"{plain}-{same + 1}" if plain in names else plain)
+    return names
+
+
+def _folders(out: str, names: Sequence[str]) -> list[Path]:
+    base = folder_for(Path(out))
+    return [base] if len(names) == 1 else [folder_for(base / name) for name in names]
+
+
+def run_facts(workers: int, seconds: float) -> dict[str, Any]:
+    import platform
+
+    from penstock import __version__
+    from penstock.core.engine import VERSION
+
+    return {
+        "version": __version__,
+        "engine_version": VERSION,
+        "interpreter": f"{platform.python_implementation()} {platform.python_version()}",
+        "workers": workers,
+        "seconds": round(seconds, 1),
+    }
+
+
+def _foot(compared: "Compared", run: dict[str, Any]) -> str:
+    return (
+        f"Simulated by Penstock {run['version']} (engine {run['engine_version']}), {run['interpreter']}, "
+        f"seed {compared.case.scenario.seed}, {run['seconds']:.0f} s."
+    )
+
+
+def _heading(found: Sequence["Compared"]) -> str:
+    from penstock.sim.compare import owned_gpus
+
+    if len(found) > 1:
+        return "Cost against delay"
+    case = found[0].case
+    return f"{case.name}: {len(case.scenario.jobs):,} jobs, {owned_gpus(case.scenario):,} owned GPUs"
+
+
+def _tell(found: Sequence["Compared"], written: Sequence[Sequence[Path]]) -> None:
+    from penstock.sim.compare import lede
+
+    print_table(found)
+    for compared, paths in zip(found, written, strict=True):
+        click.echo()
+        click.echo(f"{compared.case.name}: " * (len(found) > 1) + lede(compared))
+        click.echo(f"Written: {', '.join(map(str, paths))}")

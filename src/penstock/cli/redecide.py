@@ -1,0 +1,33 @@
+"""`penstock redecide`: the same facts in, the same promises out?"""
+
+import click
+
+SHOWN = 5
+
+
+@click.command("redecide")
+@click.argument("file")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def command(file: str, as_json: bool) -> int:
+    """Decide a journal's facts again and list what would differ.
+
+    Equal: exit 0. Different: the first differences, and exit 1. After a difference each step is decided from the
+    recorded past, so that one difference is not counted as a thousand.
+    """
+    from penstock.cli import show
+    from penstock.journal.redecide import redecide
+    from penstock.journal.sqlite import read
+
+    verdict = redecide(read(file), most=SHOWN)
+    if as_json:
+        show.print_json(verdict)
+    elif not verdict.different:
+        click.echo(f"Equal: {verdict.steps:,} steps, {verdict.promises:,} promises decided again, row for row.")
+    else:
+        click.echo(f"{verdict.different:,} of {verdict.steps:,} steps would be decided differently. The first:")
+        for found in verdict.first:
+            click.echo(f"  step {found.number}")
+            for sign, lines in (("-", found.recorded), ("+", found.now)):
+                for line in lines:
+                    click.echo(f"    {sign} {line}")
+    return 1 if verdict.different else 0

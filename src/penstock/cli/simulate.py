@@ -1,0 +1,156 @@
+"""`penstock simulate`: what would these jobs have cost and waited, under this policy, with these sites?"""
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any
+
+import click
+
+
+@click.command("simulate")
+@click.argument("trace", required=False)
+@click.option("--generate", type=click.IntRange(1), metavar="JOBS", help="Make up this many jobs instead of a trace.")
+@click.option("--format", "form", metavar="F", help="penstock, csv, sacct or kubernetes; guessed from the file.")
+@click.option("--column", "columns", multiple=True, metavar="FIELD=NAME", help="For csv: which column is which field.")
+@click.option("--nodes", type=click.IntRange(0), help="Owned nodes of 8 GPUs.")
+@click.option("--policy", "name", default="compute", show_default=True, help="See `penstock compare --help`.")
+@click.option("--knob", help="The policy's one setting; for the baselines the waiting budget.  [default: 0.25]")
+@click.option("--knowledge", type=click.Choice(["e0", "e1", "e2"]), default="e2", show_default=True,
+              help="Run times: e0 true, e1 wrong estimates, e2 only what history teaches.")  # fmt: skip
+@click.option("--costs", type=click.Choice(["l0", "l1", "l2"]), default="l1", show_default=True,
+              help="l0 GPU-hours; l1 instances and starts; l2 spot, data and egress too.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--sites", metavar="FILE", help="Sites, offers, prices, caps and faults as YAML, instead of --nodes.")
+@click.option("--spot", metavar="DIR", help="Recorded spot availability for l2 (spot_index.csv, spot_rle.csv).")
+@click.option("--budget", "budgets", multiple=True, metavar="TEAM=AMOUNT", help="A team's cap per month of 30 days.")
+@click.option("--journal", metavar="FILE", help="Keep every decision here, for `why`, `replay` and `redecide`.")
+@click.option("--jobs", "jobs_file", metavar="FILE", help="One line a job: row, start in ms, 1 if it ever burst.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def command(**options: Any) -> None:
+    """Run a trace of jobs through the engine: waits, cost, use.
+
+    TRACE is a file of jobs that ran (CSV, sacct output, kubectl JSON), or use --generate.
+    """
+    from penstock.cli import show
+    from penstock.cli.inputs import scenario_from
+    from penstock.sim.policies import policy
+    from penstock.sim.scenario import run
+
+    scenario = scenario_from(options)
+    chosen = policy(options["name"], options["knob"], scenario.jobs)
+    if options["jobs_file"]:
+        _write(options["jobs_file"], ())  # now: an hour's run must not end in "cannot write"
+    with ExitStack() as stack:
+        watchers: list[Callable[[Any, Any], None]] = []
+        advance = stack.enter_context(show.progress(len(scenario.jobs), "jobs submitted"))
+        watchers.append(progress_of(advance))
+        if options["journal"]:
+            from penstock.journal.sqlite import Journal
+
+            journal = stack.enter_context(Journal(options["journal"], group=5_000))
+            watchers.append(lambda step, _: journal.append(step))
+        starts = _starts(watchers) if options["jobs_file"] else None
+        report, engine = run(scenario, chosen, _all(watchers))
+    if starts is not None:
+        _write_starts(options["jobs_file"], scenario.jobs, starts)
+    if options["as_json"]:
+        show.print_json(report)
+    else:
+        _table(report, engine)
+
+
+def progress_of(advance: Callable[[int], None]) -> Callable[[Any, Any], None]:
+    """A bar that moves with the jobs; told a hundred times, not a million."""
+    seen = [0]
+
+    def see(_: Any, engine: Any) -> None:
+        if engine.state.seq - seen[0] >= 500:
+            advance(engine.state.seq - seen[0])
+            seen[0] = engine.state.seq
+
+    return see
+
+
+def _all(watchers: list[Callable[[Any, Any], None]]) -> Callable[[Any, Any], None]:
+    def see(step: Any, engine: Any) -> None:
+        for watch in watchers:
+            watch(step, engine)
+
+    return see
+
+
+def _starts(watchers: list[Callable[[Any, Any], None]]) -> dict[str, tuple[int, bool]]:
+    """When each job was first promised a place, and whether it was ever a rented one."""
+    from penstock.core.events import StartPromised
+
+    found: dict[str, tuple[int, bool]] = {}
+
+    def see(step: Any, _: Any) -> None:
+        for event in step.outputs:
+            if type(event) is StartPromised:
+                at, rented = found.get(event.job, (event.at, False))
+                found[event.job] = (at, rented or bool(event.nodes) or event.hold is not None)
+
+    watchers.append(see)
+    return found
+
+
+def _write_starts(path: str, jobs: Any, starts: dict[str, tuple[int, bool]]) -> None:
+    """As the yardstick writes them: counted from the first submission."""
+    zero = jobs[0].submit_at
+    found = ((row, starts[job.id]) for row, job in enumerate(jobs) if job.id in starts)
+    _write(path, (f"{row},{at - zero},{int(rented)}\n" for row, (at, rented) in found))
+
+
+def _write(path: str, lines: Iterable[str]) -> None:
+    from penstock.core.errors import BadInput
+
+    try:
+        with open(path, "w") as file:
+            file.writelines(lines)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise BadInput(f"Cannot write {path}: {getattr(error, 'strerror', None) or error}.") from None
+
+
+def _table(report: Any, engine: Any) -> None:
+    from penstock.cli import show
+    from penstock.core.units import HOUR
+    from penstock.journal.words import duration, money
+
+    def cash(amount: float) -> str:
+        return money(round(amount * 1_000_000), report.currency)
+
+    def hours(value: float) -> str:
+        return duration(round(value * HOUR))
+
+    rows = [
+        ("jobs done", f"{report.jobs:,}"),
+        ("GPU-hours of work", f"{report.gpu_hours:,.0f}"),
+        ("owned GPUs in use", f"{report.utilisation:.1%}".replace("%", " %")),
+        ("went to rented GPUs", f"{report.cloud_jobs:,} jobs, {report.cloud_gpu_hours:,.0f} GPU-h"),
+        ("paid for rented GPUs", cash(report.cloud_cost)),
+        ("mean wait", hours(report.mean_wait_h)),
+        ("half wait less than", hours(report.p50_wait_h)),
+        ("99 % wait less than", hours(report.p99_wait_h)),
+        ("longest wait", hours(report.max_wait_h)),
+        ("mean delay", hours(report.mean_delay_h)),
+        ("longest delay", hours(report.max_delay_h)),
+        ("paid while starting", f"{report.start_gpu_hours:,.0f} GPU-h"),
+        ("done twice", f"{report.redone_gpu_hours:,.0f} GPU-h"),
+        ("rented while owned stood idle", f"{report.rented_while_owned_idle_gpu_hours:,.0f} GPU-h"),
+        ("owned work pushed past the end", f"{report.deferred_gpu_hours:,.0f} GPU-h"),
+    ]
+    if report.refused_jobs:
+        rows.append(("refused", f"{report.refused_jobs:,} jobs: nothing could ever hold them"))
+    if report.unfinished_jobs:
+        rows.append(("never ran", f"{report.unfinished_jobs:,} jobs: a cap or a rule binds"))
+    show.table(f"Policy {report.policy}, knob {report.knob}", ("", "measured"), rows)
+    accounts = engine.state.ledger.accounts
+    capped = [
+        (scope, period, cash(a.cap / 1e6), cash(a.spent / 1e6), cash((a.cap - a.spent - a.held) / 1e6))
+        for (scope, period), a in accounts.items()
+        if a.cap is not None
+    ]
+    if capped:
+        show.table("Caps", ("scope", "period", "cap", "spent", "left"), capped)
+    print(f"{report.jobs_per_cpu_s:,} jobs per CPU-second, {report.peak_rss_mb:,} MB at the peak.")

@@ -1,0 +1,12 @@
+"""The sites file: what a platform engineer writes down about sites, prices, data and caps, in human units.
+
+`read_sites` turns it into the core's values, or into a `BadInput` that names file, line, place and key. Commands
+import this package only when they need it: YAML and msgspec are not free. docs/sites.md explains every key.
+
+Three passes: text to plain lists and keys (page, YAML), those to rows (rows and scalars, msgspec), rows to values that
+make sense together (sites, offers).
+"""
+
+from penstock.config.sites import SitesFile, parse_sites, read_sites
+
+__all__ = ["SitesFile", "parse_sites", "read_sites"]

@@ -1,0 +1,211 @@
+"""One offer of a site, from its row, or the sentence that says why it makes no sense."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Final, NoReturn, TypeAlias
+
+from penstock.config.page import Page
+from penstock.config.rows import ExtrasRow, OfferRow, PriceRow, ShapeRow, SiteRow
+from penstock.config.scalars import Amount
+from penstock.core.model import STANDING, Extras, Guarantee, NodeShape, Offer, Quoted
+from penstock.core.units import HOUR, MICRO, MINUTE, Millis, Money, ceil_div
+
+#: Held for a rented thing's way from "stop" to "no longer billed" until somebody has measured it: rather too long.
+UNMEASURED_KILL_MS: Final = 10 * MINUTE
+
+
+class Exchange:
+    """From the currency of a site's prices to ours."""
+
+    def __init__(self, quoted: Quoted | None) -> None:
+        self.quoted = quoted
+        rate, margin = (quoted.rate_ppm, quoted.margin_ppm) if quoted else (MICRO, 0)
+        self.micros = Fraction(rate * (MICRO + margin), MICRO)  #: of ours for one unit of theirs
+
+    def ours(self, amount: Fraction) -> Money:
+        return math.ceil(amount * self.micros)
+
+
+#: (GPU model, MIG profile, GPUs per node) -> what such a node costs on demand at this site
+OnDemand: TypeAlias = dict[tuple[str, str, int], Money]
+
+
+def on_demand_prices(row: SiteRow, exchange: Exchange) -> OnDemand:
+    """The dearest where there are several: it bounds what a provider may charge for spot."""
+    found: OnDemand = {}
+    for offer in row.offers:
+        for shape in _shape_rows(offer) if offer.term == "on_demand" else ():
+            price = shape.price or offer.price
+            key = (str(offer.gpu), str(offer.mig or ""), int(shape.gpus_per_node))
+            amounts = [a for a in (price.list_price, price.contract) if a is not None] if price else []
+            for amount in amounts:
+                found[key] = max(found.get(key, 0), exchange.ours(amount * _per(price, shape)))
+    return found
+
+
+def _shape_rows(row: OfferRow) -> tuple[ShapeRow, ...]:
+    """An offer with one size of node may write its keys without a list."""
+    if row.shapes is not None:
+        return row.shapes
+    if row.gpus_per_node is None:
+        return ()
+    return (ShapeRow(row.gpus_per_node, row.nodes, row.node_type, row.price),)
+
+
+def _per(price: PriceRow | None, shape: ShapeRow) -> int:
+    return int(shape.gpus_per_node) if price and price.per == "gpu_hour" else 1
+
+
+#: Keys that say how rented things are billed or ended. A standing node is paid for whether used or not.
+RENTED_ONLY: Final = (
+    "limit_gpus",
+    "sold_by",
+    "billing_step",
+    "billing_minimum",
+    "kill",
+    "guarantee",
+    "extras",
+)
+
+
+class OfferMaker:
+    """One offer and all that it is judged by."""
+
+    def __init__(
+        self, site: SiteRow, row: OfferRow, exchange: Exchange, on_demand: OnDemand, page: Page, place: str
+    ) -> None:
+        self.site, self.row, self.exchange, self.on_demand = site, row, exchange, on_demand
+        self.page, self.place = page, place
+        self.standing = row.term in STANDING
+
+    def offer(self) -> Offer:
+        row = self.row
+        self._check_keys()
+        shapes = self._shapes()
+        if row.lost_every is not None and row.lost_every < MINUTE:
+            self._refuse(".lost_every", "a node that is lost within a minute runs nothing; write 1m or more")
+        if row.limit_gpus is not None and row.limit_gpus < shapes[0].gpus:
+            least = f"the smallest node has {shapes[0].gpus} GPUs"
+            self._refuse(".limit_gpus", f"{least}, so a limit of {row.limit_gpus} leaves none")
+        kill_ms, guarantee = self._end()
+        return Offer(
+            id=f"{self.site.name}/{row.name}",
+            site=str(self.site.name),
+            term=row.term,
+            shapes=shapes,
+            gpu_model=str(row.gpu),
+            mig_profile=str(row.mig or ""),
+            sold_by=row.sold_by or "node",
+            start_ms=int(row.start),
+            loss_ppm_per_hour=ceil_div(MICRO * HOUR, row.lost_every) if row.lost_every else 0,
+            limit_gpus=None if row.limit_gpus is None else int(row.limit_gpus),
+            extras=self._extras(),
+            billing_step_ms=int(row.billing_step or 1),
+            billing_minimum_ms=int(row.billing_minimum or 0),
+            kill_ms=kill_ms,
+            guarantee=guarantee,
+            quoted=self.exchange.quoted,
+        )
+
+    def _refuse(self, key: str, what: str) -> NoReturn:
+        self.page.refuse(self.place + key, what)
+
+    def _check_keys(self) -> None:
+        row = self.row
+        for key in RENTED_ONLY if self.standing else ():
+            if getattr(row, key) is not None:
+                self._refuse(f".{key}", f"'{key}' is for rented offers; what is {row.term} is paid for anyway")
+        if not self.standing and row.billing_step is None:
+            self._refuse(
+                "", f"the key 'billing_step' is missing; write how {row.term} nodes are billed, like 1s, 1m or 1h"
+            )
+        for key in ("gpus_per_node", "nodes", "node_type") if row.shapes is not None else ():
+            if getattr(row, key) is not None:
+                self._refuse(f".{key}", f"with 'shapes', '{key}' belongs to each of them")
+
+    def _end(self) -> tuple[Millis, Guarantee]:
+        """How a rented thing ends without us. Where nobody has said, a cap there is soft, and said to be."""
+        if self.standing:
+            return 0, "max_run_time"
+        return int(UNMEASURED_KILL_MS if self.row.kill is None else self.row.kill), self.row.guarantee or "none"
+
+    def _extras(self) -> Extras:
+        row, ours = self.row.extras or ExtrasRow(), self.exchange.ours
+        return Extras(
+            disk_per_hour=ours(row.disk_per_hour),
+            address_per_hour=ours(row.address_per_hour),
+            cluster_per_hour=ours(row.cluster_per_hour),
+            nat_per_gb=ours(row.nat_per_gb),
+            launch_fee=ours(row.launch_fee),
+        )
+
+    def _shapes(self) -> tuple[NodeShape, ...]:
+        rows = _shape_rows(self.row)
+        if not rows:
+            self._refuse("", "the key 'gpus_per_node' is missing, or 'shapes' with one for each size of node")
+        if self.standing and len(rows) > 1:
+            self._refuse(
+                ".shapes", f"an offer that is {self.row.term} has one size of node; make a further offer of each other"
+            )
+        by_gpus: dict[int, NodeShape] = {}
+        for k, row in enumerate(rows):
+            at = f".shapes[{k}]" if self.row.shapes else ""
+            if row.gpus_per_node in by_gpus:
+                self._refuse(at, f"a shape of {row.gpus_per_node} GPUs is here already; make an offer of this one")
+            by_gpus[int(row.gpus_per_node)] = self._shape(row, at)
+        return tuple(by_gpus[gpus] for gpus in sorted(by_gpus))
+
+    def _shape(self, row: ShapeRow, at: str) -> NodeShape:
+        if self.standing and row.nodes is None:
+            self._refuse(at, f"the key 'nodes' is missing; what is {self.row.term} has a number of nodes")
+        price, at = self._price(row, at)
+        ours = self._ours(price, row)
+        list_per_hour = ours(price.list_price) or 0
+        contract_per_hour = ours(price.contract)
+        paid = list_per_hour if contract_per_hour is None else contract_per_hour
+        if not self.standing and not paid:
+            self._refuse(at, "a rented node costs something; its price is zero")
+        return NodeShape(
+            gpus=int(row.gpus_per_node),
+            count=None if row.nodes is None else int(row.nodes),
+            list_per_hour=list_per_hour,
+            contract_per_hour=contract_per_hour,
+            most_per_hour=self._most(price, row, paid, f"{at}.most"),
+            marginal_per_hour=ours(price.marginal) or 0,
+            name=str(row.node_type or ""),
+        )
+
+    def _price(self, row: ShapeRow, at: str) -> tuple[PriceRow, str]:
+        """The shape's own price, or the offer's, and where it stands."""
+        price, at = (row.price, f"{at}.price") if row.price else (self.row.price, ".price")
+        if price is None:
+            return (PriceRow("node_hour"), at) if self.standing else self._refuse_no_price()
+        if price is self.row.price and price.per == "node_hour" and len(self.row.shapes or ()) > 1:
+            self._refuse(at, "nodes of several sizes cannot share a price per node_hour; give each its own")
+        if not self.standing and price.list_price is None:
+            self._refuse(at, "the key 'list' is missing; it is what the provider asks of everyone")
+        for key, wrong in (("most", self.standing), ("marginal", not self.standing)):
+            if wrong and getattr(price, key) is not None:
+                whose = "rented" if self.standing else "owned and reserved"
+                self._refuse(f"{at}.{key}", f"'{key}' is for {whose} offers, and this one is {self.row.term}")
+        return price, at
+
+    def _refuse_no_price(self) -> NoReturn:
+        self._refuse("", f"the key 'price' is missing; an offer that is {self.row.term} has one")
+
+    def _ours(self, price: PriceRow, row: ShapeRow) -> Callable[[Amount | None], Money | None]:
+        return lambda amount: None if amount is None else self.exchange.ours(amount * _per(price, row))
+
+    def _most(self, price: PriceRow, row: ShapeRow, paid: Money, at: str) -> Money | None:
+        if price.most is None:
+            return None
+        most = self._ours(price, row)(price.most.amount)
+        if most is None:
+            most = self.on_demand.get((str(self.row.gpu), str(self.row.mig or ""), int(row.gpus_per_node)))
+        if most is None:
+            node = f"{row.gpus_per_node} x {self.row.gpu}"
+            self._refuse(at, f"'{self.site.name}' has no on_demand offer of {node} to take it from; write an amount")
+        if most < paid:
+            self._refuse(at, "the most that can be charged is less than the price")
+        return most

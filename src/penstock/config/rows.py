@@ -1,0 +1,196 @@
+"""The keys of the file, one class a level. docs/sites.md has a table for each."""
+
+import re
+from typing import Final, Literal, NoReturn, get_args, get_type_hints
+
+import msgspec
+
+from penstock.config.page import Page, unknown
+from penstock.config.scalars import (
+    Amount,
+    Ceiling,
+    Count,
+    Currency,
+    Day,
+    Duration,
+    Flag,
+    Grams,
+    Interval,
+    Name,
+    Percent,
+    Profile,
+    Rate,
+    Scope,
+    Size,
+    Text,
+    scalar,
+)
+from penstock.core.model import Guarantee, SoldBy, Term
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True): ...
+
+
+class RateRow(Row, frozen=True):
+    currency: Currency
+    rate: Rate
+    dated: Day
+    margin: Percent = Percent(0)
+
+
+class PriceRow(Row, frozen=True):
+    per: Literal["gpu_hour", "node_hour"]
+    list_price: Amount | None = msgspec.field(name="list", default=None)
+    contract: Amount | None = None
+    most: Ceiling | None = None
+    marginal: Amount | None = None
+
+
+class ShapeRow(Row, frozen=True):
+    gpus_per_node: Count
+    nodes: Count | None = None
+    node_type: Text | None = None
+    price: PriceRow | None = None
+
+
+class ExtrasRow(Row, frozen=True):
+    disk_per_hour: Amount = Amount(0)
+    address_per_hour: Amount = Amount(0)
+    cluster_per_hour: Amount = Amount(0)
+    nat_per_gb: Amount = Amount(0)
+    launch_fee: Amount = Amount(0)
+
+
+class OfferRow(Row, frozen=True):
+    name: Name
+    term: Term
+    gpu: Text
+    mig: Profile | None = None
+    gpus_per_node: Count | None = None
+    nodes: Count | None = None
+    node_type: Text | None = None
+    price: PriceRow | None = None
+    shapes: tuple[ShapeRow, ...] | None = None
+    start: Duration = Duration(0)
+    lost_every: Interval | None = None
+    limit_gpus: Count | None = None
+    sold_by: SoldBy | None = None
+    billing_step: Interval | None = None
+    billing_minimum: Duration | None = None
+    kill: Duration | None = None
+    guarantee: Guarantee | None = None
+    extras: ExtrasRow | None = None
+
+
+class TierRow(Row, frozen=True):
+    per_gb: Amount
+    up_to: Size | None = None
+
+
+class SiteRow(Row, frozen=True):
+    name: Name
+    offers: tuple[OfferRow, ...]
+    location: Text | None = None
+    operator: Text | None = None
+    law: Text | None = None
+    front_door: Flag = Flag(False)
+    carbon_g_per_kwh: Grams = Grams(0)
+    currency: Currency | None = None
+    egress: tuple[TierRow, ...] = ()
+    ingress_per_gb: Amount = Amount(0)
+
+
+class DataRow(Row, frozen=True):
+    name: Name
+    size: Size
+    site: Name
+    data_class: Name | None = msgspec.field(name="class", default=None)
+
+
+class DataRuleRow(Row, frozen=True):
+    data_class: Name = msgspec.field(name="class")
+    sites: tuple[Text, ...] = ()
+    locations: tuple[Text, ...] = ()
+    laws: tuple[Text, ...] = ()
+
+
+class CapRow(Row, frozen=True):
+    scope: Scope
+    per_month: Amount | None = None
+    per_hour: Amount | None = None
+
+
+class FaultRow(Row, frozen=True):
+    at: Duration
+    what: Text
+    lasts: Interval
+
+
+class FileRow(Row, frozen=True):
+    currency: Currency
+    sites: tuple[SiteRow, ...]
+    rates: tuple[RateRow, ...] = ()
+    data: tuple[DataRow, ...] = ()
+    data_rules: tuple[DataRuleRow, ...] = ()
+    caps: tuple[CapRow, ...] = ()
+    faults: tuple[FaultRow, ...] = ()
+
+
+#: Which row stands where; a place without its numbers is the key. docs/sites.md has a table for each.
+LEVELS: Final[dict[str, type[Row]]] = {
+    "": FileRow,
+    "rates": RateRow,
+    "sites": SiteRow,
+    "sites.egress": TierRow,
+    "sites.offers": OfferRow,
+    "sites.offers.price": PriceRow,
+    "sites.offers.shapes": ShapeRow,
+    "sites.offers.shapes.price": PriceRow,
+    "sites.offers.extras": ExtrasRow,
+    "data": DataRow,
+    "data_rules": DataRuleRow,
+    "caps": CapRow,
+    "faults": FaultRow,
+}
+KINDS: Final = {"object": "a group of keys", "array": "a list", "str": "a word", "null": "empty"}
+
+
+def rows(plain: object, page: Page) -> FileRow:
+    try:
+        file = msgspec.convert(plain, FileRow, dec_hook=scalar)
+    except msgspec.ValidationError as error:
+        _refuse_row(str(error), page)
+    if not file.sites:
+        page.refuse("sites", "this list is empty; at least one site is needed")
+    return file
+
+
+def _refuse_row(error: str, page: Page) -> NoReturn:
+    """msgspec's sentence in our words, with what is known at that place."""
+    what, _, path = error.rpartition(" - at `$") if " - at `$" in error else (error, "", "")
+    place = path.removesuffix("`").removeprefix(".")
+    if found := re.fullmatch("Object contains unknown field `(.*)`", what, re.DOTALL):
+        page.refuse(place, unknown("unknown key", found[1], keys_of(_level(place))), key=found[1])
+    if found := re.fullmatch("Object missing required field `(.*)`", what):
+        page.refuse(place, f"the key '{found[1]}' is missing")
+    if found := re.fullmatch("Expected `(.*)`, got `(.*)`", what):
+        page.refuse(place, f"this must be {KINDS.get(found[1], found[1])}; it is {KINDS.get(found[2], found[2])}")
+    if what.startswith("Invalid enum value"):
+        page.refuse(place, unknown("unknown word", page.texts.get(place, ""), _words_at(place)))
+    page.refuse(place, what)
+
+
+def keys_of(row: type[Row]) -> list[str]:
+    """As the file spells them."""
+    return [field.encode_name for field in msgspec.structs.fields(row)]
+
+
+def _level(place: str) -> type[Row]:
+    return LEVELS.get(re.sub(r"\[[0-9]+\]", "", place), FileRow)
+
+
+def _words_at(place: str) -> list[str]:
+    """The words a Literal field takes. The hints of `Term | None` nest the words one deeper than those of `Term`."""
+    around, _, key = place.rpartition(".")
+    hint = get_type_hints(_level(around)).get(key)
+    return [word for part in get_args(hint) for word in (get_args(part) or (part,)) if isinstance(word, str)]

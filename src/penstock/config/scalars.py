@@ -1,0 +1,203 @@
+"""What a scalar in the file can be: each has a class, a form in words, and a reader. Units are human ones."""
+
+import math
+import re
+from collections.abc import Callable
+from datetime import date
+from fractions import Fraction
+from typing import Final
+
+from penstock.config.page import shown
+from penstock.core.units import DAY, GB, HOUR, MICRO, MINUTE, SECOND
+
+
+def scalar(kind: type, found: object) -> object:
+    """Called by msgspec for every scalar; a ValueError becomes its error, with the place added."""
+    form, reader = SCALARS[kind]
+    if not isinstance(found, str):
+        raise ValueError(f"this must be {form}; it is {'empty' if found is None else 'a list or has keys'}")
+    read = reader(found)
+    if read is None:
+        raise ValueError(f"{shown(found)} is not {form}")
+    return read
+
+
+class Amount(Fraction):
+    """Money exactly as typed. It is rounded once, up, when it has become a price of a node in our currency."""
+
+
+class Ceiling:
+    """The most a provider can charge; `amount` None: what the same node costs on demand."""
+
+    def __init__(self, amount: Amount | None) -> None:
+        self.amount = amount
+
+
+class Count(int): ...
+
+
+class Grams(int): ...
+
+
+class Duration(int): ...
+
+
+class Interval(Duration): ...
+
+
+class Size(int): ...
+
+
+class Percent(int):
+    """In millionths."""
+
+
+class Rate(int):
+    """In millionths."""
+
+
+class Flag(int): ...
+
+
+class Name(str):
+    __slots__ = ()
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Profile(str):
+    __slots__ = ()
+
+
+class Scope(str):
+    __slots__ = ()
+
+
+class Currency(str):
+    __slots__ = ()
+
+
+class Day(str):
+    __slots__ = ()
+
+
+NUMBER: Final = r"[0-9]{1,15}(?:\.[0-9]{1,12})?"
+SPAN: Final = re.compile("".join(rf"(?:({NUMBER}) ?{unit} ?)?" for unit in ("d", "h", "m", "s", "ms")))
+SPAN_MS: Final = (DAY, HOUR, MINUTE, SECOND, 1)
+SIZE: Final = re.compile(rf"({NUMBER}) ?([KMGTP])(i?)B")
+LONGEST_MS: Final = 3_650 * DAY
+LARGEST: Final = 10**12  #: amounts in units of currency; a thousand thousand of them still fit into 64 bits
+
+
+def _amount(text: str) -> Amount | None:
+    number = _number(text)
+    return Amount(number) if number is not None and number <= LARGEST else None
+
+
+def _number(text: str) -> Fraction | None:
+    return Fraction(text) if re.fullmatch(NUMBER, text) else None
+
+
+def _ceiling(text: str) -> Ceiling | None:
+    amount = None if text == "on_demand" else _amount(text)
+    return Ceiling(amount) if amount is not None or text == "on_demand" else None
+
+
+def _whole(text: str, least: int, most: int) -> int | None:
+    return int(text) if re.fullmatch("[0-9]{1,12}", text) and least <= int(text) <= most else None
+
+
+def _count(text: str) -> Count | None:
+    return None if (number := _whole(text, 1, 1_000_000)) is None else Count(number)
+
+
+def _grams(text: str) -> Grams | None:
+    return None if (number := _whole(text, 0, 5_000)) is None else Grams(number)
+
+
+def _duration(text: str) -> Duration | None:
+    found = SPAN.fullmatch(text)
+    if not found or not any(found.groups()):
+        return None
+    ms = sum(Fraction(part or 0) * unit for part, unit in zip(found.groups(), SPAN_MS, strict=True))
+    return Duration(int(ms)) if ms == int(ms) and ms <= LONGEST_MS else None
+
+
+def _interval(text: str) -> Interval | None:
+    return Interval(ms) if (ms := _duration(text)) else None
+
+
+def _size(text: str) -> Size | None:
+    found = SIZE.fullmatch(text)
+    if not found:
+        return None
+    number, prefix, binary = found.groups()
+    size = Fraction(number) * (1024 if binary else 1000) ** (1 + "KMGTP".index(prefix))
+    return Size(math.ceil(size)) if 0 < size <= LARGEST * GB else None
+
+
+def _percent(text: str) -> Percent | None:
+    number = _number(text[:-1].strip()) if text.endswith("%") else None
+    return Percent(math.ceil(number * MICRO / 100)) if number is not None and number <= 100 else None
+
+
+def _rate(text: str) -> Rate | None:
+    """Rounded up to the millionth that is kept on record, so that the record gives the price again."""
+    number = _number(text)
+    return Rate(math.ceil(number * MICRO)) if number and number <= MICRO else None
+
+
+def _flag(text: str) -> Flag | None:
+    return Flag(text == "true") if text in ("true", "false") else None
+
+
+def _name(text: str) -> Name | None:
+    return Name(text) if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", text) else None
+
+
+def _text(text: str) -> Text | None:
+    return Text(text) if 0 < len(text) <= 200 and text.isprintable() and text == text.strip() else None
+
+
+def _profile(text: str) -> Profile | None:
+    return Profile(text) if re.fullmatch(r"([0-9]c\.)?[0-9]g\.[0-9]{1,3}gb(\+[a-z.]{1,10})?", text) else None
+
+
+def _scope(text: str) -> Scope | None:
+    kind, _, whose = text.partition(":")
+    named = kind in ("team", "project") and _text(whose) is not None
+    return Scope(text) if named or text == "org" else None
+
+
+def _currency(text: str) -> Currency | None:
+    return Currency(text) if re.fullmatch("[A-Z]{3}", text) else None
+
+
+def _day(text: str) -> Day | None:
+    try:
+        return Day(text) if date.fromisoformat(text).isoformat() == text else None
+    except ValueError:
+        return None
+
+
+#: class -> (what it is in words, how to read one: None if it is not one)
+SCALARS: Final[dict[type, tuple[str, Callable[[str], object]]]] = {
+    Amount: (f"an amount of money like 1500 or 12.50, from 0 to {LARGEST:,}", _amount),
+    Ceiling: ("an amount of money like 12.50, or the word on_demand", _ceiling),
+    Count: ("a whole number from 1 to 1,000,000", _count),
+    Grams: ("a whole number from 0 to 5,000", _grams),
+    Duration: ("a duration like 90s, 5m, 1h30m or 2d, at most ten years", _duration),
+    Interval: ("a duration above zero like 90s, 5m, 1h30m or 2d, at most ten years", _interval),
+    Size: ("a size above zero like 500MB, 200GB or 1.5TB", _size),
+    Percent: ("a percentage like 2% or 1.5%, from 0% to 100%", _percent),
+    Rate: ("an exchange rate above zero like 0.92", _rate),
+    Flag: ("true or false", _flag),
+    Name: ("a name: up to 63 letters, digits, '-', '_' and '.', without spaces or slashes", _name),
+    Text: ("a text: one line of up to 200 characters", _text),
+    Profile: ("a MIG profile like 1g.10gb", _profile),
+    Scope: ("a scope: org, team:NAME or project:NAME", _scope),
+    Currency: ("a currency code: three capital letters like EUR", _currency),
+    Day: ("a date like 2026-08-22", _day),
+}

@@ -1,0 +1,214 @@
+"""One decision: everything worth doing, given what is known now. Called by the engine after the facts are applied.
+
+The order matters and is the yardstick's: what ended has freed its place, then patience runs out, then arrivals join,
+then one pass over the queue, then the queue's cap. A job whose patience is nothing has had one pass before it bursts.
+"""
+
+from collections.abc import Iterable
+from heapq import heappop
+
+from penstock.core import giveback, leases, ordering, placement
+from penstock.core.events import JobRefused, OfferClosed, ShapeJudged, StopPromised
+from penstock.core.placement import Choices
+from penstock.core.reasons import CancelAsked, MoveAsked, NothingAllowed, TooWide
+from penstock.core.rules import Asked, Rules, widest_of
+from penstock.core.state import Job, Lane, Shape, State
+from penstock.core.units import HOUR, NEVER, Instant, Millis
+
+
+def decide(choices: Choices, rules: Rules) -> None:
+    state = choices.state
+    fresh = state.fresh
+    if state.stale_shapes:
+        judge(choices, rules)
+    if fresh.closing or fresh.shortened:
+        leases.settle(choices)
+    if fresh.refused:
+        close_offers(choices)
+    if fresh.requests:
+        answer_requests(choices)
+        if fresh.closing:  # what had not begun is over at once
+            leases.settle(choices)
+    timers, renewals = state.timers, state.renewals
+    expired = expire(choices) if timers and timers[0][0] <= choices.now else False
+    arrived = fresh.arrived
+    if state.waiting and (fresh.freed or arrived or expired):
+        place(choices, arrived)
+    if fresh.room:
+        spend_room(choices)
+    if fresh.stale:
+        leases.call_back(choices)
+    if renewals and renewals[0][0] <= choices.now:
+        leases.renew(choices)
+        if fresh.closing:  # drained before it began: its money comes free, too
+            leases.settle(choices)
+            spend_room(choices)
+    if fresh.idle:
+        giveback.idle(choices)
+
+
+def place(choices: Choices, arrived: list[Job]) -> None:
+    """A pass over the queue, and an answer for every job that came."""
+    state = choices.state
+    policy = state.policy
+    fresh_lanes = None if state.fresh.freed or not policy.backfill else arrived
+    pass_queue(choices, fresh_lanes)
+    if policy.preempt or policy.displace:
+        make_room(choices, arrived)
+    if policy.waiting.queue_cap is not None:
+        cap_queue(choices, policy.waiting.queue_cap)
+    due = [job for job in arrived if job.queued and placement.answer(choices, job)]
+    if due:
+        for job in due:
+            placement.burst(choices, job)
+        if not policy.backfill:
+            pass_queue(choices, None)
+
+
+def pass_queue(choices: Choices, arrived: list[Job] | None) -> None:
+    """Start what fits, in order. If nothing came free, only lanes that somebody joined can have anything new."""
+    state, policy = choices.state, choices.state.policy
+    lanes: Iterable[Lane] = state.lanes
+    if arrived is not None:
+        if len(arrived) == 1:
+            job = arrived[0]
+            lane = job.shape.lane
+            if lane is not None and job.queued and lane.heap[0][1] is job and lane.fits():
+                placement.start_standing(choices, job)
+            if lane is None or not lane.heap or not lane.fits():
+                return
+        lanes = dict.fromkeys(job.shape.lane for job in arrived if job.shape.lane is not None)
+    while state.waiting:
+        turn = ordering.turn(lanes, policy)
+        if turn is None:
+            return
+        if not placement.start_standing(choices, turn.heap[0][1]):  # it fits only at a site out of reach
+            if not policy.backfill:
+                return
+            lanes = [lane for lane in lanes if lane is not turn]
+
+
+def expire(choices: Choices) -> bool:
+    """Jobs whose time is up burst, in the order their time was up."""
+    state, now = choices.state, choices.now
+    timers, bursts = state.timers, False
+    while timers and timers[0][0] <= now:
+        at, _, job = timers[0]
+        if state.timer_counts(at, job):
+            bursts = placement.burst(choices, job) or bursts
+        if timers and timers[0][2] is job and timers[0][0] == at:
+            heappop(timers)
+    return bursts
+
+
+def cap_queue(choices: Choices, cap: int) -> None:
+    """More wait than the policy's queue holds: the newest burst."""
+    state = choices.state
+    for job in reversed(state.newest.copy() if state.waiting > cap else []):
+        if state.waiting <= cap:
+            return
+        if job.queued and job.shape.rented and job.phase == "waiting":
+            placement.burst(choices, job, cap)
+
+
+def make_room(choices: Choices, arrived: list[Job]) -> None:
+    policy = choices.state.policy
+    for job in arrived:
+        if job.queued and policy.preempt and job.spec.priority > 0 and placement.preempt(choices, job):
+            continue
+        if job.queued and policy.displace and not job.shape.rented:
+            placement.displace(choices, job)
+
+
+def spend_room(choices: Choices) -> None:
+    """Money came free: those who wait for it try again, first come first served, until one is denied."""
+    state = choices.state
+    for scope in state.fresh.room:
+        for job in list(state.short.get(scope, {}).values()):
+            if job.queued and not placement.burst(choices, job) and job.short_of == scope:
+                break
+
+
+def judge(choices: Choices, rules: Rules) -> None:
+    """A verdict for each new shape and every offer; what can never run anywhere is refused at once."""
+    state = choices.state
+    if not state.offers:
+        return
+    for shape in state.stale_shapes.copy():
+        judged = verdicts(state, shape, rules, choices.now)
+        choices.record(judged)
+        if not judged.standing and not judged.rented:
+            refuse(choices, shape)
+
+
+def verdicts(state: State, shape: Shape, rules: Rules, now: Instant) -> ShapeJudged:
+    spec = shape.spec
+    data = tuple(state.data[name] for name in spec.data if name in state.data)
+    allowed: list[str] = []
+    excluded: list[tuple[str, str, str]] = []
+    for offer in state.offers.values():
+        verdict = rules.verdict(Asked(spec, state.sites[offer.site], offer, data, state.policy))
+        if verdict.allowed:
+            allowed.append(offer.id)
+        else:
+            excluded.append((offer.id, verdict.rule, verdict.where))
+    if spec.models_ordered:
+        wanted = [choice.model for choice in spec.gpu_models]
+        allowed.sort(key=lambda name: wanted.index(state.offers[name].gpu_model))
+    # Owned before reserved: it is what the company has whatever happens. Otherwise as preferred, then as declared.
+    standing = tuple(sorted((n for n in allowed if n in state.pools), key=lambda n: state.offers[n].term != "owned"))
+    rented = tuple(name for name in allowed if name not in state.pools)
+    return ShapeJudged(now, shape.number, standing, rented, tuple(excluded))
+
+
+def refuse(choices: Choices, shape: Shape) -> None:
+    state, spec = choices.state, shape.spec
+    widest = {offer.id: widest_of(offer) or 0 for offer in state.offers.values()}
+    name = max(widest, key=lambda key: (widest[key], key))
+    offer, rule, where = shape.excluded[0]
+    fits_somewhere = any(not said.startswith("too wide") for _, said, _ in shape.excluded)
+    because = NothingAllowed(offer, rule, where) if fits_somewhere else TooWide(spec.gpus, widest[name], name)
+    for job in [job for job in state.jobs.values() if job.shape is shape and job.queued]:
+        choices.record(JobRefused(choices.now, job.id, because))
+
+
+def close_offers(choices: Choices) -> None:
+    """No capacity: closed for everybody, for longer each time, until one job has found room again."""
+    state = choices.state
+    for offer, retry_ms in state.fresh.refused:
+        if state.closed.get(offer.id, 0) > choices.now:
+            continue
+        refusals = state.refusals.get(offer.id, 0) + 1
+        until = choices.now + _backoff(retry_ms, refusals)
+        choices.record(OfferClosed(choices.now, offer.id, until, refusals))
+
+
+def _backoff(retry_ms: Millis, refusals: int) -> Millis:
+    return min(retry_ms << min(refusals - 1, 4), max(retry_ms, HOUR))
+
+
+def answer_requests(choices: Choices) -> None:
+    state = choices.state
+    for job_id, offer_id in state.fresh.requests:
+        job = state.jobs.get(job_id)
+        if job is None or job.phase != "placed" or job.attempt is None:
+            continue
+        if not offer_id:
+            choices.record(StopPromised(choices.now, job.attempt.id, "cancel", yields=False, because=CancelAsked()))
+        elif placement.may_move(state, job, choices.now):
+            placement.move(choices, job, state.offers[offer_id], MoveAsked(job.attempt.offer.id, job.kept_ms))
+
+
+def next_deadline(state: State) -> Instant:
+    """When to wake up if nothing happens; NEVER if only an event can change anything. Stale entries mean nothing."""
+    timers, renewals = state.timers, state.renewals
+    while timers and not (timers[0][2].queued and timers[0][2].until_at == timers[0][0]):
+        heappop(timers)
+    while renewals and not renewals[0][2].renews_at(renewals[0][0]):
+        heappop(renewals)
+    soonest = timers[0][0] if timers else NEVER
+    if renewals and renewals[0][0] < soonest:
+        soonest = renewals[0][0]
+    if state.short and any(state.short.values()):
+        soonest = min(soonest, state.ledger.next_period_at(state.at))
+    return soonest

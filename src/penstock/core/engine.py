@@ -1,0 +1,79 @@
+"""The one door: facts in, a step out. No clock, no I/O and no randomness inside.
+
+    step = engine.handle(*events)
+    journal.append(step)
+    for action in step.actions: dispatch(action)      # each answer comes back as another event
+
+If `handle` raises, this engine is dead: rebuild one from the journal.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from penstock.core.actions import Action
+from penstock.core.decide import decide, next_deadline
+from penstock.core.events import Event, Fact, Promise, order
+from penstock.core.fold import apply, begin_step
+from penstock.core.lifecycle import Broken
+from penstock.core.placement import Choices
+from penstock.core.rules import BuiltInRules, Rules
+from penstock.core.state import State
+from penstock.core.units import NEVER, Instant
+from penstock.core.values import value
+
+#: Of the meaning of events and decisions. A journal of a newer one is refused.
+VERSION = 1
+
+
+@value
+class Step:
+    number: int
+    at: Instant
+    inputs: tuple[Fact, ...]
+    outputs: tuple[Promise, ...]
+    actions: tuple[Action, ...]
+    revision: int
+
+
+class Engine:
+    __slots__ = ("dead", "rules", "state")
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.state = State()
+        self.rules: Rules = rules or BuiltInRules()
+        self.dead = False
+
+    def handle(self, *events: Fact) -> Step:
+        """Take in the facts of one instant, and promise everything worth doing."""
+        state = self.state
+        at = events[0].at
+        if self.dead or at < state.at:
+            raise Broken("this engine raised before; rebuild it" if self.dead else f"time fell from {state.at} to {at}")
+        self.dead = True
+        inputs = events if len(events) == 1 else tuple(sorted(events, key=order))
+        begin_step(state, at)
+        for event in inputs:
+            apply(state, event)
+        choices = Choices(state, at)
+        decide(choices, self.rules)
+        self.dead = False
+        return Step(state.steps, at, inputs, tuple(choices.promises), tuple(state.fresh.actions), state.revision)
+
+    def next_deadline(self) -> Instant | None:
+        """When to wake up if nothing happens; None: only an event can change anything."""
+        at = next_deadline(self.state)
+        return None if at == NEVER else at
+
+    def outstanding(self) -> Iterator[Action]:
+        return self.state.outstanding()
+
+
+def replay(steps: Iterable[tuple[Instant, Iterable[Event], Iterable[Event]]], engine: Engine | None = None) -> Engine:
+    """Fold recorded steps. Nothing is decided: what was promised is a fact."""
+    engine = engine or Engine()
+    for at, inputs, outputs in steps:
+        begin_step(engine.state, at)
+        for event in inputs:
+            apply(engine.state, event)
+        for event in outputs:
+            apply(engine.state, event)
+    return engine

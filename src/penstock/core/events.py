@@ -1,0 +1,417 @@
+"""What happened, and what was promised. Facts come in; promises are made by `decide` and are facts once written.
+
+Every event is a value with an `at`. `order` sorts the facts of one instant, so that how they were batched cannot
+change what is decided: first what ends and frees, then what begins, then what people ask for.
+"""
+
+from typing import Final, Literal, TypeAlias, get_args
+
+from penstock.core.model import DataSet, Hold, JobSpec, NodeAsk, Part, Policy, Site
+from penstock.core.reasons import Denial, Reason
+from penstock.core.units import Instant, Millis, Money
+from penstock.core.values import value
+
+# --- facts -----------------------------------------------------------------------------------------------------------
+
+
+@value
+class PolicySet:
+    at: Instant
+    revision: int
+    policy: Policy
+
+
+@value
+class PeriodOpened:
+    """A month of the books, from the organisation's calendar. Opened ahead, so that leases can reach into it."""
+
+    at: Instant
+    period: str
+    starts_at: Instant
+    ends_at: Instant
+
+
+@value
+class CapSet:
+    """`scope` is `org`, `team:NAME`, `project:NAME`. None takes the cap away."""
+
+    at: Instant
+    scope: str
+    per_period: Money | None
+    per_hour: Money | None = None
+
+
+@value
+class SiteJoined:
+    """A site, or what it offers now: a second one replaces the first's prices and terms, not its nodes."""
+
+    at: Instant
+    site: Site
+
+
+@value
+class SiteLost:
+    """Out of reach. What runs there is not known to be dead, so its holds stay; nothing new starts there."""
+
+    at: Instant
+    site: str
+
+
+@value
+class SiteBack:
+    at: Instant
+    site: str
+
+
+@value
+class DataSetRegistered:
+    at: Instant
+    data_set: DataSet
+
+
+@value
+class ReplicaLanded:
+    at: Instant
+    data_set: str
+    site: str
+    expires_at: Instant
+
+
+@value
+class JobSubmitted:
+    at: Instant
+    number: int  # the order in which people came; given by whoever took the submission
+    job: str
+    spec: JobSpec
+
+
+@value
+class CancelRequested:
+    at: Instant
+    job: str
+
+
+@value
+class MoveRequested:
+    at: Instant
+    job: str
+    offer: str
+
+
+@value
+class NodeReady:
+    at: Instant
+    node: str
+
+
+@value
+class NodeRefused:
+    """The provider has no such node now; nothing was billed."""
+
+    at: Instant
+    node: str
+    retry_ms: Millis
+
+
+@value
+class NodeLost:
+    """Taken away. For a rented node the provider confirms by this that it bills no more."""
+
+    at: Instant
+    node: str
+
+
+@value
+class NodeGone:
+    """Given back, and the provider says so."""
+
+    at: Instant
+    node: str
+
+
+@value
+class AttemptStarted:
+    at: Instant
+    attempt: str
+
+
+@value
+class AttemptRefused:
+    """The site did not take it; it never ran."""
+
+    at: Instant
+    attempt: str
+    retry_ms: Millis
+
+
+@value
+class AttemptCheckpointed:
+    at: Instant
+    attempt: str
+    kept_ms: Millis  # work that survives, in the job's own run time
+
+
+@value
+class AttemptEnded:
+    """It ran to its own end."""
+
+    at: Instant
+    attempt: str
+    outcome: Literal["done", "failed"]
+
+
+@value
+class AttemptStopped:
+    """It was told to stop, or its deadline passed, and it is gone. `kept_ms` is what its last checkpoint holds."""
+
+    at: Instant
+    attempt: str
+    kept_ms: Millis
+
+
+@value
+class AttemptLost:
+    """Its capacity was taken away under it."""
+
+    at: Instant
+    attempt: str
+    kept_ms: Millis
+
+
+@value
+class DeadlineSet:
+    """The running thing confirms when it will end by itself."""
+
+    at: Instant
+    thing: str
+    deadline_at: Instant
+
+
+@value
+class Metered:
+    """The provider's own meter, where it can be read: compared with the hold, never added to it."""
+
+    at: Instant
+    thing: str
+    amount: Money
+
+
+@value
+class Woke:
+    """Nothing happened but time."""
+
+    at: Instant
+
+
+# --- promises --------------------------------------------------------------------------------------------------------
+
+
+@value
+class ShapeJudged:
+    """Where jobs of one shape may run: verdicts are made once per shape and policy revision, not per job."""
+
+    at: Instant
+    shape: int
+    standing: tuple[str, ...]  # owned and reserved offers, in order of preference
+    rented: tuple[str, ...]
+    excluded: tuple[tuple[str, str, str], ...]  # offer, rule, file:line
+
+
+@value
+class JobRefused:
+    at: Instant
+    job: str
+    because: Reason
+
+
+@value
+class WaitPromised:
+    at: Instant
+    job: str
+    until_at: Instant
+    because: Reason
+
+
+@value
+class StartPromised:
+    """This attempt will run there, and the money for it is held. The one way a job gets a place."""
+
+    at: Instant
+    job: str
+    attempt: str
+    offer: str
+    width: int
+    speed_permille: int
+    resume_ms: Millis
+    slots: tuple[tuple[int, int], ...]  # (node, GPUs) of a standing offer
+    nodes: tuple[NodeAsk, ...]  # rented nodes to ask for
+    hold: Hold | None  # where the site sells by the attempt
+    after: tuple[str, ...]  # attempts that must be over first: its predecessor, or whom it displaces
+    copies: tuple[str, ...]  # data sets that must land at the site first
+    because: Reason
+
+
+@value
+class StopPromised:
+    """This attempt will be stopped, its checkpoint kept. `yields`: its GPUs are promised to somebody else at once."""
+
+    at: Instant
+    attempt: str
+    then: Literal["wait", "move", "pause", "cancel"]
+    yields: bool
+    because: Reason
+
+
+@value
+class ReleasePromised:
+    at: Instant
+    node: str
+    because: Reason
+
+
+@value
+class LeaseRenewed:
+    """What was metered is charged, and the hold covers the time until a later deadline."""
+
+    at: Instant
+    hold: str
+    charged: tuple[Part, ...]
+    parts: tuple[Part, ...]  # what is held from now on
+    deadline_at: Instant
+    renew_at: Instant
+
+
+@value
+class RenewalDenied:
+    """The lease will not grow; the thing drains before its deadline unless room appears."""
+
+    at: Instant
+    hold: str
+    renew_at: Instant
+    because: Denial
+
+
+@value
+class LeaseCalledBack:
+    """A shorter deadline is asked for; the money comes free only when the running thing confirms it."""
+
+    at: Instant
+    hold: str
+    deadline_at: Instant
+
+
+@value
+class LeaseShortened:
+    """The shorter deadline is confirmed: the hold shrinks."""
+
+    at: Instant
+    hold: str
+    parts: tuple[Part, ...]
+    deadline_at: Instant
+    renew_at: Instant
+
+
+@value
+class Settled:
+    """The thing is gone: the last of it is charged and the rest of the hold returned."""
+
+    at: Instant
+    hold: str
+    charged: tuple[Part, ...]
+    returned: Money
+
+
+@value
+class OverrunFound:
+    """The provider metered more than was held: impossible, so it alarms, and freezes the scopes it touches."""
+
+    at: Instant
+    hold: str
+    amount: Money
+
+
+@value
+class OfferClosed:
+    """Nobody tries this offer again before then, but for the one job that probes it."""
+
+    at: Instant
+    offer: str
+    until_at: Instant
+    refusals: int
+
+
+Fact: TypeAlias = (
+    AttemptEnded
+    | AttemptStopped
+    | AttemptLost
+    | AttemptRefused
+    | NodeLost
+    | NodeRefused
+    | NodeGone
+    | SiteLost
+    | PolicySet
+    | PeriodOpened
+    | CapSet
+    | SiteJoined
+    | SiteBack
+    | DataSetRegistered
+    | ReplicaLanded
+    | NodeReady
+    | AttemptStarted
+    | AttemptCheckpointed
+    | DeadlineSet
+    | Metered
+    | CancelRequested
+    | MoveRequested
+    | JobSubmitted
+    | Woke
+)
+Promise: TypeAlias = (
+    ShapeJudged
+    | JobRefused
+    | WaitPromised
+    | StartPromised
+    | StopPromised
+    | ReleasePromised
+    | LeaseRenewed
+    | RenewalDenied
+    | LeaseCalledBack
+    | LeaseShortened
+    | Settled
+    | OverrunFound
+    | OfferClosed
+)
+Event: TypeAlias = Fact | Promise
+
+FACTS: Final[tuple[type, ...]] = get_args(Fact)
+PROMISES: Final[tuple[type, ...]] = get_args(Promise)
+#: The order of kinds within one instant is the order of `Fact` above.
+RANK: Final[dict[type, int]] = {kind: rank for rank, kind in enumerate(FACTS)}
+_ID: Final[dict[type, str]] = {
+    PolicySet: "revision",
+    PeriodOpened: "period",
+    CapSet: "scope",
+    SiteLost: "site",
+    SiteBack: "site",
+    ReplicaLanded: "data_set",
+    JobSubmitted: "number",
+    CancelRequested: "job",
+    MoveRequested: "job",
+    DeadlineSet: "thing",
+    Metered: "thing",
+    **dict.fromkeys((NodeReady, NodeRefused, NodeLost, NodeGone), "node"),
+    **dict.fromkeys(
+        (AttemptStarted, AttemptRefused, AttemptCheckpointed, AttemptEnded, AttemptStopped, AttemptLost), "attempt"
+    ),
+}
+
+
+def order(fact: Fact) -> tuple[int, int, str]:
+    """By kind, then by number or id; unnamed kinds keep the order they came in."""
+    name = _ID.get(type(fact))
+    if name is None:
+        key: object = fact.site.id if isinstance(fact, SiteJoined) else ""
+        key = fact.data_set.id if isinstance(fact, DataSetRegistered) else key
+    else:
+        key = getattr(fact, name)
+    return (RANK[type(fact)], key, "") if isinstance(key, int) else (RANK[type(fact)], 0, str(key))

@@ -1,0 +1,697 @@
+"""`apply`: what an event does to the state. Called once for every fact and every promise, live and in replay alike.
+
+It reads nothing but the event and the state, decides nothing, and computes no money. Facts that come twice or too
+late (an end after a loss, an answer to something that is gone) change nothing: drivers may repeat themselves.
+Actions are noted here, where the promise becomes state, so that what is said and what is owed cannot differ.
+"""
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Any, Final
+
+from penstock.core import events as e
+from penstock.core.actions import CopyData, ReleaseNode, SetDeadline, StopAttempt
+from penstock.core.free import Pool
+from penstock.core.ledger import Lease
+from penstock.core.lifecycle import ATTEMPT, JOB, NODE, AttemptPhase, Broken, JobPhase, NodePhase
+from penstock.core.model import JobSpec, Offer
+from penstock.core.state import (
+    Attempt,
+    Job,
+    Lane,
+    Node,
+    OrderKey,
+    Shape,
+    State,
+    launch_action,
+    reason_scope,
+    shape_key,
+    start_action,
+)
+from penstock.core.units import NEVER, PERMILLE, Instant, Millis
+
+
+def apply(state: State, event: e.Event) -> None:
+    state.at = event.at
+    APPLY[type(event)](state, event)
+
+
+def begin_step(state: State, at: Instant) -> None:
+    """Forget what the last step changed. Replay does the same at each row, so both know the same."""
+    state.fresh.forget()
+    state.steps += 1
+    if state.short and state.ledger.crossed(state.at, at):  # a new month has new room
+        state.fresh.room.update(dict.fromkeys(state.short))
+
+
+# --- what people decide ----------------------------------------------------------------------------------------------
+
+
+def policy_set(state: State, event: e.PolicySet) -> None:
+    state.policy, state.revision = event.policy, event.revision
+    _judge_anew(state)
+
+
+def site_joined(state: State, event: e.SiteJoined) -> None:
+    site = event.site
+    state.sites[site.id] = site
+    for gone in [o.id for o in state.offers.values() if o.site == site.id and o.id not in {x.id for x in site.offers}]:
+        state.offers.pop(gone)
+    for offer in site.offers:
+        state.offers[offer.id] = offer
+        if state.standing(offer) and offer.id not in state.pools:
+            state.pools[offer.id] = Pool(offer.shapes[-1].gpus, offer.shapes[-1].count or 0)
+    state.fresh.freed = True
+    _judge_anew(state)
+
+
+def _judge_anew(state: State) -> None:
+    """Verdicts are void; queued jobs wait for new ones beside their lanes."""
+    state.lanes, state.lane_of = [], {}
+    state.stale_shapes = state.shape_list.copy()
+    for shape in state.shape_list:
+        shape.judged, shape.lane, shape.pending = False, None, []
+        shape.rates.clear()
+    queued = [job for job in state.jobs.values() if job.queued]
+    for job in queued:
+        job.key = order_key(state, job)
+        job.shape.pending.append(job)
+    arrived = dict.fromkeys(state.fresh.arrived)
+    state.fresh.arrived += [job for job in queued if job not in arrived]  # the old answer may no longer hold
+    state.newest = sorted(queued, key=lambda job: job.seq) if state.policy.waiting.queue_cap is not None else []
+
+
+def period_opened(state: State, event: e.PeriodOpened) -> None:
+    state.ledger.open_period(event.starts_at, event.ends_at, event.period)
+    state.fresh.room.update(dict.fromkeys(state.short))
+
+
+def cap_set(state: State, event: e.CapSet) -> None:
+    before = state.ledger.caps.get(event.scope)
+    state.ledger.set_cap(event.scope, event.per_period, event.per_hour)
+    state.fresh.room[event.scope] = None
+    if event.per_period is not None and (before is None or event.per_period < before):
+        state.fresh.stale = True
+
+
+def site_lost(state: State, event: e.SiteLost) -> None:
+    state.lost_sites[event.site] = None
+
+
+def site_back(state: State, event: e.SiteBack) -> None:
+    state.lost_sites.pop(event.site, None)
+    state.fresh.freed = True
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+def data_set_registered(state: State, event: e.DataSetRegistered) -> None:
+    state.data[event.data_set.id] = event.data_set
+    for shape in state.shape_list:
+        if event.data_set.id in shape.spec.data and shape.judged:
+            _judge_anew(state)
+            return
+
+
+def replica_landed(state: State, event: e.ReplicaLanded) -> None:
+    key = (event.data_set, event.site)
+    state.replicas[key] = event.expires_at
+    for attempt in state.copying.pop(key, ()):
+        attempt.copies.pop(event.data_set, None)
+        _begin_if_ready(state, attempt)
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def job_submitted(state: State, event: e.JobSubmitted) -> None:
+    spec = event.spec
+    if event.job in state.jobs or (spec.count > 1 and any(f"{event.job}/{k}" in state.jobs for k in range(spec.count))):
+        return
+    key = shape_key(spec)
+    shape = state.shapes.get(key)
+    if shape is None:
+        shape = state.shapes[key] = Shape(len(state.shape_list), key, spec)
+        state.shape_list.append(shape)
+        state.stale_shapes.append(shape)
+    if spec.count == 1:
+        _admit(state, event.job, spec, event.at, shape)
+        return
+    for k in range(spec.count):
+        _admit(state, f"{event.job}/{k}", spec, event.at, shape)
+
+
+def _admit(state: State, job_id: str, spec: JobSpec, at: Instant, shape: Shape) -> None:
+    job = Job(job_id, state.seq, spec, at, shape)
+    state.seq += 1
+    state.jobs[job_id] = job
+    if spec.cap is not None:
+        state.ledger.cap_job("job:" + job_id, spec.cap)
+    _enqueue(state, job)
+
+
+def _enqueue(state: State, job: Job) -> None:
+    job.queued = True
+    job.until_at = NEVER
+    job.key = order_key(state, job)
+    state.waiting += 1
+    state.fresh.arrived.append(job)
+    shape = job.shape
+    if shape.lane is None:
+        shape.pending.append(job)
+    else:
+        heappush(shape.lane.heap, (job.key, job))
+    if state.policy.waiting.queue_cap is not None:
+        state.newest.append(job)
+
+
+def order_key(state: State, job: Job) -> OrderKey:
+    return job.seq if state.policy.ordering == "fifo" else (-job.spec.priority, job.seq)
+
+
+def _dequeue(state: State, job: Job) -> None:
+    job.queued = False
+    job.until_at = NEVER
+    state.waiting -= 1
+    if job.short_of:
+        state.short[job.short_of].pop(job.id, None)
+        job.short_of = ""
+    lane = job.shape.lane
+    if lane is not None:
+        heap = lane.heap
+        while heap and not heap[0][1].queued:
+            heappop(heap)
+    newest = state.newest
+    while newest and not newest[-1].queued:
+        newest.pop()
+    timers = state.timers
+    while timers and not (timers[0][2].queued and timers[0][2].until_at == timers[0][0]):
+        heappop(timers)
+
+
+def shape_judged(state: State, event: e.ShapeJudged) -> None:
+    shape = state.shape_list[event.shape]
+    shape.standing, shape.rented, shape.excluded, shape.judged = event.standing, event.rented, event.excluded, True
+    state.stale_shapes = [other for other in state.stale_shapes if other is not shape]
+    key = (event.standing, shape.spec.gpus)
+    lane = state.lane_of.get(key)
+    if lane is None:
+        pools = tuple((offer, state.pools[offer]) for offer in event.standing)
+        lane = state.lane_of[key] = Lane(len(state.lanes), shape.spec.gpus, pools)
+        state.lanes.append(lane)
+    shape.lane = lane
+    lane.heap.extend((job.key, job) for job in shape.pending if job.queued)
+    heapify(lane.heap)
+    state.fresh.freed = True
+    shape.pending = []
+
+
+def job_refused(state: State, event: e.JobRefused) -> None:
+    job = state.jobs[event.job]
+    _dequeue(state, job)
+    _end(state, job, "refused")
+
+
+def cancel_requested(state: State, event: e.CancelRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is None or job.cancelled:
+        return
+    job.cancelled = True
+    if job.queued:
+        _dequeue(state, job)
+        _end(state, job, "cancelled")
+    else:
+        state.fresh.requests.append((job.id, ""))
+
+
+def move_requested(state: State, event: e.MoveRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is not None and job.phase == "placed" and event.offer in state.offers:
+        state.fresh.requests.append((job.id, event.offer))
+
+
+def wait_promised(state: State, event: e.WaitPromised) -> None:
+    job = state.jobs[event.job]
+    job.until_at = event.until_at
+    if event.until_at < NEVER:
+        heappush(state.timers, (event.until_at, job.seq, job))
+    scope = reason_scope(event.because)
+    if job.short_of and job.short_of != scope:
+        state.short[job.short_of].pop(job.id, None)
+    job.short_of = scope
+    if scope:
+        state.short.setdefault(scope, {})[job.id] = job
+    patience = getattr(event.because, "patience_ms", None)
+    if patience is not None:
+        job.patience_ms = patience
+
+
+def start_promised(state: State, event: e.StartPromised) -> None:
+    job, offer = state.jobs[event.job], state.offers[event.offer]
+    attempt = Attempt(event.attempt, job, offer, event.at)
+    attempt.width, attempt.speed_permille, attempt.resume_ms = event.width, event.speed_permille, event.resume_ms
+    attempt.slots, attempt.kept_ms = event.slots, event.resume_ms
+    job.attempts += 1
+    if job.queued:
+        _dequeue(state, job)
+        _job(job, "placed")
+        job.attempt = attempt
+        job.lost = ""
+    else:
+        job.next = attempt
+        job.moves += 1
+        job.moved_at = event.at
+    state.attempts[attempt.id] = attempt
+    if event.slots:
+        state.pools[offer.id].take(event.slots)
+    if event.nodes or event.hold or event.after or event.copies:
+        _note_needs(state, event, attempt)
+    _begin_if_ready(state, attempt)
+
+
+def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
+    """Money is held, nodes are asked for, data is copied, and whoever is there must go first."""
+    offer = attempt.offer
+    if event.hold is not None:
+        _open(state, event.hold.id, event.hold)
+        attempt.lease = event.hold.id
+    if offer.id in state.refusals:
+        state.probing.setdefault(offer.id, attempt.id)
+    for ask in event.nodes:
+        node = state.nodes[ask.node] = Node(ask.node, offer, ask.gpus, attempt.id, event.at)
+        attempt.missing[ask.node] = None
+        state.in_use[offer.id, ask.gpus] = state.in_use.get((offer.id, ask.gpus), 0) + 1
+        _open(state, ask.node, ask.hold)
+        state.fresh.actions.append(launch_action(state, node))
+    if event.hold is not None:
+        state.in_use[offer.id, 0] = state.in_use.get((offer.id, 0), 0) + attempt.width
+    attempt.nodes = tuple(ask.node for ask in event.nodes)
+    for other in event.after:
+        if other in state.attempts:
+            attempt.after[other] = None
+            state.followers.setdefault(other, []).append(attempt)
+    for data_set in event.copies:
+        key = (data_set, offer.site)
+        attempt.copies[data_set] = None
+        if key not in state.copying:
+            state.copying[key] = []
+            state.fresh.actions.append(CopyData(data_set, offer.site))
+        state.copying[key].append(attempt)
+
+
+def _open(state: State, lease_id: str, hold: Any) -> None:
+    state.ledger.open(hold)
+    heappush(state.renewals, (hold.renew_at, lease_id, state.ledger.leases[lease_id]))
+
+
+def _begin_if_ready(state: State, attempt: Attempt) -> None:
+    if not attempt.ready:
+        return
+    _attempt(attempt, "starting")
+    for node_id in attempt.nodes:
+        _node(state.nodes[node_id], "busy")
+        state.nodes[node_id].idle_at = None
+    state.fresh.actions.append(start_action(state, attempt))
+
+
+# --- attempts --------------------------------------------------------------------------------------------------------
+
+
+def attempt_started(state: State, event: e.AttemptStarted) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is None:
+        return
+    if attempt.phase == "starting":
+        _attempt(attempt, "running")
+    if attempt.started_at is None:
+        attempt.started_at = event.at
+    if state.refusals:
+        _found_room(state, attempt.offer)
+
+
+def attempt_checkpointed(state: State, event: e.AttemptCheckpointed) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is not None:
+        attempt.kept_ms = max(attempt.kept_ms, event.kept_ms)
+
+
+def attempt_ended(state: State, event: e.AttemptEnded) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is None or attempt.phase == "promised":
+        return
+    job = attempt.job
+    run_ms = attempt.resume_ms
+    if attempt.started_at is not None:
+        run_ms += (event.at - attempt.started_at) * attempt.speed_permille // PERMILLE
+    _over(state, attempt, billed=True, leaves=True)
+    if job.next is not None:
+        _over(state, job.next, billed=True, leaves=False)
+        job.next = None
+    if event.outcome == "done":
+        state.history.learn(job.spec, run_ms)
+    _end(state, job, event.outcome)
+
+
+def attempt_stopped(state: State, event: e.AttemptStopped) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is None or attempt.phase == "promised":
+        return
+    then = attempt.then or "pause"  # nobody told it to: its own deadline passed
+    _keep(attempt.job, attempt, event.at, event.kept_ms)
+    _over(state, attempt, billed=True, leaves=then == "move")
+    _go_on(state, attempt.job, "paused" if then == "pause" else "waiting")
+
+
+def _go_on(state: State, job: Job, otherwise: JobPhase) -> None:
+    """Its attempt is over and the job is not: to its next place if one was promised, otherwise back to the queue."""
+    if job.cancelled:
+        if job.next is not None:
+            _over(state, job.next, billed=True, leaves=False)
+        _end(state, job, "cancelled")
+    elif job.next is not None:
+        job.attempt, job.next = job.next, None
+        if job.phase == "leaving":
+            _job(job, "placed")
+        job.attempt.resume_ms = job.attempt.kept_ms = job.kept_ms
+        _begin_if_ready(state, job.attempt)
+    else:
+        _job(job, otherwise)
+        job.attempt = None
+        _enqueue(state, job)
+
+
+def attempt_lost(state: State, event: e.AttemptLost) -> None:
+    _lost(state, event.attempt, event.at, event.kept_ms, billed=True)
+
+
+def attempt_refused(state: State, event: e.AttemptRefused) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is not None:
+        state.fresh.refused.append((attempt.offer, event.retry_ms))
+        _lost(state, event.attempt, event.at, attempt.resume_ms, billed=False)
+
+
+def _lost(state: State, attempt_id: str, at: Instant, kept_ms: Millis, billed: bool) -> None:
+    attempt = state.attempts.get(attempt_id)
+    if attempt is None:
+        return
+    job = attempt.job
+    if attempt is job.next:  # it never began; its predecessor runs on, or is stopping and will wait
+        _over(state, attempt, billed=True, leaves=False)
+        job.next = None
+        if job.attempt is not None:
+            job.attempt.then = "wait"
+        return
+    _keep(job, attempt, at, kept_ms)
+    if billed:  # a refusal loses nothing
+        job.lost = attempt.id
+    _over(state, attempt, billed=billed, leaves=False)
+    _go_on(state, job, "waiting")
+
+
+def _keep(job: Job, attempt: Attempt, at: Instant, kept_ms: Millis) -> None:
+    done = attempt.resume_ms
+    if attempt.started_at is not None:
+        done += (at - attempt.started_at) * attempt.speed_permille // PERMILLE
+    job.kept_ms = max(kept_ms, attempt.resume_ms)
+    job.redone_ms = max(0, done - job.kept_ms)
+    if job.next is not None:  # before anything can begin: what moves resumes where it stopped
+        job.next.resume_ms = job.next.kept_ms = job.kept_ms
+
+
+def stop_promised(state: State, event: e.StopPromised) -> None:
+    attempt = state.attempts[event.attempt]
+    job = attempt.job
+    _job(job, "leaving")
+    attempt.then = event.then
+    if event.yields and attempt.slots:
+        state.pools[attempt.offer.id].give(attempt.slots)
+        attempt.slots = ()
+    if attempt.phase == "promised":  # nothing runs yet: it is over at once
+        _over(state, attempt, billed=True, leaves=False)
+        _go_on(state, job, "paused" if event.then == "pause" else "waiting")
+        return
+    _attempt(attempt, "stopping")
+    state.fresh.actions.append(StopAttempt(attempt.id, job.spec.grace_ms))
+
+
+def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
+    """The attempt is gone: its GPUs, its nodes and its money come free, and whoever waited for that may begin."""
+    billed = billed and attempt.phase != "promised"  # the site was never asked for it
+    _attempt(attempt, "over")
+    del state.attempts[attempt.id]
+    if attempt.slots:
+        state.pools[attempt.offer.id].give(attempt.slots)
+        state.fresh.freed = True
+    if attempt.lease:
+        state.in_use[attempt.offer.id, 0] -= attempt.width
+        state.fresh.closing.append((state.ledger.leases[attempt.lease], billed, leaves))
+    for node_id in attempt.nodes:
+        node = state.nodes.get(node_id)
+        if node is not None:
+            if node.phase == "busy":
+                _node(node, "idle")
+            node.idle_at = state.at
+            state.fresh.idle.append(node)
+    for data_set in attempt.copies:
+        waiting = state.copying.get((data_set, attempt.offer.site), [])
+        if attempt in waiting:
+            waiting.remove(attempt)
+    for follower in state.followers.pop(attempt.id, ()):
+        follower.after.pop(attempt.id, None)
+        _begin_if_ready(state, follower)
+    if state.probing.get(attempt.offer.id) == attempt.id:
+        del state.probing[attempt.offer.id]
+
+
+def _end(state: State, job: Job, phase: JobPhase) -> None:
+    _job(job, phase)
+    del state.jobs[job.id]
+    state.ended[phase] = state.ended.get(phase, 0) + 1
+    if job.spec.cap is not None:
+        _forget(state, "job:" + job.id)
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------------
+
+
+def node_ready(state: State, event: e.NodeReady) -> None:
+    node = state.nodes.get(event.node)
+    if node is None:
+        _standing_node(state, event.node, up=True)
+        return
+    if node.phase != "asked":
+        return
+    _node(node, "idle")
+    node.idle_at = event.at
+    if state.refusals:
+        _found_room(state, node.offer)
+    attempt = state.attempts.get(node.attempt)
+    if attempt is None:
+        state.fresh.idle.append(node)
+        return
+    attempt.missing.pop(node.id, None)
+    _begin_if_ready(state, attempt)
+
+
+def node_refused(state: State, event: e.NodeRefused) -> None:
+    node = state.nodes.get(event.node)
+    if node is None:
+        return
+    state.fresh.refused.append((node.offer, event.retry_ms))
+    _gone(state, node, billed=False)
+
+
+def node_lost(state: State, event: e.NodeLost) -> None:
+    node = state.nodes.get(event.node)
+    if node is None:
+        _standing_node(state, event.node, up=False)
+    else:
+        _gone(state, node, billed=True)
+
+
+def node_gone(state: State, event: e.NodeGone) -> None:
+    node = state.nodes.get(event.node)
+    if node is not None:
+        _gone(state, node, billed=True)
+
+
+def _gone(state: State, node: Node, billed: bool) -> None:
+    leaves = node.phase == "returning"
+    _node(node, "gone")
+    del state.nodes[node.id]
+    state.in_use[node.offer.id, node.gpus] -= 1
+    state.fresh.closing.append((state.ledger.leases[node.id], billed, leaves))
+    attempt = state.attempts.get(node.attempt)
+    # What runs is told of by its own AttemptLost, with what it kept; what only waited for this node cannot begin.
+    if attempt is not None and attempt.phase == "promised":
+        _lost(state, attempt.id, state.at, attempt.resume_ms, billed)
+
+
+def _standing_node(state: State, node_id: str, up: bool) -> None:
+    offer, _, number = node_id.rpartition("/")
+    pool = state.pools.get(offer)
+    if pool is None or not number.isdigit() or int(number) >= pool.size:
+        return
+    if up:
+        pool.restore(int(number))
+        state.fresh.freed = True
+    else:
+        pool.withdraw(int(number))
+
+
+def release_promised(state: State, event: e.ReleasePromised) -> None:
+    node = state.nodes[event.node]
+    _node(node, "returning")
+    state.fresh.actions.append(ReleaseNode(node.id))
+
+
+def offer_closed(state: State, event: e.OfferClosed) -> None:
+    state.closed[event.offer] = event.until_at
+    state.refusals[event.offer] = event.refusals
+
+
+def _found_room(state: State, offer: Offer) -> None:
+    state.closed.pop(offer.id, None)
+    state.refusals.pop(offer.id, None)
+    state.probing.pop(offer.id, None)
+
+
+# --- money -----------------------------------------------------------------------------------------------------------
+
+
+def lease_renewed(state: State, event: e.LeaseRenewed) -> None:
+    lease = state.ledger.leases[event.hold]
+    state.ledger.renew(lease, event.at, event.charged, event.parts, event.deadline_at, event.renew_at)
+    lease.unconfirmed = True
+    heappush(state.renewals, (event.renew_at, event.hold, lease))
+    state.fresh.actions.append(SetDeadline(event.hold, event.deadline_at))
+
+
+def renewal_denied(state: State, event: e.RenewalDenied) -> None:
+    lease = state.ledger.leases[event.hold]
+    lease.denied, lease.renew_at = True, event.renew_at
+    heappush(state.renewals, (event.renew_at, event.hold, lease))
+
+
+def lease_called_back(state: State, event: e.LeaseCalledBack) -> None:
+    lease = state.ledger.leases[event.hold]
+    lease.unconfirmed, lease.wanted_at = True, event.deadline_at
+    state.fresh.actions.append(SetDeadline(event.hold, event.deadline_at))
+
+
+def deadline_set(state: State, event: e.DeadlineSet) -> None:
+    lease = state.ledger.leases.get(event.thing)
+    if lease is None or not lease.unconfirmed or event.deadline_at != lease.wanted_at:
+        return
+    lease.unconfirmed = False
+    if event.deadline_at < lease.deadline_at:
+        state.fresh.shortened.append((lease, event.deadline_at))
+
+
+def lease_shortened(state: State, event: e.LeaseShortened) -> None:
+    lease = state.ledger.leases[event.hold]
+    state.ledger.shorten(lease, event.parts, event.deadline_at, event.renew_at)
+    _more_room(state, lease)
+    heappush(state.renewals, (event.renew_at, event.hold, lease))
+
+
+def settled(state: State, event: e.Settled) -> None:
+    lease = state.ledger.leases[event.hold]
+    state.ledger.settle(lease, event.charged)
+    _more_room(state, lease)
+    renewals = state.renewals
+    while renewals and not renewals[0][2].renews_at(renewals[0][0]):
+        heappop(renewals)
+    job_scope = lease.hold.scopes[-1]
+    if job_scope.startswith("job:") and job_scope[4:] not in state.jobs:
+        _forget(state, job_scope)
+
+
+def _forget(state: State, job_scope: str) -> None:
+    """Once the job has ended and nothing is held for it any more."""
+    if not any(job_scope in lease.hold.scopes for lease in state.ledger.leases.values()):
+        state.ledger.forget_job(job_scope)
+
+
+def _more_room(state: State, lease: Lease) -> None:
+    for scope in lease.hold.scopes:
+        if scope in state.short:
+            state.fresh.room[scope] = None
+
+
+def metered(state: State, event: e.Metered) -> None:
+    """A reading changes nothing by itself; `decide` compares it with what is held."""
+
+
+def overrun_found(state: State, event: e.OverrunFound) -> None:
+    state.ledger.overrun += event.amount
+    for scope in state.ledger.leases[event.hold].hold.scopes:
+        state.ledger.frozen[scope] = None
+
+
+def woke(state: State, event: e.Woke) -> None:
+    """Only `at` moves."""
+
+
+# --- edges -----------------------------------------------------------------------------------------------------------
+
+
+def _job(job: Job, to: JobPhase) -> None:
+    if to not in JOB[job.phase]:
+        raise Broken(f"job {job.id} cannot go from {job.phase} to {to}")
+    job.phase = to
+
+
+def _attempt(attempt: Attempt, to: AttemptPhase) -> None:
+    if to not in ATTEMPT[attempt.phase]:
+        raise Broken(f"attempt {attempt.id} cannot go from {attempt.phase} to {to}")
+    attempt.phase = to
+
+
+def _node(node: Node, to: NodePhase) -> None:
+    if to not in NODE[node.phase]:
+        raise Broken(f"node {node.id} cannot go from {node.phase} to {to}")
+    node.phase = to
+
+
+APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
+    e.AttemptCheckpointed: attempt_checkpointed,
+    e.AttemptEnded: attempt_ended,
+    e.AttemptLost: attempt_lost,
+    e.AttemptRefused: attempt_refused,
+    e.AttemptStarted: attempt_started,
+    e.AttemptStopped: attempt_stopped,
+    e.CancelRequested: cancel_requested,
+    e.CapSet: cap_set,
+    e.DataSetRegistered: data_set_registered,
+    e.DeadlineSet: deadline_set,
+    e.JobRefused: job_refused,
+    e.JobSubmitted: job_submitted,
+    e.LeaseCalledBack: lease_called_back,
+    e.LeaseRenewed: lease_renewed,
+    e.LeaseShortened: lease_shortened,
+    e.Metered: metered,
+    e.MoveRequested: move_requested,
+    e.NodeGone: node_gone,
+    e.NodeLost: node_lost,
+    e.NodeReady: node_ready,
+    e.NodeRefused: node_refused,
+    e.OfferClosed: offer_closed,
+    e.OverrunFound: overrun_found,
+    e.PeriodOpened: period_opened,
+    e.PolicySet: policy_set,
+    e.ReleasePromised: release_promised,
+    e.RenewalDenied: renewal_denied,
+    e.ReplicaLanded: replica_landed,
+    e.Settled: settled,
+    e.ShapeJudged: shape_judged,
+    e.SiteBack: site_back,
+    e.SiteJoined: site_joined,
+    e.SiteLost: site_lost,
+    e.StartPromised: start_promised,
+    e.StopPromised: stop_promised,
+    e.WaitPromised: wait_promised,
+    e.Woke: woke,
+}

@@ -1,0 +1,14 @@
+"""Rented nodes cost money while idle: each is given back as soon as nothing is promised to run on it."""
+
+from penstock.core.events import ReleasePromised
+from penstock.core.placement import Choices
+from penstock.core.reasons import NeverStarted, NoMoreWork
+
+
+def idle(choices: Choices) -> None:
+    for node in choices.state.fresh.idle:
+        if node.attempt in choices.state.attempts or node.phase not in ("asked", "idle"):
+            continue
+        since = node.idle_at if node.idle_at is not None else choices.now
+        because = NoMoreWork(choices.now - since) if node.phase == "idle" else NeverStarted()
+        choices.record(ReleasePromised(choices.now, node.id, because))

@@ -1,0 +1,94 @@
+"""The money of what already runs: settled when it is gone, renewed while there is room, drained when there is not."""
+
+from heapq import heappop
+
+from penstock.core.events import (
+    LeaseCalledBack,
+    LeaseRenewed,
+    LeaseShortened,
+    RenewalDenied,
+    Settled,
+    StopPromised,
+    WaitPromised,
+)
+from penstock.core.ledger import Lease, renew_at
+from penstock.core.placement import Choices, move
+from penstock.core.reasons import Denial, MoveAsked
+from penstock.core.state import Attempt, State
+from penstock.core.units import MINUTE, NEVER
+
+
+def settle(choices: Choices) -> None:
+    """What the provider says is gone is charged for the last time, and the rest of its hold returned."""
+    ledger = choices.state.ledger
+    closing, choices.state.fresh.closing = choices.state.fresh.closing, []
+    for lease, billed, leaves in closing:
+        charged = ledger.closing(lease, choices.now, leaves) if billed else ()
+        returned = lease.held - sum([part.amount for part in charged])
+        choices.record(Settled(choices.now, lease.hold.id, charged, returned))
+    shortened, choices.state.fresh.shortened = choices.state.fresh.shortened, []
+    for lease, deadline in shortened:
+        parts = ledger.shortened(lease, deadline)
+        again = renew_at(choices.now, deadline)
+        choices.record(LeaseShortened(choices.now, lease.hold.id, parts, deadline, again))
+
+
+def renew(choices: Choices) -> None:
+    """Leases with a quarter of their time left: extend, or say why not and drain before the end."""
+    state, now = choices.state, choices.now
+    renewals = state.renewals
+    while renewals and renewals[0][0] <= now:
+        due, _, lease = renewals[0]
+        if not lease.renews_at(due):
+            heappop(renewals)
+            continue
+        found = state.ledger.renewal(lease, now, state.policy.least_lease_ms)
+        if isinstance(found, tuple):
+            deadline, parts = found
+            charged = state.ledger.charge(lease, now)
+            choices.record(LeaseRenewed(now, lease.hold.id, charged, parts, deadline, renew_at(now, deadline)))
+        else:
+            _deny(choices, lease, found)
+
+
+def _deny(choices: Choices, lease: Lease, because: Denial) -> None:
+    """Try again with half of what is left; with less than two minutes left, checkpoint and stop: that is paid for."""
+    left = lease.deadline_at - choices.now
+    last = left < 2 * MINUTE
+    again = NEVER if last else choices.now + left // 2
+    choices.record(RenewalDenied(choices.now, lease.hold.id, again, because))
+    attempt = _attempt_on(choices.state, lease)
+    if last and attempt is not None and attempt.phase in ("starting", "running", "promised"):
+        _drain(choices, attempt, because)
+
+
+def _drain(choices: Choices, attempt: Attempt, because: Denial) -> None:
+    job = attempt.job
+    if job.phase != "placed":
+        return
+    if choices.state.policy.exhausted == "move_home":
+        for offer in job.shape.standing:
+            if move(choices, job, choices.state.offers[offer], MoveAsked(attempt.offer.id, job.kept_ms)):
+                return
+    choices.record(StopPromised(choices.now, attempt.id, "pause", yields=False, because=because))
+    if job.queued:  # it had not begun, so it waits already, and nobody asks again why
+        until = choices.now + MINUTE if because.kind == "PeriodUnknown" else NEVER
+        choices.record(WaitPromised(choices.now, job.id, until, because))
+
+
+def call_back(choices: Choices) -> None:
+    """A cap was lowered below what is committed: long leases are asked to end sooner, and nothing is renewed."""
+    state, now = choices.state, choices.now
+    short = now + state.policy.least_lease_ms
+    for (scope, period), account in list(state.ledger.accounts.items()):
+        if account.cap is None or account.held + account.spent <= account.cap:
+            continue
+        for lease in list(state.ledger.leases.values()):
+            touches = scope in lease.hold.scopes and any(part.period == period for part in lease.parts)
+            if touches and lease.wanted_at > short:
+                choices.record(LeaseCalledBack(now, lease.hold.id, short))
+
+
+def _attempt_on(state: State, lease: Lease) -> Attempt | None:
+    node = state.nodes.get(lease.hold.id)
+    return state.attempts.get(node.attempt if node else lease.hold.id)

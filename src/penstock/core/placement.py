@@ -1,0 +1,357 @@
+"""Where a job goes and how long it may wait for it. Each function makes one kind of choice and records it with the
+numbers it used; `decide` says when each is asked."""
+
+from collections.abc import Callable
+from math import isqrt
+
+from penstock.core import quotes
+from penstock.core.events import Promise, StartPromised, StopPromised, WaitPromised
+from penstock.core.fold import apply
+from penstock.core.free import Pool, Slots
+from penstock.core.model import Hold, NodeAsk, Offer, Terms, Waiting
+from penstock.core.quotes import Quote
+from penstock.core.reasons import (
+    Denial,
+    Displaced,
+    LostNode,
+    NoRoomThere,
+    OnlyOwned,
+    OwnedFree,
+    PatienceOver,
+    Preempted,
+    QueueFull,
+    Reason,
+    WaitsForOwned,
+)
+from penstock.core.state import Attempt, Job, State
+from penstock.core.units import MINUTE, NEVER, PERMILLE, Instant, Millis
+
+
+class Choices:
+    """One decision's work: every promise is applied as it is made, so the next choice sees it."""
+
+    __slots__ = ("now", "promises", "state")
+
+    def __init__(self, state: State, now: Instant) -> None:
+        self.state, self.now = state, now
+        self.promises: list[Promise] = []
+
+    def record(self, promise: Promise) -> None:
+        apply(self.state, promise)
+        self.promises.append(promise)
+
+
+# --- standing GPUs ---------------------------------------------------------------------------------------------------
+
+
+def start_standing(choices: Choices, job: Job) -> bool:
+    """On the first standing offer, in order of preference, that has room now; as wide as the job likes and fits."""
+    state, now = choices.state, choices.now
+    lane = job.shape.lane
+    assert lane is not None
+    for offer_id, pool in lane.pools:
+        offer = state.offers[offer_id]
+        if not pool.fits(lane.width) or offer.site in state.lost_sites:
+            continue
+        width, scale = _widest(job, pool) if job.spec.scaling else (lane.width, PERMILLE)
+        speed = quotes.rate_of(job.shape, state, offer).speed_permille * scale // PERMILLE
+        because = OwnedFree(now - job.submitted_at, pool.free_gpus)
+        slots = pool.choose(width, state.policy.packing)
+        choices.record(_start(choices, job, offer, width, speed, slots, (), None, (), because))
+        return True
+    return False
+
+
+def _widest(job: Job, pool: Pool) -> tuple[int, int]:
+    for width, scale in reversed(job.spec.scaling):
+        if width > job.spec.gpus and pool.fits(width):
+            return width, scale
+    return job.spec.gpus, PERMILLE
+
+
+def _start(
+    choices: Choices, job: Job, offer: Offer, width: int, speed: int, slots: Slots, nodes: tuple[NodeAsk, ...],
+    hold: Hold | None, after: tuple[str, ...], because: Reason,
+) -> StartPromised:  # fmt: skip
+    copies = quotes.missing_data(choices.state, job, offer, choices.now) if job.spec.data else ()
+    attempt = f"{job.id}.{job.attempts + 1}"
+    return StartPromised(
+        choices.now, job.id, attempt, offer.id, width, speed, job.kept_ms, slots, nodes, hold, after, copies, because
+    )
+
+
+# --- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def patience(waiting: Waiting, gpus: int, run_ms: Millis) -> Millis:
+    """How long such a job may wait for standing GPUs before it bursts: whole numbers, rounded down."""
+    match waiting.kind:
+        case "nowait":
+            return 0
+        case "constant":
+            return waiting.numerator // waiting.denominator
+        case "compute":
+            return waiting.numerator * gpus * run_ms // waiting.denominator
+        case "power":
+            return waiting.numerator * isqrt((gpus * run_ms) ** 3) // waiting.denominator
+
+
+def answer(choices: Choices, job: Job) -> bool:
+    """Record that the job waits, and why; True instead if its patience is over already."""
+    state, now = choices.state, choices.now
+    shape, spec = job.shape, job.spec
+    free = sum([pool.free_gpus for _, pool in shape.lane.pools]) if shape.lane else 0
+    if not shape.rented or not state.policy.burst:
+        _only_owned(choices, job, free)
+        return False
+    expected = state.history.expect(spec)
+    allowed = 0 if job.lost else patience(state.policy.waiting, spec.gpus, expected)
+    until = job.submitted_at + allowed
+    if until <= now:
+        return True
+    offers = quotes.for_job(state, job, expected, now)
+    cost = offers[0].cost if offers else None
+    choices.record(WaitPromised(now, job.id, until, WaitsForOwned(allowed, expected, free, cost)))
+    return False
+
+
+def _only_owned(choices: Choices, job: Job, free: int) -> None:
+    excluded = job.shape.excluded
+    rule = excluded[0][1] if excluded and not job.shape.rented else "policy bursts nothing"
+    choices.record(WaitPromised(choices.now, job.id, NEVER, OnlyOwned(free, rule)))
+
+
+# --- rented GPUs -----------------------------------------------------------------------------------------------------
+
+
+def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
+    """To the cheapest allowed offer that has room and money; otherwise record what it waits for now."""
+    state, now = choices.state, choices.now
+    if not job.shape.rented or not state.policy.burst:  # since it was told that it may
+        _only_owned(choices, job, 0)
+        return False
+    expected = state.history.expect(job.spec)
+    ranked = quotes.for_job(state, job, expected, now)
+    denied: Denial | None = None
+    for quote in ranked:
+        funded = fund(choices, [(job, quote)], scopes_of(job))
+        if isinstance(funded, list):
+            because = _why_burst(choices, job, quote, ranked, expected, queue_cap)
+            choices.record(_rented(choices, job, quote, funded[0], (), because))
+            return True
+        denied = denied or funded
+    if queue_cap is None:
+        _record_short(choices, job, denied)
+    return False
+
+
+def _why_burst(
+    choices: Choices, job: Job, quote: Quote, ranked: list[Quote], expected: Millis, queue_cap: int | None
+) -> Reason:
+    if job.lost:
+        return LostNode(job.lost, job.kept_ms, job.redone_ms, quote.cost)
+    if queue_cap is not None:
+        return QueueFull(choices.state.waiting, queue_cap, quote.cost)
+    after = next((other for other in ranked if other is not quote), None)
+    waited, patience_ms = choices.now - job.submitted_at, job.patience_ms
+    next_offer, next_cost = (after.offer.id, after.cost) if after else ("", 0)
+    return PatienceOver(waited, patience_ms, expected, quote.cost, next_offer, next_cost)
+
+
+def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
+    """Nothing to rent now: wait for money, or until an offer opens again."""
+    state, now = choices.state, choices.now
+    if denied is not None:
+        if denied.kind == "PeriodUnknown" or denied.scope != job.short_of:
+            until = now + MINUTE if denied.kind == "PeriodUnknown" else NEVER
+            choices.record(WaitPromised(now, job.id, until, denied))
+        elif job.until_at != NEVER:
+            choices.record(WaitPromised(now, job.id, NEVER, denied))
+        return
+    opens = [(max(state.closed.get(name, 0), now + MINUTE), name) for name in job.shape.rented]
+    until, offer = min(opens)
+    choices.record(WaitPromised(now, job.id, until, NoRoomThere(offer, until)))
+
+
+class Funded:
+    """The money for a start: one hold for the attempt, or one for each node."""
+
+    __slots__ = ("hold", "nodes")
+
+    def __init__(self, hold: Hold | None, nodes: tuple[NodeAsk, ...]) -> None:
+        self.hold, self.nodes = hold, nodes
+
+
+def fund(choices: Choices, starts: list[tuple[Job, Quote]], scopes: tuple[str, ...]) -> list[Funded] | Denial:
+    """Room for all of these in all scopes at once, or the scope that binds."""
+    state = choices.state
+    wanted = [thing for job, quote in starts for thing in _things(job, quote)]
+    holds = state.ledger.authorise(scopes, wanted, choices.now, state.policy.least_lease_ms)
+    if not isinstance(holds, tuple):
+        return holds
+    left = iter(holds)
+    return [
+        Funded(None, tuple([NodeAsk(hold.id, gpus, hold) for gpus, hold in zip(quote.rate.nodes, left, strict=False)]))
+        if quote.rate.nodes
+        else Funded(next(left), ())
+        for _, quote in starts
+    ]
+
+
+def _things(job: Job, quote: Quote) -> list[tuple[str, Terms]]:
+    """What will be billed, by the id it will have: the attempt, or each of its nodes."""
+    attempt, rate = f"{job.id}.{job.attempts + 1}", quote.rate
+    if not rate.nodes:
+        return [(attempt, rate.terms[0])]
+    return [(f"{attempt}/n{k}", terms) for k, terms in enumerate(rate.terms)]
+
+
+def _rented(
+    choices: Choices, job: Job, quote: Quote, funded: Funded, after: tuple[str, ...], because: Reason
+) -> StartPromised:
+    speed = quote.rate.speed_permille
+    return _start(choices, job, quote.offer, job.spec.gpus, speed, (), funded.nodes, funded.hold, after, because)
+
+
+def scopes_of(job: Job) -> tuple[str, ...]:
+    """Who pays: the same scopes for every job of a shape, and its own cap's if it has one."""
+    scopes = job.shape.scopes
+    return scopes if job.spec.cap is None else (*scopes, "job:" + job.id)
+
+
+# --- moving ----------------------------------------------------------------------------------------------------------
+
+
+def may_move(state: State, job: Job, now: Instant) -> bool:
+    """Only what survives a stop moves, not too often, and not while it is already on its way."""
+    settled = now - job.moved_at >= state.policy.settle_ms
+    survives = job.spec.interruptible and job.spec.checkpoint_every_ms is not None
+    return job.phase == "placed" and survives and settled and job.moves < state.policy.max_moves
+
+
+def move(choices: Choices, job: Job, offer: Offer, because: Reason) -> bool:
+    """Promise the next place first, then the stop: a job that moves has always somewhere to go."""
+    state = choices.state
+    old = job.attempt
+    assert old is not None
+    if state.standing(offer):
+        pool = state.pools[offer.id]
+        reached = offer.id in job.shape.standing and offer.site not in state.lost_sites
+        if not reached or not pool.fits(job.spec.gpus):
+            return False
+        speed = quotes.rate_of(job.shape, state, offer).speed_permille
+        slots = pool.choose(job.spec.gpus, state.policy.packing)
+        choices.record(_start(choices, job, offer, job.spec.gpus, speed, slots, (), None, (old.id,), because))
+    elif not _rent_next(choices, job, offer, because):
+        return False
+    choices.record(StopPromised(choices.now, old.id, "move", yields=False, because=because))
+    return True
+
+
+def _rent_next(choices: Choices, job: Job, offer: Offer, because: Reason) -> bool:
+    state = choices.state
+    rate = quotes.rate_of(job.shape, state, offer)
+    if offer.id not in job.shape.rented or not quotes.available(state, offer, rate, job.spec.gpus, choices.now):
+        return False
+    assert job.attempt is not None
+    quote = quotes.quote(job.shape, offer, rate, max(0, state.history.expect(job.spec) - job.kept_ms))
+    funded = fund(choices, [(job, quote)], scopes_of(job))
+    if not isinstance(funded, list):
+        return False
+    choices.record(_rented(choices, job, quote, funded[0], (job.attempt.id,), because))
+    return True
+
+
+# --- making room -----------------------------------------------------------------------------------------------------
+
+
+def preempt(choices: Choices, job: Job) -> bool:
+    """Stop interruptible jobs of lower priority, as few as it takes, and start this one in their place."""
+
+    def eligible(attempt: Attempt) -> bool:
+        spec = attempt.job.spec
+        return spec.interruptible and spec.priority < job.spec.priority and attempt.job.phase == "placed"
+
+    def give_way(victims: list[Attempt]) -> bool:
+        for victim in victims:
+            because = Preempted(job.id, job.spec.priority, victim.job.spec.priority)
+            choices.record(StopPromised(choices.now, victim.id, "wait", yields=True, because=because))
+        return True
+
+    return _make_room(choices, job, eligible, give_way)
+
+
+def displace(choices: Choices, job: Job) -> bool:
+    """For a job that may not leave: move ones that may out to rented offers, on the account of who gains."""
+    state, now = choices.state, choices.now
+    ways: dict[str, Quote] = {}
+
+    def eligible(attempt: Attempt) -> bool:
+        other = attempt.job
+        if other.spec.priority > job.spec.priority or not other.shape.rented or not may_move(state, other, now):
+            return False
+        ranked = quotes.for_job(state, other, state.history.expect(other.spec), now)
+        if ranked:
+            ways[attempt.id] = ranked[0]
+        return bool(ranked)
+
+    def give_way(victims: list[Attempt]) -> bool:
+        starts = [(victim.job, ways[victim.id]) for victim in victims]
+        limited = [way.offer.id for _, way in starts if not way.rate.endless]
+        if len(limited) > len(dict.fromkeys(limited)):  # each was found room as if it went alone
+            return False
+        funded = fund(choices, starts, scopes_of(job)) if starts else []
+        if not isinstance(funded, list):
+            return False
+        for victim, (other, way), money in zip(victims, starts, funded, strict=True):
+            because = Displaced(job.id, job.spec.gpus, way.cost)
+            choices.record(_rented(choices, other, way, money, (victim.id,), because))
+            choices.record(StopPromised(now, victim.id, "move", yields=True, because=because))
+        return True
+
+    return _make_room(choices, job, eligible, give_way)
+
+
+def _make_room(
+    choices: Choices, job: Job, eligible: Callable[[Attempt], bool], give_way: Callable[[list[Attempt]], bool]
+) -> bool:
+    state = choices.state
+    for offer_id in job.shape.standing:
+        victims = _victims(state, offer_id, job.spec.gpus, eligible)
+        if victims is None or state.offers[offer_id].site in state.lost_sites or not give_way(victims):
+            continue
+        offer, pool = state.offers[offer_id], state.pools[offer_id]
+        speed = quotes.rate_of(job.shape, state, offer).speed_permille
+        because = OwnedFree(choices.now - job.submitted_at, pool.free_gpus)
+        slots = pool.choose(job.spec.gpus, state.policy.packing)
+        after = tuple(victim.id for victim in victims if victim.phase != "over")
+        choices.record(_start(choices, job, offer, job.spec.gpus, speed, slots, (), None, after, because))
+        return True
+    return False
+
+
+def _victims(state: State, offer_id: str, width: int, eligible: Callable[[Attempt], bool]) -> list[Attempt] | None:
+    """The fewest, lowest in priority and latest begun, whose GPUs together with the free ones would do."""
+    pool = state.pools[offer_id]
+    running = [a for a in state.attempts.values() if a.offer.id == offer_id and a.slots and eligible(a)]
+    running.sort(key=lambda a: (a.job.spec.priority, -a.promised_at, -a.job.seq))
+    scratch = Pool(pool.per_node, pool.size)
+    for node, free in enumerate(pool.free):
+        scratch.take(((node, pool.per_node - free),))
+        if not pool.up >> node & 1:
+            scratch.withdraw(node)
+    chosen: list[Attempt] = []
+    for attempt in running:
+        if scratch.fits(width):
+            break
+        scratch.give(attempt.slots)
+        chosen.append(attempt)
+    if not scratch.fits(width):
+        return None
+    for attempt in reversed(chosen.copy()):  # some turned out not to be needed
+        scratch.take(attempt.slots)
+        if scratch.fits(width):
+            chosen.remove(attempt)
+        else:
+            scratch.give(attempt.slots)
+    return chosen

@@ -1,0 +1,134 @@
+"""What each offer would cost a job. Rates are per shape and offer; a quote adds the job's own run time.
+
+Two prices for standing GPUs: the marginal one here, for choosing; the full one is for showback. Otherwise an idle
+owned GPU would lose to a cheaper rented one.
+"""
+
+from typing import cast
+
+from penstock.core.model import NodeShape, Offer, Terms, egress_cost, fill
+from penstock.core.rules import speed_on
+from penstock.core.state import Job, Shape, State
+from penstock.core.units import GB, HOUR, MICRO, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
+from penstock.core.values import value
+
+
+@value
+class Rate:
+    """What a shape's nodes at an offer cost. `nodes` is empty where the site sells by the attempt."""
+
+    nodes: tuple[int, ...]  # the GPUs of each node
+    terms: tuple[Terms, ...]  # of each node, or of the attempt
+    price_per_hour: Money  # of all together
+    once: Money  # fees, and what leaves at the end
+    speed_permille: int
+    endless: bool  # as many as one asks for
+
+
+@value
+class Quote:
+    offer: Offer
+    rate: Rate
+    cost: Money  # expected: start, run, losses, fees and what leaves at the end
+    start_ms: Millis
+    run_ms: Millis
+
+
+def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Quote]:
+    """Rented offers that may take the job and seem to have room, cheapest first; ties by name."""
+    left_ms = max(0, expected_ms - job.kept_ms)
+    shape, quotes = job.shape, []
+    for name in shape.rented:
+        offer = state.offers[name]
+        rate = rate_of(shape, state, offer)
+        if available(state, offer, rate, job.spec.gpus, now):
+            quotes.append(quote(shape, offer, rate, left_ms))
+    if len(quotes) > 1:
+        quotes.sort(key=lambda q: (q.cost, q.offer.id))
+        if job.spec.models_ordered:
+            wanted = [choice.model for choice in job.spec.gpu_models]
+            quotes.sort(key=lambda q: wanted.index(q.offer.gpu_model))
+    return quotes
+
+
+def quote(shape: Shape, offer: Offer, rate: Rate, left_ms: Millis) -> Quote:
+    speed = rate.speed_permille
+    run_ms = left_ms if speed == PERMILLE else ceil_div(left_ms * PERMILLE, speed)
+    billed_ms = offer.start_ms + run_ms
+    if offer.loss_ppm_per_hour:
+        billed_ms += _lost_ms(shape, offer, run_ms)
+    return Quote(offer, rate, cost_of(rate.price_per_hour, billed_ms) + rate.once, offer.start_ms, run_ms)
+
+
+def _lost_ms(shape: Shape, offer: Offer, run_ms: Millis) -> Millis:
+    """Expected losses times what one costs: another start, and half a checkpoint's interval done again."""
+    spec = shape.spec
+    redone = run_ms // 2 if spec.checkpoint_every_ms is None else min(run_ms, spec.checkpoint_every_ms) // 2
+    return run_ms * offer.loss_ppm_per_hour * (offer.start_ms + spec.restart_ms + redone) // (MICRO * HOUR)
+
+
+def rate_of(shape: Shape, state: State, offer: Offer) -> Rate:
+    known = shape.rates.get(offer.id)
+    if known is None:
+        known = shape.rates[offer.id] = _rate(shape, state, offer)
+    return cast("Rate", known)
+
+
+def _rate(shape: Shape, state: State, offer: Offer) -> Rate:
+    spec, extras = shape.spec, offer.extras
+    sizes = [size for size, count in fill(offer.shapes, spec.gpus) for _ in range(count)]
+    prices = [(size.price_per_hour + extras.per_hour, _ceiling(size) + extras.per_hour) for size in sizes]
+    if offer.sold_by == "attempt":
+        prices = [(sum(price for price, _ in prices), sum(most for _, most in prices))]
+    leaving = egress_cost(state.sites[offer.site].egress, spec.output_bytes)
+    leaving += ceil_div(extras.nat_per_gb * spec.output_bytes, GB)
+    terms = tuple(
+        Terms(
+            price, most, extras.launch_fee, leaving if k == 0 else 0,
+            offer.billing_step_ms, offer.billing_minimum_ms, spec.grace_ms, offer.kill_ms, spec.lease_max_ms,
+        )
+        for k, (price, most) in enumerate(prices)
+    )  # fmt: skip
+    return Rate(
+        nodes=tuple(size.gpus for size in sizes) if offer.sold_by == "node" else (),
+        terms=terms,
+        price_per_hour=sum(one.price_per_hour for one in terms),
+        once=sum(one.fees + one.egress for one in terms),
+        speed_permille=speed_on(spec, offer),
+        endless=offer.limit_gpus is None and all(size.count is None for size in offer.shapes),
+    )
+
+
+def _ceiling(size: NodeShape) -> Money:
+    price = size.price_per_hour
+    return price if size.most_per_hour is None else max(size.most_per_hour, price)
+
+
+def available(state: State, offer: Offer, rate: Rate, width: int, now: Instant) -> bool:
+    if offer.site in state.lost_sites or offer.id in state.probing or state.closed.get(offer.id, now) > now:
+        return False
+    return rate.endless or _within_limits(state, offer, rate, width)
+
+
+def _within_limits(state: State, offer: Offer, rate: Rate, width: int) -> bool:
+    used = sum(count * (gpus or 1) for (name, gpus), count in state.in_use.items() if name == offer.id)
+    billed = sum(rate.nodes) or width
+    if offer.limit_gpus is not None and used + billed > offer.limit_gpus:
+        return False
+    if not rate.nodes:
+        counts = [size.count for size in offer.shapes]
+        return None in counts or used + width <= sum(size.gpus * (size.count or 0) for size in offer.shapes)
+    for size in offer.shapes:
+        wanted = rate.nodes.count(size.gpus)
+        if size.count is not None and state.in_use.get((offer.id, size.gpus), 0) + wanted > size.count and wanted:
+            return False
+    return True
+
+
+def missing_data(state: State, job: Job, offer: Offer, now: Instant) -> tuple[str, ...]:
+    """Data sets that must be copied to the offer's site before the job can start there."""
+    return tuple(
+        name
+        for name in job.spec.data
+        if state.data[name].site != offer.site and state.replicas.get((name, offer.site), -1) <= now
+    )

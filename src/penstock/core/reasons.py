@@ -1,0 +1,209 @@
+"""Why: a closed list. Each reason carries the numbers the choice used, as values; `journal.story` puts them into words.
+
+A reason is recorded with the promise it explains and never made up afterwards. `kind` names it in the journal.
+"""
+
+from typing import Final, Literal, TypeAlias, get_args
+
+from penstock.core.units import Instant, Millis, Money
+from penstock.core.values import value
+
+
+@value
+class OwnedFree:
+    """Started on standing GPUs: they were free and it was this job's turn."""
+
+    waited_ms: Millis
+    free_gpus: int  # at that offer, before this start
+    kind: Literal["OwnedFree"] = "OwnedFree"
+
+
+@value
+class WaitsForOwned:
+    """Not yet: standing GPUs are busy, and the job's patience is longer than nothing."""
+
+    patience_ms: Millis
+    expected_run_ms: Millis
+    free_gpus: int  # free now on standing offers it may use, too few or in pieces
+    burst_cost: Money | None  # what going now would be expected to cost; None where no rented offer fits
+    kind: Literal["WaitsForOwned"] = "WaitsForOwned"
+
+
+@value
+class PatienceOver:
+    """Burst: it waited as long as its policy allows; this is the cheapest allowed offer."""
+
+    waited_ms: Millis
+    patience_ms: Millis
+    expected_run_ms: Millis
+    cost: Money
+    next_offer: str  # the runner-up, empty if there was none
+    next_cost: Money
+    kind: Literal["PatienceOver"] = "PatienceOver"
+
+
+@value
+class QueueFull:
+    """Burst: more jobs wait than the policy's queue holds, and this is the newest."""
+
+    waiting: int
+    queue_cap: int
+    cost: Money
+    kind: Literal["QueueFull"] = "QueueFull"
+
+
+@value
+class OnlyOwned:
+    """Not yet: no rented offer may or can take it (the rule that binds is named), so it waits for owned GPUs."""
+
+    free_gpus: int
+    rule: str
+    kind: Literal["OnlyOwned"] = "OnlyOwned"
+
+
+@value
+class CapBinds:
+    """Not yet, or no longer: the money is not there. Names the scope that binds."""
+
+    scope: str
+    period: str
+    cap: Money
+    spent: Money
+    held: Money
+    needed: Money
+    kind: Literal["CapBinds"] = "CapBinds"
+
+
+@value
+class RateBinds:
+    """Not yet: spending per hour in this scope is at its cap."""
+
+    scope: str
+    cap_per_hour: Money
+    running_per_hour: Money
+    needed_per_hour: Money
+    kind: Literal["RateBinds"] = "RateBinds"
+
+
+@value
+class PeriodUnknown:
+    """Not yet: the month that the money would be booked to has not been opened."""
+
+    until_at: Instant
+    kind: Literal["PeriodUnknown"] = "PeriodUnknown"
+
+
+@value
+class NoRoomThere:
+    """Not yet: each rented offer that fits is closed for now, or at its limit."""
+
+    offer: str
+    retry_at: Instant
+    kind: Literal["NoRoomThere"] = "NoRoomThere"
+
+
+@value
+class TooWide:
+    """Refused: nothing that exists could ever hold it."""
+
+    gpus: int
+    widest: int
+    offer: str
+    kind: Literal["TooWide"] = "TooWide"
+
+
+@value
+class NothingAllowed:
+    """Refused: what could hold it is forbidden; the first rule that said so, with file and line."""
+
+    offer: str
+    rule: str
+    where: str
+    kind: Literal["NothingAllowed"] = "NothingAllowed"
+
+
+@value
+class LostNode:
+    """Started again after its capacity was taken away, from its last checkpoint."""
+
+    lost_attempt: str
+    kept_ms: Millis
+    redone_ms: Millis
+    cost: Money
+    kind: Literal["LostNode"] = "LostNode"
+
+
+@value
+class MoveAsked:
+    """Moved because a person asked."""
+
+    from_offer: str
+    kept_ms: Millis
+    kind: Literal["MoveAsked"] = "MoveAsked"
+
+
+@value
+class Displaced:
+    """Moved out to a rented offer to make room for a job that may not leave; who gains pays."""
+
+    gainer: str
+    gainer_gpus: int
+    cost: Money
+    kind: Literal["Displaced"] = "Displaced"
+
+
+@value
+class Preempted:
+    """Stopped for a job of higher priority; waits again."""
+
+    gainer: str
+    gainer_priority: int
+    own_priority: int
+    kind: Literal["Preempted"] = "Preempted"
+
+
+@value
+class CancelAsked:
+    """Stopped because a person asked."""
+
+    kind: Literal["CancelAsked"] = "CancelAsked"
+
+
+@value
+class NoMoreWork:
+    """A rented node is given back: nothing runs on it and keeping it does not pay."""
+
+    idle_ms: Millis
+    kind: Literal["NoMoreWork"] = "NoMoreWork"
+
+
+@value
+class NeverStarted:
+    """A rented node is given back: what it was asked for will not start there."""
+
+    kind: Literal["NeverStarted"] = "NeverStarted"
+
+
+Reason: TypeAlias = (
+    OwnedFree
+    | WaitsForOwned
+    | PatienceOver
+    | QueueFull
+    | OnlyOwned
+    | CapBinds
+    | RateBinds
+    | PeriodUnknown
+    | NoRoomThere
+    | TooWide
+    | NothingAllowed
+    | LostNode
+    | MoveAsked
+    | Displaced
+    | Preempted
+    | CancelAsked
+    | NoMoreWork
+    | NeverStarted
+)
+REASONS: Final[dict[str, type]] = {cls.__name__: cls for cls in get_args(Reason)}
+#: Why money was refused: the ledger answers with one of these.
+Denial: TypeAlias = CapBinds | RateBinds | PeriodUnknown

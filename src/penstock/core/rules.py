@@ -1,0 +1,117 @@
+"""May this job run there? The protocol that a policy file's compiled rules fulfil, and the rules we always have.
+
+A verdict is made once per shape and offer and recorded (`ShapeJudged`), so a replay needs no rules.
+"""
+
+from typing import Protocol
+
+from penstock.core.model import STANDING, DataSet, GpuChoice, JobSpec, Offer, Policy, Site
+from penstock.core.units import PERMILLE
+from penstock.core.values import value
+
+
+@value
+class Verdict:
+    allowed: bool
+    rule: str = ""
+    where: str = ""  # file:line of the rule, "built in" for ours
+
+
+@value
+class Asked:
+    """May jobs like `spec`, which read `data`, use `offer` of `site` under `policy`?"""
+
+    spec: JobSpec
+    site: Site
+    offer: Offer
+    data: tuple[DataSet, ...]
+    policy: Policy
+
+
+ALLOWED = Verdict(True)
+
+
+class Rules(Protocol):
+    def verdict(self, asked: Asked) -> Verdict:
+        """Must depend on nothing but what is asked."""
+        ...
+
+
+class BuiltInRules:
+    """What holds without any policy file: it must fit, its data must be allowed there, and its price be bounded."""
+
+    def verdict(self, asked: Asked) -> Verdict:
+        for rule in (fits_at_all, gpu_wanted, data_may_go, price_is_bounded, cap_is_hard, may_be_lost):
+            if said := rule(asked):
+                return Verdict(False, said, "built in")
+        return ALLOWED
+
+
+def fits_at_all(asked: Asked) -> str:
+    widest = widest_of(asked.offer)
+    return "" if widest is None or asked.spec.gpus <= widest else f"too wide: at most {widest} GPUs there"
+
+
+def gpu_wanted(asked: Asked) -> str:
+    if asked.spec.mig_profile != asked.offer.mig_profile:
+        return f"needs {asked.spec.mig_profile or 'whole GPUs'}, has {asked.offer.mig_profile or 'whole GPUs'}"
+    if asked.spec.gpu_models and choice_of(asked.spec, asked.offer) is None:
+        return f"GPU {asked.offer.gpu_model or 'unknown'} is not one it can use"
+    return ""
+
+
+def data_may_go(asked: Asked) -> str:
+    """Promise 3: each data set may go where its class allows; an unknown class goes nowhere but where it lives."""
+    spec, site = asked.spec, asked.site
+    if len(asked.data) < len(spec.data):
+        return "a data set is not registered"
+    classes = [item.data_class for item in asked.data if item.site != site.id]
+    if spec.data_class and not site.front_door:
+        classes.append(spec.data_class)
+    for name in classes:
+        if not _class_allows(name, site, asked.policy):
+            return f"data class {name or 'unknown'} may not go to {site.id}"
+    return ""
+
+
+def price_is_bounded(asked: Asked) -> str:
+    unbounded = asked.offer.term == "spot" and any(shape.most_per_hour is None for shape in asked.offer.shapes)
+    return "no upper bound of its price is known" if unbounded else ""
+
+
+def cap_is_hard(asked: Asked) -> str:
+    soft = asked.offer.guarantee == "none" and asked.offer.term not in STANDING
+    hard = asked.policy.require_hard_caps
+    return "policy demands hard caps, and nothing there ends without us" if soft and hard else ""
+
+
+def may_be_lost(asked: Asked) -> str:
+    return "it may not be interrupted" if asked.offer.term == "spot" and not asked.spec.interruptible else ""
+
+
+def _class_allows(data_class: str, site: Site, policy: Policy) -> bool:
+    for rule in policy.data_rules:
+        if rule.data_class == data_class != "":
+            sites, locations, laws = rule.sites, rule.locations, rule.laws
+            placed = not locations or site.location in locations
+            lawful = not laws or site.law in laws
+            return "*" in sites or site.id in sites or (bool(locations or laws) and placed and lawful)
+    return False
+
+
+def widest_of(offer: Offer) -> int | None:
+    """The widest gang the offer could ever hold; None: as wide as one likes."""
+    counts = [shape.count for shape in offer.shapes]
+    known = None if None in counts else sum(shape.gpus * (shape.count or 0) for shape in offer.shapes)
+    bounds = [bound for bound in (known, offer.limit_gpus) if bound is not None]
+    return min(bounds) if bounds else None
+
+
+def choice_of(spec: JobSpec, offer: Offer) -> GpuChoice | None:
+    return next((choice for choice in spec.gpu_models if choice.model == offer.gpu_model), None)
+
+
+def speed_on(spec: JobSpec, offer: Offer) -> int:
+    """Thousandths of the speed the job's run time was given for, at its least width."""
+    choice = choice_of(spec, offer) if spec.gpu_models else None
+    return choice.speed_permille if choice else PERMILLE

@@ -1,0 +1,336 @@
+"""Everything the engine knows and can still change. Only `fold` changes it; `check` says what must always be true.
+
+An ended job leaves: what stays of it are totals, learned run times and the money in its team's month. Heaps hold
+entries that time or events may have made stale; each says by itself whether it still counts, so that pruning them
+is never a decision.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from penstock.core.actions import Action, CopyData, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
+from penstock.core.free import Pool, Slots
+from penstock.core.ledger import Lease, Ledger
+from penstock.core.lifecycle import AttemptPhase, JobPhase, NodePhase
+from penstock.core.model import STANDING, DataSet, JobSpec, Offer, Policy, Site
+from penstock.core.reasons import Reason
+from penstock.core.runtimes import Recent, Runtimes
+from penstock.core.units import NEVER, PERMILLE, Instant, Millis
+
+ShapeKey: TypeAlias = tuple[object, ...]
+OrderKey: TypeAlias = int | tuple[int, ...]
+
+
+class Job:
+    __slots__ = (
+        "attempt", "attempts", "cancelled", "id", "kept_ms", "key", "lost", "moved_at", "moves", "next",
+        "patience_ms", "phase", "queued", "redone_ms", "seq", "shape", "short_of", "spec", "submitted_at", "until_at",
+    )  # fmt: skip
+
+    def __init__(self, job_id: str, seq: int, spec: JobSpec, submitted_at: Instant, shape: "Shape") -> None:
+        self.id, self.seq, self.spec, self.submitted_at, self.shape = job_id, seq, spec, submitted_at, shape
+        self.phase: JobPhase = "waiting"
+        self.key: OrderKey = seq  #: its place in the queue, set by the ordering in force
+        self.queued = False  #: waits for a place: waiting or paused, and not leaving
+        self.attempt: Attempt | None = None
+        self.next: Attempt | None = None  #: promised, and waits for `attempt` to be gone
+        self.attempts = 0
+        self.until_at: Instant = NEVER  #: when its answer is due even if nothing happens
+        self.patience_ms: Millis = 0
+        self.kept_ms: Millis = 0  #: work that its last checkpoint holds
+        self.redone_ms: Millis = 0
+        self.lost = ""  #: the attempt whose capacity was taken, until it has a place again
+        self.short_of = ""  #: the scope whose cap binds it
+        self.moves = 0
+        self.moved_at: Instant = -NEVER
+        self.cancelled = False
+
+
+class Attempt:
+    __slots__ = (
+        "after", "copies", "id", "job", "kept_ms", "lease", "missing", "nodes", "offer", "phase", "promised_at",
+        "resume_ms", "slots", "speed_permille", "started_at", "then", "width",
+    )  # fmt: skip
+
+    def __init__(self, attempt_id: str, job: Job, offer: Offer, promised_at: Instant) -> None:
+        self.id, self.job, self.offer, self.promised_at = attempt_id, job, offer, promised_at
+        self.phase: AttemptPhase = "promised"
+        self.width, self.speed_permille, self.resume_ms, self.kept_ms = 0, PERMILLE, 0, 0
+        self.slots: Slots = ()
+        self.nodes: tuple[str, ...] = ()
+        self.lease = ""  #: the hold's id, where the site sells by the attempt
+        self.missing: dict[str, None] = {}  #: nodes not ready yet
+        self.after: dict[str, None] = {}  #: attempts that must be over first
+        self.copies: dict[str, None] = {}  #: data sets that have not landed
+        self.started_at: Instant | None = None
+        self.then = ""  #: what becomes of its job when it has stopped
+
+    @property
+    def ready(self) -> bool:
+        return self.phase == "promised" and not (self.missing or self.after or self.copies)
+
+
+class Node:
+    """A rented node: it has a hold of its own from the asking until the provider says that it is gone."""
+
+    __slots__ = ("asked_at", "attempt", "gpus", "id", "idle_at", "offer", "phase")
+
+    def __init__(self, node_id: str, offer: Offer, gpus: int, attempt: str, asked_at: Instant) -> None:
+        self.id, self.offer, self.gpus, self.attempt, self.asked_at = node_id, offer, gpus, attempt, asked_at
+        self.phase: NodePhase = "asked"
+        self.idle_at: Instant | None = None
+
+
+class Shape:
+    """Jobs that every rule and every offer sees alike. Verdicts and quotes are made once for all of them."""
+
+    __slots__ = (
+        "excluded",
+        "judged",
+        "key",
+        "lane",
+        "number",
+        "pending",
+        "rates",
+        "rented",
+        "scopes",
+        "spec",
+        "standing",
+    )
+
+    def __init__(self, number: int, key: ShapeKey, spec: JobSpec) -> None:
+        self.number, self.key, self.spec = number, key, spec
+        project = ("project:" + spec.project,) if spec.project else ()
+        self.scopes: tuple[str, ...] = ("org", "team:" + spec.team, *project)
+        self.judged = False
+        self.standing: tuple[str, ...] = ()
+        self.rented: tuple[str, ...] = ()
+        self.excluded: tuple[tuple[str, str, str], ...] = ()
+        self.lane: Lane | None = None
+        self.pending: list[Job] = []  #: came before the verdict
+        self.rates: dict[str, object] = {}  #: what each offer costs this shape; a cache that `quotes` keeps
+
+
+class Lane:
+    """Queued jobs that fit exactly where the others of the lane fit, in the order of the policy."""
+
+    __slots__ = ("heap", "number", "pools", "width")
+
+    def __init__(self, number: int, width: int, pools: tuple[tuple[str, Pool], ...]) -> None:
+        self.number, self.width, self.pools = number, width, pools
+        self.heap: list[tuple[OrderKey, Job]] = []
+
+    def head(self) -> Job | None:
+        return self.heap[0][1] if self.heap else None
+
+    def fits(self) -> bool:
+        width = self.width
+        for _, pool in self.pools:  # noqa: SIM110 - any() with a generator takes twice as long, and this is asked often
+            if pool.free_gpus >= width and pool.fits(width):
+                return True
+        return False
+
+
+class Fresh:
+    """What the facts of this step changed: what `decide` looks at, and what must now be done."""
+
+    __slots__ = ("actions", "arrived", "closing", "freed", "idle", "refused", "requests", "room", "shortened", "stale")
+
+    def __init__(self) -> None:
+        self.arrived: list[Job] = []  #: need an answer: new, lost, or stopped and waiting again
+        self.freed = False  #: standing GPUs came free
+        self.idle: list[Node] = []
+        self.closing: list[tuple[Lease, bool, bool]] = []  #: gone; was it billed; does its output leave
+        self.room: dict[str, None] = {}  #: scopes with more room than before
+        self.refused: list[tuple[Offer, Millis]] = []
+        self.requests: list[tuple[str, str]] = []  #: job, offer it was asked to move to, empty to cancel
+        self.shortened: list[tuple[Lease, Instant]] = []
+        self.stale = False  #: a cap was lowered: leases may have to be called back
+        self.actions: list[Action] = []
+
+    def forget(self) -> None:
+        """Empty again; most steps touch only one or two of these."""
+        self.freed = self.stale = False
+        if self.actions:
+            self.actions = []
+        if self.arrived:
+            self.arrived = []
+        if self.closing:
+            self.closing = []
+        if self.idle or self.room or self.refused or self.requests or self.shortened:
+            self.idle, self.room, self.refused, self.requests, self.shortened = [], {}, [], [], []
+
+
+class State:
+    __slots__ = (
+        "at", "attempts", "closed", "copying", "data", "ended", "followers", "fresh", "history", "in_use", "jobs",
+        "lane_of", "lanes", "ledger", "lost_sites", "newest", "nodes", "offers", "policy", "pools", "probing",
+        "refusals", "renewals", "replicas", "revision", "seq", "shape_list", "shapes", "short", "sites",
+        "stale_shapes", "steps", "timers", "waiting",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.at: Instant = 0
+        self.steps = 0
+        self.seq = 0
+        self.revision = 0
+        self.policy = Policy("none")
+        self.sites: dict[str, Site] = {}
+        self.offers: dict[str, Offer] = {}
+        self.pools: dict[str, Pool] = {}  #: of standing offers
+        self.lost_sites: dict[str, None] = {}
+        self.closed: dict[str, Instant] = {}  #: offer -> not before
+        self.refusals: dict[str, int] = {}
+        self.probing: dict[str, str] = {}  #: offer -> the attempt that finds out whether it has room again
+        self.in_use: dict[tuple[str, int], int] = {}  #: rented nodes per offer and size
+        self.jobs: dict[str, Job] = {}
+        self.attempts: dict[str, Attempt] = {}
+        self.nodes: dict[str, Node] = {}
+        self.followers: dict[str, list[Attempt]] = {}
+        self.shapes: dict[ShapeKey, Shape] = {}
+        self.shape_list: list[Shape] = []
+        self.stale_shapes: list[Shape] = []  #: need a verdict
+        self.lanes: list[Lane] = []
+        self.lane_of: dict[tuple[object, ...], Lane] = {}
+        self.waiting = 0  #: jobs queued
+        self.newest: list[Job] = []  #: by arrival; kept only for a policy with a queue cap
+        self.timers: list[tuple[Instant, int, Job]] = []
+        self.renewals: list[tuple[Instant, str, Lease]] = []
+        self.short: dict[str, dict[str, Job]] = {}  #: scope -> jobs that wait for money in it
+        self.ledger = Ledger()
+        self.history: Runtimes = Recent()
+        self.data: dict[str, DataSet] = {}
+        self.replicas: dict[tuple[str, str], Instant] = {}
+        self.copying: dict[tuple[str, str], list[Attempt]] = {}
+        self.ended: dict[str, int] = {}
+        self.fresh = Fresh()
+
+    def timer_counts(self, at: Instant, job: Job) -> bool:
+        return job.queued and job.until_at == at
+
+    def standing(self, offer: Offer) -> bool:
+        return offer.term in STANDING
+
+    # --- what was promised and not yet answered ----------------------------------------------------------------------
+
+    def outstanding(self) -> Iterator[Action]:
+        """What to say again after a crash, derived from state alone."""
+        for node in self.nodes.values():
+            if node.phase == "asked":
+                yield launch_action(self, node)
+            elif node.phase == "returning":
+                yield ReleaseNode(node.id)
+        for attempt in self.attempts.values():
+            if attempt.phase == "starting":
+                yield start_action(self, attempt)
+            elif attempt.phase == "stopping":
+                yield StopAttempt(attempt.id, attempt.job.spec.grace_ms)
+        for lease in self.ledger.leases.values():
+            if lease.unconfirmed:
+                yield SetDeadline(lease.hold.id, lease.wanted_at)
+        for data_set, site in self.copying:
+            yield CopyData(data_set, site)
+
+    # --- what must always be true ------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise if a promise is broken. For tests, `replay --check`, and after a crash; linear in the state."""
+        for pool in self.pools.values():
+            pool.check()
+        self.ledger.check()
+        self._check_jobs()
+        self._check_slots()
+        for node in self.nodes.values():
+            assert node.id in self.ledger.leases, f"node {node.id} is {node.phase} without a hold"
+        for attempt in self.attempts.values():
+            sold = attempt.offer.sold_by == "attempt" and not self.standing(attempt.offer)
+            assert not sold or attempt.lease in self.ledger.leases, f"attempt {attempt.id} has no hold"
+
+    def _check_jobs(self) -> None:
+        live: dict[str, int] = {}
+        for attempt in self.attempts.values():
+            assert self.jobs.get(attempt.job.id) is attempt.job, f"attempt {attempt.id} of an ended job"
+            if attempt.phase in ("starting", "running", "stopping"):
+                live[attempt.job.id] = live.get(attempt.job.id, 0) + 1
+        for job_id, count in live.items():
+            assert count == 1, f"job {job_id} has {count} attempts at once"
+        queued = sum(job.queued for job in self.jobs.values())
+        assert queued == self.waiting, f"{self.waiting} waiting, but {queued} counted"
+        for job in self.jobs.values():
+            assert job.queued == (job.phase in ("waiting", "paused")), f"job {job.id} is {job.phase}"
+            assert (job.attempt is None) == job.queued, f"job {job.id} is {job.phase}"
+
+    def _check_slots(self) -> None:
+        taken: dict[tuple[str, int], int] = {}
+        for attempt in self.attempts.values():
+            for node, gpus in attempt.slots:
+                taken[attempt.offer.id, node] = taken.get((attempt.offer.id, node), 0) + gpus
+        for offer_id, pool in self.pools.items():
+            for node, free in enumerate(pool.free):
+                used = taken.get((offer_id, node), 0)
+                assert used + free == pool.per_node, f"{offer_id} node {node}: {used} used, {free} free"
+
+    # --- equality ----------------------------------------------------------------------------------------------------
+
+    def digest(self) -> str:
+        """Equal digests: the same knowledge in the same order, hence the same next decisions."""
+        sha = hashlib.sha256()
+        for part in self.canonical():
+            sha.update(repr(part).encode())
+        return sha.hexdigest()
+
+    def canonical(self) -> Iterator[object]:
+        yield (self.at, self.steps, self.seq, self.revision, self.waiting, self.policy)
+        yield (list(self.sites.values()), list(self.lost_sites), list(self.closed.items()), list(self.refusals.items()))
+        yield (list(self.probing.items()), list(self.in_use.items()), list(self.ended.items()))
+        yield from ((name, pool.free, pool.up) for name, pool in self.pools.items())
+        yield from (_plain(job, ("attempt", "next", "shape")) for job in self.jobs.values())
+        yield from ((j.shape.number, j.attempt and j.attempt.id, j.next and j.next.id) for j in self.jobs.values())
+        yield from (_plain(attempt, ("job", "offer")) for attempt in self.attempts.values())
+        yield from (_plain(node, ("offer",)) for node in self.nodes.values())
+        yield from ((shape.number, shape.standing, shape.rented, shape.judged) for shape in self.shape_list)
+        yield from (sorted({job.seq for _, job in lane.heap if job.queued}) for lane in self.lanes)
+        yield sorted((at, seq) for at, seq, job in self.timers if self.timer_counts(at, job))
+        yield sorted((at, name) for at, name, lease in self.renewals if lease.renews_at(at))
+        yield [(scope, list(jobs)) for scope, jobs in self.short.items() if jobs]
+        yield (list(self.data.values()), list(self.replicas.items()))
+        yield [(key, [attempt.id for attempt in waiting]) for key, waiting in self.copying.items()]
+        ledger = self.ledger
+        yield (ledger.periods, list(ledger.caps.items()), list(ledger.rate_caps.items()))
+        yield (list(ledger.frozen), ledger.overrun)
+        yield [(key, a.cap, a.held, a.spent) for key, a in ledger.accounts.items()]
+        yield list(ledger.rates.items())
+        yield from (_plain(lease, ()) for lease in ledger.leases.values())
+        yield _plain(self.history, ())
+
+
+def _plain(thing: object, without: tuple[str, ...]) -> list[tuple[str, object]]:
+    return [(name, getattr(thing, name)) for name in type(thing).__slots__ if name not in without]  # type: ignore[attr-defined]  # all are slotted
+
+
+def start_action(state: State, attempt: Attempt) -> StartAttempt:
+    lease_id = attempt.lease or (attempt.nodes[0] if attempt.nodes else "")
+    lease = state.ledger.leases.get(lease_id) if lease_id else None
+    return StartAttempt(
+        attempt.id, attempt.job.id, attempt.offer.id, attempt.width, attempt.speed_permille, attempt.resume_ms,
+        attempt.slots, attempt.nodes, lease.wanted_at if lease else NEVER,
+    )  # fmt: skip
+
+
+def launch_action(state: State, node: Node) -> LaunchNode:
+    return LaunchNode(node.id, node.offer.id, node.gpus, node.attempt, state.ledger.leases[node.id].wanted_at)
+
+
+def shape_key(spec: JobSpec) -> ShapeKey:
+    """Everything a rule, an offer or a quote may look at; not run times, deadlines or who exactly asked."""
+    return (
+        spec.gpus, spec.team, spec.project, spec.job_class, spec.priority, spec.gpu_models, spec.models_ordered,
+        spec.mig_profile, spec.scaling, spec.interruptible, spec.data, spec.data_class, spec.checkpoint_every_ms,
+        spec.restart_ms, spec.output_bytes, spec.grace_ms, spec.lease_max_ms,
+    )  # fmt: skip
+
+
+def reason_scope(reason: Reason) -> str:
+    """The scope whose room a waiting job needs, empty if it waits for something else."""
+    return getattr(reason, "scope", "")

@@ -1,0 +1,50 @@
+"""Money and time as whole numbers, so that two machines, and a replay next year, count the same.
+
+Money is micro-units of the organisation's currency, time is milliseconds; both are plain `int` with a name.
+Every rounding of money goes up: a cap that holds must not be saved by half a cent.
+"""
+
+from decimal import Decimal, InvalidOperation
+from typing import Final, TypeAlias
+
+from penstock.core.errors import BadInput
+
+Money: TypeAlias = int  #: micro-units of the organisation's currency
+Instant: TypeAlias = int  #: milliseconds since the installation's (or the trace's) zero
+Millis: TypeAlias = int  #: a duration
+
+SECOND: Final = 1_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+MICRO: Final = 1_000_000  #: micro-units in one unit of currency
+GB: Final = 1_000_000_000
+PERMILLE: Final = 1_000  #: speeds and shares are whole thousandths
+
+#: Later than anything: "not by the clock, only by an event".
+NEVER: Final[Instant] = 1 << 62
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def cost_of(per_hour: Money, ms: Millis) -> Money:
+    """What `ms` at an hourly price costs, rounded up."""
+    return -(-per_hour * ms // HOUR)
+
+
+def step_up(ms: Millis, step: Millis) -> Millis:
+    """The next whole billing step."""
+    return -(-ms // step) * step
+
+
+def money(text: str) -> Money:
+    """`money("3.10")` is 3,100,000: what a person typed, exactly."""
+    try:
+        amount = Decimal(text.replace(",", "").replace("_", "").strip()) * MICRO
+    except InvalidOperation:
+        raise BadInput(f"'{text}' is not an amount of money; write it like 1500 or 12.50.") from None
+    if not amount.is_finite() or amount != amount.to_integral_value():
+        raise BadInput(f"'{text}' is not an amount of money in whole millionths; write it like 1500 or 12.50.")
+    return int(amount)

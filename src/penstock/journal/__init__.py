@@ -1,0 +1,1 @@
+"""What was recorded: one row a step, appended before anyone acts, and read by everything that reports."""

@@ -1,0 +1,87 @@
+"""Events to JSON and back. An event is `[kind, fields]`; a reason inside it names itself by `kind`.
+
+Decoders are built once from the classes' own type hints, so a new field needs nothing here. A job's `spec` is written
+without the fields that have their usual value: it is the bulk of a journal.
+"""
+
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from penstock.core.errors import BadInput
+from penstock.core.events import FACTS, PROMISES, Event, JobSubmitted
+from penstock.core.model import JobSpec
+from penstock.core.reasons import REASONS
+
+KINDS: Final[dict[str, type]] = {cls.__name__: cls for cls in FACTS + PROMISES}
+_ENCODER: Final = msgspec.json.Encoder()
+_SPEC: Final = [(f.name, ... if f.default is MISSING else f.default) for f in fields(JobSpec)]
+
+
+def encode(events: Sequence[Event]) -> bytes:
+    return _ENCODER.encode([(type(event).__name__, _body(event)) for event in events])
+
+
+def _body(event: Event) -> object:
+    if type(event) is JobSubmitted:
+        return {"at": event.at, "number": event.number, "job": event.job, "spec": _spec(event.spec)}
+    return event
+
+
+def _spec(spec: JobSpec) -> dict[str, object]:
+    return {name: found for name, usual in _SPEC if (found := getattr(spec, name)) != usual}
+
+
+def decode(row: bytes) -> tuple[Any, ...]:
+    """The events of one row; what this program does not know is refused, never guessed."""
+    return tuple(_event(kind, body) for kind, body in msgspec.json.decode(row))
+
+
+def _event(kind: str, body: dict[str, Any]) -> Any:
+    cls = KINDS.get(kind)
+    if cls is None:
+        raise BadInput(f"The journal holds an event '{kind}' that this version does not know; use a newer Penstock.")
+    return reader(cls)(body)
+
+
+@cache
+def reader(cls: Any) -> Callable[[Any], Any]:
+    """How a value of this type is made from plain JSON. None of its fields converted: the constructor itself."""
+    if is_dataclass(cls):
+        hints = get_type_hints(cls)
+        convert = {name: make for name, hint in hints.items() if (make := reader(hint)) is not _as_is}
+        return lambda body: cls(**{k: convert[k](v) if k in convert else v for k, v in body.items()})  # type: ignore[operator]  # cls is a class here
+    origin, args = get_origin(cls), get_args(cls)
+    if origin is tuple:
+        return _tuple_reader(args)
+    if origin in (Union, types.UnionType):
+        return _union_reader(args)
+    if origin is Literal or cls in (int, str, bool, float, type(None)):
+        return _as_is
+    raise TypeError(f"a journal cannot hold {cls}")
+
+
+def _as_is(body: Any) -> Any:
+    return body
+
+
+def _tuple_reader(args: tuple[Any, ...]) -> Callable[[Any], Any]:
+    if len(args) == 2 and args[1] is Ellipsis:
+        one = reader(args[0])
+        return tuple if one is _as_is else (lambda body: tuple(one(item) for item in body))
+    each = [reader(arg) for arg in args]
+    return lambda body: tuple(make(item) for make, item in zip(each, body, strict=True))
+
+
+def _union_reader(args: tuple[Any, ...]) -> Callable[[Any], Any]:
+    classes: list[Any] = [arg for arg in args if is_dataclass(arg)]
+    if not classes:
+        return _as_is
+    if len(classes) == 1:
+        make = reader(classes[0])
+        return lambda body: None if body is None else make(body)
+    return lambda body: reader(REASONS[body["kind"]])(body)

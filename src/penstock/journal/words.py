@@ -1,0 +1,46 @@
+"""Numbers as people write them: money, durations, instants. One place, so that every page and table says the same."""
+
+from typing import Final
+
+from penstock.core.units import DAY, HOUR, MINUTE, SECOND, Instant
+
+CENT: Final = 10_000  #: micro-units
+SYMBOLS: Final = {"USD": "$", "EUR": "€", "GBP": "£"}
+
+
+def money(micro: int, currency: str) -> str:
+    """Micro-units as people write them, to the cent: `$1,284.10`, `CHF 1.00`, `-$0.30`. Half a cent rounds up."""
+    cents = (abs(micro) + CENT // 2) // CENT
+    sign = "-" if micro < 0 and cents else ""
+    symbol = SYMBOLS.get(currency, f"{currency} ")
+    return f"{sign}{symbol}{cents // 100:,}.{cents % 100:02}"
+
+
+def duration(ms: int) -> str:
+    """`45 s`, `9 min`, `2 h 14 min`; from a day on whole hours, `31 h`. Rounds half up, to the last unit shown."""
+    if ms < 0:
+        return f"-{duration(-ms)}"
+    if 0 < ms < SECOND:
+        return "under 1 s"
+    # Each limit is met by the rounded value: 59.7 s is a minute, not 60 s.
+    if (seconds := _rounded(ms, SECOND)) < 60:
+        return f"{seconds} s"
+    if (minutes := _rounded(ms, MINUTE)) < DAY // MINUTE:
+        return _hours_and_minutes(*divmod(minutes, 60))
+    return f"{_rounded(ms, HOUR):,} h"
+
+
+def instant(at: Instant) -> str:
+    """`day 3, 14:05`: simulated time counts days from the trace's first midnight."""
+    day, rest = divmod(at, DAY)
+    minutes = rest // MINUTE
+    return f"day {day + 1}, {minutes // 60:02}:{minutes % 60:02}"
+
+
+def _rounded(ms: int, unit_ms: int) -> int:
+    return (ms + unit_ms // 2) // unit_ms
+
+
+def _hours_and_minutes(hours: int, minutes: int) -> str:
+    parts = [f"{hours} h" if hours else "", f"{minutes} min" if minutes else ""]
+    return " ".join(part for part in parts if part)

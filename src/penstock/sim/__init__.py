@@ -1,0 +1,1 @@
+"""Simulation: traces of jobs in, a simulated world behind the engine, reports out."""

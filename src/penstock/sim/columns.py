@@ -1,0 +1,193 @@
+"""Traces as tables with commas: Penstock's own schema, and any other one with a mapping of its columns.
+
+Called by `traces.read`. A mapping goes from our field to the file's column: `{"submit": "SubmitTime", ...}`.
+"""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Final, TypeAlias, cast
+
+from penstock.core.model import JOB_CLASSES, GpuChoice, JobClass, JobSpec
+from penstock.core.units import Millis
+from penstock.sim.rows import (
+    NO_GPU,
+    NO_RUN_TIME,
+    NOT_ENDED,
+    Clock,
+    Found,
+    Row,
+    Unreadable,
+    each,
+    millis,
+    not_a,
+    shown,
+    whole_gpus,
+)
+
+#: The columns of public traces brought to one form; then what Penstock adds so that its own traces survive a file.
+SCHEMA: Final = (
+    *("job_id", "submit_s", "duration_s", "gpus", "gpu_fraction", "gpu_model", "user_or_group", "status", "job_class"),
+    *("cpus", "memory_gib", "queue_s"),
+    *("user", "name", "project", "priority", "checkpoint_s", "deadline_s", "mig_profile"),
+)
+#: `gpu_model` is not among them: it says where a job ran, not that it could run nowhere else.
+PENSTOCK: Final[Mapping[str, str]] = {
+    "id": "job_id",
+    "submit": "submit_s",
+    "duration": "duration_s",
+    "gpus": "gpus",
+    "team": "user_or_group",
+    "user": "user",
+    "name": "name",
+    "project": "project",
+    "job_class": "job_class",
+    "priority": "priority",
+    "checkpoint": "checkpoint_s",
+    "deadline": "deadline_s",
+    "mig_profile": "mig_profile",
+}
+#: Fields that say what was asked for. Many rows agree in all of them and then share one spec.
+SPEC_FIELDS: Final = (
+    *("gpus", "team", "user", "name", "project", "job_class", "priority", "checkpoint", "deadline", "mig_profile"),
+    "gpu_model",
+)
+FIELDS: Final = ("id", "submit", "duration", "start", "end", *SPEC_FIELDS)
+
+Key: TypeAlias = tuple[str, ...]
+
+
+def penstock_rows(text: str, clock: Clock) -> Iterator[Row]:
+    """Rows of our own schema, of which only submit_s, duration_s and gpus must be there."""
+    header, numbered = _table(text)
+    missing = [column for column in ("submit_s", "duration_s", "gpus") if column not in header]
+    if missing:
+        hint = "other names need a column mapping"
+        raise Unreadable(f"there is no column {missing[0]}, only {_listed(header)}; {hint}", "line 1")
+    present = {field: column for field, column in PENSTOCK.items() if column in header}
+    return each("line", numbered, _Reader(header, present, clock))
+
+
+def mapped_rows(text: str, clock: Clock, columns: Mapping[str, str]) -> Iterator[Row]:
+    """Rows of a table whose columns a person has named."""
+    _check_mapping(columns)
+    header, numbered = _table(text)
+    for field, column in columns.items():
+        if column not in header:
+            raise Unreadable(f"there is no column {column} for {field}, only {_listed(header)}", "line 1")
+    return each("line", numbered, _Reader(header, columns, clock))
+
+
+def _check_mapping(columns: Mapping[str, str]) -> None:
+    for field in columns:
+        if field not in FIELDS:
+            raise Unreadable(f"the column mapping has an unknown field {shown(field)}; fields are {', '.join(FIELDS)}")
+    for field in ("submit", "gpus"):
+        if field not in columns:
+            raise Unreadable(f"the column mapping has no column for {field}")
+    if "duration" not in columns and not {"start", "end"} <= columns.keys():
+        raise Unreadable("the column mapping has no column for duration, nor for both start and end")
+
+
+def _table(text: str) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    numbered = _numbered(text)
+    _, header = next(numbered)  # a file that is not empty has a first line
+    header = [name.strip() for name in header]
+    twice = next((name for name, count in Counter(header).items() if name and count > 1), "")
+    if twice:
+        raise Unreadable(f"the column {twice} is there twice", "line 1")
+    return header, _as_wide_as(len(header), numbered)
+
+
+def _numbered(text: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        for row in reader:
+            if row:
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise Unreadable(f"this is not CSV ({error})", f"line {reader.line_num}") from None
+
+
+def _as_wide_as(width: int, numbered: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+    for number, row in numbered:
+        if len(row) != width:
+            raise Unreadable(f"there are {len(row)} fields under a header of {width}", f"line {number}")
+        yield number, row
+
+
+class _Reader:
+    """Reads one row after another, by position: looking columns up by name for each row would take twice as long."""
+
+    def __init__(self, header: Sequence[str], columns: Mapping[str, str], clock: Clock) -> None:
+        self.columns, self.clock = columns, clock
+        self.at = {field: header.index(column) for field, column in columns.items()}
+        self.fields = tuple(field for field in SPEC_FIELDS if field in columns)
+        # The first is there twice because itemgetter gives no tuple for a single position.
+        self.key = itemgetter(*(self.at[field] for field in (self.fields[0], *self.fields)))
+        self.specs: dict[Key, JobSpec | None] = {}
+
+    def __call__(self, row: list[str]) -> Row:
+        run_ms = self._duration(row) if "duration" in self.at else self._from_start_to_end(row)
+        if not run_ms:
+            return NO_RUN_TIME if run_ms == 0 else NOT_ENDED
+        spec = self._spec(self.key(row))
+        if spec is None:
+            return NO_GPU
+        submit_at = self.clock.submitted(row[self.at["submit"]], self.columns["submit"])
+        return Found(row[self.at["id"]] if "id" in self.at else "", submit_at, run_ms, spec)
+
+    def _duration(self, row: list[str]) -> Millis:
+        text = row[self.at["duration"]]
+        return millis(text, self.columns["duration"]) if text else 0
+
+    def _from_start_to_end(self, row: list[str]) -> Millis | None:
+        start, end = row[self.at["start"]], row[self.at["end"]]
+        if not start or not end:
+            return None
+        run_ms = self.clock.instant(end, self.columns["end"]) - self.clock.instant(start, self.columns["start"])
+        if run_ms < 0:
+            raise Unreadable(f"{self.columns['end']} {shown(end)} is before {self.columns['start']} {shown(start)}")
+        return run_ms
+
+    def _spec(self, key: Key) -> JobSpec | None:
+        if key not in self.specs:
+            self.specs[key] = self._new_spec(dict(zip(self.fields, key[1:], strict=True)))
+        return self.specs[key]
+
+    def _new_spec(self, said: Mapping[str, str]) -> JobSpec | None:
+        gpus = whole_gpus(said["gpus"], self.columns["gpus"])
+        if gpus == 0:
+            return None
+        asked: dict[str, Any] = {field: said[field] for field in TEXTS if said.get(field)}
+        if said.get("job_class") in JOB_CLASSES:
+            asked["job_class"] = cast("JobClass", said["job_class"])
+        if said.get("priority"):
+            asked["priority"] = _whole(said["priority"], self.columns["priority"])
+        if said.get("checkpoint"):
+            asked["checkpoint_every_ms"] = millis(said["checkpoint"], self.columns["checkpoint"]) or None
+        if said.get("deadline"):
+            asked["deadline_at"] = self.clock.instant(said["deadline"], self.columns["deadline"])
+        if said.get("gpu_model"):
+            asked["gpu_models"] = (GpuChoice(said["gpu_model"]),)
+        return JobSpec(gpus, **asked)
+
+
+TEXTS: Final = ("team", "user", "name", "project", "mig_profile")
+
+
+def _whole(text: str, field: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise Unreadable(not_a("whole number", text, field)) from None
+    if abs(number) > 1_000_000_000:
+        raise Unreadable(f"{field} {shown(text)} is beyond a thousand million")
+    return number
+
+
+def _listed(header: Sequence[str]) -> str:
+    names = [name for name in header if name]
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

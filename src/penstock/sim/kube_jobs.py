@@ -1,0 +1,160 @@
+"""What Kubernetes remembers of its Jobs: `kubectl get jobs --all-namespaces --output=json`. Called by `traces.read`.
+
+Nothing in the file is trusted to have the shape it should: what is missing or of another type is said by its path.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from penstock.core.model import JobSpec
+from penstock.sim.rows import (
+    MIXED,
+    MOST_GPUS,
+    NEVER_STARTED,
+    NO_GPU,
+    NO_RUN_TIME,
+    NOT_A_JOB,
+    NOT_ENDED,
+    Clock,
+    Found,
+    Row,
+    Unreadable,
+    each,
+    shown,
+)
+
+TEAM_LABEL: Final = "penstock.dev/team"
+WHOLE: Final = ("nvidia.com/gpu", "amd.com/gpu")
+MIG: Final = "nvidia.com/mig-"
+
+
+def kubernetes_rows(text: str, clock: Clock) -> Iterator[Row]:
+    """One row for each item of the list; those that are not Jobs are left out and counted."""
+    return each("item", enumerate(_items(text), start=1), _Reader(clock))
+
+
+def _items(text: str) -> list[object]:
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise Unreadable(f"this is not JSON ({error.msg}, column {error.colno})", f"line {error.lineno}") from None
+    except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists in lists
+        raise Unreadable("this JSON is nothing kubectl would print") from None
+    items = [document] if _at(document, "kind") == "Job" else _at(document, "items")
+    if not isinstance(items, list):
+        raise Unreadable("this JSON is not a list of Jobs; print one with kubectl get jobs -A -o json")
+    return items
+
+
+class _Reader:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def __call__(self, job: object) -> Row:
+        if _at(job, "kind") != "Job":
+            return NOT_A_JOB
+        namespace, name = _text(job, "metadata", "namespace") or "default", _text(job, "metadata", "name")
+        if not name:
+            raise Unreadable("metadata.name is missing")
+        try:
+            return self._read(job, namespace, name)
+        except Unreadable as bad:
+            raise Unreadable(f"{namespace}/{name}: {bad.what}") from None
+
+    def _read(self, job: object, namespace: str, name: str) -> Row:
+        asked = _gpus(job)
+        if isinstance(asked, str):
+            return asked
+        end, end_path = _end(job)
+        if not end:
+            return NOT_ENDED
+        start = _text(job, "status", "startTime")
+        if not start:
+            return NEVER_STARTED
+        run_ms = self.clock.instant(end, end_path) - self.clock.instant(start, "status.startTime")
+        if run_ms < 0:
+            raise Unreadable(f"{end_path} {shown(end)} is before status.startTime {shown(start)}")
+        if run_ms == 0:
+            return NO_RUN_TIME
+        gpus, mig_profile = asked
+        team = _text(job, "metadata", "labels", TEAM_LABEL) or namespace
+        # Jobs made from one template share the front of their names: that is what run times are learned by.
+        kind = _text(job, "metadata", "generateName").rstrip("-") or name
+        submit_at = self.clock.submitted(_text(job, "metadata", "creationTimestamp"), "metadata.creationTimestamp")
+        return Found(f"{namespace}/{name}", submit_at, run_ms, JobSpec(gpus, team, name=kind, mig_profile=mig_profile))
+
+
+def _end(job: object) -> tuple[str, str]:
+    """When it ended, well or badly, and where that is written; an empty time if it has not."""
+    done = _text(job, "status", "completionTime")
+    if done:
+        return done, "status.completionTime"
+    conditions = _at(job, "status", "conditions")
+    for condition in conditions if isinstance(conditions, list) else ():
+        if _at(condition, "type") == "Failed" and _at(condition, "status") == "True":
+            return _text(condition, "lastTransitionTime"), "status.conditions Failed lastTransitionTime"
+    return "", ""
+
+
+def _gpus(job: object) -> tuple[int, str] | str:
+    """Width over all pods that run at once, and the MIG profile; or why the job is left out."""
+    of_kind: dict[str, int] = {}
+    containers = _at(job, "spec", "template", "spec", "containers")
+    for container in containers if isinstance(containers, list) else ():
+        for resource, count in _resources(container).items():
+            if resource in WHOLE or resource.startswith(MIG):
+                kind = resource[len(MIG) :] if resource.startswith(MIG) else ""
+                of_kind[kind] = of_kind.get(kind, 0) + _count(count, resource)
+    of_kind = {kind: count * _pods(job) for kind, count in of_kind.items() if count}
+    if len(of_kind) > 1:
+        return MIXED
+    for kind, count in of_kind.items():
+        if count > MOST_GPUS:
+            raise Unreadable(f"{count} GPUs are more than {MOST_GPUS:,}")
+        if count:
+            return count, kind
+    return NO_GPU
+
+
+def _resources(container: object) -> dict[str, object]:
+    """Limits, which for GPUs must equal requests; some manifests have only the latter in stored form."""
+    found: dict[str, object] = {}
+    for part in ("requests", "limits"):
+        named = _at(container, "resources", part)
+        if isinstance(named, dict):
+            found |= named
+    return found
+
+
+def _pods(job: object) -> int:
+    """Pods at once: no more than are wanted in all."""
+    at_once = _count(_at(job, "spec", "parallelism"), "spec.parallelism", missing=1)
+    return min(at_once, _count(_at(job, "spec", "completions"), "spec.completions", missing=at_once))
+
+
+def _count(said: object, path: str, missing: int = 0) -> int:
+    if said is None:
+        return missing
+    text = str(said)
+    if isinstance(said, bool) or not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        raise Unreadable(f"{path} {shown(text)} is not a whole number")
+    return int(text)
+
+
+def _text(item: object, *path: str) -> str:
+    found = _at(item, *path)
+    if found is None:
+        return ""
+    if not isinstance(found, str):
+        raise Unreadable(f"{'.'.join(path)} {shown(str(found))} is not a text")
+    return found
+
+
+def _at(item: object, *path: str) -> object:
+    for key in path:
+        if not isinstance(item, dict):
+            return None
+        item = item.get(key)
+    return item

@@ -1,0 +1,54 @@
+"""Policies by name. The baselines are the waiting policies of Starburst (USENIX ATC'24), each a few parameters of the
+one engine: first come first served, first fit, and a patience that is a share of a job's size."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import isqrt
+from typing import Final
+
+from penstock.core.errors import BadInput
+from penstock.core.model import Policy, Waiting
+from penstock.sim.traces import TraceJob
+
+BASELINES: Final = ("nowait", "constant", "compute", "compute-q30", "power")
+DEFAULT_KNOB: Final = "0.25"
+
+
+def policy(name: str, knob: str | None, jobs: Sequence[TraceJob]) -> Policy:
+    """`knob` is the paper's waiting budget: the mean patience over the trace, as a share of the mean run time."""
+    if name not in BASELINES:
+        raise BadInput(f"There is no policy '{name}'; choose one of {', '.join(BASELINES)}.")
+    budget = _budget(knob or DEFAULT_KNOB)
+    kind = "compute" if name == "compute-q30" else name
+    waiting = _waiting(kind, budget, jobs, 30 if name == "compute-q30" else None)
+    return Policy(name, knob=str(knob or DEFAULT_KNOB), backfill=kind in ("compute", "power"), waiting=waiting)
+
+
+def _waiting(kind: str, budget: Fraction, jobs: Sequence[TraceJob], queue_cap: int | None) -> Waiting:
+    match kind:
+        case "nowait":
+            return Waiting("nowait")
+        case "constant":
+            shapes = len(jobs)
+            return Waiting("constant", *_factor(budget, jobs, shapes), queue_cap)
+        case "compute":
+            shapes = sum(job.spec.gpus * job.run_ms for job in jobs)
+            return Waiting("compute", *_factor(budget, jobs, shapes), queue_cap)
+        case _:
+            shapes = sum(isqrt((job.spec.gpus * job.run_ms) ** 3) for job in jobs)
+            return Waiting("power", *_factor(budget, jobs, shapes), queue_cap)
+
+
+def _factor(budget: Fraction, jobs: Sequence[TraceJob], shapes: int) -> tuple[int, int]:
+    """Patience x shape sums up to budget x run time over the trace; the division is left to the very end."""
+    return budget.numerator * sum(job.run_ms for job in jobs), max(1, budget.denominator * shapes)
+
+
+def _budget(text: str) -> Fraction:
+    try:
+        budget = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise BadInput(f"--knob is a waiting budget like 0.25, not '{text}'.") from None
+    if budget < 0:
+        raise BadInput(f"--knob is a waiting budget and cannot be negative, but is {text}.")
+    return budget

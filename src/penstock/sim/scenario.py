@@ -1,0 +1,157 @@
+"""A scenario: jobs, sites and a world, ready to run. What `simulate`, `compare`, the demo and the benches share.
+
+Without a sites file: one owned site of nodes of 8 GPUs, and one endless on-demand offer at the yardstick's cost levels.
+l0: GPU-hours at $2.50, no overhead. l1 adds instances of 1, 4 and 8 GPUs and a start of five minutes, billed; a restart
+takes five minutes. l2 adds spot zones at 0.35 of the price, data sets that must be copied, and what comes home.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Literal, TypeAlias
+
+from penstock.core.engine import Engine, Step
+from penstock.core.model import DataRule, DataSet, EgressTier, NodeShape, Offer, Policy, Site
+from penstock.core.units import GB, MINUTE, Money, money
+from penstock.core.values import value
+from penstock.sim.chance import normal, uniform
+from penstock.sim.report import Report, Tally
+from penstock.sim.simulator import Knowledge, known, opening, simulate, truths
+from penstock.sim.spot import ZONES, made_up_zone
+from penstock.sim.traces import TraceJob
+from penstock.sim.world import Fault, World, Zone
+
+Costs: TypeAlias = Literal["l0", "l1", "l2"]
+GPUS_PER_NODE: Final = 8
+PER_GPU_HOUR: Final = money("2.50")
+SPOT_PERMILLE: Final = 350
+CHECKPOINT_MS: Final = 15 * MINUTE  #: assumed where a trace does not say
+RESTART_MS: Final = 5 * MINUTE
+DATA_SETS_PER_GROUP: Final = 20
+OUTPUT_BYTES_PER_GPU: Final = 2 * GB
+EGRESS_PER_GB: Final = money("0.09")
+COMPANY: Final = "company"  #: the class of the yardstick's data sets, which may go anywhere
+
+
+@value
+class Scenario:
+    jobs: tuple[TraceJob, ...]
+    sites: tuple[Site, ...]
+    zones: Mapping[str, Zone]
+    data: tuple[DataSet, ...] = ()
+    data_rules: tuple[DataRule, ...] = ()
+    caps: tuple[tuple[str, Money | None, Money | None], ...] = ()  # scope, per month, per hour
+    faults: tuple[Fault, ...] = ()
+    currency: str = "USD"
+    seed: int = 0
+
+
+def yardstick(
+    jobs: Sequence[TraceJob],
+    nodes: int,
+    *,
+    costs: Costs = "l0",
+    knowledge: Knowledge = "e0",
+    seed: int = 0,
+    zones: Mapping[str, Zone] | None = None,
+) -> Scenario:
+    """The setting that placement is judged in."""
+    prepared = prepare(known(jobs, knowledge, seed), costs)
+    if costs == "l2":
+        found = zones if zones is not None else made_up_zones(jobs, seed)
+        with_data, data = give_data(prepared, seed)
+        sites = (owned_site(nodes), on_demand_site(costs), *(spot_site(name) for name in found))
+        by_offer = {f"{name}/spot": zone for name, zone in found.items()}
+        rules = (DataRule(COMPANY, sites=("*",)),)
+        return Scenario(tuple(with_data), sites, by_offer, data, rules, seed=seed)
+    return Scenario(tuple(prepared), (owned_site(nodes), on_demand_site(costs)), {}, seed=seed)
+
+
+def prepare(jobs: Iterable[TraceJob], costs: Costs) -> list[TraceJob]:
+    """What a cost level says about every job: how long a restart takes, and what comes home from it."""
+    restart = 0 if costs == "l0" else RESTART_MS
+    out = OUTPUT_BYTES_PER_GPU if costs == "l2" else 0
+    return [
+        replace(job, spec=replace(job.spec, restart_ms=restart, output_bytes=out * job.spec.gpus)) if restart else job
+        for job in jobs
+    ]
+
+
+def checkpointed(jobs: Iterable[TraceJob]) -> list[TraceJob]:
+    """Recorded traces do not say who checkpoints: assume that everybody does."""
+    return [replace(job, spec=replace(job.spec, checkpoint_every_ms=CHECKPOINT_MS)) for job in jobs]
+
+
+def owned_site(nodes: int) -> Site:
+    shape = NodeShape(GPUS_PER_NODE, nodes)
+    return Site("lab", (Offer("lab/owned", "lab", "owned", (shape,)),), front_door=True)
+
+
+def on_demand_site(costs: Costs) -> Site:
+    if costs == "l0":
+        shapes: tuple[NodeShape, ...] = (NodeShape(1, list_per_hour=PER_GPU_HOUR),)
+        offer = Offer("cloud/on-demand", "cloud", "on_demand", shapes, sold_by="attempt")
+        return Site("cloud", (offer,))
+    shapes = tuple(NodeShape(gpus, list_per_hour=PER_GPU_HOUR * gpus) for gpus in (1, 4, 8))
+    offer = Offer("cloud/on-demand", "cloud", "on_demand", shapes, start_ms=RESTART_MS)
+    return Site("cloud", (offer,), egress=_egress(costs))
+
+
+def spot_site(name: str) -> Site:
+    shapes = tuple(
+        NodeShape(gpus, list_per_hour=PER_GPU_HOUR * gpus * SPOT_PERMILLE // 1000, most_per_hour=PER_GPU_HOUR * gpus)
+        for gpus in (1, 4, 8)
+    )
+    return Site(name, (Offer(f"{name}/spot", name, "spot", shapes, start_ms=RESTART_MS),), egress=_egress("l2"))
+
+
+def _egress(costs: Costs) -> tuple[EgressTier, ...]:
+    return (EgressTier(None, EGRESS_PER_GB),) if costs == "l2" else ()
+
+
+def give_data(jobs: Iterable[TraceJob], seed: int) -> tuple[list[TraceJob], tuple[DataSet, ...]]:
+    """Each job reads one of its group's data sets, which live at home; the size is keyed by the data set."""
+    sets: dict[str, DataSet] = {}
+    found = []
+    for job in jobs:
+        name = f"{job.spec.team}-{int(uniform(seed, 'set', job.id) * DATA_SETS_PER_GROUP)}"
+        if name not in sets:
+            size = 200 * GB * math.exp(1.5 * normal(seed, "size", name))
+            sets[name] = DataSet(name, max(1, int(size)), "lab", COMPANY)
+        found.append(replace(job, spec=replace(job.spec, data=(name,))))
+    return found, tuple(sets.values())
+
+
+def made_up_zones(jobs: Sequence[TraceJob], seed: int) -> dict[str, Zone]:
+    until = 2 * (jobs[-1].submit_at + max(job.run_ms for job in jobs))
+    return {fact.name: made_up_zone(fact, until, seed) for fact in ZONES}
+
+
+def run(scenario: Scenario, policy: Policy, see: Callable[[Step, Engine], None] | None = None) -> tuple[Report, Engine]:
+    """Simulate it and sum up. `see` also gets each step: a journal, a progress bar, a test."""
+    jobs = scenario.jobs
+    true = truths(jobs)
+    tally = Tally(true, jobs[0].submit_at, jobs[-1].submit_at)
+    policy = replace(policy, currency=scenario.currency, data_rules=scenario.data_rules + policy.data_rules)
+    world = World(
+        scenario.sites,
+        true,
+        seed=scenario.seed,
+        zones=scenario.zones,
+        faults=scenario.faults,
+        data={item.id: item for item in scenario.data},
+    )
+    first = opening(scenario.sites, policy, jobs[0].submit_at, scenario.caps, scenario.data)
+    began = time.process_time()
+    watch = tally.see if see is None else _both(tally.see, see)
+    engine = simulate(jobs, world, first, watch)
+    return tally.report(engine, time.process_time() - began), engine
+
+
+def _both(one: Callable[[Step, Engine], None], two: Callable[[Step, Engine], None]) -> Callable[[Step, Engine], None]:
+    def see(step: Step, engine: Engine) -> None:
+        one(step, engine)
+        two(step, engine)
+
+    return see
