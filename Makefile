@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint venv bench-engine clean
+.PHONY: help demo test check lint venv bench-engine docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -28,6 +28,9 @@ check: lint  ## the same without the slow tests
 
 bench-engine: .venv/.installed-dev  ## how many jobs a second the engine decides
 	@$(BIN)/python -m bench.engine
+
+docs: .venv/.installed-dev  ## write what the documents say of themselves: lives, picture, answers of commands
+	@$(BIN)/python -m tests.test_docs
 
 venv: .venv/.installed-dev  ## install everything into .venv, if pyproject.toml changed
 

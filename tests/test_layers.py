@@ -38,6 +38,8 @@ CORE = [
     "ordering",
     "quotes",
     "placement",
+    "moves",
+    "tidy",
     "giveback",
     "leases",
     "decide",

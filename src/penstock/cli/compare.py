@@ -9,7 +9,7 @@ import click
 if TYPE_CHECKING:
     from penstock.sim.compare import Case, Compared
 
-POLICIES = "nowait,constant,compute,compute-q30,power"  # as in sim.compare, which help does not wait for
+POLICIES = "nowait,constant,compute,compute-q30,power,penstock-no-moves,penstock"  # as in sim.compare
 FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 
 
@@ -20,8 +20,8 @@ FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 @click.option("--column", "columns", multiple=True, metavar="FIELD=NAME", help="For csv: which column is which field.")
 @click.option("--nodes", type=click.IntRange(0), metavar="N", help="Owned nodes of 8 GPUs.")
 @click.option("--load", type=float, metavar="X", help="Instead of --nodes: demand / owned capacity.  [generated: 1]")
-@click.option("--policies", default=POLICIES, show_default=True, metavar="A,B,...",
-              help="What is compared; nowait always takes part, since savings are counted from it.")  # fmt: skip
+@click.option("--policies", metavar="A,B,...",
+              help=f"What is compared; nowait always is, to count savings from.  [default: {POLICIES}]")  # fmt: skip
 @click.option("--knobs", metavar="X,Y,...", help="Waiting budgets to try.  [default: 0.02,0.05,0.1,0.25,0.5,1]")
 @click.option("--knowledge", type=click.Choice(["e0", "e1", "e2"]), default="e2", show_default=True,
               help="Run times: e0 true, e1 wrong estimates, e2 only what history teaches.")  # fmt: skip
@@ -44,9 +44,10 @@ def command(**options: Any) -> None:
     import time
 
     from penstock.cli import show
-    from penstock.sim.compare import lines_for, measure, tasks_of
+    from penstock.sim.compare import CONTENDERS, lines_for, measure, tasks_of
 
-    lines = lines_for(options["policies"].split(","), options["knobs"].split(",") if options["knobs"] else ())
+    policies = CONTENDERS if options["policies"] is None else options["policies"].split(",")
+    lines = lines_for(policies, options["knobs"].split(",") if options["knobs"] else ())
     cases = _cases(options)
     folders = _folders(options["out"], [case.name for case in cases])
     with_bound = not options["no_bound"]

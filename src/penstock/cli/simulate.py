@@ -13,8 +13,11 @@ import click
 @click.option("--format", "form", metavar="F", help="penstock, csv, sacct or kubernetes; guessed from the file.")
 @click.option("--column", "columns", multiple=True, metavar="FIELD=NAME", help="For csv: which column is which field.")
 @click.option("--nodes", type=click.IntRange(0), help="Owned nodes of 8 GPUs.")
-@click.option("--policy", "name", default="compute", show_default=True, help="See `penstock compare --help`.")
-@click.option("--knob", help="The policy's one setting; for the baselines the waiting budget.  [default: 0.25]")
+@click.option("--policy", "name", default="penstock", show_default=True, help="See `penstock compare --help`.")
+@click.option(
+    "--knob",
+    help="What an hour of one job's waiting is worth; for the baselines the waiting budget.  [default: 20; 0.25]",
+)
 @click.option("--knowledge", type=click.Choice(["e0", "e1", "e2"]), default="e2", show_default=True,
               help="Run times: e0 true, e1 wrong estimates, e2 only what history teaches.")  # fmt: skip
 @click.option("--costs", type=click.Choice(["l0", "l1", "l2"]), default="l1", show_default=True,

@@ -7,8 +7,8 @@ then one pass over the queue, then the queue's cap. A job whose patience is noth
 from collections.abc import Iterable
 from heapq import heappop
 
-from penstock.core import giveback, leases, ordering, placement
-from penstock.core.events import JobRefused, OfferClosed, ShapeJudged, StopPromised
+from penstock.core import giveback, leases, moves, ordering, placement, tidy
+from penstock.core.events import JobRefused, OfferClosed, OfferOpened, ShapeJudged, StopPromised
 from penstock.core.placement import Choices
 from penstock.core.reasons import CancelAsked, MoveAsked, NothingAllowed, TooWide
 from penstock.core.rules import Asked, Rules, widest_of
@@ -21,10 +21,14 @@ def decide(choices: Choices, rules: Rules) -> None:
     fresh = state.fresh
     if state.stale_shapes:
         judge(choices, rules)
+    if fresh.readings:
+        leases.compare(choices)
     if fresh.closing or fresh.shortened:
         leases.settle(choices)
     if fresh.refused:
         close_offers(choices)
+    if state.closed:
+        open_offers(choices)
     if fresh.requests:
         answer_requests(choices)
         if fresh.closing:  # what had not begun is over at once
@@ -34,6 +38,12 @@ def decide(choices: Choices, rules: Rules) -> None:
     arrived = fresh.arrived
     if state.waiting and (fresh.freed or arrived or expired):
         place(choices, arrived)
+    if state.policy.home and fresh.freed:
+        moves.come_home(choices)
+        if state.policy.defragment:
+            tidy.defragment(choices)
+        if fresh.closing:
+            leases.settle(choices)
     if fresh.room:
         spend_room(choices)
     if fresh.stale:
@@ -183,6 +193,14 @@ def close_offers(choices: Choices) -> None:
         choices.record(OfferClosed(choices.now, offer.id, until, refusals))
 
 
+def open_offers(choices: Choices) -> None:
+    """Standing offers whose time of refusing is over; rented ones are looked at when somebody asks."""
+    state = choices.state
+    for name, until in list(state.closed.items()):
+        if until <= choices.now and name in state.pools:
+            choices.record(OfferOpened(choices.now, name))
+
+
 def _backoff(retry_ms: Millis, refusals: int) -> Millis:
     return min(retry_ms << min(refusals - 1, 4), max(retry_ms, HOUR))
 
@@ -211,4 +229,6 @@ def next_deadline(state: State) -> Instant:
         soonest = renewals[0][0]
     if state.short and any(state.short.values()):
         soonest = min(soonest, state.ledger.next_period_at(state.at))
+    if state.closed:
+        soonest = min([soonest, *(until for name, until in state.closed.items() if name in state.pools)])
     return soonest

@@ -340,6 +340,14 @@ class OfferClosed:
     refusals: int
 
 
+@value
+class OfferOpened:
+    """A standing offer that refused may be tried again."""
+
+    at: Instant
+    offer: str
+
+
 Fact: TypeAlias = (
     AttemptEnded
     | AttemptStopped
@@ -361,9 +369,9 @@ Fact: TypeAlias = (
     | AttemptCheckpointed
     | DeadlineSet
     | Metered
+    | JobSubmitted
     | CancelRequested
     | MoveRequested
-    | JobSubmitted
     | Woke
 )
 Promise: TypeAlias = (
@@ -380,6 +388,7 @@ Promise: TypeAlias = (
     | Settled
     | OverrunFound
     | OfferClosed
+    | OfferOpened
 )
 Event: TypeAlias = Fact | Promise
 

@@ -15,6 +15,7 @@ from penstock.core.free import Pool
 from penstock.core.ledger import Lease
 from penstock.core.lifecycle import ATTEMPT, JOB, NODE, AttemptPhase, Broken, JobPhase, NodePhase
 from penstock.core.model import JobSpec, Offer
+from penstock.core.runtimes import ESTIMATORS
 from penstock.core.state import (
     Attempt,
     Job,
@@ -48,6 +49,8 @@ def begin_step(state: State, at: Instant) -> None:
 
 
 def policy_set(state: State, event: e.PolicySet) -> None:
+    if event.policy.estimator != state.policy.estimator:  # another way to learn starts from nothing
+        state.history = ESTIMATORS[event.policy.estimator]()
     state.policy, state.revision = event.policy, event.revision
     _judge_anew(state)
 
@@ -61,7 +64,9 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
         state.offers[offer.id] = offer
         if state.standing(offer) and offer.id not in state.pools:
             state.pools[offer.id] = Pool(offer.shapes[-1].gpus, offer.shapes[-1].count or 0)
+            state.on_node[offer.id] = [{} for _ in range(offer.shapes[-1].count or 0)]
     state.fresh.freed = True
+    _set_open(state)
     _judge_anew(state)
 
 
@@ -96,11 +101,20 @@ def cap_set(state: State, event: e.CapSet) -> None:
 
 def site_lost(state: State, event: e.SiteLost) -> None:
     state.lost_sites[event.site] = None
+    _set_open(state)
 
 
 def site_back(state: State, event: e.SiteBack) -> None:
     state.lost_sites.pop(event.site, None)
     state.fresh.freed = True
+    _set_open(state)
+
+
+def _set_open(state: State) -> None:
+    """A standing offer is open while its site can be reached and it has not refused."""
+    for offer_id, pool in state.pools.items():
+        offer = state.offers.get(offer_id)
+        pool.open = offer is not None and offer.site not in state.lost_sites and offer_id not in state.closed
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -265,6 +279,13 @@ def start_promised(state: State, event: e.StartPromised) -> None:
     state.attempts[attempt.id] = attempt
     if event.slots:
         state.pools[offer.id].take(event.slots)
+        for node, _ in event.slots:
+            state.on_node[offer.id][node][attempt.id] = attempt
+        for lane in state.lanes:
+            if lane.width <= event.width:
+                lane.began(event.at, job.submitted_at)
+    elif job.spec.checkpoint_every_ms is not None and job.spec.interruptible:
+        state.away.setdefault(job.spec.gpus, {})[attempt.id] = attempt
     if event.nodes or event.hold or event.after or event.copies:
         _note_needs(state, event, attempt)
     _begin_if_ready(state, attempt)
@@ -426,8 +447,9 @@ def stop_promised(state: State, event: e.StopPromised) -> None:
     _job(job, "leaving")
     attempt.then = event.then
     if event.yields and attempt.slots:
-        state.pools[attempt.offer.id].give(attempt.slots)
-        attempt.slots = ()
+        attempt.yielded = attempt.slots
+        _leave(state, attempt)
+        state.yielding[attempt.id] = attempt
     if attempt.phase == "promised":  # nothing runs yet: it is over at once
         _over(state, attempt, billed=True, leaves=False)
         _go_on(state, job, "paused" if event.then == "pause" else "waiting")
@@ -441,9 +463,13 @@ def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
     billed = billed and attempt.phase != "promised"  # the site was never asked for it
     _attempt(attempt, "over")
     del state.attempts[attempt.id]
+    if attempt.yielded:
+        del state.yielding[attempt.id]
     if attempt.slots:
-        state.pools[attempt.offer.id].give(attempt.slots)
+        _leave(state, attempt)
         state.fresh.freed = True
+    if attempt.job.spec.gpus in state.away:
+        state.away[attempt.job.spec.gpus].pop(attempt.id, None)
     if attempt.lease:
         state.in_use[attempt.offer.id, 0] -= attempt.width
         state.fresh.closing.append((state.ledger.leases[attempt.lease], billed, leaves))
@@ -463,6 +489,14 @@ def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
         _begin_if_ready(state, follower)
     if state.probing.get(attempt.offer.id) == attempt.id:
         del state.probing[attempt.offer.id]
+
+
+def _leave(state: State, attempt: Attempt) -> None:
+    """Its standing GPUs are free, or promised to somebody else."""
+    state.pools[attempt.offer.id].give(attempt.slots)
+    for node, _ in attempt.slots:
+        del state.on_node[attempt.offer.id][node][attempt.id]
+    attempt.slots = ()
 
 
 def _end(state: State, job: Job, phase: JobPhase) -> None:
@@ -550,12 +584,20 @@ def release_promised(state: State, event: e.ReleasePromised) -> None:
 def offer_closed(state: State, event: e.OfferClosed) -> None:
     state.closed[event.offer] = event.until_at
     state.refusals[event.offer] = event.refusals
+    _set_open(state)
+
+
+def offer_opened(state: State, event: e.OfferOpened) -> None:
+    state.closed.pop(event.offer, None)
+    state.fresh.freed = True
+    _set_open(state)
 
 
 def _found_room(state: State, offer: Offer) -> None:
     state.closed.pop(offer.id, None)
     state.refusals.pop(offer.id, None)
     state.probing.pop(offer.id, None)
+    _set_open(state)
 
 
 # --- money -----------------------------------------------------------------------------------------------------------
@@ -622,7 +664,10 @@ def _more_room(state: State, lease: Lease) -> None:
 
 
 def metered(state: State, event: e.Metered) -> None:
-    """A reading changes nothing by itself; `decide` compares it with what is held."""
+    """A reading changes nothing by itself; `leases.compare` holds it against what was charged and is held."""
+    lease = state.ledger.leases.get(event.thing)
+    if lease is not None:
+        state.fresh.readings.append((lease, event.amount))
 
 
 def overrun_found(state: State, event: e.OverrunFound) -> None:
@@ -679,6 +724,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.NodeReady: node_ready,
     e.NodeRefused: node_refused,
     e.OfferClosed: offer_closed,
+    e.OfferOpened: offer_opened,
     e.OverrunFound: overrun_found,
     e.PeriodOpened: period_opened,
     e.PolicySet: policy_set,

@@ -10,7 +10,7 @@ Slots: TypeAlias = tuple[tuple[int, int], ...]  # (node, GPUs)
 
 
 class Pool:
-    __slots__ = ("free", "free_gpus", "having", "per_node", "size", "up")
+    __slots__ = ("free", "free_gpus", "having", "open", "per_node", "size", "up")
 
     def __init__(self, per_node: int, size: int) -> None:
         self.per_node = per_node
@@ -19,9 +19,12 @@ class Pool:
         self.up = (1 << size) - 1
         self.having = [self.up] * (per_node + 1)
         self.free_gpus = per_node * size  #: free on nodes that are up
+        self.open = True  #: False while its site is out of reach or refuses: nothing fits
 
     def fits(self, width: int) -> bool:
         having, per_node = self.having, self.per_node
+        if not self.open:
+            return False
         if width <= per_node:
             return having[width] != 0
         whole, rest = divmod(width, per_node)

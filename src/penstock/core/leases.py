@@ -6,6 +6,7 @@ from penstock.core.events import (
     LeaseCalledBack,
     LeaseRenewed,
     LeaseShortened,
+    OverrunFound,
     RenewalDenied,
     Settled,
     StopPromised,
@@ -28,6 +29,8 @@ def settle(choices: Choices) -> None:
         choices.record(Settled(choices.now, lease.hold.id, charged, returned))
     shortened, choices.state.fresh.shortened = choices.state.fresh.shortened, []
     for lease, deadline in shortened:
+        if ledger.leases.get(lease.hold.id) is not lease:  # it ended in the instant that it confirmed
+            continue
         parts = ledger.shortened(lease, deadline)
         again = renew_at(choices.now, deadline)
         choices.record(LeaseShortened(choices.now, lease.hold.id, parts, deadline, again))
@@ -87,6 +90,14 @@ def call_back(choices: Choices) -> None:
             touches = scope in lease.hold.scopes and any(part.period == period for part in lease.parts)
             if touches and lease.wanted_at > short:
                 choices.record(LeaseCalledBack(now, lease.hold.id, short))
+
+
+def compare(choices: Choices) -> None:
+    """The provider's meter against ours. More than was charged and is held cannot be; if it is, its scopes freeze."""
+    for lease, metered in choices.state.fresh.readings:
+        over = metered - lease.charged - lease.held
+        if over > 0:
+            choices.record(OverrunFound(choices.now, lease.hold.id, over))
 
 
 def _attempt_on(state: State, lease: Lease) -> Attempt | None:

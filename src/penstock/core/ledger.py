@@ -175,8 +175,9 @@ class Ledger:
         self.caps[scope] = cap
 
     def open_period(self, starts_at: Instant, ends_at: Instant, name: str) -> None:
-        self.periods.append((starts_at, ends_at, name))
-        self.periods.sort()
+        if (starts_at, ends_at, name) not in self.periods:
+            self.periods.append((starts_at, ends_at, name))
+            self.periods.sort()
 
     def open(self, hold: Hold) -> None:
         self.leases[hold.id] = Lease(hold)
@@ -239,6 +240,8 @@ class Ledger:
         least_ms: Millis,
     ) -> tuple[Instant, list[Parts]] | Denial:
         """The longest lease that leaves a fifth of every cap free, or takes a quarter of the room; or the least."""
+        if self.frozen and (scope := next((scope for scope in scopes if scope in self.frozen), "")):
+            return CapBinds(scope, "", self.caps.get(scope, 0), 0, 0, self.overrun)
         capped = [scope for scope in scopes if scope in self.caps] if self.caps else []
         length = max(wanted[0].lease_max_ms, least_ms)
         while True:
@@ -256,8 +259,6 @@ class Ledger:
 
     def _room(self, scopes: list[str], parts: Parts, gentle: bool) -> bool:
         for scope in scopes:
-            if scope in self.frozen:
-                return False
             for key, need in _by_key(scope, parts).items():
                 account = self.accounts.get(key)
                 cap = self.caps[scope]
@@ -273,7 +274,7 @@ class Ledger:
                 continue
             for key, need in _by_key(scope, parts).items():
                 account = self.accounts.get(key) or Account(None)
-                if scope in self.frozen or account.held + account.spent + need > self.caps[scope]:
+                if account.held + account.spent + need > self.caps[scope]:
                     return CapBinds(scope, key[1], self.caps[scope], account.spent, account.held, need)
         return None
 

@@ -2,7 +2,7 @@
 
 from typing import Final, Literal, TypeAlias
 
-from penstock.core.units import GB, HOUR, MINUTE, PERMILLE, Instant, Millis, Money, ceil_div
+from penstock.core.units import DAY, GB, HOUR, MINUTE, PERMILLE, Instant, Millis, Money, ceil_div
 from penstock.core.values import value
 
 Term: TypeAlias = Literal["owned", "reserved", "on_demand", "spot"]
@@ -194,15 +194,18 @@ class NodeAsk:
 
 @value
 class Waiting:
-    """The waiting policy of the baselines: how long a job may wait for owned GPUs before it bursts.
+    """How long a job may wait for standing GPUs before it bursts.
 
-    patience = numerator x shape // denominator, with shape 1, gpus x run, or (gpus x run)^1.5.
+    The baselines: patience = numerator x shape // denominator, with shape 1, gpus x run, or (gpus x run)^1.5.
+    `worth`: as long as what bursting would cost is more than the waiting is worth, at `value_per_hour`.
     """
 
-    kind: Literal["nowait", "constant", "compute", "power"] = "nowait"
+    kind: Literal["nowait", "constant", "compute", "power", "worth"] = "nowait"
     numerator: int = 0
     denominator: int = 1
     queue_cap: int | None = None  # more than this many waiting: the newest burst
+    value_per_hour: Money = 0  # of one job's waiting; times its class's weight
+    most_ms: Millis = DAY  # nobody waits longer because of us
 
 
 @value
@@ -226,7 +229,10 @@ class Policy:
     packing: Literal["first_fit", "best_fit"] = "first_fit"
     backfill: bool = True  # may a later job start while an earlier one does not fit?
     waiting: Waiting = Waiting()
-    estimator: Literal["recent"] = "recent"
+    estimator: Literal["recent", "life_table"] = "recent"
+    home: bool = False  # do rented jobs come home when standing GPUs are free?
+    defragment: bool = False  # may jobs on standing GPUs be moved together so that a wider one fits?
+    class_weights: tuple[tuple[JobClass, int], ...] = ()  # thousandths; what waiting is worth, by class
     burst: bool = True  # False: owned only
     preempt: bool = False  # may a job of higher priority stop an interruptible one of lower?
     displace: bool = False  # may a job that cannot leave push one that can out to a rented offer?

@@ -15,6 +15,7 @@ from penstock.core.reasons import (
     Displaced,
     LostNode,
     NoRoomThere,
+    NotWorthWaiting,
     OnlyOwned,
     OwnedFree,
     PatienceOver,
@@ -22,9 +23,10 @@ from penstock.core.reasons import (
     QueueFull,
     Reason,
     WaitsForOwned,
+    WaitWorth,
 )
 from penstock.core.state import Attempt, Job, State
-from penstock.core.units import MINUTE, NEVER, PERMILLE, Instant, Millis
+from penstock.core.units import HOUR, MINUTE, NEVER, PERMILLE, Instant, Millis, Money
 
 
 class Choices:
@@ -44,20 +46,20 @@ class Choices:
 # --- standing GPUs ---------------------------------------------------------------------------------------------------
 
 
-def start_standing(choices: Choices, job: Job) -> bool:
+def start_standing(choices: Choices, job: Job, after: tuple[str, ...] = ()) -> bool:
     """On the first standing offer, in order of preference, that has room now; as wide as the job likes and fits."""
     state, now = choices.state, choices.now
     lane = job.shape.lane
     assert lane is not None
     for offer_id, pool in lane.pools:
         offer = state.offers[offer_id]
-        if not pool.fits(lane.width) or offer.site in state.lost_sites:
+        if not pool.fits(lane.width):
             continue
         width, scale = _widest(job, pool) if job.spec.scaling else (lane.width, PERMILLE)
         speed = quotes.rate_of(job.shape, state, offer).speed_permille * scale // PERMILLE
         because = OwnedFree(now - job.submitted_at, pool.free_gpus)
         slots = pool.choose(width, state.policy.packing)
-        choices.record(_start(choices, job, offer, width, speed, slots, (), None, (), because))
+        choices.record(_start(choices, job, offer, width, speed, slots, (), None, after, because))
         return True
     return False
 
@@ -74,10 +76,19 @@ def _start(
     hold: Hold | None, after: tuple[str, ...], because: Reason,
 ) -> StartPromised:  # fmt: skip
     copies = quotes.missing_data(choices.state, job, offer, choices.now) if job.spec.data else ()
+    if slots and choices.state.yielding:
+        after = tuple(dict.fromkeys((*after, *_still_there(choices.state, offer, slots))))
     attempt = f"{job.id}.{job.attempts + 1}"
     return StartPromised(
         choices.now, job.id, attempt, offer.id, width, speed, job.kept_ms, slots, nodes, hold, after, copies, because
     )
+
+
+def _still_there(state: State, offer: Offer, slots: Slots) -> list[str]:
+    """Attempts that yielded GPUs of these nodes and have not stopped yet: more may be free than who gained took."""
+    nodes = [node for node, _ in slots]
+    leaving = [other for other in state.yielding.values() if other.offer.id == offer.id]
+    return [other.id for other in leaving if any(node in nodes for node, _ in other.yielded)]
 
 
 # --- waiting ---------------------------------------------------------------------------------------------------------
@@ -92,6 +103,8 @@ def patience(waiting: Waiting, gpus: int, run_ms: Millis) -> Millis:
             return waiting.numerator // waiting.denominator
         case "compute":
             return waiting.numerator * gpus * run_ms // waiting.denominator
+        case "worth":
+            return waiting.most_ms
         case "power":
             return waiting.numerator * isqrt((gpus * run_ms) ** 3) // waiting.denominator
 
@@ -105,6 +118,8 @@ def answer(choices: Choices, job: Job) -> bool:
         _only_owned(choices, job, free)
         return False
     expected = state.history.expect(spec)
+    if state.policy.waiting.kind == "worth":
+        return _weigh(choices, job, expected, free)
     allowed = 0 if job.lost else patience(state.policy.waiting, spec.gpus, expected)
     until = job.submitted_at + allowed
     if until <= now:
@@ -113,6 +128,43 @@ def answer(choices: Choices, job: Job) -> bool:
     cost = offers[0].cost if offers else None
     choices.record(WaitPromised(now, job.id, until, WaitsForOwned(allowed, expected, free, cost)))
     return False
+
+
+def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
+    """Wait while bursting costs more than the waiting is worth, unless even an optimistic start comes too late."""
+    state, now = choices.state, choices.now
+    offers = quotes.for_job(state, job, expected, now)
+    if job.lost or not offers:
+        return True
+    cost, value, allowed = worth(state, job, offers[0])
+    soonest, ahead = soonest_start(job)
+    until = job.submitted_at + allowed
+    if until <= now or now + soonest > until:
+        return True
+    choices.record(WaitPromised(now, job.id, until, WaitWorth(cost, value, allowed, expected, soonest, ahead, free)))
+    return False
+
+
+def worth(state: State, job: Job, quote: Quote) -> tuple[Money, Money, Millis]:
+    """What bursting costs, what an hour of this job's waiting is worth, and how long it may wait for that."""
+    waiting = state.policy.waiting
+    value = waiting.value_per_hour * weight_of(state, job) // PERMILLE
+    allowed = min(waiting.most_ms, quote.cost * HOUR // value) if value else waiting.most_ms
+    return quote.cost, value, allowed
+
+
+def weight_of(state: State, job: Job) -> int:
+    return (
+        dict(state.policy.class_weights).get(job.spec.job_class, PERMILLE) if state.policy.class_weights else PERMILLE
+    )
+
+
+def soonest_start(job: Job) -> tuple[Millis, int]:
+    """Optimistic: half the usual gap between such starts, times those who wait before it."""
+    lane = job.shape.lane
+    assert lane is not None
+    ahead = len(lane.heap) - 1
+    return lane.gap_ms * (ahead + 1) // 2, ahead
 
 
 def _only_owned(choices: Choices, job: Job, free: int) -> None:
@@ -128,7 +180,8 @@ def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
     """To the cheapest allowed offer that has room and money; otherwise record what it waits for now."""
     state, now = choices.state, choices.now
     if not job.shape.rented or not state.policy.burst:  # since it was told that it may
-        _only_owned(choices, job, 0)
+        if queue_cap is None:
+            _only_owned(choices, job, 0)
         return False
     expected = state.history.expect(job.spec)
     ranked = quotes.for_job(state, job, expected, now)
@@ -155,6 +208,10 @@ def _why_burst(
     after = next((other for other in ranked if other is not quote), None)
     waited, patience_ms = choices.now - job.submitted_at, job.patience_ms
     next_offer, next_cost = (after.offer.id, after.cost) if after else ("", 0)
+    if choices.state.policy.waiting.kind == "worth":
+        cost, value, allowed = worth(choices.state, job, quote)
+        soonest, _ = soonest_start(job)
+        return NotWorthWaiting(waited, cost, value, allowed, soonest, expected, next_offer, next_cost)
     return PatienceOver(waited, patience_ms, expected, quote.cost, next_offer, next_cost)
 
 
@@ -224,12 +281,12 @@ def scopes_of(job: Job) -> tuple[str, ...]:
 
 def may_move(state: State, job: Job, now: Instant) -> bool:
     """Only what survives a stop moves, not too often, and not while it is already on its way."""
-    settled = now - job.moved_at >= state.policy.settle_ms
+    settled = now - job.moved_at >= max(state.policy.settle_ms, 10 * job.spec.restart_ms)
     survives = job.spec.interruptible and job.spec.checkpoint_every_ms is not None
     return job.phase == "placed" and survives and settled and job.moves < state.policy.max_moves
 
 
-def move(choices: Choices, job: Job, offer: Offer, because: Reason) -> bool:
+def move(choices: Choices, job: Job, offer: Offer, because: Reason, after: tuple[str, ...] = ()) -> bool:
     """Promise the next place first, then the stop: a job that moves has always somewhere to go."""
     state = choices.state
     old = job.attempt
@@ -239,13 +296,24 @@ def move(choices: Choices, job: Job, offer: Offer, because: Reason) -> bool:
         reached = offer.id in job.shape.standing and offer.site not in state.lost_sites
         if not reached or not pool.fits(job.spec.gpus):
             return False
-        speed = quotes.rate_of(job.shape, state, offer).speed_permille
-        slots = pool.choose(job.spec.gpus, state.policy.packing)
-        choices.record(_start(choices, job, offer, job.spec.gpus, speed, slots, (), None, (old.id,), because))
-    elif not _rent_next(choices, job, offer, because):
+        move_standing(choices, job, offer, pool.choose(job.spec.gpus, state.policy.packing), because, after)
+        return True
+    if not _rent_next(choices, job, offer, because):
         return False
     choices.record(StopPromised(choices.now, old.id, "move", yields=False, because=because))
     return True
+
+
+def move_standing(
+    choices: Choices, job: Job, offer: Offer, slots: Slots, because: Reason, after: tuple[str, ...] = ()
+) -> None:
+    """To these very GPUs of a standing offer. Between two of its nodes, its old GPUs are promised to whoever gains."""
+    old = job.attempt
+    assert old is not None
+    speed = quotes.rate_of(job.shape, choices.state, offer).speed_permille
+    first = (old.id, *after)
+    choices.record(_start(choices, job, offer, job.spec.gpus, speed, slots, (), None, first, because))
+    choices.record(StopPromised(choices.now, old.id, "move", yields=bool(old.slots), because=because))
 
 
 def _rent_next(choices: Choices, job: Job, offer: Offer, because: Reason) -> bool:
@@ -318,7 +386,7 @@ def _make_room(
     state = choices.state
     for offer_id in job.shape.standing:
         victims = _victims(state, offer_id, job.spec.gpus, eligible)
-        if victims is None or state.offers[offer_id].site in state.lost_sites or not give_way(victims):
+        if victims is None or not state.pools[offer_id].open or not give_way(victims):
             continue
         offer, pool = state.offers[offer_id], state.pools[offer_id]
         speed = quotes.rate_of(job.shape, state, offer).speed_permille

@@ -43,6 +43,57 @@ class PatienceOver:
 
 
 @value
+class WaitWorth:
+    """Not yet: bursting now would cost more than the waiting is worth, and standing GPUs may come free in time."""
+
+    cost: Money
+    value_per_hour: Money
+    patience_ms: Millis  # cost / value, capped
+    expected_run_ms: Millis
+    soonest_ms: Millis  # an optimistic start, from how often such GPUs came free and who is ahead
+    ahead: int
+    free_gpus: int
+    kind: Literal["WaitWorth"] = "WaitWorth"
+
+
+@value
+class NotWorthWaiting:
+    """Burst: waiting any longer is worth more than the burst costs, or even an optimistic start comes too late."""
+
+    waited_ms: Millis
+    cost: Money
+    value_per_hour: Money
+    patience_ms: Millis
+    soonest_ms: Millis
+    expected_run_ms: Millis
+    next_offer: str
+    next_cost: Money
+    kind: Literal["NotWorthWaiting"] = "NotWorthWaiting"
+
+
+@value
+class ComesHome:
+    """Moved to standing GPUs: what is left would cost more rented than the move costs."""
+
+    left_ms: Millis  # expected, given how long it has run
+    saves: Money
+    move_ms: Millis  # restart and work done again
+    move_worth: Money
+    kind: Literal["ComesHome"] = "ComesHome"
+
+
+@value
+class MovesTogether:
+    """Moved between standing nodes so that a wider job fits."""
+
+    gainer: str
+    gainer_gpus: int
+    gains: Money
+    costs: Money  # of all moves it takes
+    kind: Literal["MovesTogether"] = "MovesTogether"
+
+
+@value
 class QueueFull:
     """Burst: more jobs wait than the policy's queue holds, and this is the newest."""
 
@@ -188,6 +239,10 @@ Reason: TypeAlias = (
     OwnedFree
     | WaitsForOwned
     | PatienceOver
+    | WaitWorth
+    | NotWorthWaiting
+    | ComesHome
+    | MovesTogether
     | QueueFull
     | OnlyOwned
     | CapBinds

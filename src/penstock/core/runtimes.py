@@ -1,14 +1,19 @@
 """What history teaches about run times, fed by ended jobs only and kept by replay.
 
 `Recent` is the yardstick's estimate: the mean of the last 200 ended jobs of the same width, before five of those the
-mean of all that ended, before any ended one hour. Better ones fulfil the same two methods.
+mean of all that ended, before any ended one hour.
+
+`LifeTable` asks how long such a job still runs, given how long it has: run times have heavy tails, and one that has run
+long will run long. It counts, per bin of age, how many ended in it of those that reached it.
 """
 
+from bisect import bisect_right
 from collections import deque
+from math import isqrt
 from typing import Final, Protocol
 
 from penstock.core.model import JobSpec
-from penstock.core.units import HOUR, Millis
+from penstock.core.units import HOUR, MINUTE, Millis
 
 REMEMBERED: Final = 200
 ENOUGH: Final = 5
@@ -21,6 +26,10 @@ class Runtimes(Protocol):
 
     def expect(self, spec: JobSpec) -> Millis:
         """How long such a job would run."""
+        ...
+
+    def remaining(self, spec: JobSpec, age_ms: Millis) -> Millis:
+        """How long it still runs, having run so long."""
         ...
 
 
@@ -53,3 +62,98 @@ class Recent:
         if recent is not None and len(recent) >= ENOUGH:
             return self.sums[spec.gpus] // len(recent)
         return self.total // self.ended if self.ended else HOUR
+
+    def remaining(self, spec: JobSpec, age_ms: Millis) -> Millis:
+        """It knows no ages: what is expected, less what is done."""
+        return max(0, self.expect(spec) - age_ms)
+
+
+#: Edges of the bins, growing by the square root of two from a minute to two months.
+EDGES: Final = (0, *(MINUTE * isqrt(2**k * 10**12) // 10**6 for k in range(34)))
+BINS: Final = len(EDGES)
+ONE: Final = 1 << 30  #: hazards are whole numbers of this
+PSEUDO: Final = 8  #: as many made-up jobs of the wider class as it takes to trust a class's own
+
+
+class Lives:
+    """How jobs of one class ended: by bin of age, how many ended in it, and how many reached it."""
+
+    __slots__ = ("ended", "hazard", "jobs", "left", "next_at", "reached")
+
+    def __init__(self) -> None:
+        self.ended = [0] * BINS
+        self.reached = [0] * BINS
+        self.jobs = 0
+        self.next_at = 1  #: counted anew when so many have ended: at every job at first, later at every twentieth part
+        self.hazard: list[int] = []
+        self.left: list[Millis] = []  #: expected from the beginning of each bin
+
+    def add(self, age_bin: int) -> None:
+        self.ended[age_bin] += 1
+        reached = self.reached
+        for k in range(age_bin + 1):
+            reached[k] += 1
+        self.jobs += 1
+
+    def count(self, wider: "Lives | None") -> None:
+        """Hazards, shrunk towards the wider class's, and from the last bin backwards what is left."""
+        self.next_at = self.jobs + 1 + self.jobs // 20
+        theirs = wider.hazard if wider is not None and wider.hazard else [ONE // 2] * BINS
+        shrink = PSEUDO if wider is not None else 1
+        self.hazard = [
+            (ended * ONE + shrink * usual) // (reached + shrink)
+            for ended, reached, usual in zip(self.ended, self.reached, theirs, strict=True)
+        ]
+        after = EDGES[-1] - EDGES[-2]
+        left = [after]
+        for k in range(BINS - 2, -1, -1):
+            hazard, long = self.hazard[k], EDGES[k + 1] - EDGES[k]
+            # Who ends in the bin ends in its middle; who does not, crosses it and has what is left from the next.
+            after = (hazard * (long // 2) + (ONE - hazard) * (long + after)) // ONE
+            left.append(after)
+        self.left = left[::-1]
+
+
+class LifeTable:
+    """By team and width, shrunk to width, to all: a class speaks for itself as far as it has been seen."""
+
+    __slots__ = ("all", "by_team", "by_width")
+
+    def __init__(self) -> None:
+        self.all = Lives()
+        self.by_width: dict[int, Lives] = {}
+        self.by_team: dict[tuple[str, int], Lives] = {}
+
+    def learn(self, spec: JobSpec, run_ms: Millis) -> None:
+        age_bin = bisect_right(EDGES, run_ms) - 1
+        width = self.by_width.get(spec.gpus)
+        if width is None:
+            width = self.by_width[spec.gpus] = Lives()
+        key = (spec.team, spec.gpus)
+        team = self.by_team.get(key)
+        if team is None:
+            team = self.by_team[key] = Lives()
+        for lives, wider in ((self.all, None), (width, self.all), (team, width)):
+            lives.add(age_bin)
+            if lives.jobs >= lives.next_at:
+                lives.count(wider)
+
+    def expect(self, spec: JobSpec) -> Millis:
+        if spec.expected_run_ms is not None:
+            return spec.expected_run_ms
+        lives = self._lives(spec)
+        return lives.left[0] if lives is not None else HOUR
+
+    def remaining(self, spec: JobSpec, age_ms: Millis) -> Millis:
+        """A stated run time is believed until it is over; from then on history speaks."""
+        if spec.expected_run_ms is not None and age_ms < spec.expected_run_ms:
+            return spec.expected_run_ms - age_ms
+        lives = self._lives(spec)
+        return lives.left[bisect_right(EDGES, age_ms) - 1] if lives is not None else HOUR
+
+    def _lives(self, spec: JobSpec) -> Lives | None:
+        lives = self.by_team.get((spec.team, spec.gpus)) or self.by_width.get(spec.gpus) or self.all
+        return lives if lives.left else None
+
+
+ESTIMATORS: Final[dict[str, type[Recent] | type[LifeTable]]] = {"recent": Recent, "life_table": LifeTable}

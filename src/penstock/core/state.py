@@ -15,8 +15,8 @@ from penstock.core.ledger import Lease, Ledger
 from penstock.core.lifecycle import AttemptPhase, JobPhase, NodePhase
 from penstock.core.model import STANDING, DataSet, JobSpec, Offer, Policy, Site
 from penstock.core.reasons import Reason
-from penstock.core.runtimes import Recent, Runtimes
-from penstock.core.units import NEVER, PERMILLE, Instant, Millis
+from penstock.core.runtimes import LifeTable, Recent, Runtimes
+from penstock.core.units import NEVER, PERMILLE, Instant, Millis, Money
 
 ShapeKey: TypeAlias = tuple[object, ...]
 OrderKey: TypeAlias = int | tuple[int, ...]
@@ -50,7 +50,7 @@ class Job:
 class Attempt:
     __slots__ = (
         "after", "copies", "id", "job", "kept_ms", "lease", "missing", "nodes", "offer", "phase", "promised_at",
-        "resume_ms", "slots", "speed_permille", "started_at", "then", "width",
+        "resume_ms", "slots", "speed_permille", "started_at", "then", "width", "yielded",
     )  # fmt: skip
 
     def __init__(self, attempt_id: str, job: Job, offer: Offer, promised_at: Instant) -> None:
@@ -65,6 +65,7 @@ class Attempt:
         self.copies: dict[str, None] = {}  #: data sets that have not landed
         self.started_at: Instant | None = None
         self.then = ""  #: what becomes of its job when it has stopped
+        self.yielded: Slots = ()  #: promised to others, and still in use until it has stopped
 
     @property
     def ready(self) -> bool:
@@ -115,11 +116,21 @@ class Shape:
 class Lane:
     """Queued jobs that fit exactly where the others of the lane fit, in the order of the policy."""
 
-    __slots__ = ("heap", "number", "pools", "width")
+    __slots__ = ("gap_ms", "heap", "last_at", "number", "pools", "width")
 
     def __init__(self, number: int, width: int, pools: tuple[tuple[str, Pool], ...]) -> None:
         self.number, self.width, self.pools = number, width, pools
         self.heap: list[tuple[OrderKey, Job]] = []
+        self.last_at: Instant | None = None  #: when a job of this width or wider last started on standing GPUs
+        self.gap_ms: Millis = (
+            0  #: the usual time between two such starts while somebody wants one, the newest counting for an eighth
+        )
+
+    def began(self, at: Instant, since: Instant) -> None:
+        """One of this width or wider started, having asked `since`: how long GPUs for it took to come free."""
+        last = since if self.last_at is None else max(self.last_at, since)
+        self.gap_ms = (7 * self.gap_ms + at - last) // 8
+        self.last_at = at
 
     def head(self) -> Job | None:
         return self.heap[0][1] if self.heap else None
@@ -135,7 +146,19 @@ class Lane:
 class Fresh:
     """What the facts of this step changed: what `decide` looks at, and what must now be done."""
 
-    __slots__ = ("actions", "arrived", "closing", "freed", "idle", "refused", "requests", "room", "shortened", "stale")
+    __slots__ = (
+        "actions",
+        "arrived",
+        "closing",
+        "freed",
+        "idle",
+        "readings",
+        "refused",
+        "requests",
+        "room",
+        "shortened",
+        "stale",
+    )
 
     def __init__(self) -> None:
         self.arrived: list[Job] = []  #: need an answer: new, lost, or stopped and waiting again
@@ -146,6 +169,7 @@ class Fresh:
         self.refused: list[tuple[Offer, Millis]] = []
         self.requests: list[tuple[str, str]] = []  #: job, offer it was asked to move to, empty to cancel
         self.shortened: list[tuple[Lease, Instant]] = []
+        self.readings: list[tuple[Lease, Money]] = []  #: the provider's own meter
         self.stale = False  #: a cap was lowered: leases may have to be called back
         self.actions: list[Action] = []
 
@@ -158,16 +182,17 @@ class Fresh:
             self.arrived = []
         if self.closing:
             self.closing = []
-        if self.idle or self.room or self.refused or self.requests or self.shortened:
-            self.idle, self.room, self.refused, self.requests, self.shortened = [], {}, [], [], []
+        if self.idle or self.room or self.refused or self.requests or self.shortened or self.readings:
+            self.idle, self.room, self.refused, self.requests, self.shortened, self.readings = [], {}, [], [], [], []
 
 
 class State:
     __slots__ = (
-        "at", "attempts", "closed", "copying", "data", "ended", "followers", "fresh", "history", "in_use", "jobs",
-        "lane_of", "lanes", "ledger", "lost_sites", "newest", "nodes", "offers", "policy", "pools", "probing",
+        "at", "attempts", "away", "closed", "copying", "data", "ended", "followers", "fresh", "history", "in_use",
+        "jobs", "lane_of", "lanes", "ledger", "lost_sites", "newest", "nodes", "offers", "on_node", "policy", "pools",
+        "probing",
         "refusals", "renewals", "replicas", "revision", "seq", "shape_list", "shapes", "short", "sites",
-        "stale_shapes", "steps", "timers", "waiting",
+        "stale_shapes", "steps", "timers", "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -186,8 +211,11 @@ class State:
         self.in_use: dict[tuple[str, int], int] = {}  #: rented nodes per offer and size
         self.jobs: dict[str, Job] = {}
         self.attempts: dict[str, Attempt] = {}
+        self.away: dict[int, dict[str, Attempt]] = {}  #: by width, rented and movable, longest there first
+        self.on_node: dict[str, list[dict[str, Attempt]]] = {}  #: standing offer -> node -> who has GPUs there
         self.nodes: dict[str, Node] = {}
         self.followers: dict[str, list[Attempt]] = {}
+        self.yielding: dict[str, Attempt] = {}  #: told to stop, with their GPUs promised already
         self.shapes: dict[ShapeKey, Shape] = {}
         self.shape_list: list[Shape] = []
         self.stale_shapes: list[Shape] = []  #: need a verdict
@@ -280,6 +308,21 @@ class State:
             sha.update(repr(part).encode())
         return sha.hexdigest()
 
+    def meaning(self) -> str:
+        """A digest of what a journal says in any version: jobs, places, nodes and money, not how they are indexed."""
+        ledger = self.ledger
+        told = (
+            self.at,
+            sorted(self.ended.items()),
+            [(job.id, job.phase, job.kept_ms, job.moves) for job in self.jobs.values()],
+            [(a.id, a.offer.id, a.phase, a.width, a.slots, a.nodes) for a in self.attempts.values()],
+            [(node.id, node.phase, node.gpus) for node in self.nodes.values()],
+            [(name, pool.free) for name, pool in self.pools.items()],
+            [(key, account.cap, account.held, account.spent) for key, account in sorted(ledger.accounts.items())],
+            [(lease.hold.id, lease.held, lease.charged, lease.deadline_at) for lease in ledger.leases.values()],
+        )
+        return hashlib.sha256(repr(told).encode()).hexdigest()
+
     def canonical(self) -> Iterator[object]:
         yield (self.at, self.steps, self.seq, self.revision, self.waiting, self.policy)
         yield (list(self.sites.values()), list(self.lost_sites), list(self.closed.items()), list(self.refusals.items()))
@@ -302,11 +345,21 @@ class State:
         yield [(key, a.cap, a.held, a.spent) for key, a in ledger.accounts.items()]
         yield list(ledger.rates.items())
         yield from (_plain(lease, ()) for lease in ledger.leases.values())
-        yield _plain(self.history, ())
+        yield [(lane.last_at, lane.gap_ms) for lane in self.lanes]
+        yield [(width, list(attempts)) for width, attempts in self.away.items()]
+        yield from _known(self.history)
 
 
 def _plain(thing: object, without: tuple[str, ...]) -> list[tuple[str, object]]:
     return [(name, getattr(thing, name)) for name in type(thing).__slots__ if name not in without]  # type: ignore[attr-defined]  # all are slotted
+
+
+def _known(history: Runtimes) -> Iterator[object]:
+    if isinstance(history, LifeTable):
+        for table in ({"": history.all}, history.by_width, history.by_team):
+            yield [(key, _plain(lives, ())) for key, lives in table.items()]
+    else:
+        yield _plain(history, ())
 
 
 def start_action(state: State, attempt: Attempt) -> StartAttempt:

@@ -4,7 +4,8 @@ Money is micro-units of the organisation's currency, time is milliseconds; both 
 Every rounding of money goes up: a cap that holds must not be saved by half a cent.
 """
 
-from decimal import Decimal, InvalidOperation
+import re
+from decimal import Decimal
 from typing import Final, TypeAlias
 
 from penstock.core.errors import BadInput
@@ -40,11 +41,8 @@ def step_up(ms: Millis, step: Millis) -> Millis:
 
 
 def money(text: str) -> Money:
-    """`money("3.10")` is 3,100,000: what a person typed, exactly."""
-    try:
-        amount = Decimal(text.replace(",", "").replace("_", "").strip()) * MICRO
-    except InvalidOperation:
-        raise BadInput(f"'{text}' is not an amount of money; write it like 1500 or 12.50.") from None
-    if not amount.is_finite() or amount != amount.to_integral_value():
-        raise BadInput(f"'{text}' is not an amount of money in whole millionths; write it like 1500 or 12.50.")
-    return int(amount)
+    """`money("3.10")` is 3,100,000: what a person typed, exactly. A comma only between thousands."""
+    typed = text.strip()
+    if not re.fullmatch(r"-?(\d{1,15}|\d{1,3}(,\d{3}){1,4})(\.\d{1,6})?", typed):
+        raise BadInput(f"'{text}' is not an amount of money; write it like 1500 or 12.50.")
+    return int(Decimal(typed.replace(",", "")) * MICRO)

@@ -95,7 +95,7 @@ def read(path: str) -> Iterator[Row]:
         yield Row(number, at, codec.decode(inputs), codec.decode(outputs), version, revision)
 
 
-def _rows(path: str) -> Iterator[tuple[int, int, bytes, bytes, int, int, bytes]]:
+def _rows(path: str) -> Iterator[tuple[int, int, Any, Any, int, int, Any]]:
     if not Path(path).is_file():
         raise BadInput(f"There is no journal {path}; `penstock simulate --journal FILE` writes one.")
     try:
@@ -103,7 +103,9 @@ def _rows(path: str) -> Iterator[tuple[int, int, bytes, bytes, int, int, bytes]]
         (found,) = db.execute("select format from journal").fetchone() or (None,)
         if found != FORMAT:
             raise BadInput(f"{path} is a journal of another format ({found}); this version reads {FORMAT}.")
-        yield from db.execute("select number, at, inputs, outputs, version, revision, hash from steps order by number")
+        # Cast, so that text put there by somebody is bytes that do not match the chain, and no surprise.
+        columns = "number, at, cast(inputs as blob), cast(outputs as blob), version, revision, hash"
+        yield from db.execute(f"select {columns} from steps order by number")
         db.close()
     except sqlite3.Error as error:
         raise BadInput(f"{path} is not a journal: {error}.") from None

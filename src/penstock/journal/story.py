@@ -76,7 +76,8 @@ class Teller:
         verb = "Bursts to" if event.nodes or event.hold else "Starts on"
         again = " again" if len(self.attempts) > 1 else ""
         wide = f", {event.width} GPUs wide" if event.width > 1 else ""
-        return f"{verb} {event.offer}{again}{wide}."
+        first = f", once {', '.join(event.copies)} is copied there" if event.copies else ""
+        return f"{verb} {event.offer}{again}{wide}{first}."
 
     def _held(self, event: e.StartPromised) -> str:
         holds = [ask.hold for ask in event.nodes] + ([event.hold] if event.hold else [])
@@ -115,12 +116,14 @@ class Teller:
                 self._say(event.at, f"Lease called back to {instant(event.deadline_at)}: a cap was lowered.")
             case e.Settled(charged=charged, returned=returned):
                 self.spent += sum(part.amount for part in charged)
-                self._say(event.at, f"Settled: {self.cash(self.spent)} paid in all, {self.cash(returned)} returned.")
+                del self.holds[event.hold]
+                total = "so far" if self.holds else "in all"
+                self._say(event.at, f"Settled: {self.cash(self.spent)} paid {total}, {self.cash(returned)} returned.")
 
     def cash(self, amount: Money) -> str:
         return money(amount, self.currency)
 
-    def sentence(self, because: r.Reason, until: Instant = NEVER) -> str:
+    def sentence(self, because: r.Reason, until: Instant = NEVER) -> str:  # noqa: C901 - one long table, read down
         """One reason in words, from its own numbers."""
         cash = self.cash
         match because:
@@ -140,6 +143,27 @@ class Teller:
                     else "no patience"
                 )
                 return f"Owned GPUs were full and it {since}. About {cash(cost)} for {duration(expected)}{beside}."
+            case r.WaitWorth(cost, value, patience, expected, soonest, ahead, free):
+                return (
+                    f"Waits for owned GPUs, about {duration(soonest)} at the soonest, at worst until {instant(until)}: "
+                    f"{free} are free, too few or in pieces, and {ahead} wait before it. Bursting now would cost "
+                    f"about {cash(cost)} for {duration(expected)}; at {cash(value)} an hour that buys "
+                    f"{duration(patience)} of waiting."
+                )
+            case r.NotWorthWaiting(waited, cost, value, patience, soonest, expected, other, other_cost):
+                beside = f"; {other} would be {cash(other_cost)}" if other else ""
+                return (
+                    f"Owned GPUs were full, for another {duration(soonest)} at the soonest, and it waited "
+                    f"{duration(waited)}. About {cash(cost)} for {duration(expected)}, which at {cash(value)} an hour "
+                    f"buys {duration(patience)} of waiting{beside}."
+                )
+            case r.ComesHome(left, saves, move, worth):
+                return (
+                    f"Comes home: about {duration(left)} are left, {cash(saves)} rented; the move takes "
+                    f"{duration(move)}, worth {cash(worth)}."
+                )
+            case r.MovesTogether(gainer, gpus, gains, costs):
+                return f"Moves together so that {gainer} ({gpus} GPUs) fits: gains {cash(gains)}, costs {cash(costs)}."
             case r.QueueFull(waiting, cap, cost):
                 return f"{waiting} jobs wait and the queue holds {cap}; it is the newest. About {cash(cost)}."
             case r.OnlyOwned(free, rule):

@@ -6,6 +6,7 @@ would look like a saving.
 """
 
 import multiprocessing
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,21 +37,26 @@ class Contender:
 
     knobs: tuple[str, ...]
     waits_by_budget: bool = True
+    knob_in_words: str = "{}"  # ${}/h, say
 
 
 BUDGETS: Final = ("0.02", "0.05", "0.1", "0.25", "0.5", "1")
 #: Savings are counted from here, so it always takes part.
+VALUES: Final = ("640", "220", "80", "28", "10", "3")
 BURST_AT_ONCE: Final = "nowait"
 #: Everything that can be compared, in the order of the tables. A policy whose knob means something else goes here too,
-#: with knobs of its own.
+#: with knobs of its own, from the least waiting to the most; --knobs leaves those as they are.
 CONTENDERS: Final[dict[str, Contender]] = {
     BURST_AT_ONCE: Contender(("0",), waits_by_budget=False),
     "constant": Contender(BUDGETS),
     "compute": Contender(BUDGETS),
     "compute-q30": Contender(BUDGETS),
     "power": Contender(BUDGETS),
+    # What an hour of one job's waiting is worth: the dearest waits least.
+    "penstock-no-moves": Contender(VALUES, waits_by_budget=False, knob_in_words="${}/h"),
+    "penstock": Contender(VALUES, waits_by_budget=False, knob_in_words="${}/h"),
 }
-#: The first of these that was measured is whom the lede speaks of, and the last that was is whom it is held against.
+#: The first of these that was measured is whom the lede speaks of.
 SUBJECTS: Final = ("penstock", "compute", "power", "compute-q30", "constant")
 #: Two costs nearer than this are the same: a knob moved by 2 % changes the cost by as much.
 NO_DIFFERENCE: Final = 0.03
@@ -77,7 +83,12 @@ class Point:
 
     @property
     def mark(self) -> Mark:
-        return Mark(self.report.mean_delay_h, self.cost, self.report.knob)
+        return Mark(self.report.mean_delay_h, self.cost, self.knob)
+
+    @property
+    def knob(self) -> str:
+        contender = CONTENDERS.get(self.report.policy)
+        return contender.knob_in_words.format(self.report.knob) if contender else self.report.knob
 
 
 @value
@@ -171,12 +182,9 @@ def tasks_of(cases: int, lines: Sequence[tuple[str, str]], with_bound: bool) -> 
 
 
 def _budget(text: str) -> Fraction:
-    try:
-        rough = float(text)  # first: a Fraction of 1e999999999 is exact, and takes hours
-    except ValueError:
-        raise BadInput(f"--knobs are waiting budgets like 0.05,0.1,0.25, and '{text}' is none.") from None
-    if not (rough == 0 or 1e-6 <= rough <= 1e6):
-        raise BadInput(f"--knobs are waiting budgets, 0 or from 0.000001 to 1,000,000, and {text} is none.")
+    # Plain decimals only: 1e-999999999 is a number too, and as an exact one it would take hours.
+    if not re.fullmatch(r"\d{1,6}(\.\d{0,12})?|\.\d{1,12}", text, re.ASCII):
+        raise BadInput(f"--knobs are waiting budgets like 0.05,0.1,0.25, and '{text}' is none.")
     return Fraction(text)
 
 
@@ -202,16 +210,20 @@ def _side_by_side(
     scenarios: Sequence[Scenario], tasks: Sequence[Task], workers: int, advance: Callable[[int], None]
 ) -> Iterator[Answer]:
     """In processes started afresh, which behaves the same on every system; each is handed the traces once."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _begin, (tuple(scenarios),)) as pool:
-        with _interrupts_held():
-            answers = [pool.submit(_answer_task, task) for task in tasks]
+    others = multiprocessing.active_children()
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (tuple(scenarios),)) as pool:
         try:
+            with _interrupts_held():
+                answers = [pool.submit(_answer_task, task) for task in tasks]
             _watch(answers, advance)
-        except BrokenProcessPool:
-            raise BadInput("A worker process ended early, perhaps for want of memory; try --workers 1.") from None
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        except BaseException as error:
+            # Nobody wants the points under way any more; without this, ^C would wait for them.
+            for worker in multiprocessing.active_children():
+                if worker not in others:
+                    worker.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise BadInput("A worker process ended early, perhaps for want of memory; try --workers 1.") from None
+            raise
         yield from (answer.result() for answer in answers)
 
 
@@ -223,7 +235,7 @@ def _watch(answers: Sequence[Future[Answer]], advance: Callable[[int], None]) ->
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """A worker that is told to stop while it starts would say so in a traceback; it inherits this and waits."""
+    """A worker inherits this for good: ^C reaches it too, and only the parent is to answer it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -236,8 +248,6 @@ _mine: list[Scenario] = []
 
 
 def _begin(scenarios: Sequence[Scenario]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ^C ends a worker without a word
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     _mine[:] = scenarios
 
 
@@ -328,7 +338,7 @@ def row(compared: Compared, point: Point) -> dict[str, str]:
     report, closed = point.report, compared.saving_closed(point)
     return {
         "policy": report.policy,
-        "knob": "-" if report.policy == BURST_AT_ONCE else report.knob,
+        "knob": "-" if report.policy == BURST_AT_ONCE else point.knob,
         "cost": cash(point.cost, report.currency),
         "cloud_cost": cash(report.cloud_cost, report.currency),
         "delay": _hours(report.mean_delay_h),
@@ -427,11 +437,13 @@ def _subject(compared: Compared) -> tuple[Point | None, str, float]:
         return None, "", 0.0
     points = compared.of(there[0])
     middle = points[len(points) // 2 :] + points[: len(points) // 2][::-1]
-    for point in middle:  # the middle of the curve, or the nearest above it that the rival reaches
-        for rival in there[:0:-1]:
-            theirs = least_at(compared.of(rival), point.report.mean_delay_h)
-            if theirs is not None:
-                return point, rival, theirs
+    for point in middle:  # the middle of the curve, or the nearest beyond it that a rival reaches
+        rivals = {name: least_at(compared.of(name), point.report.mean_delay_h) for name in there[1:]}
+        reached = {name: cost for name, cost in rivals.items() if cost is not None}
+        if reached:
+            # Ours is held against the best of the others; among those, the paper's against the plainest.
+            rival = min(reached, key=reached.__getitem__) if there[0] == "penstock" else list(reached)[-1]
+            return point, rival, reached[rival]
     return middle[0], "", 0.0
 
 

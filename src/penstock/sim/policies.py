@@ -1,6 +1,7 @@
 """Policies by name. The baselines are the waiting policies of Starburst (USENIX ATC'24), each a few parameters of the
 one engine: first come first served, first fit, and a patience that is a share of a job's size."""
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from math import isqrt
@@ -8,20 +9,38 @@ from typing import Final
 
 from penstock.core.errors import BadInput
 from penstock.core.model import Policy, Waiting
+from penstock.core.units import money
 from penstock.sim.traces import TraceJob
 
 BASELINES: Final = ("nowait", "constant", "compute", "compute-q30", "power")
 DEFAULT_KNOB: Final = "0.25"
+#: Ours, and ours without moves. The knob is what an hour of one job's waiting is worth.
+OURS: Final = ("penstock", "penstock-no-moves")
+DEFAULT_VALUE: Final = "20"
 
 
 def policy(name: str, knob: str | None, jobs: Sequence[TraceJob]) -> Policy:
     """`knob` is the paper's waiting budget: the mean patience over the trace, as a share of the mean run time."""
+    if name in OURS:
+        return ours(name, knob or DEFAULT_VALUE)
     if name not in BASELINES:
-        raise BadInput(f"There is no policy '{name}'; choose one of {', '.join(BASELINES)}.")
+        raise BadInput(f"There is no policy '{name}'; choose one of {', '.join(OURS + BASELINES)}.")
     budget = _budget(knob or DEFAULT_KNOB)
     kind = "compute" if name == "compute-q30" else name
     waiting = _waiting(kind, budget, jobs, 30 if name == "compute-q30" else None)
     return Policy(name, knob=str(knob or DEFAULT_KNOB), backfill=kind in ("compute", "power"), waiting=waiting)
+
+
+def ours(name: str, value: str) -> Policy:
+    """Wait while bursting costs more than the waiting is worth; come home when that pays."""
+    per_hour = money(value)
+    if per_hour < 0:
+        raise BadInput(f"--knob is what an hour of waiting is worth and cannot be negative, but is {value}.")
+    moves = name == "penstock"
+    waiting = Waiting("worth", value_per_hour=per_hour)
+    return Policy(
+        name, knob=value, packing="best_fit", waiting=waiting, estimator="life_table", home=moves, defragment=moves
+    )
 
 
 def _waiting(kind: str, budget: Fraction, jobs: Sequence[TraceJob], queue_cap: int | None) -> Waiting:
@@ -45,10 +64,8 @@ def _factor(budget: Fraction, jobs: Sequence[TraceJob], shapes: int) -> tuple[in
 
 
 def _budget(text: str) -> Fraction:
-    try:
-        budget = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise BadInput(f"--knob is a waiting budget like 0.25, not '{text}'.") from None
-    if budget < 0:
+    if not re.fullmatch(r"-?\d{1,9}(\.\d{1,9})?", text):  # plain decimals: 1e999999999 would be a number, too
+        raise BadInput(f"--knob is a waiting budget like 0.25, not '{text}'.")
+    if text.startswith("-"):
         raise BadInput(f"--knob is a waiting budget and cannot be negative, but is {text}.")
-    return budget
+    return Fraction(text)

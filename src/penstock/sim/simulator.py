@@ -98,6 +98,7 @@ def _run(
     see(step, engine)
     coming, total = 0, len(jobs)
     month = first[0].at // MONTH_MS + 2
+    moved_at = first[0].at
     while True:
         now = world.next_at()
         if coming < total and jobs[coming].submit_at < now:
@@ -119,5 +120,7 @@ def _run(
         see(step, engine)
         for action in step.actions:
             do(action, now)
-        if coming == total and not state.jobs and not state.nodes:
+        if step.actions or coming < total or state.attempts or state.nodes:
+            moved_at = now
+        elif not state.jobs or now - moved_at > 2 * MONTH_MS:  # those left wait for money that no month will have
             return

@@ -1,0 +1,80 @@
+"""The door: time never falls, a broken engine stays broken, and a replayed one decides on as the live one does."""
+
+import pytest
+from hypothesis import given, settings
+
+from penstock.core import events as e
+from penstock.core.engine import Engine, replay
+from penstock.core.fold import APPLY
+from penstock.core.lifecycle import Broken
+from penstock.core.model import Policy
+from tests.core.histories import History, Life, histories
+
+
+def test_time_never_falls() -> None:
+    engine = Engine()
+    engine.handle(e.Woke(10))
+    engine.handle(e.Woke(10))
+    with pytest.raises(Broken, match="time fell from 10 to 9"):
+        engine.handle(e.Woke(9))
+
+
+def test_an_engine_that_raised_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    engine.handle(e.Woke(1))
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(APPLY, e.PolicySet, broken)
+    with pytest.raises(ZeroDivisionError):
+        engine.handle(e.PolicySet(2, 1, Policy("x")))
+    monkeypatch.undo()
+    with pytest.raises(Broken, match="rebuild it"):
+        engine.handle(e.Woke(3))
+
+
+def test_steps_are_numbered_and_carry_the_policys_revision() -> None:
+    engine = Engine()
+    first, second = engine.handle(e.PolicySet(0, 7, Policy("x"))), engine.handle(e.Woke(5))
+    assert [(step.number, step.at, step.revision) for step in (first, second)] == [(1, 0, 7), (2, 5, 7)]
+    assert (second.inputs, second.outputs, second.actions) == ((e.Woke(5),), (), ())
+
+
+class Twin(Life):
+    """From some step on, everything is told to a replayed engine as well."""
+
+    def __init__(self, history: History, from_step: int) -> None:
+        super().__init__(history)
+        self.twin: Engine | None = None
+        self.from_step, self.compared = from_step, 0
+
+    def step(self, *facts: e.Fact):  # type: ignore[no-untyped-def]  # as in Life
+        if len(self.steps) == self.from_step:
+            self.twin = replay((step.at, step.inputs, step.outputs) for step in self.steps)
+            assert self.twin.state.digest() == self.engine.state.digest()
+        if self.twin is not None and self.compared < 100:
+            again = self.twin.handle(*facts)
+            step = super().step(*facts)
+            assert again == step
+            assert list(self.twin.outstanding()) == list(self.engine.outstanding())
+            self.compared += 1
+            return step
+        return super().step(*facts)
+
+
+@settings(max_examples=60)
+@given(histories())
+def test_a_replayed_engine_decides_the_next_hundred_steps_as_the_live_one(history: History) -> None:
+    for from_step in (2, 12):
+        Twin(history, from_step).run()
+
+
+@settings(max_examples=30)
+@given(histories())
+def test_the_same_history_gives_the_same_steps(history: History) -> None:
+    one, two = Life(history), Life(history)
+    one.run()
+    two.run()
+    assert one.steps == two.steps
+    assert one.engine.state.digest() == two.engine.state.digest()

@@ -1,0 +1,71 @@
+"""The tables of lives: complete, drawn, and every edge is really taken."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+
+from penstock.core import fold
+from penstock.core.lifecycle import ATTEMPT, ENDED, JOB, NODE, AttemptPhase, Broken, JobPhase, NodePhase, document
+from tests.core.histories import live
+from tests.core.test_promises import explore
+
+TABLES: list[tuple[str, dict[Any, dict[Any, str]], Any]] = [
+    ("job", JOB, JobPhase),
+    ("attempt", ATTEMPT, AttemptPhase),
+    ("node", NODE, NodePhase),
+]
+STORIES = ("test_queueing", "test_nodes", "test_money", "test_moving")
+
+
+@pytest.mark.parametrize(("name", "table", "phases"), TABLES, ids=[name for name, _, _ in TABLES])
+def test_a_table_names_every_phase_and_explains_every_edge(name: str, table: Any, phases: Any) -> None:
+    assert set(table) == set(get_args(phases)), name
+    assert all(to in table for edges in table.values() for to in edges)
+    assert all(why and why == why.strip() for edges in table.values() for why in edges.values())
+    first = next(iter(table))
+    assert {to for edges in table.values() for to in edges} | {first} == set(table)
+
+
+def test_what_has_ended_stays_ended() -> None:
+    assert [phase for phase, edges in JOB.items() if not edges] == list(ENDED)
+
+
+def test_the_page_of_lives_has_every_edge() -> None:
+    page = document()
+    for _, table, _ in TABLES:
+        for a, edges in table.items():
+            for b, why in edges.items():
+                assert f"    {a} --> {b}\n" in page
+                assert f"- **{a} → {b}**: {why}." in page
+
+
+def test_a_move_that_is_not_in_the_table_is_a_bug() -> None:
+    class Thing:
+        id, phase = "a", "done"
+
+    with pytest.raises(Broken, match="job a cannot go from done to waiting"):
+        fold._job(Thing(), "waiting")  # type: ignore[arg-type]  # only its phase matters
+
+
+def test_every_edge_is_taken_by_a_story_or_a_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, set[tuple[str, str]]] = {name: set() for name, _, _ in TABLES}
+
+    def watched(name: str, right: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+        def move(thing: Any, to: str) -> None:
+            seen[name].add((thing.phase, to))
+            right(thing, to)
+
+        return move
+
+    for name in seen:
+        monkeypatch.setattr(fold, f"_{name}", watched(name, getattr(fold, f"_{name}")))
+    for module in STORIES:
+        for name, story in vars(importlib.import_module(f"tests.stories.{module}")).items():
+            if name.startswith("test_") and not getattr(story, "pytestmark", None):
+                story()
+    explore(0, 60, live)
+    for name, table, _ in TABLES:
+        edges = {(a, b) for a, edges in table.items() for b in edges}
+        assert edges - seen[name] == set(), f"edges of a {name} that nothing takes"

@@ -1,0 +1,196 @@
+"""Rented nodes: asked for, awaited, used, lost, refused and given back."""
+
+from penstock.core.events import OfferClosed, ReleasePromised, Settled, WaitPromised
+from penstock.core.reasons import LostNode, NeverStarted, NoMoreWork, NoRoomThere
+from penstock.core.units import HOUR, MINUTE
+from tests.stories.kit import (
+    cancelled,
+    checkpointed,
+    clock,
+    ended,
+    given,
+    gone,
+    launch,
+    lost,
+    node_lost,
+    node_refused,
+    nothing,
+    offer,
+    policy,
+    ready,
+    refused,
+    release,
+    site,
+    start,
+    started,
+    submitted,
+    usd,
+)
+
+
+def test_a_gang_starts_when_all_of_its_nodes_are_ready_gives_them_back_and_settles() -> None:
+    penstock = given(offer("cloud", price="1", sizes=(4, 8), start="5m"))
+    assert penstock.hears(submitted("a", gpus=11), at="09:00") == [
+        launch("a.1/n0", at="cloud", gpus=8, attempt="a.1", deadline_at=clock("21:00")),
+        launch("a.1/n1", at="cloud", gpus=4, attempt="a.1", deadline_at=clock("21:00")),
+    ]
+    # Twelve hours of lease and two minutes of grace at the price ceiling, and a micro-unit for rounding.
+    hold = sum(gpus * (12 * HOUR + 2 * MINUTE) * usd("1") // HOUR + 2 for gpus in (8, 4))
+    assert penstock.account("org") == (hold, 0)
+    assert penstock.hears(ready("a.1/n1"), at="09:05") == []
+    assert penstock.hears(ready("a.1/n0"), at="09:06") == [
+        start("a.1", on="cloud", width=11, nodes=("a.1/n0", "a.1/n1"), slots=(), deadline_at=clock("21:00"))
+    ]
+    assert penstock.hears(started("a.1"), at="09:06") == []
+    assert penstock.hears(ended("a.1"), at="10:06") == [release("a.1/n0"), release("a.1/n1")]
+    assert penstock.promises == [
+        ReleasePromised(clock("10:06"), "a.1/n0", NoMoreWork(0)),
+        ReleasePromised(clock("10:06"), "a.1/n1", NoMoreWork(0)),
+    ]
+    assert penstock.held() > 0  # not before the provider says that they are gone
+    penstock.hears(gone("a.1/n0"), at="10:07")
+    charged = usd("8") * 67 // 60 + 1
+    settled = penstock.promise(Settled)
+    assert [(part.period, part.amount) for part in settled.charged] == [("month 1", charged)]
+    penstock.hears(gone("a.1/n1"), at="10:08")
+    assert penstock.account("org") == (0, charged + usd("4") * 68 // 60 + 1)
+    assert penstock.account("team:default") == penstock.account("org")
+    assert penstock.wakes() is None
+
+
+def test_where_the_site_sells_by_the_attempt_there_are_no_nodes() -> None:
+    penstock = given(offer("pods", price="1", sizes=(1,), sold_by="attempt"))
+    assert penstock.hears(submitted("a", gpus=3), at="09:00") == [start("a.1", on="pods", width=3, nodes=())]
+    penstock.hears(started("a.1"), at="09:01")
+    penstock.hears(ended("a.1"), at="10:00")
+    assert penstock.account("org") == (0, usd("3"))
+
+
+def test_a_billing_step_and_minimum_are_paid_to_the_full() -> None:
+    penstock = given(
+        offer("pods", price="1", sizes=(1,), sold_by="attempt", billing_step_ms=HOUR, billing_minimum_ms=2 * HOUR)
+    )
+    penstock.hears(submitted("short", gpus=1), submitted("long", gpus=1), at="09:00")
+    penstock.hears(ended("short.1"), at="09:10")
+    assert penstock.account("org")[1] == usd("2")
+    penstock.hears(ended("long.1"), at="11:01")
+    assert penstock.account("org") == (0, usd("5"))
+
+
+def test_a_lost_spot_node_resumes_from_the_checkpoint_elsewhere() -> None:
+    penstock = given(
+        offer("spot", price="1", most="4", term="spot"), offer("sure", price="4"), policy("10m", packing="best_fit")
+    )
+    penstock.hears(submitted("a", run="2h", checkpoint="30m"), at="09:00")
+    penstock.hears(nothing, at="09:10")
+    penstock.hears(ready("a.1/n0"), at="09:10")
+    penstock.hears(started("a.1"), at="09:10")
+    assert penstock.hears(checkpointed("a.1", "30m"), at="09:40") == []
+    # Lost: it does not wait for patience again, and what is left costs less than the whole.
+    assert penstock.hears(lost("a.1", "30m"), node_lost("a.1/n0"), at="09:55") == [launch("a.2/n0", at="spot")]
+    assert penstock.why("a") == LostNode("a.1", 30 * MINUTE, redone_ms=15 * MINUTE, cost=usd("12"))
+    assert penstock.hears(node_refused("a.2/n0"), at="09:55") == [launch("a.3/n0", at="sure")]
+    assert penstock.hears(ready("a.3/n0"), at="09:56") == [start("a.3", on="sure", resume_ms=30 * MINUTE)]
+
+
+def test_a_busy_node_may_be_told_lost_before_what_ran_on_it() -> None:
+    penstock = given(offer("cloud"))
+    penstock.hears(submitted("a", gpus=16), at="09:00")
+    penstock.hears(ready("a.1/n0"), ready("a.1/n1"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    assert penstock.hears(node_lost("a.1/n0"), at="09:30") == []
+    assert penstock.kinds() == ["Settled"]
+    told = penstock.hears(lost("a.1", "15m"), at="09:31")
+    assert told == [launch("a.2/n0", at="cloud"), launch("a.2/n1", at="cloud"), release("a.1/n1")]
+    assert penstock.why("a") == LostNode("a.1", 15 * MINUTE, redone_ms=16 * MINUTE, cost=usd("12"))
+
+
+def test_a_job_without_checkpoints_begins_again() -> None:
+    penstock = given(offer("cloud"))
+    penstock.hears(submitted("a", checkpoint=None), at="09:00")
+    penstock.hears(ready("a.1/n0"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    penstock.hears(lost("a.1"), node_lost("a.1/n0"), at="09:30")
+    assert penstock.hears(ready("a.2/n0"), at="09:31") == [start("a.2", on="cloud", resume_ms=0)]
+
+
+def test_a_node_lost_before_its_gang_is_complete_frees_the_others() -> None:
+    penstock = given(offer("cloud"))
+    penstock.hears(submitted("a", gpus=16), at="09:00")
+    penstock.hears(ready("a.1/n0"), at="09:05")
+    assert penstock.hears(node_lost("a.1/n0"), at="09:06") == [
+        launch("a.2/n0", at="cloud"),
+        launch("a.2/n1", at="cloud"),
+        release("a.1/n1"),
+    ]
+    assert penstock.promises[-1] == ReleasePromised(clock("09:06"), "a.1/n1", NeverStarted())
+    assert penstock.hears(ready("a.1/n1"), at="09:06:30") == []  # it is on its way back already
+    assert penstock.hears(gone("a.1/n1"), at="09:07") == []
+
+
+def test_a_node_that_is_ready_after_its_attempt_is_over_is_given_back() -> None:
+    penstock = given(offer("cloud", start="5m"))
+    penstock.hears(submitted("a"), at="09:00")
+    assert penstock.hears(cancelled("a"), at="09:01") == [release("a.1/n0")]
+    assert penstock.hears(ready("a.1/n0"), at="09:05") == []
+    penstock.hears(gone("a.1/n0"), at="09:06")
+    assert penstock.account("org") == (0, usd("8") * 6 // 60)
+
+
+def test_refused_capacity_closes_the_offer_for_all_and_one_job_probes() -> None:
+    penstock = given(offer("cloud"))
+    penstock.hears(submitted("a"), at="09:00")
+    penstock.hears(node_refused("a.1/n0", retry="5m"), at="09:00")
+    assert penstock.promises[1:] == [
+        OfferClosed(clock("09:00"), "cloud", clock("09:05"), refusals=1),
+        WaitPromised(clock("09:00"), "a", clock("09:05"), NoRoomThere("cloud", clock("09:05"))),
+    ]
+    assert penstock.account("org") == (0, 0)  # nothing was billed
+    assert penstock.hears(submitted("b"), at="09:02") == []
+    assert penstock.hears(nothing, at="09:05") == [launch("a.2/n0", at="cloud")]
+    assert penstock.why("b") == NoRoomThere("cloud", clock("09:06"))  # while one probes, the others wait
+    assert penstock.hears(nothing, at="09:06") == []
+    assert penstock.hears(ready("a.2/n0"), at="09:06:30") == [start("a.2", on="cloud")]
+    assert penstock.hears(nothing, at="09:07") == [launch("b.1/n0", at="cloud")]
+
+
+def test_a_probe_that_is_refused_closes_the_offer_for_longer() -> None:
+    penstock = given(offer("cloud", sold_by="attempt"))
+    penstock.hears(submitted("a"), at="09:00")
+    penstock.hears(refused("a.1", retry="5m"), at="09:00")
+    penstock.hears(nothing, at="09:05")
+    penstock.hears(refused("a.2", retry="5m"), at="09:05")
+    assert penstock.promise(OfferClosed) == OfferClosed(clock("09:05"), "cloud", clock("09:15"), refusals=2)
+    assert penstock.account("org") == (0, 0)
+
+
+def test_a_gang_refused_twice_at_one_instant_counts_as_one_refusal() -> None:
+    penstock = given(offer("cloud"))
+    penstock.hears(submitted("a", gpus=16), at="09:00")
+    penstock.hears(node_refused("a.1/n0"), node_refused("a.1/n1"), at="09:00")
+    assert penstock.promise(OfferClosed).refusals == 1
+    assert penstock.held() == 0
+
+
+def test_a_limit_of_gpus_or_nodes_is_kept() -> None:
+    penstock = given(
+        offer("few", price="1", count=1), offer("quota", price="2", limit_gpus=8), offer("rest", price="3")
+    )
+    assert penstock.hears(submitted("a"), at="09:00") == [launch("a.1/n0", at="few")]
+    assert penstock.hears(submitted("b"), at="09:01") == [launch("b.1/n0", at="quota")]
+    assert penstock.hears(submitted("c"), at="09:02") == [launch("c.1/n0", at="rest")]
+    penstock.hears(ready("a.1/n0"), at="09:03")
+    penstock.hears(ended("a.1"), at="09:04")
+    assert penstock.hears(submitted("d"), at="09:05") == [launch("d.1/n0", at="rest")]  # not gone yet
+    penstock.hears(gone("a.1/n0"), at="09:06")
+    assert penstock.hears(submitted("e"), at="09:07") == [launch("e.1/n0", at="few")]
+
+
+def test_a_standing_site_that_refuses_is_not_asked_again_before_its_time() -> None:
+    """It was asked again in the same instant, and again with each refusal: as fast as the site could say no."""
+    penstock = given(site("lab"))
+    penstock.hears(submitted("a"), at="09:00")
+    assert penstock.hears(refused("a.1", retry="5m"), at="09:00") == []
+    assert penstock.hears(submitted("b"), at="09:01") == []
+    assert penstock.wakes() == clock("09:05")
+    assert penstock.hears(nothing, at="09:05") == [start("a.2", on="lab")]

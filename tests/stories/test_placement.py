@@ -1,0 +1,166 @@
+"""The policy `penstock`: wait while bursting costs more than the waiting is worth, come home, move together."""
+
+from typing import Any
+
+from penstock.core.events import StartPromised, StopPromised, WaitPromised
+from penstock.core.model import Waiting
+from penstock.core.placement import may_move
+from penstock.core.reasons import ComesHome, MovesTogether, NotWorthWaiting, OwnedFree, WaitWorth
+from penstock.core.units import HOUR, MINUTE
+from penstock.core.units import money as usd
+from tests.stories.kit import (
+    Told,
+    clock,
+    ended,
+    given,
+    nothing,
+    offer,
+    policy,
+    ready,
+    site,
+    start,
+    started,
+    stop,
+    stopped,
+    submitted,
+)
+
+
+def ours(value: str, **more: Any) -> Told:
+    waiting = Waiting("worth", value_per_hour=usd(value))
+    return policy(waiting=waiting, packing="best_fit", estimator="life_table", home=True, defragment=True, **more)
+
+
+def promises(penstock: Any, kind: type) -> list[Any]:
+    return [event for step in penstock.steps for event in step.outputs if isinstance(event, kind)]
+
+
+def test_a_job_waits_as_long_as_its_bill_would_buy() -> None:
+    """$8 for the hour at $4 an hour of waiting: two hours, and not a minute more."""
+    penstock = given(site("lab"), offer("cloud"), ours("4"))
+    assert penstock.hears(submitted("a", run="9h"), at="09:00") == [start("a.1", on="lab")]
+    assert penstock.hears(submitted("b", run="1h"), at="09:30") == []
+    (wait,) = promises(penstock, WaitPromised)
+    assert wait.until_at == clock("11:30")
+    assert wait.because == WaitWorth(usd("8"), usd("4"), 2 * HOUR, HOUR, 0, 0, 0)
+    penstock.hears(nothing, at="11:30")
+    burst = promises(penstock, StartPromised)[-1]
+    assert (burst.job, burst.offer) == ("b", "cloud")
+    assert burst.because == NotWorthWaiting(2 * HOUR, usd("8"), usd("4"), 2 * HOUR, 0, HOUR, "", 0)
+
+
+def test_a_dear_hour_of_waiting_bursts_at_once() -> None:
+    penstock = given(site("lab"), offer("cloud"), ours("1000000"))
+    penstock.hears(submitted("a", run="9h"), at="09:00")
+    penstock.hears(submitted("b", run="1h"), at="09:00:30")
+    penstock.hears(nothing, at="09:00:31")
+    assert [(e.job, e.offer) for e in promises(penstock, StartPromised)] == [("a", "lab"), ("b", "cloud")]
+
+
+def test_nobody_waits_longer_than_a_day_however_cheap_waiting_is() -> None:
+    penstock = given(site("lab"), offer("cloud"), ours("0.01"))
+    penstock.hears(submitted("a", run="900h"), at="09:00")
+    penstock.hears(submitted("b", run="100h"), at="09:00")
+    assert promises(penstock, WaitPromised)[-1].until_at == clock("day 2, 09:00")
+
+
+def test_a_class_whose_waiting_is_worth_more_waits_less() -> None:
+    penstock = given(site("lab"), offer("cloud"), ours("4", class_weights=(("critical", 4000),)))
+    penstock.hears(submitted("a", run="9h"), at="09:00")
+    penstock.hears(submitted("b", run="1h", job_class="critical"), at="09:00")
+    assert promises(penstock, WaitPromised)[-1].until_at == clock("09:30")
+
+
+def test_a_small_job_starts_while_a_wide_one_waits_for_whole_nodes() -> None:
+    penstock = given(site("lab", nodes=2), offer("cloud"), ours("1"))
+    penstock.hears(submitted("a", gpus=8, run="9h"), at="09:00")
+    assert penstock.hears(submitted("wide", gpus=16, run="9h"), at="09:01") == []
+    assert penstock.hears(submitted("small", gpus=1, run="9h"), at="09:02") == [start("small.1", on="lab")]
+
+
+def burst_with_room_at_home(checkpoint: str | None = "15m") -> Any:
+    """`a` has the lab; `b` bursts, runs for an hour in the cloud, and has nine more to go."""
+    penstock = given(site("lab"), offer("cloud"), ours("100"))
+    penstock.hears(submitted("a", run="3h"), at="08:00")
+    penstock.hears(started("a.1"), at="08:00")
+    penstock.hears(submitted("b", run="10h", checkpoint=checkpoint, restart_ms="5m"), at="08:00")
+    penstock.hears(nothing, at="08:48")
+    penstock.hears(ready("b.1/n0"), at="08:48")
+    penstock.hears(started("b.1"), at="08:48")
+    return penstock
+
+
+def test_a_checkpointed_job_comes_home_when_what_is_left_costs_more_than_the_move() -> None:
+    penstock = burst_with_room_at_home()
+    assert penstock.hears(ended("a.1"), at="10:50") == [stop("b.1")]
+    home = promises(penstock, StartPromised)[-1]
+    assert (home.job, home.offer, home.after) == ("b", "lab", ("b.1",))
+    left = 10 * HOUR - 122 * MINUTE
+    move = 5 * MINUTE + 2 * MINUTE  # the restart, and what was done since the checkpoint at 10:48
+    assert home.because == ComesHome(left, usd("8") * left // HOUR + 1, move, usd("100") * move // HOUR)
+    again = penstock.hears(stopped("b.1", kept="120m"), at="10:50:10")
+    assert start("b.2", on="lab", resume_ms=120 * MINUTE) in again
+
+
+def test_a_job_without_checkpoints_stays_where_it_is() -> None:
+    penstock = burst_with_room_at_home(checkpoint=None)
+    penstock.hears(ended("a.1"), at="10:50")
+    assert promises(penstock, StopPromised) == []
+
+
+def test_a_job_nearly_done_does_not_come_home() -> None:
+    penstock = burst_with_room_at_home()
+    penstock.hears(ended("a.1"), at="18:30")
+    assert promises(penstock, StopPromised) == []
+
+
+def test_a_job_that_just_moved_stays() -> None:
+    """Hysteresis: half an hour, or ten times what a restart takes."""
+    penstock = burst_with_room_at_home()
+    penstock.hears(ended("a.1"), at="10:50")
+    penstock.hears(stopped("b.1", kept="120m"), at="10:50:10")
+    job = penstock.engine.state.jobs["b"]
+    assert not may_move(penstock.engine.state, job, clock("11:39"))
+    assert may_move(penstock.engine.state, job, clock("11:41"))
+
+
+def in_pieces() -> Any:
+    """Two nodes; when `x` has ended, 5 and 6 GPUs are free: a job of 7 would fit into that, but not as it lies."""
+    penstock = given(site("lab", nodes=2), offer("cloud"), ours("1"))
+    for name, gpus in (("a", 3), ("x", 5), ("c", 2)):
+        penstock.hears(submitted(name, gpus=gpus, run="50h", restart_ms="5m"), at="08:00")
+        penstock.hears(started(f"{name}.1"), at="08:00")
+    return penstock
+
+
+def test_small_jobs_move_together_so_that_a_wide_one_fits() -> None:
+    penstock = in_pieces()
+    lies = {attempt.job.id: attempt.slots for attempt in penstock.engine.state.attempts.values()}
+    assert lies == {"a": ((0, 3),), "x": ((0, 5),), "c": ((1, 2),)}
+    penstock.hears(submitted("wide", gpus=7, run="20h"), at="08:01")
+    said = penstock.hears(ended("x.1"), at="10:00")
+    moved = promises(penstock, StopPromised)
+    assert len(moved) == 1
+    assert isinstance(moved[0].because, MovesTogether)
+    assert (moved[0].because.gainer, moved[0].because.gainer_gpus) == ("wide", 7)
+    assert said == [stop(moved[0].attempt)]
+    wide = promises(penstock, StartPromised)[-1]
+    assert wide.job == "wide"
+    assert moved[0].attempt in wide.after
+    assert isinstance(wide.because, OwnedFree)
+
+
+def test_nobody_starts_before_who_makes_room_is_gone() -> None:
+    penstock = in_pieces()
+    penstock.hears(submitted("wide", gpus=7, run="20h"), at="08:01")
+    penstock.hears(ended("x.1"), at="10:00")
+    moved = promises(penstock, StopPromised)[0].attempt
+    said = penstock.hears(stopped(moved, kept="120m"), at="10:00:20")
+    assert sorted(action.attempt for action in said) == sorted([f"{moved[0]}.2", "wide.1"])
+
+
+def test_a_move_that_costs_more_than_it_gains_is_not_made() -> None:
+    penstock = in_pieces()
+    penstock.hears(submitted("wide", gpus=7, run="1m"), at="08:01")
+    penstock.hears(ended("x.1"), at="08:01:10")
+    assert promises(penstock, StopPromised) == []
