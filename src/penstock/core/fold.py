@@ -297,6 +297,7 @@ def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
     if event.hold is not None:
         _open(state, event.hold.id, event.hold)
         attempt.lease = event.hold.id
+        state.ledger.leases[attempt.lease].asked = False
     if offer.id in state.refusals:
         state.probing.setdefault(offer.id, attempt.id)
     for ask in event.nodes:
@@ -330,6 +331,8 @@ def _begin_if_ready(state: State, attempt: Attempt) -> None:
     if not attempt.ready:
         return
     _attempt(attempt, "starting")
+    if attempt.lease:
+        state.ledger.ask(state.ledger.leases[attempt.lease], state.at)
     for node_id in attempt.nodes:
         _node(state.nodes[node_id], "busy")
         state.nodes[node_id].idle_at = None
@@ -365,10 +368,8 @@ def attempt_ended(state: State, event: e.AttemptEnded) -> None:
     run_ms = attempt.resume_ms
     if attempt.started_at is not None:
         run_ms += (event.at - attempt.started_at) * attempt.speed_permille // PERMILLE
+    _drop_next(state, job)
     _over(state, attempt, billed=True, leaves=True)
-    if job.next is not None:
-        _over(state, job.next, billed=True, leaves=False)
-        job.next = None
     if event.outcome == "done":
         state.history.learn(job.spec, run_ms)
     _end(state, job, event.outcome)
@@ -380,15 +381,22 @@ def attempt_stopped(state: State, event: e.AttemptStopped) -> None:
         return
     then = attempt.then or "pause"  # nobody told it to: its own deadline passed
     _keep(attempt.job, attempt, event.at, event.kept_ms)
+    if attempt.job.cancelled:
+        _drop_next(state, attempt.job)
     _over(state, attempt, billed=True, leaves=then == "move")
     _go_on(state, attempt.job, "paused" if then == "pause" else "waiting")
+
+
+def _drop_next(state: State, job: Job) -> None:
+    """Its next place will not be needed. Before its attempt is over, or the next one would begin at that."""
+    if job.next is not None:
+        _over(state, job.next, billed=True, leaves=False)
+        job.next = None
 
 
 def _go_on(state: State, job: Job, otherwise: JobPhase) -> None:
     """Its attempt is over and the job is not: to its next place if one was promised, otherwise back to the queue."""
     if job.cancelled:
-        if job.next is not None:
-            _over(state, job.next, billed=True, leaves=False)
         _end(state, job, "cancelled")
     elif job.next is not None:
         job.attempt, job.next = job.next, None
@@ -427,6 +435,8 @@ def _lost(state: State, attempt_id: str, at: Instant, kept_ms: Millis, billed: b
     _keep(job, attempt, at, kept_ms)
     if billed:  # a refusal loses nothing
         job.lost = attempt.id
+    if job.cancelled:
+        _drop_next(state, job)
     _over(state, attempt, billed=billed, leaves=False)
     _go_on(state, job, "waiting")
 

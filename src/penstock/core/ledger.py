@@ -29,11 +29,13 @@ class Lease:
     """A hold and what has happened to it since."""
 
     __slots__ = (
+        "asked",
         "charged",
         "charged_to",
         "deadline_at",
         "denied",
         "hold",
+        "opened_at",
         "parts",
         "renew_at",
         "settled",
@@ -45,7 +47,10 @@ class Lease:
         self.hold = hold
         self.parts = hold.parts  #: held now, by period
         self.charged: Money = 0
-        self.charged_to = hold.opened_at
+        self.opened_at = self.charged_to = hold.opened_at  #: billed from; for an attempt, from when the site is asked
+        self.asked = (
+            True  #: False while an attempt waits for its data or for whoever is there before it: nothing is billed
+        )
         self.deadline_at = hold.deadline_at  #: the latest the running thing can end by itself: what the hold covers
         self.wanted_at = hold.deadline_at  #: what it was last asked to end at
         self.renew_at = hold.renew_at
@@ -107,19 +112,22 @@ class Ledger:
         """A later deadline and what must be held for it, once what was metered is charged."""
         hold = lease.hold
         mine = tuple(Part(part.period, -part.amount) for part in lease.parts) + self.charge(lease, now)
-        found = self._longest(hold.scopes, [hold.terms], now, hold.opened_at, mine, least_ms)
+        opened_at = lease.opened_at if lease.asked else now
+        found = self._longest(hold.scopes, [hold.terms], now, opened_at, mine, least_ms)
         if not isinstance(found, tuple):
             return found
         deadline, (parts,) = found
         if deadline <= lease.deadline_at:  # what room there is would not even reach the deadline it has
-            longer = self._cover(hold.terms, now, hold.opened_at, lease.deadline_at + HOUR)
+            longer = self._cover(hold.terms, now, opened_at, lease.deadline_at + HOUR)
             return self._denial(hold.scopes, longer) or PeriodUnknown(now)
         return deadline, parts
 
     def charge(self, lease: Lease, until: Instant) -> Parts:
         """What was metered since the last charge, by period; fees with the first."""
         hold = lease.hold
-        price, opened_at = hold.terms.price_per_hour, hold.opened_at
+        if not lease.asked:
+            return ()
+        price, opened_at = hold.terms.price_per_hour, lease.opened_at
         # Differences of one rounded sum, so that charges add up to it exactly.
         parts = [
             Part(period, -(-price * (b - opened_at) // HOUR) + (-price * (a - opened_at) // HOUR))
@@ -131,9 +139,9 @@ class Ledger:
 
     def closing(self, lease: Lease, now: Instant, leaves: bool) -> Parts:
         """The last charge. Learned late, the thing still ended by its deadline: no more than that is ever charged."""
-        hold, terms = lease.hold, lease.hold.terms
-        used = min(now, lease.worst_at) - hold.opened_at
-        until = hold.opened_at + max(terms.minimum_ms, step_up(used, terms.step_ms))
+        terms = lease.hold.terms
+        used = min(now, lease.worst_at) - lease.opened_at
+        until = lease.opened_at + max(terms.minimum_ms, step_up(used, terms.step_ms))
         parts = self.charge(lease, max(until, lease.charged_to))
         if leaves and terms.egress:
             return tuple(_added(list(parts), self.period_at(min(now, lease.worst_at)), terms.egress))
@@ -141,7 +149,7 @@ class Ledger:
 
     def shortened(self, lease: Lease, deadline_at: Instant) -> Parts:
         """What must still be held if the thing ends by `deadline_at`, counting from what was charged."""
-        return self._cover(lease.hold.terms, lease.charged_to, lease.hold.opened_at, deadline_at)
+        return self._cover(lease.hold.terms, lease.charged_to, lease.opened_at, deadline_at)
 
     def exposure(self) -> tuple[Money, Instant]:
         """If Penstock died now: at most this much more would be spent, the last of it then."""
@@ -178,6 +186,11 @@ class Ledger:
         if (starts_at, ends_at, name) not in self.periods:
             self.periods.append((starts_at, ends_at, name))
             self.periods.sort()
+
+    def ask(self, lease: Lease, at: Instant) -> None:
+        """The site is asked for it now: from here on it is billed."""
+        lease.asked = True
+        lease.opened_at = lease.charged_to = at
 
     def open(self, hold: Hold) -> None:
         self.leases[hold.id] = Lease(hold)
@@ -293,17 +306,14 @@ class Ledger:
         Nothing if the known periods do not reach that far.
         """
         worst = deadline + terms.grace_ms + terms.kill_ms - opened_at
-        if terms.step_ms > 1:
-            worst = step_up(worst, terms.step_ms)
-        until = opened_at + max(terms.minimum_ms, worst)
+        if terms.step_ms > 1:  # one step more: an attempt is billed from when it is asked for, which may be later
+            worst = step_up(worst, terms.step_ms) + terms.step_ms
+        until = opened_at + worst + terms.minimum_ms
         if not self.periods or until > self.periods[-1][1]:
             return ()
-        most, more = terms.most_per_hour, terms.egress + 1
-        # One micro-unit more a period: charges are differences of rounded sums and may round once more than this.
-        parts = [Part(period, more - (-most * (b - a) // HOUR)) for period, a, b in self._pieces(start, until)]
-        if terms.fees and start == opened_at:
-            parts = _added(parts, parts[0].period, terms.fees)
-        return tuple(parts)
+        # Fees in every period the lease touches, too: which one they fall into is known when the site is asked.
+        most, more = terms.most_per_hour, terms.egress + 1 + (terms.fees if start == opened_at else 0)
+        return tuple([Part(period, more - (-most * (b - a) // HOUR)) for period, a, b in self._pieces(start, until)])
 
     def _pieces(self, start: Instant, end: Instant) -> list[tuple[str, Instant, Instant]]:
         """The interval, cut where periods meet."""
