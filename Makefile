@@ -12,10 +12,10 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint venv bench-engine docs clean
+.PHONY: help demo test check lint venv bench-engine bench-placement docs clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
 
 demo: .venv/.installed  ## a month of jobs on a small cluster, told in a few tables
 	@$(BIN)/penstock demo
@@ -31,6 +31,9 @@ bench-engine: .venv/.installed-dev  ## how many jobs a second the engine decides
 
 docs: .venv/.installed-dev  ## write what the documents say of themselves: lives, picture, answers of commands
 	@$(BIN)/python -m tests.test_docs
+
+bench-placement: .venv/.installed-dev  ## our cost against the best published policy's, on real traces; FAST=1 for a quick look
+	@$(BIN)/python -m bench.placement $(if $(FAST),--fast)
 
 venv: .venv/.installed-dev  ## install everything into .venv, if pyproject.toml changed
 

@@ -141,6 +141,9 @@ def replica_landed(state: State, event: e.ReplicaLanded) -> None:
 
 def job_submitted(state: State, event: e.JobSubmitted) -> None:
     spec = event.spec
+    if event.number <= state.numbered:  # told twice, perhaps long after it ended
+        return
+    state.numbered = event.number
     if event.job in state.jobs or (spec.count > 1 and any(f"{event.job}/{k}" in state.jobs for k in range(spec.count))):
         return
     key = shape_key(spec)

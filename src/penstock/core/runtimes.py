@@ -152,8 +152,10 @@ class LifeTable:
         return lives.left[bisect_right(EDGES, age_ms) - 1] if lives is not None else HOUR
 
     def _lives(self, spec: JobSpec) -> Lives | None:
-        lives = self.by_team.get((spec.team, spec.gpus)) or self.by_width.get(spec.gpus) or self.all
-        return lives if lives.left else None
+        for lives in (self.by_team.get((spec.team, spec.gpus)), self.by_width.get(spec.gpus), self.all):
+            if lives is not None and lives.left:
+                return lives
+        return None
 
 
 ESTIMATORS: Final[dict[str, type[Recent] | type[LifeTable]]] = {"recent": Recent, "life_table": LifeTable}

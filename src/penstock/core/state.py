@@ -189,16 +189,16 @@ class Fresh:
 class State:
     __slots__ = (
         "at", "attempts", "away", "closed", "copying", "data", "ended", "followers", "fresh", "history", "in_use",
-        "jobs", "lane_of", "lanes", "ledger", "lost_sites", "newest", "nodes", "offers", "on_node", "policy", "pools",
-        "probing",
-        "refusals", "renewals", "replicas", "revision", "seq", "shape_list", "shapes", "short", "sites",
-        "stale_shapes", "steps", "timers", "waiting", "yielding",
+        "jobs", "lane_of", "lanes", "ledger", "lost_sites", "newest", "nodes", "numbered", "offers", "on_node",
+        "policy", "pools", "probing", "refusals", "renewals", "replicas", "revision", "seq", "shape_list", "shapes",
+        "short", "sites", "stale_shapes", "steps", "timers", "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.at: Instant = 0
         self.steps = 0
         self.seq = 0
+        self.numbered = -1  #: the last submission's number
         self.revision = 0
         self.policy = Policy("none")
         self.sites: dict[str, Site] = {}
@@ -324,7 +324,7 @@ class State:
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
     def canonical(self) -> Iterator[object]:
-        yield (self.at, self.steps, self.seq, self.revision, self.waiting, self.policy)
+        yield (self.at, self.steps, self.seq, self.numbered, self.revision, self.waiting, self.policy)
         yield (list(self.sites.values()), list(self.lost_sites), list(self.closed.items()), list(self.refusals.items()))
         yield (list(self.probing.items()), list(self.in_use.items()), list(self.ended.items()))
         yield from ((name, pool.free, pool.up) for name, pool in self.pools.items())
