@@ -34,6 +34,7 @@ CORE = [
     "ledger",
     "runtimes",
     "state",
+    "books",
     "fold",
     "ordering",
     "quotes",

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
+from penstock.core import books
 from penstock.core import events as e
-from penstock.core.actions import CopyData, ReleaseNode, SetDeadline, StopAttempt
+from penstock.core.actions import CopyData, ReleaseNode, StopAttempt
 from penstock.core.free import Pool
-from penstock.core.ledger import Lease
 from penstock.core.lifecycle import ATTEMPT, JOB, NODE, AttemptPhase, Broken, JobPhase, NodePhase
 from penstock.core.model import JobSpec, Offer
 from penstock.core.runtimes import ESTIMATORS
@@ -517,7 +517,7 @@ def _end(state: State, job: Job, phase: JobPhase) -> None:
     del state.jobs[job.id]
     state.ended[phase] = state.ended.get(phase, 0) + 1
     if job.spec.cap is not None:
-        _forget(state, "job:" + job.id)
+        books.forget_job(state, "job:" + job.id)
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------
@@ -613,80 +613,7 @@ def _found_room(state: State, offer: Offer) -> None:
     _set_open(state)
 
 
-# --- money -----------------------------------------------------------------------------------------------------------
-
-
-def lease_renewed(state: State, event: e.LeaseRenewed) -> None:
-    lease = state.ledger.leases[event.hold]
-    state.ledger.renew(lease, event.at, event.charged, event.parts, event.deadline_at, event.renew_at)
-    lease.unconfirmed = True
-    heappush(state.renewals, (event.renew_at, event.hold, lease))
-    state.fresh.actions.append(SetDeadline(event.hold, event.deadline_at))
-
-
-def renewal_denied(state: State, event: e.RenewalDenied) -> None:
-    lease = state.ledger.leases[event.hold]
-    lease.denied, lease.renew_at = True, event.renew_at
-    heappush(state.renewals, (event.renew_at, event.hold, lease))
-
-
-def lease_called_back(state: State, event: e.LeaseCalledBack) -> None:
-    lease = state.ledger.leases[event.hold]
-    lease.unconfirmed, lease.wanted_at = True, event.deadline_at
-    state.fresh.actions.append(SetDeadline(event.hold, event.deadline_at))
-
-
-def deadline_set(state: State, event: e.DeadlineSet) -> None:
-    lease = state.ledger.leases.get(event.thing)
-    if lease is None or not lease.unconfirmed or event.deadline_at != lease.wanted_at:
-        return
-    lease.unconfirmed = False
-    if event.deadline_at < lease.deadline_at:
-        state.fresh.shortened.append((lease, event.deadline_at))
-
-
-def lease_shortened(state: State, event: e.LeaseShortened) -> None:
-    lease = state.ledger.leases[event.hold]
-    state.ledger.shorten(lease, event.parts, event.deadline_at, event.renew_at)
-    _more_room(state, lease)
-    heappush(state.renewals, (event.renew_at, event.hold, lease))
-
-
-def settled(state: State, event: e.Settled) -> None:
-    lease = state.ledger.leases[event.hold]
-    state.ledger.settle(lease, event.charged)
-    _more_room(state, lease)
-    renewals = state.renewals
-    while renewals and not renewals[0][2].renews_at(renewals[0][0]):
-        heappop(renewals)
-    job_scope = lease.hold.scopes[-1]
-    if job_scope.startswith("job:") and job_scope[4:] not in state.jobs:
-        _forget(state, job_scope)
-
-
-def _forget(state: State, job_scope: str) -> None:
-    """Once the job has ended and nothing is held for it any more."""
-    if not any(job_scope in lease.hold.scopes for lease in state.ledger.leases.values()):
-        state.ledger.forget_job(job_scope)
-
-
-def _more_room(state: State, lease: Lease) -> None:
-    for scope in lease.hold.scopes:
-        if scope in state.short:
-            state.fresh.room[scope] = None
-
-
-def metered(state: State, event: e.Metered) -> None:
-    """A reading changes nothing by itself; `leases.compare` holds it against what was charged and is held."""
-    lease = state.ledger.leases.get(event.thing)
-    if lease is not None:
-        state.fresh.readings.append((lease, event.amount))
-
-
-def overrun_found(state: State, event: e.OverrunFound) -> None:
-    state.ledger.overrun += event.amount
-    for scope in state.ledger.leases[event.hold].hold.scopes:
-        state.ledger.frozen[scope] = None
+# --- time -----------------------------------------------------------------------------------------------------------
 
 
 def woke(state: State, event: e.Woke) -> None:
@@ -724,13 +651,13 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.CancelRequested: cancel_requested,
     e.CapSet: cap_set,
     e.DataSetRegistered: data_set_registered,
-    e.DeadlineSet: deadline_set,
+    e.DeadlineSet: books.deadline_set,
     e.JobRefused: job_refused,
     e.JobSubmitted: job_submitted,
-    e.LeaseCalledBack: lease_called_back,
-    e.LeaseRenewed: lease_renewed,
-    e.LeaseShortened: lease_shortened,
-    e.Metered: metered,
+    e.LeaseCalledBack: books.lease_called_back,
+    e.LeaseRenewed: books.lease_renewed,
+    e.LeaseShortened: books.lease_shortened,
+    e.Metered: books.metered,
     e.MoveRequested: move_requested,
     e.NodeGone: node_gone,
     e.NodeLost: node_lost,
@@ -738,13 +665,13 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.NodeRefused: node_refused,
     e.OfferClosed: offer_closed,
     e.OfferOpened: offer_opened,
-    e.OverrunFound: overrun_found,
+    e.OverrunFound: books.overrun_found,
     e.PeriodOpened: period_opened,
     e.PolicySet: policy_set,
     e.ReleasePromised: release_promised,
-    e.RenewalDenied: renewal_denied,
+    e.RenewalDenied: books.renewal_denied,
     e.ReplicaLanded: replica_landed,
-    e.Settled: settled,
+    e.Settled: books.settled,
     e.ShapeJudged: shape_judged,
     e.SiteBack: site_back,
     e.SiteJoined: site_joined,

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.core.errors import BadInput
 from penstock.core.model import Policy, Waiting
-from penstock.core.units import money
+from penstock.core.units import HOUR, money
 from penstock.sim.traces import TraceJob
 
 BASELINES: Final = ("nowait", "constant", "compute", "compute-q30", "power")
@@ -17,6 +17,8 @@ DEFAULT_KNOB: Final = "0.25"
 #: Ours, and ours without moves. The knob is what an hour of one job's waiting is worth.
 OURS: Final = ("penstock", "penstock-no-moves")
 DEFAULT_VALUE: Final = "20"
+#: A day, less what starting, restarting and lost work may add: nobody is delayed by more than a day because of us.
+MOST_MS: Final = 23 * HOUR
 
 
 def policy(name: str, knob: str | None, jobs: Sequence[TraceJob]) -> Policy:
@@ -37,7 +39,7 @@ def ours(name: str, value: str) -> Policy:
     if per_hour < 0:
         raise BadInput(f"--knob is what an hour of waiting is worth and cannot be negative, but is {value}.")
     moves = name == "penstock"
-    waiting = Waiting("worth", value_per_hour=per_hour)
+    waiting = Waiting("worth", value_per_hour=per_hour, most_ms=MOST_MS)
     return Policy(
         name, knob=value, packing="best_fit", waiting=waiting, estimator="life_table", home=moves, defragment=moves
     )
