@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 JOBS, TEAMS, DAYS, LOAD = 8_000, 2, 30, 1.1  # a little more than the owned GPUs can do, so that the queue fills
 POLICY, KNOB = "compute", "0.25"
-COMPARED = ("constant", "compute", "power")
+COMPARED = ("constant", "compute", "power", "penstock")
 BUDGETS = ("0.05", "0.1", "0.25", "0.5", "1")
 JOURNAL = "month.journal"
 

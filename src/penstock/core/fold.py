@@ -274,7 +274,6 @@ def start_promised(state: State, event: e.StartPromised) -> None:
         _dequeue(state, job)
         _job(job, "placed")
         job.attempt = attempt
-        job.lost = ""
     else:
         job.next = attempt
         job.moves += 1
@@ -353,6 +352,7 @@ def attempt_started(state: State, event: e.AttemptStarted) -> None:
         _attempt(attempt, "running")
     if attempt.started_at is None:
         attempt.started_at = event.at
+        attempt.job.lost = ""  # not before: a next place may be refused, and then it is still lost
     if state.refusals:
         _found_room(state, attempt.offer)
 
