@@ -312,6 +312,7 @@ class Ledger:
         if not self.periods or until > self.periods[-1][1]:
             return ()
         # Fees in every period the lease touches, too: which one they fall into is known when the site is asked.
+        # The micro-unit is to spare: a charge is never more than its own time rounded up.
         most, more = terms.most_per_hour, terms.egress + 1 + (terms.fees if start == opened_at else 0)
         return tuple([Part(period, more - (-most * (b - a) // HOUR)) for period, a, b in self._pieces(start, until)])
 
