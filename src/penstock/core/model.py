@@ -145,6 +145,7 @@ class JobSpec:
     restart_ms: Millis = 0  # what starting again from a checkpoint takes beside the site's own start
     lease_max_ms: Millis = 12 * HOUR
     count: int = 1  # an array: one submission, many jobs
+    work: str = ""  # the digest of what runs, kept beside the journal; a simulated job has none
 
 
 @value

@@ -1,0 +1,1 @@
+"""Make it so: one driver per kind of site. `driver.py` is the protocol; every driver passes `tests/contract`."""

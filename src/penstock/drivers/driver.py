@@ -1,0 +1,111 @@
+"""What a site can be told, and what it says. `live/dispatch` calls it; `tests/contract` is the suite every driver
+passes.
+
+The contract, in words:
+
+- **Idempotent by id.** A call told twice, or told again after a crash, does the thing once and answers the same. An
+  attempt or node that has ended stays ended: told to start it again, the driver says that it is over, and starts
+  nothing.
+- **A call returns when the thing is so**: the node is ready, the attempt runs, the deadline stands. It may be cancelled
+  at any instant and told again.
+- **What happens by itself is said, not asked for.** The driver calls `say` with a fact: an attempt ended, was stopped,
+  was lost, wrote a checkpoint; a node was lost or is gone. Said at least once, also for what happened while nobody
+  listened; twice is harmless. The `at` of such a fact is ignored: the loop stamps it with its own clock.
+- **A started thing outlives us.** It ends by itself at its deadline, whether or not the control plane lives. A deadline
+  is an instant of the control plane's clock.
+- **Unknown is not gone.** A site that cannot be asked raises `Unreachable`; only a site that answers can say that a
+  thing is not there.
+
+A call raises one of three errors, named by what happens next. Anything else is a bug of the driver.
+"""
+
+from collections.abc import Callable
+from typing import Literal, Protocol, TypeAlias
+
+from penstock.core.actions import LaunchNode, StartAttempt
+from penstock.core.events import Fact
+from penstock.core.units import Instant, Millis
+from penstock.core.values import value
+
+
+class NoCapacity(Exception):
+    """Not here, not now: the engine looks elsewhere, and asks here again after `retry_ms`."""
+
+    def __init__(self, message: str, retry_ms: Millis) -> None:
+        super().__init__(message)
+        self.retry_ms = retry_ms
+
+
+class Unreachable(Exception):
+    """Again later: it may or may not have happened."""
+
+
+class Refused(Exception):
+    """Never: the site will not take this, and a person must be told why."""
+
+
+@value
+class Work:
+    """What runs. The journal keeps it as a blob beside the steps; a job's spec names it by digest."""
+
+    command: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+    folder: str = ""  # the working directory; empty: one of its own
+
+
+SeenPhase: TypeAlias = Literal["running", "done", "failed", "stopped", "lost"]
+
+
+@value
+class SeenAttempt:
+    attempt: str
+    phase: SeenPhase
+    kept_ms: Millis = 0
+    deadline_at: Instant = 0
+    detail: str = ""  # an exit code or the site's own words
+
+
+@value
+class Seen:
+    """All that the site knows of ours, ended things included until they are forgotten."""
+
+    attempts: tuple[SeenAttempt, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+Say: TypeAlias = Callable[[Fact], None]
+
+
+class Driver(Protocol):
+    async def open(self, say: Say) -> None:
+        """Connect, and from now on say what happens. Raises `Refused` if another installation works here."""
+
+    async def close(self) -> None:
+        """Let go. Nothing that runs is touched."""
+
+    async def launch_node(self, ask: LaunchNode) -> None:
+        """Returns when the node is ready."""
+
+    async def release_node(self, node: str) -> None:
+        """Returns when the provider bills it no more."""
+
+    async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
+        """Returns when it runs. `earlier` is the last attempt of the job that left a checkpoint, or empty."""
+
+    async def stop(self, attempt: str, grace_ms: Millis) -> None:
+        """Returns when it has been told; that it stopped is said. An attempt that never began is said to be stopped."""
+
+    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
+        """Returns the deadline that stands now."""
+
+    async def copy(self, data_set: str) -> Instant:
+        """Returns when the data set is at the site, with when it will be gone again."""
+
+    async def look(self) -> Seen:
+        """What is there now."""
+
+    async def log(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
+        """Bytes of its log from an offset on, and whether more may come."""
+
+    async def forget(self, attempt: str) -> None:
+        """Its end is on record: what the site kept of it may go."""
