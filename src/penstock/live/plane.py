@@ -23,7 +23,7 @@ from penstock.core.actions import ReleaseNode, StopAttempt
 from penstock.core.events import Fact
 from penstock.core.model import JobSpec
 from penstock.core.rules import BuiltInRules, Rules
-from penstock.core.units import SECOND, Instant, Millis
+from penstock.core.units import MINUTE, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.driver import Driver, Seen, Work
 from penstock.journal.journal import Fenced, Held, Journal, Unwritable
@@ -42,7 +42,6 @@ from penstock.live.watch import Watch
 __all__ = ["KeyReused", "NotReady", "Plane", "Quarantined", "Setup", "Told"]
 
 LEASE_MS: Final[Millis] = 30 * SECOND
-BEAT_MS: Final[Millis] = 5 * SECOND
 #: At most so many people and facts in one row: a bigger one would keep the next waiting too long.
 MOST_TOGETHER: Final = 500
 #: While the journal cannot be written: when it is tried again.
@@ -69,6 +68,8 @@ class Setup:
     calendar: Calendar | None = None  # of the books; None: months in UTC
     rules: Rules | None = None
     ids: str = "j"  # what new jobs' ids begin with
+    beat_ms: Millis = 5 * SECOND  # how often the journal's lease is renewed, and the wall clock looked at
+    look_ms: Millis = MINUTE  # how often sites are looked at
 
 
 class Plane:
@@ -124,7 +125,7 @@ class Plane:
         self._begin(self._turns())
         self._begin(self._beats())
         for watch in self.watches.values():
-            self._begin(watch.run())
+            self._begin(watch.run(self.setup.look_ms))
 
     async def _claim(self) -> int:
         while True:
@@ -134,7 +135,7 @@ class Plane:
                 if not self.setup.stand_by:
                     raise
                 self._trouble = "Another process runs this installation; this one stands by."
-                await asyncio.sleep(BEAT_MS / SECOND)
+                await asyncio.sleep(self.setup.beat_ms / SECOND)
 
     async def _record_first(self, news: list[Fact]) -> None:
         """What the configuration and the sites say. What it makes us do is part of what is outstanding, said once."""
@@ -369,7 +370,7 @@ class Plane:
     async def _beats(self) -> None:
         """Still here: keep the lease on the journal, and look whether the wall clock jumped."""
         while True:
-            await asyncio.sleep(BEAT_MS / SECOND)
+            await asyncio.sleep(self.setup.beat_ms / SECOND)
             with contextlib.suppress(Unwritable):
                 await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), LEASE_MS)
             if self.clock.jumped():
