@@ -31,6 +31,10 @@ class MemoryJournal:
         self._write(epoch)
         self.until = at + lease_ms
 
+    def release(self, epoch: int) -> None:
+        self._write(epoch)
+        self.holder, self.until = "", 0
+
     def append(self, epoch: int, steps: Sequence[Step], blobs: Mapping[str, bytes], keys: Mapping[str, str]) -> None:
         self._write(epoch)
         for step in steps:

@@ -41,7 +41,6 @@ from penstock.live.watch import Watch
 
 __all__ = ["KeyReused", "NotReady", "Plane", "Quarantined", "Setup", "Told"]
 
-LEASE_MS: Final[Millis] = 30 * SECOND
 #: At most so many people and facts in one row: a bigger one would keep the next waiting too long.
 MOST_TOGETHER: Final = 500
 #: While the journal cannot be written: when it is tried again.
@@ -68,6 +67,7 @@ class Setup:
     calendar: Calendar | None = None  # of the books; None: months in UTC
     rules: Rules | None = None
     ids: str = "j"  # what new jobs' ids begin with
+    lease_ms: Millis = 30 * SECOND  # on the journal: how long another process waits for us if we vanish
     beat_ms: Millis = 5 * SECOND  # how often the journal's lease is renewed, and the wall clock looked at
     look_ms: Millis = MINUTE  # how often sites are looked at
 
@@ -130,7 +130,7 @@ class Plane:
     async def _claim(self) -> int:
         while True:
             try:
-                return await self._think(self.journal.claim, self.setup.holder, self.clock.now(), LEASE_MS)
+                return await self._think(self.journal.claim, self.setup.holder, self.clock.now(), self.setup.lease_ms)
             except Held:
                 if not self.setup.stand_by:
                     raise
@@ -177,6 +177,7 @@ class Plane:
                 await watch.driver.close()
         with contextlib.suppress(Unwritable, Fenced):
             await self._think(self.scribe.save, 1)
+            await self._think(self.journal.release, self.scribe.epoch)
         self.thread.shutdown()
         if not self.over.done():
             self.over.set_result(None)
@@ -270,7 +271,7 @@ class Plane:
         heard = self._take_heard()
         try:
             if self._retry_at:  # is the journal itself again?
-                await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), LEASE_MS)
+                await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), self.setup.lease_ms)
             taken = await self._think(self.scribe.take, [ask for ask, _ in asks], heard, self.clock.now())
         except (Unwritable, Raised) as error:
             self._set_back(asks, heard, error)
@@ -372,7 +373,7 @@ class Plane:
         while True:
             await asyncio.sleep(self.setup.beat_ms / SECOND)
             with contextlib.suppress(Unwritable):
-                await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), LEASE_MS)
+                await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), self.setup.lease_ms)
             if self.clock.jumped():
                 self._inbox.set()
 
