@@ -1,0 +1,155 @@
+"""The picture published after each step: what people look at that is not a job. The API and metrics read it.
+
+It is a value: whoever holds one sees one instant, however long it takes to show it. Lists and pages of jobs are not
+here; they come from the journal.
+"""
+
+from penstock.core.model import Offer, Policy
+from penstock.core.state import State
+from penstock.core.units import Instant, Money
+from penstock.core.values import value
+
+
+@value
+class Alarm:
+    """Something that a person should look at. `kind` is a word for machines, `text` a sentence."""
+
+    at: Instant
+    kind: str
+    text: str
+
+
+@value
+class OfferView:
+    offer: Offer
+    gpus: int | None  # how many there are; None: as many as one asks for
+    busy: int  # GPUs that run something, or are told to stop
+    starting: int  # GPUs promised, asked for, or on their way
+    idle: int  # GPUs of ours that nothing uses: free on standing nodes, kept on rented ones
+    lost: int  # GPUs of standing nodes that are down
+    closed_until_at: Instant  # 0: open
+    free: tuple[int, ...] = ()  # of a standing offer: free GPUs by node
+
+
+@value
+class SiteView:
+    id: str
+    location: str
+    operator: str
+    law: str
+    front_door: bool
+    reachable: bool
+    offers: tuple[OfferView, ...]
+
+
+@value
+class Budget:
+    """One scope in one period. `cap` None: counted, not limited."""
+
+    scope: str
+    period: str
+    cap: Money | None
+    spent: Money
+    held: Money
+
+
+@value
+class Rate:
+    """One scope's price ceilings an hour, of all that lives now."""
+
+    scope: str
+    cap: Money | None
+    running: Money
+
+
+@value
+class View:
+    number: int  # of the last step in the journal
+    at: Instant
+    revision: int
+    policy: Policy
+    paused: bool
+    period: str  # the month that `at` falls into
+    sites: tuple[SiteView, ...]
+    budgets: tuple[Budget, ...]
+    rates: tuple[Rate, ...]
+    exposure: Money  # if Penstock died now, at most this much more would be spent
+    exposure_until_at: Instant
+    waiting: int
+    running: int
+    ended: tuple[tuple[str, int], ...]  # phase, how many
+    alarms: tuple[Alarm, ...]
+
+
+def picture(state: State, alarms: tuple[Alarm, ...]) -> View:
+    """What there is now. Linear in rented nodes, attempts and accounts; jobs that wait cost nothing."""
+    ledger = state.ledger
+    exposure, until = ledger.exposure()
+    return View(
+        number=state.steps,
+        at=state.at,
+        revision=state.revision,
+        policy=state.policy,
+        paused=state.paused,
+        period=ledger.period_at(state.at),
+        sites=_sites(state),
+        budgets=tuple(Budget(*key, a.cap, a.spent, a.held) for key, a in sorted(ledger.accounts.items())),
+        rates=_rates(state),
+        exposure=exposure,
+        exposure_until_at=until,
+        waiting=state.waiting,
+        running=sum(attempt.phase == "running" for attempt in state.attempts.values()),
+        ended=tuple(state.ended.items()),
+        alarms=alarms,
+    )
+
+
+def _rates(state: State) -> tuple[Rate, ...]:
+    ledger = state.ledger
+    scopes = sorted(ledger.rates.keys() | ledger.rate_caps.keys())
+    return tuple(Rate(scope, ledger.rate_caps.get(scope), ledger.rates.get(scope, 0)) for scope in scopes)
+
+
+def _sites(state: State) -> tuple[SiteView, ...]:
+    use = _use(state)
+    return tuple(
+        SiteView(
+            id=site.id,
+            location=site.location,
+            operator=site.operator,
+            law=site.law,
+            front_door=site.front_door,
+            reachable=site.id not in state.lost_sites,
+            offers=tuple(_offer(state, offer, use.get(offer.id, [0, 0, 0])) for offer in site.offers),
+        )
+        for site in state.sites.values()
+    )
+
+
+def _use(state: State) -> dict[str, list[int]]:
+    """Per offer: GPUs busy, starting, idle on rented nodes."""
+    use: dict[str, list[int]] = {}
+    for attempt in state.attempts.values():
+        if not attempt.nodes:
+            counts = use.setdefault(attempt.offer.id, [0, 0, 0])
+            counts[0 if attempt.phase in ("running", "stopping") else 1] += attempt.width
+    for node in state.nodes.values():
+        holder = state.attempts.get(node.attempt)
+        runs = holder is not None and holder.phase in ("running", "stopping")
+        which = 2 if node.phase == "idle" and holder is None else 0 if runs else 1
+        use.setdefault(node.offer.id, [0, 0, 0])[which if node.phase != "returning" else 2] += node.gpus
+    return use
+
+
+def _offer(state: State, offer: Offer, use: list[int]) -> OfferView:
+    busy, starting, idle = use
+    closed = state.closed.get(offer.id, 0)
+    pool = state.pools.get(offer.id)
+    if pool is None:
+        counts = [shape.count for shape in offer.shapes]
+        gpus = None if None in counts else sum(s.gpus * (s.count or 0) for s in offer.shapes)
+        return OfferView(offer, gpus, busy, starting, idle, 0, closed if closed > state.at else 0)
+    lost = (pool.size - pool.up.bit_count()) * pool.per_node
+    return OfferView(
+        offer, pool.per_node * pool.size, busy, starting, pool.free_gpus, lost, closed, free=tuple(pool.free)
+    )
