@@ -7,13 +7,27 @@ before it sends it, so that a typing error needs no server; the API reads it aga
 import json
 import math
 import re
-from typing import Final, NoReturn
+import types
+from typing import Any, Final, NoReturn, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from penstock.config.page import Page, plain, shown
 from penstock.config.rows import Row, converted
-from penstock.config.scalars import Amount, Count, Duration, Flag, Interval, Name, Priority, Profile, Size, Text, Word
+from penstock.config.scalars import (
+    SCALARS,
+    Amount,
+    Count,
+    Duration,
+    Flag,
+    Interval,
+    Name,
+    Priority,
+    Profile,
+    Size,
+    Text,
+    Word,
+)
 from penstock.core.model import GpuChoice, JobClass, JobSpec
 from penstock.core.units import MICRO, PERMILLE, Millis
 from penstock.core.values import value
@@ -209,3 +223,57 @@ def _spec(row: JobRow) -> JobSpec:
 
 def _permille(speed: Amount | None) -> int:
     return PERMILLE if speed is None else int(speed * PERMILLE)
+
+
+# --- for the API's description ---------------------------------------------------------------------------------------
+
+NUMBER: Final[dict[str, Any]] = {"type": "number", "minimum": 0}
+SPAN: Final[dict[str, Any]] = {"type": "string", "pattern": "^[1-9][0-9]{0,3}[smh]$"}
+#: How each scalar is best written in JSON. More is understood: `"2"` is 2, and `1h30m` a duration.
+IN_JSON: Final[dict[type, dict[str, Any]]] = {
+    Amount: NUMBER,
+    Count: {"type": "integer", "minimum": 1, "maximum": 1_000_000},
+    Priority: {"type": "integer", "minimum": -1000, "maximum": 1000},
+    Flag: {"type": "boolean"},
+    Duration: SPAN,
+    Interval: SPAN,
+    Size: {"type": "string", "pattern": "^[1-9][0-9]{0,3}[MGT]B$"},
+    Name: {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"},
+    Profile: {"type": "string", "pattern": "^[1-7]g[.][1-9]0gb$"},
+}
+
+
+def json_schema() -> dict[str, Any]:
+    """A job file as JSON Schema, whole: nothing in it refers to elsewhere."""
+    schema = _object(JobRow)
+    keys = schema["properties"]
+    keys["command"] = {"anyOf": [keys["command"], {"type": "string", "description": "A line for the shell."}]}
+    keys["gpu"] = {"anyOf": [keys["gpu"], {"type": "string", "description": "One model."}]}
+    return schema
+
+
+def _object(row: type[Row]) -> dict[str, Any]:
+    hints, known = get_type_hints(row), msgspec.structs.fields(row)
+    return {
+        "type": "object",
+        "properties": {field.encode_name: _schema(hints[field.name]) for field in known},
+        "required": [field.encode_name for field in known if field.required],
+        "additionalProperties": False,
+    }
+
+
+def _schema(hint: Any) -> dict[str, Any]:
+    args = [arg for arg in get_args(hint) if arg not in (type(None), ...)]
+    match get_origin(hint):
+        case None if issubclass(hint, Row):
+            return _object(hint)
+        case None:
+            return {"type": "string", **IN_JSON.get(hint, {}), "description": SCALARS[hint][0]}
+        case types.UnionType:
+            return _schema(args[0])
+        case origin if origin is tuple:
+            return {"type": "array", "items": _schema(args[0])}
+        case origin if origin is dict:
+            return {"type": "object", "additionalProperties": _schema(args[1])}
+        case _:
+            return {"enum": args}

@@ -200,5 +200,7 @@ def _level(place: str, levels: dict[str, type[Row]]) -> type[Row]:
 def _words_at(place: str, levels: dict[str, type[Row]]) -> list[str]:
     """The words a Literal field takes. The hints of `Term | None` nest the words one deeper than those of `Term`."""
     around, _, key = place.rpartition(".")
-    hint = get_type_hints(_level(around, levels)).get(key)
+    level = _level(around, levels)
+    name = {field.encode_name: field.name for field in msgspec.structs.fields(level)}.get(key, key)
+    hint = get_type_hints(level).get(name)
     return [word for part in get_args(hint) for word in (get_args(part) or (part,)) if isinstance(word, str)]
