@@ -31,6 +31,7 @@ class StartAttempt:
     slots: tuple[tuple[int, int], ...]
     nodes: tuple[str, ...]
     deadline_at: Instant  # NEVER on standing offers
+    earlier: str = ""  # the attempt whose checkpoint it resumes from, empty if there is none
 
 
 @value

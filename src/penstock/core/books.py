@@ -10,6 +10,9 @@ from penstock.core.actions import SetDeadline
 from penstock.core.ledger import Lease
 from penstock.core.state import State
 
+#: So many alarms are kept in mind; the journal has them all.
+ALARMS_KEPT = 20
+
 
 def lease_renewed(state: State, event: e.LeaseRenewed) -> None:
     lease = state.ledger.leases[event.hold]
@@ -80,5 +83,10 @@ def metered(state: State, event: e.Metered) -> None:
 
 def overrun_found(state: State, event: e.OverrunFound) -> None:
     state.ledger.overrun += event.amount
+    alarm(state, "overrun", f"{event.hold} was metered {event.amount} micro-units above its hold; its scopes freeze.")
     for scope in state.ledger.leases[event.hold].hold.scopes:
         state.ledger.frozen[scope] = None
+
+
+def alarm(state: State, kind: str, text: str) -> None:
+    state.alarms = [*state.alarms, (state.at, kind, text)][-ALARMS_KEPT:]

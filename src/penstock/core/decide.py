@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from heapq import heappop
 
 from penstock.core import giveback, leases, moves, ordering, placement, tidy
-from penstock.core.events import JobRefused, OfferClosed, OfferOpened, ShapeJudged, StopPromised
+from penstock.core.events import JobRefused, OfferClosed, OfferOpened, ShapeJudged, StopPromised, WaitPromised
 from penstock.core.placement import Choices
-from penstock.core.reasons import CancelAsked, MoveAsked, NothingAllowed, TooWide
+from penstock.core.reasons import CancelAsked, MoveAsked, NothingAllowed, PlacementsPaused, TooWide
 from penstock.core.rules import Asked, Rules, widest_of
 from penstock.core.state import Job, Lane, Shape, State
 from penstock.core.units import HOUR, NEVER, Instant, Millis
@@ -33,18 +33,21 @@ def decide(choices: Choices, rules: Rules) -> None:
         answer_requests(choices)
         if fresh.closing:  # what had not begun is over at once
             leases.settle(choices)
+    places = not state.paused
+    if not places:
+        hold_off(choices)
     timers, renewals = state.timers, state.renewals
-    expired = expire(choices) if timers and timers[0][0] <= choices.now else False
+    expired = expire(choices) if places and timers and timers[0][0] <= choices.now else False
     arrived = fresh.arrived
-    if state.waiting and (fresh.freed or arrived or expired):
+    if places and state.waiting and (fresh.freed or arrived or expired):
         place(choices, arrived)
-    if state.policy.home and fresh.freed:
+    if places and state.policy.home and fresh.freed:
         moves.come_home(choices)
         if state.policy.defragment:
             tidy.defragment(choices)
         if fresh.closing:
             leases.settle(choices)
-    if fresh.room:
+    if places and fresh.room:
         spend_room(choices)
     if fresh.stale:
         leases.call_back(choices)
@@ -52,9 +55,17 @@ def decide(choices: Choices, rules: Rules) -> None:
         leases.renew(choices)
         if fresh.closing:  # drained before it began: its money comes free, too
             leases.settle(choices)
-            spend_room(choices)
+            if places:
+                spend_room(choices)
     if fresh.idle:
         giveback.idle(choices)
+
+
+def hold_off(choices: Choices) -> None:
+    """Placements are paused: whoever comes is told so. All are asked again when a person resumes."""
+    for job in choices.state.fresh.arrived:
+        if job.queued:
+            choices.record(WaitPromised(choices.now, job.id, NEVER, PlacementsPaused()))
 
 
 def place(choices: Choices, arrived: list[Job]) -> None:
@@ -213,7 +224,7 @@ def answer_requests(choices: Choices) -> None:
             continue
         if not offer_id:
             choices.record(StopPromised(choices.now, job.attempt.id, "cancel", yields=False, because=CancelAsked()))
-        elif placement.may_move(state, job, choices.now):
+        elif not state.paused and placement.may_move(state, job, choices.now):
             placement.move(choices, job, state.offers[offer_id], MoveAsked(job.attempt.offer.id, job.kept_ms))
 
 
@@ -224,10 +235,10 @@ def next_deadline(state: State) -> Instant:
         heappop(timers)
     while renewals and not renewals[0][2].renews_at(renewals[0][0]):
         heappop(renewals)
-    soonest = timers[0][0] if timers else NEVER
+    soonest = timers[0][0] if timers and not state.paused else NEVER
     if renewals and renewals[0][0] < soonest:
         soonest = renewals[0][0]
-    if state.short and any(state.short.values()):
+    if state.short and not state.paused and any(state.short.values()):
         soonest = min(soonest, state.ledger.next_period_at(state.at))
     if state.closed:
         soonest = min([soonest, *(until for name, until in state.closed.items() if name in state.pools)])

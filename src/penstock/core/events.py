@@ -22,6 +22,20 @@ class PolicySet:
 
 
 @value
+class Paused:
+    """A person stops new placements. What runs goes on, leases are renewed, and what comes waits."""
+
+    at: Instant
+    by: str = ""  # an opaque id; names live in a table that can be erased
+
+
+@value
+class Resumed:
+    at: Instant
+    by: str = ""
+
+
+@value
 class PeriodOpened:
     """A month of the books, from the organisation's calendar. Opened ahead, so that leases can reach into it."""
 
@@ -152,12 +166,22 @@ class AttemptCheckpointed:
 
 
 @value
+class AttemptProgressed:
+    """How much of the job's whole work is done, in thousandths, by its own account. Told at every tenth part."""
+
+    at: Instant
+    attempt: str
+    done_permille: int
+
+
+@value
 class AttemptEnded:
-    """It ran to its own end."""
+    """It ran to its own end, or the site will never take it."""
 
     at: Instant
     attempt: str
     outcome: Literal["done", "failed"]
+    detail: str = ""  # an exit code, or the site's own words
 
 
 @value
@@ -194,6 +218,25 @@ class Metered:
     at: Instant
     thing: str
     amount: Money
+
+
+@value
+class ClockJumped:
+    """The wall clock and the steady one disagree by so much more than before; sites were looked at again first."""
+
+    at: Instant
+    by_ms: Millis  # negative: the wall clock went back
+
+
+@value
+class EventQuarantined:
+    """A fact that the engine could not take, twice. It changed nothing, and a person must look at it."""
+
+    at: Instant
+    what: str  # the kind of the fact
+    about: str  # the id it names
+    error: str
+    told: str  # the fact itself, as the journal would have written it
 
 
 @value
@@ -358,6 +401,8 @@ Fact: TypeAlias = (
     | NodeGone
     | SiteLost
     | PolicySet
+    | Paused
+    | Resumed
     | PeriodOpened
     | CapSet
     | SiteJoined
@@ -367,8 +412,11 @@ Fact: TypeAlias = (
     | NodeReady
     | AttemptStarted
     | AttemptCheckpointed
+    | AttemptProgressed
     | DeadlineSet
     | Metered
+    | ClockJumped
+    | EventQuarantined
     | JobSubmitted
     | CancelRequested
     | MoveRequested
@@ -408,9 +456,19 @@ _ID: Final[dict[type, str]] = {
     MoveRequested: "job",
     DeadlineSet: "thing",
     Metered: "thing",
+    EventQuarantined: "about",
     **dict.fromkeys((NodeReady, NodeRefused, NodeLost, NodeGone), "node"),
     **dict.fromkeys(
-        (AttemptStarted, AttemptRefused, AttemptCheckpointed, AttemptEnded, AttemptStopped, AttemptLost), "attempt"
+        (
+            AttemptStarted,
+            AttemptRefused,
+            AttemptCheckpointed,
+            AttemptProgressed,
+            AttemptEnded,
+            AttemptStopped,
+            AttemptLost,
+        ),
+        "attempt",
     ),
 }
 

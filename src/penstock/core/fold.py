@@ -55,6 +55,17 @@ def policy_set(state: State, event: e.PolicySet) -> None:
     _judge_anew(state)
 
 
+def paused(state: State, _: e.Paused) -> None:
+    state.paused = True
+
+
+def resumed(state: State, _: e.Resumed) -> None:
+    """Whoever waits is answered anew: its time may have come meanwhile."""
+    state.paused = False
+    state.fresh.freed = True
+    _ask_all(state, [job for job in state.jobs.values() if job.queued])
+
+
 def site_joined(state: State, event: e.SiteJoined) -> None:
     site = event.site
     state.sites[site.id] = site
@@ -81,9 +92,14 @@ def _judge_anew(state: State) -> None:
     for job in queued:
         job.key = order_key(state, job)
         job.shape.pending.append(job)
-    arrived = dict.fromkeys(state.fresh.arrived)
-    state.fresh.arrived += [job for job in queued if job not in arrived]  # the old answer may no longer hold
+    _ask_all(state, queued)
     state.newest = sorted(queued, key=lambda job: job.seq) if state.policy.waiting.queue_cap is not None else []
+
+
+def _ask_all(state: State, queued: list[Job]) -> None:
+    """The old answers may no longer hold."""
+    arrived = dict.fromkeys(state.fresh.arrived)
+    state.fresh.arrived += [job for job in queued if job not in arrived]
 
 
 def period_opened(state: State, event: e.PeriodOpened) -> None:
@@ -363,6 +379,14 @@ def attempt_checkpointed(state: State, event: e.AttemptCheckpointed) -> None:
         attempt.kept_ms = max(attempt.kept_ms, event.kept_ms)
 
 
+def attempt_progressed(state: State, event: e.AttemptProgressed) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is None or attempt.started_at is None or not 0 < event.done_permille <= PERMILLE:
+        return
+    done = attempt.resume_ms + (event.at - attempt.started_at) * attempt.speed_permille // PERMILLE
+    attempt.job.told_ms = done * PERMILLE // event.done_permille
+
+
 def attempt_ended(state: State, event: e.AttemptEnded) -> None:
     attempt = state.attempts.get(event.attempt)
     if attempt is None or attempt.phase == "promised":
@@ -449,6 +473,8 @@ def _keep(job: Job, attempt: Attempt, at: Instant, kept_ms: Millis) -> None:
     if attempt.started_at is not None:
         done += (at - attempt.started_at) * attempt.speed_permille // PERMILLE
     job.kept_ms = max(kept_ms, attempt.resume_ms)
+    if kept_ms > attempt.resume_ms:
+        job.keeper = attempt.id
     job.redone_ms = max(0, done - job.kept_ms)
     if job.next is not None:  # before anything can begin: what moves resumes where it stopped
         job.next.resume_ms = job.next.kept_ms = job.kept_ms
@@ -613,7 +639,16 @@ def _found_room(state: State, offer: Offer) -> None:
     _set_open(state)
 
 
-# --- time -----------------------------------------------------------------------------------------------------------
+# --- time, and what a person must look at -----------------------------------------------------------------------------
+
+
+def clock_jumped(state: State, event: e.ClockJumped) -> None:
+    way = "ahead" if event.by_ms > 0 else "back"
+    books.alarm(state, "clock", f"The wall clock jumped {abs(event.by_ms) // 1000} s {way}.")
+
+
+def event_quarantined(state: State, event: e.EventQuarantined) -> None:
+    books.alarm(state, "quarantine", f"{event.what} {event.about} was set aside: {event.error}")
 
 
 def woke(state: State, event: e.Woke) -> None:
@@ -645,13 +680,16 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.AttemptCheckpointed: attempt_checkpointed,
     e.AttemptEnded: attempt_ended,
     e.AttemptLost: attempt_lost,
+    e.AttemptProgressed: attempt_progressed,
     e.AttemptRefused: attempt_refused,
     e.AttemptStarted: attempt_started,
     e.AttemptStopped: attempt_stopped,
     e.CancelRequested: cancel_requested,
     e.CapSet: cap_set,
+    e.ClockJumped: clock_jumped,
     e.DataSetRegistered: data_set_registered,
     e.DeadlineSet: books.deadline_set,
+    e.EventQuarantined: event_quarantined,
     e.JobRefused: job_refused,
     e.JobSubmitted: job_submitted,
     e.LeaseCalledBack: books.lease_called_back,
@@ -666,11 +704,13 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.OfferClosed: offer_closed,
     e.OfferOpened: offer_opened,
     e.OverrunFound: books.overrun_found,
+    e.Paused: paused,
     e.PeriodOpened: period_opened,
     e.PolicySet: policy_set,
     e.ReleasePromised: release_promised,
     e.RenewalDenied: books.renewal_denied,
     e.ReplicaLanded: replica_landed,
+    e.Resumed: resumed,
     e.Settled: books.settled,
     e.ShapeJudged: shape_judged,
     e.SiteBack: site_back,

@@ -40,7 +40,7 @@ def pays_to_come(state: State, attempt: Attempt, now: Instant) -> ComesHome | No
     job = attempt.job
     if job.next is not None or not placement.may_move(state, job, now):
         return None
-    left_ms = state.history.remaining(job.spec, done_ms(attempt, now))
+    left_ms = state.remaining(job, done_ms(attempt, now))
     if left_ms < LEAST_LEFT_MS:
         return None
     saves = cost_of(quotes.rate_of(job.shape, state, attempt.offer).price_per_hour, left_ms)

@@ -117,7 +117,7 @@ def answer(choices: Choices, job: Job) -> bool:
     if not shape.rented or not state.policy.burst:
         _only_owned(choices, job, free)
         return False
-    expected = state.history.expect(spec)
+    expected = state.expect(job)
     if state.policy.waiting.kind == "worth":
         return _weigh(choices, job, expected, free)
     allowed = 0 if job.lost else patience(state.policy.waiting, spec.gpus, expected)
@@ -183,7 +183,7 @@ def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
         if queue_cap is None:
             _only_owned(choices, job, 0)
         return False
-    expected = state.history.expect(job.spec)
+    expected = state.expect(job)
     ranked = quotes.for_job(state, job, expected, now)
     denied: Denial | None = None
     for quote in ranked:
@@ -322,7 +322,7 @@ def _rent_next(choices: Choices, job: Job, offer: Offer, because: Reason) -> boo
     if offer.id not in job.shape.rented or not quotes.available(state, offer, rate, job.spec.gpus, choices.now):
         return False
     assert job.attempt is not None
-    quote = quotes.quote(job.shape, offer, rate, max(0, state.history.expect(job.spec) - job.kept_ms))
+    quote = quotes.quote(job.shape, offer, rate, max(0, state.expect(job) - job.kept_ms))
     funded = fund(choices, [(job, quote)], scopes_of(job))
     if not isinstance(funded, list):
         return False
@@ -358,7 +358,7 @@ def displace(choices: Choices, job: Job) -> bool:
         other = attempt.job
         if other.spec.priority > job.spec.priority or not other.shape.rented or not may_move(state, other, now):
             return False
-        ranked = quotes.for_job(state, other, state.history.expect(other.spec), now)
+        ranked = quotes.for_job(state, other, state.expect(other), now)
         if ranked:
             ways[attempt.id] = ranked[0]
         return bool(ranked)

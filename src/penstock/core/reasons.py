@@ -154,6 +154,13 @@ class NoRoomThere:
 
 
 @value
+class PlacementsPaused:
+    """Waits: a person stopped new placements."""
+
+    kind: Literal["PlacementsPaused"] = "PlacementsPaused"
+
+
+@value
 class TooWide:
     """Refused: nothing that exists could ever hold it."""
 
@@ -249,6 +256,7 @@ Reason: TypeAlias = (
     | RateBinds
     | PeriodUnknown
     | NoRoomThere
+    | PlacementsPaused
     | TooWide
     | NothingAllowed
     | LostNode

@@ -24,8 +24,9 @@ OrderKey: TypeAlias = int | tuple[int, ...]
 
 class Job:
     __slots__ = (
-        "attempt", "attempts", "cancelled", "id", "kept_ms", "key", "lost", "moved_at", "moves", "next",
-        "patience_ms", "phase", "queued", "redone_ms", "seq", "shape", "short_of", "spec", "submitted_at", "until_at",
+        "attempt", "attempts", "cancelled", "id", "keeper", "kept_ms", "key", "lost", "moved_at", "moves", "next",
+        "patience_ms", "phase", "queued", "redone_ms", "seq", "shape", "short_of", "spec", "submitted_at", "told_ms",
+        "until_at",
     )  # fmt: skip
 
     def __init__(self, job_id: str, seq: int, spec: JobSpec, submitted_at: Instant, shape: "Shape") -> None:
@@ -39,6 +40,8 @@ class Job:
         self.until_at: Instant = NEVER  #: when its answer is due even if nothing happens
         self.patience_ms: Millis = 0
         self.kept_ms: Millis = 0  #: work that its last checkpoint holds
+        self.keeper = ""  #: the attempt that wrote that checkpoint
+        self.told_ms: Millis | None = None  #: its whole run time, as its progress so far says
         self.redone_ms: Millis = 0
         self.lost = ""  #: the attempt whose capacity was taken, until it has a place again
         self.short_of = ""  #: the scope whose cap binds it
@@ -188,10 +191,10 @@ class Fresh:
 
 class State:
     __slots__ = (
-        "at", "attempts", "away", "closed", "copying", "data", "ended", "followers", "fresh", "history", "in_use",
-        "jobs", "lane_of", "lanes", "ledger", "lost_sites", "newest", "nodes", "numbered", "offers", "on_node",
-        "policy", "pools", "probing", "refusals", "renewals", "replicas", "revision", "seq", "shape_list", "shapes",
-        "short", "sites", "stale_shapes", "steps", "timers", "waiting", "yielding",
+        "alarms", "at", "attempts", "away", "closed", "copying", "data", "ended", "followers", "fresh", "history",
+        "in_use", "jobs", "lane_of", "lanes", "ledger", "lost_sites", "newest", "nodes", "numbered", "offers", "on_node",
+        "paused", "policy", "pools", "probing", "refusals", "renewals", "replicas", "revision", "seq", "shape_list",
+        "shapes", "short", "sites", "stale_shapes", "steps", "timers", "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -201,6 +204,8 @@ class State:
         self.numbered = -1  #: the last submission's number
         self.revision = 0
         self.policy = Policy("none")
+        self.paused = False  #: a person stopped new placements
+        self.alarms: list[tuple[Instant, str, str]] = []  #: at, kind, text; the newest few
         self.sites: dict[str, Site] = {}
         self.offers: dict[str, Offer] = {}
         self.pools: dict[str, Pool] = {}  #: of standing offers
@@ -236,6 +241,14 @@ class State:
 
     def timer_counts(self, at: Instant, job: Job) -> bool:
         return job.queued and job.until_at == at
+
+    def expect(self, job: Job) -> Millis:
+        """How long it runs in all: by its own progress, or by what history says of such jobs."""
+        return self.history.expect(job.spec) if job.told_ms is None else job.told_ms
+
+    def remaining(self, job: Job, done_ms: Millis) -> Millis:
+        """How long it still runs, having done so much."""
+        return self.history.remaining(job.spec, done_ms) if job.told_ms is None else max(0, job.told_ms - done_ms)
 
     def standing(self, offer: Offer) -> bool:
         return offer.term in STANDING
@@ -325,6 +338,7 @@ class State:
 
     def canonical(self) -> Iterator[object]:
         yield (self.at, self.steps, self.seq, self.numbered, self.revision, self.waiting, self.policy)
+        yield (self.paused, self.alarms)
         yield (list(self.sites.values()), list(self.lost_sites), list(self.closed.items()), list(self.refusals.items()))
         yield (list(self.probing.items()), list(self.in_use.items()), list(self.ended.items()))
         yield from ((name, pool.free, pool.up) for name, pool in self.pools.items())
@@ -367,7 +381,7 @@ def start_action(state: State, attempt: Attempt) -> StartAttempt:
     lease = state.ledger.leases.get(lease_id) if lease_id else None
     return StartAttempt(
         attempt.id, attempt.job.id, attempt.offer.id, attempt.width, attempt.speed_permille, attempt.resume_ms,
-        attempt.slots, attempt.nodes, lease.wanted_at if lease else NEVER,
+        attempt.slots, attempt.nodes, lease.wanted_at if lease else NEVER, attempt.job.keeper,
     )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def _wishes(state: State, offer_id: str, pool: Pool, now: Instant) -> Iterator[W
     for lane in state.lanes:
         job = lane.head()
         if job is not None and _unfit(pool, lane.width) and offer_id in job.shape.standing and job.shape.rented:
-            offers = quotes.for_job(state, job, state.history.expect(job.spec), now)
+            offers = quotes.for_job(state, job, state.expect(job), now)
             if offers:
                 yield Wish(offers[0].cost, job, None)
     for width, away in state.away.items():

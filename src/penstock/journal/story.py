@@ -93,8 +93,9 @@ class Teller:
                 waited = event.at - promised.at
                 if waited:
                     self._say(event.at, f"Runs on {promised.offer}, {duration(waited)} after it was asked for.")
-            case e.AttemptEnded(outcome=outcome):
-                self._say(event.at, "Done." if outcome == "done" else "Failed by its own fault.")
+            case e.AttemptEnded(outcome=outcome, detail=detail):
+                failed = f"Failed by its own fault: {detail}." if detail else "Failed by its own fault."
+                self._say(event.at, "Done." if outcome == "done" else failed)
             case e.AttemptStopped(kept_ms=kept):
                 self._say(event.at, f"Stopped; {duration(kept)} of work is kept.")
             case e.AttemptLost(kept_ms=kept):
@@ -183,6 +184,8 @@ class Teller:
                 return "Waits: the month it would be booked to is not open yet."
             case r.NoRoomThere(offer, retry):
                 return f"Waits: no rented offer that it may use has room; {offer} is tried again {instant(retry)}."
+            case r.PlacementsPaused():
+                return "Waits: a person paused new placements."
             case r.TooWide(gpus, widest, offer):
                 return f"Refused: it needs {gpus} GPUs at once, and the widest place, {offer}, has {widest}."
             case r.NothingAllowed(offer, rule, where):
