@@ -18,7 +18,10 @@ LAYERS: list[list[str]] = [
     ["core"],
 ]
 #: Imports within one row: (who, whom) -> why. `live` and `sim` never import each other, whatever the reason.
-SIDEWAYS: dict[tuple[str, str], str] = {}
+SIDEWAYS: dict[tuple[str, str], str] = {
+    ("api", "live"): "routes speak to the plane through its door, and show its picture",
+    ("telemetry", "live"): "numbers are read from the same picture",
+}
 #: Inside core each file imports only files above it, so the order is also the order to read them in.
 CORE = [
     "errors",

@@ -7,7 +7,7 @@ teams. What belongs to another team is "not found", on every route.
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
@@ -82,7 +82,7 @@ class Tokens:
         found = next((token for token in self.by_digest.values() if token.id == token_id), None)
         if found is None:
             return False
-        self.by_digest[found.digest] = replace(found, revoked=True)  # type: ignore[type-var]  # a value is a dataclass
+        self.by_digest[found.digest] = replace(found, revoked=True)
         self._write()
         return True
 
@@ -90,7 +90,7 @@ class Tokens:
         return iter(self.by_digest.values())
 
     def _write(self) -> None:
-        text = json.dumps([asdict(token) for token in self.by_digest.values()], indent=1)  # type: ignore[call-overload]
+        text = json.dumps([asdict(token) for token in self.by_digest.values()], indent=1)
         write_private(self.path, text + "\n")
 
 
@@ -140,7 +140,9 @@ class Audit:
         }
         if self.path.exists() and self.path.stat().st_size > self.MOST_BYTES:
             self.path.replace(self.path.with_name(self.path.name + ".1"))
-        with os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
+        with os.fdopen(
+            os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8"
+        ) as file:
             file.write(json.dumps(line) + "\n")
 
 
@@ -218,15 +220,21 @@ def own(caller: Token, team: str, what: str, name: str) -> None:
 
 def check_routes(app: FastAPI) -> None:
     """The server does not start while a route says nothing of who may use it."""
-    open_doors = [path for path, needs in permissions(app.routes) if needs is None]
+    open_doors = [f"{method} {path}" for method, path, needs in permissions(app.routes) if needs is None]
     if open_doors:
         raise RuntimeError(f"these routes declare no permission: {', '.join(open_doors)}; add Needs(...) to each")
 
 
-def permissions(routes: list[BaseRoute]) -> Iterator[tuple[str, Permission | None]]:
+def permissions(routes: Sequence[BaseRoute]) -> Iterator[tuple[str, str, Permission | None]]:
+    """Method, address and permission of each route. Whatever is not a route of ours has none, and so is found."""
     for route in routes:
-        path = getattr(route, "path", repr(route))
-        yield path, _declared(route.dependant) if isinstance(route, APIRoute) else None
+        inner = getattr(getattr(route, "original_router", None), "routes", None)  # how an included router is kept
+        if inner is not None:
+            yield from permissions(inner)
+        elif isinstance(route, APIRoute):
+            yield from ((method, route.path_format, _declared(route.dependant)) for method in sorted(route.methods or ()))
+        else:
+            yield "ANY", getattr(route, "path", repr(route)), None
 
 
 def _declared(dependant: Any) -> Permission | None:

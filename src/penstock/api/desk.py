@@ -50,7 +50,10 @@ MayGiveTokens: TypeAlias = Annotated[Token, Depends(Needs("tokens"))]
 
 #: Beside what a route answers: every one may answer with a problem.
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"description": text, "model": schemas.ProblemShape, "content": {"application/problem+json": {}}}
+    status: {
+        "description": text,
+        "content": {"application/problem+json": {"schema": schemas.ProblemShape.model_json_schema()}},
+    }
     for status, text in (
         (401, "No token, or one that is forged, expired or revoked."),
         (403, "The token's role may not do this."),
@@ -74,7 +77,9 @@ def find_job(reader: Reader, caller: Token, job: str) -> JobRow:
 
 
 def job_shape(row: JobRow, currency: str) -> schemas.Job:
-    return schemas.Job.of(row, until_at=moment(row.until_at), because=saying.reason(row.because, row.until_at, currency))
+    return schemas.Job.of(
+        row, until_at=moment(row.until_at), because=saying.reason(row.because, row.until_at, currency)
+    )
 
 
 def attempt_shape(row: AttemptRow, currency: str) -> schemas.Attempt:

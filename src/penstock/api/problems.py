@@ -59,7 +59,7 @@ async def _answer(_: Request, error: Exception) -> JSONResponse:
     return problem_of(error).response()
 
 
-def problem_of(error: Exception) -> Problem:  # noqa: PLR0911 - a table, read down
+def problem_of(error: Exception) -> Problem:
     match error:
         case Problem():
             return error

@@ -2,10 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any, Final
-
-import msgspec
 
 from penstock.api.schemas import Reason
 from penstock.core import events as e
@@ -53,7 +50,10 @@ def teller(job: str, currency: str) -> Teller:
 def says(event: Any, currency: str) -> str:
     """One event as one sentence, without what went before."""
     if known := SHORT.get(type(event).__name__):
-        return known(event)
+        return known.format(event=event, kept=duration(getattr(event, "kept_ms", 0)))
+    if isinstance(event, e.AttemptEnded):
+        detail = f" ({event.detail})" if event.detail else ""
+        return "Done." if event.outcome == "done" else f"Failed by its own fault{detail}."
     if isinstance(event, e.StopPromised):
         return f"Told to checkpoint and stop. {teller('', currency).sentence(event.because)}"
     if not getattr(event, "job", ""):
@@ -64,23 +64,23 @@ def says(event: Any, currency: str) -> str:
 
 
 #: Events that a story tells only together with what went before them.
-SHORT: Final[dict[str, Callable[[Any], str]]] = {
-    "AttemptStarted": lambda event: "Runs.",
-    "AttemptEnded": lambda event: "Done." if event.outcome == "done" else "Failed by its own fault.",
-    "AttemptStopped": lambda event: f"Stopped; {duration(event.kept_ms)} of work is kept.",
-    "AttemptLost": lambda event: f"Its capacity was taken away; {duration(event.kept_ms)} of work is kept.",
-    "AttemptRefused": lambda event: "There was no room after all.",
-    "AttemptCheckpointed": lambda event: f"Wrote a checkpoint; {duration(event.kept_ms)} of work is kept.",
-    "SiteLost": lambda event: f"{event.site} cannot be reached.",
-    "SiteBack": lambda event: f"{event.site} is back.",
-    "SiteJoined": lambda event: f"{event.site.id} is a site.",
-    "NodeReady": lambda event: "Its node is ready.",
-    "NodeLost": lambda event: "Its node was lost.",
-    "NodeGone": lambda event: "Its node is given back.",
-    "NodeRefused": lambda event: "The provider has no such node now.",
-    "OfferClosed": lambda event: f"{event.offer} had no room; nobody tries it for a while.",
-    "OfferOpened": lambda event: f"{event.offer} may be tried again.",
-    "CapSet": lambda event: f"The cap of {event.scope} was set.",
-    "PeriodOpened": lambda event: f"The books of {event.period} are open.",
-    "PolicySet": lambda event: f"Policy {event.policy.name} is in force.",
+SHORT: Final[dict[str, str]] = {
+    "AttemptStarted": "Runs.",
+    "AttemptStopped": "Stopped; {kept} of work is kept.",
+    "AttemptLost": "Its capacity was taken away; {kept} of work is kept.",
+    "AttemptRefused": "There was no room after all.",
+    "AttemptCheckpointed": "Wrote a checkpoint; {kept} of work is kept.",
+    "NodeReady": "Its node is ready.",
+    "NodeLost": "Its node was lost.",
+    "NodeGone": "Its node is given back.",
+    "NodeRefused": "The provider has no such node now.",
+    "SiteJoined": "{event.site.id} is a site.",
+    "SiteLost": "{event.site} cannot be reached.",
+    "SiteBack": "{event.site} is back.",
+    "OfferClosed": "{event.offer} had no room; nobody tries it for a while.",
+    "OfferOpened": "{event.offer} may be tried again.",
+    "CapSet": "The cap of {event.scope} was set.",
+    "PeriodOpened": "The books of {event.period} are open.",
+    "PolicySet": "Policy {event.policy.name} is in force.",
+    "EventQuarantined": "A fact was set aside: {event.what} {event.about}: {event.error}.",
 }

@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from penstock.core.lifecycle import AttemptPhase, JobPhase
 
-Money: TypeAlias = Annotated[int, Field(description="Micro-units of the currency: 1500000 is 1.50.", examples=[1_500_000])]
+Money: TypeAlias = Annotated[
+    int, Field(description="Micro-units of the currency: 1500000 is 1.50.", examples=[1_500_000])
+]
 At: TypeAlias = Annotated[int, Field(description="Milliseconds since 1970.", examples=[1_794_800_000_000])]
 Ms: TypeAlias = Annotated[int, Field(description="Milliseconds.", examples=[60_000])]
 

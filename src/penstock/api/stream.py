@@ -5,7 +5,7 @@ An event's id is the number of its step and its place in it; a client that sends
 """
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
@@ -53,7 +53,8 @@ async def stream(
     gate = request.app.state.gate
     while gate.tokens.still(caller):  # a revoked token hears nothing more
         for row in await run_in_threadpool(reader.steps, step - 1, STEPS):
-            for shape in await run_in_threadpool(lambda row=row, after=part if row.number == step else -1: [*teller.row(row, after)]):
+            after_part = part if row.number == step else -1
+            for shape in await run_in_threadpool(teller.row, row, after_part):
                 if _may_see(caller, shape):
                     yield ServerSentEvent(data=shape, id=shape.id, event=shape.kind)
             step, part = row.number, len(row.inputs) + len(row.outputs) - 1
@@ -88,10 +89,9 @@ class Telling:
         self.currency = currency
         self.team_of = lru_cache(10_000)(lambda job: _team(reader, job))
 
-    def row(self, row: Row, after: int) -> Iterator[schemas.Event]:
-        for part, event in enumerate((*row.inputs, *row.outputs)):
-            if part > after:
-                yield self.shape(row.number, part, row.at, saying.job_of(event), event)
+    def row(self, row: Row, after: int) -> list[schemas.Event]:
+        parts = list(enumerate((*row.inputs, *row.outputs)))[after + 1 :]
+        return [self.shape(row.number, part, row.at, saying.job_of(event), event) for part, event in parts]
 
     def shape(self, number: int, part: int, at: int, job: str, event: Any) -> schemas.Event:
         return schemas.Event(

@@ -71,7 +71,7 @@ class JobRow(Row, frozen=True):
     data_class: Name | None = None
     output: Size | None = None
     count: Count = Count(1)
-    env: dict[str, Word] = {}
+    env: dict[str, Word] = msgspec.field(default_factory=dict)
     folder: Word | None = None
 
 
