@@ -15,12 +15,13 @@ LAYERS: list[list[str]] = [
     ["wiring"],
     ["api", "live", "sim", "assess", "telemetry"],
     ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config"],
-    ["core"],
+    ["core", "sdk"],  # the sdk runs inside jobs and knows nothing of us
 ]
 #: Imports within one row: (who, whom) -> why. `live` and `sim` never import each other, whatever the reason.
 SIDEWAYS: dict[tuple[str, str], str] = {
     ("api", "live"): "routes speak to the plane through its door, and show its picture",
     ("telemetry", "live"): "numbers are read from the same picture",
+    ("drivers", "data"): "whoever starts an attempt brings its checkpoint along",
 }
 #: Inside core each file imports only files above it, so the order is also the order to read them in.
 CORE = [

@@ -4,7 +4,6 @@ import hashlib
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
-import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
@@ -20,6 +19,7 @@ from penstock.core.units import Instant
 from penstock.drivers.driver import Work
 from penstock.journal.journal import Filter, Reader
 from penstock.journal.story import tell
+from penstock.live.scribe import unpack_work
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=desk.PROBLEMS)
 BODY: Final[dict[str, Any]] = {
@@ -182,7 +182,7 @@ def story(job: str, reader: ReaderHere, caller: MayRead) -> schemas.Story:
 def job(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> schemas.JobDetail:
     row, currency = desk.find_job(reader, caller, job), plane.view.policy.currency
     blob = reader.blob(row.work) if row.work else None
-    work = msgspec.json.decode(blob, type=Work) if blob else Work(())  # erased, or a rehearsal's job without any
+    work = unpack_work(blob) if blob else Work(())  # erased, or a rehearsal's job without any
     return schemas.JobDetail(
         **desk.job_shape(row, currency).model_dump(by_alias=False),
         tries=[desk.attempt_shape(attempt, currency) for attempt in reader.attempts(job)],

@@ -1,0 +1,1 @@
+"""Where data is and how it comes along: the checkpoints of jobs, so far."""

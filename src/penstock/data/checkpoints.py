@@ -1,0 +1,110 @@
+"""How a job's checkpoints come to the site where it runs next. Drivers ask before they start an attempt.
+
+Sites share no file system. With an object store every site reads and writes the same bucket, and nothing is moved
+here; without one each site has a folder of its own, and what an earlier attempt left at another site is copied.
+What a job sees of this is in docs/checkpoints.md.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import quote
+
+LONGEST: Final = 180  #: a file name has 255 bytes at most, and others add to this one
+
+
+class Store(Protocol):
+    def ready(self, site: str, job: str, attempt: str, earlier: str) -> dict[str, str]:
+        """Bring what `earlier` left, and say in environment variables where the attempt finds it and writes to.
+
+        Told twice it does the same. It may take long, and blocks. `OSError`: not now, again later.
+        """
+
+
+class FolderStore:
+    """A folder for each site. What is copied is never shared: each site writes only to its own."""
+
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self.folders = dict(folders)
+
+    def ready(self, site: str, job: str, attempt: str, earlier: str) -> dict[str, str]:
+        shelf = Shelf(self.folders[site], job)
+        if shelf.attempt != attempt:
+            source = self._left_by(earlier, job) if earlier else None
+            if source is not None and source.folder != shelf.folder:
+                shelf.replace_by(source)
+            shelf.belongs_to(attempt)
+        resume = "1" if earlier and any(shelf.files.iterdir()) else ""
+        return {"PENSTOCK_CHECKPOINT_URL": shelf.files.absolute().as_uri(), "PENSTOCK_RESUME": resume}
+
+    def _left_by(self, earlier: str, job: str) -> "Shelf | None":
+        """Where that attempt ran; if it wrote nothing there is a copy of what it began with, so the newest will do."""
+        shelves = [Shelf(folder, job) for folder in self.folders.values()]
+        there = [shelf for shelf in shelves if shelf.attempt]
+        return max(there, key=lambda shelf: (shelf.attempt == earlier, _number(shelf.attempt)), default=None)
+
+
+class Shelf:
+    """One job's checkpoints at one site: `files` is what the job sees, `attempt` says whose they are."""
+
+    def __init__(self, folder: Path, job: str) -> None:
+        self.folder = folder / safe_name(job)
+        self.files = self.folder / "files"
+
+    @property
+    def attempt(self) -> str:
+        try:
+            return (self.folder / "attempt").read_text("utf-8")
+        except FileNotFoundError:
+            return ""
+
+    def belongs_to(self, attempt: str) -> None:
+        """Written last: until then the next try brings everything again."""
+        self.files.mkdir(parents=True, exist_ok=True)
+        aside = self.folder / "attempt.new"
+        aside.write_text(attempt, "utf-8")
+        aside.replace(self.folder / "attempt")
+
+    def replace_by(self, other: "Shelf") -> None:
+        """A copy beside, then renamed into place: a job never sees half of it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(dir=self.folder))
+        shutil.copytree(other.files, aside / "new", symlinks=True)
+        if self.files.exists():
+            self.files.rename(aside / "old")
+        (aside / "new").rename(self.files)
+        shutil.rmtree(aside)
+
+
+class BucketStore:
+    """An object store that all sites reach. `access` is what a client needs to get in, as environment variables."""
+
+    def __init__(self, url: str, access: Mapping[str, str] | None = None) -> None:
+        self.url, self.access = url.rstrip("/"), dict(access or {})
+
+    def ready(self, site: str, job: str, attempt: str, earlier: str) -> dict[str, str]:  # noqa: ARG002 - all sites, all attempts of a job: one place
+        return {
+            **self.access,
+            "PENSTOCK_CHECKPOINT_URL": f"{self.url}/{safe_name(job)}",
+            "PENSTOCK_RESUME": "1" if earlier else "",
+        }
+
+
+def safe_name(name: str) -> str:
+    """A file name for any id: readable where it can be, never a path, never two ids with one name."""
+    quoted = quote(name, safe="", errors="surrogatepass").replace("~", "%7E")
+    quoted = "%2E" + quoted[1:] if quoted.startswith(".") else quoted
+    # The tilde, which no quoted name has, keeps shortened names apart from all others.
+    return (
+        quoted
+        if 0 < len(quoted) <= LONGEST
+        else f"{quoted[:100]}~{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+    )
+
+
+def _number(attempt: str) -> int:
+    number = attempt.rpartition(".")[2]
+    return int(number) if number.isdigit() else 0

@@ -1,0 +1,283 @@
+"""A site on this machine: real processes, with slots standing for GPUs. `wiring` makes one for each local site.
+
+The driver only writes orders and reads what became of them; `keeper.py` runs each attempt, `disk.py` says what is
+where. So there is nothing to lose here: a control plane that starts again finds everything on the disk.
+
+News is looked for every `tick_ms` while anything is there to have any, by a few `stat` calls for each running attempt.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from penstock.core import events as e
+from penstock.core.actions import LaunchNode, StartAttempt
+from penstock.core.model import Site
+from penstock.core.units import NEVER, PERMILLE, Instant, Millis
+from penstock.data.checkpoints import Store
+from penstock.drivers.disk import LocalDisk, LocalSettings, Record, kept_ms
+from penstock.drivers.driver import Say, Seen, SeenAttempt, Unreachable, Work
+from penstock.drivers.keeper import read
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Watched:
+    """A running attempt, and what was said of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.order = folder, read(f"{folder}/order.json")
+        self.marks: Record = {}
+        self.marks_stamp = 0
+        self.kept_ms = int(self.order.get("resume_ms", 0))
+        self.tenths = 0
+        #: Its start was answered since the last look. The answer is to be heard before anything else of it.
+        self.fresh = True
+
+
+class LocalDriver:
+    def __init__(
+        self,
+        site: Site,
+        folder: Path,
+        installation: str,
+        checkpoints: Store,
+        clock: Callable[[], Instant],
+        settings: LocalSettings = LocalSettings(),  # noqa: B008 - a value
+    ) -> None:
+        self.site, self.clock, self.settings, self.checkpoints = site, clock, settings, checkpoints
+        self.disk = LocalDisk(site, folder, installation, clock, settings)
+        self.watched: dict[str, Watched] = {}
+        self.nodes: dict[str, Path] = {}  #: rented and not over
+        self.say: Say = _to_nobody
+        self.looked = asyncio.Condition()  #: told after each look at the disk
+        self.something = asyncio.Event()  #: there is something to look at
+        self.looking: asyncio.Task[None] | None = None
+        self.threads = ThreadPoolExecutor(4, thread_name_prefix=f"site-{site.id}")
+
+    # --- coming and going --------------------------------------------------------------------------------------------
+
+    async def open(self, say: Say) -> None:
+        await self._do(self.disk.claim)
+        await self._do(self.disk.prune)
+        self.say = say
+        for attempt, folder in (await self._do(self.disk.attempts)).items():
+            self._watch(attempt, folder).fresh = False
+        self.nodes |= await self._do(self.disk.nodes)
+        self.something.set()
+        await self._look_once()
+        self.looking = asyncio.create_task(self._keep_looking(), name=f"site {self.site.id}")
+
+    async def close(self) -> None:
+        self.say = _to_nobody
+        if self.looking is not None:
+            self.looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self.looking
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+    # --- nodes -------------------------------------------------------------------------------------------------------
+
+    async def launch_node(self, ask: LaunchNode) -> None:
+        folder = await self._do(self.disk.rent, ask)
+        if read(f"{folder}/node.json"):
+            self._watch_node(ask.node, folder)
+            await self._until(lambda: ask.node not in self.nodes or self.disk.fate_of(folder) != "starting")
+        self._say_if_over(ask.node, folder)
+
+    async def release_node(self, node: str) -> None:
+        folder = await self._do(self.disk.release, node)
+        if read(f"{folder}/node.json"):
+            self._watch_node(node, folder)
+            await self._until(lambda: self.disk.fate_of(folder) in ("lost", "gone"))
+
+    def _watch_node(self, node: str, folder: Path) -> None:
+        if not (folder / "gone.json").exists():
+            self.nodes[node] = folder
+            self.something.set()
+
+    def _say_if_over(self, node: str, folder: Path) -> None:
+        match read(f"{folder}/gone.json").get("how"):
+            case "lost":
+                self.say(e.NodeLost(self.clock(), node))
+            case "gone":
+                self.say(e.NodeGone(self.clock(), node))
+
+    # --- attempts ----------------------------------------------------------------------------------------------------
+
+    async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
+        folder = self.disk.attempt(ask.attempt)
+        if not self.disk.is_over(folder):
+            env = await self._do(self._checkpoints, ask, earlier)
+            folder = await self._do(self.disk.order, ask, work, env)
+            if not (self.disk.is_over(folder) or self.disk.is_kept(folder)):
+                await self._do(self.disk.begin, folder)
+            watched = self._watch(ask.attempt, folder)
+            await self._until(lambda: _has_begun(folder))
+            watched.fresh = True
+        elif ask.attempt not in self.watched:
+            self._say_end(ask.attempt, Watched(folder))
+
+    def _checkpoints(self, ask: StartAttempt, earlier: str) -> dict[str, str]:
+        try:
+            return self.checkpoints.ready(self.site.id, ask.job, ask.attempt, earlier)
+        except OSError as error:
+            raise Unreachable(f"the checkpoint of {earlier} could not be brought to {self.site.id}: {error}") from error
+
+    async def stop(self, attempt: str, grace_ms: Millis) -> None:
+        folder = await self._do(self.disk.stop, attempt, grace_ms)
+        if attempt not in self.watched:
+            self._watch(attempt, folder).fresh = False
+
+    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
+        return await self._do(self.disk.set_deadline, thing, deadline_at)
+
+    async def copy(self, data_set: str) -> Instant:
+        await self._do(self.disk.bring_data, data_set)
+        return NEVER
+
+    # --- what is there -----------------------------------------------------------------------------------------------
+
+    async def look(self) -> Seen:
+        return await self._do(self._seen)
+
+    def _seen(self) -> Seen:
+        attempts = [self._seen_attempt(name, folder) for name, folder in self.disk.attempts().items()]
+        here = [
+            name for name, folder in self.disk.nodes().items() if self.disk.fate_of(folder) in ("starting", "ready")
+        ]
+        return Seen(tuple(seen for seen in attempts if seen is not None), tuple(here))
+
+    def _seen_attempt(self, attempt: str, folder: Path) -> SeenAttempt | None:
+        order, begun = read(f"{folder}/order.json"), (folder / "begun.json").exists()
+        kept = self.disk.is_kept(folder)  # before the end is read: what ends in between is then seen as ended
+        end = read(f"{folder}/ended.json")
+        if end:
+            return SeenAttempt(attempt, end["phase"], kept_ms(order, end["marks"]), 0, end["detail"])
+        if kept or begun:
+            detail = "" if begun else "starting"
+            marks = read(f"{folder}/marks.json")
+            return SeenAttempt(attempt, "running", kept_ms(order, marks), self._deadline(folder, order), detail)
+        return None  # ordered, and the control plane died before it began: it will be told again
+
+    def _deadline(self, folder: Path, order: Record) -> Instant:
+        return min(int(self.disk.deadline(Path(place)).get("at", NEVER)) for place in (folder, *order["nodes"]))
+
+    async def log(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
+        folder = self.disk.attempt(attempt)
+        over = self.disk.is_over(folder)  # before reading: what is written in between is then not missed
+        try:
+            with open(folder / "log", "rb") as file:
+                text = os.pread(file.fileno(), most, after)
+                size = os.fstat(file.fileno()).st_size
+        except FileNotFoundError:
+            return b"", folder.exists() and not over
+        return text, not over or after + len(text) < size
+
+    def progress(self, attempt: str) -> tuple[int, int] | None:
+        """The last step that it reported, and of how many; 0 if it did not say."""
+        folder = self.disk.attempt(attempt)
+        marks = read(f"{folder}/ended.json").get("marks") or read(f"{folder}/marks.json")
+        return (marks["step"], marks.get("of", 0)) if "step" in marks else None
+
+    async def forget(self, attempt: str) -> None:
+        await self._do(self.disk.forget, attempt)
+
+    # --- news --------------------------------------------------------------------------------------------------------
+
+    def _watch(self, attempt: str, folder: Path) -> Watched:
+        self.something.set()
+        return self.watched.setdefault(attempt, Watched(folder))
+
+    async def _keep_looking(self) -> None:
+        while True:
+            if not self.watched and not self.nodes:
+                self.something.clear()
+            await self.something.wait()
+            await asyncio.sleep(self.settings.tick_ms / 1000)
+            with suppress(OSError):  # a full disk, say: what was not seen now is seen at the next look
+                await self._look_once()
+
+    async def _look_once(self) -> None:
+        for attempt, watched in list(self.watched.items()):
+            if watched.fresh:
+                watched.fresh = not _has_begun(watched.folder)
+            else:
+                await self._look_at(attempt, watched)
+        for node, folder in list(self.nodes.items()):
+            if self.disk.fate_of(folder) in ("lost", "gone"):
+                del self.nodes[node]
+                self._say_if_over(node, folder)
+                self.disk.said(folder)
+        async with self.looked:
+            self.looked.notify_all()
+
+    async def _look_at(self, attempt: str, watched: Watched) -> None:
+        folder = watched.folder
+        if self.disk.is_over(folder):
+            del self.watched[attempt]
+            self._say_end(attempt, watched)
+            return
+        self._say_marks(attempt, watched)
+        if (folder / "begun.json").exists() and not self.disk.is_kept(folder):
+            await self._do(self.disk.bury, folder, attempt)
+
+    def _say_marks(self, attempt: str, watched: Watched) -> None:
+        """Checkpoints, and progress once a tenth."""
+        try:
+            stamp = os.stat(watched.folder / "marks.json").st_mtime_ns
+        except FileNotFoundError:
+            return
+        if stamp != watched.marks_stamp:
+            watched.marks_stamp, watched.marks = stamp, read(f"{watched.folder}/marks.json")
+            self._say_checkpoint(attempt, watched)
+            self._say_progress(attempt, watched)
+
+    def _say_checkpoint(self, attempt: str, watched: Watched) -> None:
+        kept = kept_ms(watched.order, watched.marks)
+        if kept > watched.kept_ms:
+            watched.kept_ms = kept
+            self.say(e.AttemptCheckpointed(self.clock(), attempt, kept))
+
+    def _say_progress(self, attempt: str, watched: Watched) -> None:
+        of, step = watched.marks.get("of", 0), watched.marks.get("step", 0)
+        permille = min(PERMILLE, PERMILLE * step // of) if of else 0
+        if permille // 100 != watched.tenths:
+            watched.tenths = permille // 100
+            progressed = getattr(e, "AttemptProgressed", None)
+            if progressed is not None:
+                self.say(progressed(self.clock(), attempt, permille))
+
+    def _say_end(self, attempt: str, watched: Watched) -> None:
+        end, at = read(f"{watched.folder}/ended.json"), self.clock()
+        kept = kept_ms(watched.order, end["marks"])
+        match end["phase"]:
+            case "stopped":
+                self.say(e.AttemptStopped(at, attempt, kept))
+            case "lost":
+                self.say(e.AttemptLost(at, attempt, kept))
+            case outcome:
+                self.say(e.AttemptEnded(at, attempt, "done" if outcome == "done" else "failed"))
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    async def _until(self, true: Callable[[], bool]) -> None:
+        async with self.looked:
+            await self.looked.wait_for(true)
+
+    async def _do(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """In a thread: a slow disk must not hold up the loop."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: call(*args, **kwargs))
+
+
+def _has_begun(folder: Path) -> bool:
+    return (folder / "begun.json").exists() or (folder / "ended.json").exists()
+
+
+def _to_nobody(_: e.Fact) -> None:
+    """Before `open` and after `close`."""
