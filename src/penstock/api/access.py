@@ -232,7 +232,9 @@ def permissions(routes: Sequence[BaseRoute]) -> Iterator[tuple[str, str, Permiss
         if inner is not None:
             yield from permissions(inner)
         elif isinstance(route, APIRoute):
-            yield from ((method, route.path_format, _declared(route.dependant)) for method in sorted(route.methods or ()))
+            yield from (
+                (method, route.path_format, _declared(route.dependant)) for method in sorted(route.methods or ())
+            )
         else:
             yield "ANY", getattr(route, "path", repr(route)), None
 

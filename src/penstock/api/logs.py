@@ -41,7 +41,10 @@ class Piece:
     @property
     def headers(self) -> dict[str, str]:
         told = {"Attempt": self.attempt, "Next": self.next, "More": self.more, "Then": self.then, "Ended": self.ended}
-        return {f"Penstock-{name}": str(text).lower() if isinstance(text, bool) else str(text) for name, text in told.items()}
+        return {
+            f"Penstock-{name}": str(text).lower() if isinstance(text, bool) else str(text)
+            for name, text in told.items()
+        }
 
 
 @routes.get(
@@ -60,7 +63,7 @@ async def log(
     wait: Annotated[int, Query(ge=0, le=30, description="So many seconds for something new, if need be.")] = 0,
     follow: Annotated[bool, Query(description="Go on until the job has ended, over all further attempts.")] = False,
 ) -> Response:
-    """Headers say what to ask for next: Penstock-Attempt, -Next (as `after`), -More, -Then (the next attempt), -Ended."""
+    """Headers say what to ask next: Penstock-Attempt, -Next (as `after`), -More, -Then (the next attempt), -Ended."""
     asked = Asked(plane, reader, caller, job)
     piece = await asked.piece(attempt, after, wait)
     if follow:

@@ -167,14 +167,7 @@ def _draw_plan(found: dict[str, Any]) -> None:
     click.echo(f"It would {ANSWERS.get(found['answer'], found['answer'])}{_on(found)}.")
     click.echo(f"Run time {span(found['expected_run_ms'])}, {known}.")
     columns = ["offer", "term", "GPU", "wait", "start", "run", "cost", "held at first", "losses", "caps", "now"]
-    rows = [
-        [
-            one["offer"], one["term"], one["gpu_model"], span(one["wait_ms"]), span(one["start_ms"]), span(one["run_ms"]),
-            money(one["cost"], currency), money(one["most"], currency), f"{one['losses_ppm'] / 1e6:.2f}",
-            one["guarantee"], f"no money in {one['denied']}" if one["denied"] else "fits" if one["fits_now"] else "full",
-        ]
-        for one in found["choices"]
-    ]  # fmt: skip
+    rows = [_choice(one, currency) for one in found["choices"]]
     table("Offers", columns, rows, "No offer may run it.")
     if found["excluded"]:
         excluded = [[one["offer"], one["rule"], one["where"]] for one in found["excluded"]]
@@ -186,3 +179,11 @@ ANSWERS: Final = {"start": "start now", "wait": "wait", "burst": "burst now", "r
 
 def _on(found: dict[str, Any]) -> str:
     return f" on {found['offer']}" if found["offer"] else ""
+
+
+def _choice(one: dict[str, Any], currency: str) -> list[object]:
+    now = f"no money in {one['denied']}" if one["denied"] else "fits" if one["fits_now"] else "full"
+    spans = [span(one[key]) for key in ("wait_ms", "start_ms", "run_ms")]
+    costs = [money(one[key], currency) for key in ("cost", "most")]
+    losses = f"{one['losses_ppm'] / 1e6:.2f}"
+    return [one["offer"], one["term"], one["gpu_model"], *spans, *costs, losses, one["guarantee"], now]

@@ -41,7 +41,8 @@ class Failed(click.ClickException):
 
     def __init__(self, message: str, exit_code: int = 2, status: int = 0) -> None:
         super().__init__(message)
-        self.exit_code, self.status = exit_code, status
+        self.exit_code = exit_code  # type: ignore[misc]  # click has one for each class; ours differ by answer
+        self.status = status
 
 
 def talks(command: F) -> F:

@@ -43,8 +43,9 @@ def _caps(
     client: Client, caps: tuple[str, ...], per_hour: tuple[str, ...], unset: tuple[str, ...]
 ) -> list[dict[str, Any]]:
     """One wish a scope. A cap of one kind leaves the scope's other cap as it is."""
-    wishes = {
-        scope: {"scope": scope, "per_month": None, "per_hour": None} for scope in (*unset, *map(_scope, caps + per_hour))
+    wishes: dict[str, dict[str, Any]] = {
+        scope: {"scope": scope, "per_month": None, "per_hour": None}
+        for scope in (*unset, *map(_scope, caps + per_hour))
     }
     if caps or per_hour:
         for one in client.get("/v1/budget")["scopes"]:
@@ -64,7 +65,7 @@ def _amount(text: str) -> int:
     from penstock.core.errors import BadInput
     from penstock.core.units import money as typed
 
-    scope, equals, amount = text.partition("=")
+    _, equals, amount = text.partition("=")
     if not equals or typed(amount) < 0:
         raise BadInput(f"A cap is SCOPE=AMOUNT, like team:vision=5000 or org=20000, not '{text}'.")
     return typed(amount)

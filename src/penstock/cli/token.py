@@ -12,7 +12,9 @@ def command() -> None:
 
 
 @command.command("make")
-@click.option("--role", type=click.Choice(["admin", "operator", "member", "viewer"]), default="member", show_default=True)
+@click.option(
+    "--role", type=click.Choice(["admin", "operator", "member", "viewer"]), default="member", show_default=True
+)
 @click.option("--team", default="", help="Sees and submits for this team only; all teams if left out.")
 @click.option("--days", default=0, help="Good for so many days; until revoked if left out.")
 @talks
