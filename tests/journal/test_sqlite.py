@@ -91,7 +91,7 @@ def test_a_tampered_row_is_found(tmp_path: Path, change: str) -> None:
 
 def test_a_row_of_a_newer_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "j.db"
-    monkeypatch.setattr("penstock.journal.sqlite.VERSION", VERSION + 1)
+    monkeypatch.setattr("penstock.journal.rows.VERSION", VERSION + 1)
     small(path)
     monkeypatch.undo()
     with pytest.raises(BadInput, match="step 1 was written by a newer Penstock"):

@@ -56,6 +56,9 @@ class Journal(Protocol):
     def renew(self, epoch: int, at: Instant, lease_ms: int) -> None:
         """Still here. Raises `Fenced` if somebody else is."""
 
+    def release(self, epoch: int) -> None:
+        """Done writing: the next holder need not wait for the lease to run out."""
+
     def append(self, epoch: int, steps: Sequence[Step], blobs: Mapping[str, bytes], keys: Mapping[str, str]) -> None:
         """All of it in one durable transaction, or nothing. `keys`: idempotency key -> the answer given for it.
 
@@ -156,7 +159,7 @@ class SpendRow:
 class UsedRow:
     """One offer, team and day. GPU time is booked when an attempt is over, money when it is charged."""
 
-    day: int  # days since 1970, UTC
+    day: int  # whole days since the zero of instants
     offer: str
     team: str
     gpu_ms: int
