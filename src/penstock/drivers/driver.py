@@ -8,6 +8,8 @@ The contract, in words:
   nothing.
 - **A call returns when the thing is so**: the node is ready, the attempt runs, the deadline stands. It may be cancelled
   at any instant and told again.
+- **A call that can no longer be answered is cancelled**, with `asyncio.CancelledError`: the node was lost before it was
+  ready, the attempt before it ran. That is said instead, so the caller has nothing to add.
 - **What happens by itself is said, not asked for.** The driver calls `say` with a fact: an attempt ended, was stopped,
   was lost, wrote a checkpoint; a node was lost or is gone. Said at least once, also for what happened while nobody
   listened; twice is harmless. The `at` of such a fact is ignored: the loop stamps it with its own clock.

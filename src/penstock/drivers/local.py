@@ -85,21 +85,23 @@ class LocalDriver:
 
     async def launch_node(self, ask: LaunchNode) -> None:
         folder = await self._do(self.disk.rent, ask)
-        if read(f"{folder}/node.json"):
-            self._watch_node(ask.node, folder)
-            await self._until(lambda: ask.node not in self.nodes or self.disk.fate_of(folder) != "starting")
-        self._say_if_over(ask.node, folder)
+        if (folder / "gone.json").exists():
+            self._say_if_over(ask.node, folder)
+            return
+        self._watch_node(ask.node, folder)
+        await self._until(lambda: self.disk.fate_of(folder) != "starting")
+        if self.disk.fate_of(folder) != "ready":
+            raise asyncio.CancelledError  # gone before it was ready, and that is said
 
     async def release_node(self, node: str) -> None:
         folder = await self._do(self.disk.release, node)
-        if read(f"{folder}/node.json"):
+        if not (folder / "gone.json").exists():
             self._watch_node(node, folder)
             await self._until(lambda: self.disk.fate_of(folder) in ("lost", "gone"))
 
     def _watch_node(self, node: str, folder: Path) -> None:
-        if not (folder / "gone.json").exists():
-            self.nodes[node] = folder
-            self.something.set()
+        self.nodes[node] = folder
+        self.something.set()
 
     def _say_if_over(self, node: str, folder: Path) -> None:
         match read(f"{folder}/gone.json").get("how"):
@@ -119,6 +121,8 @@ class LocalDriver:
                 await self._do(self.disk.begin, folder)
             watched = self._watch(ask.attempt, folder)
             await self._until(lambda: _has_begun(folder))
+            if not (folder / "begun.json").exists():
+                raise asyncio.CancelledError  # over before it began, and that is said
             watched.fresh = True
         elif ask.attempt not in self.watched:
             self._say_end(ask.attempt, Watched(folder))
@@ -155,15 +159,13 @@ class LocalDriver:
 
     def _seen_attempt(self, attempt: str, folder: Path) -> SeenAttempt | None:
         order, begun = read(f"{folder}/order.json"), (folder / "begun.json").exists()
-        kept = self.disk.is_kept(folder)  # before the end is read: what ends in between is then seen as ended
         end = read(f"{folder}/ended.json")
         if end:
             return SeenAttempt(attempt, end["phase"], kept_ms(order, end["marks"]), 0, end["detail"])
-        if kept or begun:
-            detail = "" if begun else "starting"
+        if begun:
             marks = read(f"{folder}/marks.json")
-            return SeenAttempt(attempt, "running", kept_ms(order, marks), self._deadline(folder, order), detail)
-        return None  # ordered, and the control plane died before it began: it will be told again
+            return SeenAttempt(attempt, "running", kept_ms(order, marks), self._deadline(folder, order))
+        return None  # it has not begun: whoever ordered it waits for that, or will tell it again
 
     def _deadline(self, folder: Path, order: Record) -> Instant:
         return min(int(self.disk.deadline(Path(place)).get("at", NEVER)) for place in (folder, *order["nodes"]))
@@ -249,9 +251,7 @@ class LocalDriver:
         permille = min(PERMILLE, PERMILLE * step // of) if of else 0
         if permille // 100 != watched.tenths:
             watched.tenths = permille // 100
-            progressed = getattr(e, "AttemptProgressed", None)
-            if progressed is not None:
-                self.say(progressed(self.clock(), attempt, permille))
+            self.say(e.AttemptProgressed(self.clock(), attempt, permille))
 
     def _say_end(self, attempt: str, watched: Watched) -> None:
         end, at = read(f"{watched.folder}/ended.json"), self.clock()
@@ -262,7 +262,7 @@ class LocalDriver:
             case "lost":
                 self.say(e.AttemptLost(at, attempt, kept))
             case outcome:
-                self.say(e.AttemptEnded(at, attempt, "done" if outcome == "done" else "failed"))
+                self.say(e.AttemptEnded(at, attempt, "done" if outcome == "done" else "failed", end["detail"]))
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 

@@ -68,8 +68,11 @@ class Run:
         every = self.truth.spec.checkpoint_every_ms
         if not every:
             return 0
-        done = max(0, at - self.started_at) * self.action.speed_permille // PERMILLE
-        return self.action.resume_ms + done // every * every
+        return self.action.resume_ms + (self.done_at(at) - self.action.resume_ms) // every * every
+
+    def done_at(self, at: Instant) -> Millis:
+        """How much of its whole run is done."""
+        return self.action.resume_ms + max(0, at - self.started_at) * self.action.speed_permille // PERMILLE
 
 
 class World:

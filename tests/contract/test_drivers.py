@@ -1,0 +1,306 @@
+"""What every driver does (`drivers/driver.py`): the same stories on a local site and in a rehearsal."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from penstock.core import events as e
+from penstock.core.units import HOUR, NEVER
+from penstock.drivers.driver import NoCapacity, Refused, Unreachable
+from tests.contract.kit import Ground, LocalGround, RehearsalGround, launch, opened, site, start, story, work
+
+
+@pytest.fixture(params=["local", "rehearsal"])
+def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
+    return LocalGround(tmp_path) if request.param == "local" else RehearsalGround(site())
+
+
+@pytest.fixture(params=["local", "rehearsal"])
+def shaky(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
+    """Where spot nodes are taken away within the second."""
+    local = request.param == "local"
+    return LocalGround(tmp_path, site=site(losses=True)) if local else RehearsalGround(site(losses=True))
+
+
+# --- attempts --------------------------------------------------------------------------------------------------------
+
+
+@story
+async def test_an_attempt_runs_when_its_start_is_answered_and_its_end_is_said(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        attempt = await lab.start("quick")
+        assert not lab.said
+        assert (await lab.hears(e.AttemptEnded, attempt)).outcome == "done"
+        seen = await lab.sees(attempt)
+        assert seen is not None
+        assert seen.phase == "done"
+
+
+@story
+async def test_a_start_told_many_times_at_once_and_again_starts_once(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        await asyncio.gather(*(lab.start("quick") for _ in range(5)))
+        await lab.start("quick")
+        await lab.hears(e.AttemptEnded, "quick.1")
+        assert len((await lab.driver.look()).attempts) == 1
+        if ground.kind == "local":
+            assert await lab.driver.log("quick.1", 0, 1000) == (b"ran\n", False)
+
+
+@story
+async def test_an_attempt_that_ended_never_starts_again_and_says_that_it_is_over(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        await lab.start("quick")
+        await lab.hears(e.AttemptEnded, "quick.1")
+        lab.said.clear()
+        await lab.start("quick")
+        await lab.hears(e.AttemptEnded, "quick.1")
+        seen = await lab.sees("quick.1")
+        assert seen is not None
+        assert seen.phase == "done"
+
+
+@story
+async def test_a_start_may_be_cancelled_and_told_again(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        first = asyncio.create_task(lab.start("long", offer="lab/pods"))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        await lab.start("long", offer="lab/pods")
+        seen = await lab.sees("long.1")
+        assert seen is not None
+        assert seen.phase == "running"
+        await lab.driver.stop("long.1", 0)
+        await lab.hears(e.AttemptStopped, "long.1")
+
+
+@story
+async def test_row_26_a_start_that_comes_after_its_stop_meets_a_tombstone(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        await lab.driver.stop("long.1", 1000)
+        assert (await lab.hears(e.AttemptStopped, "long.1")).kept_ms == 0
+        await lab.start("long")
+        seen = await lab.sees("long.1")
+        assert seen is not None
+        assert seen.phase == "stopped"
+    async with opened(ground) as lab:  # and still does for whoever comes next
+        await lab.start("long")
+        assert await lab.hears(e.AttemptStopped, "long.1")
+
+
+@story
+async def test_a_stop_is_said_when_it_is_done_and_may_be_told_twice(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        await lab.start("long")
+        await lab.driver.stop("long.1", 5000)
+        await lab.driver.stop("long.1", 5000)
+        await lab.hears(e.AttemptStopped, "long.1")
+        lab.said.clear()
+        await lab.driver.stop("long.1", 5000)
+        await lab.hears(e.AttemptStopped, "long.1")
+
+
+@story
+async def test_what_runs_outlives_the_control_plane_and_is_not_started_again(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        await lab.start("long")
+    async with opened(ground) as lab:
+        seen = await lab.sees("long.1")
+        assert seen is not None
+        assert seen.phase == "running"
+        await lab.start("long")
+        await lab.driver.stop("long.1", 0)
+        await lab.hears(e.AttemptStopped, "long.1")
+        if ground.kind == "local":
+            assert await lab.driver.log("long.1", 0, 1000) == (b"ran\n", False)
+
+
+@story
+async def test_an_end_that_nobody_heard_is_said_to_whoever_comes_next(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        await lab.start("quick")
+    async with opened(ground) as lab:
+        assert (await lab.hears(e.AttemptEnded, "quick.1")).outcome == "done"
+
+
+@story
+async def test_a_forgotten_attempt_is_seen_no_more_and_still_never_starts_again(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        await lab.start("quick")
+        await lab.hears(e.AttemptEnded, "quick.1")
+        await lab.driver.forget("quick.1")
+        assert await lab.sees("quick.1") is None
+        lab.said.clear()
+        await lab.start("quick")
+        await lab.hears(e.AttemptEnded, "quick.1")
+        assert await lab.sees("quick.1") is None
+
+
+@story
+async def test_a_site_refuses_an_offer_that_it_does_not_have(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        with pytest.raises(Refused, match="no offer lab/moon"):
+            await lab.driver.start(start("quick", offer="lab/moon"), work("quick"), "")
+
+
+# --- deadlines -------------------------------------------------------------------------------------------------------
+
+
+@story
+async def test_a_deadline_holds_while_the_control_plane_is_dead(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        await lab.start("long", offer="lab/pods", deadline_at=ground.clock() + 800)
+        assert not lab.said
+    async with opened(ground) as lab:
+        await lab.hears(e.AttemptStopped, "long.1")
+
+
+@story
+async def test_a_deadline_can_be_moved_earlier(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        await lab.start("long", offer="lab/pods", deadline_at=ground.clock() + HOUR)
+        sooner = ground.clock() + 100
+        assert await lab.driver.set_deadline("long.1", sooner) == sooner
+        await lab.hears(e.AttemptStopped, "long.1")
+
+
+@story
+async def test_a_deadline_can_be_moved_later_before_it_passes(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        first = ground.clock() + 5000
+        await lab.start("long", offer="lab/pods", deadline_at=first)
+        later = ground.clock() + HOUR
+        assert await lab.driver.set_deadline("long.1", later) == later
+        seen = await lab.sees("long.1")
+        assert seen is not None
+        assert (seen.phase, seen.deadline_at) == ("running", later)
+        await lab.driver.stop("long.1", 0)
+        await lab.hears(e.AttemptStopped, "long.1")
+
+
+@story
+async def test_the_deadline_of_something_that_is_not_here_is_not_known(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        with pytest.raises(Unreachable):
+            await lab.driver.set_deadline("nothing.1", 5)
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------------
+
+
+@story
+async def test_a_node_is_ready_after_its_start_and_gone_when_given_back(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        asked_at = ground.clock()
+        await lab.driver.launch_node(launch("a.1/n0"))
+        assert ground.clock() - asked_at >= 150
+        assert (await lab.driver.look()).nodes == ("a.1/n0",)
+        await lab.driver.launch_node(launch("a.1/n0"))
+        await lab.driver.release_node("a.1/n0")
+        assert (await lab.driver.look()).nodes == ()
+        await lab.driver.release_node("a.1/n0")
+
+
+@story
+async def test_a_node_that_was_given_back_is_not_launched_by_a_late_asking(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        await lab.driver.release_node("a.1/n0")
+        await lab.driver.launch_node(launch("a.1/n0"))
+        await lab.hears(e.NodeGone, "a.1/n0")
+        assert (await lab.driver.look()).nodes == ()
+
+
+@story
+async def test_a_node_given_back_while_it_starts_answers_the_launch_with_nothing(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        asked = asyncio.create_task(lab.driver.launch_node(launch("a.1/n0")))
+        while "a.1/n0" not in (await lab.driver.look()).nodes:
+            await asyncio.sleep(0)
+        await lab.driver.release_node("a.1/n0")
+        await asyncio.wait([asked])
+        assert asked.cancelled()
+        assert (await lab.driver.look()).nodes == ()
+
+
+@story
+async def test_a_node_s_deadline_ends_what_runs_on_it_and_the_node(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        await lab.driver.launch_node(launch("long.1/n0", deadline_at=ground.clock() + HOUR))
+        await lab.start("long", offer="lab/nodes", nodes=("long.1/n0",), width=2, deadline_at=ground.clock() + HOUR)
+        await lab.driver.set_deadline("long.1/n0", ground.clock() + 100)
+        await lab.hears(e.AttemptStopped, "long.1")
+        await lab.hears(e.NodeGone, "long.1/n0")
+        assert (await lab.driver.look()).nodes == ()
+
+
+@story
+async def test_a_spot_node_is_lost_with_what_runs_on_it(shaky: Ground) -> None:
+    async with opened(shaky) as lab:
+        await lab.driver.launch_node(launch("long.1/n0", "lab/spot", gpus=1))
+        await lab.start("long", offer="lab/spot", nodes=("long.1/n0",))
+        await lab.hears(e.AttemptLost, "long.1")
+        await lab.hears(e.NodeLost, "long.1/n0")
+        seen = await lab.driver.look()
+        assert [one.phase for one in seen.attempts] == ["lost"]
+        assert seen.nodes == ()
+
+
+@story
+async def test_a_loss_that_nobody_heard_is_said_to_whoever_comes_next(shaky: Ground) -> None:
+    async with opened(shaky) as lab:
+        await lab.driver.launch_node(launch("long.1/n0", "lab/spot", gpus=1))
+        await lab.start("long", offer="lab/spot", nodes=("long.1/n0",))
+    async with opened(shaky) as lab:
+        await lab.hears(e.AttemptLost, "long.1")
+        await lab.hears(e.NodeLost, "long.1/n0")
+
+
+# --- where only local sites have a say of their own ------------------------------------------------------------------
+
+
+@story
+async def test_a_site_that_is_full_has_no_capacity_until_something_ends(tmp_path: Path) -> None:
+    async with opened(LocalGround(tmp_path)) as lab:
+        await lab.driver.launch_node(launch("a.1/n0"))
+        with pytest.raises(NoCapacity, match="no free node of 2 GPUs") as refused:
+            await lab.driver.launch_node(launch("b.1/n0"))
+        assert refused.value.retry_ms > 0
+        await lab.driver.release_node("a.1/n0")
+        await lab.driver.launch_node(launch("c.1/n0"))
+
+
+@story
+async def test_of_fifty_nodes_asked_for_at_once_as_many_are_rented_as_there_are(tmp_path: Path) -> None:
+    async with opened(LocalGround(tmp_path)) as lab:
+        asks = [lab.driver.launch_node(launch(f"{k}.1/n0", "lab/spot", gpus=1)) for k in range(50)]
+        answers = await asyncio.gather(*asks, return_exceptions=True)
+        assert sum(answer is None for answer in answers) == 4
+        assert sum(isinstance(answer, NoCapacity) for answer in answers) == 46
+
+
+@story
+async def test_row_28_a_second_installation_is_refused(tmp_path: Path) -> None:
+    ground = LocalGround(tmp_path)
+    async with opened(ground):
+        pass
+    other = ground.driver()
+    other.disk.installation = "elsewhere"
+    with pytest.raises(Refused, match=r"belongs to installation home.*folder of its own"):
+        await other.open(lambda _: None)
+    await other.close()
+
+
+@pytest.mark.parametrize(
+    "job", ["a/../../b", "..", ".", "a b;rm -rf $HOME", "<b>x</b>", "=1+1", "neue\nzeile", "é" * 200, "x" * 500]
+)
+@story
+async def test_row_22_any_name_of_a_job_is_only_a_name(tmp_path: Path, job: str) -> None:
+    async with opened(LocalGround(tmp_path / "site")) as lab:
+        ask = start(job, deadline_at=NEVER)
+        await lab.driver.start(ask, work("quick"), "")
+        await lab.hears(e.AttemptEnded, ask.attempt)
+        assert [one.attempt for one in (await lab.driver.look()).attempts] == [ask.attempt]
+        assert (await lab.driver.log(ask.attempt, 0, 100))[0] == b"ran\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
