@@ -7,7 +7,7 @@ then one pass over the queue, then the queue's cap. A job whose patience is noth
 from collections.abc import Iterable
 from heapq import heappop
 
-from penstock.core import giveback, leases, moves, ordering, placement, tidy
+from penstock.core import giveback, leases, moves, ordering, placement, targets, tidy
 from penstock.core.events import JobRefused, OfferClosed, OfferOpened, ShapeJudged, StopPromised, WaitPromised
 from penstock.core.placement import Choices
 from penstock.core.reasons import CancelAsked, MoveAsked, NothingAllowed, PlacementsPaused, TooWide
@@ -33,6 +33,8 @@ def decide(choices: Choices, rules: Rules) -> None:
         answer_requests(choices)
         if fresh.closing:  # what had not begun is over at once
             leases.settle(choices)
+    if state.policy.waiting.target_delay_ms or state.policy.waiting.target_spend:
+        targets.follow(choices)
     places = not state.paused
     if not places:
         hold_off(choices)
@@ -72,6 +74,8 @@ def place(choices: Choices, arrived: list[Job]) -> None:
     """A pass over the queue, and an answer for every job that came."""
     state = choices.state
     policy = state.policy
+    if state.reserved and state.fresh.freed:
+        placement.start_reserved(choices)
     fresh_lanes = None if state.fresh.freed or not policy.backfill else arrived
     pass_queue(choices, fresh_lanes)
     if policy.preempt or policy.displace:
@@ -100,7 +104,7 @@ def pass_queue(choices: Choices, arrived: list[Job] | None) -> None:
                 return
         lanes = dict.fromkeys(job.shape.lane for job in arrived if job.shape.lane is not None)
     while state.waiting:
-        turn = ordering.turn(lanes, policy)
+        turn = ordering.turn(state, lanes, choices.now)
         if turn is None:
             return
         if not placement.start_standing(choices, turn.heap[0][1]):  # it fits only at a site out of reach

@@ -295,6 +295,27 @@ class StartPromised:
 
 
 @value
+class ReservePromised:
+    """These nodes of a standing offer are kept for this job as they come free, until it starts or one is lost."""
+
+    at: Instant
+    job: str
+    offer: str
+    nodes: tuple[int, ...]
+    because: Reason
+
+
+@value
+class ValueSet:
+    """What an hour of one job's waiting is worth from now on: the policy aims at a target, and looks again then."""
+
+    at: Instant
+    value_per_hour: Money
+    next_at: Instant
+    because: Reason
+
+
+@value
 class StopPromised:
     """This attempt will be stopped, its checkpoint kept. `yields`: its GPUs are promised to somebody else at once."""
 
@@ -427,6 +448,8 @@ Promise: TypeAlias = (
     | JobRefused
     | WaitPromised
     | StartPromised
+    | ReservePromised
+    | ValueSet
     | StopPromised
     | ReleasePromised
     | LeaseRenewed

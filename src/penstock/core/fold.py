@@ -13,10 +13,13 @@ from penstock.core import books
 from penstock.core import events as e
 from penstock.core.actions import CopyData, ReleaseNode, StopAttempt
 from penstock.core.free import Pool
+from penstock.core.learned import Losses, Starts
 from penstock.core.lifecycle import ATTEMPT, JOB, NODE, AttemptPhase, Broken, JobPhase, NodePhase
 from penstock.core.model import JobSpec, Offer
 from penstock.core.runtimes import ESTIMATORS
+from penstock.core.shares import Use
 from penstock.core.state import (
+    Aim,
     Attempt,
     Job,
     Lane,
@@ -51,8 +54,23 @@ def begin_step(state: State, at: Instant) -> None:
 def policy_set(state: State, event: e.PolicySet) -> None:
     if event.policy.estimator != state.policy.estimator:  # another way to learn starts from nothing
         state.history = ESTIMATORS[event.policy.estimator]()
+    if event.policy.ordering == "fair" and state.policy.ordering != "fair":
+        state.uses = {}
+        for attempt in state.attempts.values():
+            _use(state, attempt.job, sum([gpus for _, gpus in attempt.slots]))
     state.policy, state.revision = event.policy, event.revision
+    state.value_per_hour = event.policy.waiting.value_per_hour
+    state.aim = Aim()
+    state.aim.since_at, state.aim.next_at = event.at, event.at + event.policy.waiting.look_every_ms
     _judge_anew(state)
+
+
+def value_set(state: State, event: e.ValueSet) -> None:
+    """Measured anew from here. A look that had too few jobs to say anything keeps what it has."""
+    state.value_per_hour, aim = event.value_per_hour, state.aim
+    aim.next_at, aim.since_at = event.next_at, event.at
+    aim.spent = sum([account.spent for (scope, _), account in state.ledger.accounts.items() if scope == "org"])
+    aim.jobs = aim.delay_ms = 0
 
 
 def paused(state: State, _: e.Paused) -> None:
@@ -84,10 +102,14 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
 def _judge_anew(state: State) -> None:
     """Verdicts are void; queued jobs wait for new ones beside their lanes."""
     state.lanes, state.lane_of = [], {}
+    for starts in state.starts.values():
+        starts.waiting = 0
     state.stale_shapes = state.shape_list.copy()
     for shape in state.shape_list:
         shape.judged, shape.lane, shape.pending = False, None, []
         shape.rates.clear()
+    for job in list(state.reserved.values()):
+        _let_go(state, job)
     queued = [job for job in state.jobs.values() if job.queued]
     for job in queued:
         job.key = order_key(state, job)
@@ -185,7 +207,7 @@ def _admit(state: State, job_id: str, spec: JobSpec, at: Instant, shape: Shape) 
 
 
 def _enqueue(state: State, job: Job) -> None:
-    job.queued = True
+    job.queued, job.queued_at = True, state.at
     job.until_at = NEVER
     job.key = order_key(state, job)
     state.waiting += 1
@@ -195,6 +217,7 @@ def _enqueue(state: State, job: Job) -> None:
         shape.pending.append(job)
     else:
         heappush(shape.lane.heap, (job.key, job))
+        shape.lane.starts.waiting += 1
     if state.policy.waiting.queue_cap is not None:
         state.newest.append(job)
 
@@ -210,8 +233,11 @@ def _dequeue(state: State, job: Job) -> None:
     if job.short_of:
         state.short[job.short_of].pop(job.id, None)
         job.short_of = ""
+    if job.reserved is not None:
+        _let_go(state, job)
     lane = job.shape.lane
     if lane is not None:
+        lane.starts.waiting -= 1
         heap = lane.heap
         while heap and not heap[0][1].queued:
             heappop(heap)
@@ -223,21 +249,50 @@ def _dequeue(state: State, job: Job) -> None:
         heappop(timers)
 
 
+def reserve_promised(state: State, event: e.ReservePromised) -> None:
+    job = state.jobs[event.job]
+    job.reserved, job.until_at = (event.offer, event.nodes), NEVER
+    state.reserved[job.id] = job
+    for node in event.nodes:
+        state.pools[event.offer].keep(node)
+
+
+def _let_go(state: State, job: Job) -> None:
+    assert job.reserved is not None
+    offer, nodes = job.reserved
+    job.reserved = None
+    del state.reserved[job.id]
+    for node in nodes:
+        state.pools[offer].let_go(node)
+    state.fresh.freed = True
+
+
 def shape_judged(state: State, event: e.ShapeJudged) -> None:
     shape = state.shape_list[event.shape]
     shape.standing, shape.rented, shape.excluded, shape.judged = event.standing, event.rented, event.excluded, True
     state.stale_shapes = [other for other in state.stale_shapes if other is not shape]
-    key = (event.standing, shape.spec.gpus)
-    lane = state.lane_of.get(key)
-    if lane is None:
-        pools = tuple((offer, state.pools[offer]) for offer in event.standing)
-        lane = state.lane_of[key] = Lane(len(state.lanes), shape.spec.gpus, pools)
-        state.lanes.append(lane)
-    shape.lane = lane
-    lane.heap.extend((job.key, job) for job in shape.pending if job.queued)
+    lane = shape.lane = _lane(state, shape)
+    pending = [(job.key, job) for job in shape.pending if job.queued]
+    lane.heap.extend(pending)
+    lane.starts.waiting += len(pending)
     heapify(lane.heap)
     state.fresh.freed = True
     shape.pending = []
+
+
+def _lane(state: State, shape: Shape) -> Lane:
+    """A lane for each team where turns go by what teams had; one for all where they do not."""
+    known = (shape.standing, shape.spec.gpus)
+    team = shape.spec.team if state.policy.ordering == "fair" else ""
+    lane = state.lane_of.get((*known, team))
+    if lane is None:
+        starts = state.starts.get(known)
+        if starts is None:
+            starts = state.starts[known] = Starts(*known)
+        pools = tuple((offer, state.pools[offer]) for offer in shape.standing)
+        lane = state.lane_of[(*known, team)] = Lane(len(state.lanes), shape.spec.gpus, pools, starts, team)
+        state.lanes.append(lane)
+    return lane
 
 
 def job_refused(state: State, event: e.JobRefused) -> None:
@@ -278,6 +333,9 @@ def wait_promised(state: State, event: e.WaitPromised) -> None:
     patience = getattr(event.because, "patience_ms", None)
     if patience is not None:
         job.patience_ms = patience
+        worst = getattr(event.because, "worst_ms", 0)
+        if worst:
+            job.foretold = (event.at, event.because.about_ms, worst)  # type: ignore[union-attr]  # who has one has both
 
 
 def start_promised(state: State, event: e.StartPromised) -> None:
@@ -295,18 +353,40 @@ def start_promised(state: State, event: e.StartPromised) -> None:
         job.moves += 1
         job.moved_at = event.at
     state.attempts[attempt.id] = attempt
+    if job.foretold is not None:
+        _prove(job, event.at, started=bool(event.slots))
     if event.slots:
         state.pools[offer.id].take(event.slots)
         for node, _ in event.slots:
             state.on_node[offer.id][node][attempt.id] = attempt
-        for lane in state.lanes:
-            if lane.width <= event.width:
-                lane.began(event.at, job.submitted_at)
+        for starts in state.starts.values():
+            if starts.width <= event.width:
+                starts.began(event.at, job.submitted_at)
+        _use(state, job, event.width)
     elif job.spec.checkpoint_every_ms is not None and job.spec.interruptible:
         state.away.setdefault(job.spec.gpus, {})[attempt.id] = attempt
     if event.nodes or event.hold or event.after or event.copies:
         _note_needs(state, event, attempt)
     _begin_if_ready(state, attempt)
+
+
+def _prove(job: Job, at: Instant, started: bool) -> None:
+    """What it was told about its start is put to the test."""
+    assert job.foretold is not None
+    told_at, about, worst = job.foretold
+    job.foretold = None
+    if job.shape.lane is not None:
+        job.shape.lane.starts.proved(at - told_at, about, worst, started)
+
+
+def _use(state: State, job: Job, gpus: int) -> None:
+    """Its team has so many standing GPUs more, or fewer; counted where turns go by it."""
+    if gpus and state.policy.ordering == "fair":
+        team = job.spec.team
+        use = state.uses.get(team)
+        if use is None:
+            use = state.uses[team] = Use()
+        use.change(gpus, state.at, state.policy.half_life_ms)
 
 
 def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
@@ -399,6 +479,9 @@ def attempt_ended(state: State, event: e.AttemptEnded) -> None:
     _over(state, attempt, billed=True, leaves=True)
     if event.outcome == "done":
         state.history.learn(job.spec, run_ms)
+        if state.policy.waiting.target_delay_ms:
+            state.aim.jobs += 1
+            state.aim.delay_ms += event.at - job.submitted_at - run_ms * PERMILLE // attempt.speed_permille
     _end(state, job, event.outcome)
 
 
@@ -511,6 +594,8 @@ def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
         state.away[attempt.job.spec.gpus].pop(attempt.id, None)
     if attempt.lease:
         state.in_use[attempt.offer.id, 0] -= attempt.width
+        if billed:
+            _saw(state, attempt.offer, state.at - attempt.promised_at, lost=attempt.job.lost == attempt.id)
         state.fresh.closing.append((state.ledger.leases[attempt.lease], billed, leaves))
     for node_id in attempt.nodes:
         node = state.nodes.get(node_id)
@@ -533,6 +618,7 @@ def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
 def _leave(state: State, attempt: Attempt) -> None:
     """Its standing GPUs are free, or promised to somebody else."""
     state.pools[attempt.offer.id].give(attempt.slots)
+    _use(state, attempt.job, -sum([gpus for _, gpus in attempt.slots]))
     for node, _ in attempt.slots:
         del state.on_node[attempt.offer.id][node][attempt.id]
     attempt.slots = ()
@@ -581,7 +667,7 @@ def node_lost(state: State, event: e.NodeLost) -> None:
     if node is None:
         _standing_node(state, event.node, up=False)
     else:
-        _gone(state, node, billed=True)
+        _gone(state, node, billed=True, lost=True)
 
 
 def node_gone(state: State, event: e.NodeGone) -> None:
@@ -590,16 +676,27 @@ def node_gone(state: State, event: e.NodeGone) -> None:
         _gone(state, node, billed=True)
 
 
-def _gone(state: State, node: Node, billed: bool) -> None:
+def _gone(state: State, node: Node, billed: bool, lost: bool = False) -> None:
     leaves = node.phase == "returning"
     _node(node, "gone")
     del state.nodes[node.id]
     state.in_use[node.offer.id, node.gpus] -= 1
+    if billed:
+        _saw(state, node.offer, state.at - node.asked_at, lost)
     state.fresh.closing.append((state.ledger.leases[node.id], billed, leaves))
     attempt = state.attempts.get(node.attempt)
     # What runs is told of by its own AttemptLost, with what it kept; what only waited for this node cannot begin.
     if attempt is not None and attempt.phase == "promised":
         _lost(state, attempt.id, state.at, attempt.resume_ms, billed)
+
+
+def _saw(state: State, offer: Offer, ms: Millis, lost: bool) -> None:
+    """Something rented there lived so long; only spot is lost often enough to learn from."""
+    if offer.term == "spot":
+        losses = state.losses.get(offer.id)
+        if losses is None:
+            losses = state.losses[offer.id] = Losses()
+        losses.saw(ms, lost)
 
 
 def _standing_node(state: State, node_id: str, up: bool) -> None:
@@ -612,6 +709,10 @@ def _standing_node(state: State, node_id: str, up: bool) -> None:
         state.fresh.freed = True
     else:
         pool.withdraw(int(number))
+        kept = [(job, *job.reserved) for job in state.reserved.values() if job.reserved is not None]
+        for job in [job for job, at, nodes in kept if at == offer and int(number) in nodes]:
+            _let_go(state, job)
+            _ask_all(state, [job])
 
 
 def release_promised(state: State, event: e.ReleasePromised) -> None:
@@ -710,6 +811,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.ReleasePromised: release_promised,
     e.RenewalDenied: books.renewal_denied,
     e.ReplicaLanded: replica_landed,
+    e.ReservePromised: reserve_promised,
     e.Resumed: resumed,
     e.Settled: books.settled,
     e.ShapeJudged: shape_judged,
@@ -718,6 +820,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.SiteLost: site_lost,
     e.StartPromised: start_promised,
     e.StopPromised: stop_promised,
+    e.ValueSet: value_set,
     e.WaitPromised: wait_promised,
     e.Woke: woke,
 }

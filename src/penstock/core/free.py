@@ -1,7 +1,7 @@
 """Free GPUs of one standing offer, as sets of nodes by how much they have free.
 
-`having[k]` has a bit for each node that is up and has at least `k` GPUs free, so that "does it fit" and "the lowest
-node with room" are single operations on whole numbers, whatever the size of the cluster.
+`having[k]` has a bit for each node that is up, kept for nobody, and has at least `k` GPUs free, so that "does it fit"
+and "the lowest node with room" are single operations on whole numbers, whatever the size of the cluster.
 """
 
 from typing import Literal, TypeAlias
@@ -10,15 +10,16 @@ Slots: TypeAlias = tuple[tuple[int, int], ...]  # (node, GPUs)
 
 
 class Pool:
-    __slots__ = ("free", "free_gpus", "having", "open", "per_node", "size", "up")
+    __slots__ = ("free", "free_gpus", "having", "kept", "open", "per_node", "size", "up")
 
     def __init__(self, per_node: int, size: int) -> None:
         self.per_node = per_node
         self.size = size
         self.free = [per_node] * size
         self.up = (1 << size) - 1
+        self.kept = 0  #: nodes that are kept for one job, and take no other
         self.having = [self.up] * (per_node + 1)
-        self.free_gpus = per_node * size  #: free on nodes that are up
+        self.free_gpus = per_node * size  #: free on nodes that are up and not kept
         self.open = True  #: False while its site is out of reach or refuses: nothing fits
 
     def fits(self, width: int) -> bool:
@@ -58,6 +59,15 @@ class Pool:
                     break
         return (mask & -mask).bit_length() - 1
 
+    def slots_on(self, nodes: tuple[int, ...], width: int) -> Slots:
+        """The slots of these very nodes that such a job would take; none while they are not all free enough."""
+        whole, rest = divmod(width, self.per_node)
+        empty = [node for node in nodes if self.free[node] == self.per_node][:whole]
+        other = [node for node in nodes if node not in empty and self.free[node] >= rest][:1] if rest else []
+        if len(empty) < whole or (rest and not other):
+            return ()
+        return (*((node, self.per_node) for node in empty), *((node, rest) for node in other))
+
     def take(self, slots: Slots) -> None:
         free, having = self.free, self.having
         for node, gpus in slots:
@@ -74,33 +84,55 @@ class Pool:
             had = free[node]
             free[node] = had + gpus
             bit = 1 << node
-            if self.up & bit:
+            if self.up & ~self.kept & bit:
                 for level in range(had + 1, had + gpus + 1):
                     having[level] |= bit
                 self.free_gpus += gpus
 
+    @property
+    def usable(self) -> int:
+        return self.up & ~self.kept
+
     def withdraw(self, node: int) -> None:
         """The node is down: what is free on it cannot be used, what runs there is somebody else's to end."""
-        bit = 1 << node
-        if self.up & bit:
-            self.up &= ~bit
-            self.having = [mask & ~bit for mask in self.having]
-            self.free_gpus -= self.free[node]
+        if self.usable >> node & 1:
+            self._close(node)
+        self.up &= ~(1 << node)
 
     def restore(self, node: int) -> None:
+        before = self.usable
+        self.up |= 1 << node
+        if self.usable != before:
+            self._open(node)
+
+    def keep(self, node: int) -> None:
+        """For one job that waited longest: what comes free on it is nobody else's."""
+        if self.usable >> node & 1:
+            self._close(node)
+        self.kept |= 1 << node
+
+    def let_go(self, node: int) -> None:
+        before = self.usable
+        self.kept &= ~(1 << node)
+        if self.usable != before:
+            self._open(node)
+
+    def _close(self, node: int) -> None:
         bit = 1 << node
-        if not self.up & bit:
-            self.up |= bit
-            for level in range(self.free[node] + 1):
-                self.having[level] |= bit
-            self.free_gpus += self.free[node]
+        self.having = [mask & ~bit for mask in self.having]
+        self.free_gpus -= self.free[node]
+
+    def _open(self, node: int) -> None:
+        for level in range(self.free[node] + 1):
+            self.having[level] |= 1 << node
+        self.free_gpus += self.free[node]
 
     def check(self) -> None:
         """What must always be true: the sets say what the counts say."""
         for node, free in enumerate(self.free):
             assert 0 <= free <= self.per_node, f"node {node} has {free} of {self.per_node} GPUs free"
-            up = bool(self.up >> node & 1)
+            usable = bool(self.usable >> node & 1)
             for level in range(1, self.per_node + 1):
-                assert bool(self.having[level] >> node & 1) == (up and free >= level), f"node {node}, level {level}"
-        counted = sum(free for node, free in enumerate(self.free) if self.up >> node & 1)
+                assert bool(self.having[level] >> node & 1) == (usable and free >= level), f"node {node}, level {level}"
+        counted = sum(free for node, free in enumerate(self.free) if self.usable >> node & 1)
         assert self.free_gpus == counted, f"{self.free_gpus} GPUs free, but {counted} counted"

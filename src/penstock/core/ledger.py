@@ -162,6 +162,11 @@ class Ledger:
                 return name
         return ""
 
+    def bounds_at(self, at: Instant) -> tuple[Instant, Instant]:
+        """When the period of this instant began and ends; the last known one after all of them."""
+        found = [(start, end) for start, end, _ in self.periods if start <= at]
+        return found[-1] if found else (at, at)
+
     def next_period_at(self, now: Instant) -> Instant:
         return next((start for start, _, _ in self.periods if start > now), NEVER)
 

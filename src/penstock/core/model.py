@@ -207,6 +207,9 @@ class Waiting:
     queue_cap: int | None = None  # more than this many waiting: the newest burst
     value_per_hour: Money = 0  # of one job's waiting; times its class's weight
     most_ms: Millis = DAY  # nobody waits longer because of us
+    target_delay_ms: Millis = 0  # a mean delay to aim at: the value of waiting follows
+    target_spend: Money = 0  # money a period to aim at, likewise
+    look_every_ms: Millis = 6 * HOUR  # how often a target is looked at
 
 
 @value
@@ -226,7 +229,9 @@ class Policy:
     name: str
     knob: str = ""
     currency: str = "USD"
-    ordering: Literal["fifo", "priority"] = "fifo"
+    ordering: Literal["fifo", "priority", "fair"] = "fifo"  # fair: by priority, then who had least
+    half_life_ms: Millis = DAY  # of what a team had, for fairness
+    shares: tuple[tuple[str, int], ...] = ()  # of teams, in thousandths; a team that is not named counts one
     packing: Literal["first_fit", "best_fit"] = "first_fit"
     backfill: bool = True  # may a later job start while an earlier one does not fit?
     waiting: Waiting = Waiting()
@@ -235,6 +240,8 @@ class Policy:
     defragment: bool = False  # may jobs on standing GPUs be moved together so that a wider one fits?
     class_weights: tuple[tuple[JobClass, int], ...] = ()  # thousandths; what waiting is worth, by class
     burst: bool = True  # False: owned only
+    pace: bool = False  # is a period's money released evenly over it, and dearer the more of it is used?
+    reserve: bool = False  # are nodes kept for a job that waited as long as anybody may, and cannot leave?
     preempt: bool = False  # may a job of higher priority stop an interruptible one of lower?
     displace: bool = False  # may a job that cannot leave push one that can out to a rented offer?
     data_rules: tuple[DataRule, ...] = ()

@@ -6,7 +6,7 @@ from penstock.core.model import Offer
 from penstock.core.placement import Choices
 from penstock.core.reasons import ComesHome
 from penstock.core.state import Attempt, State
-from penstock.core.units import HOUR, MINUTE, PERMILLE, Instant, Millis, Money, cost_of
+from penstock.core.units import HOUR, MINUTE, Instant, Millis, Money, cost_of
 
 #: Less than this left is not worth a move, whatever the price.
 LEAST_LEFT_MS: Millis = 30 * MINUTE
@@ -40,21 +40,14 @@ def pays_to_come(state: State, attempt: Attempt, now: Instant) -> ComesHome | No
     job = attempt.job
     if job.next is not None or not placement.may_move(state, job, now):
         return None
-    left_ms = state.remaining(job, done_ms(attempt, now))
+    left_ms = state.remaining(job, attempt.done_ms(now))
     if left_ms < LEAST_LEFT_MS:
         return None
     saves = cost_of(quotes.rate_of(job.shape, state, attempt.offer).price_per_hour, left_ms)
     move = move_ms(attempt, now)
-    value = state.policy.waiting.value_per_hour * placement.weight_of(state, job) // PERMILLE
+    value = quotes.worth_of(state, job)
     worth: Money = value * move // HOUR
     return ComesHome(left_ms, saves, move, worth) if saves > worth else None
-
-
-def done_ms(attempt: Attempt, now: Instant) -> Millis:
-    """Work done so far, in the job's own run time."""
-    if attempt.started_at is None:
-        return attempt.resume_ms
-    return attempt.resume_ms + (now - attempt.started_at) * attempt.speed_permille // PERMILLE
 
 
 def move_ms(attempt: Attempt, now: Instant) -> Millis:

@@ -1,21 +1,37 @@
-"""Whose turn it is. Lanes hold queued jobs in the policy's order; a pass looks at lane heads only."""
+"""Whose turn it is. Lanes hold queued jobs in the policy's order; a pass looks at lane heads only.
+
+First come first served by job number, or by priority first. `fair`: by priority, then by what the team had lately of
+what is owned, then by number; there each team has lanes of its own.
+"""
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
-from penstock.core.model import Policy
-from penstock.core.state import Lane, OrderKey
+from penstock.core.shares import had
+from penstock.core.state import Lane, OrderKey, State
+from penstock.core.units import Instant
+
+Key: TypeAlias = OrderKey | tuple[int, ...]
 
 
-def turn(lanes: Iterable[Lane], policy: Policy) -> Lane | None:
+def turn(state: State, lanes: Iterable[Lane], now: Instant) -> Lane | None:
     """The lane whose head may start now.
 
     With backfill: the first in order among those that fit. Without: the first in order, if it fits.
     """
     best: Lane | None = None
-    best_key: OrderKey = 0
-    backfill = policy.backfill
+    best_key: Key = 0
+    backfill = state.policy.backfill
+    fair = state.policy.ordering == "fair"
     for lane in lanes:
         heap = lane.heap
-        if heap and (best is None or heap[0][0] < best_key) and (not backfill or lane.fits()):  # type: ignore[operator]  # one kind of key at a time
-            best, best_key = lane, heap[0][0]
+        if heap:
+            key = heap[0][0] if not fair else _fair_key(state, lane, now)
+            if (best is None or key < best_key) and (not backfill or lane.fits()):  # type: ignore[operator]  # one kind of key at a time
+                best, best_key = lane, key
     return best if best is None or backfill or best.fits() else None
+
+
+def _fair_key(state: State, lane: Lane, now: Instant) -> Key:
+    priority, number = lane.heap[0][0]  # type: ignore[misc]  # the keys of `fair` are pairs
+    return (priority, had(state.uses, lane.team, state.policy, now), number)

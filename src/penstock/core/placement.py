@@ -2,13 +2,12 @@
 numbers it used; `decide` says when each is asked."""
 
 from collections.abc import Callable
-from math import isqrt
 
-from penstock.core import quotes
-from penstock.core.events import Promise, StartPromised, StopPromised, WaitPromised
+from penstock.core import quotes, waiting
+from penstock.core.events import Promise, ReservePromised, StartPromised, StopPromised, WaitPromised
 from penstock.core.fold import apply
 from penstock.core.free import Pool, Slots
-from penstock.core.model import Hold, NodeAsk, Offer, Terms, Waiting
+from penstock.core.model import Hold, NodeAsk, Offer, Terms
 from penstock.core.quotes import Quote
 from penstock.core.reasons import (
     Denial,
@@ -22,11 +21,12 @@ from penstock.core.reasons import (
     Preempted,
     QueueFull,
     Reason,
+    WaitedLongest,
     WaitsForOwned,
     WaitWorth,
 )
 from penstock.core.state import Attempt, Job, State
-from penstock.core.units import HOUR, MINUTE, NEVER, PERMILLE, Instant, Millis, Money
+from penstock.core.units import HOUR, MINUTE, NEVER, PERMILLE, Instant, Millis, ceil_div
 
 
 class Choices:
@@ -94,21 +94,6 @@ def _still_there(state: State, offer: Offer, slots: Slots) -> list[str]:
 # --- waiting ---------------------------------------------------------------------------------------------------------
 
 
-def patience(waiting: Waiting, gpus: int, run_ms: Millis) -> Millis:
-    """How long such a job may wait for standing GPUs before it bursts: whole numbers, rounded down."""
-    match waiting.kind:
-        case "nowait":
-            return 0
-        case "constant":
-            return waiting.numerator // waiting.denominator
-        case "compute":
-            return waiting.numerator * gpus * run_ms // waiting.denominator
-        case "worth":
-            return waiting.most_ms
-        case "power":
-            return waiting.numerator * isqrt((gpus * run_ms) ** 3) // waiting.denominator
-
-
 def answer(choices: Choices, job: Job) -> bool:
     """Record that the job waits, and why; True instead if its patience is over already."""
     state, now = choices.state, choices.now
@@ -120,7 +105,7 @@ def answer(choices: Choices, job: Job) -> bool:
     expected = state.expect(job)
     if state.policy.waiting.kind == "worth":
         return _weigh(choices, job, expected, free)
-    allowed = 0 if job.lost else patience(state.policy.waiting, spec.gpus, expected)
+    allowed = 0 if job.lost else waiting.patience(state.policy.waiting, spec.gpus, expected)
     until = job.submitted_at + allowed
     if until <= now:
         return True
@@ -134,43 +119,78 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
     """Wait while bursting costs more than the waiting is worth, unless even an optimistic start comes too late."""
     state, now = choices.state, choices.now
     offers = quotes.for_job(state, job, expected, now)
-    if job.lost or not offers:
+    if job.lost or not offers or not job.shape.standing:  # nothing to wait for
         return True
-    cost, value, allowed = worth(state, job, offers[0])
-    soonest, ahead = soonest_start(job)
-    until = job.submitted_at + allowed
+    worth = waiting.weigh(state, job, offers[0])
+    soonest, ahead = waiting.soonest_start(job)
+    until = job.submitted_at + worth.allowed_ms
     if until <= now or now + soonest > until:
         return True
-    choices.record(WaitPromised(now, job.id, until, WaitWorth(cost, value, allowed, expected, soonest, ahead, free)))
+    about, worst = waiting.foretell(job, ahead)
+    because = WaitWorth(
+        worth.cost, worth.value_per_hour, worth.allowed_ms, expected, soonest, ahead, free, about, worst,
+        worth.leave_at, worth.dearer_permille,
+    )  # fmt: skip
+    choices.record(WaitPromised(now, job.id, until, because))
     return False
-
-
-def worth(state: State, job: Job, quote: Quote) -> tuple[Money, Money, Millis]:
-    """What bursting costs, what an hour of this job's waiting is worth, and how long it may wait for that."""
-    waiting = state.policy.waiting
-    value = waiting.value_per_hour * weight_of(state, job) // PERMILLE
-    allowed = min(waiting.most_ms, quote.cost * HOUR // value) if value else waiting.most_ms
-    return quote.cost, value, allowed
-
-
-def weight_of(state: State, job: Job) -> int:
-    return (
-        dict(state.policy.class_weights).get(job.spec.job_class, PERMILLE) if state.policy.class_weights else PERMILLE
-    )
-
-
-def soonest_start(job: Job) -> tuple[Millis, int]:
-    """Optimistic: half the usual gap between such starts, times those who wait before it."""
-    lane = job.shape.lane
-    assert lane is not None
-    ahead = len(lane.heap) - 1
-    return lane.gap_ms * (ahead + 1) // 2, ahead
 
 
 def _only_owned(choices: Choices, job: Job, free: int) -> None:
     excluded = job.shape.excluded
     rule = excluded[0][1] if excluded and not job.shape.rented else "policy bursts nothing"
-    choices.record(WaitPromised(choices.now, job.id, NEVER, OnlyOwned(free, rule)))
+    if not reserve(choices, job):
+        choices.record(WaitPromised(choices.now, job.id, _patience_over_at(choices, job), OnlyOwned(free, rule)))
+
+
+def _patience_over_at(choices: Choices, job: Job) -> Instant:
+    """When a job that cannot leave has waited as long as anybody may, and nodes are to be kept for it."""
+    policy = choices.state.policy
+    if not policy.reserve or job.reserved is not None or not job.shape.standing:
+        return NEVER
+    over = job.queued_at + policy.waiting.most_ms
+    return over if over > choices.now else choices.now + HOUR
+
+
+def reserve(choices: Choices, job: Job) -> bool:
+    """Keep the nodes that will be free soonest for a job that waited longest; for one job of an offer at a time."""
+    state, now = choices.state, choices.now
+    most = state.policy.waiting.most_ms
+    if not state.policy.reserve or job.reserved is not None or now - job.queued_at < most:
+        return False
+    taken = [other.reserved[0] for other in state.reserved.values() if other.reserved is not None]
+    for offer_id in job.shape.standing:
+        pool = state.pools[offer_id]
+        soonest = sorted(
+            (_free_in(state, offer_id, node, now), node) for node in range(pool.size) if pool.usable >> node & 1
+        )
+        wanted = ceil_div(job.spec.gpus, pool.per_node)
+        if offer_id in taken or not pool.open or len(soonest) < wanted:
+            continue
+        because = WaitedLongest(now - job.queued_at, most, soonest[wanted - 1][0])
+        nodes = tuple(sorted(node for _, node in soonest[:wanted]))
+        choices.record(ReservePromised(now, job.id, offer_id, nodes, because))
+        return True
+    return False
+
+
+def _free_in(state: State, offer_id: str, node: int, now: Instant) -> Millis:
+    there = state.on_node[offer_id][node].values()
+    return max((state.remaining(attempt.job, attempt.done_ms(now)) for attempt in there), default=0)
+
+
+def start_reserved(choices: Choices) -> None:
+    """Those that nodes are kept for start when these are free."""
+    state = choices.state
+    for job in list(state.reserved.values()):
+        assert job.reserved is not None
+        offer_id, nodes = job.reserved
+        pool = state.pools[offer_id]
+        slots = pool.slots_on(nodes, job.spec.gpus) if pool.open else ()
+        if slots:
+            offer = state.offers[offer_id]
+            speed = quotes.rate_of(job.shape, state, offer).speed_permille
+            because = OwnedFree(choices.now - job.submitted_at, sum(pool.free[node] for node in nodes))
+            choices.record(_start(choices, job, offer, job.spec.gpus, speed, slots, (), None, (), because))
 
 
 # --- rented GPUs -----------------------------------------------------------------------------------------------------
@@ -185,6 +205,8 @@ def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
         return False
     expected = state.expect(job)
     ranked = quotes.for_job(state, job, expected, now)
+    if state.policy.pace and ranked and _paced(choices, job, ranked[0], queue_cap):
+        return False
     denied: Denial | None = None
     for quote in ranked:
         funded = fund(choices, [(job, quote)], scopes_of(job))
@@ -198,6 +220,17 @@ def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
     return False
 
 
+def _paced(choices: Choices, job: Job, quote: Quote, queue_cap: int | None) -> bool:
+    """The month's money for now is used: it waits for more to be released, or for standing GPUs."""
+    found = waiting.pace(choices.state, job, quote.cost, choices.now)
+    if found is None:
+        return False
+    because, enough_at = found
+    if queue_cap is None and not reserve(choices, job):
+        choices.record(WaitPromised(choices.now, job.id, enough_at, because))
+    return True
+
+
 def _why_burst(
     choices: Choices, job: Job, quote: Quote, ranked: list[Quote], expected: Millis, queue_cap: int | None
 ) -> Reason:
@@ -209,9 +242,12 @@ def _why_burst(
     waited, patience_ms = choices.now - job.submitted_at, job.patience_ms
     next_offer, next_cost = (after.offer.id, after.cost) if after else ("", 0)
     if choices.state.policy.waiting.kind == "worth":
-        cost, value, allowed = worth(choices.state, job, quote)
-        soonest, _ = soonest_start(job)
-        return NotWorthWaiting(waited, cost, value, allowed, soonest, expected, next_offer, next_cost)
+        worth = waiting.weigh(choices.state, job, quote)
+        soonest, _ = waiting.soonest_start(job)
+        return NotWorthWaiting(
+            waited, worth.cost, worth.value_per_hour, worth.allowed_ms, soonest, expected, next_offer, next_cost,
+            worth.leave_at,
+        )  # fmt: skip
     return PatienceOver(waited, patience_ms, expected, quote.cost, next_offer, next_cost)
 
 
@@ -219,11 +255,11 @@ def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
     """Nothing to rent now: wait for money, or until an offer opens again."""
     state, now = choices.state, choices.now
     if denied is not None:
-        if denied.kind == "PeriodUnknown" or denied.scope != job.short_of:
-            until = now + MINUTE if denied.kind == "PeriodUnknown" else NEVER
+        if reserve(choices, job):
+            return
+        until = now + MINUTE if denied.kind == "PeriodUnknown" else _patience_over_at(choices, job)
+        if denied.kind == "PeriodUnknown" or denied.scope != job.short_of or job.until_at != until:
             choices.record(WaitPromised(now, job.id, until, denied))
-        elif job.until_at != NEVER:
-            choices.record(WaitPromised(now, job.id, NEVER, denied))
         return
     opens = [(max(state.closed.get(name, 0), now + MINUTE), name) for name in job.shape.rented]
     until, offer = min(opens)
@@ -406,7 +442,7 @@ def _victims(state: State, offer_id: str, width: int, eligible: Callable[[Attemp
     scratch = Pool(pool.per_node, pool.size)
     for node, free in enumerate(pool.free):
         scratch.take(((node, pool.per_node - free),))
-        if not pool.up >> node & 1:
+        if not pool.usable >> node & 1:
             scratch.withdraw(node)
     chosen: list[Attempt] = []
     for attempt in running:

@@ -6,6 +6,7 @@ owned GPU would lose to a cheaper rented one.
 
 from typing import cast
 
+from penstock.core.learned import loss_ppm
 from penstock.core.model import NodeShape, Offer, Terms, egress_cost, fill
 from penstock.core.rules import speed_on
 from penstock.core.state import Job, Shape, State
@@ -32,39 +33,49 @@ class Quote:
     cost: Money  # expected: start, run, losses, fees and what leaves at the end
     start_ms: Millis
     run_ms: Millis
+    total: Money  # the cost, and what the time it takes longer than its run is worth: what offers are ranked by
 
 
 def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Quote]:
     """Rented offers that may take the job and seem to have room, cheapest first; ties by name."""
     left_ms = max(0, expected_ms - job.kept_ms)
-    shape, quotes = job.shape, []
+    shape, quotes, value = job.shape, [], worth_of(state, job)
     for name in shape.rented:
         offer = state.offers[name]
         rate = rate_of(shape, state, offer)
         if available(state, offer, rate, job.spec.gpus, now):
-            quotes.append(quote(shape, offer, rate, left_ms))
+            loss = loss_ppm(state.losses, offer) if offer.term == "spot" else offer.loss_ppm_per_hour
+            quotes.append(quote(shape, offer, rate, left_ms, loss, value))
     if len(quotes) > 1:
-        quotes.sort(key=lambda q: (q.cost, q.offer.id))
+        quotes.sort(key=lambda q: (q.total, q.offer.id))
         if job.spec.models_ordered:
             wanted = [choice.model for choice in job.spec.gpu_models]
             quotes.sort(key=lambda q: wanted.index(q.offer.gpu_model))
     return quotes
 
 
-def quote(shape: Shape, offer: Offer, rate: Rate, left_ms: Millis) -> Quote:
+def worth_of(state: State, job: Job) -> Money:
+    """What an hour of this job's waiting is worth: the policy's value, times its class's weight."""
+    value, weights = state.value_per_hour, state.policy.class_weights
+    return value * dict(weights).get(job.spec.job_class, PERMILLE) // PERMILLE if weights else value
+
+
+def quote(shape: Shape, offer: Offer, rate: Rate, left_ms: Millis, loss: int = 0, value_per_hour: Money = 0) -> Quote:
     speed = rate.speed_permille
     run_ms = left_ms if speed == PERMILLE else ceil_div(left_ms * PERMILLE, speed)
     billed_ms = offer.start_ms + run_ms
-    if offer.loss_ppm_per_hour:
-        billed_ms += _lost_ms(shape, offer, run_ms)
-    return Quote(offer, rate, cost_of(rate.price_per_hour, billed_ms) + rate.once, offer.start_ms, run_ms)
+    if loss:
+        billed_ms += _lost_ms(shape, offer, run_ms, loss)
+    late = value_per_hour and cost_of(value_per_hour, billed_ms - run_ms)
+    cost = cost_of(rate.price_per_hour, billed_ms) + rate.once
+    return Quote(offer, rate, cost, offer.start_ms, run_ms, cost + late)
 
 
-def _lost_ms(shape: Shape, offer: Offer, run_ms: Millis) -> Millis:
+def _lost_ms(shape: Shape, offer: Offer, run_ms: Millis, loss: int) -> Millis:
     """Expected losses times what one costs: another start, and half a checkpoint's interval done again."""
     spec = shape.spec
     redone = run_ms // 2 if spec.checkpoint_every_ms is None else min(run_ms, spec.checkpoint_every_ms) // 2
-    return run_ms * offer.loss_ppm_per_hour * (offer.start_ms + spec.restart_ms + redone) // (MICRO * HOUR)
+    return run_ms * loss * (offer.start_ms + spec.restart_ms + redone) // (MICRO * HOUR)
 
 
 def rate_of(shape: Shape, state: State, offer: Offer) -> Rate:

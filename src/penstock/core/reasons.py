@@ -53,6 +53,10 @@ class WaitWorth:
     soonest_ms: Millis  # an optimistic start, from how often such GPUs came free and who is ahead
     ahead: int
     free_gpus: int
+    about_ms: Millis = 0  # from now until its start on standing GPUs: as often sooner as later
+    worst_ms: Millis = 0  # nine of ten start sooner
+    leave_at: Instant = 0  # the latest it can leave and still meet its deadline; 0 if it has none
+    dearer_permille: int = 1000  # how much dearer money is, the more of the month's is used
     kind: Literal["WaitWorth"] = "WaitWorth"
 
 
@@ -68,6 +72,7 @@ class NotWorthWaiting:
     expected_run_ms: Millis
     next_offer: str
     next_cost: Money
+    leave_at: Instant = 0  # the latest it can leave and still meet its deadline; 0 if it has none
     kind: Literal["NotWorthWaiting"] = "NotWorthWaiting"
 
 
@@ -110,6 +115,51 @@ class OnlyOwned:
     free_gpus: int
     rule: str
     kind: Literal["OnlyOwned"] = "OnlyOwned"
+
+
+@value
+class WaitedLongest:
+    """It waited as long as anybody may, and cannot leave: nodes are kept for it as they come free."""
+
+    waited_ms: Millis
+    most_ms: Millis
+    free_in_ms: Millis  # expected, until the last of them is free
+    kind: Literal["WaitedLongest"] = "WaitedLongest"
+
+
+@value
+class AimsAtDelay:
+    """The value of waiting follows the mean delay of the jobs that ended since the last look."""
+
+    mean_delay_ms: Millis
+    target_ms: Millis
+    jobs: int
+    before_per_hour: Money
+    kind: Literal["AimsAtDelay"] = "AimsAtDelay"
+
+
+@value
+class AimsAtSpend:
+    """The value of waiting follows what was spent since the last look, against that time's share of the target."""
+
+    spent: Money
+    share: Money
+    target: Money
+    before_per_hour: Money
+    kind: Literal["AimsAtSpend"] = "AimsAtSpend"
+
+
+@value
+class Paced:
+    """Not yet: the month's money is released evenly, and what is released so far is used."""
+
+    scope: str
+    period: str
+    cap: Money
+    released: Money  # by now
+    used: Money  # spent and held
+    needed: Money
+    kind: Literal["Paced"] = "Paced"
 
 
 @value
@@ -247,6 +297,7 @@ Reason: TypeAlias = (
     | WaitsForOwned
     | PatienceOver
     | WaitWorth
+    | WaitedLongest
     | NotWorthWaiting
     | ComesHome
     | MovesTogether
@@ -255,6 +306,9 @@ Reason: TypeAlias = (
     | CapBinds
     | RateBinds
     | PeriodUnknown
+    | Paced
+    | AimsAtDelay
+    | AimsAtSpend
     | NoRoomThere
     | PlacementsPaused
     | TooWide

@@ -32,6 +32,10 @@ class Runtimes(Protocol):
         """How long it still runs, having run so long."""
         ...
 
+    def at_worst(self, spec: JobSpec) -> Millis:
+        """The run time that four of five such jobs do not exceed; a stated one is believed."""
+        ...
+
 
 class Recent:
     __slots__ = ("by_width", "ended", "sums", "total")
@@ -67,6 +71,12 @@ class Recent:
         """It knows no ages: what is expected, less what is done."""
         return max(0, self.expect(spec) - age_ms)
 
+    def at_worst(self, spec: JobSpec) -> Millis:
+        recent = self.by_width.get(spec.gpus)
+        if spec.expected_run_ms is not None or recent is None or len(recent) < ENOUGH:
+            return self.expect(spec)
+        return sorted(recent)[len(recent) * 4 // 5]
+
 
 #: Edges of the bins, growing by the square root of two from a minute to two months.
 EDGES: Final = (0, *(MINUTE * isqrt(2**k * 10**12) // 10**6 for k in range(34)))
@@ -78,7 +88,7 @@ PSEUDO: Final = 8  #: as many made-up jobs of the wider class as it takes to tru
 class Lives:
     """How jobs of one class ended: by bin of age, how many ended in it, and how many reached it."""
 
-    __slots__ = ("ended", "hazard", "jobs", "left", "next_at", "reached")
+    __slots__ = ("ended", "hazard", "jobs", "left", "next_at", "reached", "worst")
 
     def __init__(self) -> None:
         self.ended = [0] * BINS
@@ -87,6 +97,7 @@ class Lives:
         self.next_at = 1  #: counted anew when so many have ended: at every job at first, later at every twentieth part
         self.hazard: list[int] = []
         self.left: list[Millis] = []  #: expected from the beginning of each bin
+        self.worst: Millis = HOUR  #: four of five ended within this
 
     def add(self, age_bin: int) -> None:
         self.ended[age_bin] += 1
@@ -112,6 +123,15 @@ class Lives:
             after = (hazard * (long // 2) + (ONE - hazard) * (long + after)) // ONE
             left.append(after)
         self.left = left[::-1]
+        self.worst = self._fifth()
+
+    def _fifth(self) -> Millis:
+        alive = ONE
+        for k, hazard in enumerate(self.hazard):
+            alive = alive * (ONE - hazard) // ONE
+            if alive * 5 < ONE:
+                return EDGES[min(k + 1, BINS - 1)]
+        return EDGES[-1]
 
 
 class LifeTable:
@@ -150,6 +170,12 @@ class LifeTable:
             return spec.expected_run_ms - age_ms
         lives = self._lives(spec)
         return lives.left[bisect_right(EDGES, age_ms) - 1] if lives is not None else HOUR
+
+    def at_worst(self, spec: JobSpec) -> Millis:
+        if spec.expected_run_ms is not None:
+            return spec.expected_run_ms
+        lives = self._lives(spec)
+        return lives.worst if lives is not None else HOUR
 
     def _lives(self, spec: JobSpec) -> Lives | None:
         for lives in (self.by_team.get((spec.team, spec.gpus)), self.by_width.get(spec.gpus), self.all):

@@ -11,11 +11,13 @@ from typing import TypeAlias
 
 from penstock.core.actions import Action, CopyData, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
 from penstock.core.free import Pool, Slots
+from penstock.core.learned import Losses, Starts
 from penstock.core.ledger import Lease, Ledger
 from penstock.core.lifecycle import AttemptPhase, JobPhase, NodePhase
 from penstock.core.model import STANDING, DataSet, JobSpec, Offer, Policy, Site
 from penstock.core.reasons import Reason
 from penstock.core.runtimes import LifeTable, Recent, Runtimes
+from penstock.core.shares import Use
 from penstock.core.units import NEVER, PERMILLE, Instant, Millis, Money
 
 ShapeKey: TypeAlias = tuple[object, ...]
@@ -24,9 +26,9 @@ OrderKey: TypeAlias = int | tuple[int, ...]
 
 class Job:
     __slots__ = (
-        "attempt", "attempts", "cancelled", "id", "keeper", "kept_ms", "key", "lost", "moved_at", "moves", "next",
-        "patience_ms", "phase", "queued", "redone_ms", "seq", "shape", "short_of", "spec", "submitted_at", "told_ms",
-        "until_at",
+        "attempt", "attempts", "cancelled", "foretold", "id", "keeper", "kept_ms", "key", "lost", "moved_at", "moves",
+        "next", "patience_ms", "phase", "queued", "queued_at", "redone_ms", "reserved", "seq", "shape", "short_of", "spec",
+        "submitted_at", "told_ms", "until_at",
     )  # fmt: skip
 
     def __init__(self, job_id: str, seq: int, spec: JobSpec, submitted_at: Instant, shape: "Shape") -> None:
@@ -34,6 +36,7 @@ class Job:
         self.phase: JobPhase = "waiting"
         self.key: OrderKey = seq  #: its place in the queue, set by the ordering in force
         self.queued = False  #: waits for a place: waiting or paused, and not leaving
+        self.queued_at: Instant = submitted_at  #: since when, the last time
         self.attempt: Attempt | None = None
         self.next: Attempt | None = None  #: promised, and waits for `attempt` to be gone
         self.attempts = 0
@@ -48,6 +51,8 @@ class Job:
         self.moves = 0
         self.moved_at: Instant = -NEVER
         self.cancelled = False
+        self.reserved: tuple[str, tuple[int, ...]] | None = None  #: nodes of a standing offer that are kept for it
+        self.foretold: tuple[Instant, Millis, Millis] | None = None  #: told then: it starts about, and at worst, after
 
 
 class Attempt:
@@ -69,6 +74,12 @@ class Attempt:
         self.started_at: Instant | None = None
         self.then = ""  #: what becomes of its job when it has stopped
         self.yielded: Slots = ()  #: promised to others, and still in use until it has stopped
+
+    def done_ms(self, now: Instant) -> Millis:
+        """Work done so far, in the job's own run time."""
+        if self.started_at is None:
+            return self.resume_ms
+        return self.resume_ms + (now - self.started_at) * self.speed_permille // PERMILLE
 
     @property
     def ready(self) -> bool:
@@ -119,21 +130,13 @@ class Shape:
 class Lane:
     """Queued jobs that fit exactly where the others of the lane fit, in the order of the policy."""
 
-    __slots__ = ("gap_ms", "heap", "last_at", "number", "pools", "width")
+    __slots__ = ("heap", "number", "pools", "starts", "team", "width")
 
-    def __init__(self, number: int, width: int, pools: tuple[tuple[str, Pool], ...]) -> None:
-        self.number, self.width, self.pools = number, width, pools
+    def __init__(
+        self, number: int, width: int, pools: tuple[tuple[str, Pool], ...], starts: Starts, team: str = ""
+    ) -> None:
+        self.number, self.width, self.pools, self.starts, self.team = number, width, pools, starts, team
         self.heap: list[tuple[OrderKey, Job]] = []
-        self.last_at: Instant | None = None  #: when a job of this width or wider last started on standing GPUs
-        self.gap_ms: Millis = (
-            0  #: the usual time between two such starts while somebody wants one, the newest counting for an eighth
-        )
-
-    def began(self, at: Instant, since: Instant) -> None:
-        """One of this width or wider started, having asked `since`: how long GPUs for it took to come free."""
-        last = since if self.last_at is None else max(self.last_at, since)
-        self.gap_ms = (7 * self.gap_ms + at - last) // 8
-        self.last_at = at
 
     def head(self) -> Job | None:
         return self.heap[0][1] if self.heap else None
@@ -144,6 +147,18 @@ class Lane:
             if pool.free_gpus >= width and pool.fits(width):
                 return True
         return False
+
+
+class Aim:
+    """What a target is measured by, since the last look."""
+
+    __slots__ = ("delay_ms", "jobs", "next_at", "since_at", "spent")
+
+    def __init__(self) -> None:
+        self.jobs, self.delay_ms = 0, 0  #: that were done, and what they were delayed together
+        self.spent: Money = 0  #: in all, by then
+        self.since_at: Instant = 0
+        self.next_at: Instant = 0
 
 
 class Fresh:
@@ -191,10 +206,11 @@ class Fresh:
 
 class State:
     __slots__ = (
-        "alarms", "at", "attempts", "away", "closed", "copying", "data", "ended", "followers", "fresh", "history",
-        "in_use", "jobs", "lane_of", "lanes", "ledger", "lost_sites", "newest", "nodes", "numbered", "offers",
-        "on_node", "paused", "policy", "pools", "probing", "refusals", "renewals", "replicas", "revision",
-        "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "steps", "timers", "waiting", "yielding",
+        "aim", "alarms", "at", "attempts", "away", "closed", "copying", "data", "ended", "followers", "fresh",
+        "history", "in_use", "jobs", "lane_of", "lanes", "ledger", "losses", "lost_sites", "newest", "nodes",
+        "numbered", "offers", "on_node", "paused", "policy", "pools", "probing", "refusals", "renewals", "replicas",
+        "reserved", "revision", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "starts", "steps",
+        "timers", "uses", "value_per_hour", "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -204,6 +220,8 @@ class State:
         self.numbered = -1  #: the last submission's number
         self.revision = 0
         self.policy = Policy("none")
+        self.value_per_hour: Money = 0  #: of one job's waiting: the policy's, or what its target made of it
+        self.aim = Aim()
         self.paused = False  #: a person stopped new placements
         self.alarms: list[tuple[Instant, str, str]] = []  #: at, kind, text; the newest few
         self.sites: dict[str, Site] = {}
@@ -230,9 +248,13 @@ class State:
         self.newest: list[Job] = []  #: by arrival; kept only for a policy with a queue cap
         self.timers: list[tuple[Instant, int, Job]] = []
         self.renewals: list[tuple[Instant, str, Lease]] = []
+        self.reserved: dict[str, Job] = {}  #: those that nodes are kept for
         self.short: dict[str, dict[str, Job]] = {}  #: scope -> jobs that wait for money in it
         self.ledger = Ledger()
         self.history: Runtimes = Recent()
+        self.starts: dict[tuple[tuple[str, ...], int], Starts] = {}  #: by standing offers and width
+        self.losses: dict[str, Losses] = {}  #: by rented offer
+        self.uses: dict[str, Use] = {}  #: by team, what it had of standing GPUs
         self.data: dict[str, DataSet] = {}
         self.replicas: dict[tuple[str, str], Instant] = {}
         self.copying: dict[tuple[str, str], list[Attempt]] = {}
@@ -341,7 +363,7 @@ class State:
         yield (self.paused, self.alarms)
         yield (list(self.sites.values()), list(self.lost_sites), list(self.closed.items()), list(self.refusals.items()))
         yield (list(self.probing.items()), list(self.in_use.items()), list(self.ended.items()))
-        yield from ((name, pool.free, pool.up) for name, pool in self.pools.items())
+        yield from ((name, pool.free, pool.up, pool.kept) for name, pool in self.pools.items())
         yield from (_plain(job, ("attempt", "next", "shape")) for job in self.jobs.values())
         yield from ((j.shape.number, j.attempt and j.attempt.id, j.next and j.next.id) for j in self.jobs.values())
         yield from (_plain(attempt, ("job", "offer")) for attempt in self.attempts.values())
@@ -350,6 +372,7 @@ class State:
         yield from (sorted({job.seq for _, job in lane.heap if job.queued}) for lane in self.lanes)
         yield sorted((at, seq) for at, seq, job in self.timers if self.timer_counts(at, job))
         yield sorted((at, name) for at, name, lease in self.renewals if lease.renews_at(at))
+        yield (list(self.reserved), self.value_per_hour, _plain(self.aim, ()))
         yield [(scope, list(jobs)) for scope, jobs in self.short.items() if jobs]
         yield (list(self.data.values()), list(self.replicas.items()))
         yield [(key, [attempt.id for attempt in waiting]) for key, waiting in self.copying.items()]
@@ -359,7 +382,9 @@ class State:
         yield [(key, a.cap, a.held, a.spent) for key, a in ledger.accounts.items()]
         yield list(ledger.rates.items())
         yield from (_plain(lease, ()) for lease in ledger.leases.values())
-        yield [(lane.last_at, lane.gap_ms) for lane in self.lanes]
+        yield from (_plain(starts, ()) for starts in self.starts.values())
+        yield [(name, _plain(losses, ())) for name, losses in self.losses.items()]
+        yield [(team, _plain(use, ())) for team, use in self.uses.items()]
         yield [(width, list(attempts)) for width, attempts in self.away.items()]
         yield from _known(self.history)
 

@@ -12,7 +12,7 @@ from penstock.core.free import Pool
 from penstock.core.placement import Choices
 from penstock.core.reasons import MovesTogether
 from penstock.core.state import Attempt, Job, State
-from penstock.core.units import HOUR, PERMILLE, Instant, Money
+from penstock.core.units import HOUR, Instant, Money
 from penstock.core.values import value
 
 #: So many gainers are tried each time, the greatest gain first.
@@ -94,7 +94,7 @@ def _grant(choices: Choices, offer_id: str, pool: Pool, wish: Wish) -> bool:
 def _cost(state: State, attempt: Attempt, now: Instant) -> Money:
     """What moving it costs: its own waiting, by half, and GPUs that do nothing new meanwhile, at the rented price."""
     job = attempt.job
-    value_per_hour = state.policy.waiting.value_per_hour * placement.weight_of(state, job) // PERMILLE // 2
+    value_per_hour = quotes.worth_of(state, job) // 2
     rented = job.shape.rented
     price = quotes.rate_of(job.shape, state, state.offers[rented[0]]).price_per_hour if rented else 0
     return (value_per_hour + price) * moves.move_ms(attempt, now) // HOUR
@@ -117,7 +117,7 @@ def _one_shift(choices: Choices, offer_id: str, pool: Pool, width: int) -> list[
                 gpus = attempt.width
                 if not width - free <= gpus < width or not _movable(state, attempt, now):
                     continue
-                hole = _tightest(pool.free, gpus, 1 << node, pool.up)
+                hole = _tightest(pool.free, gpus, 1 << node, pool.usable)
                 found = (_cost(state, attempt, now), attempt.job.seq, Shift(attempt, hole)) if hole >= 0 else None
                 if found is not None and (best is None or found[:2] < best[:2]):
                     best = found
@@ -140,7 +140,7 @@ def _whole_nodes(choices: Choices, offer_id: str, pool: Pool, width: int) -> lis
                 return shifts
             if free[node] != level:
                 continue
-            moved = _empty(state, offer_id, node, free, emptied | 1 << node, pool.up, now)
+            moved = _empty(state, offer_id, node, free, emptied | 1 << node, pool.usable, now)
             if moved is not None:
                 shifts += moved
                 free[node] = pool.per_node

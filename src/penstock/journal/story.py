@@ -67,6 +67,9 @@ class Teller:
                 for hold in (*(ask.hold for ask in event.nodes), *([event.hold] if event.hold else [])):
                     self.holds[hold.id] = sum(part.amount for part in hold.parts)
                 self._say(event.at, f"{self._where(event)} {self.sentence(event.because)}{self._held(event)}")
+            case e.ReservePromised():
+                nodes = ", ".join(map(str, event.nodes))
+                self._say(event.at, f"Node {nodes} of {event.offer} is kept for it. {self.sentence(event.because)}")
             case e.CancelRequested():
                 self._say(event.at, "Cancelled by a person.")
             case e.MoveRequested():
@@ -144,19 +147,41 @@ class Teller:
                     else "no patience"
                 )
                 return f"Owned GPUs were full and it {since}. About {cash(cost)} for {duration(expected)}{beside}."
-            case r.WaitWorth(cost, value, patience, expected, soonest, ahead, free):
+            case r.WaitWorth(cost, value, patience, expected, _, ahead, free, about, worst, leave_at):
+                due = f" It must leave by {instant(leave_at)} to meet its deadline." if leave_at else ""
                 return (
-                    f"Waits for owned GPUs, about {duration(soonest)} at the soonest, at worst until {instant(until)}: "
-                    f"{free} are free, too few or in pieces, and {ahead} wait before it. Bursting now would cost "
-                    f"about {cash(cost)} for {duration(expected)}; at {cash(value)} an hour that buys "
-                    f"{duration(patience)} of waiting."
+                    f"Waits for owned GPUs, for about {duration(about)}, at worst {duration(worst)}, and until "
+                    f"{instant(until)} at the latest: {free} are free, too few or in pieces, and {ahead} wait before "
+                    f"it. Bursting now would cost about {cash(cost)} for {duration(expected)}; at {cash(value)} an "
+                    f"hour that buys {duration(patience)} of waiting.{due}"
                 )
-            case r.NotWorthWaiting(waited, cost, value, patience, soonest, expected, other, other_cost):
+            case r.WaitedLongest(waited, most, free_in):
+                return (
+                    f"It waited {duration(waited)}, longer than the {duration(most)} that anybody should, and cannot "
+                    f"leave. All of it is expected to be free in {duration(free_in)}."
+                )
+            case r.Paced(scope, period, cap, free_by_now, used, needed):
+                return (
+                    f"Of {scope}'s {cash(cap)} for {period}, {cash(free_by_now)} is released by now and {cash(used)} "
+                    f"used or held; about {cash(needed)} is needed. Waits until {instant(until)}, or for owned GPUs."
+                )
+            case r.AimsAtDelay(mean, target, jobs, before):
+                return (
+                    f"The mean delay of {jobs} jobs was {duration(mean)} and should be {duration(target)}; an hour of "
+                    f"waiting was worth {cash(before)}."
+                )
+            case r.AimsAtSpend(spent, share, target, before):
+                return (
+                    f"{cash(spent)} was spent, {cash(share)} is that time's share of {cash(target)}; an hour of "
+                    f"waiting was worth {cash(before)}."
+                )
+            case r.NotWorthWaiting(waited, cost, value, patience, soonest, expected, other, other_cost, leave_at):
                 beside = f"; {other} would be {cash(other_cost)}" if other else ""
+                due = f" To meet its deadline it had to leave by {instant(leave_at)}." if leave_at else ""
                 return (
                     f"Owned GPUs were full, for another {duration(soonest)} at the soonest, and it waited "
                     f"{duration(waited)}. About {cash(cost)} for {duration(expected)}, which at {cash(value)} an hour "
-                    f"buys {duration(patience)} of waiting{beside}."
+                    f"buys {duration(patience)} of waiting{beside}.{due}"
                 )
             case r.ComesHome(left, saves, move, worth):
                 return (

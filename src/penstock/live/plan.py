@@ -3,12 +3,14 @@
 Nothing is promised and nothing spent: it asks the engine's own rules, quotes and ledger, and changes nothing.
 """
 
+from copy import copy
 from typing import Literal, TypeAlias
 
-from penstock.core import quotes
+from penstock.core import quotes, waiting
 from penstock.core.decide import verdicts
+from penstock.core.learned import Starts
 from penstock.core.model import JobSpec, Offer
-from penstock.core.placement import patience, scopes_of, soonest_start, worth
+from penstock.core.placement import scopes_of
 from penstock.core.reasons import Denial
 from penstock.core.rules import Rules
 from penstock.core.state import Job, Lane, Shape, State, shape_key
@@ -75,12 +77,10 @@ def _as_if(state: State, spec: JobSpec, rules: Rules, now: Instant) -> Job:
     shape = Shape(-1, shape_key(spec), spec)
     judged = verdicts(state, shape, rules, now)
     shape.standing, shape.rented, shape.excluded = judged.standing, judged.rented, judged.excluded
-    known = state.lane_of.get((judged.standing, spec.gpus))
-    shape.lane = Lane(-1, spec.gpus, tuple((name, state.pools[name]) for name in judged.standing))
-    job = Job("plan", state.seq, spec, now, shape)
-    shape.lane.heap = [*(known.heap if known else ()), (job.key, job)]
-    shape.lane.gap_ms = known.gap_ms if known else 0
-    return job
+    starts = copy(state.starts.get((judged.standing, spec.gpus)) or Starts(judged.standing, spec.gpus))
+    starts.waiting += 1
+    shape.lane = Lane(-1, spec.gpus, tuple((name, state.pools[name]) for name in judged.standing), starts)
+    return Job("plan", state.seq, spec, now, shape)
 
 
 def _standing(state: State, job: Job, name: str, expected: Millis, now: Instant) -> Choice:
@@ -90,7 +90,7 @@ def _standing(state: State, job: Job, name: str, expected: Millis, now: Instant)
     return Choice(
         offer=offer,
         fits_now=fits,
-        wait_ms=0 if fits else soonest_start(job)[0],
+        wait_ms=0 if fits else waiting.soonest_start(job)[0],
         start_ms=offer.start_ms,
         run_ms=ceil_div(expected * PERMILLE, speed),
         cost=0,
@@ -149,8 +149,7 @@ def _answer(
 
 
 def _patience(state: State, job: Job, expected: Millis, now: Instant) -> Millis:
-    waiting = state.policy.waiting
-    if waiting.kind != "worth":
-        return patience(waiting, job.spec.gpus, expected)
+    if state.policy.waiting.kind != "worth":
+        return waiting.patience(state.policy.waiting, job.spec.gpus, expected)
     ranked = quotes.for_job(state, job, expected, now)
-    return worth(state, job, ranked[0])[2] if ranked else 0
+    return waiting.weigh(state, job, ranked[0]).allowed_ms if ranked else 0

@@ -41,7 +41,16 @@ def ours(name: str, value: str) -> Policy:
     moves = name == "penstock"
     waiting = Waiting("worth", value_per_hour=per_hour, most_ms=MOST_MS)
     return Policy(
-        name, knob=value, packing="best_fit", waiting=waiting, estimator="life_table", home=moves, defragment=moves
+        name,
+        knob=value,
+        ordering="fair",
+        packing="best_fit",
+        waiting=waiting,
+        estimator="life_table",
+        home=moves,
+        defragment=moves,
+        displace=moves,
+        reserve=True,
     )
 
 
