@@ -146,10 +146,16 @@ def policies(draw: st.DrawFn) -> Policy:
         {"compute": 10, "power": 20_000}.get(kind, 1),
         draw(pick(None, None, 1)),
         value_per_hour=draw(pick(MICRO, 20 * MICRO)) if kind == "worth" else 0,
+        most_ms=draw(pick(2 * HOUR, DAY)),
+        target_delay_ms=draw(pick(0, 0, MINUTE)),
+        target_spend=draw(pick(0, 0, 100 * MICRO)),
+        look_every_ms=draw(pick(HOUR, 6 * HOUR)),
     )
     return Policy(
         "random",
-        ordering=draw(pick("fifo", "priority")),
+        ordering=draw(pick("fifo", "priority", "fair")),
+        pace=draw(st.booleans()),
+        reserve=draw(st.booleans()),
         packing=draw(pick("first_fit", "best_fit")),
         backfill=draw(st.booleans()),
         waiting=waiting,

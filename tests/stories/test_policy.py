@@ -56,7 +56,7 @@ def full_lab(*more: Told, value: str = "4", **policy_more: Any) -> Penstock:
 
 
 def test_a_deadline_pulls_a_job_out_early() -> None:
-    """$9.33 at $1 an hour would buy over nine hours; with an hour to run and ten minutes to start, 10:50 is the latest."""
+    """$9.33 at $1 an hour would buy nine hours and more; an hour to run, ten minutes to start: 10:50 is the latest."""
     penstock = full_lab(value="1")
     penstock.hears(submitted("b", run="1h", deadline_at=clock("12:00")), at="09:00")
     wait = waits(penstock, "b")
@@ -120,6 +120,7 @@ def test_priority_goes_before_fairness() -> None:
 def test_what_a_team_had_long_ago_fades() -> None:
     """Red had 32 GPU-hours ten days ago, of which 1/1024 is left; blue had 8 an hour ago."""
     penstock = given(site("lab"), offer("cloud"), ours("0.01"))
+    answer: list[Any] = []
     for job, team, begins, ends in (
         ("a", "red", "08:00", "12:00"),
         ("b", "blue", "day 11, 10:00", "day 11, 11:00"),
@@ -260,12 +261,12 @@ def test_more_delay_than_wanted_makes_waiting_dearer() -> None:
 
 def test_more_spending_than_wanted_makes_waiting_cheaper() -> None:
     penstock = given(offer("cloud"), ours("4", waiting={"target_spend": usd("1")}))
-    penstock.hears(submitted("a", run="1h"), at="08:00")
-    penstock.hears(ready("a.1/n0"), at="08:00")
-    penstock.hears(started("a.1"), at="08:00")
-    penstock.hears(ended("a.1"), at="09:00")
-    penstock.hears(gone("a.1/n0"), at="09:00")
-    penstock.hears(nothing, at="16:00")
+    penstock.hears(submitted("a", run="1h"), at="01:00")
+    penstock.hears(ready("a.1/n0"), at="01:00")
+    penstock.hears(started("a.1"), at="01:00")
+    penstock.hears(ended("a.1"), at="02:00")
+    penstock.hears(gone("a.1/n0"), at="02:00")
+    penstock.hears(nothing, at="07:00")
     last = promises(penstock, ValueSet)[-1]
     assert isinstance(last.because, AimsAtSpend)
     assert (last.because.spent, last.value_per_hour) == (usd("8"), usd("3.2"))

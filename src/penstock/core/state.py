@@ -27,8 +27,8 @@ OrderKey: TypeAlias = int | tuple[int, ...]
 class Job:
     __slots__ = (
         "attempt", "attempts", "cancelled", "foretold", "id", "keeper", "kept_ms", "key", "lost", "moved_at", "moves",
-        "next", "patience_ms", "phase", "queued", "queued_at", "redone_ms", "reserved", "seq", "shape", "short_of", "spec",
-        "submitted_at", "told_ms", "until_at",
+        "next", "patience_ms", "phase", "queued", "queued_at", "redone_ms", "reserved", "seq", "shape", "short_of",
+        "spec", "submitted_at", "told_ms", "until_at",
     )  # fmt: skip
 
     def __init__(self, job_id: str, seq: int, spec: JobSpec, submitted_at: Instant, shape: "Shape") -> None:
@@ -304,6 +304,7 @@ class State:
         self.ledger.check()
         self._check_jobs()
         self._check_slots()
+        self._check_kept()
         for node in self.nodes.values():
             assert node.id in self.ledger.leases, f"node {node.id} is {node.phase} without a hold"
         for attempt in self.attempts.values():
@@ -323,6 +324,18 @@ class State:
         for job in self.jobs.values():
             assert job.queued == (job.phase in ("waiting", "paused")), f"job {job.id} is {job.phase}"
             assert (job.attempt is None) == job.queued, f"job {job.id} is {job.phase}"
+
+    def _check_kept(self) -> None:
+        kept: dict[str, int] = {}
+        for job in self.reserved.values():
+            assert job.queued, f"nodes are kept for {job.id}, which is {job.phase}"
+            assert job.reserved is not None, f"nothing is kept for {job.id}"
+            offer, nodes = job.reserved
+            for node in nodes:
+                assert not kept.get(offer, 0) >> node & 1, f"{offer} node {node} is kept twice"
+                kept[offer] = kept.get(offer, 0) | 1 << node
+        for name, pool in self.pools.items():
+            assert pool.kept == kept.get(name, 0), f"{name} keeps nodes for nobody"
 
     def _check_slots(self) -> None:
         taken: dict[tuple[str, int], int] = {}

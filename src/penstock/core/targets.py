@@ -1,7 +1,7 @@
 """A target instead of a knob: the value of waiting follows what was measured, slowly, and says so. Asked by `decide`.
 
 Where the policy names a mean delay, or an amount of money a period, the value of an hour's waiting is looked at every
-six hours, unless told otherwise, and moved by at most a quarter: more delay than wanted makes waiting dearer, more spending makes it cheaper.
+few hours and moved by at most a quarter: more delay than wanted makes waiting dearer, more spending makes it cheaper.
 """
 
 from typing import Final
