@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -18,6 +19,9 @@ import click
     "--knob",
     help="What an hour of one job's waiting is worth; for the baselines the waiting budget.  [default: 20; 0.25]",
 )
+@click.option("--target-delay", metavar="TIME", help="A mean delay to aim at (15m): the value of waiting follows.")
+@click.option("--target-spend", metavar="AMOUNT", help="Money a month to aim at (50000/month), likewise.")
+@click.option("--pace", is_flag=True, help="Release a month's capped money evenly over it.")
 @click.option("--knowledge", type=click.Choice(["e0", "e1", "e2"]), default="e2", show_default=True,
               help="Run times: e0 true, e1 wrong estimates, e2 only what history teaches.")  # fmt: skip
 @click.option("--costs", type=click.Choice(["l0", "l1", "l2"]), default="l1", show_default=True,
@@ -40,7 +44,8 @@ def command(**options: Any) -> None:
     from penstock.sim.scenario import run
 
     scenario = scenario_from(options)
-    chosen = policy(options["name"], options["knob"], scenario.jobs)
+    chosen = policy(options["name"], options["knob"], scenario.jobs, **_targets(options))
+    chosen = replace(chosen, pace=options["pace"])
     if options["jobs_file"]:
         _write(options["jobs_file"], ())  # now: an hour's run must not end in "cannot write"
     with ExitStack() as stack:
@@ -60,6 +65,22 @@ def command(**options: Any) -> None:
         show.print_json(report)
     else:
         _table(report, engine)
+
+
+def _targets(options: dict[str, Any]) -> dict[str, int]:
+    from penstock.config.scalars import duration
+    from penstock.core.errors import BadInput
+    from penstock.core.units import money
+
+    found: dict[str, int] = {}
+    if options["target_delay"]:
+        found["target_delay_ms"] = duration(options["target_delay"])
+    if options["target_spend"]:
+        amount, slash, per = options["target_spend"].partition("/")
+        if slash and per != "month":
+            raise BadInput(f"--target-spend is an amount a month like 50000/month, not '{options['target_spend']}'.")
+        found["target_spend"] = money(amount)
+    return found
 
 
 def progress_of(advance: Callable[[int], None]) -> Callable[[Any, Any], None]:

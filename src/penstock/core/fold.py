@@ -66,11 +66,14 @@ def policy_set(state: State, event: e.PolicySet) -> None:
 
 
 def value_set(state: State, event: e.ValueSet) -> None:
-    """Measured anew from here. A look that had too few jobs to say anything keeps what it has."""
+    """What was measured fades by a sixteenth: a quiet night says little beside a busy day, and a week is forgotten."""
     state.value_per_hour, aim = event.value_per_hour, state.aim
-    aim.next_at, aim.since_at = event.next_at, event.at
-    aim.spent = sum([account.spent for (scope, _), account in state.ledger.accounts.items() if scope == "org"])
-    aim.jobs = aim.delay_ms = 0
+    aim.next_at = event.next_at
+    aim.jobs -= aim.jobs // 16
+    aim.delay_ms -= aim.delay_ms // 16
+    spent = sum([account.spent for (scope, _), account in state.ledger.accounts.items() if scope == "org"])
+    aim.spent += (spent - aim.spent) // 16
+    aim.since_at += (event.at - aim.since_at) // 16
 
 
 def paused(state: State, _: e.Paused) -> None:
@@ -480,8 +483,10 @@ def attempt_ended(state: State, event: e.AttemptEnded) -> None:
     if event.outcome == "done":
         state.history.learn(job.spec, run_ms)
         if state.policy.waiting.target_delay_ms:
-            state.aim.jobs += 1
-            state.aim.delay_ms += event.at - job.submitted_at - run_ms * PERMILLE // attempt.speed_permille
+            state.aim.jobs += PERMILLE
+            state.aim.delay_ms += (
+                event.at - job.submitted_at
+            ) * PERMILLE - run_ms * PERMILLE**2 // attempt.speed_permille
     _end(state, job, event.outcome)
 
 

@@ -129,7 +129,7 @@ class WaitedLongest:
 
 @value
 class AimsAtDelay:
-    """The value of waiting follows the mean delay of the jobs that ended since the last look."""
+    """The value of waiting follows the mean delay of the jobs that ended lately; older ones count less."""
 
     mean_delay_ms: Millis
     target_ms: Millis
@@ -140,7 +140,7 @@ class AimsAtDelay:
 
 @value
 class AimsAtSpend:
-    """The value of waiting follows what was spent since the last look, against that time's share of the target."""
+    """The value of waiting follows what was spent lately, against that time's share of the target."""
 
     spent: Money
     share: Money

@@ -150,13 +150,13 @@ class Lane:
 
 
 class Aim:
-    """What a target is measured by, since the last look."""
+    """What a target is measured by; older things fade with every look."""
 
     __slots__ = ("delay_ms", "jobs", "next_at", "since_at", "spent")
 
     def __init__(self) -> None:
-        self.jobs, self.delay_ms = 0, 0  #: that were done, and what they were delayed together
-        self.spent: Money = 0  #: in all, by then
+        self.jobs, self.delay_ms = 0, 0  #: done lately, in thousandths, and what they were delayed together, likewise
+        self.spent: Money = 0  #: in all, by `since_at`
         self.since_at: Instant = 0
         self.next_at: Instant = 0
 

@@ -28,12 +28,13 @@ def follow(choices: Choices) -> None:
 def _by_delay(state: State, now: Instant) -> ValueSet:
     aim, before, target = state.aim, state.value_per_hour, state.policy.waiting.target_delay_ms
     mean = aim.delay_ms // aim.jobs if aim.jobs else 0
-    after = _moved(state, mean, target) if aim.jobs >= ENOUGH_JOBS else before
-    return ValueSet(now, after, now + state.policy.waiting.look_every_ms, AimsAtDelay(mean, target, aim.jobs, before))
+    jobs = aim.jobs // PERMILLE
+    after = _moved(state, mean, target) if jobs >= ENOUGH_JOBS else before
+    return ValueSet(now, after, now + state.policy.waiting.look_every_ms, AimsAtDelay(mean, target, jobs, before))
 
 
 def _by_spend(state: State, now: Instant) -> ValueSet:
-    """What was spent since the last look, against the target's share of that time."""
+    """What was spent lately, against the target's share of that time."""
     aim, before, target = state.aim, state.value_per_hour, state.policy.waiting.target_spend
     spent = spent_in_all(state) - aim.spent
     start, end = state.ledger.bounds_at(now)

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.core.errors import BadInput
 from penstock.core.model import Policy, Waiting
-from penstock.core.units import HOUR, money
+from penstock.core.units import HOUR, Millis, Money, money
 from penstock.sim.traces import TraceJob
 
 BASELINES: Final = ("nowait", "constant", "compute", "compute-q30", "power")
@@ -21,10 +21,14 @@ DEFAULT_VALUE: Final = "20"
 MOST_MS: Final = 23 * HOUR
 
 
-def policy(name: str, knob: str | None, jobs: Sequence[TraceJob]) -> Policy:
+def policy(
+    name: str, knob: str | None, jobs: Sequence[TraceJob], *, target_delay_ms: Millis = 0, target_spend: Money = 0
+) -> Policy:
     """`knob` is the paper's waiting budget: the mean patience over the trace, as a share of the mean run time."""
     if name in OURS:
-        return ours(name, knob or DEFAULT_VALUE)
+        return ours(name, knob or DEFAULT_VALUE, target_delay_ms, target_spend)
+    if target_delay_ms or target_spend:
+        raise BadInput(f"'{name}' has no value of waiting that could follow a target; choose --policy penstock.")
     if name not in BASELINES:
         raise BadInput(f"There is no policy '{name}'; choose one of {', '.join(OURS + BASELINES)}.")
     budget = _budget(knob or DEFAULT_KNOB)
@@ -33,13 +37,21 @@ def policy(name: str, knob: str | None, jobs: Sequence[TraceJob]) -> Policy:
     return Policy(name, knob=str(knob or DEFAULT_KNOB), backfill=kind in ("compute", "power"), waiting=waiting)
 
 
-def ours(name: str, value: str) -> Policy:
+def ours(name: str, value: str, target_delay_ms: Millis = 0, target_spend: Money = 0) -> Policy:
     """Wait while bursting costs more than the waiting is worth; come home when that pays."""
+    if target_delay_ms and target_spend:
+        raise BadInput("Name one target, --target-delay or --target-spend: the value of waiting cannot follow two.")
     per_hour = money(value)
     if per_hour < 0:
         raise BadInput(f"--knob is what an hour of waiting is worth and cannot be negative, but is {value}.")
     moves = name == "penstock"
-    waiting = Waiting("worth", value_per_hour=per_hour, most_ms=MOST_MS)
+    waiting = Waiting(
+        "worth",
+        value_per_hour=per_hour,
+        most_ms=MOST_MS,
+        target_delay_ms=target_delay_ms,
+        target_spend=target_spend,
+    )
     return Policy(
         name,
         knob=value,
