@@ -107,9 +107,10 @@ def pace(state: State, job: Job, cost: Money, now: Instant) -> tuple[Paced, Inst
         cap = state.ledger.caps[scope]
         allowed, used = released(state, scope, now)
         start, end = state.ledger.bounds_at(now)
-        if used + cost > allowed and used + cost <= cap:
-            share = ceil_div((used + cost) * PERMILLE, max(1, cap)) - AHEAD_PERMILLE
-            enough_at = start + ceil_div(share * (end - start), PERMILLE)
+        need = used + min(cost, cap * AHEAD_PERMILLE // PERMILLE)  # dearer than that, it may begin with the month
+        if need > allowed:
+            share = ceil_div(need * PERMILLE, max(1, cap)) - AHEAD_PERMILLE
+            enough_at = min(end, start + ceil_div(share * (end - start), PERMILLE))
             return Paced(scope, state.ledger.period_at(now), cap, allowed, used, cost), max(now + 1, enough_at)
     return None
 
