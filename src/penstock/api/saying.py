@@ -2,11 +2,13 @@
 
 import json
 import re
+from dataclasses import asdict
 from typing import Any, Final
 
 from penstock.api.schemas import Reason
 from penstock.core import events as e
 from penstock.core.reasons import REASONS
+from penstock.core.reasons import Reason as CoreReason
 from penstock.core.units import NEVER, Instant
 from penstock.journal import codec
 from penstock.journal.story import Teller
@@ -20,9 +22,12 @@ def reason(because: str, until_at: Instant | None, currency: str) -> Reason | No
     if not because:
         return None
     numbers: dict[str, Any] = json.loads(because)
-    made = codec.reader(REASONS[numbers["kind"]])(numbers)
+    return reason_shape(codec.reader(REASONS[numbers["kind"]])(numbers), until_at, currency)
+
+
+def reason_shape(made: CoreReason, until_at: Instant | None, currency: str) -> Reason:
     says = teller("", currency).sentence(made, NEVER if until_at is None else until_at)
-    return Reason(kind=numbers.pop("kind"), numbers=numbers, says=says)
+    return Reason(kind=made.kind, numbers={k: v for k, v in asdict(made).items() if k != "kind"}, says=says)
 
 
 def plain(event: Any) -> dict[str, Any]:

@@ -69,7 +69,9 @@ def upsert(table: Table, values: str) -> str:
     """`values` is where the rows come from. A line of a key that is there takes its place, or is added to it."""
     others = [name for name in table.columns if name not in table.key]
     changes = [
-        f'"{name}" = {table.name}."{name}" + excluded."{name}"' if name in table.adds else f'"{name}" = excluded."{name}"'
+        f'"{name}" = {table.name}."{name}" + excluded."{name}"'
+        if name in table.adds
+        else f'"{name}" = excluded."{name}"'
         for name in others
     ]
     return (

@@ -162,7 +162,9 @@ class Queries:
     # --- money and offers --------------------------------------------------------------------------------------------
 
     def spend(self) -> list[SpendRow]:
-        periods = {period: (start, end) for period, start, end in self._all("select period, starts_at, ends_at from periods")}
+        periods = {
+            period: (start, end) for period, start, end in self._all("select period, starts_at, ends_at from periods")
+        }
         caps = {scope: (cap, rate) for scope, cap, rate in self._all("select scope, per_period, per_hour from caps")}
         booked = {(scope, period): (spent, held) for scope, period, spent, held in self._all(SPEND)}
         keys = {*booked, *product(caps, periods)}
@@ -174,7 +176,9 @@ class Queries:
         return sorted(rows, key=lambda one: (one.starts_at or 0, one.period, one.scope))
 
     def used(self, from_day: int = 0) -> list[UsedRow]:
-        return self._made(UsedRow, f"select {_columns(UsedRow)} from used where day >= ? order by day, offer, team", from_day)
+        return self._made(
+            UsedRow, f"select {_columns(UsedRow)} from used where day >= ? order by day, offer, team", from_day
+        )
 
     def closed(self) -> list[ClosedRow]:
         return self._made(ClosedRow, f"select {_columns(ClosedRow)} from closed order by offer")

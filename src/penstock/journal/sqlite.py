@@ -55,7 +55,9 @@ class SqliteDatabase:
         except sqlite3.OperationalError as error:
             if "no such table" in str(error):
                 raise BadInput(f"{self.where} is not a journal: {error}.") from None
-            raise Unwritable(f"{self.where} cannot be {'read' if self.readonly else 'written'} now: {error}.") from error
+            raise Unwritable(
+                f"{self.where} cannot be {'read' if self.readonly else 'written'} now: {error}."
+            ) from error
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.IntegrityError):
                 raise
