@@ -122,7 +122,7 @@ async def running(
     sock = bind("127.0.0.1", 0)
     penstock = Penstock(home, plane, reader, gate, address_of(sock))
     try:
-        async with serving(build(plane, reader, gate, metrics), sock):
+        async with serving(build(plane, reader, gate, metrics, limits), sock):
             try:
                 yield penstock
             finally:

@@ -33,9 +33,10 @@ class Limits:
     submits_burst: float = 200
     strangers_per_second: float = 5  # of one address without a good token
     strangers_burst: float = 50
+    body_seconds: float = 10  # for a whole body to arrive
 
 
-def build(plane: Plane, reader: Reader, gate: Gate, metrics: Metrics) -> FastAPI:
+def build(plane: Plane, reader: Reader, gate: Gate, metrics: Metrics, limits: Limits = Limits()) -> FastAPI:  # noqa: B008 - a value
     """Raises if a route declares no permission: better no server than an open door."""
     app = FastAPI(
         title="Penstock",
@@ -51,7 +52,7 @@ def build(plane: Plane, reader: Reader, gate: Gate, metrics: Metrics) -> FastAPI
     for part in (control, logs, jobs, places, money, stream):
         app.include_router(part.routes)
     problems.install(app)
-    app.add_middleware(BodyLimit)
+    app.add_middleware(BodyLimit, seconds=limits.body_seconds)
     app.add_middleware(Measured, metrics=metrics)
     check_routes(app)
     app.openapi_schema = described(app)

@@ -46,6 +46,7 @@ async def serving(app: Any, sock: socket.socket) -> AsyncIterator[None]:
         timeout_graceful_shutdown=1,
         server_header=False,
     )
+    sock.listen(2_048)  # from now on a client is taken, even if it is answered a moment later
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[sock]))
     try:
