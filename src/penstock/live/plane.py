@@ -256,9 +256,9 @@ class Plane:
     async def _something(self) -> None:
         """Until there is something in the inbox, or it is time."""
         if self._retry_at:
-            await asyncio.sleep(max(0, self._retry_at - self.clock.now()) / SECOND)
+            await asyncio.sleep(self.clock.seconds_until(self._retry_at))
         elif not self._inbox.is_set():
-            left = None if self._wakes_at is None else max(0, self._wakes_at - self.clock.now()) / SECOND
+            left = None if self._wakes_at is None else self.clock.seconds_until(self._wakes_at)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._inbox.wait()
@@ -333,7 +333,8 @@ class Plane:
         self._heard.extendleft(reversed(heard))
         self._asks.extendleft(reversed(asks))
         self._turn_away(NotReady(self._trouble))
-        self._retry_at = self.clock.now() + (RETRY_MS if isinstance(error, Unwritable) else STUCK_MS)
+        wait_ms = RETRY_MS if isinstance(error, Unwritable) else STUCK_MS
+        self._retry_at = self.clock.now() + int(wait_ms * self.clock.speed)
 
     def _turn_away(self, error: NotReady) -> None:
         while self._asks:
