@@ -167,7 +167,7 @@ def test_gpu_time_is_booked_to_its_days_when_the_attempt_is_over() -> None:
 
 def test_what_has_ended_is_forgotten_once_nothing_is_held_for_it() -> None:
     tables = Tables()
-    penstock = given_story(offer("cloud", sizes=(1,)), policy("0m"))
+    penstock = given_story(offer("cloud"))
     penstock.hears(submitted("a"), at="09:00")
     (node,) = (ask.node for step in penstock.steps for event in step.outputs for ask in getattr(event, "nodes", ()))
     penstock.hears(ready(node), at="09:05")

@@ -46,16 +46,24 @@ class Keeper:
 
     def _create(self) -> None:
         with self.db.transaction():
-            for statement in (*BASE, *LIVE, *tables_sql()):
+            for statement in (*BASE, *LIVE):
                 self.db.create(statement)
             if not self.db.all("select format from journal"):
                 first = (FORMAT, uuid.uuid4().hex, 0, GENESIS, 0, PROJECTION)
                 self.db.run(f"insert into journal values ({marks(len(first))})", *first)
+                self._create_tables()
             if not self.db.all("select epoch from lease"):
                 self.db.run("insert into lease values (0, '', 0)")
 
+    def _create_tables(self) -> None:
+        for statement in tables_sql():
+            self.db.create(statement)
+
     def _open(self) -> None:
-        refuse_format(self.db.all("select format from journal")[0][0], self.db.where)
+        found = self.db.all("select format from journal")[0][0]
+        refuse_format(found, self.db.where)
+        if found != FORMAT:
+            raise BadInput(f"{self.db.where} is a journal of format {found}, which is only read now; write a new one.")
         self.installation: str = self.db.all("select installation from journal")[0][0]
 
     def close(self) -> None:
@@ -168,8 +176,7 @@ class Keeper:
         with self.db.transaction():
             for table in TABLES.values():
                 self.db.run(f"drop table if exists {table.name}")
-            for statement in tables_sql():
-                self.db.create(statement)
+            self._create_tables()
             self.db.run("update journal set projected = 0, projection = ?", PROJECTION)
             return self._project_after(0, Tables())
 

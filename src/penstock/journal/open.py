@@ -1,7 +1,7 @@
 """A journal by its name: a file, or `postgresql://...`. Commands and the wiring call these."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from penstock.core.errors import BadInput
@@ -33,20 +33,16 @@ def read(where: str) -> Iterator[Row]:
 
         yield from sqlite.read(where)
         return
-    with reachable():
-        keeper = Keeper(database(where, readonly=True), create=False)
-        yield from keeper.read()
-        keeper.close()
+    db = database(where, readonly=True)
+    with reachable(), closing(db):
+        yield from Keeper(db, create=False).read()
 
 
 def lines_of(where: str, job: str) -> list[Line]:
     """One job's story: its own steps where the tables say which they are, otherwise from all of them."""
     try:
-        with reachable():
-            reader = open_reader(where)
-            rows = reader.story(job)
-            reader.close()
-        return tell(rows, job)
+        with reachable(), closing(open_reader(where)) as reader:
+            return tell(reader.story(job), job)
     except NoTables:
         return tell(read(where), job)
 

@@ -37,13 +37,21 @@ class Queries:
     def __init__(self, connect: Callable[[], Database]) -> None:
         self.connect = connect
         self.idle: list[Database] = []
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
         with self._borrowed() as db:
             self.where = db.where
-            refuse_format(db.all("select format from journal")[0][0], db.where)
-        self.installation: str = self._all("select installation from journal")[0][0]
-        head, projected = self._all("select head, projected from journal")[0]
+        found = self._all("select format from journal")[0][0]
+        refuse_format(found, self.where)
+        head, projected = self._all("select head, projected from journal")[0] if found > 1 else (1, 0)
         if projected < head:
             raise NoTables(f"{self.where} has no tables yet to list jobs from; run `penstock journal rebuild` on it.")
+        self.installation: str = self._all("select installation from journal")[0][0]
 
     @contextmanager
     def _borrowed(self) -> Iterator[Database]:

@@ -23,7 +23,7 @@ from penstock.core.actions import ReleaseNode, StopAttempt
 from penstock.core.events import Fact
 from penstock.core.model import JobSpec
 from penstock.core.rules import BuiltInRules, Rules
-from penstock.core.units import SECOND, Instant, Millis
+from penstock.core.units import MINUTE, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.driver import Driver, Seen, Work
 from penstock.journal.journal import Fenced, Held, Journal, Unwritable
@@ -41,8 +41,6 @@ from penstock.live.watch import Watch
 
 __all__ = ["KeyReused", "NotReady", "Plane", "Quarantined", "Setup", "Told"]
 
-LEASE_MS: Final[Millis] = 30 * SECOND
-BEAT_MS: Final[Millis] = 5 * SECOND
 #: At most so many people and facts in one row: a bigger one would keep the next waiting too long.
 MOST_TOGETHER: Final = 500
 #: While the journal cannot be written: when it is tried again.
@@ -69,6 +67,9 @@ class Setup:
     calendar: Calendar | None = None  # of the books; None: months in UTC
     rules: Rules | None = None
     ids: str = "j"  # what new jobs' ids begin with
+    lease_ms: Millis = 30 * SECOND  # on the journal: how long another process waits for us if we vanish
+    beat_ms: Millis = 5 * SECOND  # how often the journal's lease is renewed, and the wall clock looked at
+    look_ms: Millis = MINUTE  # how often sites are looked at
 
 
 class Plane:
@@ -124,17 +125,17 @@ class Plane:
         self._begin(self._turns())
         self._begin(self._beats())
         for watch in self.watches.values():
-            self._begin(watch.run())
+            self._begin(watch.run(self.setup.look_ms))
 
     async def _claim(self) -> int:
         while True:
             try:
-                return await self._think(self.journal.claim, self.setup.holder, self.clock.now(), LEASE_MS)
+                return await self._think(self.journal.claim, self.setup.holder, self.clock.now(), self.setup.lease_ms)
             except Held:
                 if not self.setup.stand_by:
                     raise
                 self._trouble = "Another process runs this installation; this one stands by."
-                await asyncio.sleep(BEAT_MS / SECOND)
+                await asyncio.sleep(self.setup.beat_ms / SECOND)
 
     async def _record_first(self, news: list[Fact]) -> None:
         """What the configuration and the sites say. What it makes us do is part of what is outstanding, said once."""
@@ -176,6 +177,7 @@ class Plane:
                 await watch.driver.close()
         with contextlib.suppress(Unwritable, Fenced):
             await self._think(self.scribe.save, 1)
+            await self._think(self.journal.release, self.scribe.epoch)
         self.thread.shutdown()
         if not self.over.done():
             self.over.set_result(None)
@@ -254,9 +256,9 @@ class Plane:
     async def _something(self) -> None:
         """Until there is something in the inbox, or it is time."""
         if self._retry_at:
-            await asyncio.sleep(max(0, self._retry_at - self.clock.now()) / SECOND)
+            await asyncio.sleep(self.clock.seconds_until(self._retry_at))
         elif not self._inbox.is_set():
-            left = None if self._wakes_at is None else max(0, self._wakes_at - self.clock.now()) / SECOND
+            left = None if self._wakes_at is None else self.clock.seconds_until(self._wakes_at)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._inbox.wait()
@@ -269,7 +271,7 @@ class Plane:
         heard = self._take_heard()
         try:
             if self._retry_at:  # is the journal itself again?
-                await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), LEASE_MS)
+                await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), self.setup.lease_ms)
             taken = await self._think(self.scribe.take, [ask for ask, _ in asks], heard, self.clock.now())
         except (Unwritable, Raised) as error:
             self._set_back(asks, heard, error)
@@ -331,7 +333,8 @@ class Plane:
         self._heard.extendleft(reversed(heard))
         self._asks.extendleft(reversed(asks))
         self._turn_away(NotReady(self._trouble))
-        self._retry_at = self.clock.now() + (RETRY_MS if isinstance(error, Unwritable) else STUCK_MS)
+        wait_ms = RETRY_MS if isinstance(error, Unwritable) else STUCK_MS
+        self._retry_at = self.clock.now() + int(wait_ms * self.clock.speed)
 
     def _turn_away(self, error: NotReady) -> None:
         while self._asks:
@@ -369,9 +372,9 @@ class Plane:
     async def _beats(self) -> None:
         """Still here: keep the lease on the journal, and look whether the wall clock jumped."""
         while True:
-            await asyncio.sleep(BEAT_MS / SECOND)
+            await asyncio.sleep(self.setup.beat_ms / SECOND)
             with contextlib.suppress(Unwritable):
-                await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), LEASE_MS)
+                await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), self.setup.lease_ms)
             if self.clock.jumped():
                 self._inbox.set()
 

@@ -8,11 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from penstock.core import events as e
-from penstock.core.units import MINUTE, SECOND, Instant, Millis
+from penstock.core.units import SECOND, Instant, Millis
 from penstock.drivers.driver import Driver, Say, Seen, Unreachable
 from penstock.live.dispatch import Raise
 
-LOOK_MS: Final[Millis] = MINUTE
 AGAIN_MS: Final[Millis] = 5 * SECOND  #: after a look that failed
 MOST_MS: Final[Millis] = 10 * SECOND  #: one that takes longer has failed
 FAILS: Final = 3
@@ -30,9 +29,9 @@ class Watch:
         self.opened = False
         self.fails = 0
 
-    async def run(self) -> None:
+    async def run(self, every_ms: Millis) -> None:
         while True:
-            await asyncio.sleep((AGAIN_MS if self.fails else LOOK_MS) / SECOND)
+            await asyncio.sleep((AGAIN_MS if self.fails else every_ms) / SECOND)
             try:
                 await self.look()
             except Exception as error:  # noqa: BLE001 - another installation's site, or a bug of its driver: told

@@ -1,0 +1,121 @@
+"""A small S3 server over a folder (versitygw), for tests and demos: checkpoints then pass between sites as they would
+through a cloud's object store.
+
+    python -m penstock.data.gateway        # builds it, once, with Go: a few minutes
+
+It is looked for on the PATH and in the user's cache folder; whoever finds none copies folders instead (`FolderStore`).
+"""
+
+import fcntl
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final, Self
+
+from penstock.core.errors import BadInput
+from penstock.data.checkpoints import BucketStore
+
+VERSION: Final = "1.8.0"
+HOW: Final = "no S3 server (versitygw): `python -m penstock.data.gateway` builds one, if Go is installed"
+READY_S: Final = 30
+BUCKET: Final = "checkpoints"
+
+
+def found() -> Path | None:
+    for path in (_cached(), shutil.which("versitygw")):
+        if path and Path(path).exists():
+            return Path(path)
+    return None
+
+
+def build() -> Path:
+    """Into the cache; two who ask at once build it once."""
+    target = _cached()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{target}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            _build(target)
+    return target
+
+
+def _build(target: Path) -> None:
+    if shutil.which("go") is None:
+        raise BadInput("Building versitygw needs Go: install it, or put a versitygw on the PATH.")
+    made = target.with_name(f"{target.name}.new")
+    command = ["go", "install", f"github.com/versity/versitygw/cmd/versitygw@v{VERSION}"]
+    said = subprocess.run(command, env={**os.environ, "GOBIN": str(made)}, capture_output=True, text=True, check=False)
+    if said.returncode:
+        raise BadInput(f"versitygw could not be built: {said.stderr.strip()[-500:]}")
+    (made / "versitygw").rename(target)
+    made.rmdir()
+
+
+def _cached() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "penstock" / f"versitygw-{VERSION}"
+
+
+class Gateway:
+    """One that runs, with one bucket and keys of its own, on this machine only."""
+
+    def __init__(self, program: Path, folder: Path) -> None:
+        self.program, self.folder = program, folder
+        self.key, self.secret, self.port = "penstock", secrets.token_hex(16), _free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        (self.folder / BUCKET).mkdir(parents=True, exist_ok=True)
+        command = [str(self.program), "--port", f"127.0.0.1:{self.port}", "posix", str(self.folder)]
+        # Keys in the environment: everybody can read a command line.
+        env = {**os.environ, "ROOT_ACCESS_KEY": self.key, "ROOT_SECRET_KEY": self.secret}
+        quiet = subprocess.DEVNULL
+        self.process = subprocess.Popen(command, env=env, stdin=quiet, stdout=quiet, stderr=quiet)
+        self._wait()
+        return self
+
+    def _wait(self) -> None:
+        assert self.process is not None
+        until = time.monotonic() + READY_S
+        while self.process.poll() is None and time.monotonic() < until:
+            with socket.socket() as door:
+                if door.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.05)
+        self.__exit__()
+        raise BadInput(f"{self.program} did not start; run it by hand to see why.")
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+
+    @property
+    def store(self) -> BucketStore:
+        access = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_REGION": "us-east-1",
+        }
+        return BucketStore(f"s3://{BUCKET}", access)
+
+
+def _free_port() -> int:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        port: int = door.getsockname()[1]
+        return port
+
+
+if __name__ == "__main__":
+    try:
+        print(build())
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
