@@ -175,14 +175,22 @@ class LocalDisk:
 
     def begin(self, folder: Path) -> None:
         """Start its keeper. When this returns it has one, or had one already, or is over."""
+        if self.is_over(folder) or self.is_kept(folder):
+            return
+        command = [sys.executable, "-I", "-S", keeper.__file__, str(folder)]
         with open(folder / "keeper.log", "ab", opener=_private) as log:
-            command = [sys.executable, "-I", "-S", keeper.__file__, str(folder)]
             subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, check=False
             )
-        if not (self.is_over(folder) or self.is_kept(folder) or (folder / "begun.json").exists()):
+
+    def never_began(self, folder: Path) -> bool:
+        """True if it was over before. A keeper that died before is a fault of this machine, and may go better again."""
+        if (folder / "begun.json").exists():
+            return False
+        if not self.is_over(folder):
             said = (folder / "keeper.log").read_text("utf-8", "replace").strip().rpartition("\n")[2]
             raise Unreachable(f"the keeper of {folder.name} did not start: {said or 'it was killed'}")
+        return True
 
     def stop(self, attempt: str, grace_ms: Millis) -> Path:
         """Leave word. Where there is no keeper to read it, nothing runs, and nothing will: that is written down."""
@@ -202,8 +210,8 @@ class LocalDisk:
         try:
             if not self.is_over(folder):
                 begun = (folder / "begun.json").exists()
-                for pid in keeper.processes_of(f"{folder}/report") if begun else ():
-                    keeper.kill(pid)
+                if begun:
+                    keeper.kill_all(f"{folder}/report")
                 end = {
                     "attempt": attempt,
                     "phase": "lost" if begun else "stopped",

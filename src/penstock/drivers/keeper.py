@@ -28,7 +28,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -70,7 +70,7 @@ class Keeper:
             while self._lives():
                 self._note_marks()
                 self._see_to_its_end()
-            self._sweep()
+            kill_all(self.order["env"]["PENSTOCK_REPORT"], self.main_pid, self._reap)
             while self._note_marks():
                 pass
         insist("ended.json", self._end())
@@ -88,7 +88,7 @@ class Keeper:
         log = os.open("log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             self.main_pid = self._spawn(log)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
             os.write(log, f"penstock could not start the command: {error}\n".encode())
             self.detail = f"the command could not be started: {error}"
         finally:
@@ -180,18 +180,6 @@ class Keeper:
 
     def _machine_goes_down(self, *_: object) -> None:
         self.taken_ms = now_ms() + int(self.order["grace_ms"])
-
-    def _sweep(self) -> None:
-        """Whatever the command left behind is over too, wherever it hid."""
-        for _ in range(SWEEPS):
-            signal_group(self.main_pid, signal.SIGKILL)
-            others = list(processes_of(self.order["env"]["PENSTOCK_REPORT"], os.getpid()))
-            for pid in others:
-                kill(pid)
-            self._reap()
-            if not others and not signal_group(self.main_pid, 0):
-                return
-            time.sleep(0.01)
 
     def _end(self) -> dict[str, Any]:
         phase, code = self.why, None if self.status is None else os.waitstatus_to_exitcode(self.status)
@@ -337,9 +325,18 @@ def signal_group(group: int, number: int) -> bool:
     return True
 
 
-def kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def kill_all(report: str, group: int | None = None, reap: Callable[[], object] = bool) -> None:
+    """Whatever an attempt started is over, wherever it hid. Returns when it is."""
+    for _ in range(SWEEPS):
+        in_group = group is not None and signal_group(group, signal.SIGKILL)
+        others = list(processes_of(report, os.getpid() if group is not None else -1))
+        for pid in others:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        reap()
+        if not others and not in_group:
+            return
+        time.sleep(0.01)
 
 
 def processes_of(report: str, parent: int = -1) -> Iterator[int]:

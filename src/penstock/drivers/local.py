@@ -117,11 +117,10 @@ class LocalDriver:
         if not self.disk.is_over(folder):
             env = await self._do(self._checkpoints, ask, earlier)
             folder = await self._do(self.disk.order, ask, work, env)
-            if not (self.disk.is_over(folder) or self.disk.is_kept(folder)):
-                await self._do(self.disk.begin, folder)
+            await self._do(self.disk.begin, folder)
             watched = self._watch(ask.attempt, folder)
-            await self._until(lambda: _has_begun(folder))
-            if not (folder / "begun.json").exists():
+            await self._until(lambda: _has_begun(folder) or not self.disk.is_kept(folder))
+            if self.disk.never_began(folder):
                 raise asyncio.CancelledError  # over before it began, and that is said
             watched.fresh = True
         elif ask.attempt not in self.watched:
