@@ -12,6 +12,7 @@
 
 import asyncio
 import functools
+import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -40,7 +41,9 @@ def story(at: str) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Calla
         def test(*args: Any, **kwargs: Any) -> None:
             run(clock(at), lambda now: tell(now, *args, **kwargs))
 
-        del test.__wrapped__  # pytest would take the clock for a fixture
+        told = inspect.signature(tell)
+        fixtures = list(told.parameters.values())[1:]  # pytest would take the clock for one
+        test.__signature__ = told.replace(parameters=fixtures)  # type: ignore[attr-defined]  # that is how one says it
         return test
 
     return wrap

@@ -200,11 +200,11 @@ async def test_a_site_out_of_reach_is_lost_and_back_and_nothing_there_is_given_u
         await world.until("09:10")
         lab.error = Unreachable("no route")
         await world.until("09:15")
-        assert not plane.view.sites[0].reachable
+        assert [one.reachable for one in plane.view.sites] == [False]
         assert [alarm.kind for alarm in plane.view.alarms] == ["site"]
         lab.error = None
         await world.until("09:17")
-        assert plane.view.sites[0].reachable
+        assert [one.reachable for one in plane.view.sites] == [True]
         assert plane.view.running == 1
         await world.until("10:00")
     assert [type(event).__name__ for event in world.events(e.SiteLost, e.SiteBack, e.AttemptLost, e.AttemptEnded)] == [
@@ -348,8 +348,7 @@ async def test_plan_says_where_a_job_would_go_and_changes_nothing(clock: Virtual
         assert [(one.offer, one.rule) for one in wide.excluded] == [("lab", "too wide: at most 8 GPUs there")]
         poor = await plane.plan(job(gpus=9, team="poor"))
         assert poor.answer == "short of money"
-        assert poor.choices[0].denied is not None
-        assert poor.choices[0].denied.scope == "team:poor"
+        assert getattr(poor.choices[0].denied, "scope", "") == "team:poor"
         assert plane.scribe.state_now().digest() == before
         await plane.submit(job(), NOTHING)
         await world.until("09:01")

@@ -85,6 +85,8 @@ class Plane:
         self.clock = clock or Clock()
         self.thread = thread or ThreadPoolExecutor(1, thread_name_prefix="penstock-engine")
         self.installation = journal.installation
+        calendar, rules = self.setup.calendar or Months(), self.setup.rules or BuiltInRules()
+        self.scribe = Scribe(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
         self.dispatch = Dispatch(drivers, self.hear, self.alarms.set)
         self.watches = {
@@ -104,15 +106,14 @@ class Plane:
         self._wakes_at: Instant | None = None
         self._retry_at: Instant = 0
         self._drawn_at: Instant = 0
+        self._stale = False  #: rows were written since the picture was drawn
         self._tasks: list[asyncio.Task[None]] = []
 
     # --- starting and stopping ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Raises `Held` (another process writes the journal) and `Refused` (another installation works at a site)."""
-        epoch = await self._claim()
-        calendar, rules = self.setup.calendar or Months(), self.setup.rules or BuiltInRules()
-        self.scribe = Scribe(self.journal, epoch, calendar, rules, self.setup.ids)
+        self.scribe.epoch = await self._claim()
         state = await self._think(self.scribe.state_now)
         self.clock.begin_after(state.at)
         self.number = state.steps
@@ -175,9 +176,10 @@ class Plane:
         for watch in self.watches.values():
             if watch.opened:
                 await watch.driver.close()
-        with contextlib.suppress(Unwritable, Fenced):
-            await self._think(self.scribe.save, 1)
-            await self._think(self.journal.release, self.scribe.epoch)
+        if self.scribe.epoch:
+            with contextlib.suppress(Unwritable, Fenced):
+                await self._think(self.scribe.save, 1)
+                await self._think(self.journal.release, self.scribe.epoch)
         self.thread.shutdown()
         if not self.over.done():
             self.over.set_result(None)
@@ -228,7 +230,7 @@ class Plane:
         return await self._think(self._plan, spec)
 
     def _plan(self, spec: JobSpec) -> Plan:
-        return plans.plan(self.scribe.state_now(), spec, self.scribe.rules or BuiltInRules(), self.clock.now())
+        return plans.plan(self.scribe.state_now(), spec, self.scribe.rules, self.clock.now())
 
     async def log(self, site: str, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
         """Bytes of an attempt's log, and whether more may come. Raises the driver's errors; KeyError: no such site."""
@@ -267,7 +269,6 @@ class Plane:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._inbox.wait()
-        self._inbox.clear()
 
     async def _turn(self) -> None:
         if jump := self.clock.jumped():
@@ -287,10 +288,11 @@ class Plane:
         await self._act(taken, asks)
 
     def _take_heard(self) -> list[Fact]:
+        """All of it; the inbox is empty now but for people who came too late for this turn."""
         heard = list(self._heard)
         self._heard.clear()
-        if self._asks:
-            self._inbox.set()
+        if not self._asks:
+            self._inbox.clear()
         return heard
 
     async def _act(self, taken: Taken, asks: list[Waiting]) -> None:
@@ -308,7 +310,8 @@ class Plane:
             self._retry_at, self._trouble = 0, ""
             self.alarms.set("", "journal", "")
             self._dispatch(await self._think(self.scribe.outstanding))
-        if taken.steps and (not self._inbox.is_set() or self.clock.now() - self._drawn_at > DRAWN_MS):
+        self._stale = self._stale or bool(taken.steps)
+        if self._stale and (not self._inbox.is_set() or self.clock.now() - self._drawn_at > DRAWN_MS):
             await self._publish()
 
     def _dispatch(self, orders: Iterable[Order]) -> None:
@@ -326,7 +329,7 @@ class Plane:
 
     async def _publish(self) -> None:
         self._drawn = await self._think(self._draw)
-        self._drawn_at = self.clock.now()
+        self._drawn_at, self._stale = self.clock.now(), False
 
     def _draw(self) -> View:
         self._wakes_at = self.scribe.next_deadline()

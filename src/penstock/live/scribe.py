@@ -85,10 +85,9 @@ class Taken:
 
 
 class Scribe:
-    def __init__(
-        self, journal: Journal, epoch: int, calendar: Calendar, rules: Rules | None = None, ids: str = "j"
-    ) -> None:
-        self.journal, self.epoch, self.calendar, self.rules, self.ids = journal, epoch, calendar, rules, ids
+    def __init__(self, journal: Journal, calendar: Calendar, rules: Rules, ids: str = "j") -> None:
+        self.journal, self.calendar, self.rules, self.ids = journal, calendar, rules, ids
+        self.epoch = 0  #: of our lease on the journal; 0: none yet
         self.engine: Engine | None = None
         self.set_aside: dict[tuple[str, str], None] = {}  #: kind and id of facts not to be heard again
         self.quiet_until: Instant = 0  #: time alone makes it raise: not woken before
