@@ -13,7 +13,7 @@ act and answer.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
@@ -100,6 +100,7 @@ class Plane:
         self._inbox = asyncio.Event()
         self._news = asyncio.Event()
         self._trouble = "Penstock is starting; try again in a few seconds."
+        self._gone = False
         self._wakes_at: Instant | None = None
         self._retry_at: Instant = 0
         self._drawn_at: Instant = 0
@@ -120,8 +121,7 @@ class Plane:
         await self._look_at_all()
         await self._record_first(opening.news(state, self.setup.opening, self.drivers))
         self._trouble = ""
-        for order in await self._think(self.scribe.outstanding):
-            self.dispatch.do(order)
+        self._dispatch(await self._think(self.scribe.outstanding))
         self._begin(self._turns())
         self._begin(self._beats())
         for watch in self.watches.values():
@@ -161,7 +161,7 @@ class Plane:
 
     def _let_go(self, why: str) -> None:
         """From this instant on nothing is asked of any site, and nobody is promised anything."""
-        self._trouble = why
+        self._trouble, self._gone = why, True
         for task in self._tasks:
             task.cancel()
         self.dispatch.cancel()
@@ -251,7 +251,12 @@ class Plane:
         while True:
             await self._something()
             await self.clock.settle()
-            await self._turn()
+            turn = asyncio.ensure_future(self._turn())
+            try:
+                await asyncio.shield(turn)
+            except asyncio.CancelledError:  # what is being written is answered first
+                await turn
+                raise
 
     async def _something(self) -> None:
         """Until there is something in the inbox, or it is time."""
@@ -276,6 +281,9 @@ class Plane:
         except (Unwritable, Raised) as error:
             self._set_back(asks, heard, error)
             return
+        except BaseException:
+            self._asks.extendleft(reversed(asks))  # whoever ends the plane turns them away
+            raise
         await self._act(taken, asks)
 
     def _take_heard(self) -> list[Fact]:
@@ -287,8 +295,7 @@ class Plane:
 
     async def _act(self, taken: Taken, asks: list[Waiting]) -> None:
         """It is durable: now do it, and answer."""
-        for order in taken.orders:
-            self.dispatch.do(order)
+        self._dispatch(taken.orders)
         for (_, told), answer in zip(asks, taken.answers, strict=True):
             if told.done():  # whoever asked is gone
                 continue
@@ -300,10 +307,13 @@ class Plane:
         if self._retry_at:  # what was promised before the trouble may not have been said
             self._retry_at, self._trouble = 0, ""
             self.alarms.set("", "journal", "")
-            for order in await self._think(self.scribe.outstanding):
-                self.dispatch.do(order)
+            self._dispatch(await self._think(self.scribe.outstanding))
         if taken.steps and (not self._inbox.is_set() or self.clock.now() - self._drawn_at > DRAWN_MS):
             await self._publish()
+
+    def _dispatch(self, orders: Iterable[Order]) -> None:
+        for order in () if self._gone else orders:  # what is promised and not said is outstanding at the next start
+            self.dispatch.do(order)
 
     def _note(self, taken: Taken) -> None:
         if not taken.steps:

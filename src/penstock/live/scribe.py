@@ -245,7 +245,7 @@ class _Batch:
         scribe = self.scribe
         state = scribe.state_now()
         stamped = self._stamp(units)
-        facts = [fact for unit in stamped for fact in unit.facts]
+        facts = list(dict.fromkeys(fact for unit in stamped for fact in unit.facts))  # said twice is said once
         facts += months.due(scribe.calendar, state.ledger.periods, self.now)
         if not facts:
             deadline = scribe.next_deadline()
