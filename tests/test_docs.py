@@ -194,7 +194,9 @@ def test_every_make_target_is_explained_and_exists() -> None:
 def options_of(command: str) -> set[str]:
     if command not in COMMANDS:
         return {"--help", "--version"}
-    params = import_module(COMMANDS[command][0]).command.params
+    found = import_module(COMMANDS[command][0]).command
+    inner = list(found.commands.values()) if isinstance(found, click.Group) else []
+    params = [param for one in (found, *inner) for param in one.params]
     named = {name for param in params if isinstance(param, click.Option) for name in param.opts}
     return {name for name in named if name.startswith("--")} | {"--help"}
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TextIO
 
 import pytest
 
@@ -20,7 +19,7 @@ from penstock.journal.open import open_journal, open_reader, read
 from penstock.journal.sqlite import SqliteDatabase
 from tests.conftest import ROOT
 from tests.contract.journals import KINDS, LEASE, append, claimed, everything, new_address, story
-from tests.contract.writer import FENCED, HELD
+from tests.contract.writer import FENCED, HELD, submission
 from tests.postgres import Server
 
 PATIENCE = 60
@@ -53,7 +52,10 @@ def test_fault_13_a_writer_killed_at_any_instant_leaves_a_whole_journal(where: s
             rows = list(journal.read())
             assert [row.number for row in rows] == list(range(1, len(rows) + 1))
             assert len(rows) in (said, said + 1)  # one may be durable before it could be said
-            assert (journal.answer(f"key-{len(rows)}"), journal.answer(f"key-{len(rows) + 1}")) == (f"answer-{len(rows)}", None)
+            assert (journal.answer(f"key-{len(rows)}"), journal.answer(f"key-{len(rows) + 1}")) == (
+                f"answer-{len(rows)}",
+                None,
+            )
             assert (journal.blob(f"digest-{len(rows)}"), journal.blob(f"digest-{len(rows) + 1}")) == (b"work", None)
             replay((row.at, row.inputs, row.outputs) for row in rows).state.check()
             before = everything(journal)
@@ -75,8 +77,6 @@ def test_fault_6_a_process_that_slept_through_its_lease_is_fenced(where: str) ->
             engine = replay((row.at, row.inputs, row.outputs) for row in rows)
             first.send_signal(signal.SIGCONT)
             assert first.wait(PATIENCE) == FENCED
-            from tests.contract.writer import submission
-
             append(second, epoch, [engine.handle(*submission(engine.state.at + 1, engine.state.steps))])
             assert [row.number for row in second.read()] == list(range(1, len(rows) + 2))
 
@@ -94,7 +94,9 @@ def test_a_second_process_is_refused_and_the_first_goes_on(where: str) -> None:
 @contextmanager
 def writer(where: str) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-m", "tests.contract.writer", where, str(LEASE)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": "."})
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": "."}
+    )
     try:
         yield process
     finally:
@@ -106,7 +108,7 @@ def writer(where: str) -> Iterator["subprocess.Popen[str]"]:
 
 def line(process: "subprocess.Popen[str]") -> str:
     """Its next line; a process that says nothing more has ended."""
-    out: TextIO | None = process.stdout
+    out = process.stdout
     assert out is not None
     text = out.readline()
     assert text, f"it ended with {process.wait(PATIENCE)}"

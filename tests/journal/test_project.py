@@ -27,7 +27,9 @@ class Stored:
                 new = tuple(getattr(line, name) for name in table.columns)
                 old = self.lines[kind].get(key)
                 if old is not None and table.adds:
-                    new = tuple(a + b if name in table.adds else b for name, a, b in zip(table.columns, old, new, strict=True))
+                    new = tuple(
+                        a + b if name in table.adds else b for name, a, b in zip(table.columns, old, new, strict=True)
+                    )
                 self.lines[kind][key] = new
         for kind, keys in changes.drops.items():
             for key in keys:
@@ -38,7 +40,7 @@ class Stored:
         return Tables(
             line
             for kind in (t.Job, t.Attempt, t.Node, t.Hold, t.Offer, t.Closed, t.Note)
-            for line in map(lambda found, kind=kind: kind(*found), self.lines[kind].values())
+            for line in self.all(kind)
             if not isinstance(line, t.Job) or line.phase not in ENDED or line.holds
             if not isinstance(line, t.Attempt) or line.phase != "over" or line.holds
         )
@@ -67,7 +69,9 @@ def says_what_the_state_says(stored: Stored, state: Any) -> None:
             counted[job.phase] = counted.get(job.phase, 0) + 1
     assert counted == state.ended
     attempts = {a.id: a for a in stored.all(t.Attempt) if a.phase != "over"}
-    assert {a.id: (a.phase, a.offer, a.site, a.width, a.started_at, a.resume_ms, a.kept_ms) for a in attempts.values()} == {
+    assert {
+        a.id: (a.phase, a.offer, a.site, a.width, a.started_at, a.resume_ms, a.kept_ms) for a in attempts.values()
+    } == {
         a.id: (a.phase, a.offer.id, a.offer.site, a.width, a.started_at, a.resume_ms, a.kept_ms)
         for a in state.attempts.values()
     }
@@ -79,8 +83,8 @@ def says_what_the_state_says(stored: Stored, state: Any) -> None:
 
 
 def told(job: t.Job) -> tuple[Any, ...]:
-    return (job.id, job.number, job.phase, job.kept_ms, job.moves, job.attempts, job.attempt, job.next, job.cancelled, job.short_of,
-            job.until_at)  # fmt: skip
+    return (job.id, job.number, job.phase, job.kept_ms, job.moves, job.attempts, job.attempt, job.next,
+            job.cancelled, job.short_of, job.until_at)  # fmt: skip
 
 
 def told_by_state(job: Any) -> tuple[Any, ...]:

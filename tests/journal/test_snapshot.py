@@ -63,7 +63,9 @@ class Thief:
         return (print, ("your money",))
 
 
-@pytest.mark.parametrize("planted", [Thief(), print, pickle.Unpickler, Life], ids=["a call", "a builtin", "another module", "a test"])
+@pytest.mark.parametrize(
+    "planted", [Thief(), print, pickle.Unpickler, Life], ids=["a call", "a builtin", "another module", "a test"]
+)
 def test_nothing_but_the_core_is_made_from_a_snapshot(planted: object, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(pickle.UnpicklingError, match="a snapshot may not hold"):
         snapshot.load(zlib.compress(pickle.dumps(planted)))
@@ -79,7 +81,9 @@ def test_another_layout_is_another_schema(monkeypatch: pytest.MonkeyPatch) -> No
     before = snapshot.schema()
     snapshot.schema.cache_clear()
     assert snapshot.schema() == before
-    monkeypatch.setattr("penstock.core.state.Job", type("Job", (), {"__slots__": ("id",), "__module__": "penstock.core.state"}))
+    monkeypatch.setattr(
+        "penstock.core.state.Job", type("Job", (), {"__slots__": ("id",), "__module__": "penstock.core.state"})
+    )
     snapshot.schema.cache_clear()
     assert snapshot.schema() != before
     monkeypatch.undo()

@@ -1,8 +1,8 @@
 """The engine's state as bytes and back, so that a start need not fold the whole past. The live loop calls it.
 
-A snapshot is a cache, never the truth: it is keyed by `schema`, a digest of how the core's classes are laid out, and one
-of another schema is not found. It comes from our own database, and is still read with care: nothing but classes of
-the core can be made from it. Objects that are one stay one, which the state's own caches rely on.
+A snapshot is a cache, never the truth: it is keyed by `schema`, a digest of how the core's classes are laid out, and
+one of another schema is not found. It comes from our own database, and is still read with care: nothing but classes
+of the core can be made from it. Objects that are one stay one, which the state's own caches rely on.
 """
 
 import gc
