@@ -1,9 +1,11 @@
 """Penstock itself, places and money over HTTP."""
 
 import asyncio
+import re
 import threading
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +14,10 @@ from penstock.core.units import money
 from penstock.drivers.driver import Unreachable
 from penstock.journal.journal import Unwritable
 from penstock.live.plane import NotReady, Quarantined
+from penstock.live.view import View
+from penstock.telemetry import Metrics
 from tests.api.kit import CLOUD, LAB, WAITS, running, story
+from tests.conftest import ROOT
 
 
 @story
@@ -215,3 +220,15 @@ async def test_addresses_do_not_become_metrics(tmp_path: Path) -> None:
         assert "nowhere" not in text
         assert "j3" not in text
         assert "ODD" not in text
+
+
+def test_the_documentation_names_every_metric_and_no_other() -> None:
+    view = SimpleNamespace(
+        **dict.fromkeys(("paused", "waiting", "running", "exposure", "number"), 0),
+        **dict.fromkeys(("alarms", "sites", "budgets", "ended"), ()),
+        period="",
+    )
+    metrics = Metrics(lambda: cast("View", view), lambda: True, list)
+    named = {f"{one.name}_total" if one.type == "counter" else one.name for one in metrics.registry.collect()}
+    text = (ROOT / "docs" / "operations.md").read_text("utf-8").split("### Metrics")[1].split("\n## ")[0]
+    assert set(re.findall(r"`(penstock_\w+)`", text)) == named

@@ -294,7 +294,8 @@ def test_steps_that_were_never_projected_are_when_somebody_writes(told: Keeper, 
 # --- questions -------------------------------------------------------------------------------------------------------
 
 
-def test_jobs_are_listed_newest_first_by_page_and_filter(told: Keeper, where: str) -> None:
+@pytest.mark.usefixtures("told")
+def test_jobs_are_listed_newest_first_by_page_and_filter(where: str) -> None:
     reader = open_reader(where)
     ids = [job.id for job in reader.jobs(Filter())]
     assert ids == ["sweep/2", "sweep/1", "sweep/0", "c", "wide", "b", "a"]
@@ -318,7 +319,8 @@ def test_jobs_are_listed_newest_first_by_page_and_filter(told: Keeper, where: st
     reader.close()
 
 
-def test_a_job_says_where_it_is_what_it_cost_and_why(told: Keeper, where: str) -> None:
+@pytest.mark.usefixtures("told")
+def test_a_job_says_where_it_is_what_it_cost_and_why(where: str) -> None:
     reader, state = open_reader(where), replay((s.at, s.inputs, s.outputs) for s in story()).state
     assert reader.job("nobody") is None
     job = reader.job("b")
@@ -345,7 +347,8 @@ def test_a_job_says_where_it_is_what_it_cost_and_why(told: Keeper, where: str) -
     reader.close()
 
 
-def test_a_story_reads_its_own_steps_and_says_all_of_it(told: Keeper, where: str) -> None:
+@pytest.mark.usefixtures("told")
+def test_a_story_reads_its_own_steps_and_says_all_of_it(where: str) -> None:
     reader, steps = open_reader(where), story()
     for job in ("a", "b", "c", "wide", "sweep/1"):
         rows = reader.story(job)
@@ -355,7 +358,8 @@ def test_a_story_reads_its_own_steps_and_says_all_of_it(told: Keeper, where: str
     reader.close()
 
 
-def test_the_feed_tells_the_newest_first_and_in_whole_steps(told: Keeper, where: str) -> None:
+@pytest.mark.usefixtures("told")
+def test_the_feed_tells_the_newest_first_and_in_whole_steps(where: str) -> None:
     reader = open_reader(where)
     whole = reader.feed(limit=1_000)
     assert [(one.number, one.part) for one in whole] == sorted([(one.number, one.part) for one in whole], reverse=True)
@@ -368,7 +372,8 @@ def test_the_feed_tells_the_newest_first_and_in_whole_steps(told: Keeper, where:
     reader.close()
 
 
-def test_steps_can_be_followed_from_any_number(told: Keeper, where: str) -> None:
+@pytest.mark.usefixtures("told")
+def test_steps_can_be_followed_from_any_number(where: str) -> None:
     reader, steps = open_reader(where), story()
     assert reader.head() == len(steps)
     assert [row.number for row in reader.steps(3, limit=2)] == [4, 5]
@@ -377,7 +382,8 @@ def test_steps_can_be_followed_from_any_number(told: Keeper, where: str) -> None
     reader.close()
 
 
-def test_spend_names_every_capped_or_used_scope_in_every_period(told: Keeper, where: str) -> None:
+@pytest.mark.usefixtures("told")
+def test_spend_names_every_capped_or_used_scope_in_every_period(where: str) -> None:
     reader, state = open_reader(where), replay((s.at, s.inputs, s.outputs) for s in story()).state
     spend = {(one.scope, one.period): one for one in reader.spend()}
     for key, account in state.ledger.accounts.items():

@@ -40,7 +40,7 @@ class Stored:
         return Tables(
             line
             for kind in (t.Job, t.Attempt, t.Node, t.Hold, t.Offer, t.Closed, t.Note)
-            for line in map(lambda found, kind=kind: kind(*found), self.lines[kind].values())
+            for line in self.all(kind)
             if not isinstance(line, t.Job) or line.phase not in ENDED or line.holds
             if not isinstance(line, t.Attempt) or line.phase != "over" or line.holds
         )
@@ -83,8 +83,8 @@ def says_what_the_state_says(stored: Stored, state: Any) -> None:
 
 
 def told(job: t.Job) -> tuple[Any, ...]:
-    return (job.id, job.number, job.phase, job.kept_ms, job.moves, job.attempts, job.attempt, job.next, job.cancelled, job.short_of,
-            job.until_at)  # fmt: skip
+    return (job.id, job.number, job.phase, job.kept_ms, job.moves, job.attempts, job.attempt, job.next,
+            job.cancelled, job.short_of, job.until_at)  # fmt: skip
 
 
 def told_by_state(job: Any) -> tuple[Any, ...]:

@@ -55,7 +55,8 @@ def teller(job: str, currency: str) -> Teller:
 def says(event: Any, currency: str) -> str:
     """One event as one sentence, without what went before."""
     if known := SHORT.get(type(event).__name__):
-        return known.format(event=event, kept=duration(getattr(event, "kept_ms", 0)))
+        percent = getattr(event, "done_permille", 0) // 10
+        return known.format(event=event, kept=duration(getattr(event, "kept_ms", 0)), percent=percent)
     if isinstance(event, e.AttemptEnded):
         detail = f" ({event.detail})" if event.detail else ""
         return "Done." if event.outcome == "done" else f"Failed by its own fault{detail}."
@@ -75,6 +76,7 @@ SHORT: Final[dict[str, str]] = {
     "AttemptLost": "Its capacity was taken away; {kept} of work is kept.",
     "AttemptRefused": "There was no room after all.",
     "AttemptCheckpointed": "Wrote a checkpoint; {kept} of work is kept.",
+    "AttemptProgressed": "{percent} % done, by its own account.",
     "NodeReady": "Its node is ready.",
     "NodeLost": "Its node was lost.",
     "NodeGone": "Its node is given back.",

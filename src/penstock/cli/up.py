@@ -10,7 +10,7 @@ from penstock.cli.show import print_json
 PORT = 7070
 
 
-@click.command()
+@click.command("up")
 @click.option("--sites", default="", metavar="FILE", help="Sites, prices, caps and data; without it, this machine.")
 @click.option("--home", "folder", metavar="FOLDER", help="Journal, token and local sites; $PENSTOCK_HOME otherwise.")
 @click.option(

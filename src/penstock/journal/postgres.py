@@ -5,7 +5,7 @@ trip (docs/decisions/0007). Imported only where an address says `postgresql://`:
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -63,18 +63,18 @@ class PostgresDatabase:
         except psycopg.errors.UndefinedTable:
             raise BadInput(f"{self.where} holds no journal; `penstock up` makes one.") from None
         except PASSING as error:
-            why = " ".join(str(error).split())
+            why = (str(error).splitlines() or [type(error).__name__])[0]
             verb = "read" if self.readonly else "written"
             raise Unwritable(f"{self.where} cannot be {verb} now: {why.rstrip('.')}.") from error
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """One at a time, whoever writes: the lock ends with it."""
-        with self._told(), ExitStack() as stack:
+        """One at a time, whoever writes: the lock ends with it. What nobody waits for an answer to is sent together."""
+        with self._told():
             db = self.db
-            stack.enter_context(db.transaction())
-            db.execute("select pg_advisory_xact_lock(%s)", (TRANSACTION,))
-            yield
+            with db.pipeline(), db.transaction():
+                db.execute("select pg_advisory_xact_lock(%s)", (TRANSACTION,))
+                yield
 
     def all(self, sql: str, *values: Any) -> list[Any]:
         with self._told():
@@ -99,7 +99,6 @@ class PostgresDatabase:
             return self._try_lock()
 
     def _try_lock(self) -> bool:
-        assert self._db is not None or self.db
         found = self.db.execute("select pg_try_advisory_lock(%s)", (WRITER,)).fetchone()
         return bool(found and found[0])
 
