@@ -48,8 +48,7 @@ def build(plane: Plane, reader: Reader, gate: Gate, metrics: Metrics, limits: Li
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.plane, app.state.reader, app.state.gate, app.state.metrics = plane, reader, gate, metrics
-    # Logs and stories before jobs: their addresses are longer, and the first that fits is taken.
-    for part in (control, logs, jobs, places, money, stream):
+    for part in (jobs, logs, control, stream, places, money):  # what is asked most is found first
         app.include_router(part.routes)
     problems.install(app)
     app.add_middleware(BodyLimit, seconds=limits.body_seconds)

@@ -18,7 +18,8 @@ MOST_CONNECTIONS: Final = 2_000
 def bind(host: str, port: int) -> socket.socket:
     """The socket to serve on; port 0 takes any free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol by name: asyncio sends small answers at once only where it is sure of TCP, and else 40 ms later.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))

@@ -38,7 +38,7 @@ def events(
     return schemas.Events(events=[one for one in shown if _may_see(caller, one)], next=following)
 
 
-def _begin(
+async def _begin(
     plane: PlaneHere,
     last: Annotated[str, Header(alias="Last-Event-ID", max_length=50, description="Go on after this one.")] = "",
     after: Annotated[str, Query(max_length=50, description="The same, where headers cannot be set.")] = "",
