@@ -5,6 +5,7 @@ Without a sites file this machine is the one site, owned, with a slot for each o
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -84,6 +85,7 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[Plane]
         async with serving(app, sock):
             try:
                 await _begin(plane)
+                _calm_the_collector()
                 yield plane
             finally:
                 await plane.stop()
@@ -94,6 +96,13 @@ async def _begin(plane: Plane) -> None:
         await plane.start()
     except (Held, Refused, Unwritable) as error:
         raise BadInput(str(error)) from None
+
+
+def _calm_the_collector() -> None:
+    """What was there at the start stays; walking through it again and again would keep everybody waiting."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 50)
 
 
 async def _until_told(plane: Plane) -> None:

@@ -333,7 +333,8 @@ class Plane:
 
     def _draw(self) -> View:
         self._wakes_at = self.scribe.next_deadline()
-        self.scribe.save()
+        if not self._inbox.is_set():  # it takes a moment, and nobody waits
+            self.scribe.save()
         state = self.scribe.state_now()
         return picture(state, tuple(Alarm(*alarm) for alarm in state.alarms))
 
