@@ -43,6 +43,7 @@ def site(*, losses: bool = False) -> Site:
         (
             Offer("lab/owned", "lab", "owned", (NodeShape(2, 2),)),
             Offer("lab/nodes", "lab", "on_demand", (NodeShape(2, 1),), start_ms=150, kill_ms=2 * SECOND),
+            Offer("lab/slow", "lab", "on_demand", (NodeShape(2, 1),), start_ms=600 * SECOND),
             Offer(
                 "lab/spot", "lab", "spot", (NodeShape(1, 4),), loss_ppm_per_hour=LOSS_PPM if losses else 0, kill_ms=500
             ),
