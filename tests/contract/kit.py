@@ -93,8 +93,8 @@ class Ground(Protocol):
 class LocalGround:
     kind = "local"
 
-    def __init__(self, folder: Path, store: Store | None = None, site: Site | None = None, **settings: Any) -> None:
-        self.folder, self.site = folder, site or globals()["site"]()
+    def __init__(self, folder: Path, store: Store | None = None, **settings: Any) -> None:
+        self.folder, self.site = folder, site()
         self.store = store or FolderStore({"lab": folder / "checkpoints"})
         self.settings = LocalSettings(**{"tick_ms": 20, "devices": (), "notice_ms": 300, "seed": 1, **settings})
         self.zero = time.monotonic()
