@@ -22,7 +22,7 @@ import click
 import pytest
 
 import penstock
-from penstock.cli.main import COMMANDS, main
+from penstock.cli.main import COMMANDS, load, main
 from penstock.core import events, lifecycle, reasons, values
 from tests.conftest import ROOT
 from tests.test_layers import CORE
@@ -194,7 +194,9 @@ def test_every_make_target_is_explained_and_exists() -> None:
 def options_of(command: str) -> set[str]:
     if command not in COMMANDS:
         return {"--help", "--version"}
-    params = import_module(COMMANDS[command][0]).command.params
+    found = load(command)
+    inner = found.commands.values() if isinstance(found, click.Group) else ()
+    params = [param for one in (found, *inner) for param in one.params]
     named = {name for param in params if isinstance(param, click.Option) for name in param.opts}
     return {name for name in named if name.startswith("--")} | {"--help"}
 

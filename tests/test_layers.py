@@ -19,6 +19,8 @@ LAYERS: list[list[str]] = [
 ]
 #: Imports within one row: (who, whom) -> why. `live` and `sim` never import each other, whatever the reason.
 SIDEWAYS: dict[tuple[str, str], str] = {
+    ("api", "live"): "routes speak to the plane through its door, and show its picture",
+    ("telemetry", "live"): "numbers are read from the same picture",
     ("drivers", "data"): "whoever starts an attempt brings its checkpoint along",
 }
 #: Inside core each file imports only files above it, so the order is also the order to read them in.

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 
 from penstock.core.engine import VERSION, replay
 from penstock.core.errors import BadInput
+from penstock.journal.open import read
 from penstock.journal.redecide import redecide
-from penstock.journal.sqlite import GENESIS, Journal, read
+from penstock.journal.rows import GENESIS
+from penstock.journal.sqlite import Journal
 from tests.core.histories import History, Life, histories
 from tests.stories.kit import ended, nothing, offer, policy, site, submitted
 from tests.stories.kit import given as given_story
@@ -91,7 +93,7 @@ def test_a_tampered_row_is_found(tmp_path: Path, change: str) -> None:
 
 def test_a_row_of_a_newer_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "j.db"
-    monkeypatch.setattr("penstock.journal.sqlite.VERSION", VERSION + 1)
+    monkeypatch.setattr("penstock.journal.rows.VERSION", VERSION + 1)
     small(path)
     monkeypatch.undo()
     with pytest.raises(BadInput, match="step 1 was written by a newer Penstock"):

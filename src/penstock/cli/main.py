@@ -14,14 +14,36 @@ import click
 from penstock import __version__
 from penstock.core.errors import BadInput
 
-#: Name -> module, first line of its command's docstring. Each module has a click command called `command`.
+#: Name -> module (and, where it holds several, the command's name in it), first line of the command's docstring.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("penstock.cli.up", "Start Penstock here, in the foreground."),
+    "submit": ("penstock.cli.ask:submit", "Submit a job from a YAML file."),
+    "run": ("penstock.cli.ask:run", "Submit a command and follow it; ends as the job ends."),
+    "plan": ("penstock.cli.ask:plan", "Say where a job would run and what it would cost; spends nothing."),
+    "jobs": ("penstock.cli.jobs:jobs", "List jobs, newest first."),
+    "job": ("penstock.cli.jobs:job", "Show one job with its attempts."),
+    "why": ("penstock.cli.why", "Say why a job is where it is, a line for each decision."),
+    "logs": ("penstock.cli.logs", "Print what a job printed."),
+    "cancel": ("penstock.cli.wish:cancel", "Cancel jobs; what runs is told to stop."),
+    "retry": ("penstock.cli.wish:retry", "Submit an ended job again, as a new one."),
+    "move": ("penstock.cli.wish:move", "Move a running job to another offer, with its checkpoint."),
+    "sites": ("penstock.cli.places:sites", "List sites with their GPUs: busy, starting, idle, lost."),
+    "offers": ("penstock.cli.places:offers", "List offers: prices, starts, losses, how hard caps are there."),
+    "budget": ("penstock.cli.spending:budget", "Show caps, what is spent and what is held; or set caps."),
+    "exposure": ("penstock.cli.spending:exposure", "Say what would still be spent if Penstock died now."),
+    "costs": ("penstock.cli.spending:costs", "Show GPU time and money by day, offer and team."),
+    "events": ("penstock.cli.events", "Show what happened, oldest first; -f goes on."),
+    "pause": ("penstock.cli.wish:pause", "Start nothing new; what runs goes on."),
+    "resume": ("penstock.cli.wish:resume", "Start things again after a pause."),
+    "token": ("penstock.cli.token", "Make, list and revoke tokens."),
+    "doctor": ("penstock.cli.doctor", "Check this machine's Penstock and say what to do."),
     "simulate": ("penstock.cli.simulate", "Run a trace of jobs through the engine: waits, cost, use."),
     "compare": ("penstock.cli.compare", "Run the same jobs under several policies, side by side."),
-    "why": ("penstock.cli.why", "Say why a job is where it is, from a journal."),
     "replay": ("penstock.cli.replay", "Rebuild the state from a journal and verify its chain."),
     "redecide": ("penstock.cli.redecide", "Decide a journal's facts again and list what would differ."),
+    "journal": ("penstock.cli.journal", "Look at a journal, check it, or make its tables anew."),
     "demo": ("penstock.cli.demo", "Show what Penstock does, on a small made-up cluster."),
+    "completion": ("penstock.cli.completion", 'Print shell completion: eval "$(penstock completion bash)".'),
 }
 
 BAD_INPUT = 2
@@ -36,7 +58,7 @@ def main(args: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, not at interpreter exit, so that a closed pipe is noticed below
     except click.ClickException as error:
         error.show()
-        return BAD_INPUT
+        return max(error.exit_code, BAD_INPUT)
     except BadInput as error:
         click.echo(f"Error: {error}", err=True)
         return BAD_INPUT
@@ -66,6 +88,13 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def load(name: str) -> click.Command:
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    command = getattr(importlib.import_module(module), attribute or "command")
+    assert isinstance(command, click.Command)
+    return command
+
+
 class LazyGroup(click.Group):
     """Lists commands from `COMMANDS`; imports one only when it is run."""
 
@@ -73,12 +102,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click's signature)
-        if cmd_name not in COMMANDS:
-            return None
-        module, _ = COMMANDS[cmd_name]
-        command = importlib.import_module(module).command
-        assert isinstance(command, click.Command)
-        return command
+        return load(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (as above)
         with formatter.section("Commands"):

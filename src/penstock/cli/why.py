@@ -1,8 +1,10 @@
-"""`penstock why`: one job's story."""
+"""`penstock why`: one job's story, from a running Penstock or from a journal."""
 
 from typing import TYPE_CHECKING
 
 import click
+
+from penstock.cli.client import Client, job_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,18 +14,38 @@ if TYPE_CHECKING:
 
 @click.command("why")
 @click.argument("job")
-@click.option("--journal", required=True, metavar="FILE", help="A journal that `penstock simulate --journal` wrote.")
+@click.option("--journal", metavar="FILE", help="A journal instead of the Penstock that runs.")
+@click.option("--url", metavar="URL", help="Another Penstock than the one of this machine.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def command(job: str, journal: str, as_json: bool) -> None:
-    """Say why a job is where it is, from a journal."""
+def command(job: str, journal: str | None, url: str | None, as_json: bool) -> None:
+    """Say why a job is where it is, a line for each decision."""
+    if journal:
+        _from_journal(job, journal, as_json)
+    else:
+        _from_api(Client(url), job, as_json)
+
+
+def _from_api(client: Client, job: str, as_json: bool) -> None:
+    from penstock.cli import show
+    from penstock.cli.output import moment, safe
+
+    lines = client.get(job_path(job, "/story"))["lines"]
+    if as_json:
+        show.print_json(lines)
+        return
+    for line in lines:
+        click.echo(f"{moment(line['at']):>14}  {safe(line['text'])}")
+
+
+def _from_journal(job: str, journal: str, as_json: bool) -> None:
     from difflib import get_close_matches
 
     from penstock.cli import show
     from penstock.core.errors import BadInput
-    from penstock.journal.sqlite import read
-    from penstock.journal.story import jobs_in, tell
+    from penstock.journal.open import lines_of, read
+    from penstock.journal.story import jobs_in
 
-    lines = tell(read(journal), job)
+    lines = lines_of(journal, job)
     if not lines:
         near = get_close_matches(job, list(jobs_in(read(journal))), n=3)
         hint = f" Did you mean {', '.join(near)}?" if near else ""

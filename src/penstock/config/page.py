@@ -12,7 +12,7 @@ import yaml
 
 from penstock.core.errors import BadInput
 
-MAX_BYTES: Final = 1_000_000  #: of a sites file; more is another file by mistake
+MAX_BYTES: Final = 1_000_000  #: of a file that people write; more is another file by mistake
 
 
 class Page:
@@ -51,21 +51,22 @@ def read_bytes(path: str) -> bytes:
     return raw
 
 
-def plain(raw: bytes, page: Page) -> object:
+SITES_NEED: Final = "'currency' and 'sites' (examples/sites.yaml shows how)"
+
+
+def plain(raw: bytes, page: Page, kind: str = "sites file", needs: str = SITES_NEED) -> object:
     if len(raw) > MAX_BYTES:
-        page.refuse("", f"more than {MAX_BYTES:,} bytes; this cannot be a sites file")
+        page.refuse("", f"more than {MAX_BYTES:,} bytes; this cannot be a {kind}")
     try:
         node = _compose(raw.decode("utf-8-sig"), page)
         if node is None:
-            page.refuse(
-                "", "the file is empty; it needs at least 'currency' and 'sites' (examples/sites.yaml shows how)"
-            )
+            page.refuse("", f"the file is empty; it needs at least {needs}")
         return _plain_node(node, page, "", set())
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{page.name}, line {line}: not UTF-8 text; save the file as UTF-8.") from None
     except RecursionError:
-        page.refuse("", "nested too deeply for a sites file")
+        page.refuse("", f"nested too deeply for a {kind}")
 
 
 def _compose(text: str, page: Page) -> yaml.Node | None:

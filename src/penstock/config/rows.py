@@ -1,7 +1,7 @@
 """The keys of the file, one class a level. docs/sites.md has a table for each."""
 
 import re
-from typing import Final, Literal, NoReturn, get_args, get_type_hints
+from typing import Final, Literal, NoReturn, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -26,6 +26,7 @@ from penstock.config.scalars import (
     scalar,
 )
 from penstock.core.model import Guarantee, SoldBy, Term
+from penstock.core.units import HOUR, MINUTE
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True): ...
@@ -87,6 +88,12 @@ class TierRow(Row, frozen=True):
     up_to: Size | None = None
 
 
+class LocalRow(Row, frozen=True):
+    notice: Duration = Duration(2_000)
+    grace: Duration = Duration(10_000)
+    lost_after: tuple[Duration, ...] = ()
+
+
 class SiteRow(Row, frozen=True):
     name: Name
     offers: tuple[OfferRow, ...]
@@ -98,6 +105,8 @@ class SiteRow(Row, frozen=True):
     currency: Currency | None = None
     egress: tuple[TierRow, ...] = ()
     ingress_per_gb: Amount = Amount(0)
+    driver: Literal["local", "rehearsal"] | None = None
+    local: LocalRow | None = None
 
 
 class DataRow(Row, frozen=True):
@@ -105,6 +114,7 @@ class DataRow(Row, frozen=True):
     size: Size
     site: Name
     data_class: Name | None = msgspec.field(name="class", default=None)
+    folder: Text | None = None
 
 
 class DataRuleRow(Row, frozen=True):
@@ -126,6 +136,19 @@ class FaultRow(Row, frozen=True):
     lasts: Interval
 
 
+class PolicyRow(Row, frozen=True):
+    value_of_waiting: Amount | None = None
+    longest_wait: Interval = Interval(23 * HOUR)
+    come_home: Flag = Flag(True)
+    stay: Duration = Duration(30 * MINUTE)
+    least_left: Duration = Duration(30 * MINUTE)
+    least_lease: Interval = Interval(10 * MINUTE)
+    preempt: Flag = Flag(False)
+    displace: Flag = Flag(False)
+    when_exhausted: Literal["checkpoint_stop", "move_home"] = "checkpoint_stop"
+    hard_caps: Flag = Flag(False)
+
+
 class FileRow(Row, frozen=True):
     currency: Currency
     sites: tuple[SiteRow, ...]
@@ -134,6 +157,8 @@ class FileRow(Row, frozen=True):
     data_rules: tuple[DataRuleRow, ...] = ()
     caps: tuple[CapRow, ...] = ()
     faults: tuple[FaultRow, ...] = ()
+    policy: PolicyRow = PolicyRow()
+    time_zone: Text | None = None
 
 
 #: Which row stands where; a place without its numbers is the key. docs/sites.md has a table for each.
@@ -142,6 +167,7 @@ LEVELS: Final[dict[str, type[Row]]] = {
     "rates": RateRow,
     "sites": SiteRow,
     "sites.egress": TierRow,
+    "sites.local": LocalRow,
     "sites.offers": OfferRow,
     "sites.offers.price": PriceRow,
     "sites.offers.shapes": ShapeRow,
@@ -151,32 +177,41 @@ LEVELS: Final[dict[str, type[Row]]] = {
     "data_rules": DataRuleRow,
     "caps": CapRow,
     "faults": FaultRow,
+    "policy": PolicyRow,
 }
 KINDS: Final = {"object": "a group of keys", "array": "a list", "str": "a word", "null": "empty"}
 
 
+T = TypeVar("T", bound=Row)
+
+
 def rows(plain: object, page: Page) -> FileRow:
-    try:
-        file = msgspec.convert(plain, FileRow, dec_hook=scalar)
-    except msgspec.ValidationError as error:
-        _refuse_row(str(error), page)
+    file = converted(plain, FileRow, LEVELS, page)
     if not file.sites:
         page.refuse("sites", "this list is empty; at least one site is needed")
     return file
 
 
-def _refuse_row(error: str, page: Page) -> NoReturn:
+def converted(plain: object, kind: type[T], levels: dict[str, type[Row]], page: Page) -> T:
+    """Plain lists and keys as rows; `levels` says which row stands where, for errors that name what is known there."""
+    try:
+        return msgspec.convert(plain, kind, dec_hook=scalar)
+    except msgspec.ValidationError as error:
+        _refuse_row(str(error), levels, page)
+
+
+def _refuse_row(error: str, levels: dict[str, type[Row]], page: Page) -> NoReturn:
     """msgspec's sentence in our words, with what is known at that place."""
     what, _, path = error.rpartition(" - at `$") if " - at `$" in error else (error, "", "")
     place = path.removesuffix("`").removeprefix(".")
     if found := re.fullmatch("Object contains unknown field `(.*)`", what, re.DOTALL):
-        page.refuse(place, unknown("unknown key", found[1], keys_of(_level(place))), key=found[1])
+        page.refuse(place, unknown("unknown key", found[1], keys_of(_level(place, levels))), key=found[1])
     if found := re.fullmatch("Object missing required field `(.*)`", what):
         page.refuse(place, f"the key '{found[1]}' is missing")
     if found := re.fullmatch("Expected `(.*)`, got `(.*)`", what):
         page.refuse(place, f"this must be {KINDS.get(found[1], found[1])}; it is {KINDS.get(found[2], found[2])}")
     if what.startswith("Invalid enum value"):
-        page.refuse(place, unknown("unknown word", page.texts.get(place, ""), _words_at(place)))
+        page.refuse(place, unknown("unknown word", page.texts.get(place, ""), _words_at(place, levels)))
     page.refuse(place, what)
 
 
@@ -185,12 +220,14 @@ def keys_of(row: type[Row]) -> list[str]:
     return [field.encode_name for field in msgspec.structs.fields(row)]
 
 
-def _level(place: str) -> type[Row]:
-    return LEVELS.get(re.sub(r"\[[0-9]+\]", "", place), FileRow)
+def _level(place: str, levels: dict[str, type[Row]]) -> type[Row]:
+    return levels.get(re.sub(r"\[[0-9]+\]", "", place), levels[""])
 
 
-def _words_at(place: str) -> list[str]:
+def _words_at(place: str, levels: dict[str, type[Row]]) -> list[str]:
     """The words a Literal field takes. The hints of `Term | None` nest the words one deeper than those of `Term`."""
     around, _, key = place.rpartition(".")
-    hint = get_type_hints(_level(around)).get(key)
+    level = _level(around, levels)
+    name = {field.encode_name: field.name for field in msgspec.structs.fields(level)}.get(key, key)
+    hint = get_type_hints(level).get(name)
     return [word for part in get_args(hint) for word in (get_args(part) or (part,)) if isinstance(word, str)]

@@ -83,6 +83,15 @@ class Day(str):
     __slots__ = ()
 
 
+class Word(str):
+    """A part of a command, or what a variable is set to: anything a process can be given."""
+
+    __slots__ = ()
+
+
+class Priority(int): ...
+
+
 NUMBER: Final = r"[0-9]{1,15}(?:\.[0-9]{1,12})?"
 SPAN: Final = re.compile("".join(rf"(?:({NUMBER}) ?{unit} ?)?" for unit in ("d", "h", "m", "s", "ms")))
 SPAN_MS: Final = (DAY, HOUR, MINUTE, SECOND, 1)
@@ -171,6 +180,19 @@ def _scope(text: str) -> Scope | None:
     return Scope(text) if named or text == "org" else None
 
 
+def _word(text: str) -> Word | None:
+    return Word(text) if len(text) <= 32_000 and "\0" not in text and _is_encodable(text) else None
+
+
+def _is_encodable(text: str) -> bool:
+    """Half of a surrogate pair, which JSON can spell, cannot be given to a process."""
+    return not any(0xD800 <= ord(letter) < 0xE000 for letter in text)
+
+
+def _priority(text: str) -> Priority | None:
+    return Priority(text) if re.fullmatch("-?[0-9]{1,4}", text) and abs(int(text)) <= 1000 else None
+
+
 def _currency(text: str) -> Currency | None:
     return Currency(text) if re.fullmatch("[A-Z]{3}", text) else None
 
@@ -200,4 +222,6 @@ SCALARS: Final[dict[type, tuple[str, Callable[[str], object]]]] = {
     Scope: ("a scope: org, team:NAME or project:NAME", _scope),
     Currency: ("a currency code: three capital letters like EUR", _currency),
     Day: ("a date like 2026-08-22", _day),
+    Word: ("a text of up to 32,000 characters without zero bytes", _word),
+    Priority: ("a whole number from -1000 to 1000", _priority),
 }

@@ -192,9 +192,9 @@ class Fresh:
 class State:
     __slots__ = (
         "alarms", "at", "attempts", "away", "closed", "copying", "data", "ended", "followers", "fresh", "history",
-        "in_use", "jobs", "lane_of", "lanes", "ledger", "lost_sites", "newest", "nodes", "numbered", "offers", "on_node",
-        "paused", "policy", "pools", "probing", "refusals", "renewals", "replicas", "revision", "seq", "shape_list",
-        "shapes", "short", "sites", "stale_shapes", "steps", "timers", "waiting", "yielding",
+        "in_use", "jobs", "lane_of", "lanes", "ledger", "lost_sites", "newest", "nodes", "numbered", "offers",
+        "on_node", "paused", "policy", "pools", "probing", "refusals", "renewals", "replicas", "revision",
+        "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "steps", "timers", "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:

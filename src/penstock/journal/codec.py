@@ -2,6 +2,9 @@
 
 Decoders are built once from the classes' own type hints, so a new field needs nothing here. A job's `spec` is written
 without the fields that have their usual value: it is the bulk of a journal.
+
+A row names the version of the engine that wrote it. When an event's meaning changes, `VERSION` is raised and `UPCAST`
+says how its older body is read today; a field with a usual value needs neither.
 """
 
 import types
@@ -12,12 +15,15 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 import msgspec
 
+from penstock.core.engine import VERSION
 from penstock.core.errors import BadInput
 from penstock.core.events import FACTS, PROMISES, Event, JobSubmitted
 from penstock.core.model import JobSpec
 from penstock.core.reasons import REASONS
 
 KINDS: Final[dict[str, type]] = {cls.__name__: cls for cls in FACTS + PROMISES}
+#: (kind, version that wrote it) -> its body as the next version would have written it.
+UPCAST: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {}
 _ENCODER: Final = msgspec.json.Encoder()
 _SPEC: Final = [(f.name, ... if f.default is MISSING else f.default) for f in fields(JobSpec)]
 
@@ -36,12 +42,15 @@ def _spec(spec: JobSpec) -> dict[str, object]:
     return {name: found for name, usual in _SPEC if (found := getattr(spec, name)) != usual}
 
 
-def decode(row: bytes) -> tuple[Any, ...]:
+def decode(row: bytes, version: int = VERSION) -> tuple[Any, ...]:
     """The events of one row; what this program does not know is refused, never guessed."""
-    return tuple(_event(kind, body) for kind, body in msgspec.json.decode(row))
+    return tuple(_event(kind, body, version) for kind, body in msgspec.json.decode(row))
 
 
-def _event(kind: str, body: dict[str, Any]) -> Any:
+def _event(kind: str, body: dict[str, Any], version: int) -> Any:
+    for older in range(version, VERSION):
+        if (kind, older) in UPCAST:
+            body = UPCAST[kind, older](body)
     cls = KINDS.get(kind)
     if cls is None:
         raise BadInput(f"The journal holds an event '{kind}' that this version does not know; use a newer Penstock.")

@@ -1,5 +1,7 @@
-"""What a journal is to the live loop. `sqlite.py` and `postgres.py` keep it; `tests/contract/journals.py` is their
-suite.
+"""What a journal is: `Journal` to the live loop, which writes it, and `Reader` to everything that shows it.
+
+`sqlite.py` and `postgres.py` keep one; `tests/contract` is the suite that both pass. `penstock.journal.open` finds the
+right one by its name.
 
 One row a step, appended before anyone acts; tables for lists and pages projected in the same transaction; blobs (what
 runs, and other things that may have to be erased) by digest, outside the chain. One writer: it holds a lease with an
@@ -10,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.core.engine import Step
-from penstock.core.units import Instant
+from penstock.core.model import JobSpec
+from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
 
 
@@ -37,18 +40,31 @@ class Row:
 
 
 class Journal(Protocol):
-    """Calls block; the loop makes them in a thread of their own."""
+    """Calls block, one at a time; the loop makes them in a thread of their own."""
 
-    installation: str
+    @property
+    def installation(self) -> str:
+        """Who this is to clusters and clouds; made with the journal, and never again."""
 
     def claim(self, holder: str, at: Instant, lease_ms: int) -> int:
-        """Become the writer; the epoch. Raises `Held` while another's lease has not run out."""
+        """Become the writer; the epoch. Raises `Held` while another's lease has not run out.
+
+        `holder` names the machine and the set-up, not the process: who comes back after a crash is the same holder,
+        and need not wait for its own lease to run out.
+        """
 
     def renew(self, epoch: int, at: Instant, lease_ms: int) -> None:
         """Still here. Raises `Fenced` if somebody else is."""
 
+    def release(self, epoch: int) -> None:
+        """Done writing: the next holder need not wait for the lease to run out."""
+
     def append(self, epoch: int, steps: Sequence[Step], blobs: Mapping[str, bytes], keys: Mapping[str, str]) -> None:
-        """All of it in one durable transaction, or nothing. `keys`: idempotency key -> the answer given for it."""
+        """All of it in one durable transaction, or nothing. `keys`: idempotency key -> the answer given for it.
+
+        Steps follow what is there, number by number. Raises `Fenced` and `Unwritable`; after either, nothing of it is
+        there. A blob or a key that is there already stays as it was.
+        """
 
     def read(self, after: int = 0) -> Iterator[Row]:
         """Steps in order, each checked against the chain."""
@@ -58,9 +74,186 @@ class Journal(Protocol):
 
     def blob(self, digest: str) -> bytes | None: ...
 
+    def erase_blob(self, digest: str) -> None:
+        """For good. The chain names its digest and still verifies."""
+
     def keep_snapshot(self, number: int, schema: str, state: bytes) -> None: ...
 
     def snapshot(self, schema: str) -> tuple[int, bytes] | None:
-        """The newest one of this schema: a cache, never the truth."""
+        """The newest one of this schema: a cache, never the truth. None also if the journal is not what it was."""
+
+    def close(self) -> None: ...
+
+
+# --- what is shown ---------------------------------------------------------------------------------------------------
+
+
+@value
+class JobRow:
+    """A job on a list: what was asked, where it is, and why."""
+
+    id: str
+    number: int  # the order of arrival; unique also within an array, and the key of pages
+    team: str
+    name: str
+    user: str
+    project: str
+    job_class: str
+    priority: int
+    gpus: int
+    work: str  # the digest of what runs
+    phase: str  # core.lifecycle.JobPhase
+    attempt: str  # where it has a place now, empty if nowhere
+    offer: str  # of that attempt, or of its last one
+    submitted_at: Instant
+    started_at: Instant | None  # first ran
+    ended_at: Instant | None
+    kept_ms: Millis  # work that its last checkpoint holds
+    attempts: int
+    moves: int
+    losses: int
+    spent: Money
+    held: Money
+    until_at: Instant | None  # while it waits: when its answer is due at the latest
+    short_of: str  # the scope whose cap binds it
+    because: str  # the latest reason, as JSON with its `kind` and numbers; empty if nothing was decided yet
+
+
+@value
+class AttemptRow:
+    id: str
+    number: int  # the order of promising: unique
+    job: str
+    team: str
+    offer: str
+    site: str
+    width: int
+    phase: str  # core.lifecycle.AttemptPhase
+    promised_at: Instant
+    started_at: Instant | None
+    ended_at: Instant | None
+    outcome: str  # how it ended: done, failed, stopped, lost, refused, dropped; empty while it lives
+    resume_ms: Millis  # work it began with
+    kept_ms: Millis  # work that its last checkpoint holds
+    spent: Money
+    held: Money
+    deadline_at: Instant | None  # it ends by itself then; None on standing offers
+    because: str  # why there, as JSON
+
+
+@value
+class SpendRow:
+    """One scope in one period of the books. Caps of jobs are on the jobs."""
+
+    scope: str
+    period: str
+    cap: Money | None
+    per_hour: Money | None
+    spent: Money
+    held: Money
+    starts_at: Instant | None
+    ends_at: Instant | None
+
+
+@value
+class UsedRow:
+    """One offer, team and day. GPU time is booked when an attempt is over, money when it is charged."""
+
+    day: int  # whole days since the zero of instants
+    offer: str
+    team: str
+    gpu_ms: int
+    spent: Money
+
+
+@value
+class ClosedRow:
+    """An offer that refused, and when it is tried again."""
+
+    offer: str
+    until_at: Instant
+    refusals: int
+
+
+@value
+class Happening:
+    """One event that concerns a job, or everybody."""
+
+    number: int  # of its step
+    part: int  # its place among the step's inputs and outputs
+    at: Instant
+    kind: str
+    job: str  # empty: it concerns no single job
+    event: Any
+
+
+@value
+class Filter:
+    """Empty: all. `text` is looked for in id, name, user and team, whatever its case."""
+
+    teams: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    text: str = ""
+    user: str = ""
+
+
+@value
+class Count:
+    phase: str
+    team: str
+    jobs: int
+    gpus: int
+
+
+class Reader(Protocol):
+    """Read-only, from any thread, on connections of its own: it never waits for the writer, nor the writer for it.
+
+    Raises `Unwritable` while the database is gone, too: the same call may work later.
+    """
+
+    @property
+    def installation(self) -> str: ...
+
+    def head(self) -> int:
+        """The number of the last step; 0: none yet."""
+
+    def jobs(self, wanted: Filter, after: int | None = None, limit: int = 50) -> list[JobRow]:
+        """Newest first. `after`: the `number` of the last one of the page before."""
+
+    def job(self, job: str) -> JobRow | None: ...
+
+    def spec(self, job: str) -> JobSpec | None:
+        """What was asked for."""
+
+    def counts(self) -> list[Count]:
+        """Jobs and GPUs asked for, by phase and team."""
+
+    def attempts(self, job: str) -> list[AttemptRow]:
+        """In the order they were promised."""
+
+    def attempt(self, attempt: str) -> AttemptRow | None: ...
+
+    def placed(self) -> list[AttemptRow]:
+        """Every attempt that is not over."""
+
+    def story(self, job: str) -> list[Row]:
+        """The steps that concern it, for `journal.story.tell`; none if no such job came."""
+
+    def spend(self) -> list[SpendRow]:
+        """Every capped or used scope in every period, oldest period first."""
+
+    def used(self, from_day: int = 0) -> list[UsedRow]: ...
+
+    def closed(self) -> list[ClosedRow]: ...
+
+    def feed(self, before: int | None = None, limit: int = 50, kinds: tuple[str, ...] = ()) -> list[Happening]:
+        """What just happened, newest first; `before` a step's number. Whole steps: at least `limit` if there are."""
+
+    def steps(self, after: int, limit: int = 200) -> list[Row]:
+        """For streams: in order, not checked against the chain."""
+
+    def answer(self, key: str) -> str | None: ...
+
+    def blob(self, digest: str) -> bytes | None: ...
 
     def close(self) -> None: ...

@@ -1,111 +1,169 @@
-"""A journal in one SQLite file: one row a step, chained by hash, written by one connection.
+"""A journal in one SQLite file: the live one's connection, and the bulk writer of simulations.
 
-`synchronous=FULL` in WAL mode, because a committed hold must survive a power cut. A simulation, which can be run
-again, groups many steps into one transaction.
+`synchronous=FULL` in WAL mode, because a committed hold must survive a power cut. One connection alone writes and
+checkpoints; readers open the file read-only. (SQLite before 3.51.3 is reported to damage a WAL that one connection
+checkpoints while another commits.) A simulation, which can be run again, groups many steps into one transaction and
+leaves the tables to `penstock journal rebuild`.
 """
 
+import os
 import sqlite3
-from collections.abc import Iterator
-from hashlib import sha256
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
-from penstock.core.engine import VERSION, Step
+from penstock.core.engine import Step
 from penstock.core.errors import BadInput
-from penstock.core.units import Instant
-from penstock.core.values import value
-from penstock.journal import codec
-
-SCHEMA: Final = """
-create table journal (format integer not null);
-create table steps (
-    number integer primary key, at integer not null, inputs blob not null, outputs blob not null,
-    version integer not null, revision integer not null, hash blob not null
-);
-"""
-FORMAT: Final = 1
-GENESIS: Final = sha256(b"penstock").digest()
+from penstock.journal.database import BASE
+from penstock.journal.journal import Unwritable
+from penstock.journal.rows import FORMAT, GENESIS, Stored, stored
 
 
-@value
-class Row:
-    number: int
-    at: Instant
-    inputs: tuple[Any, ...]
-    outputs: tuple[Any, ...]
-    version: int
-    revision: int
+class SqliteDatabase:
+    """One connection, made when first used. Used by one thread at a time, not always the same."""
+
+    def __init__(self, path: str, readonly: bool = False) -> None:
+        self.where, self.readonly = path, readonly
+        self._db: sqlite3.Connection | None = None
+        self._lock_file: int | None = None
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        if self._db is None:
+            self._db = self._connect()
+        return self._db
+
+    def _connect(self) -> sqlite3.Connection:
+        # A name with `%` or `?` in it is still a name.
+        uri = Path(self.where).absolute().as_uri() + ("?mode=ro" if self.readonly else "")
+        with self._told():
+            db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
+            if not self.readonly:
+                db.executescript("pragma journal_mode=wal; pragma synchronous=full; pragma secure_delete=on;")
+            return db
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What may pass is `Unwritable`; what is no database will not become one."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                raise BadInput(f"{self.where} is not a journal: {error}.") from None
+            raise Unwritable(
+                f"{self.where} cannot be {'read' if self.readonly else 'written'} now: {error}."
+            ) from error
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.IntegrityError):
+                raise
+            raise BadInput(f"{self.where} is not a journal: {error}.") from None
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with self._told():
+            self.db.execute("begin immediate")
+            try:
+                yield
+                self.db.execute("commit")
+            except BaseException:
+                # A full disk may have ended it already; what cannot be undone now, a new connection finds undone.
+                with suppress(sqlite3.Error):
+                    if self.db.in_transaction:
+                        self.db.execute("rollback")
+                raise
+
+    def all(self, sql: str, *values: Any) -> list[Any]:
+        with self._told():
+            return self.db.execute(sql, values).fetchall()
+
+    def run(self, sql: str, *values: Any) -> None:
+        with self._told():
+            self.db.execute(sql, values)
+
+    def create(self, statement: str) -> None:
+        self.run(statement.format(bytes="blob", serial="integer"))
+
+    def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        if rows:
+            with self._told():
+                self.db.executemany(sql, rows)
+
+    def lock(self) -> bool:
+        """The system lets go of it when the process ends, however it ends. The file is left: removing it is a race."""
+        if self._lock_file is not None:
+            return True
+        try:
+            found = os.open(f"{self.where}-lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise Unwritable(f"{self.where}-lock cannot be written now: {error.strerror}.") from error
+        try:
+            flock(found, LOCK_EX | LOCK_NB)
+        except OSError:
+            os.close(found)
+            return False
+        self._lock_file = found
+        return True
+
+    def forget(self) -> None:
+        """`secure_delete` has overwritten it; the log still has the page as it was."""
+        self.run("pragma wal_checkpoint(truncate)")
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        if self._lock_file is not None:
+            os.close(self._lock_file)
+            self._lock_file = None
 
 
 class Journal:
-    """Appends; `group` steps to a transaction. Use it in a `with` block."""
+    """A simulation's: appends; `group` steps to a transaction. Use it in a `with` block."""
 
     def __init__(self, path: str, group: int = 1) -> None:
         if Path(path).exists():
             raise BadInput(f"{path} exists already; name a new file for the journal, or remove that one.")
-        try:
-            self.db = sqlite3.connect(path, isolation_level=None)
-            self.db.executescript("pragma journal_mode=wal; pragma synchronous=full;" + SCHEMA)
-        except sqlite3.Error as error:
-            raise BadInput(f"Cannot write a journal to {path}: {error}.") from None
-        self.db.execute("insert into journal values (?)", (FORMAT,))
         self.path, self.group, self.last = path, group, GENESIS
-        self.pending: list[tuple[object, ...]] = []
+        self.pending: list[Stored] = []
+        self.database = SqliteDatabase(path)
+        with self._told(), self.database.transaction():
+            for statement in BASE:
+                self.database.create(statement)
+            first = (FORMAT, uuid.uuid4().hex, 0, GENESIS, 0, 0)
+            self.database.run("insert into journal values (?, ?, ?, ?, ?, ?)", *first)
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        return self.database.db
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except Unwritable as error:
+            raise BadInput(f"Cannot write a journal to {self.path}: {error.__cause__}.") from None
 
     def append(self, step: Step) -> None:
-        inputs, outputs = codec.encode(step.inputs), codec.encode(step.outputs)
-        self.last = chain(self.last, step.number, step.at, inputs, outputs, VERSION, step.revision)
-        self.pending.append((step.number, step.at, inputs, outputs, VERSION, step.revision, self.last))
+        self.pending.append(stored(step, self.last))
+        self.last = self.pending[-1][-1]
         if len(self.pending) >= self.group:
             self.commit()
 
     def commit(self) -> None:
-        try:
-            self.db.execute("begin")
-            self.db.executemany("insert into steps values (?, ?, ?, ?, ?, ?, ?)", self.pending)
-            self.db.execute("commit")
-        except sqlite3.Error as error:
-            raise BadInput(f"Cannot write the journal {self.path}: {error}.") from None
+        if not self.pending:
+            return
+        with self._told(), self.database.transaction():
+            self.database.write("insert into steps values (?, ?, ?, ?, ?, ?, ?)", self.pending)
+            self.database.run("update journal set head = ?, hash = ?", self.pending[-1][0], self.last)
         self.pending.clear()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None and self.pending:
+        if kind is None:
             self.commit()
-        self.db.close()
-
-
-def chain(last: bytes, number: int, at: Instant, inputs: bytes, outputs: bytes, version: int, revision: int) -> bytes:
-    """Each row's hash covers the row and, through the one before, the whole past."""
-    head = f"{number}|{at}|{version}|{revision}|{len(inputs)}|".encode()
-    return sha256(last + head + inputs + outputs).digest()
-
-
-def read(path: str) -> Iterator[Row]:
-    """All steps in order, each checked against the chain."""
-    last = GENESIS
-    for number, at, inputs, outputs, version, revision, found in _rows(path):
-        last = chain(last, number, at, inputs, outputs, version, revision)
-        if last != found:
-            raise BadInput(f"{path}: step {number} is not what was written; the journal was changed after the fact.")
-        if version > VERSION:
-            raise BadInput(f"{path}: step {number} was written by a newer Penstock; use that version to read it.")
-        yield Row(number, at, codec.decode(inputs), codec.decode(outputs), version, revision)
-
-
-def _rows(path: str) -> Iterator[tuple[int, int, Any, Any, int, int, Any]]:
-    if not Path(path).is_file():
-        raise BadInput(f"There is no journal {path}; `penstock simulate --journal FILE` writes one.")
-    try:
-        db = sqlite3.connect(f"file:{Path(path).absolute()}?mode=ro", uri=True)
-        (found,) = db.execute("select format from journal").fetchone() or (None,)
-        if found != FORMAT:
-            raise BadInput(f"{path} is a journal of another format ({found}); this version reads {FORMAT}.")
-        # Cast, so that text put there by somebody is bytes that do not match the chain, and no surprise.
-        columns = "number, at, cast(inputs as blob), cast(outputs as blob), version, revision, hash"
-        yield from db.execute(f"select {columns} from steps order by number")
-        db.close()
-    except sqlite3.Error as error:
-        raise BadInput(f"{path} is not a journal: {error}.") from None
+        self.database.close()

@@ -1,55 +1,202 @@
 """The live control plane's one door: tell it facts, look at its picture, ask what it would do. The API calls it.
 
-    plane = Plane(journal, drivers, opening, settings)
+    plane = Plane(journal, drivers, Setup(opening=facts))
     await plane.start()                        # replayed, sites looked at, what was outstanding said again
     told = await plane.submit(spec, work)      # returns once the job is durable
     plane.view                                 # an immutable picture of the last step
 
-All of it runs in one event loop; the engine and the journal's writes have a thread of their own, so that everything
-else is answered while the engine thinks.
+All of it runs in one event loop; the engine and the journal's writes have a thread of their own (`scribe`), so that
+everything else is answered while the engine thinks. One turn: take what is in the inbox, decide, write, and only then
+act and answer.
 """
 
-from collections.abc import Mapping
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Final, TypeAlias, TypeVar
 
+from penstock.core import events as e
+from penstock.core.actions import ReleaseNode, StopAttempt
 from penstock.core.events import Fact
 from penstock.core.model import JobSpec
+from penstock.core.rules import BuiltInRules, Rules
+from penstock.core.units import MINUTE, SECOND, Instant, Millis
 from penstock.core.values import value
-from penstock.drivers.driver import Work
+from penstock.drivers.driver import Driver, Seen, Work
+from penstock.journal.journal import Fenced, Held, Journal, Unwritable
+from penstock.live import opening
+from penstock.live import plan as plans
+from penstock.live.alarms import Alarms
+from penstock.live.clock import Clock
+from penstock.live.dispatch import Dispatch
+from penstock.live.months import Calendar, Months
 from penstock.live.plan import Plan
-from penstock.live.view import View
+from penstock.live.recover import Belief, Differences
+from penstock.live.scribe import Ask, KeyReused, Order, Quarantined, Raised, Scribe, Taken, Told, pack_work
+from penstock.live.view import Alarm, View, picture
+from penstock.live.watch import Watch
+
+__all__ = ["KeyReused", "NotReady", "Plane", "Quarantined", "Setup", "Told"]
+
+#: At most so many people and facts in one row: a bigger one would keep the next waiting too long.
+MOST_TOGETHER: Final = 500
+#: While the journal cannot be written: when it is tried again.
+RETRY_MS: Final[Millis] = 2 * SECOND
+STUCK_MS: Final[Millis] = 60 * SECOND  #: the same for an engine that raises whatever it is told
+#: The picture is not drawn more often than this while there is more to do.
+DRAWN_MS: Final[Millis] = 200
+
+T = TypeVar("T")
+Waiting: TypeAlias = tuple[Ask, "asyncio.Future[Told]"]
 
 
 class NotReady(Exception):
     """Nothing was recorded and nothing will be: the words say what is wrong and what to do. Answered with 503."""
 
 
-class KeyReused(Exception):
-    """This idempotency key came with another body before. Answered with 422."""
-
-
-class Quarantined(Exception):
-    """The engine cannot take this; it is set aside with an alarm, and all else goes on. Answered with 500."""
-
-
 @value
-class Told:
-    """It is durable. `number` is the journal's row; `answer` is what the idempotency key was first answered with."""
+class Setup:
+    """What an installation is told beside its journal and its sites' drivers."""
 
-    number: int
-    answer: str
-    again: bool  # the key was known: nothing new was recorded
+    opening: tuple[Fact, ...] = ()  # policy, caps, sites and data as configured now; what is known already is left out
+    holder: str = "penstock"  # names the machine and the set-up, for the journal's lease
+    stand_by: bool = False  # wait while another process writes the journal, instead of refusing
+    calendar: Calendar | None = None  # of the books; None: months in UTC
+    rules: Rules | None = None
+    ids: str = "j"  # what new jobs' ids begin with
+    lease_ms: Millis = 30 * SECOND  # on the journal: how long another process waits for us if we vanish
+    beat_ms: Millis = 5 * SECOND  # how often the journal's lease is renewed, and the wall clock looked at
+    look_ms: Millis = MINUTE  # how often sites are looked at
 
 
 class Plane:
-    #: The journal's id: what drivers mark their things with.
-    installation: str
-    #: What the last step left. Never None once `start` has returned.
-    view: View
+    def __init__(
+        self,
+        journal: Journal,
+        drivers: Mapping[str, Driver],
+        setup: Setup | None = None,
+        clock: Clock | None = None,
+        thread: Executor | None = None,
+    ) -> None:
+        self.journal, self.drivers, self.setup = journal, drivers, setup or Setup()
+        self.clock = clock or Clock()
+        self.thread = thread or ThreadPoolExecutor(1, thread_name_prefix="penstock-engine")
+        self.installation = journal.installation
+        calendar, rules = self.setup.calendar or Months(), self.setup.rules or BuiltInRules()
+        self.scribe = Scribe(journal, calendar, rules, self.setup.ids)
+        self.alarms = Alarms(self.clock.now)
+        self.dispatch = Dispatch(drivers, self.hear, self.alarms.set)
+        self.watches = {
+            site: Watch(site, driver, self.hear, self._compare, self.clock.now, self.alarms.set)
+            for site, driver in drivers.items()
+        }
+        self.beliefs = {site: Belief(site, self.setup.ids) for site in drivers}
+        self._drawn: View | None = None
+        self.number = 0  #: the journal's last row
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  #: ends when the plane does
+        self._asks: deque[Waiting] = deque()
+        self._heard: deque[Fact] = deque()
+        self._inbox = asyncio.Event()
+        self._news = asyncio.Event()
+        self._trouble = "Penstock is starting; try again in a few seconds."
+        self._gone = False
+        self._wakes_at: Instant | None = None
+        self._retry_at: Instant = 0
+        self._drawn_at: Instant = 0
+        self._stale = False  #: rows were written since the picture was drawn
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- starting and stopping ---------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Raises `Held` (another process writes the journal) and `Refused` (another installation works at a site)."""
+        self.scribe.epoch = await self._claim()
+        state = await self._think(self.scribe.state_now)
+        self.clock.begin_after(state.at)
+        self.number = state.steps
+        for watch in self.watches.values():
+            watch.lost = watch.site in state.lost_sites
+        await self._look_at_all()
+        await self._record_first(opening.news(state, self.setup.opening, self.drivers))
+        self._trouble = ""
+        self._dispatch(await self._think(self.scribe.outstanding))
+        self._begin(self._turns())
+        self._begin(self._beats())
+        for watch in self.watches.values():
+            self._begin(watch.run(self.setup.look_ms))
+
+    async def _claim(self) -> int:
+        while True:
+            try:
+                return await self._think(self.journal.claim, self.setup.holder, self.clock.now(), self.setup.lease_ms)
+            except Held:
+                if not self.setup.stand_by:
+                    raise
+                self._trouble = "Another process runs this installation; this one stands by."
+                await asyncio.sleep(self.setup.beat_ms / SECOND)
+
+    async def _record_first(self, news: list[Fact]) -> None:
+        """What the configuration and the sites say. What it makes us do is part of what is outstanding, said once."""
+        facts = news + self._take_heard()
+        if facts or not self.number:
+            self._note(await self._think(self.scribe.take, (), facts, self.clock.now()))
+        await self._publish()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """One of ours ended by itself: the plane does. Whoever waits for `over` learns why."""
+        if not task.cancelled() and not self.over.done():
+            error = task.exception()
+            if error is None:
+                self.over.set_result(None)
+            else:
+                self._let_go(f"Penstock has stopped: {error}")
+                self.over.set_exception(error)
+
+    def _let_go(self, why: str) -> None:
+        """From this instant on nothing is asked of any site, and nobody is promised anything."""
+        self._trouble, self._gone = why, True
+        for task in self._tasks:
+            task.cancel()
+        self.dispatch.cancel()
+        self._turn_away(NotReady(why))
+
+    async def stop(self) -> None:
+        """Let go of everything. Nothing that runs is touched."""
+        self._let_go("Penstock is stopping; try again when it is back.")
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.dispatch.stop()
+        for watch in self.watches.values():
+            if watch.opened:
+                await watch.driver.close()
+        if self.scribe.epoch:
+            with contextlib.suppress(Unwritable, Fenced):
+                await self._think(self.scribe.save, 1)
+                await self._think(self.journal.release, self.scribe.epoch)
+        self.thread.shutdown()
+        if not self.over.done():
+            self.over.set_result(None)
+
+    # --- what one may ask --------------------------------------------------------------------------------------------
+
+    @property
+    def view(self) -> View:
+        """A picture of the last step, with the alarms of now. There is one once `start` has returned."""
+        if self._drawn is None:
+            raise NotReady(self._trouble)
+        return replace(self._drawn, alarms=self._drawn.alarms + self.alarms.now())
 
     @property
     def ready(self) -> str:
         """Empty if submissions are taken; otherwise a sentence that says why not and what to do."""
-        raise NotImplementedError
+        return self._trouble
 
     async def submit(self, spec: JobSpec, work: Work, *, key: str = "", body: str = "") -> Told:
         """Record a new job; `answer` is its id. Raises `NotReady`, `Quarantined`.
@@ -57,7 +204,9 @@ class Plane:
         `key`: an idempotency key, already made unique to whoever asks (prefix it with the token's id). The same key
         again returns the first answer with `again`; with another `body` digest it raises `KeyReused`.
         """
-        raise NotImplementedError
+        digest, packed = pack_work(work)
+        fact = e.JobSubmitted(0, 0, "", replace(spec, work=digest))
+        return await self.tell(fact, blobs={digest: packed}, key=key, body=body)
 
     async def tell(
         self, *facts: Fact, blobs: Mapping[str, bytes] | None = None, key: str = "", body: str = "", answer: str = ""
@@ -67,20 +216,189 @@ class Plane:
         So are the `number` of a `JobSubmitted` and the `revision` of a `PolicySet`. A `JobSubmitted` without a `job`
         is given an id, which is the answer if no other is given. `blobs`: by SHA-256 in hex.
         """
-        raise NotImplementedError
+        if self._trouble:
+            raise NotReady(self._trouble)
+        told: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
+        self._asks.append((Ask(facts, tuple((blobs or {}).items()), key, body, answer), told))
+        self._inbox.set()
+        return await told
 
     async def plan(self, spec: JobSpec) -> Plan:
         """What would happen to such a job now. Nothing is recorded."""
-        raise NotImplementedError
+        if self._trouble:
+            raise NotReady(self._trouble)
+        return await self._think(self._plan, spec)
+
+    def _plan(self, spec: JobSpec) -> Plan:
+        return plans.plan(self.scribe.state_now(), spec, self.scribe.rules, self.clock.now())
 
     async def log(self, site: str, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
         """Bytes of an attempt's log, and whether more may come. Raises the driver's errors; KeyError: no such site."""
-        raise NotImplementedError
+        return await self.drivers[site].log(attempt, after, most)
 
     async def heard(self, number: int) -> int:
         """Wait until the journal has a row after `number`; returns the newest row's number. For event streams."""
-        raise NotImplementedError
+        while self.number <= number:
+            await self._news.wait()
+        return self.number
 
-    async def stop(self) -> None:
-        """Let go of everything. Nothing that runs is touched."""
-        raise NotImplementedError
+    def hear(self, fact: Fact) -> None:
+        """A site says something. Called in the event loop's own thread."""
+        self._heard.append(fact)
+        self._inbox.set()
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def _turns(self) -> None:
+        while True:
+            await self._something()
+            await self.clock.settle()
+            turn = asyncio.ensure_future(self._turn())
+            try:
+                await asyncio.shield(turn)
+            except asyncio.CancelledError:  # what is being written is answered first
+                await turn
+                raise
+
+    async def _something(self) -> None:
+        """Until there is something in the inbox, or it is time."""
+        if self._retry_at:
+            await asyncio.sleep(self.clock.seconds_until(self._retry_at))
+        elif not self._inbox.is_set():
+            left = None if self._wakes_at is None else self.clock.seconds_until(self._wakes_at)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._inbox.wait()
+
+    async def _turn(self) -> None:
+        if jump := self.clock.jumped():
+            await self._after_a_jump(jump)
+        asks = [self._asks.popleft() for _ in range(min(len(self._asks), MOST_TOGETHER))]
+        heard = self._take_heard()
+        try:
+            if self._retry_at:  # is the journal itself again?
+                await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), self.setup.lease_ms)
+            taken = await self._think(self.scribe.take, [ask for ask, _ in asks], heard, self.clock.now())
+        except (Unwritable, Raised) as error:
+            self._set_back(asks, heard, error)
+            return
+        except BaseException:
+            self._asks.extendleft(reversed(asks))  # whoever ends the plane turns them away
+            raise
+        await self._act(taken, asks)
+
+    def _take_heard(self) -> list[Fact]:
+        """All of it; the inbox is empty now but for people who came too late for this turn."""
+        heard = list(self._heard)
+        self._heard.clear()
+        if not self._asks:
+            self._inbox.clear()
+        return heard
+
+    async def _act(self, taken: Taken, asks: list[Waiting]) -> None:
+        """It is durable: now do it, and answer."""
+        self._dispatch(taken.orders)
+        for (_, told), answer in zip(asks, taken.answers, strict=True):
+            if told.done():  # whoever asked is gone
+                continue
+            if isinstance(answer, Exception):
+                told.set_exception(answer)
+            else:
+                told.set_result(answer)
+        self._note(taken)
+        if self._retry_at:  # what was promised before the trouble may not have been said
+            self._retry_at, self._trouble = 0, ""
+            self.alarms.set("", "journal", "")
+            self._dispatch(await self._think(self.scribe.outstanding))
+        self._stale = self._stale or bool(taken.steps)
+        if self._stale and (not self._inbox.is_set() or self.clock.now() - self._drawn_at > DRAWN_MS):
+            await self._publish()
+
+    def _dispatch(self, orders: Iterable[Order]) -> None:
+        for order in () if self._gone else orders:  # what is promised and not said is outstanding at the next start
+            self.dispatch.do(order)
+
+    def _note(self, taken: Taken) -> None:
+        if not taken.steps:
+            return
+        self.number = taken.steps[-1].number
+        for site, attempt in taken.ended:
+            self.dispatch.forget(site, attempt)
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def _publish(self) -> None:
+        self._drawn = await self._think(self._draw)
+        self._drawn_at, self._stale = self.clock.now(), False
+
+    def _draw(self) -> View:
+        self._wakes_at = self.scribe.next_deadline()
+        self.scribe.save()
+        state = self.scribe.state_now()
+        return picture(state, tuple(Alarm(*alarm) for alarm in state.alarms))
+
+    # --- what goes wrong ---------------------------------------------------------------------------------------------
+
+    def _set_back(self, asks: list[Waiting], heard: list[Fact], error: Exception) -> None:
+        """Nothing was recorded. People are told so at once; what sites said is kept until it can be written."""
+        self._trouble = _advice(error)
+        self.alarms.set("journal", "journal", self._trouble)
+        self._heard.extendleft(reversed(heard))
+        self._asks.extendleft(reversed(asks))
+        self._turn_away(NotReady(self._trouble))
+        wait_ms = RETRY_MS if isinstance(error, Unwritable) else STUCK_MS
+        self._retry_at = self.clock.now() + int(wait_ms * self.clock.speed)
+
+    def _turn_away(self, error: NotReady) -> None:
+        while self._asks:
+            _, told = self._asks.popleft()
+            if not told.done():
+                told.set_exception(error)
+
+    async def _after_a_jump(self, by: Millis) -> None:
+        """On record at the old time; then every site is looked at; only then is a later time believed."""
+        self._heard.append(e.ClockJumped(0, by))
+        await self._look_at_all()
+        self.clock.accept(by)
+
+    async def _look_at_all(self) -> None:
+        await asyncio.gather(*(watch.look() for watch in self.watches.values()))
+
+    async def _compare(self, site: str, seen: Seen, asked_at: Instant) -> None:
+        """Put right what we believe of a site, and stop there what has no place with us."""
+        found = await self._think(lambda: self.beliefs[site].differences(self.scribe.state_now(), seen, asked_at))
+        for fact in found.facts:
+            self.hear(fact)
+        for attempt in found.recorded:
+            self.dispatch.forget(site, attempt)
+        self._clear_away(site, found)
+
+    def _clear_away(self, site: str, found: Differences) -> None:
+        """What runs there though its end is on record is stopped; what the journal never heard of, a person judges."""
+        for attempt in found.orphans:
+            self.dispatch.do(Order(StopAttempt(attempt, 0), site))
+        for attempt in found.strangers:
+            self.alarms.set("stranger", attempt, f"{attempt} runs at {site}, and the journal never heard of it.")
+        for node in found.nodes:
+            self.dispatch.do(Order(ReleaseNode(node), site))
+
+    async def _beats(self) -> None:
+        """Still here: keep the lease on the journal, and look whether the wall clock jumped."""
+        while True:
+            await asyncio.sleep(self.setup.beat_ms / SECOND)
+            with contextlib.suppress(Unwritable):
+                await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), self.setup.lease_ms)
+            if self.clock.jumped():
+                self._inbox.set()
+
+    async def _think(self, work: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.thread, work, *args)
+
+
+def _advice(error: Exception) -> str:
+    if isinstance(error, Unwritable):
+        return (
+            f"The journal cannot be written ({error}), so nothing new is taken and nothing is started. "
+            "Free space on its disk or bring its database back; Penstock goes on by itself."
+        )
+    return f"The engine cannot go on ({error}); nothing is started. Report this, with the journal."

@@ -113,10 +113,14 @@ def _run(
             job = jobs[coming]
             facts.append(e.JobSubmitted(now, coming, job.id, job.spec))
             coming += 1
-        if (month - 1) * MONTH_MS <= now:  # the next month is opened when this one begins
+        while (month - 1) * MONTH_MS <= now:  # the next month is opened when this one begins
             facts.append(open_month(now, month))
             month += 1
-        step = handle(*facts) if facts else handle(e.Woke(now))
+        if not facts:
+            if deadline > now:  # what the world had planned for now was called off
+                continue
+            facts.append(e.Woke(now))
+        step = handle(*facts)
         see(step, engine)
         for action in step.actions:
             do(action, now)

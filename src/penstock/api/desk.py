@@ -1,0 +1,97 @@
+"""What every route has at hand: the plane, the journal's reader, and who is asking. Also how values become shapes."""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from fastapi import Depends, Request
+from starlette.convertors import Convertor, register_url_convertor
+
+from penstock.api import saying, schemas
+from penstock.api.access import Needs, Token, own
+from penstock.api.problems import not_found
+from penstock.core.model import STANDING
+from penstock.core.model import Offer as CoreOffer
+from penstock.core.units import NEVER, Instant
+from penstock.journal.journal import AttemptRow, JobRow, Reader
+from penstock.live.plane import Plane
+
+
+class JobIdInPath(Convertor[str]):
+    """A job's id, or a member's of an array: `sweep-k3f9x2/7`. So `/v1/jobs/sweep-k3f9x2/7/log` is its log."""
+
+    regex = "[^/]+(?:/[0-9]+)?"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("job", JobIdInPath())
+
+
+async def _plane(request: Request) -> Plane:  # async, although it awaits nothing: otherwise a thread is asked
+    plane: Plane = request.app.state.plane
+    return plane
+
+
+async def _reader(request: Request) -> Reader:
+    reader: Reader = request.app.state.reader
+    return reader
+
+
+PlaneHere: TypeAlias = Annotated[Plane, Depends(_plane)]
+ReaderHere: TypeAlias = Annotated[Reader, Depends(_reader)]
+Anybody: TypeAlias = Annotated[Token, Depends(Needs("nothing"))]
+MayRead: TypeAlias = Annotated[Token, Depends(Needs("read"))]
+MaySubmit: TypeAlias = Annotated[Token, Depends(Needs("submit"))]
+MayOperate: TypeAlias = Annotated[Token, Depends(Needs("operate"))]
+MayGiveTokens: TypeAlias = Annotated[Token, Depends(Needs("tokens"))]
+
+#: Beside what a route answers: every one may answer with a problem.
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": text,
+        "content": {"application/problem+json": {"schema": schemas.ProblemShape.model_json_schema()}},
+    }
+    for status, text in (
+        (401, "No token, or one that is forged, expired or revoked."),
+        (403, "The token's role may not do this."),
+        (404, "There is no such thing, or it belongs to another team."),
+        (408, "The body took too long."),
+        (409, "Not in the state it is in."),
+        (413, "The body is too large."),
+        (422, "Input that cannot be used; `detail` says what to change."),
+        (429, "Too many requests; see Retry-After."),
+        (503, "The journal or a site is away; nothing was recorded. See Retry-After."),
+    )
+}
+
+
+def find_job(reader: Reader, caller: Token, job: str) -> JobRow:
+    found = reader.job(job)
+    if found is None:
+        raise not_found("job", job)
+    own(caller, found.team, "job", job)
+    return found
+
+
+def job_shape(row: JobRow, currency: str) -> schemas.Job:
+    return schemas.Job.of(
+        row, until_at=moment(row.until_at), because=saying.reason(row.because, row.until_at, currency)
+    )
+
+
+def attempt_shape(row: AttemptRow, currency: str) -> schemas.Attempt:
+    because = saying.reason(row.because, None, currency)
+    return schemas.Attempt.of(row, deadline_at=moment(row.deadline_at), because=because)
+
+
+def moment(at: Instant | None) -> Instant | None:
+    """Never is null: numbers of 62 bits are not numbers to a browser."""
+    return None if at is None or at >= NEVER else at
+
+
+def guarantee(offer: CoreOffer) -> Literal["hard", "soft"]:
+    """Do caps hold there without us? Where nothing is billed for use, there is nothing to overrun."""
+    return "soft" if offer.guarantee == "none" and offer.term not in STANDING else "hard"

@@ -1,0 +1,197 @@
+"""Routes about jobs: submit, list, look, tell why, cancel, retry, move, plan. Logs are in `logs.py`."""
+
+import hashlib
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from penstock.api import desk, saying, schemas
+from penstock.api.access import Token
+from penstock.api.desk import MayRead, MaySubmit, PlaneHere, ReaderHere
+from penstock.api.problems import Problem, conflict, not_found
+from penstock.config.jobs import JobFile, json_schema, parse_job, parse_json_job
+from penstock.core.events import CancelRequested, JobSubmitted, MoveRequested, StartPromised
+from penstock.core.lifecycle import ENDED, JobPhase
+from penstock.core.model import JobSpec
+from penstock.core.units import Instant
+from penstock.drivers.driver import Work
+from penstock.journal.journal import Filter, Reader
+from penstock.journal.story import tell
+from penstock.live.plan import Choice
+from penstock.live.scribe import unpack_work
+
+routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=desk.PROBLEMS)
+BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "description": "A job file, as YAML or as JSON with the same keys.",
+        "content": {
+            "application/json": {"schema": json_schema(), "example": {"gpus": 1, "command": ["python", "train.py"]}},
+            "application/yaml": {
+                "schema": {"type": "string"},
+                "example": "name: finetune\ngpus: 2\ncommand: python train.py\nrun_time: 2h\ncheckpoint_every: 15m\n",
+            },
+        },
+    }
+}
+
+
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+@routes.post("/jobs", status_code=201, openapi_extra=BODY, summary="Submit a job")
+async def submit(
+    request: Request,
+    response: Response,
+    plane: PlaneHere,
+    caller: MaySubmit,
+    key: Annotated[str, Header(alias="Idempotency-Key", max_length=200, description="Sent again: one job.")] = "",
+) -> schemas.Submitted:
+    """Answered once the job is durable. The same key again gives the same answer, and no second job."""
+    raw, file = await _job_file(request)
+    spec = _as_asked_by(caller, file, plane.view.at)
+    mine = f"{caller.id}:{key}" if key else ""
+    told = await plane.submit(
+        spec, Work(file.command, file.env, file.folder), key=mine, body=hashlib.sha256(raw).hexdigest()
+    )
+    response.status_code = 200 if told.again else 201
+    response.headers["Location"] = f"/v1/jobs/{told.answer}"
+    return schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
+
+
+@routes.post("/plan", openapi_extra=BODY, summary="What would happen to such a job now")
+async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas.Plan:
+    _, file = await _job_file(request)
+    found = await plane.plan(_as_asked_by(caller, file, plane.view.at))
+    currency = plane.view.policy.currency
+    return schemas.Plan.of(found, choices=[_choice(one, currency) for one in found.choices], currency=currency)
+
+
+def _choice(found: Choice, currency: str) -> schemas.Choice:
+    offer = found.offer
+    return schemas.Choice.of(
+        found,
+        offer=offer.id,
+        site=offer.site,
+        term=offer.term,
+        gpu_model=offer.gpu_model,
+        guarantee=desk.guarantee(offer),
+        denied=saying.reason_shape(found.denied, None, currency) if found.denied else None,
+    )
+
+
+async def _job_file(request: Request) -> tuple[bytes, JobFile]:
+    raw = await request.body()
+    parse = parse_json_job if "json" in request.headers.get("content-type", "json") else parse_job
+    return raw, parse(raw, "The job")
+
+
+def _as_asked_by(caller: Token, file: JobFile, now: Instant) -> JobSpec:
+    """Who asks comes from the token: a job cannot be booked to somebody else's team."""
+    team = file.team or caller.team or "default"
+    if not caller.sees(team):
+        raise Problem(403, "forbidden", f"Your token is for team {caller.team}; leave 'team' out, or write that.")
+    deadline_at = None if file.deadline_ms is None else now + file.deadline_ms
+    return replace(file.spec, team=team, user=caller.id, deadline_at=deadline_at)
+
+
+@routes.post("/jobs/{job:job}/cancel", summary="Cancel a job")
+async def cancel(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
+    """Also of a whole array, by the id that its members' ids begin with."""
+    phases = await run_in_threadpool(_phases, reader, caller, job)
+    if all(phase == "cancelled" for phase in phases.values()):
+        return schemas.Asked(job=job, so=True, says="It was cancelled before.")
+    live = [one for one, phase in phases.items() if phase not in ENDED]
+    if not live:
+        raise conflict(f"{job} has ended; there is nothing to cancel.")
+    await plane.tell(*(CancelRequested(0, one) for one in live))
+    placed = any(phases[one] in ("placed", "leaving") for one in live)
+    says = "It is told to stop, and will be cancelled when it has." if placed else "It is cancelled."
+    return schemas.Asked(job=job, so=not placed, says=says)
+
+
+def _phases(reader: Reader, caller: Token, job: str) -> dict[str, str]:
+    """The job's phase, or those of an array's members."""
+    if "/" in job or reader.job(job) is not None:
+        return {job: desk.find_job(reader, caller, job).phase}
+    members: dict[str, str] = {}
+    after: int | None = None
+    while page := reader.jobs(Filter(teams=caller.teams, text=f"{job}/"), after, 200):
+        members |= {row.id: row.phase for row in page if row.id.startswith(f"{job}/")}
+        after = page[-1].number
+    if not members:
+        raise not_found("job", job)
+    return members
+
+
+@routes.post("/jobs/{job:job}/retry", status_code=201, summary="Submit an ended job again")
+async def retry(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Submitted:
+    """A new job that asks for the same. The old one and its story stay."""
+    row = await run_in_threadpool(desk.find_job, reader, caller, job)
+    spec = await run_in_threadpool(reader.spec, job)
+    if row.phase not in ENDED or spec is None:
+        raise conflict(f"{job} is {row.phase}; a job can be tried again once it has ended.")
+    again = replace(spec, count=1, user=caller.id, deadline_at=None)
+    told = await plane.tell(JobSubmitted(0, 0, "", again))
+    return schemas.Submitted(job=told.answer, count=1, again=False)
+
+
+@routes.post("/jobs/{job:job}/move", summary="Move a running job to another offer")
+async def move(job: str, to: schemas.MoveTo, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
+    """If rules, money and room allow it; it keeps its checkpoint."""
+    row = await run_in_threadpool(desk.find_job, reader, caller, job)
+    if row.phase != "placed":
+        raise conflict(f"{job} is {row.phase}; only a job that has a place can be moved.")
+    if all(to.offer != one.offer.id for site in plane.view.sites for one in site.offers):
+        raise not_found("offer", to.offer)
+    told = await plane.tell(MoveRequested(0, job, to.offer))
+    (step,) = await run_in_threadpool(reader.steps, told.number - 1, 1)
+    so = any(isinstance(event, StartPromised) and event.job == job for event in step.outputs)
+    says = f"It moves to {to.offer}." if so else f"It stays: {to.offer} may not take it, has no room, or no money."
+    return schemas.Asked(job=job, so=so, says=says)
+
+
+# --- looking ---------------------------------------------------------------------------------------------------------
+
+
+@routes.get("/jobs", summary="Jobs, newest first")
+def jobs(
+    plane: PlaneHere,
+    reader: ReaderHere,
+    caller: MayRead,
+    team: Annotated[list[str], Query(description="Of these teams only.", max_length=50)] = [],  # noqa: B006 - FastAPI copies it
+    phase: Annotated[list[JobPhase], Query(description="In these phases only.", max_length=8)] = [],  # noqa: B006 - likewise
+    text: Annotated[str, Query(description="In id, name, user or team.", max_length=200)] = "",
+    user: Annotated[str, Query(max_length=200)] = "",
+    after: Annotated[int | None, Query(ge=0, lt=1 << 62, description="`next` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> schemas.Jobs:
+    teams = caller.teams or tuple(team)
+    if team and caller.team and caller.team not in team:
+        return schemas.Jobs(jobs=[], next=None)
+    rows = reader.jobs(Filter(teams, tuple(phase), text, user), after, limit + 1)
+    page, currency = rows[:limit], plane.view.policy.currency
+    following = page[-1].number if len(rows) > limit else None
+    return schemas.Jobs(jobs=[desk.job_shape(row, currency) for row in page], next=following)
+
+
+@routes.get("/jobs/{job:job}/story", summary="Why a job is where it is")
+def story(job: str, reader: ReaderHere, caller: MayRead) -> schemas.Story:
+    desk.find_job(reader, caller, job)
+    return schemas.Story(job=job, lines=[schemas.Line.of(line) for line in tell(reader.story(job), job)])
+
+
+@routes.get("/jobs/{job:job}", summary="One job with its attempts")
+def job(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> schemas.JobDetail:
+    row, currency = desk.find_job(reader, caller, job), plane.view.policy.currency
+    blob = reader.blob(row.work) if row.work else None
+    work = unpack_work(blob) if blob else Work(())  # erased, or a rehearsal's job without any
+    return schemas.JobDetail(
+        **desk.job_shape(row, currency).model_dump(by_alias=False),
+        tries=[desk.attempt_shape(attempt, currency) for attempt in reader.attempts(job)],
+        command=list(work.command),
+        folder=work.folder,
+        variables=[name for name, _ in work.env],
+    )

@@ -1,0 +1,94 @@
+"""Errors as `application/problem+json` (RFC 9457): what is wrong and what to do about it. Every route answers so.
+
+A route raises `Problem`; what other layers raise is turned into one here, so that no route has to.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from penstock.core.errors import BadInput
+from penstock.drivers.driver import NoCapacity, Refused, Unreachable
+from penstock.journal.journal import Unwritable
+from penstock.live.plane import KeyReused, NotReady, Quarantined
+
+MEDIA_TYPE: Final = "application/problem+json"
+RETRY_SECONDS: Final = "5"  #: when to come again while the journal or a site is away
+
+
+class Problem(Exception):
+    """`kind` is a word for programs, `detail` a sentence for people that says what to do."""
+
+    def __init__(self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status, self.kind, self.detail, self.headers = status, kind, detail, dict(headers or {})
+
+    def body(self) -> dict[str, object]:
+        title = HTTPStatus(self.status).phrase
+        return {"type": f"urn:penstock:{self.kind}", "title": title, "status": self.status, "detail": self.detail}
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.body(), self.status, self.headers, MEDIA_TYPE)
+
+
+def not_found(what: str, name: str) -> Problem:
+    """Also the answer about what belongs to another team: whether it exists is not told."""
+    return Problem(404, "not-found", f"There is no {what} {name!r}, or it is not yours to see; check the name.")
+
+
+def conflict(detail: str) -> Problem:
+    return Problem(409, "conflict", detail)
+
+
+def install(app: FastAPI) -> None:
+    """Everything that can be raised on the way to an answer becomes a problem."""
+    app.add_exception_handler(Problem, _answer)
+    app.add_exception_handler(HTTPException, _answer)
+    app.add_exception_handler(RequestValidationError, _answer)
+    app.add_exception_handler(Exception, _answer)
+    for kind in (BadInput, KeyReused, NotReady, Unwritable, Quarantined, Unreachable, Refused, NoCapacity):
+        app.add_exception_handler(kind, _answer)
+
+
+async def _answer(_: Request, error: Exception) -> JSONResponse:
+    return problem_of(error).response()
+
+
+def problem_of(error: Exception) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case BadInput():
+            return Problem(422, "bad-input", str(error))
+        case RequestValidationError():
+            return Problem(422, "bad-input", _invalid(error.errors()))
+        case HTTPException(status_code=404):
+            return Problem(404, "not-found", "There is nothing at this address; /v1/openapi.json lists what there is.")
+        case HTTPException(status_code=405, headers=headers):
+            return Problem(405, "wrong-method", "This address does not take that method; see Allow.", headers)
+        case HTTPException(status_code=status, detail=detail, headers=headers):
+            return Problem(status, "refused", f"{detail}", headers)
+        case KeyReused():
+            return Problem(422, "key-reused", "This Idempotency-Key came with another body before; use a new key.")
+        case NotReady() | Unwritable():
+            return Problem(503, "not-ready", str(error), {"Retry-After": RETRY_SECONDS})
+        case Unreachable():
+            return Problem(503, "unreachable", f"The site does not answer: {error}", {"Retry-After": RETRY_SECONDS})
+        case Refused() | NoCapacity():
+            return conflict(f"The site refused: {error}")
+        case Quarantined():
+            return Problem(500, "quarantined", f"Nothing was done: {error}")
+        case _:
+            return Problem(500, "bug", "This is a bug of Penstock; its log has the traceback. Nothing was recorded.")
+
+
+def _invalid(errors: Any) -> str:
+    """The first thing that is wrong, by its place: `query.limit: Input should be at most 200`."""
+    first = errors[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}."

@@ -1,0 +1,200 @@
+"""`penstock submit`, `run` and `plan`: from a job file or a command line to a job. The file is read before it is sent,
+so that a typing error needs no server."""
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from penstock.cli.client import Client, job_path, talks
+from penstock.cli.output import answer, listed, money, span, table
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: How `penstock run` ends: as its job did.
+OUTCOMES: Final = {"done": 0, "failed": 1, "refused": 6, "cancelled": 7}
+
+
+def asks_for(command: F) -> F:
+    """The options that say what a job needs; each is a key of the job file."""
+    options = [
+        click.option("--name", help="What people call it."),
+        click.option("--team", help="Whose budget; your token's team if left out."),
+        click.option("--project", help="A project with a budget of its own."),
+        click.option("--gpus", type=click.IntRange(1, 1_000_000), help="How many GPUs, at once."),
+        click.option("--gpu", multiple=True, help="A GPU model it can use; may be given again."),
+        click.option("--class", "job_class", help="experiment, training, inference, critical or interactive."),
+        click.option("--run-time", help="How long it runs, about: 90m."),
+        click.option("--checkpoint-every", help="How often it writes a checkpoint: 15m."),
+        click.option("--cap", help="The most it may cost."),
+        click.option("--data", multiple=True, help="A data set it reads; may be given again."),
+        click.option("--env", multiple=True, metavar="NAME=TEXT", help="A variable; may be given again."),
+        click.option("--count", type=click.IntRange(1, 1000), help="So many of it."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command("submit")
+@click.argument("file")
+@click.option("--key", default="", help="An idempotency key: sent again, it is one job. A new one if left out.")
+@talks
+def submit(client: Client, file: str, key: str, as_json: bool) -> None:
+    """Submit a job from a YAML file."""
+    told = _send(client, job_from_file(file), key)
+    if as_json:
+        _print(told)
+    else:
+        click.echo(told["job"])
+        click.echo(f"Follow it: penstock logs -f {told['job']}", err=True)
+
+
+@click.command("run", context_settings={"ignore_unknown_options": False})
+@asks_for
+@click.option("--detach", is_flag=True, help="Do not follow it; print its id.")
+@click.argument("command", nargs=-1, required=True)
+@talks
+def run(client: Client, command: tuple[str, ...], detach: bool, as_json: bool, **asked: Any) -> int:
+    """Submit a command and follow it; ends as the job ends."""
+    from penstock.cli.logs import follow
+
+    told = _send(client, job_from_options(command, asked), "")
+    job = told["job"]
+    if detach:
+        _print(told) if as_json else click.echo(job)
+        return 0
+    click.echo(f"{job}: {_why(client, job)}", err=True)
+    try:
+        follow(client, job)
+    except KeyboardInterrupt:
+        click.echo(f"\n{job} goes on. Follow it: penstock logs -f {job}  End it: penstock cancel {job}", err=True)
+        raise
+    ended = client.get(job_path(job))
+    if as_json:
+        _print(ended)
+    else:
+        click.echo(f"{job}: {ended['phase']}. {_last_line(client, job)}", err=True)
+    return OUTCOMES.get(ended["phase"], 1)
+
+
+@click.command("plan")
+@asks_for
+@click.argument("file", required=False)
+@listed
+@talks
+def plan(client: Client, file: str | None, as_json: bool, output: str, **asked: Any) -> None:
+    """Say where a job would run and what it would cost; spends nothing."""
+    body = job_from_file(file) if file else job_from_options(("true",), asked)
+    found = client.post("/v1/plan", body)
+    answer(found, "json" if as_json else output, lambda _: _draw_plan(found))
+
+
+# --- from what was typed to a job ------------------------------------------------------------------------------------
+
+
+def job_from_file(path: str) -> dict[str, Any]:
+    """Read and checked here; its folder, if it has one, is made a full path: `.` is where the file is."""
+    from penstock.config.jobs import NEEDS, read_plain
+    from penstock.config.page import Page, plain, read_bytes
+
+    page = Page(path)
+    found = plain(read_bytes(path), page, "job file", NEEDS)
+    if isinstance(found, dict) and isinstance(found.get("folder"), str):
+        found["folder"] = str((Path(path).parent / found["folder"]).absolute())
+    read_plain(found, page)
+    assert isinstance(found, dict)
+    return found
+
+
+def job_from_options(command: tuple[str, ...], asked: dict[str, Any]) -> dict[str, Any]:
+    """Runs where we are now, as it would without Penstock."""
+    from penstock.config.jobs import read_plain
+    from penstock.config.page import Page
+    from penstock.core.errors import BadInput
+
+    env = [text.partition("=") for text in asked.pop("env")]
+    if wrong := next((name for name, equals, _ in env if not equals), None):
+        raise BadInput(f"--env is NAME=TEXT, like LR=0.1, not '{wrong}'.")
+    job: dict[str, Any] = {"command": list(command), "gpus": str(asked.pop("gpus") or 1), "folder": os.getcwd()}
+    job["class"] = asked.pop("job_class")
+    job |= {key: str(found) if isinstance(found, int) else found for key, found in asked.items()}
+    job = {key: list(found) if isinstance(found, tuple) else found for key, found in job.items() if found}
+    if env:
+        job["env"] = {name: text for name, _, text in env}
+    read_plain(job, Page("The job"))
+    return job
+
+
+def _send(client: Client, job: dict[str, Any], key: str) -> dict[str, Any]:
+    """With a key of its own, so that a lost answer can be asked for again."""
+    headers = {"Idempotency-Key": key or secrets.token_hex(16)}
+    told: dict[str, Any] = client.post("/v1/jobs", job, **headers)
+    return told
+
+
+# --- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def _print(found: Any) -> None:
+    from penstock.cli.show import print_json
+
+    print_json(found)
+
+
+def _why(client: Client, job: str) -> str:
+    """The latest line of its story; of an array, of its first member."""
+    from penstock.cli.client import Failed
+
+    try:
+        return _last_line(client, job)
+    except Failed as failed:
+        if failed.status != 404:
+            raise
+        return "submitted"
+
+
+def _last_line(client: Client, job: str) -> str:
+    lines = client.get(job_path(job, "/story"))["lines"]
+    return str(lines[-1]["text"]) if lines else ""
+
+
+def _draw_plan(found: dict[str, Any]) -> None:
+    currency = found["currency"]
+    known = "stated" if found["stated"] else "from what such jobs took before"
+    click.echo(f"It would {ANSWERS.get(found['answer'], found['answer'])}{_on(found)}.")
+    click.echo(f"Run time {span(found['expected_run_ms'])}, {known}.")
+    columns = ["offer", "term", "GPU", "wait", "start", "run", "cost", "held at first", "losses", "caps", "now"]
+    rows = [_choice(one, currency) for one in found["choices"]]
+    table("Offers", columns, rows, "No offer may run it.")
+    if found["excluded"]:
+        excluded = [[one["offer"], one["rule"], one["where"]] for one in found["excluded"]]
+        table("Excluded", ["offer", "because", "rule"], excluded, "")
+
+
+ANSWERS: Final = {
+    "start": "start now",
+    "wait": "wait for owned GPUs",
+    "burst": "burst now",
+    "refuse": "be refused",
+    "short of money": "wait for money",
+    "no room": "wait for room",
+    "paused": "wait: Penstock is paused",
+}
+
+
+def _on(found: dict[str, Any]) -> str:
+    if found["offer"]:
+        return f" on {found['offer']}"
+    return f", at most {span(found['until_ms'])}" if found["answer"] == "wait" and found["until_ms"] else ""
+
+
+def _choice(one: dict[str, Any], currency: str) -> list[object]:
+    denied = one["denied"] and one["denied"]["numbers"].get("scope", "")
+    now = f"no money in {denied}" if one["denied"] else "fits" if one["fits_now"] else "full"
+    spans = [span(one[key]) for key in ("wait_ms", "start_ms", "run_ms")]
+    costs = [money(one[key], currency) for key in ("cost", "held")]
+    losses = f"{one['losses_ppm'] / 1e6:.2f}"
+    return [one["offer"], one["term"], one["gpu_model"], *spans, *costs, losses, one["guarantee"], now]

@@ -1,0 +1,16 @@
+"""`penstock completion`: what a shell needs to complete our words."""
+
+import click
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> None:
+    """Print shell completion: eval "$(penstock completion bash)"."""
+    from click.shell_completion import get_completion_class
+
+    from penstock.cli.main import penstock
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(penstock, {}, "penstock", "_PENSTOCK_COMPLETE").source())

@@ -1,0 +1,74 @@
+"""`penstock doctor`: is everything as it should be, from here? One line a check, each with what to do."""
+
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from penstock import __version__
+from penstock.cli.client import Client, Failed, home
+from penstock.cli.output import safe
+
+SPACE_BYTES: Final = 1_000_000_000  #: under this, a journal soon cannot be written
+
+
+@dataclass(slots=True)
+class Check:
+    name: str
+    ok: bool
+    says: str
+
+
+@click.command("doctor")
+@click.option("--url", metavar="URL", help="Another Penstock than the one of this machine.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def command(url: str | None, as_json: bool) -> int:
+    """Check this machine's Penstock and say what to do."""
+    checks = [*_machine(), *_server(url)]
+    if as_json:
+        from penstock.cli.show import print_json
+
+        print_json(checks)
+    else:
+        for check in checks:
+            click.echo(f"{'ok ' if check.ok else 'BAD'}  {check.name:<10} {safe(check.says)}")
+    return 0 if all(check.ok for check in checks) else 1
+
+
+def _machine() -> Iterator[Check]:
+    folder = home()
+    if not folder.exists():
+        yield Check("home", False, f"{folder} is not there; `penstock up` makes it.")
+        return
+    yield Check("home", True, str(folder))
+    token = folder / "token"
+    if token.exists():
+        private = not stat.S_IMODE(token.stat().st_mode) & 0o077
+        yield Check("token", private, "yours alone" if private else f"others can read it: chmod 600 {token}")
+    free = shutil.disk_usage(folder).free
+    enough = free > SPACE_BYTES
+    says = f"{free / 1e9:,.1f} GB free" + ("" if enough else "; make room, or the journal cannot be written soon")
+    yield Check("disk", enough, says)
+
+
+def _server(url: str | None) -> Iterator[Check]:
+    try:
+        client = Client(url)
+        client.get("/healthz")
+        yield Check("server", True, client.url)
+        status = client.get("/v1/status")
+    except Failed as failed:
+        yield Check("server", False, failed.message)
+        return
+    same = status["version"] == __version__
+    says = f"{status['version']}, as this command" if same else f"{status['version']}; this command is {__version__}"
+    yield Check("version", same, says)
+    yield Check("ready", status["ready"], status["says"] or "submissions are taken")
+    yield Check("running", not status["paused"], "paused; go on: penstock resume" if status["paused"] else "not paused")
+    for site in client.get("/v1/sites")["sites"]:
+        yield Check("site", site["reachable"], f"{site['id']} {'answers' if site['reachable'] else 'does not answer'}")
+    for alarm in status["alarms"]:
+        yield Check("alarm", False, f"{alarm['kind']}: {alarm['text']}")

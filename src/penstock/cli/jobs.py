@@ -1,0 +1,95 @@
+"""`penstock jobs` and `penstock job`: what was submitted, where it is, and what it costs."""
+
+from typing import Any
+
+import click
+
+from penstock.cli.client import Client, job_path, talks
+from penstock.cli.output import answer, listed, moment, money, safe, span, table
+
+PHASES = ("waiting", "placed", "leaving", "paused", "done", "failed", "refused", "cancelled")
+
+
+@click.command("jobs")
+@click.option("--team", multiple=True, help="Of this team only; may be given again.")
+@click.option("--phase", multiple=True, type=click.Choice(PHASES), help="In this phase only; may be given again.")
+@click.option("--text", default="", help="With this in id, name, user or team.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 200), help="At most so many.")
+@click.option("--after", type=int, help="The next page: the number that the last one ended with.")
+@listed
+@talks
+def jobs(client: Client, as_json: bool, output: str, **asked: Any) -> None:
+    """List jobs, newest first."""
+    found = client.get("/v1/jobs", **asked)
+    currency = "" if as_json or output in ("json", "yaml") else client.get("/v1/status")["currency"]
+
+    def draw(wide: bool) -> None:
+        columns = ["job", "team", "GPUs", "phase", "where", "submitted", "cost"]
+        more = ["name", "class", "attempts", "kept", "why"]
+        rows = [_row(job, currency) + (_more(job) if wide else []) for job in found["jobs"]]
+        table("Jobs", columns + (more if wide else []), rows, "No jobs.")
+        if found["next"] is not None:
+            click.echo(f"More: --after {found['next']}", err=True)
+
+    answer(found, "json" if as_json else output, draw)
+
+
+def _row(job: dict[str, Any], currency: str) -> list[object]:
+    where = job["offer"] if job["phase"] in ("placed", "leaving") else ""
+    return [
+        job["id"], job["team"], job["gpus"], job["phase"], where, moment(job["submitted_at"]),
+        money(job["spent"], currency),
+    ]  # fmt: skip
+
+
+def _more(job: dict[str, Any]) -> list[object]:
+    because = job["because"]["says"] if job["because"] else ""
+    return [job["name"], job["class"], job["attempts"], span(job["kept_ms"]), because]
+
+
+@click.command("job")
+@click.argument("job_id", metavar="JOB")
+@listed
+@talks
+def job(client: Client, job_id: str, as_json: bool, output: str) -> None:
+    """Show one job with its attempts."""
+    found = client.get(job_path(job_id))
+    currency = "" if as_json or output in ("json", "yaml") else client.get("/v1/status")["currency"]
+
+    def draw(wide: bool) -> None:
+        for name, text in _facts(found, currency):
+            click.echo(f"{name:<11}{safe(text)}")
+        columns = ["attempt", "offer", "GPUs", "promised", "ran", "ended", "outcome", "kept", "cost"]
+        rows = [_attempt(one, currency) + ([_why(one)] if wide else []) for one in found["tries"]]
+        if rows:
+            table("Attempts", columns + (["why"] if wide else []), rows, "")
+
+    answer(found, "json" if as_json else output, draw)
+
+
+def _facts(found: dict[str, Any], currency: str) -> list[tuple[str, str]]:
+    facts = [
+        ("job", found["id"] + (f" ({found['name']})" if found["name"] else "")),
+        ("team", found["team"]),
+        ("phase", found["phase"]),
+        ("where", found["offer"]),
+        ("GPUs", str(found["gpus"])),
+        ("submitted", moment(found["submitted_at"])),
+        ("ended", moment(found["ended_at"])),
+        ("cost", f"{money(found['spent'], currency)} spent, {money(found['held'], currency)} held"),
+        ("kept", f"{span(found['kept_ms'])} of work"),
+        ("runs", " ".join(found["command"])),
+        ("why", _why(found)),
+    ]
+    return [(name, text) for name, text in facts if text not in ("", "-")]
+
+
+def _attempt(one: dict[str, Any], currency: str) -> list[object]:
+    return [
+        one["id"], one["offer"], one["width"], moment(one["promised_at"]), moment(one["started_at"]),
+        moment(one["ended_at"]), one["outcome"] or one["phase"], span(one["kept_ms"]), money(one["spent"], currency),
+    ]  # fmt: skip
+
+
+def _why(found: dict[str, Any]) -> str:
+    return str(found["because"]["says"]) if found["because"] else ""

@@ -1,0 +1,68 @@
+"""`penstock logs`: what a job printed, to the byte, also while Penstock is started again."""
+
+import sys
+
+import click
+
+from penstock.cli.client import Client, job_path, talks
+
+
+@click.command("logs")
+@click.argument("job")
+@click.option("-f", "--follow", "go_on", is_flag=True, help="Go on until the job has ended.")
+@click.option("--attempt", default="", help="Of this attempt; of its last if left out.")
+@talks
+def command(client: Client, job: str, go_on: bool, attempt: str, as_json: bool) -> None:
+    """Print what a job printed."""
+    if as_json:
+        _print_json(client, job, attempt)
+    elif go_on:
+        follow(client, job, attempt)
+    else:
+        _copy(client, job, attempt)
+
+
+def follow(client: Client, job: str, attempt: str = "") -> None:
+    """Pieces, each from where the last one ended; on to the next attempt when there is nothing more of this one."""
+    after = 0
+    while True:
+        params = {"attempt": attempt, "after": after, "wait": 20}
+        answer = client.steadily("GET", job_path(job, "/log"), params=params)
+        _write(answer.content)
+        attempt, after = answer.headers["Penstock-Attempt"], int(answer.headers["Penstock-Next"])
+        if answer.content or answer.headers["Penstock-More"] == "true":
+            continue
+        if then := answer.headers["Penstock-Then"]:
+            attempt, after = then, 0
+        elif answer.headers["Penstock-Ended"] == "true":
+            return
+
+
+def _copy(client: Client, job: str, attempt: str) -> None:
+    after = 0
+    while True:
+        answer = client.send("GET", job_path(job, "/log"), params={"attempt": attempt, "after": after})
+        if not answer.content:
+            return
+        _write(answer.content)
+        attempt, after = answer.headers["Penstock-Attempt"], int(answer.headers["Penstock-Next"])
+
+
+def _write(text: bytes) -> None:
+    sys.stdout.buffer.write(text)
+    sys.stdout.buffer.flush()
+
+
+def _print_json(client: Client, job: str, attempt: str) -> None:
+    from penstock.cli.show import print_json
+
+    answer = client.send("GET", job_path(job, "/log"), params={"attempt": attempt})
+    headers = answer.headers
+    print_json(
+        {
+            "attempt": headers["Penstock-Attempt"],
+            "next": int(headers["Penstock-Next"]),
+            "more": headers["Penstock-More"] == "true",
+            "text": answer.content.decode("utf-8", "replace"),
+        }
+    )

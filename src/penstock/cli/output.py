@@ -1,0 +1,66 @@
+"""How answers of a running Penstock are printed: as a table, wider, as JSON or YAML. Called by the commands."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+FORMS: Final = ("table", "wide", "json", "yaml")
+
+
+def listed(command: F) -> F:
+    """Adds `-o`, which `--json` is short for."""
+    option = click.option("-o", "--output", type=click.Choice(FORMS), default="table", help="How to print it.")
+    return option(command)
+
+
+def answer(found: Any, output: str, draw: Callable[[bool], None]) -> None:
+    """Print what the server said, or have it drawn; `draw` is told whether there is room for more columns."""
+    if output == "json":
+        from penstock.cli.show import print_json
+
+        print_json(found)
+    elif output == "yaml":
+        import yaml
+
+        click.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        draw(output == "wide")
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
+    from penstock.cli import show
+
+    if rows:
+        show.table(title, columns, [[safe(cell) for cell in row] for row in rows])
+    else:
+        click.echo(empty)
+
+
+def safe(cell: object) -> str:
+    """What others named cannot move our cursor or end our line: anything unprintable is shown as Python spells it."""
+    text = str(cell)
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def moment(at: int | None) -> str:
+    """In the time of whoever reads: `14:05:07` today, `Nov 14 14:05` before."""
+    if at is None:
+        return "-"
+    then = datetime.fromtimestamp(at / 1000).astimezone()
+    today = then.date() == datetime.now().astimezone().date()
+    return then.strftime("%H:%M:%S" if today else "%b %d %H:%M")
+
+
+def money(micro: int | None, currency: str) -> str:
+    from penstock.journal.words import money as words
+
+    return "-" if micro is None else words(micro, currency)
+
+
+def span(ms: int | None) -> str:
+    from penstock.journal.words import duration
+
+    return "-" if ms is None else duration(ms)

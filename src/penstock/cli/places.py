@@ -1,0 +1,75 @@
+"""`penstock sites` and `penstock offers`: where jobs can run, what is free there, and what it costs."""
+
+from typing import Any
+
+import click
+
+from penstock.cli.client import Client, talks
+from penstock.cli.output import answer, listed, moment, money, span, table
+
+
+@click.command("sites")
+@listed
+@talks
+def sites(client: Client, as_json: bool, output: str) -> None:
+    """List sites with their GPUs: busy, starting, idle, lost."""
+    found = client.get("/v1/sites")
+
+    def draw(wide: bool) -> None:
+        columns = ["site", "offer", "term", "GPU", "GPUs", "busy", "starting", "idle", "lost", "now"]
+        more = ["location", "operator", "law", "free by node"]
+        rows = [
+            _site_row(site, one) + ([site["location"], site["operator"], site["law"], one["free"]] if wide else [])
+            for site in found["sites"]
+            for one in site["offers"]
+        ]
+        table("Sites", columns + (more if wide else []), rows, "No sites.")
+
+    answer(found, "json" if as_json else output, draw)
+
+
+def _site_row(site: dict[str, Any], one: dict[str, Any]) -> list[object]:
+    return [
+        site["id"], one["id"].partition("/")[2], one["term"], one["gpu_model"],
+        "any" if one["gpus"] is None else one["gpus"], one["busy"], one["starting"], one["idle"], one["lost"],
+        _now(site["reachable"], one),
+    ]  # fmt: skip
+
+
+def _now(reachable: bool, one: dict[str, Any]) -> str:
+    if not reachable:
+        return "does not answer"
+    return f"closed until {moment(one['closed_until_at'])}" if one["closed_until_at"] else "open"
+
+
+@click.command("offers")
+@listed
+@talks
+def offers(client: Client, as_json: bool, output: str) -> None:
+    """List offers: prices, starts, losses, how hard caps are there."""
+    found = client.get("/v1/offers")
+
+    def draw(wide: bool) -> None:
+        columns = ["offer", "term", "GPU", "GPUs a node", "an hour", "at most", "start", "losses an hour", "caps"]
+        more = ["node", "nodes", "one more hour", "sold by"]
+        rows = [
+            _offer_row(one, size, found["currency"]) + (_more(one, size, found["currency"]) if wide else [])
+            for one in found["offers"]
+            for size in one["sizes"]
+        ]
+        table("Offers", columns + (more if wide else []), rows, "No offers.")
+
+    answer(found, "json" if as_json else output, draw)
+
+
+def _offer_row(one: dict[str, Any], size: dict[str, Any], currency: str) -> list[object]:
+    return [
+        one["id"], one["term"], one["gpu_model"], size["gpus"], money(size["price_per_hour"], currency),
+        money(size["most_per_hour"], currency), span(one["start_ms"]), f"{one['loss_ppm_per_hour'] / 1e6:.3f}",
+        one["guarantee"],
+    ]  # fmt: skip
+
+
+def _more(one: dict[str, Any], size: dict[str, Any], currency: str) -> list[object]:
+    count = "any" if size["count"] is None else size["count"]
+    return [size["name"], count, money(size["marginal_per_hour"], currency), one["sold_by"]]

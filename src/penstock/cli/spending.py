@@ -1,0 +1,115 @@
+"""`penstock budget`, `exposure` and `costs`: what may be spent, what could be, and what was."""
+
+from typing import Any
+
+import click
+
+from penstock.cli.client import Client, talks
+from penstock.cli.output import answer, listed, moment, money, table
+
+
+@click.command("budget")
+@click.option("--set", "caps", multiple=True, metavar="SCOPE=AMOUNT", help="A cap a month, like team:vision=5000.")
+@click.option("--per-hour", multiple=True, metavar="SCOPE=AMOUNT", help="A cap on spending an hour.")
+@click.option("--unset", multiple=True, metavar="SCOPE", help="Take a scope's caps away.")
+@click.option("--period", default="", help="A month of the books; this one if left out.")
+@listed
+@talks
+def budget(
+    client: Client, caps: tuple[str, ...], per_hour: tuple[str, ...], unset: tuple[str, ...], period: str,
+    as_json: bool, output: str,
+) -> None:  # fmt: skip
+    """Show caps, what is spent and what is held; or set caps."""
+    for cap in _caps(client, caps, per_hour, unset):
+        told = client.put("/v1/budget", cap)
+        click.echo(told["says"], err=True)
+    found = client.get("/v1/budget", period=period)
+
+    def draw(wide: bool) -> None:
+        currency = found["currency"]
+        columns = ["scope", "cap", "spent", "held", "free"]
+        more = ["cap an hour", "running an hour"]
+        rows = [
+            [one["scope"], *(money(one[key], currency) for key in ("cap", "spent", "held", "free"))]
+            + ([money(one[key], currency) for key in ("cap_per_hour", "running_per_hour")] if wide else [])
+            for one in found["scopes"]
+        ]
+        table(f"Budget {found['period']}", columns + (more if wide else []), rows, "No caps, and nothing spent.")
+
+    answer(found, "json" if as_json else output, draw)
+
+
+def _caps(
+    client: Client, caps: tuple[str, ...], per_hour: tuple[str, ...], unset: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """One wish a scope. A cap of one kind leaves the scope's other cap as it is."""
+    wishes: dict[str, dict[str, Any]] = {
+        scope: {"scope": scope, "per_month": None, "per_hour": None}
+        for scope in (*unset, *map(_scope, caps + per_hour))
+    }
+    if caps or per_hour:
+        for one in client.get("/v1/budget")["scopes"]:
+            if one["scope"] in wishes and one["scope"] not in unset:
+                wishes[one["scope"]] |= {"per_month": one["cap"], "per_hour": one["cap_per_hour"]}
+    for key, given in (("per_month", caps), ("per_hour", per_hour)):
+        for text in given:
+            wishes[_scope(text)][key] = _amount(text)
+    return list(wishes.values())
+
+
+def _scope(text: str) -> str:
+    return text.partition("=")[0]
+
+
+def _amount(text: str) -> int:
+    from penstock.core.errors import BadInput
+    from penstock.core.units import money as typed
+
+    _, equals, amount = text.partition("=")
+    if not equals or typed(amount) < 0:
+        raise BadInput(f"A cap is SCOPE=AMOUNT, like team:vision=5000 or org=20000, not '{text}'.")
+    return typed(amount)
+
+
+@click.command("exposure")
+@listed
+@talks
+def exposure(client: Client, as_json: bool, output: str) -> None:
+    """Say what would still be spent if Penstock died now."""
+    found = client.get("/v1/exposure")
+
+    def draw(_: bool) -> None:
+        currency = found["currency"]
+        most, until = money(found["most"], currency), found["until_at"]
+        last = f", the last of it at {moment(until)}" if until else ""
+        click.echo(f"If Penstock died now, at most {most} more would be spent{last}.")
+        if found["soft"]:
+            click.echo(f"{money(found['soft'], currency)} of it is soft: nothing there ends by itself.")
+        for name in ("teams", "sites"):
+            rows = [[one["name"], money(one["most"], currency), moment(one["until_at"])] for one in found[name]]
+            if rows:
+                table(name.capitalize(), [name[:-1], "at most", "until"], rows, "")
+
+    answer(found, "json" if as_json else output, draw)
+
+
+@click.command("costs")
+@click.option("--days", default=31, show_default=True, type=click.IntRange(1, 3660), help="The last so many days.")
+@click.option("--team", default="", help="Of this team only.")
+@listed
+@talks
+def costs(client: Client, days: int, team: str, as_json: bool, output: str) -> None:
+    """Show GPU time and money by day, offer and team."""
+    found = client.get("/v1/costs", days=days, team=team)
+
+    def draw(_: bool) -> None:
+        columns = ["day", "offer", "term", "team", "GPU-hours", "cost"]
+        rows = [
+            [one["day"], one["offer"], one["term"], one["team"], f"{one['gpu_ms'] / 3_600_000:,.2f}",
+             money(one["spent"], found["currency"])]
+            for one in found["rows"]
+        ]  # fmt: skip
+        total = money(found["spent"], found["currency"])
+        table(f"Costs of {days} days: {total}", columns, rows, "Nothing was used.")
+
+    answer(found, "json" if as_json else output, draw)

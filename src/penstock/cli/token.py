@@ -1,0 +1,55 @@
+"""`penstock token`: who else may ask. Secrets are told once; only their hashes are kept."""
+
+import click
+
+from penstock.cli.client import Client, talks
+from penstock.cli.output import moment, table
+
+
+@click.group("token")
+def command() -> None:
+    """Make, list and revoke tokens."""
+
+
+@command.command("make")
+@click.option(
+    "--role", type=click.Choice(["admin", "operator", "member", "viewer"]), default="member", show_default=True
+)
+@click.option("--team", default="", help="Sees and submits for this team only; all teams if left out.")
+@click.option("--days", default=0, help="Good for so many days; until revoked if left out.")
+@talks
+def make(client: Client, role: str, team: str, days: int, as_json: bool) -> None:
+    """Make a token and print its secret, once."""
+    made = client.post("/v1/tokens", {"role": role, "team": team, "days": days})
+    _print(made) if as_json else click.echo(made["secret"])
+
+
+@command.command("list")
+@talks
+def list_all(client: Client, as_json: bool) -> None:
+    """List tokens, without their secrets."""
+    found = client.get("/v1/tokens")
+    if as_json:
+        _print(found)
+        return
+    rows = [
+        [one["id"], one["role"], one["team"] or "all", moment(one["expires_at"] * 1000 or None),
+         "revoked" if one["revoked"] else "good"]
+        for one in found["tokens"]
+    ]  # fmt: skip
+    table("Tokens", ["token", "role", "team", "until", "now"], rows, "No tokens.")
+
+
+@command.command("revoke")
+@click.argument("token_id", metavar="TOKEN")
+@talks
+def revoke(client: Client, token_id: str, as_json: bool) -> None:
+    """Revoke a token by its id; at once and for good."""
+    told = client.delete(f"/v1/tokens/{token_id}")
+    _print(told) if as_json else click.echo(f"{told['id']} is revoked.")
+
+
+def _print(found: object) -> None:
+    from penstock.cli.show import print_json
+
+    print_json(found)

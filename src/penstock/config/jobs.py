@@ -1,0 +1,279 @@
+"""The job file: what a person wants to run, in YAML or JSON, with human units. docs/jobs.md explains every key.
+
+`parse_job` turns it into the core's values, or into a `BadInput` that names file, line and key. The CLI reads a job
+before it sends it, so that a typing error needs no server; the API reads it again, because nobody has to use our CLI.
+"""
+
+import json
+import math
+import re
+import types
+from typing import Any, Final, NoReturn, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from penstock.config.page import Page, plain, shown
+from penstock.config.rows import Row, converted
+from penstock.config.scalars import (
+    SCALARS,
+    Amount,
+    Count,
+    Duration,
+    Flag,
+    Interval,
+    Name,
+    Priority,
+    Profile,
+    Size,
+    Text,
+    Word,
+)
+from penstock.core.model import GpuChoice, JobClass, JobSpec
+from penstock.core.units import MICRO, PERMILLE, Millis
+from penstock.core.values import value
+
+MOST_PARTS: Final = 1_000  #: words of a command, variables, members of an array of jobs
+NEEDS: Final = "'command' and 'gpus' (docs/jobs.md shows how)"
+
+
+class GpuRow(Row, frozen=True):
+    model: Text
+    speed: Amount | None = None
+
+
+class WidthRow(Row, frozen=True):
+    gpus: Count
+    speed: Amount
+
+
+class JobRow(Row, frozen=True):
+    command: tuple[Word, ...]
+    gpus: Count
+    name: Text | None = None
+    team: Name | None = None
+    project: Name | None = None
+    job_class: JobClass = msgspec.field(name="class", default="training")
+    priority: Priority = Priority(0)
+    gpu: tuple[GpuRow, ...] = ()
+    gpu_order: Flag = Flag(False)
+    mig: Profile | None = None
+    scaling: tuple[WidthRow, ...] = ()
+    run_time: Interval | None = None
+    checkpoint_every: Interval | None = None
+    interruptible: Flag = Flag(True)
+    grace: Duration | None = None
+    restart: Duration = Duration(0)
+    deadline: Interval | None = None
+    penalty_per_hour: Amount = Amount(0)
+    lease_max: Interval | None = None
+    cap: Amount | None = None
+    data: tuple[Name, ...] = ()
+    data_class: Name | None = None
+    output: Size | None = None
+    count: Count = Count(1)
+    env: dict[str, Word] = msgspec.field(default_factory=dict)
+    folder: Word | None = None
+
+
+LEVELS: Final[dict[str, type[Row]]] = {"": JobRow, "gpu": GpuRow, "scaling": WidthRow}
+
+
+@value
+class JobFile:
+    """A job as it was asked for. Who asks and when is not the file's to say."""
+
+    spec: JobSpec
+    command: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+    folder: str = ""  # where it runs; empty: a folder of its own
+    deadline_ms: Millis | None = None  # from the submission on
+    team: str = ""  # empty: whatever team the token is for
+
+
+def parse_job(raw: bytes, name: str) -> JobFile:
+    """What the text says; `name` stands for the file in errors."""
+    page = Page(name)
+    return read_plain(plain(raw, page, "job file", NEEDS), page)
+
+
+def parse_json_job(raw: bytes, name: str) -> JobFile:
+    page = Page(name)
+    return read_plain(plain_json(raw, page), page)
+
+
+def read_plain(found: object, page: Page) -> JobFile:
+    row = converted(_long_form(found), JobRow, LEVELS, page)
+    _check(row, page)
+    return JobFile(
+        spec=_spec(row),
+        command=tuple(str(word) for word in row.command),
+        env=tuple((key, str(text)) for key, text in row.env.items()),
+        folder=str(row.folder or ""),
+        deadline_ms=None if row.deadline is None else int(row.deadline),
+        team=str(row.team or ""),
+    )
+
+
+def plain_json(raw: bytes, page: Page) -> object:
+    """As `page.plain` for JSON: scalars stay text until their key says what they are."""
+    try:
+        found: object = json.loads(
+            raw, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=lambda pairs: _once(pairs, page)
+        )
+        return _texts(found)
+    except UnicodeDecodeError:
+        page.refuse("", "not UTF-8 text; send it as UTF-8")
+    except json.JSONDecodeError as error:
+        page.refuse("", f"not JSON ({error.msg}, line {error.lineno}, column {error.colno})")
+    except RecursionError:
+        page.refuse("", "nested too deeply for a job file")
+
+
+def _once(pairs: list[tuple[str, object]], page: Page) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        page.refuse("", "a key is there twice")
+    return found
+
+
+def _texts(found: object) -> object:
+    if isinstance(found, dict):
+        return {key: _texts(inner) for key, inner in found.items()}
+    if isinstance(found, list):
+        return [_texts(inner) for inner in found]
+    return {True: "true", False: "false"}[found] if isinstance(found, bool) else found
+
+
+def _long_form(found: object) -> object:
+    """What may be written short: a command as one line for the shell, one GPU model instead of a list of them."""
+    if not isinstance(found, dict):
+        return found
+    found = dict(found)
+    if isinstance(found.get("command"), str):
+        found["command"] = ["sh", "-c", found["command"]]
+    gpu = found.get("gpu")
+    if isinstance(gpu, str | dict):
+        gpu = [gpu]
+    if isinstance(gpu, list):
+        found["gpu"] = [{"model": one} if isinstance(one, str) else one for one in gpu]
+    return found
+
+
+def _check(row: JobRow, page: Page) -> None:
+    """What must make sense together."""
+
+    def refuse(place: str, what: str) -> NoReturn:
+        page.refuse(place, what)
+
+    if not row.command or not row.command[0]:
+        refuse("command", "it is empty; write what to run, like [python, train.py]")
+    for place, size in (("command", len(row.command)), ("env", len(row.env)), ("count", row.count)):
+        if size > MOST_PARTS:
+            refuse(place, f"{size:,} are too many; at most {MOST_PARTS:,}")
+    for key in row.env:
+        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,199}", key):
+            refuse("env", f"{shown(key)} is not a name of a variable: letters, digits and '_', no digit first")
+        if key.startswith("PENSTOCK_"):
+            refuse(f"env.{key}", "variables that begin with PENSTOCK_ are set by Penstock; choose another name")
+    if row.gpu_order and len(row.gpu) < 2:
+        refuse("gpu_order", "an order of preference needs several models under 'gpu'")
+    if row.folder is not None and not row.folder.startswith("/"):
+        refuse("folder", f"{shown(row.folder)} must begin with /; the site does not know where you are")
+    _check_speeds(row, page)
+
+
+def _check_speeds(row: JobRow, page: Page) -> None:
+    for k, choice in enumerate(row.gpu):
+        if choice.speed is not None and not MICRO > choice.speed * PERMILLE >= 1:
+            page.refuse(f"gpu[{k}].speed", "a speed is against the model the run time is for: 1 as fast, 0.5 half")
+    widths = [(int(row.gpus), PERMILLE)]
+    for k, wide in enumerate(row.scaling):
+        speed = int(wide.speed * PERMILLE)
+        if wide.gpus <= widths[-1][0] or not widths[-1][1] <= speed <= 1_000 * PERMILLE:
+            page.refuse(f"scaling[{k}]", "widths rise from 'gpus' on, and so do their speeds, from 1 on")
+        widths.append((int(wide.gpus), speed))
+
+
+def _spec(row: JobRow) -> JobSpec:
+    usual = JobSpec(1)
+    return JobSpec(
+        gpus=int(row.gpus),
+        expected_run_ms=None if row.run_time is None else int(row.run_time),
+        checkpoint_every_ms=None if row.checkpoint_every is None else int(row.checkpoint_every),
+        name=str(row.name or ""),
+        project=str(row.project or ""),
+        job_class=row.job_class,
+        priority=int(row.priority),
+        gpu_models=tuple(GpuChoice(str(one.model), _permille(one.speed)) for one in row.gpu),
+        models_ordered=bool(row.gpu_order),
+        mig_profile=str(row.mig or ""),
+        scaling=tuple((int(wide.gpus), _permille(wide.speed)) for wide in row.scaling),
+        interruptible=bool(row.interruptible),
+        penalty_per_hour=math.ceil(row.penalty_per_hour * MICRO),
+        data=tuple(str(one) for one in row.data),
+        data_class=str(row.data_class or ""),
+        output_bytes=int(row.output or 0),
+        cap=None if row.cap is None else int(row.cap * MICRO),
+        grace_ms=usual.grace_ms if row.grace is None else int(row.grace),
+        restart_ms=int(row.restart),
+        lease_max_ms=usual.lease_max_ms if row.lease_max is None else int(row.lease_max),
+        count=int(row.count),
+    )
+
+
+def _permille(speed: Amount | None) -> int:
+    return PERMILLE if speed is None else int(speed * PERMILLE)
+
+
+# --- for the API's description ---------------------------------------------------------------------------------------
+
+NUMBER: Final[dict[str, Any]] = {"type": "number", "minimum": 0}
+SPAN: Final[dict[str, Any]] = {"type": "string", "pattern": "^[1-9][0-9]{0,3}[smh]$"}
+#: How each scalar is best written in JSON. More is understood: `"2"` is 2, and `1h30m` a duration.
+IN_JSON: Final[dict[type, dict[str, Any]]] = {
+    Amount: NUMBER,
+    Count: {"type": "integer", "minimum": 1, "maximum": 1_000_000},
+    Priority: {"type": "integer", "minimum": -1000, "maximum": 1000},
+    Flag: {"type": "boolean"},
+    Duration: SPAN,
+    Interval: SPAN,
+    Size: {"type": "string", "pattern": "^[1-9][0-9]{0,3}[MGT]B$"},
+    Name: {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"},
+    Profile: {"type": "string", "pattern": "^[1-7]g[.][1-9]0gb$"},
+}
+
+
+def json_schema() -> dict[str, Any]:
+    """A job file as JSON Schema, whole: nothing in it refers to elsewhere."""
+    schema = _object(JobRow)
+    keys = schema["properties"]
+    keys["command"] = {"anyOf": [keys["command"], {"type": "string", "description": "A line for the shell."}]}
+    keys["gpu"] = {"anyOf": [keys["gpu"], {"type": "string", "description": "One model."}]}
+    return schema
+
+
+def _object(row: type[Row]) -> dict[str, Any]:
+    hints, known = get_type_hints(row), msgspec.structs.fields(row)
+    return {
+        "type": "object",
+        "properties": {field.encode_name: _schema(hints[field.name]) for field in known},
+        "required": [field.encode_name for field in known if field.required],
+        "additionalProperties": False,
+    }
+
+
+def _schema(hint: Any) -> dict[str, Any]:
+    args = [arg for arg in get_args(hint) if arg not in (type(None), ...)]
+    match get_origin(hint):
+        case None if issubclass(hint, Row):
+            return _object(hint)
+        case None:
+            return {"type": "string", **IN_JSON.get(hint, {}), "description": SCALARS[hint][0]}
+        case types.UnionType:
+            return _schema(args[0])
+        case origin if origin is tuple:
+            return {"type": "array", "items": _schema(args[0])}
+        case origin if origin is dict:
+            return {"type": "object", "additionalProperties": _schema(args[1])}
+        case _:
+            return {"enum": args}

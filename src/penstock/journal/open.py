@@ -1,0 +1,75 @@
+"""A journal by its name: a file, or `postgresql://...`. Commands and the wiring call these."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from penstock.core.errors import BadInput
+from penstock.journal.database import Database
+from penstock.journal.journal import Row, Unwritable
+from penstock.journal.keeper import Keeper, steps_of
+from penstock.journal.queries import NoTables, Queries
+from penstock.journal.story import Line, tell
+
+
+def open_journal(where: str, create: bool = True) -> Keeper:
+    """To write it; made if there is none, unless told not to."""
+    db = database(where)
+    try:
+        if not create:
+            must_exist(where)
+            db.all("select format from journal")
+        return Keeper(db)
+    except BaseException:
+        db.close()
+        raise
+
+
+def open_reader(where: str) -> Queries:
+    """To show it."""
+    must_exist(where)
+    return Queries(lambda: database(where, readonly=True))
+
+
+def read(where: str) -> Iterator[Row]:
+    """All steps in order, each checked against the chain; also while somebody writes it."""
+    must_exist(where)
+    with reachable(), closing(database(where, readonly=True)) as db:
+        yield from steps_of(db)
+
+
+def lines_of(where: str, job: str) -> list[Line]:
+    """One job's story: its own steps where the tables say which they are, otherwise from all of them."""
+    try:
+        with reachable(), closing(open_reader(where)) as reader:
+            return tell(reader.story(job), job)
+    except NoTables:
+        return tell(read(where), job)
+
+
+def database(where: str, readonly: bool = False) -> Database:
+    if is_postgres(where):
+        from penstock.journal.postgres import PostgresDatabase
+
+        return PostgresDatabase(where, readonly)
+    from penstock.journal.sqlite import SqliteDatabase
+
+    return SqliteDatabase(where, readonly)
+
+
+def is_postgres(where: str) -> bool:
+    return where.startswith(("postgresql://", "postgres://"))
+
+
+@contextmanager
+def reachable() -> Iterator[None]:
+    """For commands: what cannot be reached now is the end of them, in a sentence."""
+    try:
+        yield
+    except Unwritable as error:
+        raise BadInput(str(error)) from None
+
+
+def must_exist(where: str) -> None:
+    if not is_postgres(where) and not Path(where).is_file():
+        raise BadInput(f"There is no journal {where}; `penstock simulate --journal FILE` writes one.")

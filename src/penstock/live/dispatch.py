@@ -1,0 +1,175 @@
+"""Carry out what was promised: each action a driver call in a task of its own. Every answer comes back as a fact.
+
+`Unreachable` is tried again, for as long as it takes; `NoCapacity` and `Refused` are facts at once. A newer action
+about the same thing takes the place of an older one: a stop does not wait for a start that hangs.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final, TypeAlias, TypeVar, assert_never
+
+from penstock.core import actions as a
+from penstock.core import events as e
+from penstock.core.units import HOUR, SECOND, Instant, Millis
+from penstock.drivers.driver import Driver, NoCapacity, Refused, Unreachable
+from penstock.live.scribe import Order
+
+#: Between two tries: twice as long each time, up to the second.
+FIRST_RETRY_MS: Final[Millis] = SECOND
+LAST_RETRY_MS: Final[Millis] = 60 * SECOND
+#: How long an offer is closed whose site will never take such a node; nobody knows better.
+REFUSED_MS: Final[Millis] = HOUR
+
+Hear: TypeAlias = Callable[[e.Fact], None]
+#: kind, about, text; an empty text takes the alarm back.
+Raise: TypeAlias = Callable[[str, str, str], None]
+Timed = TypeVar("Timed", a.LaunchNode, a.StartAttempt)
+
+
+class Dispatch:
+    def __init__(self, drivers: Mapping[str, Driver], hear: Hear, alarm: Raise) -> None:
+        self.drivers, self.hear, self.alarm = drivers, hear, alarm
+        self.tasks: dict[tuple[str, str], tuple[a.Action, asyncio.Task[None]]] = {}
+        self.deadlines: dict[str, Instant] = {}  #: the newest asked for, while a start of the same thing is tried
+        self.forgetting: set[asyncio.Task[None]] = set()
+
+    def do(self, order: Order) -> None:
+        key = subject(order.action)
+        before = self.tasks.get(key)
+        if before is not None and before[0] == order.action:
+            return  # on its way already
+        if isinstance(order.action, a.SetDeadline):
+            self.deadlines[order.action.thing] = order.action.deadline_at
+        task = asyncio.create_task(self._carry_out(order, key, before and before[1]))
+        self.tasks[key] = (order.action, task)
+
+    async def _carry_out(self, order: Order, key: tuple[str, str], before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            before.cancel()
+            await asyncio.wait([before])
+        try:
+            fact = await self._until_answered(order, key[1])
+            if fact is not None:
+                self.hear(fact)
+        finally:
+            if self.tasks.get(key, (None, None))[1] is asyncio.current_task():
+                del self.tasks[key]
+                self.deadlines.pop(key[1], None)
+
+    async def _until_answered(self, order: Order, thing: str) -> e.Fact | None:
+        wait_ms = FIRST_RETRY_MS
+        while True:
+            try:
+                fact = await self._call(order)
+            except NoCapacity as error:
+                return no_capacity(order.action, error)
+            except Refused as error:
+                fact = refused(order.action, str(error))
+                self.alarm("refused", thing, f"{order.site} refuses {thing}: {error}")
+                if fact is not None:
+                    return fact
+            except Unreachable as error:
+                self.alarm("unreachable", thing, f"{order.site} cannot be asked about {thing}: {error}")
+            except Exception as error:  # noqa: BLE001 - a bug of the driver: told, and tried again
+                self.alarm("driver", thing, f"{order.site} failed at {thing}: {type(error).__name__}: {error}")
+            else:
+                self.alarm("", thing, "")
+                return fact
+            await asyncio.sleep(wait_ms / SECOND)
+            wait_ms = min(2 * wait_ms, LAST_RETRY_MS)
+
+    async def _call(self, order: Order) -> e.Fact | None:
+        """Ask the site, and say in a fact that it is so."""
+        driver = self.drivers.get(order.site)
+        if driver is None:
+            raise Unreachable("no driver of this site is set up; put it back into the sites file")
+        match order.action:
+            case a.LaunchNode() as ask:
+                await driver.launch_node(self._until(ask, ask.node))
+                return e.NodeReady(0, ask.node)
+            case a.ReleaseNode(node):
+                await driver.release_node(node)
+                return e.NodeGone(0, node)
+            case a.StartAttempt() as ask:
+                return await self._start(driver, order, ask)
+            case a.StopAttempt(attempt, grace_ms):
+                await driver.stop(attempt, grace_ms)
+                return None  # that it stopped, it says by itself
+            case a.SetDeadline(thing, deadline_at):
+                return e.DeadlineSet(0, thing, await driver.set_deadline(thing, deadline_at))
+            case a.CopyData(data_set, site):
+                return e.ReplicaLanded(0, data_set, site, await driver.copy(data_set))
+            case _:
+                assert_never(order.action)
+
+    async def _start(self, driver: Driver, order: Order, ask: a.StartAttempt) -> e.Fact:
+        if order.work is None:
+            raise Refused("what it runs was erased; submit it again")
+        await driver.start(self._until(ask, ask.nodes[0] if ask.nodes else ask.attempt), order.work, ask.earlier)
+        return e.AttemptStarted(0, ask.attempt)
+
+    def _until(self, ask: Timed, thing: str) -> Timed:
+        """With the newest deadline: a lease may have been renewed since this was first tried."""
+        newest = self.deadlines.get(thing, ask.deadline_at)
+        return ask if newest == ask.deadline_at else replace(ask, deadline_at=newest)
+
+    def forget(self, site: str, attempt: str) -> None:
+        """Its end is on record. If that does not reach the site, the next look shows it, and it is told again."""
+        driver = self.drivers.get(site)
+        if driver is not None:
+            task = asyncio.create_task(self._forget(driver, attempt))
+            self.forgetting.add(task)
+            task.add_done_callback(self.forgetting.discard)
+
+    async def _forget(self, driver: Driver, attempt: str) -> None:
+        try:
+            await driver.forget(attempt)
+        except (Unreachable, NoCapacity, Refused):
+            return
+
+    def cancel(self) -> list["asyncio.Task[None]"]:
+        """Let go of calls on their way: told again after a restart, they do nothing twice."""
+        tasks = [task for _, task in self.tasks.values()] + list(self.forgetting)
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    async def stop(self) -> None:
+        if tasks := self.cancel():
+            await asyncio.wait(tasks)
+
+
+def subject(action: a.Action) -> tuple[str, str]:
+    """What an action is about. Its life and its deadline are two subjects: renewing does not stop a start."""
+    match action:
+        case a.LaunchNode(node=thing) | a.ReleaseNode(node=thing):
+            return "life", thing
+        case a.StartAttempt(attempt=thing) | a.StopAttempt(attempt=thing):
+            return "life", thing
+        case a.SetDeadline(thing=thing):
+            return "deadline", thing
+        case a.CopyData():
+            return "copy", f"{action.data_set} to {action.site}"
+
+
+def no_capacity(action: a.Action, error: NoCapacity) -> e.Fact | None:
+    """The engine looks elsewhere."""
+    match action:
+        case a.LaunchNode():
+            return e.NodeRefused(0, action.node, error.retry_ms)
+        case a.StartAttempt():
+            return e.AttemptRefused(0, action.attempt, error.retry_ms)
+        case _:
+            return None
+
+
+def refused(action: a.Action, words: str) -> e.Fact | None:
+    """Never: the job is told. Nothing to tell anybody by an event: a person must look, and it is tried again."""
+    match action:
+        case a.LaunchNode():
+            return e.NodeRefused(0, action.node, REFUSED_MS)
+        case a.StartAttempt():
+            return e.AttemptEnded(0, action.attempt, "failed", words)
+        case _:
+            return None

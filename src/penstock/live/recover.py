@@ -1,0 +1,102 @@
+"""What a site shows against what we believe, as facts. After a crash, after a clock that jumped, and now and then.
+
+`differences` is pure; the plane calls it in the engine's thread with what a driver's `look` saw. Unknown is not gone:
+a thing that a site's list misses is lost only if it is still missing some minutes later.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from penstock.core import events as e
+from penstock.core.state import Attempt, State
+from penstock.core.units import MINUTE, Instant, Millis
+from penstock.core.values import value
+from penstock.drivers.driver import Seen, SeenAttempt
+
+#: A list that misses a thing for three minutes is a list that is late.
+MISSING_MS: Final[Millis] = 5 * MINUTE
+
+
+@value
+class Differences:
+    facts: tuple[e.Fact, ...]
+    orphans: tuple[str, ...]  # attempts that run there, and whose end is on record
+    strangers: tuple[str, ...]  # attempts that run there, and that the journal never heard of
+    nodes: tuple[str, ...]  # nodes there that nobody needs
+    recorded: tuple[str, ...]  # attempts whose end is on record: the site may forget them
+
+
+class Belief:
+    """One site's things that its list missed, and since when. Kept from look to look."""
+
+    def __init__(self, site: str, ids: str) -> None:
+        self.site, self.ids = site, ids
+        self.missing: dict[str, Instant] = {}
+
+    def differences(self, state: State, seen: Seen, asked_at: Instant) -> Differences:
+        """`asked_at`: when the look began. What began since then may be missing from it."""
+        there = {one.attempt: one for one in seen.attempts}
+        facts = [fact for one in seen.attempts if (fact := news(state, one))]
+        facts += self._lost_attempts(state, there, asked_at)
+        facts += self._lost_nodes(state, seen.nodes, asked_at)
+        unknown = [one for one in seen.attempts if one.attempt not in state.attempts]
+        running = [one.attempt for one in unknown if one.phase == "running"]
+        return Differences(
+            facts=tuple(facts),
+            orphans=tuple(attempt for attempt in running if self._had_a_place(state, attempt)),
+            strangers=tuple(attempt for attempt in running if not self._had_a_place(state, attempt)),
+            nodes=tuple(node for node in seen.nodes if node not in state.nodes),
+            recorded=tuple(one.attempt for one in unknown if one.phase != "running"),
+        )
+
+    def _had_a_place(self, state: State, attempt: str) -> bool:
+        """Jobs are numbered as they come: a number that was given has been on record."""
+        number = attempt.removeprefix(self.ids).partition(".")[0].partition("/")[0]
+        return number.isdigit() and int(number) <= state.numbered
+
+    def _lost_attempts(self, state: State, there: dict[str, SeenAttempt], asked_at: Instant) -> Iterator[e.Fact]:
+        for attempt in state.attempts.values():
+            mine = attempt.offer.site == self.site and _ran_before(attempt, asked_at)
+            if mine and self._is_gone(attempt.id, attempt.id in there, asked_at):
+                yield e.AttemptLost(0, attempt.id, attempt.kept_ms)
+
+    def _lost_nodes(self, state: State, there: tuple[str, ...], asked_at: Instant) -> Iterator[e.Fact]:
+        for node in state.nodes.values():
+            was_there = node.phase in ("idle", "busy") and (node.idle_at or node.asked_at) < asked_at
+            mine = node.offer.site == self.site and was_there
+            if mine and self._is_gone(node.id, node.id in there, asked_at):
+                yield e.NodeLost(0, node.id)
+
+    def _is_gone(self, thing: str, there: bool, asked_at: Instant) -> bool:
+        if there:
+            self.missing.pop(thing, None)
+            return False
+        since = self.missing.setdefault(thing, asked_at)
+        if asked_at - since < MISSING_MS:
+            return False
+        del self.missing[thing]
+        return True
+
+
+def _ran_before(attempt: Attempt, asked_at: Instant) -> bool:
+    return attempt.phase in ("running", "stopping") and attempt.started_at is not None and attempt.started_at < asked_at
+
+
+def news(state: State, one: SeenAttempt) -> e.Fact | None:
+    """What this says that we do not know yet."""
+    attempt = state.attempts.get(one.attempt)
+    if attempt is None or attempt.phase == "promised":
+        return None
+    match one.phase:
+        case "running":
+            if attempt.phase == "starting":
+                return e.AttemptStarted(0, one.attempt)
+            return e.AttemptCheckpointed(0, one.attempt, one.kept_ms) if one.kept_ms > attempt.kept_ms else None
+        case "done":
+            return e.AttemptEnded(0, one.attempt, "done", one.detail)
+        case "failed":
+            return e.AttemptEnded(0, one.attempt, "failed", one.detail)
+        case "stopped":
+            return e.AttemptStopped(0, one.attempt, one.kept_ms)
+        case "lost":
+            return e.AttemptLost(0, one.attempt, one.kept_ms)

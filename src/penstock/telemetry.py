@@ -1,0 +1,105 @@
+"""Numbers for Prometheus, from the picture of the last step and the journal's counts. Served by `api` at /metrics.
+
+Nothing is counted twice: what the journal knows is read when it is asked for; only requests are counted here.
+docs/operations.md lists the names; a test compares.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from penstock.core.units import MICRO
+from penstock.journal.journal import Count
+from penstock.live.view import SiteView, View
+
+#: Seconds; answers are meant to take a few milliseconds, and a durable submit a few more.
+BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+class Metrics:
+    def __init__(self, view: Callable[[], View], ready: Callable[[], bool], counts: Callable[[], list[Count]]) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(Seen(view, ready, counts))
+        labels = ("route", "method", "status")
+        self.requests = Counter("penstock_http_requests", "Answers given.", labels, registry=self.registry)
+        self.seconds = Histogram(
+            "penstock_http_seconds", "Time to answer.", ("route",), registry=self.registry, buckets=BUCKETS
+        )
+
+    def observe(self, route: str, method: str, status: int, seconds: float) -> None:
+        method = method if method in ("GET", "POST", "PUT", "DELETE") else "other"  # a client may invent any
+        self.requests.labels(route, method, str(status)).inc()
+        self.seconds.labels(route).observe(seconds)
+
+    def text(self) -> tuple[bytes, str]:
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+
+class Seen(Collector):
+    """What there is now, in families of one name each."""
+
+    def __init__(self, view: Callable[[], View], ready: Callable[[], bool], counts: Callable[[], list[Count]]) -> None:
+        self.view, self.ready, self.counts = view, ready, counts
+
+    def describe(self) -> list[Metric]:
+        return []  # the registry need not ask before there is anything to see
+
+    def collect(self) -> Iterator[Metric]:
+        view = self.view()
+        yield _one("penstock_ready", "1 if submissions are taken.", self.ready())
+        yield _one("penstock_paused", "1 if nothing new is started.", view.paused)
+        yield _one("penstock_waiting_jobs", "Jobs that wait for a place.", view.waiting)
+        yield _one("penstock_running_attempts", "Attempts that run.", view.running)
+        yield _one("penstock_exposure", "Most that would be spent if Penstock died now.", view.exposure / MICRO)
+        yield _one("penstock_alarms", "Things that a person should look at.", len(view.alarms))
+        steps = CounterMetricFamily("penstock_steps", "Rows of the journal.")
+        steps.add_metric([], view.number)
+        yield steps
+        yield from self._jobs(view)
+        yield from _sites(view.sites)
+        yield from _money(view)
+
+    def _jobs(self, view: View) -> Iterator[Metric]:
+        ended = CounterMetricFamily("penstock_jobs_ended", "Jobs that ended, by how.", labels=["phase"])
+        for phase, count in view.ended:
+            ended.add_metric([phase], count)
+        yield ended
+        jobs = GaugeMetricFamily("penstock_jobs", "Jobs by phase and team.", labels=["phase", "team"])
+        for row in self.counts():
+            jobs.add_metric([row.phase, row.team], row.jobs)
+        yield jobs
+
+
+def _one(name: str, text: str, number: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=float(number))
+
+
+def _sites(sites: tuple[SiteView, ...]) -> Iterator[Metric]:
+    reachable = GaugeMetricFamily("penstock_site_reachable", "1 if the site answers.", labels=["site"])
+    gpus = GaugeMetricFamily("penstock_gpus", "GPUs by what they do.", labels=["site", "offer", "term", "state"])
+    for site in sites:
+        reachable.add_metric([site.id], site.reachable)
+        for one in site.offers:
+            for state in ("busy", "starting", "idle", "lost"):
+                gpus.add_metric([site.id, one.offer.id, one.offer.term, state], getattr(one, state))
+    yield reachable
+    yield gpus
+
+
+def _money(view: View) -> Iterator[Metric]:
+    """This month's books, in units of the currency."""
+    labels = ["scope", "period"]
+    spent = GaugeMetricFamily("penstock_budget_spent", "Charged so far.", labels=labels)
+    held = GaugeMetricFamily("penstock_budget_held", "Promised and not yet charged.", labels=labels)
+    cap = GaugeMetricFamily("penstock_budget_cap", "The most that may be spent.", labels=labels)
+    for one in view.budgets:
+        if one.period != view.period:
+            continue
+        spent.add_metric([one.scope, one.period], one.spent / MICRO)
+        held.add_metric([one.scope, one.period], one.held / MICRO)
+        if one.cap is not None:
+            cap.add_metric([one.scope, one.period], one.cap / MICRO)
+    yield from (spent, held, cap)

@@ -1,0 +1,397 @@
+"""What every journal keeps: the contract of `penstock.journal.journal`, the same for SQLite and PostgreSQL."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.core.engine import replay
+from penstock.core.errors import BadInput
+from penstock.journal.journal import Fenced, Filter, Held
+from penstock.journal.keeper import Keeper
+from penstock.journal.lines import TABLES
+from penstock.journal.open import lines_of, open_journal, open_reader, read
+from penstock.journal.redecide import redecide
+from penstock.journal.story import tell
+from tests.contract.journals import KINDS, LEASE, append, claimed, everything, new_address, story
+from tests.core.histories import History, Life, histories
+
+
+@pytest.fixture(params=KINDS)
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return new_address(request.param, tmp_path, request)
+
+
+@pytest.fixture
+def journal(where: str) -> Iterator[Keeper]:
+    found = open_journal(where)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def told(journal: Keeper) -> Keeper:
+    """One that holds the story."""
+    append(journal, journal.claim("here", 0, LEASE), story())
+    return journal
+
+
+# --- steps -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_appended_is_read_and_means_the_same(journal: Keeper, where: str) -> None:
+    epoch, steps = journal.claim("here", 0, LEASE), story()
+    append(journal, epoch, steps[:3])
+    for step in steps[3:]:
+        append(journal, epoch, [step])
+    for rows in (list(journal.read()), list(read(where))):
+        assert [(row.number, row.at, row.inputs, row.outputs, row.revision) for row in rows] == [
+            (step.number, step.at, step.inputs, step.outputs, step.revision) for step in steps
+        ]
+        assert redecide(rows, most=1).different == 0
+    assert [row.number for row in journal.read(after=4)] == [step.number for step in steps[4:]]
+
+
+def test_a_journal_is_read_while_it_is_written(journal: Keeper, where: str) -> None:
+    epoch, steps = journal.claim("here", 0, LEASE), story()
+    append(journal, epoch, steps[:4])
+    reading = read(where)
+    first = next(reading)
+    append(journal, epoch, steps[4:])
+    assert [row.number for row in (first, *reading)] == [step.number for step in steps]
+
+
+def test_a_step_that_does_not_follow_is_refused(journal: Keeper) -> None:
+    epoch, steps = journal.claim("here", 0, LEASE), story()
+    append(journal, epoch, steps[:3])
+    before = everything(journal)
+    with pytest.raises(Fenced, match="is at step 3, and step 5 does not follow it"):
+        append(journal, epoch, steps[4:5])
+    with pytest.raises(Fenced, match="does not follow"):
+        append(journal, epoch, [replace(steps[2], at=steps[2].at + 1)])
+    assert everything(journal) == before
+    append(journal, epoch, steps[3:])
+
+
+def test_an_append_whose_answer_was_lost_is_made_again_and_is_there_once(journal: Keeper) -> None:
+    epoch, steps = journal.claim("here", 0, LEASE), story()
+    journal.append(epoch, steps[:5], {"d": b"x"}, {"k": "one"})
+    before = everything(journal)
+    journal.append(epoch, steps[:5], {"d": b"x"}, {"k": "one"})
+    journal.append(epoch, steps[2:5], {}, {})
+    assert everything(journal) == before
+
+
+# --- the chain -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("update steps set at = at + 1 where number = 3", "step 3 is not what was written"),
+        ("update steps set inputs = outputs where number = 2", "step 2 is not what was written"),
+        ("delete from steps where number = 4", "step 5 is not what was written"),
+        ("delete from steps where number > 6", "steps 7 to 10 were written and are gone"),
+        ("delete from steps", "steps 1 to 10 were written and are gone"),
+        ("update journal set hash = (select hash from steps where number = 9)", "step 10 is not what was written"),
+    ],
+)
+def test_what_was_changed_or_cut_off_afterwards_is_named(told: Keeper, where: str, change: str, found: str) -> None:
+    told.db.run(change)
+    with pytest.raises(BadInput, match=found):
+        list(read(where))
+    with pytest.raises(BadInput, match=found):
+        list(told.read())
+
+
+def test_an_installation_has_a_name_of_its_own_for_ever(journal: Keeper, where: str) -> None:
+    again = open_journal(where)
+    assert again.installation == journal.installation
+    with closing(open_reader(where)) as reader:
+        assert reader.installation == journal.installation
+    assert len(journal.installation) == 32
+    again.close()
+
+
+# --- who writes ------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_writer_is_refused_with_a_sentence(journal: Keeper, where: str) -> None:
+    journal.claim("here", 1_000, LEASE)
+    other = open_journal(where)
+    with pytest.raises(Held, match="is written by here, for 20 s more unless it renews; stop that one, or wait"):
+        other.claim("there", 11_000, LEASE)
+    with pytest.raises(Held):  # the same set-up started twice
+        other.claim("here", 11_000, LEASE)
+    other.close()
+
+
+def test_who_comes_back_after_a_crash_does_not_wait_for_its_own_lease(where: str) -> None:
+    first, epoch = claimed(where, at=1_000)
+    first.close()  # as a killed process is closed by the system
+    second, later = claimed(where, at=2_000)
+    assert later == epoch + 1
+    second.close()
+    third = open_journal(where)
+    with pytest.raises(Held):
+        third.claim("there", 3_000, LEASE)
+    third.close()
+
+
+def test_a_lease_that_was_given_back_is_free_at_once(where: str) -> None:
+    first, epoch = claimed(where, at=1_000)
+    first.release(epoch)
+    first.close()
+    second, _ = claimed(where, holder="there", at=1_001)
+    second.close()
+
+
+def test_fault_6_a_stale_writer_changes_nothing(journal: Keeper, where: str) -> None:
+    """It was stopped for longer than its lease; another took over; then it goes on as if nothing had happened."""
+    steps = story()
+    epoch = journal.claim("here", 0, LEASE)
+    append(journal, epoch, steps[:4])
+    other = open_journal(where)
+    newer = other.claim("there", LEASE + 1, LEASE)
+    append(other, newer, steps[4:6])
+    before = everything(other)
+    with pytest.raises(Fenced, match="is written by there now"):
+        journal.append(epoch, steps[4:7], {"d": b"x"}, {"k": "one"})
+    with pytest.raises(Fenced):
+        journal.renew(epoch, LEASE + 2, LEASE)
+    with pytest.raises(Fenced):
+        journal.release(epoch)
+    assert everything(other) == before
+    append(other, newer, steps[6:])
+    other.close()
+
+
+def test_a_renewed_lease_is_not_taken(journal: Keeper, where: str) -> None:
+    epoch = journal.claim("here", 0, LEASE)
+    journal.renew(epoch, 20_000, LEASE)
+    other = open_journal(where)
+    with pytest.raises(Held, match="for 10 s more"):
+        other.claim("there", 40_000, LEASE)
+    other.close()
+
+
+# --- what is kept beside ---------------------------------------------------------------------------------------------
+
+
+def test_fault_14_an_answer_is_there_with_its_step_or_not_at_all(journal: Keeper, where: str) -> None:
+    epoch, steps = journal.claim("here", 0, LEASE), story()
+    with pytest.raises(Fenced):
+        journal.append(epoch + 1, steps[:1], {"d": b"work"}, {"k": "one"})
+    assert (journal.answer("k"), journal.blob("d"), list(journal.read())) == (None, None, [])
+    journal.append(epoch, steps[:1], {"d": b"work"}, {"k": "one"})
+    journal.append(epoch, steps[1:2], {"d": b"other"}, {"k": "two"})  # the first answer stays
+    reader = open_reader(where)
+    for found in (journal, reader):
+        assert (found.answer("k"), found.blob("d"), found.answer("x"), found.blob("x")) == ("one", b"work", None, None)
+    reader.close()
+
+
+def test_a_blob_can_be_erased_and_the_chain_still_verifies(told: Keeper, where: str) -> None:
+    secret = b"a name that somebody wants forgotten" * 300
+    digest = sha256(secret).hexdigest()
+    epoch = told.claim("here", 0, LEASE)
+    told.append(epoch, [], {digest: secret, "other": b"stays"}, {})
+    told.erase_blob(digest)
+    assert (told.blob(digest), told.blob("other")) == (None, b"stays")
+    assert len(list(read(where))) == len(story())
+    told.close()
+    for path in Path(where).parent.glob("live.journal*"):
+        assert b"somebody wants forgotten" not in path.read_bytes()
+
+
+# --- snapshots -------------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_snapshot_of_a_schema_is_found(told: Keeper) -> None:
+    assert told.snapshot("s1") is None
+    told.keep_snapshot(4, "s1", b"four")
+    told.keep_snapshot(9, "s1", b"nine")
+    told.keep_snapshot(10, "s2", b"ten")
+    assert told.snapshot("s1") == (9, b"nine")
+    assert told.snapshot("s2") == (10, b"ten")
+    assert told.snapshot("s3") is None
+
+
+def test_a_snapshot_of_another_past_is_not_taken(told: Keeper) -> None:
+    """An older copy of the journal was put back, and other steps were written since."""
+    told.keep_snapshot(9, "s1", b"nine")
+    told.db.run("update steps set hash = (select hash from steps where number = 2) where number = 9")
+    assert told.snapshot("s1") is None
+    told.db.run("delete from steps where number >= 9")
+    assert told.snapshot("s1") is None
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_tables_rebuilt_are_the_tables_kept_byte_for_byte(told: Keeper) -> None:
+    before = everything(told)
+    assert before["jobs"]
+    assert told.rebuild() == len(story())
+    assert everything(told) == before
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(histories(), st.data())
+@pytest.mark.slow
+def test_after_any_history_cut_anywhere_too(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    history: History,
+    data: st.DataObject,
+) -> None:
+    life = Life(history)
+    life.run()
+    for kind in KINDS:
+        journal, epoch = claimed(new_address(kind, tmp_path_factory.mktemp("any"), request))
+        at = 0
+        while at < len(life.steps):
+            size = data.draw(st.integers(1, 30))
+            append(journal, epoch, life.steps[at : at + size])
+            journal.tables = journal.tables if data.draw(st.booleans()) else None  # as in a process begun anew
+            at += size
+        before = everything(journal)
+        journal.rebuild()
+        assert everything(journal) == before
+        journal.close()
+
+
+def test_tables_of_another_version_are_made_anew_by_the_next_writer(told: Keeper, where: str) -> None:
+    before = everything(told)
+    told.db.run("update journal set projection = 0")
+    told.db.run("drop table jobs")
+    told.db.run("create table jobs (was text)")
+    told.close()
+    again, _ = claimed(where)
+    assert everything(again) == before
+    again.close()
+
+
+def test_steps_that_were_never_projected_are_when_somebody_writes(told: Keeper, where: str) -> None:
+    before = everything(told)
+    for table in TABLES.values():
+        told.db.run(f"delete from {table.name}")
+    told.db.run("update journal set projected = 0")
+    with pytest.raises(BadInput, match="run `penstock journal rebuild` on it"):
+        open_reader(where)
+    assert [line.text for line in lines_of(where, "b")] == [line.text for line in tell(story(), "b")]
+    told.close()
+    again, _ = claimed(where)
+    assert everything(again) == before
+    again.close()
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("told")
+def test_jobs_are_listed_newest_first_by_page_and_filter(where: str) -> None:
+    reader = open_reader(where)
+    ids = [job.id for job in reader.jobs(Filter())]
+    assert ids == ["sweep/2", "sweep/1", "sweep/0", "c", "wide", "b", "a"]
+    first = reader.jobs(Filter(), limit=3)
+    assert [job.id for job in first] == ids[:3]
+    assert [job.id for job in reader.jobs(Filter(), after=first[-1].number, limit=3)] == ids[3:6]
+    wanted = {
+        Filter(teams=("blue",)): ["b"],
+        Filter(teams=("red",), phases=("cancelled", "done")): ["c", "a"],
+        Filter(teams=("red", "blue"), phases=("done",)): ["b", "a"],
+        Filter(phases=("refused",)): ["wide"],
+        Filter(text="EINS"): ["a"],
+        Filter(text="ada"): ["b"],
+        Filter(text="sweep/1"): ["sweep/1"],
+        Filter(text="%"): [],
+        Filter(text="sweep_1"): [],
+        Filter(user="Ada"): ["b"],
+        Filter(teams=("green",)): [],
+    }
+    assert {some: [job.id for job in reader.jobs(some)] for some in wanted} == wanted
+    reader.close()
+
+
+@pytest.mark.usefixtures("told")
+def test_a_job_says_where_it_is_what_it_cost_and_why(where: str) -> None:
+    reader, state = open_reader(where), replay((s.at, s.inputs, s.outputs) for s in story()).state
+    assert reader.job("nobody") is None
+    job = reader.job("b")
+    assert job is not None
+    assert (job.phase, job.team, job.user, job.gpus, job.attempts, job.losses) == ("done", "blue", "Ada", 8, 2, 1)
+    assert job.started_at is not None
+    assert job.ended_at is not None
+    assert job.spent == sum(a.spent for (scope, _), a in state.ledger.accounts.items() if scope == "org") > 0
+    refused = reader.job("wide")
+    assert refused is not None
+    assert '"kind":"TooWide"' in refused.because
+    assert '"gpus":999' in refused.because
+    attempts = reader.attempts("b")
+    assert [(one.id, one.phase, one.outcome) for one in attempts] == [("b.1", "over", "lost"), ("b.2", "over", "done")]
+    assert sum(one.spent for one in attempts) == job.spent
+    assert reader.attempt("b.1") == attempts[0]
+    assert reader.attempt("b.9") is None
+    spec = reader.spec("sweep/2")
+    assert spec is not None
+    assert (spec.gpus, spec.count, reader.spec("nobody")) == (1, 3, None)
+    assert {one.id for one in reader.placed()} == set(state.attempts)
+    assert sum(count.jobs for count in reader.counts()) == 7
+    assert {(count.phase, count.team, count.jobs, count.gpus) for count in reader.counts()} >= {("done", "blue", 1, 8)}
+    reader.close()
+
+
+@pytest.mark.usefixtures("told")
+def test_a_story_reads_its_own_steps_and_says_all_of_it(where: str) -> None:
+    reader, steps = open_reader(where), story()
+    for job in ("a", "b", "c", "wide", "sweep/1"):
+        rows = reader.story(job)
+        assert tell(rows, job) == tell(steps, job) == lines_of(where, job)
+    assert len(reader.story("c")) < len(steps)
+    assert reader.story("nobody") == []
+    reader.close()
+
+
+@pytest.mark.usefixtures("told")
+def test_the_feed_tells_the_newest_first_and_in_whole_steps(where: str) -> None:
+    reader = open_reader(where)
+    whole = reader.feed(limit=1_000)
+    assert [(one.number, one.part) for one in whole] == sorted([(one.number, one.part) for one in whole], reverse=True)
+    assert {type(one.event).__name__ == one.kind for one in whole} == {True}
+    assert [one.job for one in whole if one.kind == "JobSubmitted"] == ["sweep", "c", "wide", "b", "a"]
+    page = reader.feed(limit=2)
+    rest = reader.feed(before=page[-1].number, limit=1_000)
+    assert page + rest == whole
+    assert [one.job for one in reader.feed(kinds=("JobRefused", "AttemptLost"))] == ["b", "wide"]
+    reader.close()
+
+
+@pytest.mark.usefixtures("told")
+def test_steps_can_be_followed_from_any_number(where: str) -> None:
+    reader, steps = open_reader(where), story()
+    assert reader.head() == len(steps)
+    assert [row.number for row in reader.steps(3, limit=2)] == [4, 5]
+    assert [row.inputs for row in reader.steps(0)] == [step.inputs for step in steps]
+    assert reader.steps(len(steps)) == []
+    reader.close()
+
+
+@pytest.mark.usefixtures("told")
+def test_spend_names_every_capped_or_used_scope_in_every_period(where: str) -> None:
+    reader, state = open_reader(where), replay((s.at, s.inputs, s.outputs) for s in story()).state
+    spend = {(one.scope, one.period): one for one in reader.spend()}
+    for key, account in state.ledger.accounts.items():
+        assert (spend[key].cap, spend[key].spent, spend[key].held) == (account.cap, account.spent, account.held)
+    assert {period for scope, period in spend if scope == "org"} == {name for _, _, name in state.ledger.periods}
+    assert [one.starts_at for one in reader.spend()] == sorted(one.starts_at or 0 for one in reader.spend())
+    used = reader.used()
+    assert sum(one.spent for one in used if one.team == "blue") == sum(one.spent for one in used) > 0
+    assert reader.used(from_day=9) == []
+    assert reader.closed() == []
+    reader.close()

@@ -1,0 +1,73 @@
+"""A journal in memory, through the same codec, for stories of the loop that are not about disks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from penstock.core.engine import VERSION, Step
+from penstock.core.units import Instant
+from penstock.journal import codec
+from penstock.journal.journal import Fenced, Held, Row, Unwritable
+
+
+class MemoryJournal:
+    """Survives the plane that writes it, as a file does. `broken`: appends fail with these words."""
+
+    installation = "memory"
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, Instant, bytes, bytes, int]] = []
+        self.blobs: dict[str, bytes] = {}
+        self.keys: dict[str, str] = {}
+        self.snapshots: dict[str, tuple[int, bytes]] = {}
+        self.epoch, self.holder, self.until = 0, "", 0
+        self.broken = ""
+
+    def claim(self, holder: str, at: Instant, lease_ms: int) -> int:
+        if holder != self.holder and at < self.until:
+            raise Held(self.holder)
+        self.epoch, self.holder, self.until = self.epoch + 1, holder, at + lease_ms
+        return self.epoch
+
+    def renew(self, epoch: int, at: Instant, lease_ms: int) -> None:
+        self._write(epoch)
+        self.until = at + lease_ms
+
+    def release(self, epoch: int) -> None:
+        self._write(epoch)
+        self.holder, self.until = "", 0
+
+    def append(self, epoch: int, steps: Sequence[Step], blobs: Mapping[str, bytes], keys: Mapping[str, str]) -> None:
+        self._write(epoch)
+        for step in steps:
+            assert step.number == len(self.rows) + 1
+            row = (step.number, step.at, codec.encode(step.inputs), codec.encode(step.outputs), step.revision)
+            self.rows.append(row)
+        self.blobs.update(blobs)
+        self.keys.update(keys)
+
+    def _write(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            raise Fenced(self.holder)
+        if self.broken:
+            raise Unwritable(self.broken)
+
+    def read(self, after: int = 0) -> Iterator[Row]:
+        for number, at, inputs, outputs, revision in self.rows[after:]:
+            yield Row(number, at, codec.decode(inputs), codec.decode(outputs), VERSION, revision)
+
+    def answer(self, key: str) -> str | None:
+        return self.keys.get(key)
+
+    def blob(self, digest: str) -> bytes | None:
+        return self.blobs.get(digest)
+
+    def erase_blob(self, digest: str) -> None:
+        del self.blobs[digest]
+
+    def keep_snapshot(self, number: int, schema: str, state: bytes) -> None:
+        self.snapshots[schema] = (number, state)
+
+    def snapshot(self, schema: str) -> tuple[int, bytes] | None:
+        return self.snapshots.get(schema)
+
+    def close(self) -> None:
+        """Nothing to let go of."""

@@ -1,0 +1,110 @@
+"""A PostgreSQL server for the tests: started on loopback when first wanted, thrown away at the end of the run.
+
+Debian's, or any whose `initdb` is found. Under PENSTOCK_REQUIRE_ALL=1 it is installed where it is missing, as root on a
+machine that has apt; otherwise its tests are skipped, with the line below.
+"""
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+NO_SERVER = "no PostgreSQL server found (Debian: apt-get install postgresql): its journals are not tested"
+PLACES = ("/usr/lib/postgresql/*/bin", "/opt/homebrew/opt/postgresql*/bin", "/usr/local/pgsql/bin")
+
+
+class Server:
+    """A cluster in a folder of its own. `stop` and `start` are how a fault is made."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self.programs, self.folder, self.port = programs, folder, free_port()
+        self.databases = 0
+        self._own(folder)
+        # No fsync: a test that kills the server's process loses nothing that the system has.
+        self._run("initdb", "-D", str(folder / "data"), "-U", "penstock", "--auth=trust", "-E", "UTF8", "--no-sync")
+
+    def start(self) -> None:
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder}"
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-o", options, "-l", f"{self.folder}/log", "start")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", "immediate", "stop")
+
+    def new_database(self) -> str:
+        self.databases += 1
+        with psycopg.connect(self.address("postgres"), autocommit=True) as db:
+            db.execute(f"create database journal_{self.databases}")
+        return self.address(f"journal_{self.databases}")
+
+    def address(self, name: str) -> str:
+        return f"postgresql://penstock@127.0.0.1:{self.port}/{name}"
+
+    def _own(self, folder: Path) -> None:
+        if os.geteuid() == 0:  # the server refuses to run as root
+            shutil.chown(folder, "postgres", "postgres")
+
+    def _run(self, program: str, *args: str) -> None:
+        command = [str(self.programs / program), *args]
+        if os.geteuid() == 0:
+            command = ["runuser", "-u", "postgres", "--", *command]
+        done = subprocess.run(
+            command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, check=False, timeout=120,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"{program}: {done.stdout}")
+
+
+@contextmanager
+def server() -> Iterator[Server]:
+    """A running one; a skip where there is none to be had."""
+    programs = found() or (installed() if os.environ.get("PENSTOCK_REQUIRE_ALL") == "1" else None)
+    if programs is None:
+        pytest.skip(NO_SERVER)
+    folder = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
+    try:
+        made = Server(programs, folder)
+        made.start()
+        try:
+            yield made
+        finally:
+            made.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def found() -> Path | None:
+    on_path = shutil.which("initdb")
+    places = [Path(on_path).parent] if on_path else []
+    places += [path for place in PLACES for path in sorted(Path("/").glob(place.lstrip("/")), reverse=True)]
+    return next((path for path in places if (path / "initdb").exists() and (path / "pg_ctl").exists()), None)
+
+
+def installed() -> Path | None:
+    """As root, and one at a time: every worker of a run may want it at once."""
+    if getpass.getuser() != "root" or shutil.which("apt-get") is None:
+        return None
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    lock = ["flock", "/var/lock/penstock-postgres", "sh", "-c"]
+    script = "apt-get install -qy postgresql || (apt-get update -q && apt-get install -qy postgresql)"
+    done = subprocess.run(
+        [*lock, script], env=quiet, capture_output=True, text=True, check=False, timeout=600, stdin=subprocess.DEVNULL
+    )
+    if done.returncode:
+        raise RuntimeError(f"PostgreSQL could not be installed: {done.stdout[-500:]}{done.stderr[-500:]}")
+    return found()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
