@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core import events as e
-from penstock.core.units import HOUR, NEVER
+from penstock.core.units import HOUR, MINUTE, NEVER
 from penstock.drivers.driver import Refused, Work
 from penstock.drivers.keeper import is_locked, read, take_lock, write
 from penstock.drivers.local import LocalDriver
@@ -247,6 +247,21 @@ async def test_after_a_restart_of_the_machine_what_ran_there_is_lost(tmp_path: P
     async with opened(ground) as lab:
         await lab.hears(e.AttemptLost, "job.1")
         await lab.hears(e.NodeLost, "job.1/n0")
+
+
+@story
+async def test_row_29_a_clock_that_jumps_a_day_ends_nothing_and_the_deadline_is_told_anew(tmp_path: Path) -> None:
+    ground = LocalGround(tmp_path)
+    async with opened(ground) as lab:
+        deadline_at = ground.clock() + HOUR
+        await lab.start("long", offer="lab/pods", deadline_at=deadline_at)
+        ground.zero -= 24 * 3600
+        seen = await lab.sees("long.1")
+        assert seen is not None
+        assert seen.phase == "running"
+        assert abs(seen.deadline_at - deadline_at - 24 * HOUR) < MINUTE
+        await lab.driver.stop("long.1", 0)
+        await lab.hears(e.AttemptStopped, "long.1")
 
 
 @story

@@ -166,7 +166,7 @@ class LocalDriver:
         return None  # it has not begun: whoever ordered it waits for that, or will tell it again
 
     def _deadline(self, folder: Path, order: Record) -> Instant:
-        return min(int(self.disk.deadline(Path(place)).get("at", NEVER)) for place in (folder, *order["nodes"]))
+        return min(self.disk.deadline_at(Path(place)) for place in (folder, *order["nodes"]))
 
     async def log(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
         folder = self.disk.attempt(attempt)
