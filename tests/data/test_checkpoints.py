@@ -1,6 +1,7 @@
 """Folders of checkpoints: copied, never shared, never half seen. Moves between real sites are in tests/contract."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def test_what_came_back_replaces_what_was_left_there_before(tmp_path: Path) -> N
     left(store, "away", "new")
     store.ready("home", "job", "job.3", "job.2")
     assert there(store, "home") == "new"
-    assert sorted(path.name for path in (tmp_path / "home" / "job").iterdir()) == ["attempt", "files"]
+    assert sorted(path.name for path in (tmp_path / "home" / "job").iterdir()) == ["attempt", "files", "lock"]
 
 
 def test_told_twice_it_brings_nothing_twice(tmp_path: Path) -> None:
@@ -70,6 +71,16 @@ def test_told_twice_it_brings_nothing_twice(tmp_path: Path) -> None:
     left(store, "away", "two")
     store.ready("away", "job", "job.2", "job.1")
     assert there(store, "away") == "two"
+
+
+def test_told_many_times_at_once_it_brings_it_once(tmp_path: Path) -> None:
+    store = two_sites(tmp_path)
+    store.ready("home", "job", "job.1", "")
+    left(store, "home", "one")
+    with ThreadPoolExecutor(8) as threads:
+        told = [threads.submit(store.ready, "away", "job", "job.2", "job.1") for _ in range(40)]
+    assert {one.result()["PENSTOCK_RESUME"] for one in told} == {"1"}
+    assert there(store, "away") == "one"
 
 
 def test_a_copy_that_broke_off_is_not_seen_and_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

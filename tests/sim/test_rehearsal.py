@@ -54,10 +54,12 @@ class Miniature:
             while jobs and jobs[0][1].submit_at <= at:
                 number, job = jobs.pop(0)
                 self.inbox.append(e.JobSubmitted(at, number, job.id, job.spec))
-            if (month - 1) * MONTH_MS <= at:
+            while (month - 1) * MONTH_MS <= at:
                 self.inbox.append(open_month(at, month))
                 month += 1
             facts, self.inbox[:] = [replace(fact, at=at) for fact in self.inbox], []
+            if not facts and (self.engine.next_deadline() or NEVER) > at:
+                continue  # what the world had planned for now was called off
             step = await self.step(facts or [e.Woke(at)])
             state = self.engine.state
             if step.actions or jobs or state.attempts or state.nodes:

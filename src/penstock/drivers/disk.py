@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 
 from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.model import STANDING, Offer, Site
-from penstock.core.units import DAY, HOUR, MICRO, NEVER, PERMILLE, Instant, Millis
+from penstock.core.units import DAY, HOUR, MICRO, NEVER, PERMILLE, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.data.checkpoints import safe_name
 from penstock.drivers import keeper
@@ -360,12 +360,19 @@ class LocalDisk:
             passed = stands.get("boot_ms") is not None and now_ms() >= stands["boot_ms"]
             if stands and not passed and not self.is_over(folder):
                 self.write_deadline(folder, deadline_at)
-            return int(self.deadline(folder).get("at", deadline_at))
+            return self.deadline_at(folder) if stands else deadline_at
 
     def write_deadline(self, folder: Path, at: Instant) -> None:
         """In the machine's own time: ours may be set while nobody runs."""
         boot_ms = None if at >= NEVER else now_ms() + at - self.clock()
         write(f"{folder}/deadline.json", {"at": at, "boot_ms": boot_ms}, durable=True)
+
+    def deadline_at(self, folder: Path) -> Instant:
+        """By the control plane's clock as it is now: that may have jumped since, and the machine's has not."""
+        stands = self.deadline(folder)
+        at, boot_ms = int(stands.get("at", NEVER)), stands.get("boot_ms")
+        now_at = at if boot_ms is None else self.clock() + boot_ms - now_ms()
+        return at if abs(now_at - at) < SECOND else now_at
 
     def deadline(self, folder: Path) -> Record:
         return read(f"{folder}/deadline.json")
