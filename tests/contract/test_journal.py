@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.core.engine import replay
 from penstock.core.errors import BadInput
-from penstock.journal.journal import Fenced, Filter, Held
+from penstock.core.events import WaitPromised
+from penstock.core.reasons import CancelAsked
+from penstock.journal.journal import Fenced, Filter, Held, Journal
 from penstock.journal.keeper import Keeper
 from penstock.journal.lines import TABLES
 from penstock.journal.open import lines_of, open_journal, open_reader, read
@@ -32,6 +34,11 @@ def journal(where: str) -> Iterator[Keeper]:
     found = open_journal(where)
     yield found
     found.close()
+
+
+def test_it_is_what_the_live_loop_asks_for(journal: Keeper) -> None:
+    kept: Journal = journal  # the type checker's word
+    assert list(kept.read()) == []
 
 
 @pytest.fixture
@@ -85,6 +92,21 @@ def test_an_append_whose_answer_was_lost_is_made_again_and_is_there_once(journal
     journal.append(epoch, steps[:5], {"d": b"x"}, {"k": "one"})
     journal.append(epoch, steps[2:5], {}, {})
     assert everything(journal) == before
+
+
+def test_a_step_that_cannot_be_followed_leaves_nothing_behind(journal: Keeper) -> None:
+    """The steps were written and half of the tables, when the last promise named a job that never came."""
+    epoch, steps = journal.claim("here", 0, LEASE), story()
+    append(journal, epoch, steps[:2])
+    before = everything(journal)
+    nobody = WaitPromised(steps[3].at, "nobody", steps[3].at, CancelAsked())
+    with pytest.raises(KeyError, match="nobody"):
+        journal.append(epoch, [steps[2], replace(steps[3], outputs=(*steps[3].outputs, nobody))], {}, {"k": "one"})
+    assert everything(journal) == before
+    append(journal, epoch, steps[2:])
+    kept = everything(journal)
+    journal.rebuild()
+    assert everything(journal) == kept
 
 
 # --- the chain -------------------------------------------------------------------------------------------------------
@@ -204,7 +226,6 @@ def test_a_blob_can_be_erased_and_the_chain_still_verifies(told: Keeper, where: 
     told.erase_blob(digest)
     assert (told.blob(digest), told.blob("other")) == (None, b"stays")
     assert len(list(read(where))) == len(story())
-    told.close()
     for path in Path(where).parent.glob("live.journal*"):
         assert b"somebody wants forgotten" not in path.read_bytes()
 

@@ -10,7 +10,7 @@ from penstock.core.units import HOUR, NEVER
 from penstock.journal import lines as t
 from penstock.journal.project import Changes, Tables, project
 from tests.core.histories import History, Life, histories, tense
-from tests.stories.kit import ended, gone, offer, policy, ready, site, started, submitted
+from tests.stories.kit import ended, gone, offer, policy, ready, site, started, stopped, submitted
 from tests.stories.kit import given as given_story
 
 
@@ -177,3 +177,16 @@ def test_what_has_ended_is_forgotten_once_nothing_is_held_for_it() -> None:
     penstock.hears(gone(node), at="10:01")
     project(tables, penstock.steps[-1:])
     assert (tables.jobs, tables.attempts, tables.nodes, tables.holds, tables.rented) == ({}, {}, {}, {}, {})
+
+
+def test_an_end_told_of_what_never_began_changes_nothing() -> None:
+    """A driver that answers for an attempt whose node is not ready yet is mistaken; the engine does not listen."""
+    tables = Tables()
+    penstock = given_story(offer("cloud"))
+    penstock.hears(submitted("a"), at="09:00")
+    penstock.hears(ended("a.1"), at="09:01")
+    penstock.hears(stopped("a.1"), at="09:02")
+    project(tables, penstock.steps)
+    (job,), (attempt,) = tables.jobs.values(), tables.attempts.values()
+    state = penstock.engine.state
+    assert (job.phase, attempt.phase) == (state.jobs["a"].phase, state.attempts["a.1"].phase) == ("placed", "promised")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from penstock.core.errors import BadInput
 from penstock.journal.database import Database
-from penstock.journal.journal import Row, Unwritable
+from penstock.journal.journal import Reader, Row, Unwritable
 from penstock.journal.keeper import Keeper, steps_of
 from penstock.journal.queries import NoTables, Queries
 from penstock.journal.story import Line, tell
@@ -25,7 +25,7 @@ def open_journal(where: str, create: bool = True) -> Keeper:
         raise
 
 
-def open_reader(where: str) -> Queries:
+def open_reader(where: str) -> Reader:
     """To show it."""
     must_exist(where)
     return Queries(lambda: database(where, readonly=True))

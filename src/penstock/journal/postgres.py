@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from penstock.core.errors import BadInput
+from penstock.journal.database import marks
 from penstock.journal.journal import Unwritable
 
 try:
@@ -88,8 +89,14 @@ class PostgresDatabase:
         self.run(statement.format(bytes="bytea", serial="bigint"))
 
     def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        if rows:
-            with self._told(), self.db.cursor() as cursor:
+        """Rows to insert go as one statement, a column an array."""
+        if not rows:
+            return
+        with self._told(), self.db.cursor() as cursor:
+            if sql.startswith("insert"):
+                columns = [list(column) for column in zip(*rows, strict=True)]
+                cursor.execute(_unnested(sql, columns), columns)
+            else:
                 cursor.executemany(_marked(sql), rows)
 
     def lock(self) -> bool:
@@ -118,6 +125,17 @@ ALIVE: Final[dict[str, Any]] = {"keepalives_idle": 10, "keepalives_interval": 5,
 
 def _marked(sql: str) -> str:
     return sql.replace("%", "%%").replace("?", "%s")
+
+
+def _unnested(sql: str, columns: list[list[Any]]) -> str:
+    arrays = ", ".join(f"%s::{_type(column)}[]" for column in columns)
+    return sql.replace(f"values ({marks(len(columns))})", f"select * from unnest({arrays})")
+
+
+def _type(column: list[Any]) -> str:
+    """Text and bytes are never missing, so a column without any value is one of numbers."""
+    known = next((cell for cell in column if cell is not None), 0)
+    return "text" if isinstance(known, str) else "bytea" if isinstance(known, bytes) else "bigint"
 
 
 def _without_password(url: str) -> str:
