@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint venv bench-engine bench-placement docs clean
+.PHONY: help demo test check lint venv bench-engine bench-journal bench-placement docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -28,6 +28,9 @@ check: lint  ## the same without the slow tests
 
 bench-engine: .venv/.installed-dev  ## how many jobs a second the engine decides
 	@$(BIN)/python -m bench.engine
+
+bench-journal: .venv/.installed-dev  ## how fast a journal is written, listed and started from
+	@$(BIN)/python -m bench.journal
 
 docs: .venv/.installed-dev  ## write what the documents say of themselves: lives, picture, answers of commands
 	@$(BIN)/python -m tests.test_docs

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config import SitesFile, parse_sites, read_sites
+from penstock.config import LocalSite, SitesFile, Wishes, parse_sites, read_sites
 from penstock.config.rows import LEVELS, FileRow, Row, keys_of
 from penstock.config.scalars import SCALARS
 from penstock.core.errors import BadInput
@@ -70,6 +70,8 @@ sites:
       - {up_to: 10TB, per_gb: 0.09}
       - {per_gb: 0.05}
     ingress_per_gb: 0.01
+    driver: local
+    local: {notice: 1s, grace: 3s, lost_after: [40s, 0s]}
     offers:
       - name: small-and-large
         term: spot
@@ -88,7 +90,7 @@ sites:
         guarantee: expire_after
         extras: {disk_per_hour: 0.1, address_per_hour: 0.005, cluster_per_hour: 0.2, nat_per_gb: 0.05, launch_fee: 1}
 data:
-  - {name: scans, size: 200GB, site: cloud, class: personal}
+  - {name: scans, size: 200GB, site: cloud, class: personal, folder: /data/scans}
   - {name: odds, size: 1.5KiB, site: cloud}
 data_rules:
   - {class: personal, sites: [cloud], locations: ["NO"], laws: [US]}
@@ -97,6 +99,18 @@ caps:
   - {scope: "team:vision", per_hour: 12}
 faults:
   - {at: 2d, what: cloud, lasts: 30m}
+policy:
+  value_of_waiting: 7.50
+  longest_wait: 2h
+  come_home: false
+  stay: 1m
+  least_left: 2m
+  least_lease: 3m
+  preempt: true
+  displace: true
+  when_exhausted: move_home
+  hard_caps: true
+time_zone: Europe/Oslo
 """
 
 
@@ -141,7 +155,17 @@ def test_every_part_of_a_site_can_be_said() -> None:
         data_rules=(DataRule("personal", ("cloud",), ("NO",), ("US",)),),
         caps=(("org", money("1500.25"), None), ("team:vision", None, money("12"))),
         faults=((2 * DAY, "cloud", 30 * MINUTE),),
+        local=(("cloud", LocalSite(1_000, 3_000, (40_000, 0))),),
+        data_folders=(("scans", "/data/scans"),),
+        policy=Wishes(
+            money("7.50"), 120 * MINUTE, False, MINUTE, 2 * MINUTE, 3 * MINUTE, True, True, "move_home", True
+        ),
+        time_zone="Europe/Oslo",
     )
+
+
+def test_a_site_may_be_rehearsed() -> None:
+    assert parsed(site(OWNED, more="\n  driver: rehearsal")).rehearsed == ("lab",)
 
 
 def test_no_part_of_the_model_is_out_of_the_files_reach() -> None:
@@ -151,10 +175,18 @@ def test_no_part_of_the_model_is_out_of_the_files_reach() -> None:
         for noun in nouns(file):
             for field in dataclasses.fields(noun):
                 said.setdefault(f"{type(noun).__name__}.{field.name}", set()).add(getattr(noun, field.name))
-    assert {name for name, values in said.items() if len(values) < 2} == {"SitesFile.notes", *ONLY_ONE_SAID}
+    assert {name for name, values in said.items() if len(values) < 2} == {
+        "SitesFile.notes",
+        "SitesFile.rehearsed",
+        *ONLY_ONE_SAID,
+    }
 
 
-ONLY_ONE_SAID = ("Quoted.currency", "Quoted.rate_ppm", "Quoted.margin_ppm", "Quoted.dated")  # the example has one rate
+#: The example has one rate and no local site.
+ONLY_ONE_SAID = (
+    *("Quoted.currency", "Quoted.rate_ppm", "Quoted.margin_ppm", "Quoted.dated"),
+    *("LocalSite.notice_ms", "LocalSite.grace_ms", "LocalSite.losses_ms"),
+)
 
 
 def nouns(found: object) -> Iterator[Any]:
@@ -560,7 +592,8 @@ def test_what_does_not_fit_together_is_refused(rest: str, sentence: str) -> None
 def test_odd_words_are_escaped_and_cut_in_the_sentence() -> None:
     """A key of the file once stood raw in the place: a control character or a page of text reached the terminal."""
     assert refused('currency: EUR\n"\\e[2J": 1') == (
-        "s.yaml, line 2: unknown key '\\x1b[2J'; known here: currency, sites, rates, data, data_rules, caps, faults."
+        "s.yaml, line 2: unknown key '\\x1b[2J'; known here: currency, sites, rates, data, data_rules, caps, faults, "
+        "policy, time_zone."
     )
     assert refused(f'"\\a{"x" * 500}": !t 1') == (
         f"s.yaml, line 1, \\x07{'x' * 128}…: the YAML tag '!t' means nothing here; leave it out."

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.cli import main as cli
 from penstock.journal import redecide as again
-from penstock.journal.sqlite import GENESIS, chain
+from penstock.journal.rows import GENESIS, chain
 
 FIELDS = [
     "policy",
@@ -308,7 +308,7 @@ READERS = [("why", "first", "--journal"), ("replay",), ("redecide",)]
         (".", "There is no journal .; `penstock simulate --journal FILE` writes one."),
         ("jobs.csv", "jobs.csv is not a journal: file is not a database."),
         ("other", "other is not a journal: no such table: journal."),
-        ("format", "format is a journal of another format (9); this version reads 1."),
+        ("format", "format is a journal of another format (9); this version reads 2."),
         ("altered", "altered: step 2 is not what was written; the journal was changed after the fact."),
         ("gap", "gap: step 3 is not what was written; the journal was changed after the fact."),
         ("newer", "newer: step 1 was written by a newer Penstock; use that version to read it."),

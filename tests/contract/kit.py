@@ -43,6 +43,7 @@ def site(*, losses: bool = False) -> Site:
         (
             Offer("lab/owned", "lab", "owned", (NodeShape(2, 2),)),
             Offer("lab/nodes", "lab", "on_demand", (NodeShape(2, 1),), start_ms=150, kill_ms=2 * SECOND),
+            Offer("lab/slow", "lab", "on_demand", (NodeShape(2, 1),), start_ms=600 * SECOND),
             Offer(
                 "lab/spot", "lab", "spot", (NodeShape(1, 4),), loss_ppm_per_hour=LOSS_PPM if losses else 0, kill_ms=500
             ),
@@ -92,8 +93,8 @@ class Ground(Protocol):
 class LocalGround:
     kind = "local"
 
-    def __init__(self, folder: Path, store: Store | None = None, site: Site | None = None, **settings: Any) -> None:
-        self.folder, self.site = folder, site or globals()["site"]()
+    def __init__(self, folder: Path, store: Store | None = None, **settings: Any) -> None:
+        self.folder, self.site = folder, site()
         self.store = store or FolderStore({"lab": folder / "checkpoints"})
         self.settings = LocalSettings(**{"tick_ms": 20, "devices": (), "notice_ms": 300, "seed": 1, **settings})
         self.zero = time.monotonic()

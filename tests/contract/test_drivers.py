@@ -1,13 +1,17 @@
 """What every driver does (`drivers/driver.py`): the same stories on a local site and in a rehearsal."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from penstock.core import events as e
 from penstock.core.units import HOUR, NEVER
+from penstock.drivers import keeper
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable
+from penstock.drivers.local import LocalDriver
 from tests.contract.kit import Ground, LocalGround, RehearsalGround, launch, opened, site, start, story, work
 
 
@@ -18,9 +22,8 @@ def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
 
 @pytest.fixture(params=["local", "rehearsal"])
 def shaky(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
-    """Where spot nodes are taken away within the second."""
-    local = request.param == "local"
-    return LocalGround(tmp_path, site=site(losses=True)) if local else RehearsalGround(site(losses=True))
+    """Where spot nodes are taken away within seconds: by the site's own list, or by a rate."""
+    return LocalGround(tmp_path, losses=(4000,)) if request.param == "local" else RehearsalGround(site(losses=True))
 
 
 # --- attempts --------------------------------------------------------------------------------------------------------
@@ -35,6 +38,15 @@ async def test_an_attempt_runs_when_its_start_is_answered_and_its_end_is_said(gr
         seen = await lab.sees(attempt)
         assert seen is not None
         assert seen.phase == "done"
+
+
+@story
+async def test_a_start_is_answered_before_its_end_is_said(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        for number in range(5):
+            await asyncio.create_task(lab.start("quick", number))  # in a task of its own, as `live/dispatch` does it
+            assert not any(getattr(fact, "attempt", "") == f"quick.{number}" for fact in lab.said)
+            await lab.hears(e.AttemptEnded, f"quick.{number}")
 
 
 @story
@@ -87,7 +99,7 @@ async def test_row_26_a_start_that_comes_after_its_stop_meets_a_tombstone(ground
         assert seen.phase == "stopped"
     async with opened(ground) as lab:  # and still does for whoever comes next
         await lab.start("long")
-        assert await lab.hears(e.AttemptStopped, "long.1")
+        await lab.hears(e.AttemptStopped, "long.1")
 
 
 @story
@@ -151,8 +163,8 @@ async def test_a_site_refuses_an_offer_that_it_does_not_have(ground: Ground) -> 
 @story
 async def test_a_deadline_holds_while_the_control_plane_is_dead(ground: Ground) -> None:
     async with opened(ground) as lab:
-        await lab.start("long", offer="lab/pods", deadline_at=ground.clock() + 800)
-        assert not lab.said
+        await lab.start("long", offer="lab/pods", deadline_at=ground.clock() + HOUR)
+        await lab.driver.set_deadline("long.1", ground.clock() + 1000)
     async with opened(ground) as lab:
         await lab.hears(e.AttemptStopped, "long.1")
 
@@ -169,7 +181,7 @@ async def test_a_deadline_can_be_moved_earlier(ground: Ground) -> None:
 @story
 async def test_a_deadline_can_be_moved_later_before_it_passes(ground: Ground) -> None:
     async with opened(ground) as lab:
-        first = ground.clock() + 5000
+        first = ground.clock() + 40_000
         await lab.start("long", offer="lab/pods", deadline_at=first)
         later = ground.clock() + HOUR
         assert await lab.driver.set_deadline("long.1", later) == later
@@ -215,7 +227,7 @@ async def test_a_node_that_was_given_back_is_not_launched_by_a_late_asking(groun
 @story
 async def test_a_node_given_back_while_it_starts_answers_the_launch_with_nothing(ground: Ground) -> None:
     async with opened(ground) as lab:
-        asked = asyncio.create_task(lab.driver.launch_node(launch("a.1/n0")))
+        asked = asyncio.create_task(lab.driver.launch_node(launch("a.1/n0", "lab/slow")))
         while "a.1/n0" not in (await lab.driver.look()).nodes:
             await asyncio.sleep(0)
         await lab.driver.release_node("a.1/n0")
@@ -233,6 +245,21 @@ async def test_a_node_s_deadline_ends_what_runs_on_it_and_the_node(ground: Groun
         await lab.hears(e.AttemptStopped, "long.1")
         await lab.hears(e.NodeGone, "long.1/n0")
         assert (await lab.driver.look()).nodes == ()
+
+
+@story
+async def test_what_runs_on_a_node_lives_as_long_as_the_node_s_lease_is_renewed(ground: Ground) -> None:
+    async with opened(ground) as lab:
+        first = ground.clock() + 40_000
+        await lab.driver.launch_node(launch("long.1/n0", deadline_at=first))
+        await lab.start("long", offer="lab/nodes", nodes=("long.1/n0",), width=2, deadline_at=first)
+        later = ground.clock() + HOUR
+        assert await lab.driver.set_deadline("long.1/n0", later) == later
+        seen = await lab.sees("long.1")
+        assert seen is not None
+        assert seen.deadline_at == later
+        await lab.driver.stop("long.1", 0)
+        await lab.hears(e.AttemptStopped, "long.1")
 
 
 @story
@@ -290,6 +317,19 @@ async def test_row_28_a_second_installation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"belongs to installation home.*folder of its own"):
         await other.open(lambda _: None)
     await other.close()
+
+
+@story
+async def test_row_26_a_keeper_that_comes_too_late_starts_nothing(tmp_path: Path) -> None:
+    """The control plane was stopped between order and start, another one stopped the job, and the first goes on."""
+    async with opened(LocalGround(tmp_path)) as late, opened(LocalGround(tmp_path)) as successor:
+        assert isinstance(late.driver, LocalDriver)
+        folder = late.driver.disk.order(start("quick"), work("quick"), {})
+        await successor.driver.stop("quick.1", 0)
+        await successor.hears(e.AttemptStopped, "quick.1")
+        subprocess.run([sys.executable, keeper.__file__, str(folder)], check=True)
+        assert not (folder / "begun.json").exists()
+        assert not (folder / "log").exists()
 
 
 @pytest.mark.parametrize(

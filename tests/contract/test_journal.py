@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.core.engine import replay
 from penstock.core.errors import BadInput
-from penstock.journal.journal import Fenced, Filter, Held
+from penstock.core.events import WaitPromised
+from penstock.core.reasons import CancelAsked
+from penstock.journal.journal import Fenced, Filter, Held, Journal
 from penstock.journal.keeper import Keeper
 from penstock.journal.lines import TABLES
 from penstock.journal.open import lines_of, open_journal, open_reader, read
@@ -32,6 +34,11 @@ def journal(where: str) -> Iterator[Keeper]:
     found = open_journal(where)
     yield found
     found.close()
+
+
+def test_it_is_what_the_live_loop_asks_for(journal: Keeper) -> None:
+    kept: Journal = journal  # the type checker's word
+    assert list(kept.read()) == []
 
 
 @pytest.fixture
@@ -85,6 +92,21 @@ def test_an_append_whose_answer_was_lost_is_made_again_and_is_there_once(journal
     journal.append(epoch, steps[:5], {"d": b"x"}, {"k": "one"})
     journal.append(epoch, steps[2:5], {}, {})
     assert everything(journal) == before
+
+
+def test_a_step_that_cannot_be_followed_leaves_nothing_behind(journal: Keeper) -> None:
+    """The steps were written and half of the tables, when the last promise named a job that never came."""
+    epoch, steps = journal.claim("here", 0, LEASE), story()
+    append(journal, epoch, steps[:2])
+    before = everything(journal)
+    nobody = WaitPromised(steps[3].at, "nobody", steps[3].at, CancelAsked())
+    with pytest.raises(KeyError, match="nobody"):
+        journal.append(epoch, [steps[2], replace(steps[3], outputs=(*steps[3].outputs, nobody))], {}, {"k": "one"})
+    assert everything(journal) == before
+    append(journal, epoch, steps[2:])
+    kept = everything(journal)
+    journal.rebuild()
+    assert everything(journal) == kept
 
 
 # --- the chain -------------------------------------------------------------------------------------------------------
@@ -204,7 +226,6 @@ def test_a_blob_can_be_erased_and_the_chain_still_verifies(told: Keeper, where: 
     told.erase_blob(digest)
     assert (told.blob(digest), told.blob("other")) == (None, b"stays")
     assert len(list(read(where))) == len(story())
-    told.close()
     for path in Path(where).parent.glob("live.journal*"):
         assert b"somebody wants forgotten" not in path.read_bytes()
 
@@ -294,7 +315,8 @@ def test_steps_that_were_never_projected_are_when_somebody_writes(told: Keeper, 
 # --- questions -------------------------------------------------------------------------------------------------------
 
 
-def test_jobs_are_listed_newest_first_by_page_and_filter(told: Keeper, where: str) -> None:
+@pytest.mark.usefixtures("told")
+def test_jobs_are_listed_newest_first_by_page_and_filter(where: str) -> None:
     reader = open_reader(where)
     ids = [job.id for job in reader.jobs(Filter())]
     assert ids == ["sweep/2", "sweep/1", "sweep/0", "c", "wide", "b", "a"]
@@ -318,7 +340,8 @@ def test_jobs_are_listed_newest_first_by_page_and_filter(told: Keeper, where: st
     reader.close()
 
 
-def test_a_job_says_where_it_is_what_it_cost_and_why(told: Keeper, where: str) -> None:
+@pytest.mark.usefixtures("told")
+def test_a_job_says_where_it_is_what_it_cost_and_why(where: str) -> None:
     reader, state = open_reader(where), replay((s.at, s.inputs, s.outputs) for s in story()).state
     assert reader.job("nobody") is None
     job = reader.job("b")
@@ -345,7 +368,8 @@ def test_a_job_says_where_it_is_what_it_cost_and_why(told: Keeper, where: str) -
     reader.close()
 
 
-def test_a_story_reads_its_own_steps_and_says_all_of_it(told: Keeper, where: str) -> None:
+@pytest.mark.usefixtures("told")
+def test_a_story_reads_its_own_steps_and_says_all_of_it(where: str) -> None:
     reader, steps = open_reader(where), story()
     for job in ("a", "b", "c", "wide", "sweep/1"):
         rows = reader.story(job)
@@ -355,7 +379,8 @@ def test_a_story_reads_its_own_steps_and_says_all_of_it(told: Keeper, where: str
     reader.close()
 
 
-def test_the_feed_tells_the_newest_first_and_in_whole_steps(told: Keeper, where: str) -> None:
+@pytest.mark.usefixtures("told")
+def test_the_feed_tells_the_newest_first_and_in_whole_steps(where: str) -> None:
     reader = open_reader(where)
     whole = reader.feed(limit=1_000)
     assert [(one.number, one.part) for one in whole] == sorted([(one.number, one.part) for one in whole], reverse=True)
@@ -368,7 +393,8 @@ def test_the_feed_tells_the_newest_first_and_in_whole_steps(told: Keeper, where:
     reader.close()
 
 
-def test_steps_can_be_followed_from_any_number(told: Keeper, where: str) -> None:
+@pytest.mark.usefixtures("told")
+def test_steps_can_be_followed_from_any_number(where: str) -> None:
     reader, steps = open_reader(where), story()
     assert reader.head() == len(steps)
     assert [row.number for row in reader.steps(3, limit=2)] == [4, 5]
@@ -377,7 +403,8 @@ def test_steps_can_be_followed_from_any_number(told: Keeper, where: str) -> None
     reader.close()
 
 
-def test_spend_names_every_capped_or_used_scope_in_every_period(told: Keeper, where: str) -> None:
+@pytest.mark.usefixtures("told")
+def test_spend_names_every_capped_or_used_scope_in_every_period(where: str) -> None:
     reader, state = open_reader(where), replay((s.at, s.inputs, s.outputs) for s in story()).state
     spend = {(one.scope, one.period): one for one in reader.spend()}
     for key, account in state.ledger.accounts.items():

@@ -43,3 +43,20 @@ def test_an_unknown_kind_is_refused_by_name() -> None:
 
 def test_equal_events_are_equal_bytes() -> None:
     assert codec.encode((e.Woke(1),)) == codec.encode([e.Woke(1)]) == b'[["Woke",{"at":1}]]'
+
+
+def test_an_event_of_an_older_version_is_read_as_it_would_be_written_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cap of version 1 called its amount `amount`, and one of version 2 had no rate; this is version 3."""
+    monkeypatch.setattr(codec, "VERSION", 3)
+    monkeypatch.setitem(
+        codec.UPCAST, ("CapSet", 1), lambda old: {"scope": old["scope"], "at": old["at"], "per_period": old["amount"]}
+    )
+    monkeypatch.setitem(codec.UPCAST, ("CapSet", 2), lambda old: {**old, "per_hour": 7})
+    first, second, third = (
+        b'{"at":1,"scope":"org","amount":5}',
+        b'{"at":1,"scope":"org","per_period":5}',
+        b'{"at":1,"scope":"org","per_period":5,"per_hour":7}',
+    )
+    for version, body in ((1, first), (2, second), (3, third)):
+        row = b'[["Woke",{"at":1}],["CapSet",' + body + b"]]"
+        assert codec.decode(row, version) == (e.Woke(1), e.CapSet(1, "org", 5, 7))

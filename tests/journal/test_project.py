@@ -10,7 +10,7 @@ from penstock.core.units import HOUR, NEVER
 from penstock.journal import lines as t
 from penstock.journal.project import Changes, Tables, project
 from tests.core.histories import History, Life, histories, tense
-from tests.stories.kit import ended, gone, offer, policy, ready, site, started, submitted
+from tests.stories.kit import ended, gone, offer, policy, ready, site, started, stopped, submitted
 from tests.stories.kit import given as given_story
 
 
@@ -40,7 +40,7 @@ class Stored:
         return Tables(
             line
             for kind in (t.Job, t.Attempt, t.Node, t.Hold, t.Offer, t.Closed, t.Note)
-            for line in map(lambda found, kind=kind: kind(*found), self.lines[kind].values())
+            for line in self.all(kind)
             if not isinstance(line, t.Job) or line.phase not in ENDED or line.holds
             if not isinstance(line, t.Attempt) or line.phase != "over" or line.holds
         )
@@ -83,8 +83,8 @@ def says_what_the_state_says(stored: Stored, state: Any) -> None:
 
 
 def told(job: t.Job) -> tuple[Any, ...]:
-    return (job.id, job.number, job.phase, job.kept_ms, job.moves, job.attempts, job.attempt, job.next, job.cancelled, job.short_of,
-            job.until_at)  # fmt: skip
+    return (job.id, job.number, job.phase, job.kept_ms, job.moves, job.attempts, job.attempt, job.next,
+            job.cancelled, job.short_of, job.until_at)  # fmt: skip
 
 
 def told_by_state(job: Any) -> tuple[Any, ...]:
@@ -177,3 +177,16 @@ def test_what_has_ended_is_forgotten_once_nothing_is_held_for_it() -> None:
     penstock.hears(gone(node), at="10:01")
     project(tables, penstock.steps[-1:])
     assert (tables.jobs, tables.attempts, tables.nodes, tables.holds, tables.rented) == ({}, {}, {}, {}, {})
+
+
+def test_an_end_told_of_what_never_began_changes_nothing() -> None:
+    """A driver that answers for an attempt whose node is not ready yet is mistaken; the engine does not listen."""
+    tables = Tables()
+    penstock = given_story(offer("cloud"))
+    penstock.hears(submitted("a"), at="09:00")
+    penstock.hears(ended("a.1"), at="09:01")
+    penstock.hears(stopped("a.1"), at="09:02")
+    project(tables, penstock.steps)
+    (job,), (attempt,) = tables.jobs.values(), tables.attempts.values()
+    state = penstock.engine.state
+    assert (job.phase, attempt.phase) == (state.jobs["a"].phase, state.attempts["a.1"].phase) == ("placed", "promised")

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 
 from penstock.core.engine import VERSION, replay
 from penstock.core.errors import BadInput
+from penstock.journal.open import read
 from penstock.journal.redecide import redecide
-from penstock.journal.sqlite import GENESIS, Journal, read
+from penstock.journal.rows import GENESIS
+from penstock.journal.sqlite import Journal
 from tests.core.histories import History, Life, histories
 from tests.stories.kit import ended, nothing, offer, policy, site, submitted
 from tests.stories.kit import given as given_story

@@ -57,3 +57,5 @@ def test_duration(ms: int, text: str) -> None:
 
 def test_an_instant_counts_days_from_one() -> None:
     assert words.instant(2 * 86_400_000 + (14 * 60 + 5) * 60_000 + 59_999) == "day 3, 14:05"
+    assert words.instant(1_795_000_000_000) == "2026-11-18 11:06 UTC"
+    assert words.instant(1 << 62).startswith("day ")

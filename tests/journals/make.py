@@ -30,9 +30,11 @@ def make() -> bytes:
 
 
 def rows(packed: bytes) -> Iterator[tuple[int, tuple[Any, ...], tuple[Any, ...]]]:
-    for line in gzip.decompress(packed).decode().splitlines()[:-1]:
+    *lines, last = gzip.decompress(packed).decode().splitlines()
+    version = json.loads(last)["version"]
+    for line in lines:
         _, at, inputs, outputs = json.loads(line)
-        yield at, codec.decode(inputs.encode()), codec.decode(outputs.encode())
+        yield at, codec.decode(inputs.encode(), version), codec.decode(outputs.encode(), version)
 
 
 def digest(packed: bytes) -> str:

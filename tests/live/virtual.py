@@ -26,14 +26,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self.now: Instant = at
         self.quiet: list[asyncio.Future[None]] = []  #: who waits for everybody else to have had their say
+        self.last: list[asyncio.Future[None]] = []  #: who waits for all that happens at this instant to be over
         self._clock_resolution = 0.0004  # timers within one millisecond are of one instant
 
     def time(self) -> float:
         return getattr(self, "now", 0) / 1000
 
-    async def idle(self) -> None:
+    async def idle(self, last: bool = False) -> None:
         waits = self.create_future()
-        self.quiet.append(waits)
+        (self.last if last else self.quiet).append(waits)
         await waits
 
     def _run_once(self) -> None:
@@ -45,8 +46,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         while self._scheduled and self._scheduled[0]._cancelled:
             self._timer_cancelled_count -= 1
             heappop(self._scheduled)._scheduled = False
-        if self.quiet:
-            self.quiet.pop(0).set_result(None)
+        waits = next((one for one in (*self.quiet, *self.last) if not one.done()), None)
+        self.quiet = [one for one in self.quiet if one is not waits and not one.done()]
+        self.last = [one for one in self.last if one is not waits and not one.done()]
+        if waits is not None:
+            waits.set_result(None)
         elif self._scheduled:
             self.now = max(self.now, round(self._scheduled[0]._when * 1000))
         else:

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from penstock.core.engine import Engine, Step, replay
 from penstock.core.events import StartPromised
 from penstock.core.model import JobSpec
+from penstock.journal.open import read
 from penstock.journal.redecide import redecide
-from penstock.journal.sqlite import Journal, read
+from penstock.journal.sqlite import Journal
 from penstock.sim.generate import generate, nodes_for
 from penstock.sim.policies import BASELINES, policy
 from penstock.sim.scenario import run, yardstick

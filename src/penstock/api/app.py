@@ -33,9 +33,10 @@ class Limits:
     submits_burst: float = 200
     strangers_per_second: float = 5  # of one address without a good token
     strangers_burst: float = 50
+    body_seconds: float = 10  # for a whole body to arrive
 
 
-def build(plane: Plane, reader: Reader, gate: Gate, metrics: Metrics) -> FastAPI:
+def build(plane: Plane, reader: Reader, gate: Gate, metrics: Metrics, limits: Limits = Limits()) -> FastAPI:  # noqa: B008 - a value
     """Raises if a route declares no permission: better no server than an open door."""
     app = FastAPI(
         title="Penstock",
@@ -47,11 +48,10 @@ def build(plane: Plane, reader: Reader, gate: Gate, metrics: Metrics) -> FastAPI
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.plane, app.state.reader, app.state.gate, app.state.metrics = plane, reader, gate, metrics
-    # Logs and stories before jobs: their addresses are longer, and the first that fits is taken.
-    for part in (control, logs, jobs, places, money, stream):
+    for part in (jobs, logs, control, stream, places, money):  # what is asked most is found first
         app.include_router(part.routes)
     problems.install(app)
-    app.add_middleware(BodyLimit)
+    app.add_middleware(BodyLimit, seconds=limits.body_seconds)
     app.add_middleware(Measured, metrics=metrics)
     check_routes(app)
     app.openapi_schema = described(app)

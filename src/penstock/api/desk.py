@@ -30,12 +30,12 @@ class JobIdInPath(Convertor[str]):
 register_url_convertor("job", JobIdInPath())
 
 
-def _plane(request: Request) -> Plane:
+async def _plane(request: Request) -> Plane:  # async, although it awaits nothing: otherwise a thread is asked
     plane: Plane = request.app.state.plane
     return plane
 
 
-def _reader(request: Request) -> Reader:
+async def _reader(request: Request) -> Reader:
     reader: Reader = request.app.state.reader
     return reader
 

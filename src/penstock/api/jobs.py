@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from penstock.api import desk, schemas
+from penstock.api import desk, saying, schemas
 from penstock.api.access import Token
 from penstock.api.desk import MayRead, MaySubmit, PlaneHere, ReaderHere
 from penstock.api.problems import Problem, conflict, not_found
@@ -19,6 +19,7 @@ from penstock.core.units import Instant
 from penstock.drivers.driver import Work
 from penstock.journal.journal import Filter, Reader
 from penstock.journal.story import tell
+from penstock.live.plan import Choice
 from penstock.live.scribe import unpack_work
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=desk.PROBLEMS)
@@ -64,17 +65,21 @@ async def submit(
 async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas.Plan:
     _, file = await _job_file(request)
     found = await plane.plan(_as_asked_by(caller, file, plane.view.at))
-    return schemas.Plan.of(
+    currency = plane.view.policy.currency
+    return schemas.Plan.of(found, choices=[_choice(one, currency) for one in found.choices], currency=currency)
+
+
+def _choice(found: Choice, currency: str) -> schemas.Choice:
+    offer = found.offer
+    return schemas.Choice.of(
         found,
-        choices=[
-            schemas.Choice.of(
-                one, offer=one.offer.id, site=one.offer.site, term=one.offer.term, gpu_model=one.offer.gpu_model,
-                guarantee=desk.guarantee(one.offer),
-            )
-            for one in found.choices
-        ],
-        currency=plane.view.policy.currency,
-    )  # fmt: skip
+        offer=offer.id,
+        site=offer.site,
+        term=offer.term,
+        gpu_model=offer.gpu_model,
+        guarantee=desk.guarantee(offer),
+        denied=saying.reason_shape(found.denied, None, currency) if found.denied else None,
+    )
 
 
 async def _job_file(request: Request) -> tuple[bytes, JobFile]:

@@ -11,7 +11,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.api.problems import Problem
 
 MOST_BYTES: Final = 1_000_000  #: of a request's body; the largest job file, too
-BODY_SECONDS: Final = 10.0  #: for all of a body
 MOST_KEYS: Final = 10_000  #: buckets remembered
 
 
@@ -37,13 +36,13 @@ class Buckets:
 class BodyLimit:
     """Wraps the app: a body that is too large or too slow is answered, and no more of it is read."""
 
-    def __init__(self, app: ASGIApp, most_bytes: int = MOST_BYTES, seconds: float = BODY_SECONDS) -> None:
-        self.app, self.most_bytes, self.seconds = app, most_bytes, seconds
+    def __init__(self, app: ASGIApp, seconds: float) -> None:
+        self.app, self.seconds = app, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
-        elif _announced(scope) > self.most_bytes:
+        elif _announced(scope) > MOST_BYTES:
             await self._too_large().response()(scope, receive, send)
         else:
             await self.app(scope, self._counted(receive), send)
@@ -64,14 +63,14 @@ class BodyLimit:
                 raise Problem(408, "too-slow", "The body took too long to arrive.", {"Connection": "close"}) from None
             read += len(message.get("body", b""))
             whole = not message.get("more_body", False)
-            if read > self.most_bytes:
+            if read > MOST_BYTES:
                 raise self._too_large()
             return message
 
         return counted
 
     def _too_large(self) -> Problem:
-        detail = f"The body is larger than {self.most_bytes:,} bytes; put files where the job can fetch them."
+        detail = f"The body is larger than {MOST_BYTES:,} bytes; put files where the job can fetch them."
         return Problem(413, "too-large", detail, {"Connection": "close"})
 
 

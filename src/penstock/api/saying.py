@@ -2,11 +2,13 @@
 
 import json
 import re
+from dataclasses import asdict
 from typing import Any, Final
 
 from penstock.api.schemas import Reason
 from penstock.core import events as e
 from penstock.core.reasons import REASONS
+from penstock.core.reasons import Reason as CoreReason
 from penstock.core.units import NEVER, Instant
 from penstock.journal import codec
 from penstock.journal.story import Teller
@@ -20,9 +22,12 @@ def reason(because: str, until_at: Instant | None, currency: str) -> Reason | No
     if not because:
         return None
     numbers: dict[str, Any] = json.loads(because)
-    made = codec.reader(REASONS[numbers["kind"]])(numbers)
+    return reason_shape(codec.reader(REASONS[numbers["kind"]])(numbers), until_at, currency)
+
+
+def reason_shape(made: CoreReason, until_at: Instant | None, currency: str) -> Reason:
     says = teller("", currency).sentence(made, NEVER if until_at is None else until_at)
-    return Reason(kind=numbers.pop("kind"), numbers=numbers, says=says)
+    return Reason(kind=made.kind, numbers={k: v for k, v in asdict(made).items() if k != "kind"}, says=says)
 
 
 def plain(event: Any) -> dict[str, Any]:
@@ -50,7 +55,8 @@ def teller(job: str, currency: str) -> Teller:
 def says(event: Any, currency: str) -> str:
     """One event as one sentence, without what went before."""
     if known := SHORT.get(type(event).__name__):
-        return known.format(event=event, kept=duration(getattr(event, "kept_ms", 0)))
+        percent = getattr(event, "done_permille", 0) // 10
+        return known.format(event=event, kept=duration(getattr(event, "kept_ms", 0)), percent=percent)
     if isinstance(event, e.AttemptEnded):
         detail = f" ({event.detail})" if event.detail else ""
         return "Done." if event.outcome == "done" else f"Failed by its own fault{detail}."
@@ -70,6 +76,7 @@ SHORT: Final[dict[str, str]] = {
     "AttemptLost": "Its capacity was taken away; {kept} of work is kept.",
     "AttemptRefused": "There was no room after all.",
     "AttemptCheckpointed": "Wrote a checkpoint; {kept} of work is kept.",
+    "AttemptProgressed": "{percent} % done, by its own account.",
     "NodeReady": "Its node is ready.",
     "NodeLost": "Its node was lost.",
     "NodeGone": "Its node is given back.",

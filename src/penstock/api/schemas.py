@@ -138,10 +138,10 @@ class Choice(Shape):
     start_ms: Ms
     run_ms: Ms
     cost: Money
-    most: Money
+    held: Money = Field(description="What would be held at first.")
     losses_ppm: int = Field(description="Expected losses over the run, in millionths.")
     copies: list[str]
-    denied: str
+    denied: Reason | None = Field(description="The cap that forbids it now.")
     guarantee: Literal["hard", "soft"]
 
 
@@ -156,8 +156,9 @@ class Plan(Shape):
 
     answer: str = Field(examples=["burst"])
     offer: str
+    until_ms: Ms = Field(description="How long it would wait at most before it bursts.")
     expected_run_ms: Ms
-    known: bool = Field(description="The run time was stated; otherwise it is an estimate from history.")
+    stated: bool = Field(description="The run time was; otherwise it is an estimate from history.")
     choices: list[Choice]
     excluded: list[Excluded]
     currency: str

@@ -18,7 +18,8 @@ MOST_CONNECTIONS: Final = 2_000
 def bind(host: str, port: int) -> socket.socket:
     """The socket to serve on; port 0 takes any free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol by name: asyncio sends small answers at once only where it is sure of TCP, and else 40 ms later.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))
@@ -46,6 +47,7 @@ async def serving(app: Any, sock: socket.socket) -> AsyncIterator[None]:
         timeout_graceful_shutdown=1,
         server_header=False,
     )
+    sock.listen(2_048)  # from now on a client is taken, even if it is answered a moment later
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[sock]))
     try:

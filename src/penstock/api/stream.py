@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
@@ -38,17 +38,31 @@ def events(
     return schemas.Events(events=[one for one in shown if _may_see(caller, one)], next=following)
 
 
+async def _begin(
+    plane: PlaneHere,
+    last: Annotated[str, Header(alias="Last-Event-ID", max_length=50, description="Go on after this one.")] = "",
+    after: Annotated[str, Query(max_length=50, description="The same, where headers cannot be set.")] = "",
+) -> tuple[int, int]:
+    """The step to begin with, and the last part of it that was seen. Found before the answer begins: it may be a no."""
+    text, head = last or after, plane.view.number
+    if not text:
+        return head + 1, -1
+    found = re.fullmatch(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?", text)
+    if not found:
+        raise Problem(422, "bad-input", "Last-Event-ID is the id of an event, like 1042.3; send it as it came.")
+    return (int(found[1]), int(found[2])) if found[2] else (int(found[1]) + 1, -1)
+
+
 @routes.get("/events/stream", response_class=EventSourceResponse, summary="The journal as it is written")
 async def stream(
     request: Request,
     plane: PlaneHere,
     reader: ReaderHere,
     caller: MayRead,
-    last: Annotated[str, Header(alias="Last-Event-ID", max_length=50, description="Go on after this one.")] = "",
-    after: Annotated[str, Query(max_length=50, description="The same, where headers cannot be set.")] = "",
+    begin: Annotated[tuple[int, int], Depends(_begin)],
 ) -> AsyncIterator[ServerSentEvent]:
     """Begins with what comes next, or after the event that the client saw last."""
-    step, part = _resume(last or after, plane.view.number)
+    step, part = begin
     teller = Telling(reader, plane.view.policy.currency)
     gate = request.app.state.gate
     while gate.tokens.still(caller):  # a revoked token hears nothing more
@@ -59,16 +73,6 @@ async def stream(
                     yield ServerSentEvent(data=shape, id=shape.id, event=shape.kind)
             step, part = row.number, len(row.inputs) + len(row.outputs) - 1
         await plane.heard(step)
-
-
-def _resume(text: str, head: int) -> tuple[int, int]:
-    """The step to begin with, and the last part of it that was seen."""
-    if not text:
-        return head + 1, -1
-    found = re.fullmatch(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?", text)
-    if not found:
-        raise Problem(422, "bad-input", "Last-Event-ID is the id of an event, like 1042.3; send it as it came.")
-    return (int(found[1]), int(found[2])) if found[2] else (int(found[1]) + 1, -1)
 
 
 def _may_see(caller: Token, shape: schemas.Event) -> bool:

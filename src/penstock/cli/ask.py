@@ -163,7 +163,7 @@ def _last_line(client: Client, job: str) -> str:
 
 def _draw_plan(found: dict[str, Any]) -> None:
     currency = found["currency"]
-    known = "stated" if found["known"] else "from what such jobs took before"
+    known = "stated" if found["stated"] else "from what such jobs took before"
     click.echo(f"It would {ANSWERS.get(found['answer'], found['answer'])}{_on(found)}.")
     click.echo(f"Run time {span(found['expected_run_ms'])}, {known}.")
     columns = ["offer", "term", "GPU", "wait", "start", "run", "cost", "held at first", "losses", "caps", "now"]
@@ -174,16 +174,27 @@ def _draw_plan(found: dict[str, Any]) -> None:
         table("Excluded", ["offer", "because", "rule"], excluded, "")
 
 
-ANSWERS: Final = {"start": "start now", "wait": "wait", "burst": "burst now", "refuse": "be refused"}
+ANSWERS: Final = {
+    "start": "start now",
+    "wait": "wait for owned GPUs",
+    "burst": "burst now",
+    "refuse": "be refused",
+    "short of money": "wait for money",
+    "no room": "wait for room",
+    "paused": "wait: Penstock is paused",
+}
 
 
 def _on(found: dict[str, Any]) -> str:
-    return f" on {found['offer']}" if found["offer"] else ""
+    if found["offer"]:
+        return f" on {found['offer']}"
+    return f", at most {span(found['until_ms'])}" if found["answer"] == "wait" and found["until_ms"] else ""
 
 
 def _choice(one: dict[str, Any], currency: str) -> list[object]:
-    now = f"no money in {one['denied']}" if one["denied"] else "fits" if one["fits_now"] else "full"
+    denied = one["denied"] and one["denied"]["numbers"].get("scope", "")
+    now = f"no money in {denied}" if one["denied"] else "fits" if one["fits_now"] else "full"
     spans = [span(one[key]) for key in ("wait_ms", "start_ms", "run_ms")]
-    costs = [money(one[key], currency) for key in ("cost", "most")]
+    costs = [money(one[key], currency) for key in ("cost", "held")]
     losses = f"{one['losses_ppm'] / 1e6:.2f}"
     return [one["offer"], one["term"], one["gpu_model"], *spans, *costs, losses, one["guarantee"], now]

@@ -116,6 +116,8 @@ class Client:
             # trust_env off: a proxy of the environment is not for a server on this machine.
             auth = {"Authorization": f"Bearer {self.token}"} if self.token else {}
             self._made = httpx2.Client(base_url=self.url, headers=auth, timeout=40, trust_env=False)
+            if context := click.get_current_context(silent=True):
+                context.call_on_close(self._made.close)
         return self._made
 
     def _checked(self, answer: "httpx2.Response") -> "httpx2.Response":

@@ -145,7 +145,7 @@ STORIES = {
 
 def _tell_stories(show: Shown, journal: Path) -> None:
     from penstock.cli.why import print_story
-    from penstock.journal.sqlite import read
+    from penstock.journal.open import read
     from penstock.journal.story import tell
 
     found = chosen(journal)
@@ -199,7 +199,7 @@ KINDS: dict[str, tuple[Callable[[Tale], bool], Callable[[Tale], int]]] = {
 
 def _tales(journal: Path) -> dict[str, Tale]:
     from penstock.core import events as e
-    from penstock.journal.sqlite import read
+    from penstock.journal.open import read
 
     tales: dict[str, Tale] = {}
     jobs: dict[str, str] = {}
@@ -247,8 +247,8 @@ def _renewed(tales: dict[str, Tale], jobs: dict[str, str], hold: str) -> None:
 
 def _verify(show: Shown, report: "Report", engine: "Engine", trace: "Trace", journal: Path) -> None:
     from penstock.core.engine import replay
+    from penstock.journal.open import read
     from penstock.journal.redecide import redecide
-    from penstock.journal.sqlite import read
 
     show.say("\nChecked:")
     show.claim("every job ran to its end, once", _all_done(report, trace, engine))

@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("penstock.cli.compare", "Run the same jobs under several policies, side by side."),
     "replay": ("penstock.cli.replay", "Rebuild the state from a journal and verify its chain."),
     "redecide": ("penstock.cli.redecide", "Decide a journal's facts again and list what would differ."),
+    "journal": ("penstock.cli.journal", "Look at a journal, check it, or make its tables anew."),
     "demo": ("penstock.cli.demo", "Show what Penstock does, on a small made-up cluster."),
     "completion": ("penstock.cli.completion", 'Print shell completion: eval "$(penstock completion bash)".'),
 }

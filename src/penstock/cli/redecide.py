@@ -15,8 +15,8 @@ def command(file: str, as_json: bool) -> int:
     recorded past, so that one difference is not counted as a thousand.
     """
     from penstock.cli import show
+    from penstock.journal.open import read
     from penstock.journal.redecide import redecide
-    from penstock.journal.sqlite import read
 
     verdict = redecide(read(file), most=SHOWN)
     if as_json:

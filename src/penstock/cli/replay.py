@@ -12,7 +12,7 @@ def command(file: str, check: bool, as_json: bool) -> None:
     from penstock.cli import show
     from penstock.core.engine import replay
     from penstock.core.errors import BadInput
-    from penstock.journal.sqlite import read
+    from penstock.journal.open import read
 
     counted = {"steps": 0, "events": 0}
 

@@ -42,10 +42,10 @@ def _from_journal(job: str, journal: str, as_json: bool) -> None:
 
     from penstock.cli import show
     from penstock.core.errors import BadInput
-    from penstock.journal.sqlite import read
-    from penstock.journal.story import jobs_in, tell
+    from penstock.journal.open import lines_of, read
+    from penstock.journal.story import jobs_in
 
-    lines = tell(read(journal), job)
+    lines = lines_of(journal, job)
     if not lines:
         near = get_close_matches(job, list(jobs_in(read(journal))), n=3)
         hint = f" Did you mean {', '.join(near)}?" if near else ""

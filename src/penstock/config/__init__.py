@@ -7,6 +7,6 @@ Three passes: text to plain lists and keys (page, YAML), those to rows (rows and
 make sense together (sites, offers).
 """
 
-from penstock.config.sites import SitesFile, parse_sites, read_sites
+from penstock.config.sites import LocalSite, SitesFile, Wishes, parse_sites, read_sites
 
-__all__ = ["SitesFile", "parse_sites", "read_sites"]
+__all__ = ["LocalSite", "SitesFile", "Wishes", "parse_sites", "read_sites"]

@@ -26,6 +26,7 @@ from penstock.config.scalars import (
     scalar,
 )
 from penstock.core.model import Guarantee, SoldBy, Term
+from penstock.core.units import HOUR, MINUTE
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True): ...
@@ -87,6 +88,12 @@ class TierRow(Row, frozen=True):
     up_to: Size | None = None
 
 
+class LocalRow(Row, frozen=True):
+    notice: Duration = Duration(2_000)
+    grace: Duration = Duration(10_000)
+    lost_after: tuple[Duration, ...] = ()
+
+
 class SiteRow(Row, frozen=True):
     name: Name
     offers: tuple[OfferRow, ...]
@@ -98,6 +105,8 @@ class SiteRow(Row, frozen=True):
     currency: Currency | None = None
     egress: tuple[TierRow, ...] = ()
     ingress_per_gb: Amount = Amount(0)
+    driver: Literal["local", "rehearsal"] | None = None
+    local: LocalRow | None = None
 
 
 class DataRow(Row, frozen=True):
@@ -105,6 +114,7 @@ class DataRow(Row, frozen=True):
     size: Size
     site: Name
     data_class: Name | None = msgspec.field(name="class", default=None)
+    folder: Text | None = None
 
 
 class DataRuleRow(Row, frozen=True):
@@ -126,6 +136,19 @@ class FaultRow(Row, frozen=True):
     lasts: Interval
 
 
+class PolicyRow(Row, frozen=True):
+    value_of_waiting: Amount | None = None
+    longest_wait: Interval = Interval(23 * HOUR)
+    come_home: Flag = Flag(True)
+    stay: Duration = Duration(30 * MINUTE)
+    least_left: Duration = Duration(30 * MINUTE)
+    least_lease: Interval = Interval(10 * MINUTE)
+    preempt: Flag = Flag(False)
+    displace: Flag = Flag(False)
+    when_exhausted: Literal["checkpoint_stop", "move_home"] = "checkpoint_stop"
+    hard_caps: Flag = Flag(False)
+
+
 class FileRow(Row, frozen=True):
     currency: Currency
     sites: tuple[SiteRow, ...]
@@ -134,6 +157,8 @@ class FileRow(Row, frozen=True):
     data_rules: tuple[DataRuleRow, ...] = ()
     caps: tuple[CapRow, ...] = ()
     faults: tuple[FaultRow, ...] = ()
+    policy: PolicyRow = PolicyRow()
+    time_zone: Text | None = None
 
 
 #: Which row stands where; a place without its numbers is the key. docs/sites.md has a table for each.
@@ -142,6 +167,7 @@ LEVELS: Final[dict[str, type[Row]]] = {
     "rates": RateRow,
     "sites": SiteRow,
     "sites.egress": TierRow,
+    "sites.local": LocalRow,
     "sites.offers": OfferRow,
     "sites.offers.price": PriceRow,
     "sites.offers.shapes": ShapeRow,
@@ -151,6 +177,7 @@ LEVELS: Final[dict[str, type[Row]]] = {
     "data_rules": DataRuleRow,
     "caps": CapRow,
     "faults": FaultRow,
+    "policy": PolicyRow,
 }
 KINDS: Final = {"object": "a group of keys", "array": "a list", "str": "a word", "null": "empty"}
 

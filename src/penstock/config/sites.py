@@ -2,16 +2,42 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock.config.offers import Exchange, OfferMaker, on_demand_prices
 from penstock.config.page import Page, plain, read_bytes, shown, unknown
-from penstock.config.rows import FileRow, SiteRow, TierRow, rows
+from penstock.config.rows import FileRow, LocalRow, SiteRow, TierRow, rows
 from penstock.core.model import STANDING, DataRule, DataSet, EgressTier, Quoted, Site
-from penstock.core.units import GB, Instant, Millis, Money
+from penstock.core.units import GB, HOUR, MINUTE, Instant, Millis, Money
 from penstock.core.values import value
 
 Rates: TypeAlias = dict[str, Exchange]
+
+
+@value
+class LocalSite:
+    """How a site on this machine behaves; the offers say what it has."""
+
+    notice_ms: Millis = 2_000  # from the warning until a spot node is taken away
+    grace_ms: Millis = 10_000  # to write a last checkpoint at the deadline
+    losses_ms: tuple[Millis, ...] = ()  # how long the first rented spot things live
+
+
+@value
+class Wishes:
+    """What the file says about the policy of a running Penstock; commands that simulate have options for it."""
+
+    value_of_waiting: Money | None = None  # of one job's hour; None: the usual
+    longest_wait_ms: Millis = 23 * HOUR
+    come_home: bool = True
+    stay_ms: Millis = 30 * MINUTE
+    least_left_ms: Millis = 30 * MINUTE
+    least_lease_ms: Millis = 10 * MINUTE
+    preempt: bool = False
+    displace: bool = False
+    when_exhausted: Literal["checkpoint_stop", "move_home"] = "checkpoint_stop"
+    hard_caps: bool = False
 
 
 @value
@@ -23,6 +49,11 @@ class SitesFile:
     caps: tuple[tuple[str, Money | None, Money | None], ...] = ()  # scope, per month, per hour
     faults: tuple[tuple[Instant, str, Millis], ...] = ()  # at, what, lasts: for simulations
     notes: tuple[str, ...] = ()  # what is allowed but probably not meant, a sentence each
+    local: tuple[tuple[str, LocalSite], ...] = ()  # sites on this machine
+    rehearsed: tuple[str, ...] = ()  # sites whose world is simulated
+    data_folders: tuple[tuple[str, str], ...] = ()  # data sets and where they lie on this machine
+    policy: Wishes = Wishes()
+    time_zone: str = "UTC"  # of the books' months
 
 
 def read_sites(path: str) -> SitesFile:
@@ -45,6 +76,11 @@ def parse_sites(raw: bytes, name: str) -> SitesFile:
         caps=_caps(file, page),
         faults=_faults(file, sites, page),
         notes=tuple(_notes(file, sites)),
+        local=_local(file, page),
+        rehearsed=tuple(str(row.name) for row in file.sites if row.driver == "rehearsal"),
+        data_folders=tuple((str(row.name), str(row.folder)) for row in file.data if row.folder is not None),
+        policy=_wishes(file),
+        time_zone=_time_zone(file, page),
     )
 
 
@@ -147,6 +183,42 @@ def _faults(file: FileRow, sites: tuple[Site, ...], page: Page) -> tuple[tuple[I
                 "write SITE, or SITE/OFFER/NUMBER with numbers from 0",
             )
     return tuple((int(row.at), str(row.what), int(row.lasts)) for row in file.faults)
+
+
+def _local(file: FileRow, page: Page) -> tuple[tuple[str, LocalSite], ...]:
+    for k, row in enumerate(file.sites):
+        if row.local is not None and row.driver != "local":
+            page.refuse(f"sites[{k}].local", "this is for sites with 'driver: local'")
+    said = [(str(row.name), row.local or LocalRow()) for row in file.sites if row.driver == "local"]
+    return tuple(
+        (name, LocalSite(int(row.notice), int(row.grace), tuple(int(one) for one in row.lost_after)))
+        for name, row in said
+    )
+
+
+def _wishes(file: FileRow) -> Wishes:
+    row = file.policy
+    return Wishes(
+        value_of_waiting=None if row.value_of_waiting is None else Exchange(None).ours(row.value_of_waiting),
+        longest_wait_ms=int(row.longest_wait),
+        come_home=bool(row.come_home),
+        stay_ms=int(row.stay),
+        least_left_ms=int(row.least_left),
+        least_lease_ms=int(row.least_lease),
+        preempt=bool(row.preempt),
+        displace=bool(row.displace),
+        when_exhausted=row.when_exhausted,
+        hard_caps=bool(row.hard_caps),
+    )
+
+
+def _time_zone(file: FileRow, page: Page) -> str:
+    name = str(file.time_zone or "UTC")
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        page.refuse("time_zone", f"there is no time zone {shown(name)}; write it like Europe/Berlin")
+    return name
 
 
 def _can_break(what: str, sites: tuple[Site, ...]) -> bool:

@@ -250,6 +250,7 @@ class Policy:
     least_lease_ms: Millis = 10 * MINUTE
     max_moves: int = 5
     settle_ms: Millis = 30 * MINUTE  # after a move a job stays at least this long
+    least_left_ms: Millis = 30 * MINUTE  # with less than this left nothing comes home, whatever the price
 
 
 def fill(shapes: tuple[NodeShape, ...], width: int) -> tuple[tuple[NodeShape, int], ...]:

@@ -6,10 +6,8 @@ from penstock.core.model import Offer
 from penstock.core.placement import Choices
 from penstock.core.reasons import ComesHome
 from penstock.core.state import Attempt, State
-from penstock.core.units import HOUR, MINUTE, Instant, Millis, Money, cost_of
+from penstock.core.units import HOUR, Instant, Millis, Money, cost_of
 
-#: Less than this left is not worth a move, whatever the price.
-LEAST_LEFT_MS: Millis = 30 * MINUTE
 #: How many of one width are looked at: the longest away come first, and if those do not pay, the others hardly will.
 LOOKED_AT = 4
 
@@ -41,7 +39,7 @@ def pays_to_come(state: State, attempt: Attempt, now: Instant) -> ComesHome | No
     if job.next is not None or not placement.may_move(state, job, now):
         return None
     left_ms = state.remaining(job, attempt.done_ms(now))
-    if left_ms < LEAST_LEFT_MS:
+    if left_ms < state.policy.least_left_ms:
         return None
     saves = cost_of(quotes.rate_of(job.shape, state, attempt.offer).price_per_hour, left_ms)
     move = move_ms(attempt, now)

@@ -5,9 +5,11 @@ here; without one each site has a folder of its own, and what an earlier attempt
 What a job sees of this is in docs/checkpoints.md.
 """
 
+import fcntl
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Protocol
@@ -32,13 +34,17 @@ class FolderStore:
 
     def ready(self, site: str, job: str, attempt: str, earlier: str) -> dict[str, str]:
         shelf = Shelf(self.folders[site], job)
-        if shelf.attempt != attempt:
-            source = self._left_by(earlier, job) if earlier else None
-            if source is not None and source.folder != shelf.folder:
-                shelf.replace_by(source)
-            shelf.belongs_to(attempt)
+        with shelf.locked():  # two who are told at once bring it once
+            if shelf.attempt != attempt:
+                self._bring(shelf, job, earlier)
+                shelf.belongs_to(attempt)
         resume = "1" if earlier and any(shelf.files.iterdir()) else ""
         return {"PENSTOCK_CHECKPOINT_URL": shelf.files.absolute().as_uri(), "PENSTOCK_RESUME": resume}
+
+    def _bring(self, shelf: "Shelf", job: str, earlier: str) -> None:
+        source = self._left_by(earlier, job) if earlier else None
+        if source is not None and source.folder != shelf.folder:
+            shelf.replace_by(source)
 
     def _left_by(self, earlier: str, job: str) -> "Shelf | None":
         """Where that attempt ran; if it wrote nothing there is a copy of what it began with, so the newest will do."""
@@ -53,6 +59,13 @@ class Shelf:
     def __init__(self, folder: Path, job: str) -> None:
         self.folder = folder / safe_name(job)
         self.files = self.folder / "files"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / "lock", "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     @property
     def attempt(self) -> str:
@@ -70,7 +83,6 @@ class Shelf:
 
     def replace_by(self, other: "Shelf") -> None:
         """A copy beside, then renamed into place: a job never sees half of it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(dir=self.folder))
         shutil.copytree(other.files, aside / "new", symlinks=True)
         if self.files.exists():

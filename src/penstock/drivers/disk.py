@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 
 from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.model import STANDING, Offer, Site
-from penstock.core.units import DAY, HOUR, MICRO, NEVER, PERMILLE, Instant, Millis
+from penstock.core.units import DAY, HOUR, MICRO, NEVER, PERMILLE, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.data.checkpoints import safe_name
 from penstock.drivers import keeper
@@ -175,14 +175,22 @@ class LocalDisk:
 
     def begin(self, folder: Path) -> None:
         """Start its keeper. When this returns it has one, or had one already, or is over."""
+        if self.is_over(folder) or self.is_kept(folder):
+            return
+        command = [sys.executable, "-I", "-S", keeper.__file__, str(folder)]
         with open(folder / "keeper.log", "ab", opener=_private) as log:
-            command = [sys.executable, "-I", "-S", keeper.__file__, str(folder)]
             subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, check=False
             )
-        if not (self.is_over(folder) or self.is_kept(folder) or (folder / "begun.json").exists()):
+
+    def never_began(self, folder: Path) -> bool:
+        """True if it was over before. A keeper that died before is a fault of this machine, and may go better again."""
+        if (folder / "begun.json").exists():
+            return False
+        if not self.is_over(folder):
             said = (folder / "keeper.log").read_text("utf-8", "replace").strip().rpartition("\n")[2]
             raise Unreachable(f"the keeper of {folder.name} did not start: {said or 'it was killed'}")
+        return True
 
     def stop(self, attempt: str, grace_ms: Millis) -> Path:
         """Leave word. Where there is no keeper to read it, nothing runs, and nothing will: that is written down."""
@@ -202,8 +210,8 @@ class LocalDisk:
         try:
             if not self.is_over(folder):
                 begun = (folder / "begun.json").exists()
-                for pid in keeper.processes_of(f"{folder}/report") if begun else ():
-                    keeper.kill(pid)
+                if begun:
+                    keeper.kill_all(f"{folder}/report")
                 end = {
                     "attempt": attempt,
                     "phase": "lost" if begun else "stopped",
@@ -352,12 +360,19 @@ class LocalDisk:
             passed = stands.get("boot_ms") is not None and now_ms() >= stands["boot_ms"]
             if stands and not passed and not self.is_over(folder):
                 self.write_deadline(folder, deadline_at)
-            return int(self.deadline(folder).get("at", deadline_at))
+            return self.deadline_at(folder) if stands else deadline_at
 
     def write_deadline(self, folder: Path, at: Instant) -> None:
         """In the machine's own time: ours may be set while nobody runs."""
         boot_ms = None if at >= NEVER else now_ms() + at - self.clock()
         write(f"{folder}/deadline.json", {"at": at, "boot_ms": boot_ms}, durable=True)
+
+    def deadline_at(self, folder: Path) -> Instant:
+        """By the control plane's clock as it is now: that may have jumped since, and the machine's has not."""
+        stands = self.deadline(folder)
+        at, boot_ms = int(stands.get("at", NEVER)), stands.get("boot_ms")
+        now_at = at if boot_ms is None else self.clock() + boot_ms - now_ms()
+        return at if abs(now_at - at) < SECOND else now_at
 
     def deadline(self, folder: Path) -> Record:
         return read(f"{folder}/deadline.json")

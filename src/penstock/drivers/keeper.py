@@ -28,11 +28,11 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-TICK_MS: Final = 50  #: how often a keeper looks at its files; an end of the process itself is seen at once
+TICK_MS: Final = 100  #: how often a keeper looks at its files; an end of the process itself is seen at once
 SWEEPS: Final = 100  #: whoever forks faster than we kill is given up on after so many rounds
 #: What a job prints, or writes to its report. Anything may stand before it, as loggers put times there.
 MARK: Final = re.compile(rb"penstock: (?:step (\d{1,15})(?: of (\d{1,15}))?|checkpoint(?: step (\d{1,15}))?)")
@@ -53,7 +53,8 @@ def main(folder: str) -> None:
 class Keeper:
     def __init__(self, order: dict[str, Any]) -> None:
         self.order = order
-        self.main_pid = 0
+        self.main_pid = 0  #: the command's own process
+        self.pidfd = -1  #: readable once that has ended
         self.begun_ms = 0
         self.status: int | None = None  #: how the command's own process ended, once it has
         self.why = ""  #: it is being ended: `stopped` or `lost`
@@ -62,6 +63,7 @@ class Keeper:
         self.taken_ms: int | None = None  #: this machine goes down: told by SIGTERM to the keeper itself
         self.marks: dict[str, int] = {}
         self.tails = [Tail("log"), Tail("report")]
+        self.notes = Notes()
 
     def keep(self) -> None:
         signal.signal(signal.SIGTERM, self._machine_goes_down)
@@ -70,7 +72,7 @@ class Keeper:
             while self._lives():
                 self._note_marks()
                 self._see_to_its_end()
-            self._sweep()
+            kill_all(self.order["env"]["PENSTOCK_REPORT"], self.main_pid, self._reap)
             while self._note_marks():
                 pass
         insist("ended.json", self._end())
@@ -88,7 +90,8 @@ class Keeper:
         log = os.open("log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             self.main_pid = self._spawn(log)
-        except (OSError, ValueError) as error:
+            self.pidfd = os.pidfd_open(self.main_pid)
+        except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
             os.write(log, f"penstock could not start the command: {error}\n".encode())
             self.detail = f"the command could not be started: {error}"
         finally:
@@ -126,11 +129,7 @@ class Keeper:
         return bool(self.why) and self._grace_left() and signal_group(self.main_pid, 0)
 
     def _wait_for_end(self) -> None:
-        pidfd = os.pidfd_open(self.main_pid)
-        try:
-            select.select([pidfd], [], [], self._wait_ms() / 1000)
-        finally:
-            os.close(pidfd)
+        select.select([self.pidfd], [], [], self._wait_ms() / 1000)
 
     def _wait_ms(self) -> int:
         left = TICK_MS if self.kill_ms is None else self.kill_ms - now_ms()
@@ -168,11 +167,11 @@ class Keeper:
             yield "lost", "the machine went down", self.taken_ms
         if os.path.exists("stop.json"):
             yield "stopped", "told to stop", now + int(read("stop.json")["grace_ms"])
-        for lost_ms in [order["lost_ms"], *(read(f"{node}/node.json").get("lost_ms") for node in order["nodes"])]:
+        for lost_ms in [order["lost_ms"], *(self.notes(f"{node}/node.json").get("lost_ms") for node in order["nodes"])]:
             if lost_ms is not None and now >= lost_ms - order["notice_ms"]:
                 yield "lost", "the capacity was taken away", lost_ms
         for place in (".", *order["nodes"]):
-            deadline = read(f"{place}/deadline.json").get("boot_ms")
+            deadline = self.notes(f"{place}/deadline.json").get("boot_ms")
             if deadline is not None and now >= deadline:
                 yield "stopped", "its deadline passed", deadline + order["grace_ms"]
             if os.path.exists(f"{place}/released.json"):
@@ -180,18 +179,6 @@ class Keeper:
 
     def _machine_goes_down(self, *_: object) -> None:
         self.taken_ms = now_ms() + int(self.order["grace_ms"])
-
-    def _sweep(self) -> None:
-        """Whatever the command left behind is over too, wherever it hid."""
-        for _ in range(SWEEPS):
-            signal_group(self.main_pid, signal.SIGKILL)
-            others = list(processes_of(self.order["env"]["PENSTOCK_REPORT"], os.getpid()))
-            for pid in others:
-                kill(pid)
-            self._reap()
-            if not others and not signal_group(self.main_pid, 0):
-                return
-            time.sleep(0.01)
 
     def _end(self) -> dict[str, Any]:
         phase, code = self.why, None if self.status is None else os.waitstatus_to_exitcode(self.status)
@@ -224,6 +211,23 @@ class Keeper:
             self.marks["step"] = step
         if of is not None:
             self.marks["of"] = of
+
+
+class Notes:
+    """Files that others write, read again only when they were written again: a keeper looks ten times a second."""
+
+    def __init__(self) -> None:
+        self.read: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+
+    def __call__(self, path: str) -> dict[str, Any]:
+        try:
+            found = os.stat(path)
+        except OSError:
+            return {}
+        stamp = (found.st_ino, found.st_mtime_ns)
+        if path not in self.read or self.read[path][0] != stamp:
+            self.read[path] = (stamp, read(path))
+        return self.read[path][1]
 
 
 class Tail:
@@ -337,9 +341,18 @@ def signal_group(group: int, number: int) -> bool:
     return True
 
 
-def kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def kill_all(report: str, group: int | None = None, reap: Callable[[], object] = bool) -> None:
+    """Whatever an attempt started is over, wherever it hid. Returns when it is."""
+    for _ in range(SWEEPS):
+        in_group = group is not None and signal_group(group, signal.SIGKILL)
+        others = list(processes_of(report, os.getpid() if group is not None else -1))
+        for pid in others:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        reap()
+        if not others and not in_group:
+            return
+        time.sleep(0.01)
 
 
 def processes_of(report: str, parent: int = -1) -> Iterator[int]:

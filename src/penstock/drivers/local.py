@@ -36,7 +36,7 @@ class Watched:
         self.marks_stamp = 0
         self.kept_ms = int(self.order.get("resume_ms", 0))
         self.tenths = 0
-        #: Its start was answered since the last look. The answer is to be heard before anything else of it.
+        #: Nobody has seen yet that it began. Whoever waits for its start hears of that a look before all else.
         self.fresh = True
 
 
@@ -117,13 +117,11 @@ class LocalDriver:
         if not self.disk.is_over(folder):
             env = await self._do(self._checkpoints, ask, earlier)
             folder = await self._do(self.disk.order, ask, work, env)
-            if not (self.disk.is_over(folder) or self.disk.is_kept(folder)):
-                await self._do(self.disk.begin, folder)
-            watched = self._watch(ask.attempt, folder)
-            await self._until(lambda: _has_begun(folder))
-            if not (folder / "begun.json").exists():
+            await self._do(self.disk.begin, folder)
+            self._watch(ask.attempt, folder)
+            await self._until(lambda: _has_begun(folder) or not self.disk.is_kept(folder))
+            if self.disk.never_began(folder):
                 raise asyncio.CancelledError  # over before it began, and that is said
-            watched.fresh = True
         elif ask.attempt not in self.watched:
             self._say_end(ask.attempt, Watched(folder))
 
@@ -168,7 +166,7 @@ class LocalDriver:
         return None  # it has not begun: whoever ordered it waits for that, or will tell it again
 
     def _deadline(self, folder: Path, order: Record) -> Instant:
-        return min(int(self.disk.deadline(Path(place)).get("at", NEVER)) for place in (folder, *order["nodes"]))
+        return min(self.disk.deadline_at(Path(place)) for place in (folder, *order["nodes"]))
 
     async def log(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
         folder = self.disk.attempt(attempt)

@@ -42,18 +42,23 @@ class Database(Protocol):
 
 
 #: What is not projected. `head` and `hash`: the last step, noted beside it so that a missing end is noticed.
-BASE: Final = (
-    "create table if not exists journal (format bigint not null, installation text not null, head bigint not null, "
-    "hash {bytes} not null, projected bigint not null, projection bigint not null)",
-    "create table if not exists steps (number {serial} primary key, at bigint not null, inputs {bytes} not null, "
-    "outputs {bytes} not null, version bigint not null, revision bigint not null, hash {bytes} not null)",
-)
+JOURNAL: Final = """create table if not exists journal (
+    format bigint not null, installation text not null, head bigint not null, hash {bytes} not null,
+    projected bigint not null, projection bigint not null
+)"""
+STEPS: Final = """create table if not exists steps (
+    number {serial} primary key, at bigint not null, inputs {bytes} not null, outputs {bytes} not null,
+    version bigint not null, revision bigint not null, hash {bytes} not null
+)"""
+SNAPSHOTS: Final = """create table if not exists snapshots (
+    schema text primary key, number bigint not null, hash {bytes} not null, state {bytes} not null
+)"""
+BASE: Final = (JOURNAL, STEPS)
 LIVE: Final = (
+    SNAPSHOTS,
     "create table if not exists lease (epoch bigint not null, holder text not null, until_at bigint not null)",
     "create table if not exists answers (key text primary key, answer text not null)",
     "create table if not exists blobs (digest text primary key, content {bytes} not null)",
-    "create table if not exists snapshots (schema text primary key, number bigint not null, hash {bytes} not null, "
-    "state {bytes} not null)",
 )
 
 

@@ -17,6 +17,7 @@ from penstock.core.units import Instant
 from penstock.journal.database import (
     BASE,
     CHUNK,
+    JOURNAL,
     LIVE,
     Database,
     hash_of,
@@ -26,45 +27,43 @@ from penstock.journal.database import (
     upsert,
 )
 from penstock.journal.journal import Fenced, Held, Row
-from penstock.journal.lines import PROJECTION, TABLES, Attempt, Closed, Hold, Job, Line, Node, Note, Offer, Table
+from penstock.journal.lines import PROJECTION, TABLES, Attempt, Closed, Hold, Job, Line, Node, Note, Offer
 from penstock.journal.project import Changes, Tables, project
-from penstock.journal.rows import FORMAT, GENESIS, Stored, checked, refuse_format, row, stored
+from penstock.journal.rows import FORMAT, GENESIS, Stored, checked, refuse_format, stored
 from penstock.journal.words import duration
 
-STEPS = "insert into steps values (?, ?, ?, ?, ?, ?, ?)"
+APPEND = "insert into steps values (?, ?, ?, ?, ?, ?, ?)"
 
 
 class Keeper:
-    def __init__(self, db: Database, create: bool = True) -> None:
+    def __init__(self, db: Database) -> None:
         self.db = db
         self.tables: Tables | None = None  #: None: look them up before the next append
-        if create:
+        with db.transaction():
             self._create()
-        self._open()
+        self.installation: str = db.all("select installation from journal")[0][0]
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def _create(self) -> None:
-        with self.db.transaction():
-            for statement in (*BASE, *LIVE):
-                self.db.create(statement)
-            if not self.db.all("select format from journal"):
-                first = (FORMAT, uuid.uuid4().hex, 0, GENESIS, 0, PROJECTION)
-                self.db.run(f"insert into journal values ({marks(len(first))})", *first)
-                self._create_tables()
-            if not self.db.all("select epoch from lease"):
-                self.db.run("insert into lease values (0, '', 0)")
+        """What is missing: all of it, or what a simulation leaves out."""
+        self.db.create(JOURNAL)
+        found = _only(self.db.all("select format from journal"))
+        if found is None:
+            first = (FORMAT, uuid.uuid4().hex, 0, GENESIS, 0, PROJECTION)
+            self.db.run(f"insert into journal values ({marks(len(first))})", *first)
+            self._create_tables()
+        elif found != FORMAT:
+            refuse_format(found, self.db.where)
+            raise BadInput(f"{self.db.where} is a journal of format {found}, which is only read now; write a new one.")
+        for statement in (*BASE, *LIVE):
+            self.db.create(statement)
+        if not self.db.all("select epoch from lease"):
+            self.db.run("insert into lease values (0, '', 0)")
 
     def _create_tables(self) -> None:
         for statement in tables_sql():
             self.db.create(statement)
-
-    def _open(self) -> None:
-        found = self.db.all("select format from journal")[0][0]
-        refuse_format(found, self.db.where)
-        if found != FORMAT:
-            raise BadInput(f"{self.db.where} is a journal of format {found}, which is only read now; write a new one.")
-        self.installation: str = self.db.all("select installation from journal")[0][0]
 
     def close(self) -> None:
         self.db.close()
@@ -73,6 +72,12 @@ class Keeper:
 
     def claim(self, holder: str, at: Instant, lease_ms: int) -> int:
         """The epoch, with the tables made to follow the steps if they do not yet."""
+        epoch = self.take(holder, at, lease_ms)
+        self.catch_up()
+        return epoch
+
+    def take(self, holder: str, at: Instant, lease_ms: int) -> int:
+        """The lease alone: for who makes the tables anew."""
         alone = self.db.lock()
         with self.db.transaction():
             epoch, other, until_at = self._lease()
@@ -80,7 +85,6 @@ class Keeper:
                 raise Held(self._held_by(other, until_at - at))
             self._keep_lease(epoch + 1, holder, at + lease_ms)
         self.tables = None
-        self.catch_up()
         return epoch + 1
 
     def _held_by(self, other: str, left_ms: int) -> str:
@@ -118,31 +122,31 @@ class Keeper:
         try:
             with self.db.transaction():
                 self._fence(epoch)
-                if not self._are_there(steps):
-                    self._append(steps)
+                head = self._head()
+                if steps and not self._are_there(steps, head[0]):
+                    self._append(steps, head[1])
                 self.db.write(KEPT_BLOB, list(blobs.items()))
                 self.db.write(KEPT_ANSWER, list(keys.items()))
         except BaseException:
             self.tables = None  # what they say was not written
             raise
 
-    def _are_there(self, steps: Sequence[Step]) -> bool:
+    def _are_there(self, steps: Sequence[Step], head: int) -> bool:
         """Was this very append committed before, and only the answer lost? Anything else but the next is refused."""
-        head, _ = self._head()
-        if not steps or steps[0].number == head + 1:
-            return not steps
+        if steps[0].number == head + 1:
+            return False
         before = hash_of(self.db, steps[0].number - 1)
         if before is not None and hash_of(self.db, steps[-1].number) == _linked(steps, before)[-1][-1]:
             return True
         raise Fenced(f"{self.db.where} is at step {head}, and step {steps[0].number} does not follow it.")
 
-    def _append(self, steps: Sequence[Step]) -> None:
+    def _append(self, steps: Sequence[Step], last: bytes) -> None:
         tables = self.tables = self.tables or self._load()
-        rows = _linked(steps, self._head()[1])
-        self.db.write(STEPS, rows)
+        rows = _linked(steps, last)
+        self.db.write(APPEND, rows)
         self._write(project(tables, steps))
-        head = rows[-1]
-        self.db.run("update journal set head = ?, hash = ?, projected = ?", head[0], head[-1], head[0])
+        number, link = rows[-1][0], rows[-1][-1]
+        self.db.run("update journal set head = ?, hash = ?, projected = ?", number, link, number)
 
     def _head(self) -> tuple[int, bytes]:
         number, link = self.db.all("select head, hash from journal")[0]
@@ -152,7 +156,7 @@ class Keeper:
         for kind, lines in changes.puts.items():
             table = TABLES[kind]
             values = f"values ({marks(len(table.columns))})"
-            self.db.write(upsert(table, values), [_values(line, table) for line in lines.values()])
+            self.db.write(upsert(table, values), [table.values(line) for line in lines.values()])
         for kind, keys in changes.drops.items():
             table = TABLES[kind]
             named = " and ".join(f'"{name}" = ?' for name in table.key)
@@ -213,15 +217,11 @@ class Keeper:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, after: int = 0) -> Iterator[Row]:
-        head = self._head()
-        last = hash_of(self.db, after)
-        if last is None:
-            raise BadInput(f"{self.db.where} has no step {after}; its last is {head[0]}.")
-        wanted = head if head[0] > after else None
-        return checked(stored_after(self.db, after), last, wanted, self.db.where)
+        return steps_of(self.db, after)
 
     def answer(self, key: str) -> str | None:
-        return _only(self.db.all("select answer from answers where key = ?", key))
+        found = _only(self.db.all("select answer from answers where key = ?", key))
+        return None if found is None else str(found)
 
     def blob(self, digest: str) -> bytes | None:
         found = _only(self.db.all("select content from blobs where digest = ?", digest))
@@ -250,6 +250,19 @@ class Keeper:
         return found[0][0], bytes(found[0][2])
 
 
+def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
+    """Steps in order, each checked against the chain, and the last against the head."""
+    found = _only(db.all("select format from journal"))
+    refuse_format(found, db.where)
+    # A journal of format 1 has no note of its head.
+    head = db.all("select head, hash from journal")[0] if found > 1 else (0, b"")
+    last = hash_of(db, after)
+    if last is None:
+        raise BadInput(f"{db.where} has no step {after}; its last is {head[0]}.")
+    noted = (head[0], bytes(head[1])) if head[0] > after else None
+    yield from checked(stored_after(db, after), last, noted, db.where)
+
+
 KEPT_BLOB = "insert into blobs values (?, ?) on conflict (digest) do nothing"
 KEPT_ANSWER = "insert into answers values (?, ?) on conflict (key) do nothing"
 #: A snapshot of another version's schema is kept for a way back, but not for ever.
@@ -262,10 +275,6 @@ def _linked(steps: Sequence[Step], last: bytes) -> list[Stored]:
         rows.append(stored(step, last))
         last = rows[-1][-1]
     return rows
-
-
-def _values(line: Line, table: Table) -> tuple[Any, ...]:
-    return tuple([getattr(line, name) for name in table.columns])
 
 
 def _only(found: list[Any]) -> Any:

@@ -1,11 +1,13 @@
 """The tables projected from the steps, as the lines they hold: `project` changes them, databases store them.
 
 A table's columns are its class's fields, so there is one place to add one; then raise `PROJECTION`, and every journal
-projects itself anew when it is next opened for writing. Lines are what a page shows and, beyond that, what the next event needs to
+projects itself anew for its next writer. Lines are what a page shows and, beyond that, what the next event needs to
 know: what an attempt still waits for, which hold belongs to which job.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, Final, TypeAlias, get_type_hints
 
 #: Of the tables below and of what `project` writes into them.
@@ -172,7 +174,15 @@ class Table:
         self.name, self.line, self.key, self.adds = name, line, key, adds
         hints = get_type_hints(line)
         self.columns: tuple[str, ...] = tuple(field.name for field in fields(line))
+        self.values: Callable[[Any], tuple[Any, ...]] = attrgetter(*self.columns)
+        self.key_of = _getter(key)
         self.types: tuple[str, ...] = tuple(_type(hints[name]) for name in self.columns)
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """The values of these names, as a tuple also of one."""
+    get = attrgetter(*names)
+    return get if len(names) > 1 else lambda line: (get(line),)
 
 
 def _type(hint: Any) -> str:

@@ -6,36 +6,36 @@ from pathlib import Path
 
 from penstock.core.errors import BadInput
 from penstock.journal.database import Database
-from penstock.journal.journal import Row, Unwritable
-from penstock.journal.keeper import Keeper
+from penstock.journal.journal import Reader, Row, Unwritable
+from penstock.journal.keeper import Keeper, steps_of
 from penstock.journal.queries import NoTables, Queries
 from penstock.journal.story import Line, tell
 
 
 def open_journal(where: str, create: bool = True) -> Keeper:
     """To write it; made if there is none, unless told not to."""
-    if not create and not is_postgres(where):
-        _must_exist(where)
-    return Keeper(database(where), create)
+    db = database(where)
+    try:
+        if not create:
+            must_exist(where)
+            db.all("select format from journal")
+        return Keeper(db)
+    except BaseException:
+        db.close()
+        raise
 
 
-def open_reader(where: str) -> Queries:
+def open_reader(where: str) -> Reader:
     """To show it."""
-    if not is_postgres(where):
-        _must_exist(where)
+    must_exist(where)
     return Queries(lambda: database(where, readonly=True))
 
 
 def read(where: str) -> Iterator[Row]:
-    """All steps in order, each checked against the chain."""
-    if not is_postgres(where):
-        from penstock.journal import sqlite
-
-        yield from sqlite.read(where)
-        return
-    db = database(where, readonly=True)
-    with reachable(), closing(db):
-        yield from Keeper(db, create=False).read()
+    """All steps in order, each checked against the chain; also while somebody writes it."""
+    must_exist(where)
+    with reachable(), closing(database(where, readonly=True)) as db:
+        yield from steps_of(db)
 
 
 def lines_of(where: str, job: str) -> list[Line]:
@@ -70,6 +70,6 @@ def reachable() -> Iterator[None]:
         raise BadInput(str(error)) from None
 
 
-def _must_exist(where: str) -> None:
-    if not Path(where).is_file():
-        raise BadInput(f"There is no journal {where}; `penstock up` or `penstock simulate --journal FILE` writes one.")
+def must_exist(where: str) -> None:
+    if not is_postgres(where) and not Path(where).is_file():
+        raise BadInput(f"There is no journal {where}; `penstock simulate --journal FILE` writes one.")

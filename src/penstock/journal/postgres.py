@@ -5,11 +5,12 @@ trip (docs/decisions/0007). Imported only where an address says `postgresql://`:
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from penstock.core.errors import BadInput
+from penstock.journal.database import marks
 from penstock.journal.journal import Unwritable
 
 try:
@@ -63,18 +64,18 @@ class PostgresDatabase:
         except psycopg.errors.UndefinedTable:
             raise BadInput(f"{self.where} holds no journal; `penstock up` makes one.") from None
         except PASSING as error:
-            why = " ".join(str(error).split())
+            why = (str(error).splitlines() or [type(error).__name__])[0]
             verb = "read" if self.readonly else "written"
             raise Unwritable(f"{self.where} cannot be {verb} now: {why.rstrip('.')}.") from error
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """One at a time, whoever writes: the lock ends with it."""
-        with self._told(), ExitStack() as stack:
+        """One at a time, whoever writes: the lock ends with it. What nobody waits for an answer to is sent together."""
+        with self._told():
             db = self.db
-            stack.enter_context(db.transaction())
-            db.execute("select pg_advisory_xact_lock(%s)", (TRANSACTION,))
-            yield
+            with db.pipeline(), db.transaction():
+                db.execute("select pg_advisory_xact_lock(%s)", (TRANSACTION,))
+                yield
 
     def all(self, sql: str, *values: Any) -> list[Any]:
         with self._told():
@@ -88,8 +89,14 @@ class PostgresDatabase:
         self.run(statement.format(bytes="bytea", serial="bigint"))
 
     def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        if rows:
-            with self._told(), self.db.cursor() as cursor:
+        """Rows to insert go as one statement, a column an array."""
+        if not rows:
+            return
+        with self._told(), self.db.cursor() as cursor:
+            if sql.startswith("insert"):
+                columns = [list(column) for column in zip(*rows, strict=True)]
+                cursor.execute(_unnested(sql, columns), columns)
+            else:
                 cursor.executemany(_marked(sql), rows)
 
     def lock(self) -> bool:
@@ -99,7 +106,6 @@ class PostgresDatabase:
             return self._try_lock()
 
     def _try_lock(self) -> bool:
-        assert self._db is not None or self.db
         found = self.db.execute("select pg_try_advisory_lock(%s)", (WRITER,)).fetchone()
         return bool(found and found[0])
 
@@ -119,6 +125,17 @@ ALIVE: Final[dict[str, Any]] = {"keepalives_idle": 10, "keepalives_interval": 5,
 
 def _marked(sql: str) -> str:
     return sql.replace("%", "%%").replace("?", "%s")
+
+
+def _unnested(sql: str, columns: list[list[Any]]) -> str:
+    arrays = ", ".join(f"%s::{_type(column)}[]" for column in columns)
+    return sql.replace(f"values ({marks(len(columns))})", f"select * from unnest({arrays})")
+
+
+def _type(column: list[Any]) -> str:
+    """Text and bytes are never missing, so a column without any value is one of numbers."""
+    known = next((cell for cell in column if cell is not None), 0)
+    return "text" if isinstance(known, str) else "bytea" if isinstance(known, bytes) else "bigint"
 
 
 def _without_password(url: str) -> str:

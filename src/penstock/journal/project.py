@@ -61,7 +61,7 @@ class Changes:
 
 
 def _key(line: t.Line) -> tuple[Any, ...]:
-    return tuple(getattr(line, name) for name in t.TABLES[type(line)].key)
+    return t.TABLES[type(line)].key_of(line)
 
 
 class Tables:
@@ -217,7 +217,7 @@ def job_submitted(tables: Tables, event: e.JobSubmitted) -> None:
 
 
 def _admit(tables: Tables, job: str, spec: JobSpec, at: Instant) -> None:
-    words = " ".join((job, spec.name, spec.user, spec.team)).lower()
+    words = f"{job} {spec.name} {spec.user} {spec.team}".lower()
     line = t.Job(
         _text(job), tables.count("jobs"), _text(spec.team), _text(spec.name), _text(spec.user), _text(spec.project),
         spec.job_class, spec.priority, spec.gpus, spec.work, at, _text(words),

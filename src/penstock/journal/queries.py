@@ -141,7 +141,7 @@ class Queries:
         return list(rows.values())
 
     def feed(self, before: int | None = None, limit: int = 50, kinds: tuple[str, ...] = ()) -> list[Happening]:
-        clauses = [(f"kind in ({marks(len(kinds))})", kinds)] if kinds else []
+        clauses: list[tuple[str, tuple[Any, ...]]] = [(f"kind in ({marks(len(kinds))})", kinds)] if kinds else []
         if before is not None:
             clauses.append(("number < ?", (before,)))
         where = " and ".join(clause for clause, _ in clauses) or "1 = 1"
@@ -150,7 +150,8 @@ class Queries:
         numbers = [number for (number,) in self._all(sql, *values, limit)]
         if not numbers:
             return []
-        sql = f"select number, part, min(job), kind from happened where {where} and number >= ? group by number, part, kind"
+        columns, where = "number, part, min(job), kind", f"{where} and number >= ?"
+        sql = f"select {columns} from happened where {where} group by number, part, kind"
         found = sorted(self._all(sql, *values, numbers[-1]), reverse=True)
         rows = self._rows(sorted({number for number, *_ in found}))
         return [_happening(rows[number], part, job, kind) for number, part, job, kind in found]

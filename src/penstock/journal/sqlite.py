@@ -17,11 +17,9 @@ from typing import Any, Self
 
 from penstock.core.engine import Step
 from penstock.core.errors import BadInput
-from penstock.journal.database import BASE, stored_after
-from penstock.journal.journal import Row, Unwritable
-from penstock.journal.rows import FORMAT, GENESIS, Stored, chain, checked, refuse_format, stored
-
-__all__ = ["GENESIS", "Journal", "SqliteDatabase", "chain", "read"]
+from penstock.journal.database import BASE
+from penstock.journal.journal import Unwritable
+from penstock.journal.rows import FORMAT, GENESIS, Stored, stored
 
 
 class SqliteDatabase:
@@ -169,23 +167,3 @@ class Journal:
         if kind is None:
             self.commit()
         self.database.close()
-
-
-def read(path: str) -> Iterator[Row]:
-    """All steps of a file in order, each checked against the chain; also while somebody writes it."""
-    if not Path(path).is_file():
-        raise BadInput(f"There is no journal {path}; `penstock simulate --journal FILE` writes one.")
-    db = SqliteDatabase(path, readonly=True)
-    try:
-        yield from checked(stored_after(db, 0), GENESIS, _head(db), path)
-    except Unwritable as error:
-        raise BadInput(f"{path} is not a journal: {error.__cause__}.") from None
-    finally:
-        db.close()
-
-
-def _head(db: SqliteDatabase) -> tuple[int, bytes] | None:
-    """The last step as noted beside the steps; a journal of format 1 has no such note."""
-    ((found, *_),) = db.all("select format from journal") or [(None,)]
-    refuse_format(found, db.where)
-    return None if found == 1 else db.all("select head, hash from journal")[0]

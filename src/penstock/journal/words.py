@@ -1,10 +1,13 @@
 """Numbers as people write them: money, durations, instants. One place, so that every page and table says the same."""
 
+from datetime import UTC, datetime
 from typing import Final
 
 from penstock.core.units import DAY, HOUR, MINUTE, SECOND, Instant
 
 CENT: Final = 10_000  #: micro-units
+#: Instants from here on, the year 2000, are of the calendar; no trace is that long.
+CALENDAR: Final = 10_957 * DAY
 SYMBOLS: Final = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
@@ -31,7 +34,9 @@ def duration(ms: int) -> str:
 
 
 def instant(at: Instant) -> str:
-    """`day 3, 14:05`: simulated time counts days from the trace's first midnight."""
+    """`day 3, 14:05`: simulated time counts days from the trace's first midnight. Live: `2026-11-16 14:05 UTC`."""
+    if CALENDAR <= at < 100 * CALENDAR:
+        return f"{datetime.fromtimestamp(at / SECOND, UTC):%Y-%m-%d %H:%M} UTC"
     day, rest = divmod(at, DAY)
     minutes = rest // MINUTE
     return f"day {day + 1}, {minutes // 60:02}:{minutes % 60:02}"

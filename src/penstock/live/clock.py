@@ -16,8 +16,13 @@ JUMP_MS: Final = 30 * SECOND
 
 
 class Clock:
-    def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
-        self.wall, self.steady = wall, steady
+    def __init__(
+        self,
+        wall: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+        speed: float = 1,
+    ) -> None:
+        self.wall, self.steady, self.speed = wall, steady, speed
         self._read_at = int(wall() * 1000)
         self._read_on = steady()
         self._apart: Millis = 0  #: how far the wall clock is ahead of ours, as far as we know and accept
@@ -31,6 +36,10 @@ class Clock:
         if ahead > 0:
             self._read_at += ahead
             self._apart -= ahead
+
+    def seconds_until(self, at: Instant) -> float:
+        """How long to sleep; a rehearsal's clock runs at a speed of its own."""
+        return max(0, at - self.now()) / SECOND / self.speed
 
     def jumped(self) -> Millis:
         """By how much the wall clock has left ours since we last agreed; 0 while it is less than half a minute."""

@@ -13,7 +13,7 @@ act and answer.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
@@ -85,6 +85,8 @@ class Plane:
         self.clock = clock or Clock()
         self.thread = thread or ThreadPoolExecutor(1, thread_name_prefix="penstock-engine")
         self.installation = journal.installation
+        calendar, rules = self.setup.calendar or Months(), self.setup.rules or BuiltInRules()
+        self.scribe = Scribe(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
         self.dispatch = Dispatch(drivers, self.hear, self.alarms.set)
         self.watches = {
@@ -100,18 +102,18 @@ class Plane:
         self._inbox = asyncio.Event()
         self._news = asyncio.Event()
         self._trouble = "Penstock is starting; try again in a few seconds."
+        self._gone = False
         self._wakes_at: Instant | None = None
         self._retry_at: Instant = 0
         self._drawn_at: Instant = 0
+        self._stale = False  #: rows were written since the picture was drawn
         self._tasks: list[asyncio.Task[None]] = []
 
     # --- starting and stopping ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Raises `Held` (another process writes the journal) and `Refused` (another installation works at a site)."""
-        epoch = await self._claim()
-        calendar, rules = self.setup.calendar or Months(), self.setup.rules or BuiltInRules()
-        self.scribe = Scribe(self.journal, epoch, calendar, rules, self.setup.ids)
+        self.scribe.epoch = await self._claim()
         state = await self._think(self.scribe.state_now)
         self.clock.begin_after(state.at)
         self.number = state.steps
@@ -120,8 +122,7 @@ class Plane:
         await self._look_at_all()
         await self._record_first(opening.news(state, self.setup.opening, self.drivers))
         self._trouble = ""
-        for order in await self._think(self.scribe.outstanding):
-            self.dispatch.do(order)
+        self._dispatch(await self._think(self.scribe.outstanding))
         self._begin(self._turns())
         self._begin(self._beats())
         for watch in self.watches.values():
@@ -161,7 +162,7 @@ class Plane:
 
     def _let_go(self, why: str) -> None:
         """From this instant on nothing is asked of any site, and nobody is promised anything."""
-        self._trouble = why
+        self._trouble, self._gone = why, True
         for task in self._tasks:
             task.cancel()
         self.dispatch.cancel()
@@ -175,9 +176,10 @@ class Plane:
         for watch in self.watches.values():
             if watch.opened:
                 await watch.driver.close()
-        with contextlib.suppress(Unwritable, Fenced):
-            await self._think(self.scribe.save, 1)
-            await self._think(self.journal.release, self.scribe.epoch)
+        if self.scribe.epoch:
+            with contextlib.suppress(Unwritable, Fenced):
+                await self._think(self.scribe.save, 1)
+                await self._think(self.journal.release, self.scribe.epoch)
         self.thread.shutdown()
         if not self.over.done():
             self.over.set_result(None)
@@ -228,7 +230,7 @@ class Plane:
         return await self._think(self._plan, spec)
 
     def _plan(self, spec: JobSpec) -> Plan:
-        return plans.plan(self.scribe.state_now(), spec, self.scribe.rules or BuiltInRules(), self.clock.now())
+        return plans.plan(self.scribe.state_now(), spec, self.scribe.rules, self.clock.now())
 
     async def log(self, site: str, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
         """Bytes of an attempt's log, and whether more may come. Raises the driver's errors; KeyError: no such site."""
@@ -251,18 +253,22 @@ class Plane:
         while True:
             await self._something()
             await self.clock.settle()
-            await self._turn()
+            turn = asyncio.ensure_future(self._turn())
+            try:
+                await asyncio.shield(turn)
+            except asyncio.CancelledError:  # what is being written is answered first
+                await turn
+                raise
 
     async def _something(self) -> None:
         """Until there is something in the inbox, or it is time."""
         if self._retry_at:
-            await asyncio.sleep(max(0, self._retry_at - self.clock.now()) / SECOND)
+            await asyncio.sleep(self.clock.seconds_until(self._retry_at))
         elif not self._inbox.is_set():
-            left = None if self._wakes_at is None else max(0, self._wakes_at - self.clock.now()) / SECOND
+            left = None if self._wakes_at is None else self.clock.seconds_until(self._wakes_at)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._inbox.wait()
-        self._inbox.clear()
 
     async def _turn(self) -> None:
         if jump := self.clock.jumped():
@@ -276,19 +282,22 @@ class Plane:
         except (Unwritable, Raised) as error:
             self._set_back(asks, heard, error)
             return
+        except BaseException:
+            self._asks.extendleft(reversed(asks))  # whoever ends the plane turns them away
+            raise
         await self._act(taken, asks)
 
     def _take_heard(self) -> list[Fact]:
+        """All of it; the inbox is empty now but for people who came too late for this turn."""
         heard = list(self._heard)
         self._heard.clear()
-        if self._asks:
-            self._inbox.set()
+        if not self._asks:
+            self._inbox.clear()
         return heard
 
     async def _act(self, taken: Taken, asks: list[Waiting]) -> None:
         """It is durable: now do it, and answer."""
-        for order in taken.orders:
-            self.dispatch.do(order)
+        self._dispatch(taken.orders)
         for (_, told), answer in zip(asks, taken.answers, strict=True):
             if told.done():  # whoever asked is gone
                 continue
@@ -300,10 +309,14 @@ class Plane:
         if self._retry_at:  # what was promised before the trouble may not have been said
             self._retry_at, self._trouble = 0, ""
             self.alarms.set("", "journal", "")
-            for order in await self._think(self.scribe.outstanding):
-                self.dispatch.do(order)
-        if taken.steps and (not self._inbox.is_set() or self.clock.now() - self._drawn_at > DRAWN_MS):
+            self._dispatch(await self._think(self.scribe.outstanding))
+        self._stale = self._stale or bool(taken.steps)
+        if self._stale and (not self._inbox.is_set() or self.clock.now() - self._drawn_at > DRAWN_MS):
             await self._publish()
+
+    def _dispatch(self, orders: Iterable[Order]) -> None:
+        for order in () if self._gone else orders:  # what is promised and not said is outstanding at the next start
+            self.dispatch.do(order)
 
     def _note(self, taken: Taken) -> None:
         if not taken.steps:
@@ -316,11 +329,12 @@ class Plane:
 
     async def _publish(self) -> None:
         self._drawn = await self._think(self._draw)
-        self._drawn_at = self.clock.now()
+        self._drawn_at, self._stale = self.clock.now(), False
 
     def _draw(self) -> View:
         self._wakes_at = self.scribe.next_deadline()
-        self.scribe.save()
+        if not self._inbox.is_set():  # it takes a moment, and nobody waits
+            self.scribe.save()
         state = self.scribe.state_now()
         return picture(state, tuple(Alarm(*alarm) for alarm in state.alarms))
 
@@ -333,7 +347,8 @@ class Plane:
         self._heard.extendleft(reversed(heard))
         self._asks.extendleft(reversed(asks))
         self._turn_away(NotReady(self._trouble))
-        self._retry_at = self.clock.now() + (RETRY_MS if isinstance(error, Unwritable) else STUCK_MS)
+        wait_ms = RETRY_MS if isinstance(error, Unwritable) else STUCK_MS
+        self._retry_at = self.clock.now() + int(wait_ms * self.clock.speed)
 
     def _turn_away(self, error: NotReady) -> None:
         while self._asks:

@@ -19,7 +19,7 @@ from penstock.core import events as e
 from penstock.core.engine import Engine, Step, replay
 from penstock.core.rules import Rules
 from penstock.core.state import State
-from penstock.core.units import MINUTE, Instant, Millis
+from penstock.core.units import Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Work
 from penstock.journal import codec
@@ -30,7 +30,6 @@ from penstock.live.months import Calendar
 #: A snapshot after so many events: what a restart folds at most, beside what came since.
 SNAPSHOT_EVENTS: Final = 50_000
 TOLD_MOST: Final = 2_000  #: characters of a fact that is set aside
-RETRY_MS: Final[Millis] = MINUTE  #: how long an engine that raises on nothing but time is left alone
 
 
 class Raised(Exception):
@@ -85,13 +84,11 @@ class Taken:
 
 
 class Scribe:
-    def __init__(
-        self, journal: Journal, epoch: int, calendar: Calendar, rules: Rules | None = None, ids: str = "j"
-    ) -> None:
-        self.journal, self.epoch, self.calendar, self.rules, self.ids = journal, epoch, calendar, rules, ids
+    def __init__(self, journal: Journal, calendar: Calendar, rules: Rules, ids: str = "j") -> None:
+        self.journal, self.calendar, self.rules, self.ids = journal, calendar, rules, ids
+        self.epoch = 0  #: of our lease on the journal; 0: none yet
         self.engine: Engine | None = None
         self.set_aside: dict[tuple[str, str], None] = {}  #: kind and id of facts not to be heard again
-        self.quiet_until: Instant = 0  #: time alone makes it raise: not woken before
         self.unsaved = 0
 
     # --- the one door ------------------------------------------------------------------------------------------------
@@ -105,6 +102,8 @@ class Scribe:
         try:
             batch.take_together(units)
         except Raised:
+            if not units:  # time alone makes it raise, and time cannot be set aside
+                raise
             batch.take_one_by_one(units)
         return Taken(tuple(batch.steps), tuple(batch.orders), tuple(batch.ended), tuple(batch.answers))
 
@@ -138,8 +137,7 @@ class Scribe:
     def next_deadline(self) -> Instant | None:
         if self.engine is None or self.engine.dead:
             return None
-        at = self.engine.next_deadline()
-        return None if at is None else max(at, self.quiet_until)
+        return self.engine.next_deadline()
 
     def save(self, least: int = SNAPSHOT_EVENTS) -> bool:
         """Keep a snapshot if there is enough that a restart would have to fold."""
@@ -245,7 +243,7 @@ class _Batch:
         scribe = self.scribe
         state = scribe.state_now()
         stamped = self._stamp(units)
-        facts = [fact for unit in stamped for fact in unit.facts]
+        facts = list(dict.fromkeys(fact for unit in stamped for fact in unit.facts))  # said twice is said once
         facts += months.due(scribe.calendar, state.ledger.periods, self.now)
         if not facts:
             deadline = scribe.next_deadline()
@@ -256,7 +254,7 @@ class _Batch:
 
     def take_one_by_one(self, units: Sequence[Ask]) -> None:
         """Something in the batch makes the engine raise: what raises alone, too, is set aside, and all else goes on."""
-        for k, unit in enumerate(units or [Ask((e.Woke(self.now),))]):
+        for k, unit in enumerate(units):
             (stamped,) = self._stamp([unit])
             try:
                 self._record(stamped.facts, [stamped], k)
@@ -267,10 +265,7 @@ class _Batch:
         scribe = self.scribe
         scribe.state_now()
         self._record([_quarantined(fact, self.now, error) for fact in stamped.facts], [])
-        if isinstance(stamped.facts[0], e.Woke):
-            scribe.quiet_until = self.now + RETRY_MS
-        else:
-            scribe.set_aside.update(dict.fromkeys(map(_named, stamped.facts)))
+        scribe.set_aside.update(dict.fromkeys(map(_named, stamped.facts)))
         for k in self.places.get(unit, ()):
             self.answers[k] = Quarantined(f"The engine could not take this ({error}); it is set aside with an alarm.")
 

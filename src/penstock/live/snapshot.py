@@ -3,17 +3,20 @@
 Keyed by the core's own source: whatever changes there, the next start folds the journal once from its beginning.
 """
 
+import copyreg
 import hashlib
 import io
 import pickle
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import penstock.core
-from penstock.core.state import State
+from penstock.core.state import Lane, State
 from penstock.core.values import FROZEN
+
+CHUNK: Final = 200  #: jobs written at once: a few milliseconds
 
 
 @cache
@@ -26,13 +29,44 @@ def schema() -> str:
 
 
 def pack(state: State) -> bytes:
-    return pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
+    """A few jobs at a time, and then the rest, which only refers to them: one call would keep all threads waiting."""
+    file = io.BytesIO()
+    writer = _Writer(file)
+    jobs = list(state.jobs.values())
+    chunks = [jobs[k : k + CHUNK] for k in range(0, len(jobs), CHUNK)]
+    writer.dump(len(chunks))
+    for chunk in chunks:
+        writer.dump(chunk)
+    writer.dump(state)
+    writer.dump([(lane, lane.heap) for lane in writer.lanes.values()])
+    return file.getvalue()
+
+
+class _Writer(pickle.Pickler):
+    """A lane's queue leads to all jobs at once, so lanes are written without it first."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.lanes: dict[int, Lane] = {}
+
+    def reducer_override(self, thing: Any) -> Any:
+        if type(thing) is not Lane:
+            return NotImplemented
+        self.lanes[id(thing)] = thing
+        slots = {name: getattr(thing, name) for name in Lane.__slots__ if name != "heap"}
+        return copyreg.__newobj__, (Lane,), (None, slots)  # type: ignore[attr-defined]  # pickle's own name for it
 
 
 def unpack(packed: bytes) -> State:
-    found = _Reader(io.BytesIO(packed)).load()
+    reader = _Reader(io.BytesIO(packed))
+    chunks = reader.load()
+    for _ in range(chunks if isinstance(chunks, int) else 0):
+        reader.load()
+    found = reader.load() if isinstance(chunks, int) else chunks
     if not isinstance(found, State):
         raise pickle.UnpicklingError("not a state")
+    for lane, heap in reader.load():
+        lane.heap = heap
     return found
 
 

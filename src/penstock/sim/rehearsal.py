@@ -24,13 +24,14 @@ UNKNOWN_RUN_MS: Final = 30 * MINUTE  #: how long a job runs of which nobody said
 
 #: Sleeps to an instant of the stage's clock.
 Until: TypeAlias = Callable[[Instant], Awaitable[None]]
-#: Which call a fact answers. One that nobody waits for is not said: the call will be made again, and answered.
+#: Which call a fact answers. If nobody waits for it, it is said.
 ANSWERS: Final[dict[type, type]] = {
     e.NodeReady: a.LaunchNode,
     e.NodeRefused: a.LaunchNode,
     e.AttemptStarted: a.StartAttempt,
     e.AttemptRefused: a.StartAttempt,
     e.DeadlineSet: a.SetDeadline,
+    e.NodeGone: a.ReleaseNode,
     e.ReplicaLanded: a.CopyData,
 }
 #: How a thing can be over: it never begins again.
@@ -121,14 +122,10 @@ class Stage:
     def _tell(self, fact: e.Fact) -> None:
         about = about_what(fact)
         self._remember(fact, about)
-        kind = ANSWERS.get(type(fact))
-        rented = about in self.site_of or kind in (a.SetDeadline, a.CopyData)  # else a standing node that is back
-        if kind is not None and rented:
-            self._answer(kind, about, fact)
-            return
-        self._call_off(about)
-        if not (isinstance(fact, e.NodeGone) and self._answer(a.ReleaseNode, about, fact)):
+        if not self._answer(ANSWERS.get(type(fact), type(fact)), about, fact):
             self.speak(self._site_of(about), fact)
+        if isinstance(fact, OVER):
+            self._call_off(about)
 
     def _remember(self, fact: e.Fact, about: str) -> None:
         if isinstance(fact, OVER) and about in self.site_of:
@@ -152,9 +149,9 @@ class Stage:
                 future.cancel()
 
     def _site_of(self, about: str) -> str:
-        """A rented thing is where it was asked for; a standing node names its offer, and a site is itself."""
+        """A rented thing is where it was asked for; the rest has its offer or its site in its name."""
         offer = self.world.offers.get(about.rpartition("/")[0])
-        return self.site_of.get(about) or (offer.site if offer else about)
+        return self.site_of.get(about) or (offer.site if offer else about.rpartition(" at ")[2])
 
     def speak(self, site: str, fact: e.Fact) -> None:
         if site in self.say:

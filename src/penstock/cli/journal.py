@@ -1,0 +1,74 @@
+"""`penstock journal`: look at a journal, check it, make its tables anew."""
+
+import click
+
+
+@click.group("journal")
+def command() -> None:
+    """Look at a journal, check it, or make its tables anew."""
+
+
+@command.command("info")
+@click.argument("where")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def info(where: str, as_json: bool) -> None:
+    """Say whose journal it is, how long, and who writes it."""
+    from dataclasses import asdict
+
+    from penstock.cli import show
+    from penstock.journal.verify import about
+
+    found = about(where)
+    if as_json:
+        show.print_json(found)
+    else:
+        rows = [(name.replace("_", " "), "none" if one in (None, "") else one) for name, one in asdict(found).items()]
+        show.table(f"Journal {where}", ("", "found"), rows)
+
+
+@command.command("verify")
+@click.argument("where")
+@click.option("--expect", metavar="NUMBER:HASH", default="", help="A head that `journal info` printed earlier.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def verify(where: str, expect: str, as_json: bool) -> None:
+    """Check every row against the chain, and that none is missing."""
+    from penstock.cli import show
+    from penstock.journal import verify as checks
+
+    steps, head = checks.verify(where, expect)
+    if as_json:
+        show.print_json(
+            {"steps": steps, "head": head, "chain": "whole", "expected": "found" if expect else "not asked"}
+        )
+    else:
+        click.echo(f"Whole: {steps:,} steps, the last is {head}.")
+
+
+@command.command("rebuild")
+@click.argument("where")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def rebuild(where: str, as_json: bool) -> None:
+    """Make the tables for lists and pages anew from the steps."""
+    import time
+    from contextlib import closing
+
+    from penstock.cli import show
+    from penstock.core.errors import BadInput
+    from penstock.journal.journal import Held
+    from penstock.journal.open import open_journal, reachable
+
+    with reachable(), closing(open_journal(where, create=False)) as journal:
+        try:
+            epoch = journal.take("penstock journal rebuild", int(time.time() * 1000), LEASE_MS)
+        except Held as error:
+            raise BadInput(str(error)) from None
+        steps = journal.rebuild()
+        journal.release(epoch)
+    if as_json:
+        show.print_json({"steps": steps})
+    else:
+        click.echo(f"The tables of {where} are made anew from {steps:,} steps.")
+
+
+#: Short, so that nobody waits if we are killed: while we work, our transaction keeps others out.
+LEASE_MS = 10_000

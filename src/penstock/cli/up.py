@@ -1,0 +1,45 @@
+"""`penstock up`: the control plane, in the foreground. It says where it listens, and ends on Ctrl-C or SIGTERM."""
+
+from pathlib import Path
+
+import click
+
+from penstock.cli.client import home as home_folder
+from penstock.cli.show import print_json
+
+PORT = 7070
+
+
+@click.command("up")
+@click.option("--sites", default="", metavar="FILE", help="Sites, prices, caps and data; without it, this machine.")
+@click.option("--home", "folder", metavar="FOLDER", help="Journal, token and local sites; $PENSTOCK_HOME otherwise.")
+@click.option(
+    "--journal", default="", metavar="WHERE", help="A file, or postgresql://...; otherwise in the home folder."
+)
+@click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to answer.")
+@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="0 takes any free one.")
+@click.option("--rehearse", is_flag=True, help="Simulate what the sites do; everything moves, nothing real does.")
+@click.option("--speed", default=1, show_default=True, type=click.IntRange(1, 100_000), help="Of a rehearsal's time.")
+@click.option("--stand-by", is_flag=True, help="Wait while another process writes the journal, and take over.")
+@click.option("--json", "as_json", is_flag=True, help="Say where it listens for machines.")
+def command(
+    sites: str, folder: str | None, journal: str, listen: str, port: int, rehearse: bool, speed: int, stand_by: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Start Penstock here, in the foreground."""
+    import asyncio
+
+    from penstock.wiring import Options, up
+
+    if speed != 1 and not rehearse:
+        raise click.UsageError("--speed is of a rehearsal; add --rehearse.")
+    home = Path(folder) if folder else home_folder()
+    options = Options(home, sites, journal, listen, port, rehearse, speed, stand_by)
+
+    def started(address: str, token: str) -> None:
+        if as_json:
+            print_json({"address": address, "token_file": token})
+        else:
+            click.echo(f"Penstock is up at {address} (token in {token}). Stop it with Ctrl-C; what runs goes on.")
+
+    asyncio.run(up(options, started))

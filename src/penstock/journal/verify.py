@@ -1,0 +1,65 @@
+"""Is a journal what was written, and what is in it? `penstock journal` and the API's health answer with these."""
+
+from contextlib import closing
+
+from penstock.core.errors import BadInput
+from penstock.core.units import Instant
+from penstock.core.values import value
+from penstock.journal.open import database, must_exist, reachable, read
+
+
+@value
+class About:
+    where: str
+    installation: str
+    format: int
+    steps: int
+    head: str  # number and hash of the last step: note it elsewhere, and nobody can cut the journal unnoticed
+    first_at: Instant | None
+    last_at: Instant | None
+    projected: int  # steps that the tables have taken in
+    writer: str
+    epoch: int
+
+
+def about(where: str) -> About:
+    """What a journal says of itself; nothing is checked."""
+    must_exist(where)
+    with reachable(), closing(database(where, readonly=True)) as db:
+        (found,) = db.all("select format from journal")[0]
+        if found == 1:
+            raise BadInput(f"{where} is a journal of format 1, which says nothing of itself; it can be read.")
+        installation, head, link, projected = db.all("select installation, head, hash, projected from journal")[0]
+        first_at, last_at = db.all("select min(at), max(at) from steps")[0]
+        epoch, writer = db.all("select epoch, holder from lease")[0] if projected else (0, "")
+        return About(
+            where, installation, found, head, f"{head}:{bytes(link).hex()}", first_at, last_at, projected, writer, epoch
+        )
+
+
+def verify(where: str, expected: str = "") -> tuple[int, str]:
+    """Every row against the chain and the end against the head; then against what somebody noted: `NUMBER:HASH`.
+
+    Returns the steps and the head. The head stands beside the steps, so whoever may change all of the file can cut
+    both; a head that was noted elsewhere cannot be.
+    """
+    noted, link = _noted(expected)
+    steps, hashes = 0, dict[int, str]()
+    with reachable(), closing(database(where, readonly=True)) as db:
+        for row in read(where):
+            steps = row.number
+        wanted = [number for number in (noted, steps) if number]
+        for number in wanted:
+            found = db.all("select hash from steps where number = ?", number)
+            hashes[number] = bytes(found[0][0]).hex() if found else ""
+    if noted and hashes.get(noted) != link:
+        there = "is another one now" if hashes.get(noted) else "is gone"
+        raise BadInput(f"{where}: step {noted}, noted as {link[:12]}..., {there}; this is not the journal it was.")
+    return steps, f"{steps}:{hashes.get(steps, '')}"
+
+
+def _noted(expected: str) -> tuple[int, str]:
+    number, colon, link = expected.partition(":")
+    if expected and not (colon and number.isdigit() and len(link) == 64):
+        raise BadInput(f"'{expected}' is no head of a journal; `penstock journal info` prints one as NUMBER:HASH.")
+    return int(number or 0), link

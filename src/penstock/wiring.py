@@ -1,0 +1,269 @@
+"""From options and a sites file to a running control plane: journal, drivers, plane, API. `penstock up` calls `up`.
+
+Without a sites file this machine is the one site, owned, with a slot for each of its GPUs, or two if it has none.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.config import LocalSite, SitesFile, read_sites
+from penstock.core import events as e
+from penstock.core.errors import BadInput
+from penstock.core.events import Fact
+from penstock.core.model import NodeShape, Offer, Policy, Site
+from penstock.core.units import MICRO
+from penstock.core.values import value
+from penstock.drivers.driver import Driver, Refused
+from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
+from penstock.journal.open import open_journal, open_reader
+from penstock.live.clock import Clock
+from penstock.live.months import Months
+from penstock.live.plane import Plane, Setup
+from penstock.sim.policies import DEFAULT_VALUE, ours
+
+if TYPE_CHECKING:
+    from penstock.sim.rehearsal import Stage
+
+#: Threads take turns this often: what is asked while the engine thinks is answered within a few of these.
+TURN_SECONDS: Final = 0.001
+SLOTS: Final = 2  #: of a machine without GPUs
+
+
+@value
+class Options:
+    home: Path
+    sites: str = ""  # a sites file; empty: this machine
+    journal: str = ""  # a file or postgresql://...; empty: in the home folder
+    listen: str = "127.0.0.1"
+    port: int = 0  # 0: any free one
+    rehearse: bool = False  # the sites' world is simulated
+    speed: int = 1  # of a rehearsal: so many seconds in one
+    stand_by: bool = False
+
+
+async def up(options: Options, started: Callable[[str, str], None]) -> None:
+    """Run until a signal. `started` is told the address and the token's file once submissions are taken."""
+    from penstock.api.server import address_of, bind
+
+    sock = bind(options.listen, options.port)
+    with contextlib.closing(sock):
+        async with running(options, sock) as plane:
+            address = address_of(sock)
+            _leave_word(options.home / "address", address)
+            started(address, str(options.home / "token"))
+            await _until_told(plane)
+
+
+@contextlib.asynccontextmanager
+async def running(options: Options, sock: socket.socket) -> AsyncIterator[Plane]:
+    """A plane that serves its API on this socket, from before it is ready until it has let go."""
+    from penstock.api.access import first_token
+    from penstock.api.app import build, gate_of
+    from penstock.api.server import serving
+    from penstock.telemetry import Metrics
+
+    sys.setswitchinterval(TURN_SECONDS)
+    file = _sites(options)
+    _make_home(options.home)
+    where = options.journal or str(options.home / "journal.db")
+    with contextlib.closing(open_journal(where)) as journal, contextlib.closing(open_reader(where)) as reader:
+        clock = clock_at(options.speed if options.rehearse else 1)
+        plane = make_plane(options, file, journal, reader, clock)
+        gate = gate_of(options.home)
+        first_token(gate.tokens, options.home / "token")
+        app = build(plane, reader, gate, Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts))
+        async with serving(app, sock):
+            try:
+                await _begin(plane)
+                _calm_the_collector()
+                yield plane
+            finally:
+                await plane.stop()
+
+
+async def _begin(plane: Plane) -> None:
+    try:
+        await plane.start()
+    except (Held, Refused, Unwritable) as error:
+        raise BadInput(str(error)) from None
+
+
+def _calm_the_collector() -> None:
+    """What was there at the start stays; walking through it again and again would keep everybody waiting."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 50)
+
+
+async def _until_told(plane: Plane) -> None:
+    """Until SIGINT or SIGTERM, or until the plane ends by itself because somebody else writes its journal now."""
+    told = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    waits: asyncio.Future[object] = asyncio.ensure_future(told.wait())
+    ends: list[asyncio.Future[Any]] = [waits, plane.over]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    waits.cancel()
+    if plane.over.done() and isinstance(error := plane.over.exception(), Fenced):
+        raise BadInput(f"{error}") from None
+    if plane.over.done():
+        plane.over.result()
+
+
+# --- what there is ---------------------------------------------------------------------------------------------------
+
+
+def make_plane(options: Options, file: SitesFile, journal: Journal, reader: Reader, clock: Clock) -> Plane:
+    speed = options.speed if options.rehearse else 1
+    setup = Setup(
+        opening=opening(file),
+        holder=f"{socket.gethostname()}:{options.home.absolute()}",
+        stand_by=options.stand_by,
+        calendar=Months(file.time_zone),
+        lease_ms=30_000 * speed,
+    )
+    return Plane(journal, drivers(options, file, journal.installation, reader, clock), setup, clock)
+
+
+def opening(file: SitesFile) -> tuple[Fact, ...]:
+    """What the file says, as facts. What the journal knows already is left out when they are told."""
+    facts: list[Fact] = [e.CapSet(0, *cap) for cap in file.caps]
+    facts += [e.SiteJoined(0, site) for site in file.sites]
+    facts += [e.DataSetRegistered(0, item) for item in file.data]
+    return (*facts, e.PolicySet(0, 0, policy(file)))
+
+
+def policy(file: SitesFile) -> Policy:
+    """Ours, with what the file says otherwise."""
+    said = file.policy
+    base = ours("penstock" if said.come_home else "penstock-no-moves", DEFAULT_VALUE)
+    worth = base.waiting.value_per_hour if said.value_of_waiting is None else said.value_of_waiting
+    return replace(
+        base,
+        knob=str(worth // MICRO),
+        currency=file.currency,
+        data_rules=file.data_rules,
+        waiting=replace(base.waiting, value_per_hour=worth, most_ms=said.longest_wait_ms),
+        preempt=said.preempt,
+        displace=said.displace,
+        exhausted=said.when_exhausted,
+        require_hard_caps=said.hard_caps,
+        least_lease_ms=said.least_lease_ms,
+        settle_ms=said.stay_ms,
+        least_left_ms=said.least_left_ms,
+    )
+
+
+def drivers(options: Options, file: SitesFile, installation: str, reader: Reader, clock: Clock) -> Mapping[str, Driver]:
+    local = dict(file.local)
+    rehearsed = [site for site in file.sites if options.rehearse or site.id in file.rehearsed]
+    stage = _stage(file, reader, clock) if rehearsed else None
+    made: dict[str, Driver] = {}
+    for site in file.sites:
+        if stage is not None and site in rehearsed:
+            made[site.id] = _rehearsal(site, stage)
+        elif site.id in local:
+            made[site.id] = _local(site, local[site.id], file, options.home, installation, clock)
+        else:
+            raise BadInput(
+                f"{options.sites}: site '{site.id}' says nothing of how it is reached; "
+                "give it 'driver: local' or 'driver: rehearsal', or start with --rehearse."
+            )
+    return made
+
+
+def _local(site: Site, said: LocalSite, file: SitesFile, home: Path, installation: str, clock: Clock) -> Driver:
+    from penstock.data.checkpoints import FolderStore
+    from penstock.drivers.disk import LocalSettings
+    from penstock.drivers.local import LocalDriver
+
+    folders = {other.id: home / "sites" / other.id for other in file.sites}
+    settings = LocalSettings(
+        notice_ms=said.notice_ms, grace_ms=said.grace_ms, losses=said.losses_ms, data=file.data_folders
+    )
+    store = FolderStore({name: folder / "checkpoints" for name, folder in folders.items()})
+    return LocalDriver(site, folders[site.id], installation, store, clock.now, settings)
+
+
+def _rehearsal(site: Site, stage: "Stage") -> Driver:
+    from penstock.sim.rehearsal import Rehearsal
+
+    return Rehearsal(site.id, stage)
+
+
+def _stage(file: SitesFile, reader: Reader, clock: Clock) -> "Stage":
+    from penstock.core.model import JobSpec
+    from penstock.sim.rehearsal import Guessed, Stage, at_speed
+    from penstock.sim.world import Fault, World
+
+    zero = clock.now()
+    world = World(
+        file.sites,
+        Guessed(lambda job: reader.spec(job) or JobSpec(1)),
+        faults=[Fault(zero + at, what, lasts) for at, what, lasts in file.faults],
+        data={item.id: item for item in file.data},
+    )
+    return Stage(world, clock.now, at_speed(clock.now, clock.speed))
+
+
+# --- without a sites file --------------------------------------------------------------------------------------------
+
+
+def _sites(options: Options) -> SitesFile:
+    if options.sites:
+        return read_sites(options.sites)
+    return made_up() if options.rehearse else this_machine()
+
+
+def this_machine() -> SitesFile:
+    from penstock.drivers.gpus import found
+
+    slots = len(found()) or SLOTS
+    offer = Offer("here/gpu", "here", "owned", (NodeShape(slots, 1),))
+    return SitesFile("USD", (Site("here", (offer,), front_door=True),), local=(("here", LocalSite()),))
+
+
+def made_up() -> SitesFile:
+    """For a rehearsal of nothing in particular: two owned nodes, on-demand ones, and spot ones, at times lost."""
+    from penstock.sim.scenario import on_demand_site, owned_site, spot_site
+
+    spot = spot_site("spot")
+    risky = replace(spot, offers=tuple(replace(offer, loss_ppm_per_hour=MICRO // 6) for offer in spot.offers))
+    return SitesFile("USD", (owned_site(2), on_demand_site("l1"), risky))
+
+
+# --- the home folder -------------------------------------------------------------------------------------------------
+
+
+def _make_home(home: Path) -> None:
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"Cannot make the folder {home} ({error.strerror}); choose another with --home.") from None
+
+
+def _leave_word(path: Path, text: str) -> None:
+    """Whole or not at all: commands read it while we start."""
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(text + "\n", "utf-8")
+    os.replace(beside, path)
+
+
+def clock_at(speed: int) -> Clock:
+    """Ours, or one that runs ahead: a rehearsal of a day takes as long as one likes."""
+    if speed == 1:
+        return Clock()
+    began, steady = time.time(), time.monotonic()
+    return Clock(
+        lambda: began + (time.time() - began) * speed, lambda: (time.monotonic() - steady) * speed, speed=speed
+    )

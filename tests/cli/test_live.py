@@ -1,0 +1,263 @@
+"""The commands against a real `penstock up`, as people type them. Each test's jobs have names of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock.cli.main import main
+
+PYTHON = sys.executable
+Says = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A Penstock that was started as people start it; this machine is its one site."""
+    folder = tmp_path_factory.mktemp("home")
+    server, _ = started(folder, "--port", "0")
+    yield folder
+    stopped(server)
+
+
+def started(folder: Path, *more: str) -> tuple[subprocess.Popen[str], str]:
+    command = [PYTHON, "-m", "penstock.cli", "up", "--home", str(folder), "--json", *more]
+    server = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PENSTOCK_HOME": str(folder)}
+    )
+    assert server.stdout is not None
+    lines: list[str] = []
+    while not lines or lines[-1].rstrip() != "}":
+        lines.append(server.stdout.readline())
+        assert lines[-1], f"penstock up ended with {server.wait()}"
+    return server, json.loads("".join(lines))["address"]
+
+
+def stopped(server: subprocess.Popen[str]) -> None:
+    assert server.stdout is not None
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(timeout=60) == 0
+    server.stdout.close()
+
+
+@pytest.fixture
+def says(home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Says:
+    """What a command prints. `code`: how it ends, 0 unless told otherwise; then what it complains of is said, too."""
+    monkeypatch.setenv("PENSTOCK_HOME", str(home))
+    monkeypatch.delenv("PENSTOCK_URL", raising=False)
+    monkeypatch.delenv("PENSTOCK_TOKEN", raising=False)
+
+    def run(*args: str, code: int = 0) -> str:
+        assert main(args) == code, capfd.readouterr().err
+        said = capfd.readouterr()
+        return said.out + (said.err if code else "")
+
+    return run
+
+
+def shown(says: Says, *args: str) -> Any:
+    return json.loads(says(*args, "--json"))
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def test_run_follows_the_job_and_ends_as_it_does(says: Says) -> None:
+    program = "import time\nfor k in range(3): print('step', k, flush=True); time.sleep(0.05)"
+    assert says("run", "--name", "follows", "--", PYTHON, "-c", program) == "step 0\nstep 1\nstep 2\n"
+    slow_failure = "import time; time.sleep(0.2); raise SystemExit(3)"
+    assert "failed. Failed by its own fault: exit code 3." in says("run", "--", PYTHON, "-c", slow_failure, code=1)
+    assert "Refused: it needs 99 GPUs at once" in says("run", "--gpus", "99", "--name", "w", "--", "true", code=6)
+
+
+def test_run_happens_where_it_is_typed(says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = "import os, time; print(os.getcwd(), os.environ['LR']); time.sleep(0.2)"
+    assert says("run", "--env", "LR=0.1", "--", PYTHON, "-c", program) == f"{tmp_path} 0.1\n"
+
+
+def test_options_after_the_command_are_the_commands_own(says: Says) -> None:
+    program = "import sys, time; print(sys.argv[1:]); time.sleep(0.2)"
+    assert says("run", "--", PYTHON, "-c", program, "--gpus", "8", "-h") == "['--gpus', '8', '-h']\n"
+
+
+def test_a_job_file_is_submitted_and_shown_everywhere(says: Says, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(f"name: from-file\nteam: vision\ngpus: 1\ncommand: [{PYTHON}, -c, 'print(\"loss 0.1\")']\n")
+    job = says("submit", str(file)).strip()
+    assert says("logs", "-f", job) == "loss 0.1\n"
+    assert says("logs", job) == "loss 0.1\n"
+    assert shown(says, "logs", job)["text"] == "loss 0.1\n"
+    found = shown(says, "job", job)
+    assert (found["phase"], found["team"], found["name"]) == ("done", "vision", "from-file")
+    assert f"job        {job} (from-file)" in says("job", job)
+    assert job in says("jobs", "--team", "vision")
+    assert "from-file" in says("jobs", "-o", "wide", "--text", "from-file")
+    assert yaml.safe_load(says("jobs", "-o", "yaml", "--text", "from-file"))["jobs"][0]["id"] == job
+    assert "Submitted by vision: 1 GPU." in says("why", job)
+    assert shown(says, "why", job)[-1]["text"].startswith("Done")
+    assert "Done." in says("events", "--limit", "200", "--job", job)
+
+
+def test_the_same_key_is_one_job(says: Says, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("gpus: 1\ncommand: sleep 0.2\n")
+    first = says("submit", str(tmp_path / "job.yaml"), "--key", "once")
+    assert says("submit", str(tmp_path / "job.yaml"), "--key", "once") == first
+
+
+def test_a_wrong_job_file_is_told_without_asking_anybody(
+    says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job.yaml").write_text("gpus: 1\ncomand: true\n")
+    monkeypatch.setenv("PENSTOCK_URL", "http://127.0.0.1:9")  # nobody is there
+    said = says("submit", str(tmp_path / "job.yaml"), code=2)
+    assert f"{tmp_path / 'job.yaml'}, line 2: unknown key 'comand'; did you mean 'command'?" in said
+
+
+def test_jobs_are_cancelled_and_tried_again(says: Says) -> None:
+    job = says("run", "--detach", "--", "sleep", "600").strip()
+    assert "told to stop" in says("cancel", job)
+    says("logs", "-f", job)  # ends when the job has
+    assert shown(says, "job", job)["phase"] == "cancelled"
+    again = says("retry", job).strip()
+    assert shown(says, "job", again)["command"] == ["sleep", "600"]
+    says("cancel", again)
+    says("logs", "-f", again)
+    assert "There is no job 'nobody'" in says("cancel", "nobody", code=2)
+    assert "is cancelled; only a job that has a place can be moved" in says("move", job, "here/gpu", code=2)
+
+
+# --- looking ---------------------------------------------------------------------------------------------------------
+
+
+def test_places_money_and_plans_are_tables(says: Says) -> None:
+    assert "here" in says("sites", "-o", "wide")
+    assert "here/gpu" in says("offers")
+    assert "If Penstock died now, at most $0.00 more would be spent." in says("exposure")
+    assert says("costs").startswith(("Costs of 31 days", "Nothing was used."))
+    plan = says("plan", "--gpus", "99", "--run-time", "1h")
+    assert plan.startswith("It would be refused.\nRun time 1 h, stated.\n")
+    assert "too wide" in plan
+    assert shown(says, "plan", "--gpus", "1")["choices"][0]["offer"] == "here/gpu"
+
+
+def test_caps_are_set_one_kind_at_a_time(says: Says) -> None:
+    def caps() -> dict[str, Any]:
+        scopes = shown(says, "budget")["scopes"]
+        return next(
+            ({"month": one["cap"], "hour": one["cap_per_hour"]} for one in scopes if one["scope"] == "team:x"), {}
+        )
+
+    says("budget", "--set", "team:x=50")
+    assert caps() == {"month": 50_000_000, "hour": None}
+    says("budget", "--per-hour", "team:x=2.50")
+    assert caps() == {"month": 50_000_000, "hour": 2_500_000}
+    assert "team:x" in says("budget", "-o", "wide")
+    says("budget", "--unset", "team:x")
+    assert not any(caps().values())
+    assert "A cap is SCOPE=AMOUNT" in says("budget", "--set", "team:x", code=2)
+
+
+def test_pause_resume_and_doctor(says: Says) -> None:
+    assert says("pause") == "Paused: what runs goes on, and nothing new starts.\n"
+    assert "paused; go on: penstock resume" in says("doctor", code=1)
+    assert says("resume") == "Resumed.\n"
+    checks = {check["name"]: check["ok"] for check in shown(says, "doctor")}
+    assert checks == dict.fromkeys(("home", "token", "disk", "server", "version", "ready", "running", "site"), True)
+
+
+def test_tokens_see_their_team_only(says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = shown(says, "token", "make", "--team", "blind", "--days", "1")
+    assert made["id"] in says("token", "list")
+    monkeypatch.setenv("PENSTOCK_TOKEN", made["secret"])
+    assert says("jobs") == "No jobs.\n"
+    assert "may not do this" in says("pause", code=4)
+    monkeypatch.delenv("PENSTOCK_TOKEN")
+    assert says("token", "revoke", made["id"]) == f"{made['id']} is revoked.\n"
+    monkeypatch.setenv("PENSTOCK_TOKEN", made["secret"])
+    assert "A token is needed" in says("jobs", code=4)
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def test_nobody_there_is_exit_code_3(says: Says, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert "start one: penstock up" in says("jobs", "--url", "http://127.0.0.1:9", code=3)
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    assert "No Penstock is known here" in says("jobs", code=3)
+    assert "No Penstock is known here" in says("doctor", code=1)
+
+
+def test_a_token_that_others_can_read_is_not_used(says: Says, home: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    for name in ("token", "address"):
+        (tmp_path / name).write_text((home / name).read_text())
+    (tmp_path / "token").chmod(0o644)
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    assert f"chmod 600 {tmp_path / 'token'}" in says("jobs", code=4)
+
+
+def test_a_server_that_is_no_penstock_is_said_so(says: Says) -> None:
+    import http.server
+    import threading
+
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        said = says("jobs", "--url", f"http://127.0.0.1:{server.server_port}", code=2)
+        server.shutdown()
+    assert "answered 404, and not as a Penstock does" in said
+
+
+def test_a_taken_port_is_one_sentence(says: Says, home: Path, tmp_path: Path) -> None:
+    port = (home / "address").read_text().strip().rpartition(":")[2]
+    said = says("up", "--home", str(tmp_path / "other"), "--port", port, code=2)
+    assert f"Cannot listen on 127.0.0.1 port {port}" in said
+    assert "choose another with --port" in said
+
+
+def test_a_log_is_followed_through_a_restart_of_penstock(tmp_path: Path) -> None:
+    """The job prints numbered lines while Penstock is killed and comes back; each is there once."""
+    home = tmp_path / "home"
+    server, address = started(home, "--port", "0")
+    port = address.rpartition(":")[2]
+    env = os.environ | {"PENSTOCK_HOME": str(home)}
+    go = tmp_path / "go"
+    program = f"""
+import os, time
+print("line 0", flush=True)
+while not os.path.exists({str(go)!r}): time.sleep(0.02)
+for k in range(1, 50): print("line", k, flush=True)
+"""
+    command = [PYTHON, "-m", "penstock.cli", "run", "--", PYTHON, "-c", program]
+    follower = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+    assert follower.stdout is not None
+    assert server.stdout is not None
+    assert follower.stdout.readline() == "line 0\n"
+    server.kill()
+    server.wait()
+    server.stdout.close()
+    go.touch()
+    server, _ = started(home, "--port", port)
+    assert follower.stdout.read() == "".join(f"line {k}\n" for k in range(1, 50))
+    assert follower.wait(timeout=60) == 0
+    follower.stdout.close()
+    stopped(server)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_for_the_shell(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "_PENSTOCK_COMPLETE" in capfd.readouterr().out

@@ -1,0 +1,365 @@
+"""The live plane, told in stories: what it promises to people and to sites."""
+
+import asyncio
+
+import pytest
+
+from penstock.core import events as e
+from penstock.core.actions import LaunchNode, StartAttempt
+from penstock.core.units import Instant, Millis
+from penstock.drivers.driver import NoCapacity, Refused, Seen, Unreachable, Work
+from penstock.journal.journal import Fenced, Held
+from penstock.live.plane import KeyReused, NotReady
+from penstock.sim.rehearsal import Rehearsal
+from tests.live.kit import at, given, job, story
+from tests.live.memory import MemoryJournal
+from tests.live.virtual import VirtualClock
+from tests.stories.kit import cap, offer, policy, site, span
+
+NOTHING = Work(())
+
+
+@story("09:00")
+async def test_a_job_is_durable_when_it_is_answered_and_runs_to_its_end(clock: VirtualClock) -> None:
+    world = given(clock, site("lab"), runs={"j0": "20m"})
+    async with world.up() as plane:
+        told = await plane.submit(job(), Work(("train",)))
+        assert (told.answer, told.again) == ("j0", False)
+        assert [event.job for event in world.events(e.JobSubmitted)] == ["j0"]
+        await world.until("09:10")
+        assert plane.view.running == 1
+        await world.until("09:20")
+        assert plane.view.running == 0
+    (ended,) = world.events(e.AttemptEnded)
+    assert (ended.at, ended.outcome) == (at("09:20"), "done")
+
+
+@story("09:00")
+async def test_what_comes_together_is_one_row(clock: VirtualClock) -> None:
+    world = given(clock, site("lab"))
+    async with world.up() as plane:
+        before = plane.number
+        told = await asyncio.gather(*(plane.submit(job(), NOTHING) for _ in range(64)))
+        assert {answer.number for answer in told} == {before + 1}
+        assert [answer.answer for answer in told] == [f"j{k}" for k in range(64)]
+
+
+@story("09:00")
+async def test_a_key_is_answered_once_and_the_same_for_ever(clock: VirtualClock) -> None:
+    """FAULTS 14, as far as the plane: the same submit many times, at once and later, is one job."""
+    world = given(clock, site("lab"))
+    async with world.up() as plane:
+        told = await asyncio.gather(*(plane.submit(job(), NOTHING, key="k", body="b") for _ in range(20)))
+        assert {answer.answer for answer in told} == {"j0"}
+        assert sorted(answer.again for answer in told) == [False] + [True] * 19
+        with pytest.raises(KeyReused):
+            await plane.submit(job(), NOTHING, key="k", body="another")
+    async with world.up() as plane:
+        again = await plane.submit(job(), NOTHING, key="k", body="b")
+        assert (again.answer, again.again) == ("j0", True)
+    assert len(world.events(e.JobSubmitted)) == 1
+
+
+@story("09:00")
+async def test_a_job_that_ran_on_while_nobody_watched_is_taken_up_and_not_started_again(clock: VirtualClock) -> None:
+    world = given(clock, site("lab"), runs={"j0": "1h"})
+    async with world.up() as plane:
+        await plane.submit(job(), NOTHING)
+        await world.until("09:10")
+        await world.dies()
+    await world.until("09:30")
+    async with world.up() as plane:
+        assert plane.view.running == 1
+        await world.until("10:00")
+    assert [event.at for event in world.events(e.AttemptEnded)] == [at("10:00")]
+    assert len(world.events(e.StartPromised)) == 1
+
+
+@story("09:00")
+async def test_what_ended_while_nobody_watched_is_learned_at_the_next_start(clock: VirtualClock) -> None:
+    world = given(clock, site("lab"), runs={"j0": "30m"})
+    async with world.up() as plane:
+        await plane.submit(job(), NOTHING)
+        await world.until("09:10")
+        await world.dies()
+    await world.until("11:00")
+    async with world.up() as plane:
+        assert plane.view.ended == (("done", 1),)
+    assert len(world.events(e.AttemptEnded)) == 1
+    assert world.stage.forgotten.keys() == {"j0.1"}
+
+
+@story("09:00")
+async def test_pause_starts_nothing_and_lets_everything_run(clock: VirtualClock) -> None:
+    world = given(clock, site("lab"), offer("cloud"), runs={"j0": "20m"})
+    async with world.up() as plane:
+        await plane.submit(job(), NOTHING)
+        await plane.tell(e.Paused(0, "p1"))
+        await plane.submit(job(), NOTHING)
+        await world.until("09:30")
+        assert plane.view.paused
+        assert plane.view.ended == (("done", 1),)
+        assert plane.view.waiting == 1
+        await plane.tell(e.Resumed(0, "p1"))
+        await world.until("09:31")
+        assert plane.view.running == 1
+
+
+@story("09:00")
+async def test_a_second_process_is_refused_and_one_that_stands_by_takes_over(clock: VirtualClock) -> None:
+    world = given(clock, site("lab"))
+    async with world.up(holder="one"):
+        with pytest.raises(Held):
+            async with world.up(holder="two"):
+                raise AssertionError
+        waiting = asyncio.create_task(_start_stand_by(world))
+        await world.until("09:05")
+        assert not waiting.done()
+        await world.dies()
+    await waiting
+    assert clock.now() <= at("09:06")
+
+
+async def _start_stand_by(world: object) -> None:
+    async with world.up(holder="two", stand_by=True):  # type: ignore[attr-defined]  # a Living
+        pass
+
+
+@story("09:00")
+async def test_a_stale_writer_stops_at_once_and_says_no_more_to_any_site(clock: VirtualClock) -> None:
+    """FAULTS 6: its writes change nothing, and nothing is launched a second time."""
+    journal = MemoryJournal()
+    world = given(clock, site("lab"), offer("cloud", start="5m"), journal=journal)
+    async with world.up(holder="one") as plane:
+        journal.claim("one", clock.now(), 1)  # somebody else is the writer now
+        with pytest.raises(NotReady):
+            await plane.submit(job(), NOTHING)
+        with pytest.raises(Fenced):
+            await plane.over
+        with pytest.raises(NotReady):
+            await plane.submit(job(), NOTHING)
+    assert world.events(e.JobSubmitted) == []
+    assert world.world.runs == {}
+
+
+class Late(Rehearsal):
+    """A site whose answers can be made to fail."""
+
+    error: Exception | None = None
+    asked = 0
+
+    async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        await super().start(ask, work, earlier)
+
+    async def launch_node(self, ask: LaunchNode) -> None:
+        if self.error is not None:
+            raise self.error
+        await super().launch_node(ask)
+
+    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
+        if self.error is not None:
+            raise self.error
+        return await super().set_deadline(thing, deadline_at)
+
+    async def stop(self, attempt: str, grace_ms: Millis) -> None:
+        if self.error is not None:
+            raise self.error
+        await super().stop(attempt, grace_ms)
+
+    async def look(self) -> Seen:
+        if isinstance(self.error, Unreachable):
+            raise self.error
+        return await super().look()
+
+
+@story("09:00")
+async def test_a_site_that_cannot_be_asked_is_asked_again_until_it_answers(clock: VirtualClock) -> None:
+    world = given(clock, site("lab"), runs={"j0": "10m"})
+    lab = world.drivers["lab"] = Late("lab", world.stage)
+    async with world.up() as plane:
+        lab.error = RuntimeError("a bug of the driver")
+        await plane.submit(job(), NOTHING)
+        await world.until("09:01")
+        assert lab.asked > 3
+        assert [alarm.kind for alarm in plane.view.alarms] == ["driver"]
+        lab.error = None
+        await world.until("09:20")
+        assert plane.view.alarms == ()
+        assert plane.view.ended == (("done", 1),)
+
+
+@story("09:00")
+async def test_a_site_out_of_reach_is_lost_and_back_and_nothing_there_is_given_up(clock: VirtualClock) -> None:
+    world = given(clock, site("lab"), runs={"j0": "1h"})
+    lab = world.drivers["lab"] = Late("lab", world.stage)
+    async with world.up() as plane:
+        await plane.submit(job(), NOTHING)
+        await world.until("09:10")
+        lab.error = Unreachable("no route")
+        await world.until("09:15")
+        assert [one.reachable for one in plane.view.sites] == [False]
+        assert [alarm.kind for alarm in plane.view.alarms] == ["site"]
+        lab.error = None
+        await world.until("09:17")
+        assert [one.reachable for one in plane.view.sites] == [True]
+        assert plane.view.running == 1
+        await world.until("10:00")
+    assert [type(event).__name__ for event in world.events(e.SiteLost, e.SiteBack, e.AttemptLost, e.AttemptEnded)] == [
+        "SiteLost",
+        "SiteBack",
+        "AttemptEnded",
+    ]
+
+
+@story("09:00")
+async def test_no_capacity_sends_the_job_elsewhere(clock: VirtualClock) -> None:
+    world = given(clock, offer("cheap", price="1"), offer("dear", price="2"))
+    cheap = world.drivers["cheap"] = Late("cheap", world.stage)
+    cheap.error = NoCapacity("full", span("5m"))
+    async with world.up() as plane:
+        await plane.submit(job(), NOTHING)
+        await world.until("09:01")
+        assert plane.view.running == 1
+    assert [event.offer for event in world.events(e.StartPromised)] == ["cheap", "dear"]
+    assert [event.node for event in world.events(e.NodeRefused)] == ["j0.1/n0"]
+
+
+@story("09:00")
+async def test_a_job_that_a_site_will_never_take_fails_with_the_sites_words(clock: VirtualClock) -> None:
+    world = given(clock, site("lab"))
+    lab = world.drivers["lab"] = Late("lab", world.stage)
+    lab.error = Refused("there is no such image")
+    async with world.up() as plane:
+        await plane.submit(job(), NOTHING)
+        await world.until("09:01")
+        assert plane.view.ended == (("failed", 1),)
+    assert [event.detail for event in world.events(e.AttemptEnded)] == ["there is no such image"]
+
+
+@story("09:00")
+async def test_a_stop_does_not_wait_for_a_start_that_hangs(clock: VirtualClock) -> None:
+    world = given(clock, site("lab", start_ms=span("1h")))
+    async with world.up() as plane:
+        await plane.submit(job(), NOTHING)
+        await world.until("09:10")
+        await plane.tell(e.CancelRequested(0, "j0"))
+        await world.until("09:11")
+        assert plane.view.ended == (("cancelled", 1),)
+        assert plane.dispatch.tasks == {}
+
+
+class Forgetful(Rehearsal):
+    """Its list misses everything for a while."""
+
+    misses = False
+
+    async def look(self) -> Seen:
+        return Seen() if self.misses else await super().look()
+
+
+@story("09:00")
+async def test_a_list_that_misses_a_thing_for_three_minutes_changes_nothing(clock: VirtualClock) -> None:
+    """FAULTS 8: no release, no relaunch. Still missing after five, it is lost, and the job goes on elsewhere."""
+    world = given(clock, site("lab"), runs={"j0": "2h"})
+    lab = world.drivers["lab"] = Forgetful("lab", world.stage)
+    async with world.up() as plane:
+        await plane.submit(job(), NOTHING)
+        await world.until("09:10")
+        lab.misses = True
+        await world.until("09:13")
+        lab.misses = False
+        await world.until("09:20")
+        assert world.events(e.AttemptLost) == []
+        lab.misses = True
+        await world.until("09:30")
+        assert [event.attempt for event in world.events(e.AttemptLost)] == ["j0.1"]
+        assert plane.view.running == 1
+
+
+@story("09:00")
+async def test_what_runs_though_its_end_is_on_record_is_stopped(clock: VirtualClock) -> None:
+    world = given(clock, site("lab", nodes=2), runs={"j0": "5h"})
+    lab = world.drivers["lab"] = Forgetful("lab", world.stage)
+    async with world.up() as plane:
+        await plane.submit(job(), NOTHING)
+        await world.until("09:10")
+        lab.misses = True
+        await world.until("09:20")
+        lab.misses = False
+        await world.until("09:22")
+        assert list(world.world.runs) == ["j0.2"]
+        assert plane.view.running == 1
+
+
+@story("09:00")
+async def test_what_the_journal_never_heard_of_is_left_to_a_person(clock: VirtualClock) -> None:
+    """An old backup was restored: killing what it does not know would kill healthy jobs."""
+    world = given(clock, site("lab"))
+    async with world.up() as plane:
+        world.stage.site_of["j7.1"] = "lab"
+        world.stage.begun["j7.1"] = None
+        world.world.start(StartAttempt("j7.1", "j7", "lab", 8, 1000, 0, ((0, 8),), (), 0), clock.now())
+        await world.until("09:02")
+        assert [alarm.kind for alarm in plane.view.alarms] == ["stranger"]
+        assert list(world.world.runs) == ["j7.1"]
+
+
+@story("09:00")
+async def test_a_site_that_is_no_longer_set_up_is_out_of_reach(clock: VirtualClock) -> None:
+    world = given(clock, site("lab"), site("other"))
+    async with world.up():
+        pass
+    del world.drivers["other"]
+    world.facts = [fact for fact in world.facts if not (isinstance(fact, e.SiteJoined) and fact.site.id == "other")]
+    async with world.up() as plane:
+        assert [one.id for one in plane.view.sites if not one.reachable] == ["other"]
+
+
+@story("09:00")
+async def test_a_restart_records_only_what_is_new(clock: VirtualClock) -> None:
+    world = given(clock, site("lab"), cap("org", "100"))
+    async with world.up() as plane:
+        rows = plane.number
+    async with world.up() as plane:
+        assert plane.number == rows
+    world.facts.append(cap("org", "50")(0))
+    world.facts[1] = world.facts[-1]
+    async with world.up() as plane:
+        assert plane.number == rows + 1
+        assert plane.scribe.state_now().ledger.caps == {"org": 50_000_000}
+
+
+@story("09:00")
+async def test_plan_says_where_a_job_would_go_and_changes_nothing(clock: VirtualClock) -> None:
+    world = given(clock, site("lab"), offer("cloud", price="2"), policy("10m"), cap("team:poor", "1"))
+    async with world.up() as plane:
+        before = plane.scribe.state_now().digest()
+        free = await plane.plan(job(run="3h"))
+        assert (free.answer, free.offer) == ("start", "lab")
+        assert [(one.offer.id, one.fits_now, one.cost) for one in free.choices] == [
+            ("lab", True, 0),
+            ("cloud", True, 48_000_000),
+        ]
+        wide = await plane.plan(job(gpus=9, run="3h"))
+        assert (wide.answer, wide.offer) == ("burst", "cloud")
+        assert [(one.offer, one.rule) for one in wide.excluded] == [("lab", "too wide: at most 8 GPUs there")]
+        poor = await plane.plan(job(gpus=9, team="poor"))
+        assert poor.answer == "short of money"
+        assert getattr(poor.choices[0].denied, "scope", "") == "team:poor"
+        assert plane.scribe.state_now().digest() == before
+        await plane.submit(job(), NOTHING)
+        await world.until("09:01")
+        full = await plane.plan(job())
+        assert (full.answer, full.until_ms) == ("wait", span("10m"))
+
+
+@story("09:00")
+async def test_a_stream_hears_of_every_row(clock: VirtualClock) -> None:
+    world = given(clock, site("lab"))
+    async with world.up() as plane:
+        waiting = asyncio.create_task(plane.heard(plane.number))
+        await plane.submit(job(), NOTHING)
+        assert await waiting == plane.number

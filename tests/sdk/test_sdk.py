@@ -1,0 +1,180 @@
+"""What a job can rely on: a checkpoint is whole or not there, and a signal is heard."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock import sdk
+from penstock.data import gateway
+from penstock.sdk.shelf import Folder, Place, Shelf, place
+from tests.conftest import REQUIRE_ALL
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param == "folder":
+        yield (tmp_path / "with space").as_uri()
+        return
+    program = gateway.build() if REQUIRE_ALL else gateway.found()
+    if program is None:
+        pytest.skip(gateway.HOW)
+    with gateway.Gateway(program, tmp_path / "s3") as server:
+        for name, said in server.store.access.items():
+            monkeypatch.setenv(name, said)
+        yield server.store.ready("lab", "a/b %é", "x.1", "")["PENSTOCK_CHECKPOINT_URL"]
+
+
+class Dying:
+    """A place whose owner is killed after so many files."""
+
+    def __init__(self, place: Place, lives: int) -> None:
+        self.place, self.lives = place, lives
+        self.blocks, self.names, self.delete = place.blocks, place.names, place.delete
+
+    def put(self, name: str, what: bytes | Path) -> None:
+        if self.lives == 0:
+            raise KeyboardInterrupt
+        self.lives -= 1
+        self.place.put(name, what)
+
+
+def test_bytes_a_file_and_a_folder_come_back_as_they_were(url: str, tmp_path: Path) -> None:
+    shelf = Shelf(place(url))
+    assert shelf.latest() is None
+    shelf.save(1, b"weights")
+    found = shelf.latest()
+    assert found is not None
+    assert (found.step, found.read()) == (1, b"weights")
+    (tmp_path / "made" / "deep").mkdir(parents=True)
+    (tmp_path / "made" / "deep" / "optimizer").write_bytes(os.urandom(3_000_000))
+    (tmp_path / "made" / "model").write_text("m")
+    shelf.save(2, tmp_path / "made")
+    found = shelf.latest()
+    assert found is not None
+    back = found.to(tmp_path / "back")
+    assert (back / "deep" / "optimizer").read_bytes() == (tmp_path / "made" / "deep" / "optimizer").read_bytes()
+    assert (back / "model").read_text() == "m"
+    shelf.save(3, tmp_path / "made" / "model")
+    found = shelf.latest()
+    assert found is not None
+    assert found.read() == b"m"
+
+
+@pytest.mark.parametrize("lives", [0, 1, 2])
+def test_a_checkpoint_cut_short_at_any_file_is_never_seen(url: str, tmp_path: Path, lives: int) -> None:
+    whole = place(url)
+    Shelf(whole).save(1, b"one")
+    for name in ("a", "b"):
+        (tmp_path / "made" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "made" / name).write_text("two")
+    with pytest.raises(KeyboardInterrupt):
+        Shelf(Dying(whole, lives)).save(2, tmp_path / "made")
+    found = Shelf(whole).latest()
+    assert found is not None
+    assert (found.step, found.read()) == (1, b"one")
+    Shelf(whole).keep(2)
+    assert len(whole.names()) == 2  # one manifest, one file: what was cut short is cleared away
+
+
+def test_the_newest_are_kept_and_the_same_step_may_be_saved_again(url: str) -> None:
+    shelf = Shelf(place(url))
+    for step in (9, 10, 11, 11):
+        shelf.save(step, f"{step}".encode())
+        shelf.keep(2)
+    assert sorted(name for name in shelf.place.names() if name.endswith(".json")) == [
+        "step-000000000010.json",
+        "step-000000000011.json",
+    ]
+    found = shelf.latest()
+    assert found is not None
+    assert found.read() == b"11"
+
+
+def test_a_damaged_file_is_an_error_and_never_a_model(tmp_path: Path) -> None:
+    shelf = Shelf(Folder(tmp_path))
+    shelf.save(1, b"weights")
+    (victim,) = tmp_path.glob("step-*/checkpoint")
+    victim.write_bytes(b"weighty")
+    found = shelf.latest()
+    assert found is not None
+    with pytest.raises(sdk.Damaged, match="step 1 is damaged"):
+        found.read()
+
+
+def test_an_empty_folder_is_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nothing to save"):
+        Shelf(Folder(tmp_path / "kept")).save(1, tmp_path)
+
+
+PROGRAM = """
+import os, signal
+from penstock import sdk
+assert not sdk.stopping()
+assert not sdk.due(every_s=600)
+os.kill(os.getpid(), signal.SIGTERM)
+assert sdk.stopping()
+assert sdk.due(every_s=600)
+sdk.progress(3, of=4)
+sdk.progress(4)
+sdk.save(3, b"x")
+print(sdk.latest().step, sdk.attempt(), sdk.resuming())
+"""
+
+
+def run(tmp_path: Path, **env: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=tmp_path,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_a_job_reports_to_its_file_and_hears_the_signal(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    url = (tmp_path / "kept").as_uri()
+    said = run(
+        tmp_path,
+        PENSTOCK_REPORT=str(report),
+        PENSTOCK_CHECKPOINT_URL=url,
+        PENSTOCK_ATTEMPT="job.2",
+        PENSTOCK_RESUME="1",
+    )
+    assert said == "3 job.2 True\n"
+    assert report.read_text() == "penstock: step 3 of 4\npenstock: step 4\npenstock: checkpoint step 3\n"
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_the_same_script_runs_without_penstock(tmp_path: Path) -> None:
+    lines = run(tmp_path).splitlines()
+    assert lines == ["penstock: step 3 of 4", "penstock: step 4", "penstock: checkpoint step 3", "3  False"]
+    assert len(list((tmp_path / "checkpoints").glob("step-*.json"))) == 1
+
+
+def test_the_sdk_needs_the_standard_library_only() -> None:
+    program = "import sys; before = set(sys.modules); from penstock import sdk; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    others = {name.partition(".")[0] for name in done.stdout.split()} - sys.stdlib_module_names
+    assert others == {"penstock"}
+
+
+def test_a_handler_that_was_there_before_is_called_as_well() -> None:
+    program = """
+import os, signal
+from penstock import sdk
+signal.signal(signal.SIGTERM, lambda *_: print("mine"))
+sdk.stopping()
+os.kill(os.getpid(), signal.SIGTERM)
+print(sdk.stopping())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "mine\nTrue\n"
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # here nobody listens
