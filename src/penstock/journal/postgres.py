@@ -53,6 +53,9 @@ class PostgresDatabase:
             db = psycopg.connect(self.url, autocommit=True, connect_timeout=PATIENCE, **ALIVE)
             db.execute("set synchronous_commit = on")
             db.execute("set client_min_messages = warning")
+            # A writer that was stopped in the middle of an append must not keep the next one out for ever.
+            db.execute(f"set lock_timeout = '{PATIENCE}s'")
+            db.execute("set idle_in_transaction_session_timeout = '30s'")
             if self.readonly:
                 db.execute("set default_transaction_read_only = on")
             return db
