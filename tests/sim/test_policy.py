@@ -9,6 +9,7 @@ import pytest
 
 from penstock.core import events as e
 from penstock.core.engine import Step
+from penstock.core.reasons import WaitWorth
 from penstock.core.units import DAY, HOUR, MINUTE
 from penstock.sim.generate import generate, nodes_for
 from penstock.sim.policies import policy
@@ -49,8 +50,8 @@ def test_at_worst_holds_for_eight_to_nineteen_of_twenty() -> None:
     held = missed = 0
     for step in steps:
         for event in step.outputs:
-            if type(event) is e.WaitPromised and getattr(event.because, "worst_ms", 0):
-                told[event.job] = (event.at, event.because.worst_ms)  # type: ignore[union-attr]  # asked just now
+            if type(event) is e.WaitPromised and isinstance(event.because, WaitWorth):
+                told[event.job] = (event.at, event.because.worst_ms)
             elif type(event) is e.StartPromised and event.job in told:
                 at, worst = told.pop(event.job)
                 missed += event.at - at > worst

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -68,13 +68,16 @@ def command(**options: Any) -> None:
 
 
 def _targets(options: dict[str, Any]) -> dict[str, int]:
-    from penstock.config.scalars import duration
+    from penstock.config.scalars import Duration, scalar
     from penstock.core.errors import BadInput
     from penstock.core.units import money
 
     found: dict[str, int] = {}
     if options["target_delay"]:
-        found["target_delay_ms"] = duration(options["target_delay"])
+        try:
+            found["target_delay_ms"] = int(cast("Duration", scalar(Duration, options["target_delay"])))
+        except ValueError as error:
+            raise BadInput(f"--target-delay: {error}.") from None
     if options["target_spend"]:
         amount, slash, per = options["target_spend"].partition("/")
         if slash and per != "month":

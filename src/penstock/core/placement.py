@@ -226,7 +226,10 @@ def _paced(choices: Choices, job: Job, quote: Quote, queue_cap: int | None) -> b
     if found is None:
         return False
     because, enough_at = found
-    if queue_cap is None and not reserve(choices, job):
+    told = (
+        job.short_of == because.scope and choices.now < job.until_at <= enough_at
+    )  # it knows, and will be asked again
+    if queue_cap is None and not told and not reserve(choices, job):
         choices.record(WaitPromised(choices.now, job.id, enough_at, because))
     return True
 

@@ -12,7 +12,7 @@ from penstock.core.model import Waiting
 from penstock.core.quotes import Quote
 from penstock.core.reasons import Paced
 from penstock.core.state import Job, State
-from penstock.core.units import HOUR, PERMILLE, Instant, Millis, Money, ceil_div
+from penstock.core.units import HOUR, MINUTE, PERMILLE, Instant, Millis, Money, ceil_div
 from penstock.core.values import value
 
 
@@ -110,8 +110,8 @@ def pace(state: State, job: Job, cost: Money, now: Instant) -> tuple[Paced, Inst
         need = used + min(cost, cap * AHEAD_PERMILLE // PERMILLE)  # dearer than that, it may begin with the month
         if need > allowed:
             share = ceil_div(need * PERMILLE, max(1, cap)) - AHEAD_PERMILLE
-            enough_at = min(end, start + ceil_div(share * (end - start), PERMILLE))
-            return Paced(scope, state.ledger.period_at(now), cap, allowed, used, cost), max(now + 1, enough_at)
+            enough_at = end if need > cap else start + ceil_div(share * (end - start), PERMILLE)
+            return Paced(scope, state.ledger.period_at(now), cap, allowed, used, cost), max(now + MINUTE, enough_at)
     return None
 
 
