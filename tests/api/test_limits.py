@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from statistics import quantiles
 from time import perf_counter
@@ -156,7 +157,8 @@ async def test_fault_25_a_team_that_submits_too_often_is_told_when_to_come_again
 @story
 async def test_fault_25_a_flood_is_turned_away_and_the_others_get_their_answers(tmp_path: Path) -> None:
     """How much slower the others are is printed, not judged: here all of theirs succeed."""
-    async with running(tmp_path, limits=Limits()) as penstock:
+    limits = replace(Limits(), submits_per_second=5, submits_burst=40)
+    async with running(tmp_path, limits=limits) as penstock:
         noisy, other = penstock.team("noisy"), penstock.team("other")
         await penstock.admin.post("/v1/pause")
         done = asyncio.Event()
@@ -168,22 +170,22 @@ async def test_fault_25_a_flood_is_turned_away_and_the_others_get_their_answers(
             return codes
 
         async def asks() -> float:
-            """How long the other team waits for a submit and a look, at the 95th percentile."""
+            """How long the other team waits for a submit and some looks, at the 95th percentile."""
             times = []
-            for _ in range(60):
+            for _ in range(20):
                 began = perf_counter()
                 assert (await other.post("/v1/jobs", json=JOB)).status_code == 201
-                assert (await other.get("/healthz")).status_code == 200
+                for path in ("/healthz", "/v1/jobs", "/v1/sites"):
+                    assert (await other.get(path)).status_code == 200
                 times.append(perf_counter() - began)
             return quantiles(times, n=20)[-1] * 1000
 
         quiet = await asks()
+        began = perf_counter()
         floods = [asyncio.create_task(flood()) for _ in range(8)]
         flooded = await asks()
         done.set()
         codes = [code for flood in floods for code in await flood]
         assert set(codes) == {201, 429}
-        assert codes.count(429) > len(codes) // 4
-        print(
-            f"p95 of the others: {quiet:.0f} ms, during the flood {flooded:.0f} ms; {len(codes)} requests in the flood"
-        )
+        assert codes.count(201) <= 40 + 5 * (perf_counter() - began) + 1
+        print(f"p95 of the others: {quiet:.0f} ms; while {len(codes)} requests flood in: {flooded:.0f} ms")

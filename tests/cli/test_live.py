@@ -19,12 +19,25 @@ Says = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def home(tmp_path_factory: pytest.TempPathFactory, no_leftovers: None) -> Iterator[Path]:  # noqa: ARG001 - goes after it
     """A Penstock that was started as people start it; this machine is its one site."""
     folder = tmp_path_factory.mktemp("home")
     server, _ = started(folder, "--port", "0")
     yield folder
     stopped(server)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_leftovers() -> Iterator[None]:
+    """A test that fails leaves no Penstock behind."""
+    yield
+    for server in STARTED:
+        if server.poll() is None:
+            server.kill()
+            server.wait()
+
+
+STARTED: list[subprocess.Popen[str]] = []
 
 
 def started(folder: Path, *more: str) -> tuple[subprocess.Popen[str], str]:
