@@ -194,7 +194,7 @@ MISTAKES: list[tuple[Callable[[Patch], None], str]] = [
     (hold_without_kill, "2 "),
     (hold_without_fees, "2 "),
     (hold_without_egress, "2 "),
-    (hold_at_the_price_of_another_step, "2 "),
+    (hold_at_the_price_of_another_step, "2 |11 "),  # too little is held, and too little charged
     (charges_rounded_down, "2 |11 "),
     (last_charge_without_steps, "2 |11 "),
     (settled_when_told_to_stop, "6 |8 |the state"),

@@ -1,6 +1,7 @@
 """A site on this machine: real processes, and what becomes of them. What all drivers do is in tests/contract."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -100,6 +101,18 @@ async def test_a_job_that_does_not_listen_is_killed_when_its_grace_is_over(tmp_p
         await begin(lab, STUBBORN)
         await lab.driver.stop("job.1", 200)
         assert (await lab.hears(e.AttemptStopped, "job.1")).kept_ms == 0
+
+
+@story
+async def test_a_command_that_ends_at_once_ends_once_and_says_how(tmp_path: Path) -> None:
+    """The keeper forgot its child object, Python reaped the child with it, and a quick job was lost and run again."""
+    async with opened(LocalGround(tmp_path)) as lab:
+        for k in range(20):
+            ask = start(f"quick{k}", 1)
+            with contextlib.suppress(asyncio.CancelledError):  # it may be over before its start is told
+                await lab.driver.start(ask, Work(("false",)), "")
+            ended = await lab.hears(e.AttemptEnded, ask.attempt)
+            assert (ended.outcome, ended.detail) == ("failed", "exit code 1")  # type: ignore[union-attr]  # heard as such
 
 
 @story

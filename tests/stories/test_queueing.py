@@ -175,6 +175,14 @@ def test_too_wide_for_anything_that_exists_is_refused_at_once() -> None:
     assert penstock.phase("a") == "ended"
 
 
+def test_the_second_of_a_shape_that_was_refused_is_refused_too() -> None:
+    """Its shape had its verdict already, so nobody looked at it again, and the job waited for ever."""
+    penstock = given(site("lab", nodes=2), policy("10m"))
+    penstock.hears(submitted("a", gpus=25), at="09:00")
+    penstock.hears(submitted("b", gpus=25), at="09:01")
+    assert penstock.promises == [JobRefused(clock("09:01"), "b", TooWide(25, widest=16, offer="lab"))]
+
+
 def test_what_is_forbidden_everywhere_is_refused_with_the_rule() -> None:
     penstock = given(offer("spot", term="spot", price="1", most="3"))
     penstock.hears(submitted("a", interruptible=False), at="09:00")

@@ -74,6 +74,9 @@ def place(choices: Choices, arrived: list[Job]) -> None:
     """A pass over the queue, and an answer for every job that came."""
     state = choices.state
     policy = state.policy
+    for job in arrived:
+        if job.queued and not job.shape.standing and not job.shape.rented:  # another of a shape that was refused
+            refuse(choices, job.shape)
     if state.reserved and state.fresh.freed:
         placement.start_reserved(choices)
     fresh_lanes = None if state.fresh.freed or not policy.backfill else arrived

@@ -53,6 +53,8 @@ def main(folder: str) -> None:
 class Keeper:
     def __init__(self, order: dict[str, Any]) -> None:
         self.order = order
+        #: Kept, or Python reaps the command as soon as it forgets the object, and nobody can ask how it ended.
+        self.command: subprocess.Popen[bytes] | None = None
         self.main_pid = 0  #: the command's own process
         self.pidfd = -1  #: readable once that has ended
         self.begun_ms = 0
@@ -89,7 +91,8 @@ class Keeper:
         self.begun_ms = now_ms()
         log = os.open("log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            self.main_pid = self._spawn(log)
+            self.command = self._spawn(log)
+            self.main_pid = self.command.pid
             self.pidfd = os.pidfd_open(self.main_pid)
         except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
             os.write(log, f"penstock could not start the command: {error}\n".encode())
@@ -99,7 +102,7 @@ class Keeper:
         insist("begun.json", {"pid": self.main_pid, "begun_ms": self.begun_ms})
         return self.main_pid > 0
 
-    def _spawn(self, log: int) -> int:
+    def _spawn(self, log: int) -> subprocess.Popen[bytes]:
         order, libc = self.order, ctypes.CDLL(None)
         return subprocess.Popen(
             order["command"],
@@ -111,7 +114,7 @@ class Keeper:
             start_new_session=True,
             # A keeper that dies takes the command with it: nothing runs on that no deadline can end.
             preexec_fn=lambda: libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0),  # noqa: PLW1509 - no threads here
-        ).pid
+        )
 
     # --- its end -----------------------------------------------------------------------------------------------------
 
