@@ -112,7 +112,7 @@ async def test_a_command_that_ends_at_once_ends_once_and_says_how(tmp_path: Path
             with contextlib.suppress(asyncio.CancelledError):  # it may be over before its start is told
                 await lab.driver.start(ask, Work(("false",)), "")
             ended = await lab.hears(e.AttemptEnded, ask.attempt)
-            assert (ended.outcome, ended.detail) == ("failed", "exit code 1")  # type: ignore[union-attr]  # heard as such
+            assert (ended.outcome, ended.detail) == ("failed", "exit code 1")
 
 
 @story

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from penstock.core.actions import Action
 from penstock.core.decide import decide, next_deadline
 from penstock.core.events import Event, Fact, Promise, order
-from penstock.core.fold import apply, begin_step
+from penstock.core.fold import APPLY, apply, begin_step
 from penstock.core.lifecycle import Broken
 from penstock.core.placement import Choices
 from penstock.core.rules import BuiltInRules, Rules
@@ -51,8 +51,9 @@ class Engine:
         self.dead = True
         inputs = events if len(events) == 1 else tuple(sorted(events, key=order))
         begin_step(state, at)
+        state.at = at
         for event in inputs:
-            apply(state, event)
+            APPLY[type(event)](state, event)
         choices = Choices(state, at)
         decide(choices, self.rules)
         self.dead = False

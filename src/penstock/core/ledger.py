@@ -73,10 +73,13 @@ class Lease:
 
 
 class Ledger:
-    __slots__ = ("accounts", "books", "caps", "frozen", "leases", "overrun", "periods", "rate_caps", "rates")
+    __slots__ = (
+        "accounts", "books", "caps", "frozen", "last_found", "leases", "overrun", "periods", "rate_caps", "rates",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.periods: list[tuple[Instant, Instant, str]] = []  #: start, end, name; adjoining, in order
+        self.last_found: tuple[Instant, Instant, str] = (0, 0, "")  #: a cache: the period asked for last
         self.caps: dict[str, Money] = {}  #: per scope and period
         self.rate_caps: dict[str, Money] = {}  #: per scope and hour
         self.accounts: dict[tuple[str, str], Account] = {}
@@ -323,9 +326,14 @@ class Ledger:
 
     def _pieces(self, start: Instant, end: Instant) -> list[tuple[str, Instant, Instant]]:
         """The interval, cut where periods meet."""
+        opens, closes, name = self.last_found
+        if opens <= start < end <= closes:  # nearly always the same one
+            return [(name, start, end)]
         pieces = []
-        for opens, closes, name in self.periods:
+        for period in self.periods:
+            opens, closes, name = period
             if opens <= start and end <= closes:
+                self.last_found = period
                 return [(name, start, end)] if start < end else []
             if start < closes and opens < end:
                 pieces.append((name, max(start, opens), min(end, closes)))

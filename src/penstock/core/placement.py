@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from penstock.core import quotes, waiting
 from penstock.core.events import Promise, ReservePromised, StartPromised, StopPromised, WaitPromised
-from penstock.core.fold import apply
+from penstock.core.fold import APPLY
 from penstock.core.free import Pool, Slots
 from penstock.core.model import Hold, NodeAsk, Offer, Terms
 from penstock.core.quotes import Quote
@@ -39,7 +39,7 @@ class Choices:
         self.promises: list[Promise] = []
 
     def record(self, promise: Promise) -> None:
-        apply(self.state, promise)
+        APPLY[type(promise)](self.state, promise)
         self.promises.append(promise)
 
 

@@ -39,7 +39,8 @@ class Quote:
 def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Quote]:
     """Rented offers that may take the job and seem to have room, cheapest first; ties by name."""
     left_ms = max(0, expected_ms - job.kept_ms)
-    shape, quotes, value = job.shape, [], worth_of(state, job)
+    shape, quotes = job.shape, []
+    value = worth_of(state, job) if len(shape.rented) > 1 else 0  # it only ranks them
     for name in shape.rented:
         offer = state.offers[name]
         rate = rate_of(shape, state, offer)
