@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--half", action="store_true", help="half of the jobs, keyed by id, without checkpoints")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--out", help="write every point as JSON")
+    parser.add_argument("--pictures", default="build/placement", help="a folder for one picture a setting")
     args = parser.parse_args()
     began = time.time()
     common = {"knowledge": args.knowledge, "costs": args.costs, "unseen": args.unseen, "half": args.half}
@@ -52,7 +53,11 @@ def main() -> None:
     print(f"Python {platform.python_version()}, {args.knowledge}/{args.costs}, {len(runs)} runs", flush=True)
     with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
         rows = list(pool.map(run_point, runs, chunksize=1))
-    report(rows, settings, args.policy)
+        bounds = dict(
+            zip(settings, pool.map(bound_of, [{**common, "trace": t, "nodes": n} for t, n in settings]), strict=True)
+        )
+    report(rows, settings, args.policy, bounds)
+    draw(rows, settings, args.policy, bounds, Path(args.pictures))
     speed = statistics.median(row["jobs_per_cpu_s"] for row in rows)
     print(f"{time.time() - began:.0f} s, {speed:,.0f} jobs per CPU-second")
     if args.out:
@@ -138,12 +143,55 @@ def zones(point: dict[str, Any], found: Any) -> Any:
     return recorded_zones(str(SHARED / "data" / "spot"), "2023-02-15", 1, until)
 
 
-def report(rows: list[dict[str, Any]], settings: list[tuple[str, int]], policy: str) -> None:
+def bound_of(point: dict[str, Any]) -> Any:
+    """What no schedule can beat, as corners (mean delay in hours, cost)."""
+    from penstock.sim.compare import Case, measure
+    from penstock.sim.scenario import yardstick
+
+    found = jobs(point["trace"], point["unseen"], point["half"])
+    nodes = point["nodes"] or nodes_for_load(found)
+    scenario = yardstick(found, nodes, costs=point["costs"], knowledge=point["knowledge"], zones=zones(point, found))
+    case = Case(point["trace"], scenario, nodes, point["costs"], point["knowledge"])
+    (compared,) = measure([case], [], workers=1)
+    return compared.bound
+
+
+def draw(
+    rows: list[dict[str, Any]], settings: list[tuple[str, int]], policy: str, bounds: dict[Any, Any], folder: Path
+) -> None:
+    """Cost against delay, one picture a setting: ours, the best published policy, and the bound."""
+    from penstock.sim.picture import Comparison, svg
+    from penstock.sim.plot import Curve, Mark
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for trace, nodes in settings:
+        here = [row for row in rows if (row["trace"], row["nodes"]) == (trace, nodes)]
+        at_once = next(row for row in here if row["policy"] == "nowait")
+        theirs = sorted((row["mean_delay_h"], row["cost"]) for row in here if row["policy"] == "compute")
+        ours = [(delay, cost) for delay, cost, _ in our_curve([row for row in here if row["policy"] == policy])]
+        lines = ((policy, ours), ("compute", theirs))
+        picture = Comparison(
+            title=f"{trace}, {nodes} nodes of 8 GPUs",
+            lede=f"{at_once['knowledge']}/{at_once['costs']}: what the cloud bills, against the mean delay of a job.",
+            curves=[Curve(name, name, [Mark(delay, cost) for delay, cost in points]) for name, points in lines],
+            bound=bounds[trace, nodes].corners if bounds[trace, nodes] else (),
+            no_wait=Mark(at_once["mean_delay_h"], at_once["cost"]),
+        )
+        (folder / f"{trace}-{nodes}.svg").write_text(svg(picture))
+    print(f"Pictures: {folder}")
+
+
+def closed(curve: list[tuple[float, float, float]], delay: float, at_once: float, bound: Any) -> float:
+    """The share of the attainable saving: of what separates bursting at once from the bound at this delay."""
+    return (at_once - cost_at(curve, delay)) / (at_once - bound.at(delay)) if bound else math.nan
+
+
+def report(rows: list[dict[str, Any]], settings: list[tuple[str, int]], policy: str, bounds: dict[Any, Any]) -> None:
     cells: list[tuple[float, float]] = []
     print(
         f"{'setting':<18}"
         + "".join(f"{'P=' + budget:>9}" for budget in BUDGETS)
-        + f"{'geo':>8}{'longest at P=0.1':>18}"
+        + f"{'geo':>8}{'closed at 0.1':>15}{'longest at P=0.1':>18}"
     )
     for trace, nodes in settings:
         here = [row for row in rows if (row["trace"], row["nodes"]) == (trace, nodes)]
@@ -155,7 +203,9 @@ def report(rows: list[dict[str, Any]], settings: list[tuple[str, int]], policy: 
         near = min(curve, key=lambda point: abs(point[0] - theirs["0.1"]["mean_delay_h"]))
         text = "".join(f"{ratio:>9.3f}" for ratio in ratios)
         longest = f"{near[2]:.1f} h ({theirs['0.1']['max_delay_h']:.0f})"
-        print(f"{trace + ' ' + str(nodes):<18}{text}{geometric(ratios):>8.3f}{longest:>18}")
+        at_once = next(row["cost"] for row in here if row["policy"] == "nowait")
+        share = closed(curve, theirs["0.1"]["mean_delay_h"], at_once, bounds[trace, nodes])
+        print(f"{trace + ' ' + str(nodes):<18}{text}{geometric(ratios):>8.3f}{share:>15.1%}{longest:>18}")
     weighted = sum(ratio * cost for ratio, cost in cells) / sum(cost for _, cost in cells)
     worst = max(ratio for ratio, _ in cells)
     print(
