@@ -1,4 +1,4 @@
-"""`penstock demo` checks what it claims: true is exit code 0, one untrue claim is exit code 1."""
+"""`penstock demo --month` checks what it claims: true is exit code 0, one untrue claim is exit code 1."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 from penstock.cli import main as cli
 from penstock.journal import redecide as again
 
-SMALL = ["demo", "--jobs", "400"]
+SMALL = ["demo", "--month", "--jobs", "400"]
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def test_a_claim_that_is_untrue_is_said_and_is_exit_code_1(
 
 
 def test_a_month_too_quiet_for_the_stories_does_not_claim_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["demo", "--jobs", "3", "--json"]) == 1
+    assert cli.main(["demo", "--month", "--jobs", "3", "--json"]) == 1
     line = json.loads(capsys.readouterr().out)
     assert line["true"] is False
     assert line["claims"]["each of the three stories happened"] is False
@@ -76,7 +76,7 @@ def test_a_month_too_quiet_for_the_stories_does_not_claim_them(capsys: pytest.Ca
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     Path("taken").write_text("")
-    assert cli.main(["demo", "--out", "taken"]) == 2
+    assert cli.main(["demo", "--month", "--out", "taken"]) == 2
     assert capsys.readouterr() == (
         "",
         "Error: Cannot write to taken: File exists. Name another folder with --out.\n",
@@ -85,16 +85,16 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(capsys: pytest.CaptureF
 
 def test_what_stands_in_the_journals_place_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     Path("o/month.journal").mkdir(parents=True)
-    assert cli.main(["demo", "--out", "o"]) == 2
+    assert cli.main(["demo", "--month", "--out", "o"]) == 2
     said: Any = capsys.readouterr()
     assert said.err.startswith("Error: Cannot replace o/month.journal: ")
 
 
 @pytest.mark.slow
-def test_the_whole_demo_ends_well_within_a_minute_without_a_terminal(tmp_path: Path) -> None:
+def test_the_whole_month_ends_well_within_a_minute_without_a_terminal(tmp_path: Path) -> None:
     """In a process of its own, so with workers of its own, as people run it."""
     done = subprocess.run(
-        [sys.executable, "-c", "import sys; from penstock.cli.main import main; sys.exit(main(['demo']))"],
+        [sys.executable, "-c", "import sys; from penstock.cli.main import main; sys.exit(main(['demo', '--month']))"],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
         capture_output=True,
