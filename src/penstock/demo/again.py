@@ -4,6 +4,7 @@ under two others, to compare with that. `tale` calls `days`.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from statistics import median_low
 from typing import Final
 
 from penstock.config import read_sites
@@ -14,7 +15,7 @@ from penstock.demo.machine import SITES
 from penstock.demo.seen import Seen, Tale
 from penstock.sim.scenario import Scenario, run
 from penstock.sim.traces import TraceJob
-from penstock.sim.world import Zone
+from penstock.sim.world import Fault, Zone
 from penstock.wiring import policy
 
 SPOT: Final = "nimbus/spot"
@@ -37,7 +38,7 @@ def days(seen: Seen) -> list[Day]:
     ours, jobs = policy(file), [_as_it_ran(tale) for tale in seen.jobs.values()]
     sites = _as_they_were(file.sites, seen)
     only_rented = tuple(_endless(site) for site in sites if site.id == "stratus")
-    here = Scenario(tuple(jobs), sites, {SPOT: _spot(seen)}, caps=file.caps)
+    here = Scenario(tuple(jobs), sites, {SPOT: _spot(seen)}, caps=file.caps, faults=_faults(seen))
     return [
         _day(
             "everything on demand", Scenario(tuple(jobs), only_rented, {}), Policy("nowait", waiting=Waiting("nowait"))
@@ -92,7 +93,8 @@ def _measured(offer: Offer, seen: Seen) -> Offer:
         for one in seen.tries.values()
         if one.promise.offer == offer.id and one.started_at is not None and not one.promise.after
     ]
-    return replace(offer, start_ms=sum(took) // len(took)) if took else offer
+    # The median: who was asked for just before the control plane was killed began late.
+    return replace(offer, start_ms=median_low(took)) if took else offer
 
 
 def _endless(site: Site) -> Site:
@@ -101,9 +103,18 @@ def _endless(site: Site) -> Site:
 
 
 def _spot(seen: Seen) -> Zone:
-    """Taken away when it was really taken away, and there again at once."""
+    """Losses whose node could be had again in the same instant: it goes and comes at once."""
     changes: list[Instant] = [0]
     for one in seen.lost():
-        if one.promise.offer == SPOT and one.ended_at is not None:
-            changes += [one.ended_at, one.ended_at + 1]
+        if one.ended_at is not None and one.ended_at == one.node_lost_at:
+            changes += [one.ended_at] * 2
     return Zone(changes)
+
+
+def _faults(seen: Seen) -> tuple[Fault, ...]:
+    """Losses whose node was heard of a little later than its job: until then the site had no room."""
+    return tuple(
+        Fault(one.ended_at, one.promise.offer.partition("/")[0], one.node_lost_at - one.ended_at)
+        for one in seen.lost()
+        if one.ended_at is not None and one.node_lost_at is not None and one.node_lost_at > one.ended_at
+    )

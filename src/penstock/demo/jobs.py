@@ -19,7 +19,8 @@ class Training:
 
     @property
     def run_s(self) -> int:
-        return round(self.steps * STEP_S)
+        """About: its steps, and a second to import and load."""
+        return round(self.steps * STEP_S) + 1
 
 
 #: These two fill what is owned; the third waits as long as waiting is cheaper, and then goes to spot.

@@ -34,6 +34,7 @@ class Try:
         self.ended_at: Instant | None = None
         self.how = ""  #: `done`, `failed`, `stopped` or `lost`
         self.kept_ms: Millis = 0
+        self.node_lost_at: Instant | None = None
 
     @property
     def id(self) -> str:
@@ -108,6 +109,8 @@ class Seen:
                 self._ended(event, "stopped", kept)
             case e.AttemptLost(kept_ms=kept):
                 self._ended(event, "lost", kept)
+            case e.NodeLost():
+                self.tries[event.node.partition("/")[0]].node_lost_at = event.at
             case e.LeaseRenewed() | e.Settled():
                 job = self.tries[event.hold.partition("/")[0]].promise.job
                 self.jobs[job].charged += sum(part.amount for part in event.charged)
@@ -125,6 +128,9 @@ class Seen:
 
     def running(self) -> list[Try]:
         return [one for one in self.tries.values() if one.started_at is not None and not one.how]
+
+    def starting(self) -> list[Try]:
+        return [one for one in self.tries.values() if one.started_at is None and not one.how]
 
     def bursts(self) -> list[Try]:
         """Sent out by choice; one that only goes on elsewhere after a loss is not counted again."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from penstock.core import reasons as r
+from penstock.core.errors import BadInput
 from penstock.demo import again
 from penstock.demo.jobs import FIRST, SECOND, THIRD, Training, job_file
 from penstock.demo.machine import Machine, still_running
@@ -83,14 +84,13 @@ def lose_spot(seen: Seen) -> None:
 def kill(machine: Machine, seen: Seen, voice: Voice) -> None:
     """SIGKILL while jobs run: they go on, and the next control plane finds them."""
     submit(machine, THIRD)
-    seen.until(lambda: _runs_away(seen), "the longest job to run on rented GPUs")
-    before = seen.running()
+    seen.until(lambda: _runs_away(seen) and not seen.starting(), "the longest job to run on rented GPUs")
+    before, killed = len(seen.running()), time.monotonic()
     machine.kill()
-    voice.now(f"The control plane was killed (SIGKILL) with {len(before)} jobs running.")
+    voice.now(f"The control plane was killed (SIGKILL) with {before} jobs running.")
     _until_steps_grow(machine, voice)
-    began = time.monotonic()
     machine.start()
-    voice.now(f"It is back after {time.monotonic() - began:.1f} s, and reads its journal and its sites.")
+    voice.now(f"It is back after {time.monotonic() - killed:.1f} s, and has read its journal and looked at its sites.")
 
 
 def come_home(seen: Seen) -> None:
@@ -109,16 +109,21 @@ def _runs_away(seen: Seen) -> bool:
 
 
 def _until_steps_grow(machine: Machine, voice: Voice) -> None:
-    """Nobody is there to ask, so the jobs' own logs are looked at: each that is being written grows."""
-    logs = [folder / "log" for folder in still_running(machine.home / "sites")]
-    before = {log: _size(log) for log in logs}
-    end = time.monotonic() + LIMIT_S
-    while not (grown := [log for log in logs if _size(log) > before[log]]) and time.monotonic() < end:
+    """Nobody is there to ask, so the jobs' own logs are looked at: all of them grow, or their jobs end."""
+    sites = machine.home / "sites"
+    before = {folder: _size(folder) for folder in still_running(sites)}
+    waiting, end = list(before), time.monotonic() + LIMIT_S
+    while waiting:
+        if time.monotonic() > end:
+            raise BadInput(f"{len(waiting)} jobs stand still without a control plane.")
         time.sleep(LOOK_S)
-    voice.now(f"Nobody is in charge; {len(grown)} of {len(logs)} jobs have printed further steps already.")
+        running = list(still_running(sites))
+        waiting = [folder for folder in waiting if folder in running and _size(folder) == before[folder]]
+    voice.now(f"Nobody is in charge, and all {len(before)} go on: each has printed further steps.")
 
 
-def _size(log: Path) -> int:
+def _size(attempt: Path) -> int:
+    log = attempt / "log"
     return log.stat().st_size if log.exists() else 0
 
 

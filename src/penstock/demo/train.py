@@ -8,6 +8,7 @@ of its 50 ms, so that ten of these fit on two cores and each takes as long as it
 
 import argparse
 import io
+import signal
 import time
 from typing import Final, TypeAlias
 
@@ -27,6 +28,8 @@ Weights: TypeAlias = dict[str, Array]
 
 def main() -> None:
     asked = _asked()
+    if asked.deaf:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     found = sdk.latest()
     weights = _load(found.read()) if found else _new(asked.seed)
     first = found.step if found else 0
@@ -52,7 +55,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save-every", type=float, default=2.0, help="seconds")
-    parser.add_argument("--deaf", action="store_true", help="take no warning, as most scripts: SIGTERM is the end")
+    parser.add_argument("--deaf", action="store_true", help="take no warning: work until killed")
     return parser.parse_args()
 
 
