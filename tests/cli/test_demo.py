@@ -52,7 +52,7 @@ def test_the_demo_is_true_and_its_figures_are_the_journals(tmp_path: Path) -> No
     assert untrue(figures) == []
 
     journal = tmp_path / "penstock-demo" / "demo.journal"
-    seen = Seen(journal, lambda *_: None)
+    seen = Seen(journal)
     seen.look()
     assert figures["bursts"] == len(seen.bursts())
     assert figures["spot_losses"] == len(seen.lost())

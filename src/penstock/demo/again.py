@@ -2,23 +2,27 @@
 under two others, to compare with that. `tale` calls `days`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median_low
-from typing import Final
+from typing import Final, TypeAlias
 
 from penstock.config import read_sites
+from penstock.core.engine import Engine, Step
 from penstock.core.model import Offer, Policy, Site, Waiting
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
 from penstock.demo.machine import SITES
 from penstock.demo.seen import Seen, Tale
-from penstock.sim.scenario import Scenario, run
+from penstock.sim.simulator import opening, simulate, truths
 from penstock.sim.traces import TraceJob
-from penstock.sim.world import Fault, Zone
+from penstock.sim.world import Fault, World, Zone
 from penstock.wiring import policy
 
 SPOT: Final = "nimbus/spot"
+ON_DEMAND: Final = "stratus"
+
+Caps: TypeAlias = tuple[tuple[str, Money | None, Money | None], ...]
 
 
 @value
@@ -29,44 +33,45 @@ class Day:
     rent: Money
     mean_wait_ms: Millis  # neither running nor ended
     last_ms: Millis  # from the first submission to the last end
-    unfinished: int
+    ways: dict[str, tuple[str, ...]]  # by job: the offers it was at
 
 
 def days(seen: Seen) -> list[Day]:
-    """Everything on demand, owned only, ours: each with the jobs, run times and spot losses that really were."""
+    """Everything on demand, owned only, ours: each with the jobs, run times, starts and losses that really were."""
     file = read_sites(str(SITES))
     ours, jobs = policy(file), [_as_it_ran(tale) for tale in seen.jobs.values()]
-    sites = _as_they_were(file.sites, seen)
-    only_rented = tuple(_endless(site) for site in sites if site.id == "stratus")
-    here = Scenario(tuple(jobs), sites, {SPOT: _spot(seen)}, caps=file.caps, faults=_faults(seen))
+    rented = tuple(_endless(site) for site in file.sites if site.id == ON_DEMAND)
+    at_once = Policy("nowait", waiting=Waiting("nowait"))
     return [
-        _day(
-            "everything on demand", Scenario(tuple(jobs), only_rented, {}), Policy("nowait", waiting=Waiting("nowait"))
-        ),
-        _day("owned only", here, replace(ours, burst=False, home=False)),
-        _day("ours", here, ours),
+        _day("everything on demand", seen, jobs, rented, at_once),
+        _day("owned only", seen, jobs, file.sites, replace(ours, burst=False, home=False), file.caps),
+        _day("ours", seen, jobs, file.sites, ours, file.caps),
     ]
 
 
-def really(seen: Seen) -> Day:
-    """The same figures of the day that was."""
-    tales = list(seen.jobs.values())
+def day_of(name: str, seen: Seen) -> Day:
+    """Counted alike, whether it was simulated or real."""
+    tales = [tale for tale in seen.jobs.values() if tale.done]
     ends = [tale.tries[-1].ended_at or 0 for tale in tales]
     waits = [end - tale.submitted_at - _ran_ms(tale) for tale, end in zip(tales, ends, strict=True)]
     first = min(tale.submitted_at for tale in tales)
-    return Day("what really happened", seen.charged(), sum(waits) // len(tales), max(ends) - first, 0)
+    ways = {tale.id: tuple(one.promise.offer for one in tale.tries if one.started_at) for tale in tales}
+    return Day(name, seen.charged(), sum(waits) // len(tales), max(ends) - first, ways)
 
 
-def _day(name: str, scenario: Scenario, chosen: Policy) -> Day:
-    ends: list[Instant] = []
+def _day(
+    name: str, seen: Seen, jobs: Sequence[TraceJob], sites: Sequence[Site], chosen: Policy, caps: Caps = ()
+) -> Day:
+    """The engine is told what the sites file says; the world does what was measured."""
+    world = World(_as_they_were(sites, seen), truths(jobs), zones={SPOT: _spot(seen)}, faults=_faults(seen, sites))
+    simulated = Seen()
 
-    def see(step: object, _: object) -> None:
-        ends.append(step.at)  # type: ignore[attr-defined]  # a Step; only its instant is of use here
+    def see(step: Step, _: Engine) -> None:
+        for event in (*step.inputs, *step.outputs):
+            simulated.hear(event)
 
-    report, engine = run(scenario, chosen, see)
-    rent = sum(account.spent for (scope, _), account in engine.state.ledger.accounts.items() if scope == "org")
-    wait_ms = round(report.mean_wait_h * 3_600_000)
-    return Day(name, rent, wait_ms, ends[-1] - scenario.jobs[0].submit_at, report.unfinished_jobs)
+    simulate(jobs, world, opening(sites, chosen, jobs[0].submit_at, caps), see)
+    return day_of(name, simulated)
 
 
 def _as_it_ran(tale: Tale) -> TraceJob:
@@ -111,10 +116,10 @@ def _spot(seen: Seen) -> Zone:
     return Zone(changes)
 
 
-def _faults(seen: Seen) -> tuple[Fault, ...]:
+def _faults(seen: Seen, sites: Sequence[Site]) -> Iterator[Fault]:
     """Losses whose node was heard of a little later than its job: until then the site had no room."""
-    return tuple(
-        Fault(one.ended_at, one.promise.offer.partition("/")[0], one.node_lost_at - one.ended_at)
-        for one in seen.lost()
-        if one.ended_at is not None and one.node_lost_at is not None and one.node_lost_at > one.ended_at
-    )
+    known = [site.id for site in sites]
+    for one in seen.lost():
+        site, at = one.promise.offer.partition("/")[0], one.ended_at or 0
+        if site in known and (one.node_lost_at or 0) > at:
+            yield Fault(at, site, (one.node_lost_at or 0) - at)

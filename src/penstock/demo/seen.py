@@ -64,9 +64,11 @@ class Tale:
 
 
 class Seen:
-    """All rows so far. `look` reads what is new; `until` waits for something to become true."""
+    """All that happened so far. `look` reads what is new in a journal, `until` waits for something to become true."""
 
-    def __init__(self, journal: Path, tell: Callable[["Seen", Any], None]) -> None:
+    def __init__(
+        self, journal: Path = Path(), tell: Callable[["Seen", Any], None] = lambda _seen, _event: None
+    ) -> None:
         self.journal, self.tell = journal, tell
         self.number = 0
         self.jobs: dict[str, Tale] = {}
@@ -88,10 +90,10 @@ class Seen:
         for row in rows:
             self.number = row.number
             for event in (*row.inputs, *row.outputs):
-                self._hear(event)
+                self.hear(event)
                 self.tell(self, event)
 
-    def _hear(self, event: Any) -> None:
+    def hear(self, event: Any) -> None:
         match event:
             case e.JobSubmitted():
                 self.jobs[event.job] = Tale(event.job, event.spec, event.at)
@@ -110,7 +112,8 @@ class Seen:
             case e.AttemptLost(kept_ms=kept):
                 self._ended(event, "lost", kept)
             case e.NodeLost():
-                self.tries[event.node.partition("/")[0]].node_lost_at = event.at
+                one = self.tries[event.node.partition("/")[0]]
+                one.node_lost_at = one.node_lost_at or event.at  # a site may say it twice
             case e.LeaseRenewed() | e.Settled():
                 job = self.tries[event.hold.partition("/")[0]].promise.job
                 self.jobs[job].charged += sum(part.amount for part in event.charged)

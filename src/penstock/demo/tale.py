@@ -23,6 +23,7 @@ from penstock.journal.words import money
 Figures: TypeAlias = dict[str, Any]
 Logs: TypeAlias = dict[str, Printed]  #: by attempt
 
+NEAR: Final = 0.02  #: so near the simulated rent should be to the real one
 #: What must be true at the end.
 CLAIMS: Final[dict[str, Callable[[Any], bool]]] = {
     "bursts": lambda n: n >= 2,
@@ -196,17 +197,22 @@ def _tell_cap(voice: Voice, seen: Seen) -> None:
 
 
 def _tell_days(voice: Voice, seen: Seen) -> None:
-    real, simulated = again.really(seen), again.days(seen)
+    real, simulated = again.day_of("what really happened", seen), again.days(seen)
     voice.say(f"\nThe same day under three policies, simulated\n{'':24}{'rent':>8}{'mean wait':>12}{'all done in':>14}")
     for day in (*simulated, real):
         rent, wait, last = money(day.rent, CURRENCY), f"{day.mean_wait_ms / 1000:.1f} s", f"{day.last_ms / 1000:.0f} s"
         voice.say(f"{day.name:24}{rent:>8}{wait:>12}{last:>14}")
-    ours = simulated[-1].rent
-    off = (ours - real.rent) / max(1, real.rent)
-    voice.say(
-        f"Ours: ${ours / 1e6:.3f} simulated, ${real.rent / 1e6:.3f} really charged ({off:+.1%}). The simulation knows\n"
-        "the starts and run times that were measured, but nothing of the seconds without a control plane."
-    )
+    _tell_difference(voice, seen, simulated[-1], real)
+
+
+def _tell_difference(voice: Voice, seen: Seen, ours: again.Day, real: again.Day) -> None:
+    """What the simulator says of the day that was, and if it is far from it, why."""
+    off = (ours.rent - real.rent) / max(1, real.rent)
+    others = [seen.jobs[job].name for job, way in ours.ways.items() if way != real.ways[job]]
+    voice.say(f"Ours: ${ours.rent / 1e6:.3f} simulated, ${real.rent / 1e6:.3f} really charged ({off:+.1%}).")
+    if abs(off) > NEAR:
+        went = f" {', '.join(others)} went another way there." if others else ""
+        voice.say(f"The simulation knows nothing of the seconds without a control plane, nor of a busy machine.{went}")
 
 
 # --- afterwards ------------------------------------------------------------------------------------------------------
