@@ -12,7 +12,7 @@ import pytest
 from penstock.cli import main as cli
 from penstock.journal import redecide as again
 
-SMALL = ["demo", "--month", "--jobs", "400"]
+SMALL = ["demo", "--month", "--jobs", "700"]
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_json_is_one_line_and_a_second_run_replaces_the_first(capsys: pytest.Cap
         (line,) = capsys.readouterr().out.splitlines()
         lines.append(json.loads(line))
     assert lines[0] == lines[1]
-    assert lines[0]["jobs"] == 400
+    assert lines[0]["jobs"] == 700
     assert lines[0]["true"] is True
     assert set(lines[0]["stories"]) == {"waited", "burst", "resumed"}
     assert lines[0]["least_cost"] < lines[0]["burst_at_once_cost"]

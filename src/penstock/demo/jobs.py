@@ -26,7 +26,7 @@ class Training:
 #: These two fill what is owned; the third waits as long as waiting is cheaper, and then goes to spot.
 FIRST: Final = (
     Training("resnet", "vision", 320, 1),
-    Training("phonemes", "speech", 360, 2),
+    Training("phonemes", "speech", 440, 2),
     Training("segments", "vision", 400, 3, deaf=True),
 )
 #: Short ones burst soon, as that costs little; the longer one waits for owned GPUs; the tryout has hardly any money.
