@@ -57,6 +57,8 @@ def play(machine: Machine, voice: Voice) -> tuple[Figures, Seen]:
     logs = {one.id: printed(machine.log(one.promise.job, one.id)) for one in seen.tries.values()}
     figures = count(machine, seen, logs)
     sum_up(voice, seen, logs, figures)
+    for tale in [seen.jobs[one.promise.job] for one in seen.lost()][:1]:
+        voice.say(f"\n$ penstock why {tale.id}\n{machine.ask('why', tale.id).rstrip()}")
     return figures, seen
 
 
