@@ -17,8 +17,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
 
-demo: .venv/.installed  ## a month of jobs on a small cluster, told in a few tables
-	@$(BIN)/penstock demo
+demo: .venv/.installed  ## ten small trainings on this machine, under a real control plane; KEEP=1 leaves it running
+	@$(BIN)/penstock demo $(if $(KEEP),--keep)
 
 test: lint  ## format, lint, types and all tests, as CI does
 	@$(PYTEST)
@@ -55,7 +55,7 @@ lint: .venv/.installed-dev
 	       "Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	@echo "Installing into .venv (once, and again when pyproject.toml changes)" >&2
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --compile --editable '.[plots]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --compile --editable '.[plots,s3]'
 	@touch $@
 
 # Apart from the above, so that the demo does not wait for tools it does not use.

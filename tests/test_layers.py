@@ -12,6 +12,7 @@ from tests.conftest import ROOT
 #: From left to right; a part may import any part of a later row.
 LAYERS: list[list[str]] = [
     ["cli"],
+    ["demo"],
     ["wiring"],
     ["api", "live", "sim", "assess", "telemetry"],
     ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config"],

@@ -32,6 +32,7 @@ from penstock.live.plane import Plane, Setup
 from penstock.sim.policies import DEFAULT_VALUE, ours
 
 if TYPE_CHECKING:
+    from penstock.data.checkpoints import Store
     from penstock.sim.rehearsal import Stage
 
 #: Threads take turns this often: what is asked while the engine thinks is answered within a few of these.
@@ -183,7 +184,6 @@ def drivers(options: Options, file: SitesFile, installation: str, reader: Reader
 
 
 def _local(site: Site, said: LocalSite, file: SitesFile, home: Path, installation: str, clock: Clock) -> Driver:
-    from penstock.data.checkpoints import FolderStore
     from penstock.drivers.disk import LocalSettings
     from penstock.drivers.local import LocalDriver
 
@@ -191,8 +191,16 @@ def _local(site: Site, said: LocalSite, file: SitesFile, home: Path, installatio
     settings = LocalSettings(
         notice_ms=said.notice_ms, grace_ms=said.grace_ms, losses=said.losses_ms, data=file.data_folders
     )
-    store = FolderStore({name: folder / "checkpoints" for name, folder in folders.items()})
-    return LocalDriver(site, folders[site.id], installation, store, clock.now, settings)
+    return LocalDriver(site, folders[site.id], installation, _checkpoints(folders), clock.now, settings)
+
+
+def _checkpoints(folders: Mapping[str, Path]) -> "Store":
+    """A bucket that all sites reach, if the environment names one; otherwise a folder for each site."""
+    from penstock.data.checkpoints import BucketStore, FolderStore
+
+    if url := os.environ.get("PENSTOCK_CHECKPOINTS"):
+        return BucketStore(url, {name: text for name, text in os.environ.items() if name.startswith("AWS_")})
+    return FolderStore({name: folder / "checkpoints" for name, folder in folders.items()})
 
 
 def _rehearsal(site: Site, stage: "Stage") -> Driver:

@@ -42,7 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("penstock.cli.replay", "Rebuild the state from a journal and verify its chain."),
     "redecide": ("penstock.cli.redecide", "Decide a journal's facts again and list what would differ."),
     "journal": ("penstock.cli.journal", "Look at a journal, check it, or make its tables anew."),
-    "demo": ("penstock.cli.demo", "Show what Penstock does, on a small made-up cluster."),
+    "demo": ("penstock.cli.demo", "Show what Penstock does: ten small trainings on this machine."),
     "completion": ("penstock.cli.completion", 'Print shell completion: eval "$(penstock completion bash)".'),
 }
 

@@ -1,0 +1,163 @@
+"""The demo's processes: the control plane, commands that ask it, a small S3 server if one can be had. `tale` calls.
+
+Everything is begun here and ended here, by process id; nothing outlives `Machine`, however its block ends.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, Final, Self
+
+from penstock.core.errors import BadInput
+from penstock.data import gateway
+from penstock.drivers.keeper import is_locked, write
+
+LIMIT_S: Final = 60  #: a process that needs longer is not well
+NOTHING: Final[Mapping[str, str]] = {}
+SITES: Final = Path(__file__).with_name("sites.yaml")
+
+
+class Machine:
+    def __init__(self, home: Path) -> None:
+        self.home, self.journal = home, home / "journal.db"
+        self.plane: subprocess.Popen[str] | None = None
+        self.address, self.port, self.kills = "", 0, 0
+        self.env = {**os.environ, "PENSTOCK_HOME": str(home)}
+        for name in ("PENSTOCK_URL", "PENSTOCK_TOKEN"):  # of a Penstock that the person has otherwise
+            self.env.pop(name, None)
+        self.stack = ExitStack()
+        self.bucket = False  #: do checkpoints pass through an S3 server?
+
+    def __enter__(self) -> Self:
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.said = self.stack.enter_context(open(self.home / "penstock.log", "ab"))
+        self._serve_checkpoints()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self.stack:
+            self._stop_plane()
+            end_all(self.home / "sites")
+
+    def _serve_checkpoints(self) -> None:
+        program = gateway.found()
+        if program is None or importlib.util.find_spec("obstore") is None:
+            return
+        store = self.stack.enter_context(gateway.Gateway(program, self.home / "s3")).store
+        self.env |= {**store.access, "PENSTOCK_CHECKPOINTS": store.url}
+        self.bucket = True
+
+    # --- the control plane -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """`penstock up`, at the same address each time. Returns when it takes submissions."""
+        options = ["--home", str(self.home), "--sites", str(SITES), "--port", str(self.port), "--json"]
+        self.plane = subprocess.Popen(
+            [*COMMAND, "up", *options],
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self.said,
+            text=True,
+            start_new_session=True,  # ^C is for the demo, which ends it in order
+        )
+        assert self.plane.stdout is not None
+        self.address = json.loads(_first_value(self.plane.stdout))["address"]
+        self.port = int(self.address.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """SIGKILL, by its own number: it can do nothing about it."""
+        assert self.plane is not None
+        self.plane.kill()
+        if self.plane.wait(LIMIT_S) == -signal.SIGKILL:
+            self.kills += 1
+        self._close()
+
+    def _stop_plane(self) -> None:
+        if self.plane is not None and self.plane.poll() is None:
+            self.plane.terminate()
+            try:
+                self.plane.wait(LIMIT_S)
+            except subprocess.TimeoutExpired:
+                self.plane.kill()
+                self.plane.wait()
+        self._close()
+
+    def _close(self) -> None:
+        if self.plane is not None and self.plane.stdout is not None:
+            self.plane.stdout.close()
+
+    # --- asking it ---------------------------------------------------------------------------------------------------
+
+    def submit(self, job: dict[str, Any]) -> str:
+        """By the API, as `penstock submit` does it; the job's id. One command after the other would take too long."""
+        headers = {"Content-Type": "application/json", "Idempotency-Key": f"demo-{job['name']}"}
+        with self._request("/v1/jobs", json.dumps(job).encode(), headers) as answer:
+            return str(json.loads(answer.read())["job"])
+
+    def _request(self, path: str, body: bytes | None = None, headers: Mapping[str, str] = NOTHING) -> Any:
+        token = (self.home / "token").read_text("ascii").strip()
+        sent = {"Authorization": f"Bearer {token}", **headers}
+        request = urllib.request.Request(f"{self.address}{path}", body, sent)
+        return _NO_PROXY.open(request, timeout=LIMIT_S)
+
+    def ask(self, *words: str, codes: tuple[int, ...] = (0,)) -> str:
+        """What a command prints."""
+        done = subprocess.run(
+            [*COMMAND, *words], env=self.env, capture_output=True, text=True, check=False, timeout=LIMIT_S
+        )
+        if done.returncode not in codes:
+            raise BadInput(f"`penstock {' '.join(words)}` ended with {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def log(self, job: str, attempt: str) -> str:
+        """What one attempt printed, by the API."""
+        text, after, more = b"", 0, True
+        while more:
+            with self._request(f"/v1/jobs/{job}/log?attempt={attempt}&after={after}") as answer:
+                piece = answer.read()
+                after = int(answer.headers["Penstock-Next"])
+            text, more = text + piece, bool(piece)
+        return text.decode()
+
+
+COMMAND: Final = (sys.executable, "-m", "penstock.cli")
+_NO_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def _first_value(lines: IO[str]) -> str:
+    """The first whole JSON value that is printed."""
+    text = ""
+    for line in lines:
+        text += line
+        with contextlib.suppress(ValueError):
+            json.loads(text)
+            return text
+    raise BadInput("The control plane did not start; its log says why (penstock.log in the demo's home).")
+
+
+# --- what is left ----------------------------------------------------------------------------------------------------
+
+
+def end_all(sites: Path) -> None:
+    """Attempts that still run, after ^C say: their keepers are told to end them, and are waited for."""
+    running = [folder for folder in sites.glob("*/attempts/*") if is_locked(f"{folder}/lock")]
+    for folder in running:
+        write(f"{folder}/stop.json", {"grace_ms": 0})
+    until = time.monotonic() + LIMIT_S
+    while any(is_locked(f"{folder}/lock") for folder in running) and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def still_running(sites: Path) -> Iterator[Path]:
+    """Attempts that have a process."""
+    return (folder for folder in sites.glob("*/attempts/*") if is_locked(f"{folder}/lock"))
