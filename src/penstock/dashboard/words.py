@@ -1,0 +1,42 @@
+"""Instants and counts as the page writes them. Money and durations are `journal.words`'s, as everywhere."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from penstock.core.units import SECOND, Instant
+
+NBSP: Final = "\u00a0"  #: between a number and its unit, "about" and its time: they never part
+#: The API's terms, as classes of the style sheet.
+TERMS: Final = {"owned": "owned", "reserved": "reserved", "spot": "spot", "on_demand": "demand"}
+
+
+def clock(at: Instant, now: Instant) -> str:
+    """`13:52` today, `18 Nov, 13:52` on another day. The zone stands once, in the page's head."""
+    then, today = _calendar(at), _calendar(now)
+    return f"{then:%H:%M}" if then.date() == today.date() else f"{then.day} {then:%b}, {then:%H:%M}"
+
+
+def full(at: Instant) -> str:
+    """`Mon 16 Nov, 13:52 UTC`, for the page's head."""
+    then = _calendar(at)
+    return f"{then:%a} {then.day} {then:%b}, {then:%H:%M} UTC"
+
+
+def month(period: str) -> str:
+    """`2026-11` as `November`; what is no month stays as it is."""
+    try:
+        return f"{datetime.strptime(period, '%Y-%m').replace(tzinfo=UTC):%B}"
+    except ValueError:
+        return period
+
+
+def many(count: int, thing: str) -> str:
+    return f"{count:,}{NBSP}{thing}{'' if count == 1 else 's'}"
+
+
+def listed(parts: list[str]) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _calendar(at: Instant) -> datetime:
+    return datetime.fromtimestamp(at / SECOND, UTC)
