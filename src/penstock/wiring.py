@@ -66,7 +66,7 @@ async def up(options: Options, started: Callable[[str, str, str], None]) -> None
 
 @contextlib.asynccontextmanager
 async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[Plane, Callable[[], str]]]:
-    """A plane that serves its API on this socket, from before it is ready until it has let go; and links for browsers."""
+    """A plane that serves its API on this socket, from before it is ready until it has let go; and browsers' links."""
     from penstock.api.access import first_token
     from penstock.api.app import build, gate_of
     from penstock.api.server import serving

@@ -155,7 +155,7 @@ def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed
             again = (
                 f"{event.kind} {event.job}" if event.kind == "WaitPromised" else event.id
             )  # its latest wait is enough
-            if stream.may_see(caller, event):
+            if stream.may_see(caller, event) and feed.worth_telling(event):
                 shown.setdefault(again, event)
         if not found or len(shown) >= FEED:
             break
@@ -229,7 +229,8 @@ def _frame(request: Request, plane: Plane) -> dict[str, Any]:
         "rehearsal": request.app.state.rehearsal,
         "speed": int(plane.clock.speed),
         "number": view.number,
-        "at": words.full(instant(plane)),
+        "day": words.day(instant(plane)),
+        "at": f"{words.clock(instant(plane), instant(plane))} UTC",
         "policy": view.policy.name,
         "revision": view.revision,
         "version": __version__,

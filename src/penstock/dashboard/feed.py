@@ -1,5 +1,6 @@
 """What just happened and why: the events that people care about, newest first, an icon and a sentence each."""
 
+import re
 from typing import Any, Final
 
 from penstock.api import schemas
@@ -22,7 +23,6 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
     "LeaseCalledBack": ("no", "has its lease shortened"),
     "CancelRequested": ("no", "is cancelled by a person"),
     "MoveRequested": ("burst", ""),
-    "NodeLost": ("lost", "lost a rented node"),
     "NodeGone": ("back", "gave a rented node back"),
     "SiteJoined": ("note", ""),
     "SiteLost": ("alarm", ""),
@@ -35,6 +35,10 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
     "EventQuarantined": ("alarm", ""),
 }
 BAD: Final = ("lost", "alarm")
+#: Why a job stops, where its next start or a person's wish tells the same.
+TOLD_ELSEWHERE: Final = ("ComesHome", "MovesTogether", "MoveAsked", "CancelAsked")
+#: What a start adds about money; a job's own story tells it.
+HELD: Final = re.compile(r" \S+ is held, enough until .*$")
 
 
 @value
@@ -50,20 +54,47 @@ class Item:
 
 
 def items(events: list[schemas.Event], names: dict[str, str], now: Instant) -> list[Item]:
-    return [_item(event, names.get(event.job, event.job), now) for event in events if event.kind in TOLD]
+    return [_item(event, names.get(event.job, event.job), now) for event in events if worth_telling(event)]
+
+
+def worth_telling(event: schemas.Event) -> bool:
+    return event.kind in TOLD and not (event.kind == "StopPromised" and _because(event) in TOLD_ELSEWHERE)
 
 
 def _item(event: schemas.Event, name: str, now: Instant) -> Item:
-    icon, what = _icon(event), TOLD[event.kind][1]
-    first, _, rest = event.says.partition(". ")
-    why = event.says if what else rest
-    what = what or (_uncapital(first) if event.job else first).removesuffix(".")
-    if event.kind == "AttemptEnded":
-        failed = event.event.get("outcome") != "done"
-        what, why = ("failed", event.says) if failed else ("is done", "")
-    why = "" if event.kind in ("CancelRequested", "Paused", "Resumed", "NodeLost", "NodeGone") else why
+    icon, (what, why) = _icon(event), _words(event)
     link = href(event.job) if event.job else ""
     return Item(event.id, clock(event.at, now), icon, icon in BAD, name, link, what, why)
+
+
+def _words(event: schemas.Event) -> tuple[str, str]:
+    """What happened, to be read after the job's name, and why."""
+    first, _, rest = event.says.partition(". ")
+    match event.kind:
+        case "StartPromised":
+            return f"{_goes(event)} {event.event.get('offer')}", HELD.sub("", rest)
+        case "AttemptEnded":
+            return ("is done", "") if event.event.get("outcome") == "done" else ("failed", event.says)
+        case "CancelRequested" | "Paused" | "Resumed" | "NodeGone":
+            return TOLD[event.kind][1], ""
+        case kind if TOLD[kind][1]:
+            return TOLD[kind][1], event.says.removeprefix("Told to checkpoint and stop. ")
+        case _:
+            return (first[:1].lower() + first[1:] if event.job else first).removesuffix("."), rest
+
+
+def _goes(event: schemas.Event) -> str:
+    match _because(event):
+        case "ComesHome":
+            return "comes home to"
+        case "LostNode":
+            return "resumes on"
+        case _:
+            return "bursts to" if _rents(event) else "starts on"
+
+
+def _rents(event: schemas.Event) -> bool:
+    return bool(event.event.get("nodes") or event.event.get("hold"))
 
 
 def _icon(event: schemas.Event) -> str:
@@ -71,14 +102,12 @@ def _icon(event: schemas.Event) -> str:
         return "no"
     if event.kind != "StartPromised":
         return TOLD[event.kind][0]
-    if _kind(event.event.get("because")) == "ComesHome":
+    if _because(event) == "ComesHome":
         return "home"
-    return "burst" if event.event.get("nodes") or event.event.get("hold") else "start"
+    return "burst" if _rents(event) else "start"
 
 
-def _kind(because: Any) -> str:
+def _because(event: schemas.Event) -> str:
+    """The kind of its reason."""
+    because: Any = event.event.get("because")
     return str(because.get("kind", "")) if isinstance(because, dict) else ""
-
-
-def _uncapital(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -53,8 +53,13 @@ def rows(found: schemas.Sites) -> list[SiteRow]:
             site.reachable,
             tuple(_row(offer, cells[offer.id], size, found) for offer in site.offers),
         )
-        for site in found.sites
+        for site in sorted(found.sites, key=_rented_only)
     ]
+
+
+def _rented_only(site: schemas.Site) -> bool:
+    """What is owned comes first."""
+    return all(offer.term not in STANDING for offer in site.offers)
 
 
 def _row(offer: schemas.Offer, cells: list[str], size: str, found: schemas.Sites) -> OfferRow:

@@ -119,14 +119,16 @@ def _waits(job: schemas.JobDetail, axis: Axis, end: Instant) -> Markup:
 
 
 def _tries(job: schemas.JobDetail, axis: Axis, lanes: list[str], terms: dict[str, str], end: Instant) -> list[Markup]:
-    parts, before = [], 0
-    for one in job.tries:
+    """Bars and arrows, then how each ended, so that no bar hides it."""
+    parts, ends, before = [], [], 0
+    for one, following in zip(job.tries, [*job.tries[1:], None], strict=True):
         lane = lanes.index(one.offer)
         parts.append(_hop(axis.x(one.promised_at), before, lane))
         parts.append(_attempt(one, axis, lane, TERMS.get(terms.get(one.offer, ""), "neutral"), end))
+        stays = following is not None and following.offer == one.offer
+        ends.append(_end(one, axis.x(one.ended_at or end), lane, above=stays))
         before = lane
-    parts += [_narrow(name, k) for k, name in enumerate(lanes) if name]
-    return parts
+    return [*parts, *ends, *(_narrow(name, k) for k, name in enumerate(lanes) if name)]
 
 
 def _attempt(one: schemas.Attempt, axis: Axis, lane: int, term: str, end: Instant) -> Markup:
@@ -135,7 +137,7 @@ def _attempt(one: schemas.Attempt, axis: Axis, lane: int, term: str, end: Instan
     body = _bar("g-start", one.promised_at, begun, axis, lane, Markup(' fill="url(#h-{})"').format(term))
     body += _bar("fill", begun, over, axis, lane) if one.started_at else Markup("")
     body += _said(over - begun, begun, over, axis, lane, term) if one.started_at else Markup("")
-    return Markup('<g class="{}">{}</g>{}').format(term, body, _end(one, axis.x(over), lane))
+    return Markup('<g class="{}">{}</g>').format(term, body)
 
 
 def _bar(look: str, a: Instant, b: Instant, axis: Axis, lane: int, more: Markup = Markup("")) -> Markup:  # noqa: B008 - a value
@@ -153,15 +155,17 @@ def _said(ran: Millis, a: Instant, b: Instant, axis: Axis, lane: int, term: str)
     return shape.format(ink, (axis.x(a) + axis.x(b)) / 2, lane * LANE + 32, duration(ran))
 
 
-def _end(one: schemas.Attempt, x: float, lane: int) -> Markup:
-    y = lane * LANE + 28
+def _end(one: schemas.Attempt, x: float, lane: int, above: bool) -> Markup:
+    """A word right of the bar; above it, where the next bar of this lane begins."""
+    y, dx = lane * LANE + (9 if above else 28), 0 if above else 10
     if one.outcome in ("lost", "failed", "refused"):
         return Markup(
-            '<svg x="{x:.3f}%" y="{y}"><path class="cross" d="M5 -5l10 10m0 -10l-10 10"/></svg>'
-            '<text class="lab2 halo" x="{x:.3f}%" dx="21" y="{t}"><tspan class="alarm-t">{what}</tspan></text>'
-        ).format(x=x, y=y, t=y + 4, what=one.outcome)
-    said = Markup('<text class="lab2 halo" x="{:.3f}%" dx="7" y="{}">{}</text>')
-    return said.format(x, y + 4, one.outcome) if one.outcome else Markup("")
+            '<svg x="{x:.3f}%" y="{y}"><path class="cross" d="M{left} -4l8 8m0 -8l-8 8"/></svg>'
+            '<text class="lab2 halo" x="{x:.3f}%" dx="{right}" y="{t}"><tspan class="alarm-t">{what}</tspan></text>'
+        ).format(x=x, y=y, left=dx - 4, right=dx + 9, t=y + 4, what=one.outcome)
+    if not one.outcome or above:
+        return Markup("")
+    return Markup('<text class="lab2 halo" x="{:.3f}%" dx="7" y="{}">{}</text>').format(x, y + 4, one.outcome)
 
 
 def _hop(x: float, start: int, lane: int) -> Markup:

@@ -16,10 +16,10 @@ def clock(at: Instant, now: Instant) -> str:
     return f"{then:%H:%M}" if then.date() == today.date() else f"{then.day} {then:%b}, {then:%H:%M}"
 
 
-def full(at: Instant) -> str:
-    """`Mon 16 Nov, 13:52 UTC`, for the page's head."""
+def day(at: Instant) -> str:
+    """`Mon 16 Nov`, for the page's head."""
     then = _calendar(at)
-    return f"{then:%a} {then.day} {then:%b}, {then:%H:%M} UTC"
+    return f"{then:%a} {then.day} {then:%b}"
 
 
 def month(period: str) -> str:
