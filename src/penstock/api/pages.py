@@ -33,7 +33,7 @@ from penstock.live.view import View
 
 routes: Final = APIRouter(include_in_schema=False, route_class=ForPeople)
 QUEUE: Final = 200  #: rows of the queue, and of what runs
-FEED: Final = 30
+FEED: Final = 24
 PAGES_BACK: Final = 5  #: of the journal, that a team's feed looks for what concerns it
 DECIDED: Final = 400  #: latest decisions to wait, from whose times expected starts count
 PACE_SECONDS: Final = 0.4  #: between two calls to look again
@@ -198,7 +198,7 @@ async def one_job(name: str, request: Request, plane: PlaneHere, reader: ReaderH
         facts=job.facts(found, at, currency),
         timeline=timeline.draw(found, kinds, at),
         tries=job.tries(found, kinds, at, currency),
-        story=[{"at": words.clock(line.at, at), "text": line.text} for line in told.lines],
+        story=[{"at": words.clock(line.at, at), "text": words.plain(line.text, at)} for line in told.lines],
         log=await _tail(logs.Asked(plane, reader, caller, name), found),
         command=shlex.join(found.command),
     )

@@ -7,7 +7,7 @@ from penstock.api import schemas
 from penstock.core.units import Instant
 from penstock.core.values import value
 from penstock.dashboard.queue import href
-from penstock.dashboard.words import clock
+from penstock.dashboard.words import clock, plain
 
 #: Kind -> icon, and what is said after the job's name; empty: the first sentence of what the event says itself.
 TOLD: Final[dict[str, tuple[str, str]]] = {
@@ -23,7 +23,6 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
     "LeaseCalledBack": ("no", "has its lease shortened"),
     "CancelRequested": ("no", "is cancelled by a person"),
     "MoveRequested": ("burst", ""),
-    "NodeGone": ("back", "gave a rented node back"),
     "SiteJoined": ("note", ""),
     "SiteLost": ("alarm", ""),
     "SiteBack": ("done", ""),
@@ -64,7 +63,7 @@ def worth_telling(event: schemas.Event) -> bool:
 def _item(event: schemas.Event, name: str, now: Instant) -> Item:
     icon, (what, why) = _icon(event), _words(event)
     link = href(event.job) if event.job else ""
-    return Item(event.id, clock(event.at, now), icon, icon in BAD, name, link, what, why)
+    return Item(event.id, clock(event.at, now), icon, icon in BAD, name, link, what, plain(why, now))
 
 
 def _words(event: schemas.Event) -> tuple[str, str]:
@@ -75,7 +74,7 @@ def _words(event: schemas.Event) -> tuple[str, str]:
             return f"{_goes(event)} {event.event.get('offer')}", HELD.sub("", rest)
         case "AttemptEnded":
             return ("is done", "") if event.event.get("outcome") == "done" else ("failed", event.says)
-        case "CancelRequested" | "Paused" | "Resumed" | "NodeGone":
+        case "CancelRequested" | "Paused" | "Resumed":
             return TOLD[event.kind][1], ""
         case kind if TOLD[kind][1]:
             return TOLD[kind][1], event.says.removeprefix("Told to checkpoint and stop. ")

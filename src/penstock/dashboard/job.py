@@ -5,7 +5,7 @@ from penstock.core.lifecycle import ENDED
 from penstock.core.units import Instant
 from penstock.core.values import value
 from penstock.dashboard import timeline
-from penstock.dashboard.words import TERMS, clock, listed, many
+from penstock.dashboard.words import TERMS, clock, listed, many, plain
 from penstock.journal.words import duration, money
 
 
@@ -52,7 +52,7 @@ def lede(job: schemas.JobDetail, now: Instant) -> str:
         case ended:
             said = f"{ended.capitalize()}{f' on {job.offer}' if job.offer else ''}{_when(job, now)}."
             why = ""
-    return f"{said} {why}".strip()
+    return plain(f"{said} {why}".strip(), now)
 
 
 def _when(job: schemas.JobDetail, now: Instant) -> str:
@@ -68,7 +68,7 @@ def facts(job: schemas.JobDetail, now: Instant, currency: str) -> Facts:
         waited=duration(sum(b - a for a, b in timeline.waits(job, end))),
         attempts=listed([many(len(job.tries), "attempt"), _some(job.moves, "move"), _some(job.losses, "loss")]),
         kept=duration(job.kept_ms) if job.kept_ms else "none",
-        kept_note="in its last checkpoint" if job.kept_ms else "no checkpoint yet",
+        kept_note="in its last checkpoint" if job.kept_ms else "without a checkpoint",
         spent=money(job.spent, currency),
         held=money(job.held, currency),
         until=f"enough until {clock(deadline, now)} and to stop" if deadline else "nothing is held",

@@ -6,7 +6,7 @@ from urllib.parse import quote
 from penstock.api import schemas
 from penstock.core.units import NEVER, Instant, Money
 from penstock.core.values import value
-from penstock.dashboard.words import NBSP, TERMS, clock
+from penstock.dashboard.words import NBSP, TERMS, clock, plain
 from penstock.journal.words import duration, money
 
 
@@ -54,7 +54,7 @@ def waiting(jobs: list[schemas.Job], decided: dict[str, Instant], now: Instant) 
             job.name or job.id,
             href(job.id),
             job.team,
-            job.because.says if job.because else "It was just submitted.",
+            plain(job.because.says, now) if job.because else "It was just submitted.",
             job.gpus,
             duration(max(0, now - job.submitted_at)),
             start(job, decided.get(job.id, job.submitted_at), now),
@@ -69,7 +69,8 @@ def start(job: schemas.Job, decided_at: Instant, now: Instant) -> Start:
     match job.because.kind if job.because else "":
         case "WaitWorth" if numbers["about_ms"]:
             latest = NEVER if job.until_at is None else job.until_at
-            return _pair(decided_at + numbers["about_ms"], min(decided_at + numbers["worst_ms"], latest), now)
+            worst_at = min(decided_at + numbers["worst_ms"], latest)
+            return _pair(decided_at + numbers["about_ms"], worst_at, latest, now)
         case "WaitedLongest":
             return Start(_about(decided_at + numbers["free_in_ms"], now), "nodes are kept for it", decided_at)
         case "Paced":
@@ -83,15 +84,23 @@ def start(job: schemas.Job, decided_at: Instant, now: Instant) -> Start:
         case "PlacementsPaused":
             return Start("when resumed", "penstock resume", NEVER)
         case _ if job.until_at is not None:
-            return Start(f"by {_at(job.until_at, now)}", "at the latest", job.until_at)
+            return _latest(job.until_at, now)
         case _:
             return Start("being decided", "", now)
 
 
-def _pair(about_at: Instant, worst_at: Instant, now: Instant) -> Start:
+def _pair(about_at: Instant, worst_at: Instant, latest_at: Instant, now: Instant) -> Start:
+    """What was foretold and did not come true is not said again: then only its patience is certain."""
+    if worst_at <= now:
+        return _latest(latest_at, now)
     about_at = min(about_at, worst_at)
-    worst = "" if worst_at <= now else f"at{NBSP}worst{NBSP}{clock(worst_at, now)}"
-    return Start(_about(about_at, now), worst, about_at)
+    return Start(_about(about_at, now), f"at{NBSP}worst{NBSP}{clock(worst_at, now)}", about_at)
+
+
+def _latest(at: Instant, now: Instant) -> Start:
+    return (
+        Start("any moment", "", now) if at <= now or at >= NEVER else Start(f"by {clock(at, now)}", "at the latest", at)
+    )
 
 
 def _about(at: Instant, now: Instant) -> str:

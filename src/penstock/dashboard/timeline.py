@@ -42,7 +42,7 @@ class Axis:
 def draw(job: schemas.JobDetail, terms: dict[str, str], now: Instant) -> Markup:
     end = job.ended_at if job.phase in ENDED and job.ended_at else now
     whole = max(end - job.submitted_at, SECOND)
-    axis = Axis(job.submitted_at - whole // 50, end + whole // 12)  # room for a word right of the last bar
+    axis = Axis(job.submitted_at - whole // 50, end + whole // 7)  # room for a word right of the last bar
     lanes = ["", *dict.fromkeys(one.offer for one in job.tries)]
     height = len(lanes) * LANE
     parts = [_grid(axis, lanes, height), _waits(job, axis, end), *_tries(job, axis, lanes, terms, end)]
