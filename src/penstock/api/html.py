@@ -35,7 +35,7 @@ def html(request: Request, template: str, status: int = 200, **values: Any) -> H
 
 
 class ForPeople(APIRoute):
-    """A route whose problems are pages."""
+    """A route whose problems are pages, to whoever asks for pages."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
@@ -45,7 +45,7 @@ class ForPeople(APIRoute):
                 return await answer(request)
             except Exception as error:
                 problem = problem_of(error)
-                if problem.kind == "bug":
+                if problem.kind == "bug" or "text/html" not in request.headers.get("accept", ""):
                     raise
                 return _page(request, problem)
 
@@ -53,13 +53,13 @@ class ForPeople(APIRoute):
 
 
 TITLES: Final = {401: "Who are you?", 403: "Not with this token", 404: "Nothing here", 503: "Not ready"}
+SIGN_IN: Final = (401, 410, 422)  #: not known yet; a link that was used; a token that is none
 
 
 def _page(request: Request, problem: Problem) -> Response:
+    detail = "This page needs to know you first." if problem.status == 401 else problem.detail
     title = TITLES.get(problem.status, "That did not work")
-    detail = (
-        "This page needs to know you first." if problem.status == 401 and "Bearer" in problem.detail else problem.detail
-    )
-    made = html(request, "problem.html", problem.status, title=title, detail=detail, sign_in=problem.status == 401)
+    sign_in = problem.status in SIGN_IN
+    made = html(request, "problem.html", problem.status, title=title, detail=detail, sign_in=sign_in)
     made.headers.update(problem.headers)
     return made

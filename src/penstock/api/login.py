@@ -58,7 +58,7 @@ async def by_link(key: Annotated[str, Path(max_length=100)], request: Request, c
     gate: Gate = request.app.state.gate
     maker = links.take(key)
     if maker is None or not gate.tokens.still(maker):
-        raise Problem(401, "unauthorized", "This link was used before, or is too old. A new one: penstock open")
+        raise Problem(410, "gone", "This link was used before, or is too old. A new one: penstock open")
     return _come_in(request, gate, maker)
 
 
@@ -70,7 +70,8 @@ async def by_token(request: Request, caller: Anybody) -> Response:  # noqa: ARG0
     form = parse_qs((await request.body()).decode("utf-8", "replace"))
     maker = gate.tokens.find(form.get("token", [""])[0].strip())
     if maker is None:
-        raise stranger(gate, request)
+        denied = stranger(gate, request)
+        raise denied if denied.status == 429 else Problem(422, "bad-input", "That is no token, or one that has ended.")
     return _come_in(request, gate, maker)
 
 

@@ -1,6 +1,6 @@
 """The pages: `/`, a job's, and what they load. They show what the routes beside them answer to the same caller.
 
-`/live` tells a page that there is news; the page then asks for itself again. So there is one way to draw it.
+`/news/stream` tells a page that there is news; the page then asks for itself again. So there is one way to draw it.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ from penstock.api.problems import not_found
 from penstock.core.lifecycle import ENDED
 from penstock.core.units import Instant
 from penstock.core.values import value
-from penstock.dashboard import feed, job, queue, spending, timeline, words
+from penstock.dashboard import feed, queue, spending, timeline, words
+from penstock.dashboard import job as told
 from penstock.dashboard import places as sites
 from penstock.dashboard.render import static
 from penstock.drivers.driver import Refused, Unreachable
@@ -32,7 +33,9 @@ from penstock.live.plane import Plane
 from penstock.live.view import View
 
 routes: Final = APIRouter(include_in_schema=False, route_class=ForPeople)
-QUEUE: Final = 200  #: rows of the queue, and of what runs
+QUEUE: Final = 200  #: jobs that are looked at for the queue
+ROWS: Final = 40  #: of them that are shown
+RUNS: Final = 20
 FEED: Final = 24
 PAGES_BACK: Final = 5  #: of the journal, that a team's feed looks for what concerns it
 DECIDED: Final = 400  #: latest decisions to wait, from whose times expected starts count
@@ -54,7 +57,7 @@ async def now(request: Request, plane: PlaneHere, reader: ReaderHere, caller: Ma
 def _now(plane: Plane, reader: Reader, caller: Token, found: schemas.Sites) -> dict[str, Any]:
     view, at, currency = plane.view, instant(plane), plane.view.policy.currency
     waits = jobs.jobs(plane, reader, caller, phase=["waiting", "paused"], limit=QUEUE).jobs
-    runs = jobs.jobs(plane, reader, caller, phase=["placed", "leaving"], limit=QUEUE).jobs
+    runs = jobs.jobs(plane, reader, caller, phase=["placed", "leaving"], limit=RUNS).jobs
     waiting = queue.waiting(waits, _decided(reader), at)
     owned = sites.used(found, standing=True)
     counts = _counts(reader, caller)
@@ -65,8 +68,8 @@ def _now(plane: Plane, reader: Reader, caller: Token, found: schemas.Sites) -> d
         "rented": sites.used(found, standing=False),
         "notices": _notices(view, plane.ready, caller, at),
         "sites": sites.rows(found),
-        "queue": waiting,
-        "queue_note": _shown(len(waiting), counts["waiting"][0], "by expected start"),
+        "queue": waiting[:ROWS],
+        "queue_note": _shown(min(ROWS, len(waiting)), counts["waiting"][0], "by expected start"),
         "waiting_jobs": counts["waiting"][0],
         "waiting_gpus": counts["waiting"][1],
         "first_start": f"the first {waiting[0].start.says}" if waiting else "nobody waits",
@@ -106,7 +109,7 @@ def _counts(reader: Reader, caller: Token) -> dict[str, tuple[int, int]]:
 def _shown(shown: int, there: int, order: str) -> str:
     if not there:
         return ""
-    return f"{there:,}, {order}" if shown >= there else f"the newest {shown:,} of {there:,}, {order}"
+    return f"{there:,}, {order}" if shown >= there else f"{shown:,} of {there:,}, {order}"
 
 
 def _idle(found: schemas.Sites) -> str:
@@ -183,10 +186,10 @@ class Tail:
     whole: str
 
 
-@routes.get("/jobs/{name:job}")
-async def one_job(name: str, request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
-    found = await run_in_threadpool(jobs.job, name, plane, reader, caller)
-    told = await run_in_threadpool(jobs.story, name, reader, caller)
+@routes.get("/jobs/{job:job}")
+async def one_job(job: str, request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
+    found = await run_in_threadpool(jobs.job, job, plane, reader, caller)
+    story = await run_in_threadpool(jobs.story, job, reader, caller)
     kinds, at, currency = terms(await places.sites(plane, caller)), instant(plane), plane.view.policy.currency
     return html(
         request,
@@ -194,12 +197,12 @@ async def one_job(name: str, request: Request, plane: PlaneHere, reader: ReaderH
         **_frame(request, plane),
         title=found.name or found.id,
         job=found,
-        lede=job.lede(found, at),
-        facts=job.facts(found, at, currency),
+        lede=told.lede(found, at),
+        facts=told.facts(found, at, currency),
         timeline=timeline.draw(found, kinds, at),
-        tries=job.tries(found, kinds, at, currency),
-        story=[{"at": words.clock(line.at, at), "text": words.plain(line.text, at)} for line in told.lines],
-        log=await _tail(logs.Asked(plane, reader, caller, name), found),
+        tries=told.tries(found, kinds, at, currency),
+        story=[{"at": words.clock(line.at, at), "text": words.plain(line.text, at)} for line in story.lines],
+        log=await _tail(logs.Asked(plane, reader, caller, job), found),
         command=shlex.join(found.command),
     )
 
@@ -237,8 +240,8 @@ def _frame(request: Request, plane: Plane) -> dict[str, Any]:
     }
 
 
-@routes.get("/live", response_class=EventSourceResponse)
-async def live(request: Request, plane: PlaneHere, caller: MayRead) -> AsyncIterator[ServerSentEvent]:
+@routes.get("/news/stream", response_class=EventSourceResponse)
+async def news(request: Request, plane: PlaneHere, caller: MayRead) -> AsyncIterator[ServerSentEvent]:
     """The number of the latest picture, at once and whenever there is a newer one: a page that was away catches up."""
     seen = -1
     while request.app.state.gate.tokens.still(caller):
