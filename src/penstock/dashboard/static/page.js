@@ -11,6 +11,7 @@ document.querySelector("[data-toggle-theme]")?.addEventListener("click", () => {
 });
 
 // ---- news: the server says that there are some, and the same page is asked for again, one question at a time ----
+const shown = new Map();  // what each part was given last: a row that still flashes is no reason to draw it again
 const live = document.getElementById("live");
 if (live) {
   let seen = Number(live.dataset.number), newest = seen, asking = false, cut = false;
@@ -20,6 +21,7 @@ if (live) {
   stream.onerror = () => {  // the browser asks again by itself, unless it was told no
     cut = true;
     live.classList.add("cut");
+    shown.delete("as-of");
     document.getElementById("as-of").textContent = "not live; asks again by itself";
     if (stream.readyState === EventSource.CLOSED) document.getElementById("as-of").textContent = "not live; reload the page";
   };
@@ -45,12 +47,13 @@ if (live) {
 function swap(fresh) {
   for (const part of document.querySelectorAll("[data-part]")) {
     const next = fresh.getElementById(part.id);
-    if (!next || next.innerHTML === part.innerHTML) continue;
+    if (!next || next.innerHTML === (shown.get(part.id) ?? part.innerHTML)) continue;
+    shown.set(part.id, next.innerHTML);
     const known = new Set([...part.querySelectorAll("li[id]")].map((item) => item.id));
     const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     part.replaceChildren(...[...next.childNodes].map((node) => document.importNode(node, true)));
     if (known.size) for (const item of part.querySelectorAll("li[id]")) if (!known.has(item.id)) item.classList.add("fresh");
-    if (focused) part.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+    if (focused) [...part.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
   }
 }
 
