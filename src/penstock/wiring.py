@@ -52,22 +52,22 @@ class Options:
     stand_by: bool = False
 
 
-async def up(options: Options, started: Callable[[str, str], None]) -> None:
-    """Run until a signal. `started` is told the address and the token's file once submissions are taken."""
+async def up(options: Options, started: Callable[[str, str, str], None]) -> None:
+    """Run until a signal. `started` is told the address, the token's file and a browser's way in, once all is up."""
     from penstock.api.server import address_of, bind
 
     sock = bind(options.listen, options.port)
     with contextlib.closing(sock):
-        async with running(options, sock) as plane:
+        async with running(options, sock) as (plane, invite):
             address = address_of(sock)
             _leave_word(options.home / "address", address)
-            started(address, str(options.home / "token"))
+            started(address, str(options.home / "token"), f"{address}{invite()}")
             await _until_told(plane)
 
 
 @contextlib.asynccontextmanager
-async def running(options: Options, sock: socket.socket) -> AsyncIterator[Plane]:
-    """A plane that serves its API on this socket, from before it is ready until it has let go."""
+async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[Plane, Callable[[], str]]]:
+    """A plane that serves its API on this socket, from before it is ready until it has let go; and browsers' links."""
     from penstock.api.access import first_token
     from penstock.api.app import build, gate_of
     from penstock.api.server import serving
@@ -81,13 +81,14 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[Plane]
         clock = clock_at(options.speed if options.rehearse else 1)
         plane = make_plane(options, file, journal, reader, clock)
         gate = gate_of(options.home)
-        first_token(gate.tokens, options.home / "token")
-        app = build(plane, reader, gate, Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts))
+        secret = first_token(gate.tokens, options.home / "token")
+        metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
+        app = build(plane, reader, gate, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
         async with serving(app, sock):
             try:
                 await _begin(plane)
                 _calm_the_collector()
-                yield plane
+                yield plane, lambda: str(app.state.links.make(gate.tokens.find(secret)))
             finally:
                 await plane.stop()
 

@@ -71,7 +71,7 @@ BODIES: dict[str, Any] = {
 
 async def ask(client: httpx2.AsyncClient, method: str, path: str, job: str = "none", **params: str) -> httpx2.Response:
     address = path.replace("{job}", job).replace("{token}", "none")
-    if path == "/v1/events/stream":  # never ends by itself: only its beginning is of interest
+    if path.endswith("/stream"):  # never ends by itself: only its beginning is of interest
         async with client.stream(method, address, headers={"Last-Event-ID": "0"}) as answer:
             if answer.status_code >= 400:
                 await answer.aread()

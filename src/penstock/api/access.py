@@ -41,6 +41,7 @@ class Token:
     team: str = ""  # empty: all teams
     expires_at: int = 0  # seconds since 1970; 0: never
     revoked: bool = False
+    made_by: str = ""  # of a browser's: the token it came in with, which it does not outlive
 
     def may(self, permission: Permission) -> bool:
         return permission in MAY[self.role]
@@ -70,10 +71,11 @@ class Tokens:
         found = self.by_digest.get(token.digest)
         return found is not None and not found.revoked and not 0 < found.expires_at <= self.now()
 
-    def create(self, role: Role, team: str = "", expires_at: int = 0) -> tuple[Token, str]:
+    def create(self, role: Role, team: str = "", expires_at: int = 0, made_by: str = "") -> tuple[Token, str]:
         """A new token and its secret, which nobody can be told again."""
+        self._forget_browsers()
         secret = PREFIX + secrets.token_urlsafe(32)
-        token = Token(secrets.token_hex(6), _digest(secret), role, team, expires_at)
+        token = Token(secrets.token_hex(6), _digest(secret), role, team, expires_at, made_by=made_by)
         self.by_digest[token.digest] = token
         self._write()
         return token, secret
@@ -82,9 +84,16 @@ class Tokens:
         found = next((token for token in self.by_digest.values() if token.id == token_id), None)
         if found is None:
             return False
-        self.by_digest[found.digest] = replace(found, revoked=True)
+        for token in [one for one in self.by_digest.values() if token_id in (one.id, one.made_by)]:
+            self.by_digest[token.digest] = replace(token, revoked=True)
         self._write()
         return True
+
+    def _forget_browsers(self) -> None:
+        """Theirs are many and short; one that has ended tells nobody anything."""
+        ended = [one.digest for one in self.by_digest.values() if one.made_by and not self.still(one)]
+        for digest in ended:
+            del self.by_digest[digest]
 
     def __iter__(self) -> Iterator[Token]:
         return iter(self.by_digest.values())
@@ -169,7 +178,7 @@ class Needs:
             return Token("", "", "viewer")
         token = gate.tokens.find(_secret(request))
         if token is None:
-            raise _stranger(gate, request)
+            raise stranger(gate, request)
         if not token.may(self.permission):
             gate.audit.write(request, token, f"denied: {token.role} may not {self.permission}")
             raise Problem(403, "forbidden", f"A token of role {token.role} may not do this; ask for another role.")
@@ -199,7 +208,7 @@ def _secret(request: Request) -> str:
     return request.cookies.get(COOKIE, "") if request.method == "GET" else ""
 
 
-def _stranger(gate: Gate, request: Request) -> Problem:
+def stranger(gate: Gate, request: Request) -> Problem:
     wait = gate.strangers.take(request.client.host if request.client else "")
     if wait:
         return too_many(wait)

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock import __version__
-from penstock.api import control, jobs, logs, money, places, problems, stream
+from penstock.api import control, jobs, login, logs, money, pages, places, problems, stream
 from penstock.api.access import Audit, Gate, Tokens, check_routes
 from penstock.api.limits import BodyLimit, Buckets
 from penstock.core.values import value
@@ -36,7 +36,14 @@ class Limits:
     body_seconds: float = 10  # for a whole body to arrive
 
 
-def build(plane: Plane, reader: Reader, gate: Gate, metrics: Metrics, limits: Limits = Limits()) -> FastAPI:  # noqa: B008 - a value
+def build(
+    plane: Plane,
+    reader: Reader,
+    gate: Gate,
+    metrics: Metrics,
+    limits: Limits = Limits(),  # noqa: B008 - a value
+    rehearsal: bool = False,
+) -> FastAPI:
     """Raises if a route declares no permission: better no server than an open door."""
     app = FastAPI(
         title="Penstock",
@@ -48,8 +55,11 @@ def build(plane: Plane, reader: Reader, gate: Gate, metrics: Metrics, limits: Li
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.plane, app.state.reader, app.state.gate, app.state.metrics = plane, reader, gate, metrics
-    for part in (jobs, logs, control, stream, places, money):  # what is asked most is found first
+    app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
+    for part in (jobs, logs, control, stream, places, money, login):  # what is asked most is found first
         app.include_router(part.routes)
+    for people in (login.people, pages.routes):
+        app.include_router(people)
     problems.install(app)
     app.add_middleware(BodyLimit, seconds=limits.body_seconds)
     app.add_middleware(Measured, metrics=metrics)

@@ -352,6 +352,13 @@ class TokenMade(Token):
     secret: str = Field(description="Told once; only its hash is kept.")
 
 
+class Link(Shape):
+    """Lets one browser in, once, to look at what the token that asked for it may see."""
+
+    path: str = Field(examples=["/login/k3f9x2"])
+    seconds: int = Field(description="For so long.")
+
+
 class TokenList(Shape):
     tokens: list[Token]
 

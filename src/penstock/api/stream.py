@@ -35,7 +35,7 @@ def events(
     teller = Telling(reader, plane.view.policy.currency)
     shown = [teller.shape(one.number, one.part, one.at, one.job, one.event) for one in found]
     following = found[-1].number if found and found[-1].number > 1 else None
-    return schemas.Events(events=[one for one in shown if _may_see(caller, one)], next=following)
+    return schemas.Events(events=[one for one in shown if may_see(caller, one)], next=following)
 
 
 async def _begin(
@@ -69,13 +69,13 @@ async def stream(
         for row in await run_in_threadpool(reader.steps, step - 1, STEPS):
             after_part = part if row.number == step else -1
             for shape in await run_in_threadpool(teller.row, row, after_part):
-                if _may_see(caller, shape):
+                if may_see(caller, shape):
                     yield ServerSentEvent(data=shape, id=shape.id, event=shape.kind)
             step, part = row.number, len(row.inputs) + len(row.outputs) - 1
         await plane.heard(step)
 
 
-def _may_see(caller: Token, shape: schemas.Event) -> bool:
+def may_see(caller: Token, shape: schemas.Event) -> bool:
     """A team sees what concerns its jobs, and what concerns nobody's money or jobs: sites, offers, policies."""
     if not caller.team:
         return True

@@ -17,6 +17,7 @@ from penstock.core.errors import BadInput
 #: Name -> module (and, where it holds several, the command's name in it), first line of the command's docstring.
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("penstock.cli.up", "Start Penstock here, in the foreground."),
+    "open": ("penstock.cli.open", "Print a link that lets a browser in, once."),
     "submit": ("penstock.cli.ask:submit", "Submit a job from a YAML file."),
     "run": ("penstock.cli.ask:run", "Submit a command and follow it; ends as the job ends."),
     "plan": ("penstock.cli.ask:plan", "Say where a job would run and what it would cost; spends nothing."),

@@ -36,10 +36,11 @@ def command(
     home = Path(folder) if folder else home_folder()
     options = Options(home, sites, journal, listen, port, rehearse, speed, stand_by)
 
-    def started(address: str, token: str) -> None:
+    def started(address: str, token: str, link: str) -> None:
         if as_json:
-            print_json({"address": address, "token_file": token})
+            print_json({"address": address, "token_file": token, "link": link})
         else:
             click.echo(f"Penstock is up at {address} (token in {token}). Stop it with Ctrl-C; what runs goes on.")
+            click.echo(f"Look at it: {link} (works once, for ten minutes; another one: penstock open)")
 
     asyncio.run(up(options, started))

@@ -1,0 +1,112 @@
+"""What just happened and why: the events that people care about, newest first, an icon and a sentence each."""
+
+import re
+from typing import Any, Final
+
+from penstock.api import schemas
+from penstock.core.units import Instant
+from penstock.core.values import value
+from penstock.dashboard.queue import href
+from penstock.dashboard.words import clock, plain
+
+#: Kind -> icon, and what is said after the job's name; empty: the first sentence of what the event says itself.
+TOLD: Final[dict[str, tuple[str, str]]] = {
+    "StartPromised": ("start", ""),
+    "WaitPromised": ("wait", "waits"),
+    "ReservePromised": ("wait", "has nodes kept for it"),
+    "StopPromised": ("back", "is told to checkpoint and stop"),
+    "JobRefused": ("no", "is refused"),
+    "AttemptLost": ("lost", "lost its place"),
+    "AttemptRefused": ("no", "found no room after all"),
+    "AttemptEnded": ("done", "has ended"),
+    "RenewalDenied": ("no", "gets no longer lease"),
+    "LeaseCalledBack": ("no", "has its lease shortened"),
+    "CancelRequested": ("no", "is cancelled by a person"),
+    "MoveRequested": ("burst", ""),
+    "SiteJoined": ("note", ""),
+    "SiteLost": ("alarm", ""),
+    "SiteBack": ("done", ""),
+    "OfferClosed": ("no", ""),
+    "CapSet": ("note", ""),
+    "PolicySet": ("note", ""),
+    "Paused": ("wait", "A person paused new placements"),
+    "Resumed": ("start", "Placements go on"),
+    "EventQuarantined": ("alarm", ""),
+}
+BAD: Final = ("lost", "alarm")
+#: Why a job stops, where its next start or a person's wish tells the same.
+TOLD_ELSEWHERE: Final = ("ComesHome", "MovesTogether", "MoveAsked", "CancelAsked")
+#: What a start adds about money; a job's own story tells it.
+HELD: Final = re.compile(r" \S+ is held, enough until .*$")
+
+
+@value
+class Item:
+    id: str
+    at: str
+    icon: str
+    bad: bool
+    name: str  # of a job, as typed; empty: about no single one
+    href: str
+    what: str
+    why: str
+
+
+def items(events: list[schemas.Event], names: dict[str, str], now: Instant) -> list[Item]:
+    return [_item(event, names.get(event.job, event.job), now) for event in events if worth_telling(event)]
+
+
+def worth_telling(event: schemas.Event) -> bool:
+    return event.kind in TOLD and not (event.kind == "StopPromised" and _because(event) in TOLD_ELSEWHERE)
+
+
+def _item(event: schemas.Event, name: str, now: Instant) -> Item:
+    icon, (what, why) = _icon(event), _words(event)
+    link = href(event.job) if event.job else ""
+    return Item(event.id, clock(event.at, now), icon, icon in BAD, name, link, what, plain(why, now))
+
+
+def _words(event: schemas.Event) -> tuple[str, str]:
+    """What happened, to be read after the job's name, and why."""
+    first, _, rest = event.says.partition(". ")
+    match event.kind:
+        case "StartPromised":
+            return f"{_goes(event)} {event.event.get('offer')}", HELD.sub("", rest)
+        case "AttemptEnded":
+            return ("is done", "") if event.event.get("outcome") == "done" else ("failed", event.says)
+        case "CancelRequested" | "Paused" | "Resumed":
+            return TOLD[event.kind][1], ""
+        case kind if TOLD[kind][1]:
+            return TOLD[kind][1], event.says.removeprefix("Told to checkpoint and stop. ")
+        case _:
+            return (first[:1].lower() + first[1:] if event.job else first).removesuffix("."), rest
+
+
+def _goes(event: schemas.Event) -> str:
+    match _because(event):
+        case "ComesHome":
+            return "comes home to"
+        case "LostNode":
+            return "resumes on"
+        case _:
+            return "bursts to" if _rents(event) else "starts on"
+
+
+def _rents(event: schemas.Event) -> bool:
+    return bool(event.event.get("nodes") or event.event.get("hold"))
+
+
+def _icon(event: schemas.Event) -> str:
+    if event.kind == "AttemptEnded" and event.event.get("outcome") != "done":
+        return "no"
+    if event.kind != "StartPromised":
+        return TOLD[event.kind][0]
+    if _because(event) == "ComesHome":
+        return "home"
+    return "burst" if _rents(event) else "start"
+
+
+def _because(event: schemas.Event) -> str:
+    """The kind of its reason."""
+    because: Any = event.event.get("because")
+    return str(because.get("kind", "")) if isinstance(because, dict) else ""
