@@ -141,7 +141,7 @@ def bind_after_create(points: Points) -> None:
     right_order, right_begin = LocalDisk.order, LocalDisk.begin
 
     def order(self: Any, ask: Any, work: Any, env: Any) -> Path:
-        folder = right_order(self, ask, work, env)
+        folder: Path = right_order(self, ask, work, env)
         if (folder / "begun.json").exists() or self.is_kept(folder) or self.is_over(folder):
             return folder
         nameless = self.folder / "data" / f"{folder.name}-{time.monotonic_ns()}"
@@ -156,10 +156,7 @@ def bind_after_create(points: Points) -> None:
             points()
             folder.rename(self.folder / "attempts" / folder.name.rpartition("-")[0])
 
-    def start(self: Any, ask: Any, work: Any, earlier: str) -> Any:
-        return _start_by_name(self, ask, work, earlier)
-
-    async def _start_by_name(self: Any, ask: Any, work: Any, earlier: str) -> None:
+    async def start(self: Any, ask: Any, work: Any, earlier: str) -> None:
         if not self.disk.is_over(self.disk.attempt(ask.attempt)):
             env = await self._do(self._checkpoints, ask, earlier)
             await self._do(self.disk.begin, await self._do(self.disk.order, ask, work, env))
@@ -258,8 +255,9 @@ def act_before_append(_: Points) -> None:
 
 
 def forget_an_outstanding_action(_: Points) -> None:
+    """One thing is not said again after a crash."""
     right = State.outstanding
-    State.outstanding = lambda self: list(right(self))[1:]  # type: ignore[method-assign,assign,return-value]
+    State.outstanding = lambda self: iter(list(right(self))[1:])  # type: ignore[method-assign]
 
 
 def answer_before_append(points: Points) -> None:
@@ -287,7 +285,7 @@ def keys_forgotten(_: Points) -> None:
         append(self, epoch, steps, blobs, {})
         mine.update(keys)
 
-    Keeper.append, Keeper.answer = wrong_append, lambda self, key: mine.get(key) or right(self, key)  # type: ignore[method-assign,assign]
+    Keeper.append, Keeper.answer = wrong_append, lambda self, key: mine.get(key) or right(self, key)  # type: ignore[method-assign]
 
 
 def holds_forgotten_by_a_restart(_: Points) -> None:

@@ -201,7 +201,7 @@ async def test_row_09_a_spot_price_that_doubles_is_within_the_hold_and_above_the
         (lease,) = world.state().ledger.leases.values()
         plane.hear(e.Metered(0, "j0.1/n0", 2 * PER_HOUR))  # an hour at twice the price
         await world.until("10:01")
-        assert plane.view.alarms == ()
+        assert not plane.view.alarms
         assert lease.held + lease.charged >= 2 * PER_HOUR
         plane.hear(e.Metered(0, "j0.1/n0", lease.held + lease.charged + 1))
         await world.until("10:02")
