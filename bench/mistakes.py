@@ -144,7 +144,7 @@ def bind_after_create(points: Points) -> None:
         folder: Path = right_order(self, ask, work, env)
         if (folder / "begun.json").exists() or self.is_kept(folder) or self.is_over(folder):
             return folder
-        nameless = self.folder / "data" / f"{folder.name}-{time.monotonic_ns()}"
+        nameless: Path = self.folder / "data" / f"{folder.name}-{time.monotonic_ns()}"
         folder.rename(nameless)
         return nameless
 
