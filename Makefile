@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint venv bench-engine bench-journal bench-placement docs clean
+.PHONY: help demo test check lint venv bench-engine bench-journal bench-live bench-placement docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -31,6 +31,9 @@ bench-engine: .venv/.installed-dev  ## how many jobs a second the engine decides
 
 bench-journal: .venv/.installed-dev  ## how fast a journal is written, listed and started from
 	@$(BIN)/python -m bench.journal
+
+bench-live: .venv/.installed-dev  ## a running Penstock under load: submits, lists, decisions, restarts; FAST=1 for a quick look
+	@$(BIN)/python -m bench.live $(if $(FAST),--fast)
 
 docs: .venv/.installed-dev  ## write what the documents say of themselves: lives, picture, answers of commands
 	@$(BIN)/python -m tests.test_docs

@@ -723,6 +723,8 @@ def _standing_node(state: State, node_id: str, up: bool) -> None:
 def release_promised(state: State, event: e.ReleasePromised) -> None:
     node = state.nodes[event.node]
     _node(node, "returning")
+    # Never renewed again: if giving it back fails for good, its own deadline is what ends it.
+    state.ledger.leases[node.id].renew_at = NEVER
     state.fresh.actions.append(ReleaseNode(node.id))
 
 

@@ -32,7 +32,8 @@ def settle(choices: Choices) -> None:
         if ledger.leases.get(lease.hold.id) is not lease:  # it ended in the instant that it confirmed
             continue
         parts = ledger.shortened(lease, deadline)
-        again = renew_at(choices.now, deadline)
+        node = choices.state.nodes.get(lease.hold.id)
+        again = NEVER if node and node.phase == "returning" else renew_at(choices.now, deadline)
         choices.record(LeaseShortened(choices.now, lease.hold.id, parts, deadline, again))
 
 

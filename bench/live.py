@@ -1,0 +1,242 @@
+"""`make bench-live`: a real `penstock up` under load, over HTTP, with full durability. FAST=1 for smaller sizes.
+
+    python -m bench.live [--fast] [--only submits|lists|decisions|starts|memory] [--kind sqlite|postgres]
+
+Submits: 64 clients, each of a team of its own, each waiting for its answer before it submits again. Lists: a page and a
+job, one after the other, by how many jobs the journal has. Decisions: one submission at a time while so many wait,
+decided and durable. Starts: from the command to the first answer, by how many events, with the snapshot as old as it
+gets. Everything shares this machine's processors, clients and PostgreSQL included.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+
+from bench.journal import fill, opened, places
+from penstock.core.units import HOUR
+from penstock.journal.keeper import Keeper
+from penstock.journal.open import open_journal
+from penstock.live import snapshot
+from penstock.live.scribe import SNAPSHOT_EVENTS
+
+CLIENTS: Final = 64
+#: The offer that `bench.journal` has, so that a start finds nothing new.
+SITES: Final = """
+currency: USD
+sites:
+  - name: lab
+    front_door: true
+    driver: rehearsal
+    offers: [{name: owned, term: owned, gpu: A100, gpus_per_node: 8, nodes: 8}]
+"""
+JOB: Final = {"gpus": 8, "command": ["true"], "run_time": "10h", "name": "bench"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fast", action="store_true")
+    parser.add_argument("--only", choices=list(MEASURES))
+    parser.add_argument("--kind", choices=["sqlite", "postgres"])
+    args = parser.parse_args()
+    load = " ".join(f"{one:.1f}" for one in os.getloadavg())
+    print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load average {load} before", flush=True)
+    with ExitStack() as stack:
+        for kind, place in places(stack):
+            for name, measure in MEASURES.items():
+                if args.kind in (None, kind) and args.only in (None, name):
+                    for words in measure(place, args.fast):
+                        print(f"{kind}: {words}  (load {os.getloadavg()[0]:.1f})", flush=True)
+
+
+# --- submits ---------------------------------------------------------------------------------------------------------
+
+
+def submits(place: Callable[[], str], fast: bool) -> Iterator[str]:
+    for clients in (1, CLIENTS) if fast else (1, 8, CLIENTS):
+        with up(place()) as (client, _):
+            secrets = [_token(client, f"team-{number}") for number in range(clients)]
+            host = client.base_url
+            took = asyncio.run(_flood(str(host.host), int(host.port or 80), secrets, 3 if fast else 10))
+        all_of_them = [seconds for one in took for seconds in one]
+        rate = len(all_of_them) / (3 if fast else 10)
+        yield f"{rate:,.0f} durable submits a second from {clients} clients, {_spread(all_of_them)}"
+
+
+def _token(client: httpx2.Client, team: str) -> str:
+    answer = client.post("/v1/tokens", json={"role": "member", "team": team})
+    answer.raise_for_status()
+    return str(answer.json()["secret"])
+
+
+async def _flood(host: str, port: int, secrets: list[str], seconds: float) -> list[list[float]]:
+    until = time.perf_counter() + seconds
+    return await asyncio.gather(*(_submitter(host, port, secret, until) for secret in secrets))
+
+
+async def _submitter(host: str, port: int, secret: str, until: float) -> list[float]:
+    """As little of a client as will do: it shares the processors with what is measured."""
+    reader, writer = await asyncio.open_connection(host, port)
+    body = json.dumps(JOB).encode()
+    head = f"POST /v1/jobs HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {secret}\r\n"
+    asked = f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    took: list[float] = []
+    while (began := time.perf_counter()) < until:
+        writer.write(asked)
+        status = await _answer(reader)
+        if status == 201:
+            took.append(time.perf_counter() - began)
+        else:
+            await asyncio.sleep(0.05)  # too many from this team: that is what the limit is for
+    writer.close()
+    return took
+
+
+async def _answer(reader: asyncio.StreamReader) -> int:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+    length = next(line for line in head.split("\r\n") if line.startswith("content-length:"))
+    await reader.readexactly(int(length.partition(":")[2]))
+    return int(head.split()[1])
+
+
+# --- lists, decisions ------------------------------------------------------------------------------------------------
+
+
+def lists(place: Callable[[], str], fast: bool) -> Iterator[str]:
+    for jobs in (1_000, 5_000) if fast else (1_000, 10_000, 100_000):
+        where = place()
+        with closing(open_journal(where)) as journal:
+            epoch = journal.claim("bench", 0, HOUR)
+            fill(journal, epoch, jobs)
+            journal.release(epoch)
+            if where.startswith("postgres"):
+                journal.db.run("vacuum analyze")  # as the server does by itself, sooner or later
+        with up(where) as (client, process):
+            some = [f"/v1/jobs/job-{number:07}" for number in range(1, jobs, max(1, jobs // 200))]
+            page, job = _timed(client, ["/v1/jobs"] * 200), _timed(client, some[:200])
+            yield f"{jobs:,} jobs: page {page}, job {job}, {_resident(process)} MB"
+
+
+def decisions(place: Callable[[], str], fast: bool) -> Iterator[str]:
+    for waiting in (1_000, 5_000) if fast else (1_000, 10_000, 100_000):
+        with up(place()) as (client, process):
+            for _ in range(waiting // 1_000):
+                client.post("/v1/jobs", json={**JOB, "count": 1_000}).raise_for_status()
+            took = [_one(client) for _ in range(200)]
+            yield f"{waiting:,} waiting: a submit is decided and durable in {_spread(took)}, {_resident(process)} MB"
+
+
+def _one(client: httpx2.Client) -> float:
+    time.sleep(0.02)  # within a team's limit
+    began = time.perf_counter()
+    client.post("/v1/jobs", json=JOB).raise_for_status()
+    return time.perf_counter() - began
+
+
+def _timed(client: httpx2.Client, paths: list[str]) -> str:
+    took = []
+    for path in paths:
+        began = time.perf_counter()
+        client.get(path).raise_for_status()
+        took.append(time.perf_counter() - began)
+        time.sleep(0.005)  # within a token's limit
+    return _spread(took)
+
+
+def _spread(seconds: list[float]) -> str:
+    ordered = sorted(seconds)
+    p99 = ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
+    return f"p50 {statistics.median(ordered) * 1000:.1f} ms p99 {p99 * 1000:.1f} ms"
+
+
+# --- starts, memory --------------------------------------------------------------------------------------------------
+
+
+def starts(place: Callable[[], str], fast: bool) -> Iterator[str]:
+    for events in (1_000, 60_000) if fast else (1_000, 100_000, 1_000_000):
+        where = place()
+        with closing(open_journal(where)) as journal:
+            _long_life(journal, events)
+        began = time.perf_counter()
+        with up(where) as (client, process):
+            ready = time.perf_counter() - began
+            client.get("/v1/jobs").raise_for_status()
+            yield f"{events:,} events: {ready:.1f} s from the command until it is ready, {_resident(process)} MB"
+
+
+def _long_life(journal: Keeper, events: int) -> None:
+    """Jobs come and go; the snapshot is as old as the plane lets it become."""
+    epoch, told, seen, kept = journal.claim("bench", 0, HOUR), opened(), 0, False
+    group = told.steps
+    while seen < events:
+        step = told.end_oldest() if len(told.engine.state.attempts) >= 12 else told.submit()
+        seen += len(step.inputs) + len(step.outputs)
+        group.append(step)
+        if len(group) >= 500:
+            journal.append(epoch, group, {}, {})
+            group = []
+            if not kept and seen > events - SNAPSHOT_EVENTS:
+                kept = True
+                journal.keep_snapshot(step.number, snapshot.schema(), snapshot.pack(told.engine.state))
+    journal.append(epoch, group, {}, {})
+    journal.release(epoch)
+
+
+def memory(place: Callable[[], str], fast: bool) -> Iterator[str]:
+    with up(place()) as (client, process):
+        client.get("/v1/jobs").raise_for_status()
+        time.sleep(1 if fast else 5)
+        yield f"{_resident(process)} MB of memory with nothing to do"
+
+
+def _resident(process: "subprocess.Popen[str]") -> int:
+    lines = Path(f"/proc/{process.pid}/status").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) // 1024
+
+
+@contextmanager
+def up(where: str) -> Iterator[tuple[httpx2.Client, "subprocess.Popen[str]"]]:
+    """A Penstock of its own on this journal, with a client that may do everything."""
+    with tempfile.TemporaryDirectory(prefix="penstock-live-") as home:
+        sites = Path(home) / "sites.yaml"
+        sites.write_text(SITES)
+        command = [sys.executable, "-m", "penstock.cli", "up", "--home", home, "--sites", str(sites), "--port", "0"]
+        process = subprocess.Popen([*command, "--json", "--journal", where], stdout=subprocess.PIPE, text=True)
+        try:
+            said = _said(process)
+            headers = {"Authorization": f"Bearer {Path(said['token_file']).read_text().strip()}"}
+            with httpx2.Client(base_url=said["address"], headers=headers, timeout=120, trust_env=False) as client:
+                yield client, process
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def _said(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    assert process.stdout is not None
+    text = ""
+    for line in process.stdout:
+        text += line
+        if line.rstrip() == "}":
+            found: dict[str, Any] = json.loads(text)
+            return found
+    raise SystemExit(f"penstock up ended with {process.wait()}")
+
+
+MEASURES: Final = {"submits": submits, "lists": lists, "decisions": decisions, "starts": starts, "memory": memory}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""docs/faults.md is true: each row's tests exist under these names, and each seeded mistake is in its table."""
+
+import re
+
+from bench.mistakes import MISTAKES
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "docs" / "faults.md").read_text("utf-8")
+#: What one machine can show; the others come with Kubernetes, data and policies.
+ROWS = [*range(1, 15), 19, 20, 22, 25, 28, 29, 30]
+
+
+def test_every_row_names_its_tests_and_each_of_them_exists() -> None:
+    files = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    there = {name for text in files for name in re.findall(r"^(?:async )?def (test_\w+)\(", text, re.MULTILINE)}
+    rows = re.findall(r"^\| (\d*) \|.*\| ([^|]+) \|$", PAGE, re.MULTILINE)
+    named = {row: re.findall(r"`(test_\w+)`", tests) for row, tests in rows}
+    assert all(named.values()), named
+    assert {name for tests in named.values() for name in tests} - there == set()
+    assert [row for row in ROWS if str(row) not in named] == []
+
+
+def test_no_test_named_by_row_is_missing_from_the_table() -> None:
+    files = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    by_row = {name for text in files for name in re.findall(r"def (test_(?:row|fault)_\d+_\w+)\(", text)}
+    assert by_row - set(re.findall(r"`(test_\w+)`", PAGE)) == set()
+
+
+def test_the_mistakes_are_those_of_the_bench() -> None:
+    section = PAGE.partition("| mistake |")[2]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(MISTAKES)
