@@ -8,6 +8,7 @@ from penstock.core.units import SECOND, Instant
 
 NBSP: Final = "\u00a0"  #: between a number and its unit, "about" and its time: they never part
 INSTANT: Final = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d UTC")  #: as `journal.words.instant` writes one
+UNIT: Final = re.compile(r"(?<=\d) (?=(?:h|min|s|GPUs?|%)\b)")
 #: The API's terms, as classes of the style sheet.
 TERMS: Final = {"owned": "owned", "reserved": "reserved", "spot": "spot", "on_demand": "demand"}
 
