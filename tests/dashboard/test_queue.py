@@ -59,5 +59,5 @@ def test_the_queue_is_in_the_order_of_expected_starts() -> None:
 
 
 def test_instants_in_a_reason_are_written_as_on_the_page() -> None:
-    (row,) = queue.waiting([job(because=because("OnlyOwned", says="Until 2026-11-16 13:00 UTC."))], {}, NOW)
-    assert row.why == "Until 13:00."
+    (row,) = queue.waiting([job(because=because("OnlyOwned", says="Until 2026-11-16 13:00 UTC, 2 h."))], {}, NOW)
+    assert row.why == "Until 13:00, 2\u00a0h."

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 import uvicorn
@@ -54,7 +55,20 @@ async def serving(app: Any, sock: socket.socket) -> AsyncIterator[None]:
         yield
     finally:
         server.should_exit = True
-        await task
+        with _cut_in_silence():
+            await task
+
+
+@contextlib.contextmanager
+def _cut_in_silence() -> Iterator[None]:
+    """Streams do not end by themselves: that they are cut at the end is no news, and no traceback."""
+    log = logging.getLogger("uvicorn.error")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 class _Server(uvicorn.Server):

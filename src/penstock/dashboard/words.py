@@ -8,6 +8,7 @@ from penstock.core.units import SECOND, Instant
 
 NBSP: Final = "\u00a0"  #: between a number and its unit, "about" and its time: they never part
 INSTANT: Final = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d UTC")  #: as `journal.words.instant` writes one
+UNIT: Final = re.compile(r"(?<=\d) (?=(?:h|min|s|GPUs?)\b|%)")
 #: The API's terms, as classes of the style sheet.
 TERMS: Final = {"owned": "owned", "reserved": "reserved", "spot": "spot", "on_demand": "demand"}
 
@@ -25,10 +26,8 @@ def day(at: Instant) -> str:
 
 
 def plain(text: str, now: Instant) -> str:
-    """A sentence of the journal, with its instants as the page writes them."""
-    return INSTANT.sub(
-        lambda found: clock(int(datetime.fromisoformat(found[0][:16] + "Z").timestamp()) * SECOND, now), text
-    )
+    """A sentence of the journal, with its instants as the page writes them, and no number parted from its unit."""
+    return UNIT.sub(NBSP, INSTANT.sub(lambda found: clock(_instant(found[0]), now), text))
 
 
 def month(period: str) -> str:
