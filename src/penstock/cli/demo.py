@@ -35,6 +35,7 @@ def command(keep: bool, out: str, as_json: bool, month: bool, jobs: int, seed: i
 
 def _play(keep: bool, out: Path, as_json: bool) -> int:
     from penstock.cli.compare import folder_for
+    from penstock.core.errors import BadInput
     from penstock.demo.machine import Machine
     from penstock.demo.tale import keep_journal, play, untrue
     from penstock.demo.voice import Voice
@@ -44,7 +45,10 @@ def _play(keep: bool, out: Path, as_json: bool) -> int:
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home:
         machine = Machine(Path(home))
         with machine:
-            figures, seen = play(machine, voice)
+            try:
+                figures, seen = play(machine, voice)
+            except BadInput as error:
+                raise BadInput(f"{error}{machine.last_words()}") from None
             job = next((one.promise.job for one in seen.lost()), "j1")
             if keep:
                 _look_at_it(voice, machine, job, figures)
@@ -63,7 +67,7 @@ def _play(keep: bool, out: Path, as_json: bool) -> int:
 def _look_at_it(voice: "Voice", machine: "Machine", job: str, figures: dict[str, Any]) -> None:
     """Until ^C."""
     at = f"PENSTOCK_HOME={machine.home} penstock"
-    voice.say(f"\nThe page: {machine.address}/  Try next:\n  {at} why {job}\n  {at} costs\n  {at} run -- nvidia-smi")
+    voice.say(f"\nThe page: {machine.address}/  Try next:\n  {at} why {job}\n  {at} costs\n  {at} run --gpus 1 -- date")
     click.echo(json.dumps(figures))
     voice.say("It goes on until ^C.")
     with contextlib.suppress(KeyboardInterrupt):
