@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.main import main
 from penstock.demo.again import days
 from penstock.demo.jobs import FIRST, SECOND, THIRD
 from penstock.demo.seen import Printed, Seen, doubled, missing, printed
@@ -110,6 +111,16 @@ def _left_behind(folder: Path) -> list[str]:
             if os.fsencode(folder) in told:
                 found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
     return found
+
+
+def test_where_there_are_no_local_sites_it_says_what_to_see_instead(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    assert main(["demo"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "`penstock demo --month`" in said.err
 
 
 # --- the counting itself ---------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ that is untrue is exit code 1. `--month` shows a simulated month instead (`month
 
 import contextlib
 import json
+import platform
 import signal
 import tempfile
 from pathlib import Path
@@ -40,6 +41,8 @@ def _play(keep: bool, out: Path, as_json: bool) -> int:
     from penstock.demo.tale import keep_journal, play, untrue
     from penstock.demo.voice import Voice
 
+    if platform.system() != "Linux":
+        raise BadInput("The demo's sites are local, and those need Linux. Try `penstock demo --month`.")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # also then everything is ended in order
     voice, folder = Voice(quiet=as_json), folder_for(out)
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home:
