@@ -19,6 +19,7 @@ from penstock.cli.main import main
 from penstock.config import parse_sites
 from penstock.core.errors import BadInput
 from penstock.core.units import HOUR, MINUTE, money
+from penstock.drivers.local import LocalDriver
 from penstock.journal.open import open_journal, open_reader
 from penstock.journal.redecide import redecide
 from penstock.live.clock import Clock
@@ -200,3 +201,19 @@ def test_a_site_without_a_driver_is_refused_unless_it_is_rehearsed(tmp_path: Pat
     path.write_bytes(FILE.replace(b"    driver: rehearsal\n", b""))
     with pytest.raises(BadInput, match="site 'cloud' says nothing of how it is reached"):
         drivers(Options(tmp_path, str(path)), parse_sites(path.read_bytes(), str(path)), "i", None, Clock())  # type: ignore[arg-type]  # nobody reads
+
+
+def test_checkpoints_of_local_sites_go_to_a_bucket_if_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked() -> dict[str, str]:
+        (driver,) = drivers(Options(tmp_path), this_machine(), "i", None, Clock()).values()  # type: ignore[arg-type]  # nobody reads
+        assert isinstance(driver, LocalDriver)
+        return driver.checkpoints.ready("here", "j1", "j1.1", "")
+
+    monkeypatch.delenv("PENSTOCK_CHECKPOINTS", raising=False)
+    assert asked()["PENSTOCK_CHECKPOINT_URL"].startswith("file://")
+    monkeypatch.setenv("PENSTOCK_CHECKPOINTS", "s3://ours/penstock")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    assert asked()["PENSTOCK_CHECKPOINT_URL"] == "s3://ours/penstock/j1"
+    assert asked()["AWS_ENDPOINT_URL"] == "http://127.0.0.1:9"

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.main import main
+from penstock.demo.again import days
 from penstock.demo.jobs import FIRST, SECOND, THIRD
 from penstock.demo.seen import Printed, Seen, doubled, missing, printed
 from penstock.demo.tale import CLAIMS, untrue
@@ -65,6 +67,10 @@ def test_the_demo_is_true_and_its_figures_are_the_journals(tmp_path: Path) -> No
     with closing(open_reader(str(journal))) as reader:  # what we count of the journal is what its tables say
         spent = {row.id: row.spent for row in reader.jobs(Filter(), limit=100)}
     assert {tale.id: tale.charged for tale in seen.jobs.values()} == spent
+    on_demand, owned_only, ours = days(seen)
+    assert on_demand.rent > ours.rent > owned_only.rent == 0
+    assert on_demand.mean_wait_ms < ours.mean_wait_ms < owned_only.mean_wait_ms
+    assert len(on_demand.ways) == len(owned_only.ways) == len(ours.ways) == 10
     assert _left_behind(tmp_path) == []
     assert [path.name for path in tmp_path.iterdir()] == ["penstock-demo"]
 
@@ -105,6 +111,16 @@ def _left_behind(folder: Path) -> list[str]:
             if os.fsencode(folder) in told:
                 found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
     return found
+
+
+def test_where_there_are_no_local_sites_it_says_what_to_see_instead(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    assert main(["demo"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "`penstock demo --month`" in said.err
 
 
 # --- the counting itself ---------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ that is untrue is exit code 1. `--month` shows a simulated month instead (`month
 
 import contextlib
 import json
+import platform
 import signal
 import tempfile
 from pathlib import Path
@@ -35,16 +36,22 @@ def command(keep: bool, out: str, as_json: bool, month: bool, jobs: int, seed: i
 
 def _play(keep: bool, out: Path, as_json: bool) -> int:
     from penstock.cli.compare import folder_for
+    from penstock.core.errors import BadInput
     from penstock.demo.machine import Machine
     from penstock.demo.tale import keep_journal, play, untrue
     from penstock.demo.voice import Voice
 
+    if platform.system() != "Linux":
+        raise BadInput("The demo's sites are local, and those need Linux. Try `penstock demo --month`.")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # also then everything is ended in order
     voice, folder = Voice(quiet=as_json), folder_for(out)
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home:
         machine = Machine(Path(home))
         with machine:
-            figures, seen = play(machine, voice)
+            try:
+                figures, seen = play(machine, voice)
+            except BadInput as error:
+                raise BadInput(f"{error}{machine.last_words()}") from None
             job = next((one.promise.job for one in seen.lost()), "j1")
             if keep:
                 _look_at_it(voice, machine, job, figures)
@@ -63,7 +70,7 @@ def _play(keep: bool, out: Path, as_json: bool) -> int:
 def _look_at_it(voice: "Voice", machine: "Machine", job: str, figures: dict[str, Any]) -> None:
     """Until ^C."""
     at = f"PENSTOCK_HOME={machine.home} penstock"
-    voice.say(f"\nThe page: {machine.address}/  Try next:\n  {at} why {job}\n  {at} costs\n  {at} run -- nvidia-smi")
+    voice.say(f"\nThe page: {machine.address}/  Try next:\n  {at} why {job}\n  {at} costs\n  {at} run --gpus 1 -- date")
     click.echo(json.dumps(figures))
     voice.say("It goes on until ^C.")
     with contextlib.suppress(KeyboardInterrupt):

@@ -31,16 +31,18 @@ class Machine:
         self.home, self.journal = home, home / "journal.db"
         self.plane: subprocess.Popen[str] | None = None
         self.address, self.port, self.kills = "", 0, 0
-        self.env = {**os.environ, "PENSTOCK_HOME": str(home)}
-        for name in ("PENSTOCK_URL", "PENSTOCK_TOKEN"):  # of a Penstock that the person has otherwise
-            self.env.pop(name, None)
+        # Not the Penstock that the person has otherwise, nor their buckets.
+        others = {name: text for name, text in os.environ.items() if not name.startswith(("PENSTOCK_", "AWS_"))}
+        self.env = {**others, "PENSTOCK_HOME": str(home)}
         self.stack = ExitStack()
         self.bucket = False  #: do checkpoints pass through an S3 server?
 
     def __enter__(self) -> Self:
         self.home.mkdir(parents=True, exist_ok=True)
-        self.said = self.stack.enter_context(open(self.home / "penstock.log", "ab"))
-        self._serve_checkpoints()
+        with ExitStack() as begun:  # ^C on the way ends what has begun
+            self.said = begun.enter_context(open(self.home / "penstock.log", "ab"))
+            self._serve_checkpoints(begun)
+            self.stack = begun.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -48,11 +50,11 @@ class Machine:
             self._stop_plane()
             end_all(self.home / "sites")
 
-    def _serve_checkpoints(self) -> None:
+    def _serve_checkpoints(self, begun: ExitStack) -> None:
         program = gateway.found()
         if program is None or importlib.util.find_spec("obstore") is None:
             return
-        store = self.stack.enter_context(gateway.Gateway(program, self.home / "s3")).store
+        store = begun.enter_context(gateway.Gateway(program, self.home / "s3")).store
         self.env |= {**store.access, "PENSTOCK_CHECKPOINTS": store.url}
         self.bucket = True
 
@@ -95,6 +97,11 @@ class Machine:
     def _close(self) -> None:
         if self.plane is not None and self.plane.stdout is not None:
             self.plane.stdout.close()
+
+    def last_words(self) -> str:
+        """What the control plane complained of, if anything went wrong."""
+        said = (self.home / "penstock.log").read_text("utf-8", "replace").strip()
+        return f" The control plane last said: {said[-500:]}" if said else ""
 
     # --- asking it ---------------------------------------------------------------------------------------------------
 

@@ -214,7 +214,10 @@ def _tell_difference(voice: Voice, seen: Seen, ours: again.Day, real: again.Day)
     voice.say(f"Ours: ${ours.rent / 1e6:.3f} simulated, ${real.rent / 1e6:.3f} really charged ({off:+.1%}).")
     if abs(off) > NEAR:
         went = f" {', '.join(others)} went another way there." if others else ""
-        voice.say(f"The simulation knows nothing of the seconds without a control plane, nor of a busy machine.{went}")
+        voice.say(
+            "There giving a node back takes no time, the control plane is never gone, and the machine is never busy."
+            f"{went}"
+        )
 
 
 # --- afterwards ------------------------------------------------------------------------------------------------------
