@@ -15,6 +15,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -68,6 +69,7 @@ def main() -> int:
     parser.add_argument("--mutate", action="store_true")
     parser.add_argument("--only", choices=list(MISTAKES))
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever is impatient leaves nothing behind, either
     if args.mutate:
         return mutated([args.only] if args.only else list(MISTAKES), args.journal, args.kills or 40, args.seed)
     told = run(args.journal, args.kills or 300, args.seed)
@@ -93,10 +95,13 @@ def run(journal: str, kills: int, seed: int, mistake: str = "") -> "Run":
     with ExitStack() as stack:
         home = Path(stack.enter_context(_folder()))
         told = Run(home, _where(journal, home, stack), random.Random(f"{seed}/{mistake}"), mistake)
+        stack.callback(told.end)
         for number in range(1, kills + 1):
             told.live(number)
             if mistake and not told.auditor.clean:
                 break
+            if not number % 25:
+                print(f"{json.dumps(told.summary)} so far", file=sys.stderr, flush=True)
         else:
             told.live_to_the_end(60 if not mistake else 30)
         return told
@@ -145,6 +150,7 @@ class Run:
         self.sites.write_text(SITES.replace("LOSSES", ", ".join(losses)))
         self.witnesses.mkdir()
         self.auditor = Auditor(where, home)
+        self.process: subprocess.Popen[str] | None = None
         self.kills = self.early = self.waited = 0
         self.sent: dict[str, dict[str, Any]] = {}  #: by key: what was asked for, answered or not
         self.jobs: dict[str, str] = {}  #: by key: the id that we were told
@@ -189,18 +195,24 @@ class Run:
         self.auditor.follow()
         self.auditor.decide_again()
 
+    def end(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(START_S)
+
     def _start(self, points: int, world: int) -> "subprocess.Popen[str]":
         more = {"PENSTOCK_BENCH_POINTS": str(points), "PENSTOCK_BENCH_WORLD": str(world)}
         more |= {"PENSTOCK_BENCH_MISTAKE": self.mistake, "PENSTOCK_HOME": str(self.home)}
         command = [sys.executable, "-m", "bench.mistakes", "up", "--home", str(self.home), "--port", "0", "--json"]
         with open(self.home / "stderr", "ab") as errors:
-            return subprocess.Popen(
+            self.process = subprocess.Popen(
                 [*command, "--sites", str(self.sites), "--journal", self.where],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
                 env={**os.environ, **more},
             )
+        return self.process
 
     def _ready(self, process: "subprocess.Popen[str]") -> "httpx2.Client | None":
         """A client, once it says where it listens; None if it died before."""

@@ -468,3 +468,10 @@ def test_a_lock_is_asked_about_without_standing_in_its_way(tmp_path: Path) -> No
     assert take_lock(path) is None
     os.close(lock)
     assert not is_locked(path)
+
+
+def test_a_keeper_whose_folder_was_removed_gives_up(tmp_path: Path) -> None:
+    """It once tried again for ever, as on a full disk, and one process stayed behind for each removed home folder."""
+    (tmp_path / "gone").mkdir()
+    program = "import os; os.rmdir(os.getcwd()); from penstock.drivers.keeper import insist; insist('ended.json', {})"
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path / "gone", check=True, timeout=60)

@@ -293,6 +293,8 @@ def insist(path: str, said: dict[str, Any]) -> None:
     while True:
         try:
             write(path, said, durable=True)
+        except FileNotFoundError:  # somebody removed the folder: there is nobody left to tell
+            return
         except OSError:
             time.sleep(1)
         else:
