@@ -172,8 +172,8 @@ class Teller:
                 )
             case r.AimsAtSpend(spent, share, target, before):
                 return (
-                    f"Lately {cash(spent)} was spent, and {cash(share)} is that time's share of {cash(target)}; an hour "
-                    f"of waiting was worth {cash(before)}."
+                    f"Lately {cash(spent)} was spent; {cash(share)} is that time's share of {cash(target)}. An hour of "
+                    f"waiting was worth {cash(before)}."
                 )
             case r.NotWorthWaiting(waited, cost, value, patience, soonest, expected, other, other_cost, leave_at):
                 beside = f"; {other} would be {cash(other_cost)}" if other else ""
