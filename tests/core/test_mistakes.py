@@ -192,8 +192,8 @@ def state_that_the_record_does_not_tell(patch: Patch) -> None:
 MISTAKES: list[tuple[Callable[[Patch], None], str]] = [
     (hold_without_grace, "2 "),
     (hold_without_kill, "2 "),
-    (hold_without_fees, "2 "),
-    (hold_without_egress, "2 "),
+    (hold_without_fees, "2 |11 "),  # neither held nor charged
+    (hold_without_egress, "2 |11 "),
     (hold_at_the_price_of_another_step, "2 |11 "),  # too little is held, and too little charged
     (charges_rounded_down, "2 |11 "),
     (last_charge_without_steps, "2 |11 "),
