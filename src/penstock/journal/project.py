@@ -238,6 +238,13 @@ def wait_promised(tables: Tables, event: e.WaitPromised) -> None:
     tables.changes.put(job)
 
 
+def reserve_promised(tables: Tables, event: e.ReservePromised) -> None:
+    """It waits for its nodes now, and for no instant."""
+    job = tables.jobs[event.job]
+    job.until_at, job.because = None, _json(event.because)
+    tables.changes.put(job)
+
+
 def job_refused(tables: Tables, event: e.JobRefused) -> None:
     job = tables.jobs[event.job]
     job.because = _json(event.because)
@@ -619,6 +626,7 @@ FOLLOW: Final[dict[type, Callable[[Tables, Any], None]]] = {
     e.Settled: settled,
     e.SiteJoined: site_joined,
     e.StartPromised: start_promised,
+    e.ReservePromised: reserve_promised,
     e.StopPromised: stop_promised,
     e.WaitPromised: wait_promised,
 }
