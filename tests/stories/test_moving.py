@@ -1,5 +1,7 @@
 """Moves: on request, with their checkpoint, through the leaving edge; and what never moves."""
 
+from typing import Any
+
 from penstock.core.events import StartPromised, StopPromised
 from penstock.core.reasons import MoveAsked, NothingAllowed, OnlyOwned, OwnedFree
 from penstock.core.units import HOUR, MINUTE
@@ -175,7 +177,7 @@ def test_a_map_that_is_written_later_lets_those_go_who_wait_for_it() -> None:
 
 def test_another_front_door_is_not_a_jobs_home() -> None:
     penstock = given(site("lab"), site("annex"))
-    bound = {"home": "lab", "needs": ("volume scratch",)}
+    bound: dict[str, Any] = {"home": "lab", "needs": ("volume scratch",)}
     assert penstock.hears(submitted("a", **bound), at="09:00") == [start("a.1", on="lab")]
     assert penstock.hears(submitted("b", **bound), at="09:01") == []
     assert penstock.why("b") == OnlyOwned(0, "it needs volume scratch, and annex has no map for it")
