@@ -16,6 +16,7 @@ LAYERS: list[list[str]] = [
     ["wiring"],
     ["api", "live", "sim", "assess", "telemetry", "dashboard"],
     ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config"],
+    ["kube"],  # how to speak to clusters: configuration, drivers and front door all do
     ["core", "sdk"],  # the sdk runs inside jobs and knows nothing of us
 ]
 #: Imports within one row: (who, whom) -> why. `live` and `sim` never import each other, whatever the reason.
