@@ -16,7 +16,7 @@ LAYERS: list[list[str]] = [
     ["wiring"],
     ["api", "front", "live", "sim", "assess", "telemetry", "dashboard"],
     ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config"],
-    ["kube"],  # what Kubernetes' objects say, and how one speaks to a cluster
+    ["kube"],  # how to speak to clusters: configuration, drivers and front door all do
     ["core", "sdk"],  # the sdk runs inside jobs and knows nothing of us
 ]
 #: Imports within one row: (who, whom) -> why. `live` and `sim` never import each other, whatever the reason.
