@@ -15,7 +15,7 @@ LAYERS: list[list[str]] = [
     ["demo"],
     ["wiring"],
     ["api", "live", "sim", "assess", "telemetry", "dashboard"],
-    ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config"],
+    ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config", "devcluster"],
     ["core", "sdk"],  # the sdk runs inside jobs and knows nothing of us
 ]
 #: Imports within one row: (who, whom) -> why. `live` and `sim` never import each other, whatever the reason.
