@@ -10,6 +10,41 @@ from penstock.devcluster.images import PYTHON
 
 pytestmark = pytest.mark.slow
 
+TAKES_ITS_TIME = """
+import signal, sys, time
+def told(*_):
+    time.sleep(1)
+    print("saved")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, told)
+print("ready")
+signal.pause()
+"""
+LISTENS = """
+import http.server
+http.server.HTTPServer(("", 9), http.server.SimpleHTTPRequestHandler).handle_request()
+"""
+# Again until it works: a pod is "ready" as soon as its process runs.
+ASKS = """
+import time, urllib.request
+for _ in range(100):
+    try:
+        print(urllib.request.urlopen("http://ADDRESS:9/").status)
+        break
+    except OSError:
+        time.sleep(0.1)
+"""
+USES_ITS_ACCOUNT = """
+import os, ssl, urllib.error, urllib.request
+at = "/var/run/secrets/kubernetes.io/serviceaccount/"
+token = {"Authorization": "Bearer " + open(at + "token").read()}
+nodes = urllib.request.Request("https://" + os.environ["KUBERNETES_SERVICE_HOST"] + "/api/v1/nodes", headers=token)
+try:
+    urllib.request.urlopen(nodes, context=ssl.create_default_context(cafile=at + "ca.crt"))
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+
 
 def job(name: str, program: str, pods: int = 1, gpus: int = 1, **more: Any) -> dict[str, Any]:
     container = {
@@ -31,11 +66,18 @@ def job(name: str, program: str, pods: int = 1, gpus: int = 1, **more: Any) -> d
 
 
 def run(cluster: Cluster, namespace: str, job: dict[str, Any], ends: str = "Complete") -> str:
-    """What its pods printed."""
+    """What its pod printed."""
     name = job["metadata"]["name"]
     cluster.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(job))
     cluster.kubectl("-n", namespace, "wait", f"job/{name}", f"--for=condition={ends}", "--timeout=55s")
-    return cluster.kubectl("-n", namespace, "logs", f"job/{name}", "--all-pods", "--prefix=false")
+    return cluster.kubectl("-n", namespace, "logs", f"job/{name}")
+
+
+def begin(cluster: Cluster, namespace: str, job: dict[str, Any]) -> None:
+    """Returns when its pod runs."""
+    name = job["metadata"]["name"]
+    cluster.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(job))
+    cluster.kubectl("-n", namespace, "wait", f"job/{name}", "--for=jsonpath={.status.ready}=1", "--timeout=55s")
 
 
 @pytest.fixture
@@ -69,14 +111,8 @@ def test_a_pod_that_wants_more_gpus_than_there_are_waits(real_bed: Bed, real_nam
 
 
 def test_a_program_that_is_stopped_hears_of_it_and_has_time(real_bed: Bed, real_namespace: str) -> None:
-    program = (
-        "import signal, sys, time\n"
-        "def told(*_):\n    time.sleep(1)\n    print('saved')\n    sys.exit(0)\n"
-        "signal.signal(signal.SIGTERM, told)\nprint('ready')\nsignal.pause()\n"
-    )
     lab = real_bed.cluster("lab")
-    lab.kubectl("-n", real_namespace, "create", "-f", "-", stdin=json.dumps(job("patient", program)))
-    lab.kubectl("-n", real_namespace, "wait", "job/patient", "--for=jsonpath={.status.ready}=1", "--timeout=55s")
+    begin(lab, real_namespace, job("patient", TAKES_ITS_TIME))
     (pod,) = lab.get("-n", real_namespace, "pods", "-l", "job-name=patient")["items"]
     with lab.follow("-n", real_namespace, "logs", "-f", pod["metadata"]["name"]) as lines:
         assert next(lines) == "ready"
@@ -87,41 +123,21 @@ def test_a_program_that_is_stopped_hears_of_it_and_has_time(real_bed: Bed, real_
 def test_pods_of_two_nodes_meet_over_the_network(real_bed: Bed, real_namespace: str) -> None:
     """As the ranks of a gang do: the first listens, the second finds its address by asking Kubernetes."""
     east = real_bed.cluster("east")
-    listens = job(
-        "listens", "import http.server as s; s.HTTPServer(('', 9), s.SimpleHTTPRequestHandler).handle_request()", gpus=4
-    )
-    east.kubectl("-n", real_namespace, "create", "-f", "-", stdin=json.dumps(listens))
-    east.kubectl("-n", real_namespace, "wait", "job/listens", "--for=jsonpath={.status.ready}=1", "--timeout=55s")
+    begin(east, real_namespace, job("listens", LISTENS, gpus=4))
     (pod,) = east.get("-n", real_namespace, "pods", "-l", "job-name=listens")["items"]
-    asks = f"import urllib.request as u; print(u.urlopen('http://{pod['status']['podIP']}:9/').status)"
-    assert run(east, real_namespace, job("asks", _tried(asks), gpus=4)) == "200\n"
+    asks = ASKS.replace("ADDRESS", pod["status"]["podIP"])
+    assert run(east, real_namespace, job("asks", asks, gpus=4)) == "200\n"
     nodes = {one["spec"]["nodeName"] for one in east.get("-n", real_namespace, "pods")["items"]}
     assert len(nodes) == 2
 
 
-def _tried(program: str) -> str:
-    """Again until it works: a pod is "ready" as soon as its process runs."""
-    indented = "".join(f"        {line}\n" for line in program.splitlines())
-    return f"import time\nfor _ in range(100):\n    try:\n{indented}        break\n    except OSError:\n        time.sleep(0.1)\n"
-
-
 def test_a_pod_speaks_to_the_api_with_its_own_account(real_bed: Bed, real_namespace: str) -> None:
-    program = (
-        "import os, ssl, urllib.request as u, urllib.error\n"
-        "at = '/var/run/secrets/kubernetes.io/serviceaccount/'\n"
-        "where = 'https://' + os.environ['KUBERNETES_SERVICE_HOST'] + '/api/v1/nodes'\n"
-        "ask = u.Request(where, headers={'Authorization': 'Bearer ' + open(at + 'token').read()})\n"
-        "try:\n    u.urlopen(ask, context=ssl.create_default_context(cafile=at + 'ca.crt'))\n"
-        "except urllib.error.HTTPError as error:\n    print(error.code)\n"
-    )
-    assert run(real_bed.cluster("lab"), real_namespace, job("asks", program)) == "403\n"
+    """Known, and not allowed."""
+    assert run(real_bed.cluster("lab"), real_namespace, job("who-am-i", USES_ITS_ACCOUNT)) == "403\n"
 
 
 def test_one_can_go_into_a_running_pod(real_bed: Bed, real_namespace: str) -> None:
     lab = real_bed.cluster("lab")
-    lab.kubectl(
-        "-n", real_namespace, "create", "-f", "-", stdin=json.dumps(job("open", "import signal; signal.pause()"))
-    )
-    lab.kubectl("-n", real_namespace, "wait", "job/open", "--for=jsonpath={.status.ready}=1", "--timeout=55s")
+    begin(lab, real_namespace, job("open", "import signal; signal.pause()"))
     assert lab.kubectl("-n", real_namespace, "exec", "job/open", "--", "echo", "in") == "in\n"
     lab.kubectl("-n", real_namespace, "delete", "job/open", "--wait=false")

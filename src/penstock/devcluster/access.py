@@ -8,6 +8,7 @@ import http.client
 import json
 import ssl
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -27,36 +28,19 @@ class Answer(NamedTuple):
 
 
 class Api:
-    """One connection, kept; opened again when the server was restarted."""
+    """A connection for each request, closed again: nobody has to tidy up after a bed that is looked at."""
 
     def __init__(self, access: Access) -> None:
         self.access = access
-        self._connection: http.client.HTTPSConnection | None = None
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = 30) -> Answer:
         headers = {"Authorization": f"Bearer {self.access.token}", "Content-Type": _kind(method)}
-        connection = self._connected(timeout_s)
-        try:
+        trust = ssl.create_default_context(cafile=str(self.access.ca))
+        where = urlsplit(self.access.url).netloc
+        with closing(http.client.HTTPSConnection(where, context=trust, timeout=timeout_s)) as connection:
             connection.request(method, path, json.dumps(body) if body is not None else None, headers)
             answer = connection.getresponse()
-            text = answer.read()
-        except (OSError, http.client.HTTPException):
-            self.close()
-            raise
-        return Answer(answer.status, _parsed(text))
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _connected(self, timeout_s: float) -> http.client.HTTPSConnection:
-        if self._connection is None:
-            trust = ssl.create_default_context(cafile=str(self.access.ca))
-            self._connection = http.client.HTTPSConnection(
-                urlsplit(self.access.url).netloc, context=trust, timeout=timeout_s
-            )
-        return self._connection
+            return Answer(answer.status, _parsed(answer.read()))
 
 
 def _kind(method: str) -> str:
