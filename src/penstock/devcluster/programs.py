@@ -104,7 +104,8 @@ def _go(args: list[str], what: str, say: Say, env: dict[str, str], where: Path) 
         assert building.stderr is not None
         said: list[str] = []
         for line in building.stderr:
-            said.append(line.rstrip())
+            if not line.startswith("go: downloading"):
+                said.append(line.rstrip())
             if time.monotonic() - told > 10:
                 told = time.monotonic()
                 say(f"  {what}: {len(said):,} of at most {PACKAGES[what]:,} packages, {told - began:.0f} s")
