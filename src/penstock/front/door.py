@@ -12,6 +12,7 @@ from typing import Final
 
 from penstock.core.events import CancelRequested
 from penstock.core.lifecycle import ENDED
+from penstock.core.values import value
 from penstock.front import reading, status
 from penstock.front.due import Due
 from penstock.front.reading import Unfit
@@ -32,11 +33,20 @@ LATER_SECONDS: Final = 3.0  #: after a cluster or a journal that could not be as
 JUST_CREATED: Final = timedelta(seconds=60)
 
 
+@value
+class Home:
+    """A home cluster, and the namespaces in which labelled Jobs are taken; none: in all."""
+
+    site: str
+    cluster: Cluster
+    namespaces: tuple[str, ...] = ()
+
+
 class Door:
-    def __init__(self, site: str, cluster: Cluster, plane: Plane, reader: Reader, tale: Callable[[str], Tale]) -> None:
+    def __init__(self, home: Home, plane: Plane, reader: Reader, tale: Callable[[str], Tale]) -> None:
         """`tale`: a job's story so far, as the hall follows it."""
-        self.site, self.cluster, self.plane, self.reader, self.tale = site, cluster, plane, reader, tale
-        self.jobs = Mirror(cluster, JOBS, self._changed, labels=names.QUEUE, keep=_worth_keeping, told=self._told)
+        self.site, self.cluster, self.plane, self.reader, self.tale = home.site, home.cluster, plane, reader, tale
+        self.mirrors = {namespace: self._mirror(namespace) for namespace in home.namespaces or ("",)}
         self.due = Due()
         self.ids: dict[str, str] = {}  #: a Job's uid -> our job
         self.places: dict[str, str] = {}  #: our job -> `NAMESPACE/NAME`
@@ -46,10 +56,22 @@ class Door:
     async def run(self) -> None:
         """Until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.jobs.run())
+            for mirror in self.mirrors.values():
+                tasks.create_task(mirror.run())
             tasks.create_task(self._cancel_orphans())
             for _ in range(HANDS):
                 tasks.create_task(self._look_at_each())
+
+    def _mirror(self, namespace: str) -> Mirror:
+        return Mirror(
+            self.cluster,
+            JOBS,
+            self._changed,
+            namespace=namespace,
+            labels=names.QUEUE,
+            keep=_worth_keeping,
+            told=self._told,
+        )
 
     def touch(self, job: str) -> None:
         """The journal has news of it."""
@@ -87,7 +109,7 @@ class Door:
         self.plane.alarms.set("front door", f"door:{self.site}:write", words)
 
     async def _look_at(self, place: str) -> None:
-        job = self.jobs.objects.get(place)
+        job = self._job(place)
         if job is None:
             await self._gone(place)
             return
@@ -98,6 +120,10 @@ class Door:
             await self._let_go(job)
         elif not _has_ended(job):
             await self._submit(job)
+
+    def _job(self, place: str) -> Json | None:
+        mirror = self.mirrors.get("") or self.mirrors.get(place.partition("/")[0])
+        return mirror.objects.get(place) if mirror else None
 
     async def _find(self, job: Json) -> JobRow | None:
         """Our job for it, if the journal has one: by what we remember, or by who asked for it."""
@@ -243,8 +269,9 @@ class Door:
 
     async def _cancel_orphans(self) -> None:
         """Jobs of the journal whose home Job was deleted while nobody watched. Only a whole list can say so."""
-        await self.jobs.in_step.wait()
-        there = {_uid(job) for job in self.jobs}
+        for mirror in self.mirrors.values():
+            await mirror.in_step.wait()
+        there = {_uid(job) for mirror in self.mirrors.values() for job in mirror}
         for row in await asyncio.to_thread(live_jobs, self.reader):
             site, _, uid = row.user.partition(":")
             if site == self.site and uid and uid not in there:

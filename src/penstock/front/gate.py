@@ -6,6 +6,7 @@ so that of two control planes, one stopped for a while and one that took over, o
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.core.actions import LaunchNode, StartAttempt
@@ -24,7 +25,7 @@ TRIES: Final = 5  #: against others who write on the same Job at the same time
 class Gate:
     """All but `start` is the driver's own."""
 
-    def __init__(self, driver: Driver, homes: dict[str, Cluster]) -> None:
+    def __init__(self, driver: Driver, homes: Mapping[str, Cluster]) -> None:
         self.driver, self.homes = driver, homes
 
     async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:

@@ -5,15 +5,14 @@ to look. After a restart the tales of what still lives are read again.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 from penstock.core import events as e
 from penstock.core.units import MINUTE, Millis
-from penstock.front.door import Door, live_jobs
+from penstock.front.door import Door, Home, live_jobs
 from penstock.front.telling import Tale, job_of
 from penstock.journal.journal import Reader, Row, Unwritable
-from penstock.kube.client import Cluster
 from penstock.live.plane import Plane
 
 AT_ONCE: Final = 200  #: rows of the journal read in one go
@@ -23,9 +22,9 @@ NEWS_MS: Final[Millis] = 10 * MINUTE
 
 
 class Hall:
-    def __init__(self, homes: Mapping[str, Cluster], plane: Plane, reader: Reader) -> None:
+    def __init__(self, homes: Iterable[Home], plane: Plane, reader: Reader) -> None:
         self.plane, self.reader = plane, reader
-        self.doors = {site: Door(site, cluster, plane, reader, self.tale) for site, cluster in homes.items()}
+        self.doors = {home.site: Door(home, plane, reader, self.tale) for home in homes}
         self.tales: dict[str, Tale] = {}
         self.currency = "USD"
         self.number = 0  #: the last row that was heard

@@ -105,7 +105,7 @@ def shown(job: Json, row: JobRow, attempts: Sequence[AttemptRow], why: Why | Non
         "succeeded": max(int(now.get("succeeded") or 0), _wanted(job, pods) if done else 0),
         "conditions": _conditions(now, row, why),
     }
-    started_at = row.started_at if row.started_at is not None else row.ended_at
+    started_at = _started_at(row, attempts)
     if now.get("startTime") or started_at is not None:
         status["startTime"] = now.get("startTime") or when(started_at or 0)
     if done:
@@ -113,6 +113,12 @@ def shown(job: Json, row: JobRow, attempts: Sequence[AttemptRow], why: Why | Non
         if part(job, "spec").get("completionMode") == "Indexed":
             status["completedIndexes"] = "0" if _wanted(job, pods) == 1 else f"0-{_wanted(job, pods) - 1}"
     return status
+
+
+def _started_at(row: JobRow, attempts: Sequence[AttemptRow]) -> Instant | None:
+    """What never started and has ended started when it ended: an ended Job must have a start time."""
+    begun = [one.started_at for one in attempts if one.started_at is not None]  # read later than the row, so newer
+    return min(begun, default=row.ended_at)
 
 
 def is_shown(job: Json, wanted: Json) -> bool:
