@@ -15,7 +15,7 @@ LAYERS: list[list[str]] = [
     ["demo"],
     ["wiring"],
     ["api", "front", "live", "sim", "assess", "telemetry", "dashboard"],
-    ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config"],
+    ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config", "devcluster"],
     ["kube"],  # how to speak to clusters: configuration, drivers and front door all do
     ["core", "sdk"],  # the sdk runs inside jobs and knows nothing of us
 ]

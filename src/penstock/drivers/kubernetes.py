@@ -60,6 +60,7 @@ class KubernetesSettings:
     namespace: str = "penstock"
     namespaces: tuple[str, ...] = ()  # further ones that home Jobs come from or are mapped to
     places: tuple[tuple[str, Place], ...] = ()  # how each offer is spelt there, by its id
+    shared: bool = False  # other installations work in this cluster too, in namespaces of their own
     secret: str = ""  # a Secret there whose keys become variables: how to reach the checkpoints
     maps: Maps | None = None
     grace_ms: Millis = 30 * SECOND  # to write a last checkpoint at the deadline; rented: at most half of `kill`
@@ -129,8 +130,10 @@ class KubernetesDriver:
             await self.cluster.close()
 
     async def _claim(self) -> None:
-        """This installation's from now on: a Lease in our namespace says so. Any other's, anywhere, is looked for too."""
+        """This installation's from now on: a Lease in our namespace says so. Another's, anywhere, is looked for too."""
         await self._claim_lease()
+        if self.settings.shared:
+            return
         try:
             found, _ = await self.cluster.list(LEASES, labels="app.kubernetes.io/name=penstock")
         except errors.Forbidden:
@@ -321,7 +324,7 @@ class KubernetesDriver:
         return self.there.by_name[self._name(attempt)]
 
     async def _end(self, one: Execution, how: str, words: str, grace_ms: Millis | None = None) -> None:
-        """Leave word on the Job why, then let its deadline pass. The first reason counts; told again, it does no more."""
+        """Leave word on the Job why, then let its deadline pass. The first reason counts; told again, it is the same."""
         grace_s = None if grace_ms is None else max(1, math.ceil(grace_ms / SECOND))
         if grace_s is not None and grace_s != one.job["spec"]["grace"] and one.pods:
             await self._change(one, lambda job: _ending(job, how, words, at_once=False))
