@@ -86,7 +86,7 @@ def test_up_runs_on_until_down(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["dev-cluster", "up", "--home", str(home), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [cluster["name"] for cluster in said["clusters"]] == ["lab", "east", "west"]
-    assert end_abandoned() == []
+    assert home not in end_abandoned()
     assert main(["dev-cluster", "up", "--home", str(home)]) == 0
     assert "kubectl --context lab get nodes" in capsys.readouterr().out
     assert main(["dev-cluster", "status", "--home", str(home)]) == 0

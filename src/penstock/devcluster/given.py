@@ -3,6 +3,7 @@
 import json
 import secrets
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,15 +88,27 @@ class GivenCluster:
         return self._with_token(account, token)
 
     def revoke(self, account: str, namespace: str = "default") -> None:
-        """Its token is refused from now on, as an expired one is: 401."""
+        """When this returns its token is refused as an expired one is: 401. API servers remember a token for 10 s."""
         self.kubectl("delete", "serviceaccount", account, "--namespace", namespace)
+        theirs = GivenCluster(account, self._kubeconfig_of(account))
+        until = time.monotonic() + LIMIT_S
+        while time.monotonic() < until:
+            try:
+                theirs.kubectl("auth", "whoami")
+            except Refusal:
+                return
+            time.sleep(0.5)
+        raise Refusal(f"{self.name} still knows the token of {account}")
 
     def _with_token(self, account: str, token: str) -> Path:
         """Our own kubeconfig's cluster, with the account as its user."""
         said = json.loads(self.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
         said["users"] = [{"name": account, "user": {"token": token}}]
         said["contexts"][0]["context"]["user"] = account
-        path = self.kubeconfig.with_name(f"{self.name}-{account}.kubeconfig")
+        path = self._kubeconfig_of(account)
         path.touch(mode=0o600)
         path.write_text(json.dumps(said))
         return path
+
+    def _kubeconfig_of(self, account: str) -> Path:
+        return self.kubeconfig.with_name(f"{self.name}-{account}.kubeconfig")

@@ -27,6 +27,7 @@ class PodLog:
         self.folder, self.most_bytes, self.marked = folder, most_bytes, marked
         self.marks: dict[str, Any] = read(f"{folder}/marks.json")
         self.heard = False  #: the cluster lets us read it
+        self.failed = False  #: it did not, the last time
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -55,6 +56,7 @@ class PodLog:
             except NotFound:
                 return
             except KubeError:
+                self.failed = True
                 last_tries -= over()
                 if not last_tries:
                     return
@@ -66,7 +68,7 @@ class PodLog:
         params = {"follow": "true", "timestamps": "true", "container": where["container"]}
         params |= {"sinceTime": upto} if upto else {}
         async with cluster.log(pod, where["namespace"], params) as pieces:
-            self.heard = True
+            self.heard, self.failed = True, False
             async for lines in _lines(pieces):
                 self._take(lines, pod, began)
 
@@ -122,10 +124,9 @@ class PodLog:
         except FileNotFoundError:
             return b"", 0
 
-    async def stop(self) -> None:
+    def cancel(self) -> None:
         if self.task is not None:
             self.task.cancel()
-            await asyncio.wait([self.task])
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:

@@ -56,14 +56,18 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
     if ending == "lost" and not _alive(pods, there):
         return End("lost", words)
     if ending and _never_will(job, pods):
-        return End("stopped", words, began=began)
+        return End(_phase_of(ending), words, began=began)
     if not failed:
         return None
     if finished and pods and all(_phase(pod) == "Succeeded" for pod in pods):
         return End("done", "exit code 0")
     if ending:
-        return End("lost" if ending == "lost" else "stopped", words, began=began)
+        return End(_phase_of(ending), words, began=began)
     return _failed(failed, pods, began)
+
+
+def _phase_of(ending: str) -> SeenPhase:
+    return "lost" if ending == "lost" else "failed" if ending == "failed" else "stopped"
 
 
 def _never_will(job: Obj, pods: Sequence[Obj]) -> bool:
