@@ -53,9 +53,8 @@ async def submit(
     raw, file = await _job_file(request)
     spec = _as_asked_by(caller, file, plane.view.at)
     mine = f"{caller.id}:{key}" if key else ""
-    told = await plane.submit(
-        spec, Work(file.command, file.env, file.folder), key=mine, body=hashlib.sha256(raw).hexdigest()
-    )
+    work = Work(file.command, file.env, file.folder, file.image)
+    told = await plane.submit(spec, work, key=mine, body=hashlib.sha256(raw).hexdigest())
     response.status_code = 200 if told.again else 201
     response.headers["Location"] = f"/v1/jobs/{told.answer}"
     return schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
@@ -193,5 +192,6 @@ def job(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> sche
         tries=[desk.attempt_shape(attempt, currency) for attempt in reader.attempts(job)],
         command=list(work.command),
         folder=work.folder,
+        image=work.image,
         variables=[name for name, _ in work.env],
     )

@@ -97,6 +97,7 @@ class JobDetail(Job):
     tries: list[Attempt]
     command: list[str]
     folder: str
+    image: str
     variables: list[str]
 
 

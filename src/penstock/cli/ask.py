@@ -25,6 +25,7 @@ def asks_for(command: F) -> F:
         click.option("--project", help="A project with a budget of its own."),
         click.option("--gpus", type=click.IntRange(1, 1_000_000), help="How many GPUs, at once."),
         click.option("--gpu", multiple=True, help="A GPU model it can use; may be given again."),
+        click.option("--image", help="The container image it runs in, at sites that are clusters."),
         click.option("--class", "job_class", help="experiment, training, inference, critical or interactive."),
         click.option("--run-time", help="How long it runs, about: 90m."),
         click.option("--checkpoint-every", help="How often it writes a checkpoint: 15m."),

@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "redecide": ("penstock.cli.redecide", "Decide a journal's facts again and list what would differ."),
     "journal": ("penstock.cli.journal", "Look at a journal, check it, or make its tables anew."),
     "demo": ("penstock.cli.demo", "Show what Penstock does: ten small trainings on this machine."),
+    "dev-cluster": ("penstock.cli.dev_cluster", "Start Kubernetes clusters on this machine, to try things on."),
     "completion": ("penstock.cli.completion", 'Print shell completion: eval "$(penstock completion bash)".'),
 }
 

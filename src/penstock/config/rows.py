@@ -23,6 +23,7 @@ from penstock.config.scalars import (
     Scope,
     Size,
     Text,
+    Word,
     scalar,
 )
 from penstock.core.model import Guarantee, SoldBy, Term
@@ -94,6 +95,19 @@ class LocalRow(Row, frozen=True):
     lost_after: tuple[Duration, ...] = ()
 
 
+class MapsRow(Row, frozen=True):
+    namespaces: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    images: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    config_maps: Literal["copy"] | dict[str, Word | None] = msgspec.field(default_factory=dict)
+    secrets: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    service_accounts: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    volumes: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    node_selectors: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    priority_classes: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    runtime_classes: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    architectures: tuple[Name, ...] = (Name("amd64"),)
+
+
 class SiteRow(Row, frozen=True):
     name: Name
     offers: tuple[OfferRow, ...]
@@ -105,8 +119,9 @@ class SiteRow(Row, frozen=True):
     currency: Currency | None = None
     egress: tuple[TierRow, ...] = ()
     ingress_per_gb: Amount = Amount(0)
-    driver: Literal["local", "rehearsal"] | None = None
+    driver: Literal["local", "rehearsal", "kubernetes"] | None = None
     local: LocalRow | None = None
+    maps: MapsRow | None = None
 
 
 class DataRow(Row, frozen=True):
@@ -168,6 +183,7 @@ LEVELS: Final[dict[str, type[Row]]] = {
     "sites": SiteRow,
     "sites.egress": TierRow,
     "sites.local": LocalRow,
+    "sites.maps": MapsRow,
     "sites.offers": OfferRow,
     "sites.offers.price": PriceRow,
     "sites.offers.shapes": ShapeRow,

@@ -441,7 +441,7 @@ def shape_key(spec: JobSpec) -> ShapeKey:
     return (
         spec.gpus, spec.team, spec.project, spec.job_class, spec.priority, spec.gpu_models, spec.models_ordered,
         spec.mig_profile, spec.scaling, spec.interruptible, spec.data, spec.data_class, spec.checkpoint_every_ms,
-        spec.restart_ms, spec.output_bytes, spec.grace_ms, spec.lease_max_ms,
+        spec.restart_ms, spec.output_bytes, spec.grace_ms, spec.lease_max_ms, spec.home, spec.needs,
     )  # fmt: skip
 
 

@@ -1,0 +1,118 @@
+"""What the kwok clusters of the bed do: Jobs run, end as they are told to, and what a test breaks it can mend."""
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from penstock.devcluster import Bed, NodePlan
+from penstock.devcluster.given import GivenCluster, Refusal
+
+
+def job(name: str, **annotations: str) -> dict[str, Any]:
+    """One pod with one GPU, for as long as its annotations say."""
+    container = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {"annotations": annotations},
+                "spec": {"restartPolicy": "Never", "containers": [container]},
+            },
+        },
+    }
+
+
+RUNS_FOR = "pod-complete.stage.kwok.x-k8s.io/delay"
+ENDS_WITH = "penstock.dev/exit-code"
+CREATE = ("create", "-f", "-")
+
+
+def test_nodes_have_the_gpus_and_labels_they_were_planned_with(lab: GivenCluster) -> None:
+    node = lab.get("node", "lab-gpu-1")
+    assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
+    assert node["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-80GB"
+
+
+def test_a_tainted_node_takes_only_pods_that_tolerate_it(east: GivenCluster) -> None:
+    assert [taint["key"] for taint in east.get("node", "east-gpu-3")["spec"]["taints"]] == ["spot"]
+
+
+def test_a_job_completes_after_the_time_in_its_annotation(lab: GivenCluster, namespace: str) -> None:
+    lab.kubectl("-n", namespace, *CREATE, stdin=json.dumps(job("short", **{RUNS_FOR: "300ms"})))
+    lab.kubectl("-n", namespace, "wait", "job/short", "--for=condition=Complete", "--timeout=50s")
+
+
+def test_a_job_without_it_runs_until_it_is_stopped(lab: GivenCluster, namespace: str) -> None:
+    """Its pod ends with SIGTERM's exit code and lets go of its finalizer: none hangs in `terminating`."""
+    lab.kubectl("-n", namespace, *CREATE, stdin=json.dumps(job("long")))
+    lab.kubectl("-n", namespace, "wait", "job/long", "--for=jsonpath={.status.ready}=1", "--timeout=50s")
+    lab.kubectl("-n", namespace, "patch", "job/long", "-p", '{"spec": {"activeDeadlineSeconds": 1}}')
+    lab.kubectl("-n", namespace, "wait", "job/long", "--for=condition=Failed", "--timeout=50s")
+    (reason,) = [
+        c["reason"] for c in lab.get("-n", namespace, "job/long")["status"]["conditions"] if c["type"] == "Failed"
+    ]
+    assert reason == "DeadlineExceeded"
+
+
+def test_a_job_fails_with_the_exit_code_in_its_annotation(lab: GivenCluster, namespace: str) -> None:
+    ends = job("wrong", **{RUNS_FOR: "100ms", ENDS_WITH: "3"})
+    lab.kubectl("-n", namespace, *CREATE, stdin=json.dumps(ends))
+    lab.kubectl("-n", namespace, "wait", "job/wrong", "--for=condition=Failed", "--timeout=50s")
+    (pod,) = lab.get("-n", namespace, "pods")["items"]
+    assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+
+
+def test_an_account_may_do_what_its_rules_say_and_no_more(lab: GivenCluster, namespace: str) -> None:
+    looks = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch"]}]
+    reader = GivenCluster("reader", lab.token_for(f"reader-{namespace}", looks))
+    assert reader.get("-n", namespace, "jobs")["items"] == []
+    with pytest.raises(Refusal, match="cannot create resource"):
+        reader.kubectl("-n", namespace, *CREATE, stdin=json.dumps(job("mine")))
+    lab.revoke(f"reader-{namespace}")
+    with pytest.raises(Refusal, match=r"logged in|Unauthorized"):
+        reader.get("-n", namespace, "jobs")
+
+
+@pytest.mark.slow
+def test_an_api_server_that_was_killed_comes_back_as_it_was(bed: Bed) -> None:
+    lab = bed.cluster("lab")
+    lab.kubectl("create", "configmap", "kept", "--from-literal=a=b")
+    lab.kill_api()
+    with pytest.raises(Refusal, match="refused"):
+        lab.kubectl("get", "nodes")
+    lab.start_api()
+    assert lab.get("configmap", "kept")["data"] == {"a": "b"}
+
+
+@pytest.mark.slow
+def test_a_paused_api_server_answers_nobody_until_it_is_resumed(bed: Bed) -> None:
+    lab = bed.cluster("lab")
+    lab.pause_api()
+    with pytest.raises(Refusal, match=r"imeout|deadline"):
+        lab.kubectl("get", "nodes", "--request-timeout=1s")
+    lab.resume_api()
+    assert len(lab.get("nodes")["items"]) == 2
+
+
+@pytest.mark.slow
+def test_nodes_come_and_go(bed: Bed) -> None:
+    lab = bed.cluster("lab")
+    lab.add_node("late", NodePlan(gpus=4, mig={"1g.10gb": 7}, labels={"zone": "b"}))
+    node = lab.get("node", "late")
+    assert node["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] == "7"
+    assert node["metadata"]["labels"]["zone"] == "b"
+    lab.delete_node("late")
+    assert len(lab.get("nodes")["items"]) == 2
+
+
+@pytest.mark.slow
+def test_a_bed_tells_which_of_its_parts_died(bed: Bed) -> None:
+    assert all(part.pid for part in bed.processes())
+    bed.cluster("lab")._process("kwok").signal(signal.SIGKILL)
+    (dead,) = [part.name for part in bed.processes() if not part.pid]
+    assert dead == "kwok"
