@@ -241,7 +241,7 @@ def _template(template: Obj, order: Order, name: str, gang: int) -> Obj:
     if wanted:
         spec["affinity"] = _affinity(spec.get("affinity") or {}, wanted)
     labels = {**_not_controllers(names.without_ours(meta.get("labels"))), **_ours(order, name)}
-    return {"metadata": {"labels": labels, "annotations": names.without_ours(meta.get("annotations"))}, "spec": spec}
+    return {"metadata": {"labels": labels, "annotations": meta.get("annotations") or {}}, "spec": spec}
 
 
 def _container(container: Obj, order: Order, name: str, gang: int) -> Obj:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, ParamSpec
 
 from penstock.core import events as e
 from penstock.core.actions import LaunchNode, StartAttempt
@@ -43,6 +43,7 @@ from penstock.kube.client import CONFIG_MAPS, JOBS, LEASES, NODES, PODS, Cluster
 from penstock.kube.maps import Maps
 from penstock.kube.portability import Rewritten, Unmapped, rewrite
 
+P = ParamSpec("P")
 LEASE_LABELS: Final = {"app.kubernetes.io/name": "penstock"}
 BREATH_SECONDS: Final = 0.05  #: from the answer to a start until its end is said, if it ended meanwhile
 LOG_SECONDS: Final = 5.0  #: how long an end waits for the last lines of its log
@@ -114,7 +115,7 @@ class KubernetesDriver:
         for one in self.there:
             self._look_at(one)
         self._tell_room()
-        self._see_to("tick", self._tick())
+        self._see_to("tick", self._tick)
 
     async def close(self) -> None:
         self.say = _to_nobody
@@ -324,7 +325,7 @@ class KubernetesDriver:
         return self.there.by_name[self._name(attempt)]
 
     async def _end(self, one: Execution, how: str, words: str, grace_ms: Millis | None = None) -> None:
-        """Leave word on the Job why, then let its deadline pass. The first reason counts; told again, it is the same."""
+        """Leave word on the Job why, then let its deadline pass. The first reason counts, however often it is told."""
         grace_s = None if grace_ms is None else max(1, math.ceil(grace_ms / SECOND))
         if grace_s is not None and grace_s != one.job["spec"]["grace"] and one.pods:
             await self._change(one, lambda job: _ending(job, how, words, at_once=False))
@@ -445,7 +446,7 @@ class KubernetesDriver:
             self._mind(one, pods)
             one.end = end_of(one.job, pods, self.there.node_names())
             if one.end is not None:
-                self._see_to(f"end of {one.name}", self._conclude(one))
+                self._see_to(f"end of {one.name}", self._conclude, one)
         one.news.set()
 
     def _mind(self, one: Execution, pods: list[Obj]) -> None:
@@ -453,20 +454,20 @@ class KubernetesDriver:
         job, ending = one.job, said(one.job, names.ENDING)
         self._note_trouble(one, pods)
         if not ending and job["metadata"].get("deletionTimestamp"):
-            self._see_to(f"deleted {one.name}", self._take_down(one))
+            self._see_to(f"deleted {one.name}", self._take_down, one)
         if ending and job["spec"].get("suspend") and job["spec"].get("parallelism", 1):
-            self._see_to(f"still {one.name}", self._end(one, ending, said(job, names.WORDS)))
+            self._see_to(f"still {one.name}", self._end, one, ending, said(job, names.WORDS))
         if not ending and any(self._is_orphan(pod) for pod in pods):
-            self._see_to(f"orphan {one.name}", self._check_nodes(one))
+            self._see_to(f"orphan {one.name}", self._check_nodes, one)
         if not ending and one.ordered_at is not None and (job["status"] or {}).get("startTime"):
             late, one.ordered_at = self.clock() - one.ordered_at > SECOND, None
             if late and _deadline(job) < NEVER:  # its time counts from its start, and that was long after we said so
-                self._see_to(f"late {one.name}", self._move_deadline(one, _deadline(job)))
+                self._see_to(f"late {one.name}", self._move_deadline, one, _deadline(job))
         if is_gang(job["spec"]) and one.leader is not None:
             address = str(one.leader["status"].get("podIP", ""))
             if address and address != one.address:
                 one.address = address
-                self._see_to(f"gang {one.name}", self._tell_address(one, address))
+                self._see_to(f"gang {one.name}", self._tell_address, one, address)
 
     def _note_trouble(self, one: Execution, pods: list[Obj]) -> None:
         job = one.job
@@ -622,17 +623,17 @@ class KubernetesDriver:
                 except errors.KubeError:
                     continue  # the next time
 
-    def _see_to(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+    def _see_to(
+        self, what: str, work: Callable[P, Coroutine[Any, Any, None]], *args: P.args, **named: P.kwargs
+    ) -> None:
         """Do it beside all else, once at a time. What fails is tried again when something changes, or with the tick."""
-        if what in self.tasks:
-            work.close()
-            return
-        task = self.tasks[what] = asyncio.create_task(self._seen_to(work), name=what)
-        task.add_done_callback(lambda _: self.tasks.pop(what, None))
+        if what not in self.tasks:
+            self.tasks[what] = asyncio.create_task(self._seen_to(work, *args, **named), name=what)
+            self.tasks[what].add_done_callback(lambda _: self.tasks.pop(what, None))
 
-    async def _seen_to(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _seen_to(self, work: Callable[P, Coroutine[Any, Any, None]], *args: P.args, **named: P.kwargs) -> None:
         try:
-            await work
+            await work(*args, **named)
         except (errors.KubeError, Unreachable):
             return
 
