@@ -182,8 +182,9 @@ class KubernetesDriver:
         async with self._asking():
             one = self._known(ask.attempt) or await self._order(ask, work, earlier)
             self._check_own(one, ask.attempt, self._origin(ask, work))
-        if one.concluded and said(one.job, names.ENDING) != "refused":
-            self._say_end(one)
+        if one.end is not None and said(one.job, names.ENDING) != "refused":
+            if one.concluded:  # otherwise it is about to be said
+                self._say_end(one)
             return
         one.starters += 1
         try:
