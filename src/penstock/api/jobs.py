@@ -1,6 +1,7 @@
 """Routes about jobs: submit, list, look, tell why, cancel, retry, move, plan. Logs are in `logs.py`."""
 
 import hashlib
+import json
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
@@ -12,14 +13,17 @@ from penstock.api.access import Token
 from penstock.api.desk import MayRead, MaySubmit, PlaneHere, ReaderHere
 from penstock.api.problems import Problem, conflict, not_found
 from penstock.config.jobs import JobFile, json_schema, parse_job, parse_json_job
+from penstock.core.errors import BadInput
 from penstock.core.events import CancelRequested, JobSubmitted, MoveRequested, StartPromised
 from penstock.core.lifecycle import ENDED, JobPhase
 from penstock.core.model import JobSpec
 from penstock.core.units import Instant
 from penstock.drivers.driver import Work
+from penstock.front import reading
 from penstock.journal.journal import Filter, Reader
 from penstock.journal.story import tell
 from penstock.live.plan import Choice
+from penstock.live.plane import Plane
 from penstock.live.scribe import unpack_work
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=desk.PROBLEMS)
@@ -62,7 +66,8 @@ async def submit(
 
 @routes.post("/plan", openapi_extra=BODY, summary="What would happen to such a job now")
 async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas.Plan:
-    _, file = await _job_file(request)
+    """Also of a Kubernetes Job, as the front door would read it."""
+    file = _home_job(plane, await request.body()) or (await _job_file(request))[1]
     found = await plane.plan(_as_asked_by(caller, file, plane.view.at))
     currency = plane.view.policy.currency
     return schemas.Plan.of(found, choices=[_choice(one, currency) for one in found.choices], currency=currency)
@@ -79,6 +84,23 @@ def _choice(found: Choice, currency: str) -> schemas.Choice:
         guarantee=desk.guarantee(offer),
         denied=saying.reason_shape(found.denied, None, currency) if found.denied else None,
     )
+
+
+def _home_job(plane: Plane, raw: bytes) -> JobFile | None:
+    """A Kubernetes Job; None if it is something else. Its home is the first front door: all it refers to is there."""
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get("kind") != "Job":
+        return None
+    homes = [site.id for site in plane.view.sites if site.front_door]
+    models = [one.offer.gpu_model for site in plane.view.sites for one in site.offers]
+    try:
+        spec = reading.spec_of(found, homes[0] if homes else "", plane.view.at, models)
+    except reading.Unfit as unfit:
+        raise BadInput(str(unfit)) from None
+    return JobFile(replace(spec, deadline_at=None), (), team=spec.team)
 
 
 async def _job_file(request: Request) -> tuple[bytes, JobFile]:

@@ -18,7 +18,7 @@ from penstock.core.errors import BadInput
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("penstock.cli.up", "Start Penstock here, in the foreground."),
     "open": ("penstock.cli.open", "Print a link that lets a browser in, once."),
-    "submit": ("penstock.cli.ask:submit", "Submit a job from a YAML file."),
+    "submit": ("penstock.cli.ask:submit", "Submit a job from a YAML file, or a Kubernetes Job to its cluster."),
     "run": ("penstock.cli.ask:run", "Submit a command and follow it; ends as the job ends."),
     "plan": ("penstock.cli.ask:plan", "Say where a job would run and what it would cost; spends nothing."),
     "jobs": ("penstock.cli.jobs:jobs", "List jobs, newest first."),
@@ -38,6 +38,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("penstock.cli.wish:resume", "Start things again after a pause."),
     "token": ("penstock.cli.token", "Make, list and revoke tokens."),
     "doctor": ("penstock.cli.doctor", "Check this machine's Penstock and say what to do."),
+    "kubectl": ("penstock.cli.kubectl", "Speak of Jobs as kubectl does; also `kubectl penstock`."),
+    "portability": ("penstock.cli.portability", "Say which Jobs could leave a cluster, and what keeps the others."),
     "simulate": ("penstock.cli.simulate", "Run a trace of jobs through the engine: waits, cost, use."),
     "compare": ("penstock.cli.compare", "Run the same jobs under several policies, side by side."),
     "replay": ("penstock.cli.replay", "Rebuild the state from a journal and verify its chain."),
