@@ -13,8 +13,10 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
 
 from penstock.config import LocalSite, SitesFile, read_sites
 from penstock.core import events as e
@@ -33,6 +35,7 @@ from penstock.sim.policies import DEFAULT_VALUE, ours
 
 if TYPE_CHECKING:
     from penstock.data.checkpoints import Store
+    from penstock.kube.places import ClusterSite
     from penstock.sim.rehearsal import Stage
 
 #: Threads take turns this often: what is asked while the engine thinks is answered within a few of these.
@@ -167,7 +170,7 @@ def policy(file: SitesFile) -> Policy:
 
 
 def drivers(options: Options, file: SitesFile, installation: str, reader: Reader, clock: Clock) -> Mapping[str, Driver]:
-    local = dict(file.local)
+    local, clusters = dict(file.local), dict(file.kubernetes)
     rehearsed = [site for site in file.sites if options.rehearse or site.id in file.rehearsed]
     stage = _stage(file, reader, clock) if rehearsed else None
     made: dict[str, Driver] = {}
@@ -176,10 +179,12 @@ def drivers(options: Options, file: SitesFile, installation: str, reader: Reader
             made[site.id] = _rehearsal(site, stage)
         elif site.id in local:
             made[site.id] = _local(site, local[site.id], file, options.home, installation, clock)
+        elif site.id in clusters:
+            made[site.id] = _kubernetes(site, clusters[site.id], file, options.home, installation, clock)
         else:
             raise BadInput(
-                f"{options.sites}: site '{site.id}' says nothing of how it is reached; "
-                "give it 'driver: local' or 'driver: rehearsal', or start with --rehearse."
+                f"{options.sites}: site '{site.id}' says nothing of how it is reached; give it 'driver: local',"
+                " 'driver: kubernetes' or 'driver: rehearsal', or start with --rehearse."
             )
     return made
 
@@ -195,13 +200,48 @@ def _local(site: Site, said: LocalSite, file: SitesFile, home: Path, installatio
     return LocalDriver(site, folders[site.id], installation, _checkpoints(folders), clock.now, settings)
 
 
+def _kubernetes(
+    site: Site, said: "ClusterSite", file: SitesFile, home: Path, installation: str, clock: Clock
+) -> Driver:
+    try:
+        from penstock.drivers.kubernetes import KubernetesDriver, KubernetesSettings
+        from penstock.kube.access import connect
+    except ImportError as error:
+        needed = "pip install 'penstock[kubernetes]'"
+        raise BadInput(f"Site '{site.id}' is a cluster, and {error.name} is not installed: {needed}.") from None
+    from penstock.data.checkpoints import NoStore
+
+    zone = ZoneInfo(file.time_zone)
+    settings = KubernetesSettings(
+        namespace=said.namespace,
+        namespaces=said.namespaces,
+        places=said.places,
+        shared=said.shared,
+        secret=said.secret,
+        maps=next((maps for maps in file.maps if maps.site == site.id), None),
+        grace_ms=said.grace_ms,
+        room_ms=said.room_ms,
+        scale_ms=said.scale_ms,
+        hour=lambda: datetime.now(zone).hour,
+    )
+    folder, store = home / "sites" / site.id, _bucket(said.secret) or NoStore()
+    return KubernetesDriver(site, folder, installation, store, clock.now, lambda: connect(said.access), settings)
+
+
 def _checkpoints(folders: Mapping[str, Path]) -> "Store":
     """A bucket that all sites reach, if the environment names one; otherwise a folder for each site."""
-    from penstock.data.checkpoints import BucketStore, FolderStore
+    from penstock.data.checkpoints import FolderStore
 
-    if url := os.environ.get("PENSTOCK_CHECKPOINTS"):
-        return BucketStore(url, {name: text for name, text in os.environ.items() if name.startswith("AWS_")})
-    return FolderStore({name: folder / "checkpoints" for name, folder in folders.items()})
+    return _bucket() or FolderStore({name: folder / "checkpoints" for name, folder in folders.items()})
+
+
+def _bucket(secret: str = "") -> "Store | None":
+    """With what it takes to get in, unless a `secret` at the site says that."""
+    from penstock.data.checkpoints import BucketStore
+
+    url = os.environ.get("PENSTOCK_CHECKPOINTS")
+    ours = {name: text for name, text in os.environ.items() if name.startswith("AWS_") and not secret}
+    return BucketStore(url, ours) if url else None
 
 
 def _rehearsal(site: Site, stage: "Stage") -> Driver:

@@ -126,7 +126,7 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
     until = job.submitted_at + worth.allowed_ms
     if until <= now or now + soonest > until:
         return True
-    about, worst = waiting.foretell(job, ahead)
+    about, worst = waiting.foretell(state, job, ahead)
     because = WaitWorth(
         worth.cost, worth.value_per_hour, worth.allowed_ms, expected, soonest, ahead, free, about, worst,
         worth.leave_at, worth.dearer_permille,
