@@ -1,14 +1,16 @@
 """Routes about front doors: the home clusters whose Jobs Penstock places, and leaving them again."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter, Request
 
 from penstock.api import desk, schemas
 from penstock.api.desk import MayOperate, MayRead
 from penstock.api.problems import not_found
-from penstock.front.door import Door
-from penstock.front.hall import Hall
+
+if TYPE_CHECKING:  # they need the extra `kubernetes`; without it there is no hall, and these routes find no door
+    from penstock.front.door import Door
+    from penstock.front.hall import Hall
 
 routes: Final = APIRouter(prefix="/v1", tags=["doors"], responses=desk.PROBLEMS)
 
@@ -29,5 +31,5 @@ async def leave(site: str, request: Request, caller: MayOperate) -> schemas.Door
     return _shape(hall.doors[site])
 
 
-def _shape(door: Door) -> schemas.Door:
+def _shape(door: "Door") -> schemas.Door:
     return schemas.Door(site=door.site, jobs=door.jobs_here, leaving=door.leaving.is_set(), left=door.left.is_set())

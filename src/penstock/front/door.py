@@ -18,7 +18,7 @@ from penstock.front import leaving, reading, status
 from penstock.front.due import Due
 from penstock.front.reading import Unfit
 from penstock.front.telling import Tale, event_of
-from penstock.journal.journal import AttemptRow, Filter, JobRow, Reader
+from penstock.journal.journal import AttemptRow, Filter, JobRow, Reader, Unwritable
 from penstock.kube import names
 from penstock.kube.client import CONFIG_MAPS, EVENTS, JOBS, Cluster
 from penstock.kube.closure import Json, part, parts
@@ -106,9 +106,12 @@ class Door:
             except Forbidden as error:
                 self._trouble(f"our account may not {error.verb} {error.resource}; see 'penstock manifests rbac'")
                 self.due.again(place, LATER_SECONDS * 5)
-            except (KubeError, NotReady) as error:
+            except (KubeError, NotReady, Unwritable) as error:
                 self._trouble(str(error))
                 self.due.again(place, LATER_SECONDS)
+            except Exception as error:  # noqa: BLE001 - a bug of ours, and one Job never stops the others
+                self._trouble(f"{place}: {type(error).__name__}: {error}")
+                self.due.again(place, LATER_SECONDS * 20)
             finally:
                 self.due.done(place)
 

@@ -33,9 +33,18 @@ class Hall:
         for site in self._leaving():
             self.doors[site].leaving.set()
 
+    async def keep_open(self) -> None:
+        """Until it is cancelled. Whatever goes wrong in here, the plane and what runs are not touched by it."""
+        while True:
+            try:
+                await self.run()
+            except Exception as error:  # noqa: BLE001 - a bug of ours: told, and tried again
+                self.plane.alarms.set("front door", "hall", f"Home Jobs are not looked at: {_words(error)}")
+                await asyncio.sleep(LATER_SECONDS)
+
     async def run(self) -> None:
-        """Until it is cancelled."""
         await self._remember()
+        self.plane.alarms.set("", "hall", "")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
             for door in self.doors.values():
@@ -112,3 +121,8 @@ class Hall:
         if tale is not None:
             tale.hear(event)
             self.doors[tale.home].touch(tale.job)
+
+
+def _words(error: Exception) -> str:
+    inner = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+    return f"{type(inner).__name__}: {inner}"
