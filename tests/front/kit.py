@@ -20,8 +20,10 @@ from penstock.core import events as e
 from penstock.core.model import JobSpec, NodeShape, Offer, Policy, Site
 from penstock.core.units import MINUTE, SECOND
 from penstock.core.units import money as usd
+from penstock.data.checkpoints import NoStore
 from penstock.devcluster.given import GivenCluster
 from penstock.drivers.driver import Driver
+from penstock.drivers.kubernetes import KubernetesDriver, KubernetesSettings
 from penstock.front.door import Home
 from penstock.front.gate import Gate
 from penstock.front.hall import Hall
@@ -30,6 +32,7 @@ from penstock.journal.story import tell
 from penstock.kube import names
 from penstock.kube.access import Access, connect
 from penstock.kube.client import EVENTS, JOBS
+from penstock.kube.maps import Maps, has
 from penstock.kube.watch import Mirror
 from penstock.live.clock import Clock
 from penstock.live.plane import Plane, Setup
@@ -97,6 +100,7 @@ class Penstock:
         self.world = World(self.sites, Runs(more.get("runs", {})))
         self.stage = Stage(self.world, self.clock.now)
         self.policy: Policy = more.get("policy", POLICY)
+        self.kept = folder / "leaving"
         self.kubeconfig: Path = more.get("kubeconfig", cluster.kubeconfig)
 
     async def __aenter__(self) -> Self:
@@ -123,13 +127,16 @@ class Penstock:
         self.journal = open_journal(where)
         self.reader = open_reader(where)
         homes = {"lab": self.cluster}
-        drivers: dict[str, Driver] = {one.id: Gate(Rehearsal(one.id, self.stage), homes) for one in self.sites}
+        drivers = {site: Gate(driver, homes) for site, driver in self.drivers().items()}
         joined: list[e.Fact] = [e.SiteJoined(0, one) for one in self.sites]
         opening = (*joined, e.PolicySet(0, 0, self.policy))
         self.plane = Plane(self.journal, drivers, Setup(opening=opening, look_ms=MINUTE), self.clock)
         await self.plane.start()
-        self.hall = Hall([Home("lab", self.cluster, (self.namespace,))], self.plane, self.reader)
+        self.hall = Hall([Home("lab", self.cluster, (self.namespace,))], self.plane, self.reader, self.kept)
         self.open = asyncio.create_task(self.hall.run())
+
+    def drivers(self) -> dict[str, Driver]:
+        return {one.id: Rehearsal(one.id, self.stage) for one in self.sites}
 
     async def goes_down(self) -> None:
         self.open.cancel()
@@ -188,14 +195,58 @@ class Penstock:
         return [line.text for line in tell(self.reader.story(job), job)]
 
     async def _until(self, look: Callable[[], Any]) -> Any:
-        async with asyncio.timeout(LIMIT_S):
-            while not (found := look()):
-                self.changed.clear()
-                await self.changed.wait()
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                while not (found := look()):
+                    self.changed.clear()
+                    await self.changed.wait()
+        except TimeoutError:
+            jobs = json.dumps([{"metadata": _brief(one), "status": one.get("status")} for one in self.jobs], indent=1)
+            raise AssertionError(f"it never came to that: {self.plane.alarms.now()} {jobs}") from None
         return found
 
     def _note(self, _before: Json | None, _now: Json | None) -> None:
         self.changed.set()
+
+
+def _brief(job: Json) -> Json:
+    return {key: found for key, found in job["metadata"].items() if key != "managedFields"}
+
+
+class Clustered(Penstock):
+    """The same, with nothing rehearsed: `lab` is what one owns and where Jobs are at home, `east` is rented."""
+
+    def __init__(self, lab: GivenCluster, east: GivenCluster, namespace: str, folder: Path, **more: Any) -> None:
+        self.clusters = {"lab": lab, "east": east}
+        maps = Maps("east", namespaces=((namespace, namespace),), **more.pop("maps", {}))
+        self.settings = {
+            "lab": KubernetesSettings(namespace=namespace, maps=Maps("lab"), shared=True),
+            "east": KubernetesSettings(namespace=namespace, maps=maps, shared=True),
+        }
+        owned = Offer("lab/a100", "lab", "owned", (NodeShape(8, None),), gpu_model="A100")
+        rented = Offer(
+            "east/a100", "east", "on_demand", (NodeShape(8, None, usd("16")),), "A100", sold_by="attempt", start_ms=100
+        )
+        sites = (
+            Site("lab", (owned,), front_door=True, has=has(Maps("lab"))),
+            Site("east", (rented,), has=has(maps)),
+        )
+        super().__init__(lab, namespace, folder, sites=sites, **more)
+
+    def drivers(self) -> dict[str, Driver]:
+        return {one.id: self._driver(one) for one in self.sites}
+
+    def _driver(self, site: Site) -> Driver:
+        access = Access(kubeconfig=str(self.clusters[site.id].kubeconfig))
+        folder = self.folder / site.id
+        settings = self.settings[site.id]
+        return KubernetesDriver(
+            site, folder, self.journal.installation, NoStore(), self.clock.now, lambda: connect(access), settings
+        )
+
+    def executions(self, site: str) -> list[Json]:
+        found = self.clusters[site].get("-n", self.namespace, "jobs", "-l", names.EXECUTION)["items"]
+        return list(found)
 
 
 def _place(name: str) -> int:

@@ -1,7 +1,7 @@
 """`kubectl penstock`: what Penstock knows of Jobs, where people look at Jobs. The console script `kubectl-penstock`.
 
-`apply` needs only the cluster. `why` asks Penstock if one is known here, and otherwise reads the Job's own Events. `plan`
-and `logs` ask Penstock.
+`apply` needs only the cluster. `why` asks Penstock if one is known here, otherwise it reads Events. `plan` and `logs`
+ask Penstock.
 """
 
 import sys

@@ -17,6 +17,7 @@ from penstock.config.scalars import (
     Grams,
     Interval,
     Name,
+    Number,
     Percent,
     Profile,
     Rate,
@@ -63,6 +64,20 @@ class ExtrasRow(Row, frozen=True):
     launch_fee: Amount = Amount(0)
 
 
+class TolerationRow(Row, frozen=True):
+    key: Text | None = None
+    value: Word | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+
+
+class PlaceRow(Row, frozen=True):
+    selector: dict[str, Word] = msgspec.field(default_factory=dict)
+    tolerations: tuple[TolerationRow, ...] = ()
+    resource: Text | None = None
+    queue: Name | None = None
+    headroom: tuple[Number, ...] = ()
+
+
 class OfferRow(Row, frozen=True):
     name: Name
     term: Term
@@ -82,6 +97,7 @@ class OfferRow(Row, frozen=True):
     kill: Duration | None = None
     guarantee: Guarantee | None = None
     extras: ExtrasRow | None = None
+    kubernetes: PlaceRow | None = None
 
 
 class TierRow(Row, frozen=True):
@@ -93,6 +109,20 @@ class LocalRow(Row, frozen=True):
     notice: Duration = Duration(2_000)
     grace: Duration = Duration(10_000)
     lost_after: tuple[Duration, ...] = ()
+
+
+class ClusterRow(Row, frozen=True):
+    kubeconfig: Word | None = None
+    context: Text | None = None
+    in_cluster: Flag = Flag(False)
+    allow_exec: tuple[Text, ...] = ()
+    namespace: Name = Name("penstock")
+    namespaces: tuple[Name, ...] = ()
+    shared: Flag = Flag(False)
+    secret: Name | None = None
+    grace: Duration = Duration(30_000)
+    room: Interval = Interval(MINUTE)
+    scale: Interval = Interval(15 * MINUTE)
 
 
 class MapsRow(Row, frozen=True):
@@ -122,6 +152,7 @@ class SiteRow(Row, frozen=True):
     driver: Literal["local", "rehearsal", "kubernetes"] | None = None
     local: LocalRow | None = None
     maps: MapsRow | None = None
+    kubernetes: ClusterRow | None = None
 
 
 class DataRow(Row, frozen=True):
@@ -184,11 +215,14 @@ LEVELS: Final[dict[str, type[Row]]] = {
     "sites.egress": TierRow,
     "sites.local": LocalRow,
     "sites.maps": MapsRow,
+    "sites.kubernetes": ClusterRow,
     "sites.offers": OfferRow,
     "sites.offers.price": PriceRow,
     "sites.offers.shapes": ShapeRow,
     "sites.offers.shapes.price": PriceRow,
     "sites.offers.extras": ExtrasRow,
+    "sites.offers.kubernetes": PlaceRow,
+    "sites.offers.kubernetes.tolerations": TolerationRow,
     "data": DataRow,
     "data_rules": DataRuleRow,
     "caps": CapRow,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from penstock.config.clusters import cluster_of
 from penstock.config.maps import maps_of, site_has
 from penstock.config.offers import Exchange, OfferMaker, on_demand_prices
 from penstock.config.page import Page, plain, read_bytes, shown, unknown
@@ -13,6 +14,7 @@ from penstock.core.model import STANDING, DataRule, DataSet, EgressTier, Quoted,
 from penstock.core.units import GB, HOUR, MINUTE, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.kube.maps import Maps
+from penstock.kube.places import ClusterSite
 
 Rates: TypeAlias = dict[str, Exchange]
 
@@ -57,6 +59,7 @@ class SitesFile:
     policy: Wishes = Wishes()
     time_zone: str = "UTC"  # of the books' months
     maps: tuple[Maps, ...] = ()  # of the sites that run Kubernetes Jobs
+    kubernetes: tuple[tuple[str, ClusterSite], ...] = ()  # sites that are clusters
 
 
 def read_sites(path: str) -> SitesFile:
@@ -85,6 +88,7 @@ def parse_sites(raw: bytes, name: str) -> SitesFile:
         policy=_wishes(file),
         time_zone=_time_zone(file, page),
         maps=_maps(file, page),
+        kubernetes=_clusters(file, page),
     )
 
 
@@ -198,6 +202,17 @@ def _local(file: FileRow, page: Page) -> tuple[tuple[str, LocalSite], ...]:
     return tuple(
         (name, LocalSite(int(row.notice), int(row.grace), tuple(int(one) for one in row.lost_after)))
         for name, row in said
+    )
+
+
+def _clusters(file: FileRow, page: Page) -> tuple[tuple[str, ClusterSite], ...]:
+    for k, row in enumerate(file.sites):
+        if row.kubernetes is not None and row.driver not in ("kubernetes", "rehearsal"):
+            page.refuse(f"sites[{k}].kubernetes", "this is for sites with 'driver: kubernetes'")
+    return tuple(
+        (str(row.name), cluster_of(row, page, f"sites[{k}]"))
+        for k, row in enumerate(file.sites)
+        if row.driver == "kubernetes"
     )
 
 

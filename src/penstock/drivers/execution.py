@@ -14,6 +14,7 @@ from penstock.core.values import value
 from penstock.drivers.driver import Refused, Work
 from penstock.kube import names
 from penstock.kube.client import Obj
+from penstock.kube.places import Place
 
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -33,29 +34,6 @@ KEPT: Final = (
 CONTROLLERS: Final = ("controller-uid", "job-name", "batch.kubernetes.io/")
 #: A pod whose capacity is taken away ends the attempt: where it goes on is a decision, with a price.
 LOST: Final = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-
-
-@value
-class Toleration:
-    key: str = ""
-    operator: str = "Exists"
-    text: str = ""
-    effect: str = ""
-
-    def as_dict(self) -> Obj:
-        said = {"key": self.key, "operator": self.operator, "value": self.text, "effect": self.effect}
-        return {key: text for key, text in said.items() if text}
-
-
-@value
-class Place:
-    """How an offer is spelt in a cluster: which nodes it means, and what a pod says to get there."""
-
-    resource: str = "nvidia.com/gpu"
-    selector: tuple[tuple[str, str], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    queue: str = ""  # a LocalQueue, where Kueue keeps quota
-    headroom: tuple[int, ...] = ()  # GPUs kept free for others: one number, or one for each hour of the day
 
 
 @value

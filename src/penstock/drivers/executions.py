@@ -11,12 +11,12 @@ from penstock.core.model import Offer
 from penstock.core.units import PERMILLE, Instant, Millis
 from penstock.drivers.disk import kept_ms
 from penstock.drivers.driver import Unreachable
-from penstock.drivers.execution import Place
 from penstock.drivers.inventory import hostname, name_of, requested, usable
 from penstock.drivers.podlogs import PodLog
 from penstock.drivers.pods import End, Trouble, is_active, said
 from penstock.kube import names
 from penstock.kube.client import JOBS, NODES, PODS, Cluster, Obj
+from penstock.kube.places import Place
 from penstock.kube.watch import Mirror
 
 #: What is worth its memory of a Job and of a pod: ten thousand of them are kept.

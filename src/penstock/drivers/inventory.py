@@ -7,8 +7,9 @@ that is cordoned, not ready, tainted against us or known for its faults has noth
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from penstock.drivers.execution import HOSTNAME, Place, Toleration
+from penstock.drivers.execution import HOSTNAME
 from penstock.kube.client import Obj
+from penstock.kube.places import Place, Toleration
 
 KEEPS_OFF: Final = ("NoSchedule", "NoExecute")
 #: Put there by the cluster itself while a node is not well; `is_ready` sees that anyway.

@@ -26,7 +26,6 @@ from penstock.data.checkpoints import Store, safe_name
 from penstock.drivers.driver import NoCapacity, Refused, Say, Seen, SeenAttempt, Unreachable, Work
 from penstock.drivers.execution import (
     Order,
-    Place,
     execution_job,
     is_gang,
     origin_of,
@@ -41,6 +40,7 @@ from penstock.drivers.pods import Trouble, began_at, end_of, has_begun, is_activ
 from penstock.kube import errors, names
 from penstock.kube.client import CONFIG_MAPS, JOBS, LEASES, NODES, PODS, Cluster, Obj
 from penstock.kube.maps import Maps
+from penstock.kube.places import Place
 from penstock.kube.portability import Rewritten, Unmapped, rewrite
 
 P = ParamSpec("P")
@@ -182,8 +182,9 @@ class KubernetesDriver:
         async with self._asking():
             one = self._known(ask.attempt) or await self._order(ask, work, earlier)
             self._check_own(one, ask.attempt, self._origin(ask, work))
-        if one.concluded and said(one.job, names.ENDING) != "refused":
-            self._say_end(one)
+        if one.end is not None and said(one.job, names.ENDING) != "refused":
+            if one.concluded:  # otherwise it is about to be said
+                self._say_end(one)
             return
         one.starters += 1
         try:
