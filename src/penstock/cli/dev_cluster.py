@@ -18,12 +18,13 @@ def command() -> None:
 
 
 @command.command("build")
+@click.option("--kueue", is_flag=True, help="Kueue, too.")
 @as_json
-def build(as_json: bool) -> None:
+def build(kueue: bool, as_json: bool) -> None:
     """Build the Kubernetes programs, once, and prepare real pods if we are root."""
     from penstock.devcluster import programs, real
 
-    where = programs.build(programs.say_to_stderr)
+    where = programs.build(programs.say_to_stderr, kueue=kueue)
     real.prepare(programs.say_to_stderr)
     _print({"programs": str(where)}) if as_json else click.echo(f"The Kubernetes programs are in {where}")
 

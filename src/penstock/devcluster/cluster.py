@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from penstock.core.errors import BadInput
-from penstock.devcluster import network, real
+from penstock.devcluster import kueue, network, real
 from penstock.devcluster.access import Access, Api, write_kubeconfig
 from penstock.devcluster.given import GivenCluster
 from penstock.devcluster.network import Network
@@ -136,12 +136,16 @@ class Cluster(GivenCluster):
             self._start_kwok()
         for name, plan in self.plan.numbered():
             self._begin_node(name, plan)
+        if self.plan.kueue:
+            kueue.start(self._process("kueue"), self, urlsplit(self.url).hostname or "", self.ca)
 
     def wait(self) -> None:
         """Until every node is ready and pods can be made."""
         for name, plan in self.plan.numbered():
             self._finish_node(name, plan)
         self._until(lambda: self._exists("/api/v1/namespaces/default/serviceaccounts/default"), "its controllers")
+        if self.plan.kueue:
+            self._until(lambda: kueue.answers(self), "Kueue")
 
     def wait_for_api(self) -> None:
         self._until(self._answers, "its API server")
@@ -154,7 +158,8 @@ class Cluster(GivenCluster):
 
     def processes(self) -> list[Process]:
         """Those that must run while the cluster does; tests may end nodes."""
-        names = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", *([] if self.plan.real else ["kwok"])]
+        more = {"kwok": not self.plan.real, "kueue": self.plan.kueue}
+        names = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", *(name for name in more if more[name])]
         return [self._process(name) for name in names]
 
     def _process(self, name: str) -> Process:
