@@ -104,7 +104,7 @@ class Cluster(GivenCluster):
     def kill_node(self, name: str) -> None:
         """The power is cut: every process on it is gone, and Kubernetes hears no more of it. Real ones only."""
         if self.plan.real:
-            self.node(name).process.kill()
+            real.kill(self.node(name))
 
     def node(self, name: str) -> real.Node:
         return real.Node(name, self.folder / name, self.mark)

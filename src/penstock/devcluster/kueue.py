@@ -90,13 +90,10 @@ def _configuration(tls: Path, host: str, port: int) -> dict[str, Any]:
 
 
 def queue(name: str, namespace: str, gpus: int) -> list[dict[str, Any]]:
-    """A ClusterQueue with so many GPUs, and the LocalQueue `default` before it: every Job of the namespace goes there."""
-    many = [{"name": what, "nominalQuota": "1k"} for what in ("cpu", "memory")]
-    counted = [*many, {"name": "nvidia.com/gpu", "nominalQuota": gpus}]
-    group = {
-        "coveredResources": [one["name"] for one in counted],
-        "flavors": [{"name": name, "resources": counted}],
-    }
+    """A ClusterQueue with so many GPUs, and the LocalQueue `default`, which takes every Job of the namespace."""
+    quota = {"cpu": "1k", "memory": "1Ti", "nvidia.com/gpu": str(gpus)}
+    counted = [{"name": what, "nominalQuota": amount} for what, amount in quota.items()]
+    group = {"coveredResources": list(quota), "flavors": [{"name": name, "resources": counted}]}
     version = "kueue.x-k8s.io/v1beta2"
     return [
         {"apiVersion": version, "kind": "ResourceFlavor", "metadata": {"name": name}},
