@@ -10,7 +10,7 @@ def test_pods_find_the_api_server_at_the_first_address_of_the_services() -> None
 
 
 def test_a_node_knows_the_way_to_all_its_neighbours_and_none_to_itself() -> None:
-    routes = {target: through for target, through in NET.routes(1)}
+    routes = dict(NET.routes(1))
     assert routes["10.140.1.0/24"] == "10.140.0.10"
     assert NET.pods(1) not in routes
     assert routes["default"] == NET.host

@@ -41,10 +41,10 @@ class Network(NamedTuple):
     def pods(self, number: int) -> str:
         return f"10.{self.k}.{1 + number}.0/24"
 
-    def routes(self, number: int) -> list[list[str]]:
+    def routes(self, number: int) -> list[tuple[str, str]]:
         """From this node to the pods of its neighbours, also of those to come, and to this machine for all else."""
-        others = [[self.pods(other), self.node(other)] for other in range(NODES) if other != number]
-        return [["default", self.host], *others]
+        others = [(self.pods(other), self.node(other)) for other in range(NODES) if other != number]
+        return [("default", self.host), *others]
 
 
 def make(mark: str, number: int) -> Network:
