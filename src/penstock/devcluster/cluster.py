@@ -9,7 +9,7 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -79,19 +79,23 @@ class Cluster(GivenCluster):
 
     def add_node(self, name: str, plan: NodePlan) -> None:
         """Returns when it is ready."""
-        self._begin_node(name, plan)
-        self._finish_node(name, plan)
+        self._begin_nodes([(name, plan)])
+        self._finish_nodes([(name, plan)])
 
-    def _begin_node(self, name: str, plan: NodePlan) -> None:
-        answer = self.api.ask("POST", "/api/v1/nodes", node_object(name, plan, real=self.plan.real))
-        if answer.code >= 300:
-            raise BadInput(f"No node {name}: {answer.body.get('message', answer.code)}")
+    def _begin_nodes(self, nodes: Sequence[tuple[str, NodePlan]]) -> None:
+        objects = [node_object(name, plan, real=self.plan.real) for name, plan in nodes]
+        for answer in self.api.ask_all("POST", "/api/v1/nodes", objects):
+            if answer.code >= 300:
+                raise BadInput(f"A node of {self.name} was refused: {answer.body.get('message', answer.code)}")
         if self.plan.real:
-            real.start(self.node(name), self.network, self.kubeconfig)
+            for name, _ in nodes:
+                real.start(self.node(name), self.network, self.kubeconfig)
 
-    def _finish_node(self, name: str, plan: NodePlan) -> None:
-        self._until(lambda: self._is_ready(name), f"node {name} to be ready", self.node(name).process)
-        if self.plan.real:  # not before: a new kubelet drops all GPUs that no device plugin told it of
+    def _finish_nodes(self, nodes: Sequence[tuple[str, NodePlan]]) -> None:
+        wanted = {name for name, _ in nodes}
+        self._until(lambda: wanted <= self._ready_nodes(), "its nodes", *(self.node(name).process for name in wanted))
+        for name, plan in nodes if self.plan.real else ():
+            # Not before: a new kubelet drops all GPUs that no device plugin told it of.
             gpus = {"status": {"capacity": gpus_of(plan), "allocatable": gpus_of(plan)}}
             self.api.ask("PATCH", f"/api/v1/nodes/{name}/status", gpus)
 
@@ -134,15 +138,13 @@ class Cluster(GivenCluster):
         self._start("kube-scheduler", {"kubeconfig": self.kubeconfig, "leader-elect": "false", "secure-port": 0})
         if not self.plan.real:
             self._start_kwok()
-        for name, plan in self.plan.numbered():
-            self._begin_node(name, plan)
+        self._begin_nodes(self.plan.numbered())
         if self.plan.kueue:
             kueue.start(self._process("kueue"), self, urlsplit(self.url).hostname or "", self.ca)
 
     def wait(self) -> None:
         """Until every node is ready and pods can be made."""
-        for name, plan in self.plan.numbered():
-            self._finish_node(name, plan)
+        self._finish_nodes(self.plan.numbered())
         self._until(lambda: self._exists("/api/v1/namespaces/default/serviceaccounts/default"), "its controllers")
         if self.plan.kueue:
             self._until(lambda: kueue.answers(self), "Kueue")
@@ -219,9 +221,9 @@ class Cluster(GivenCluster):
     def _answers(self) -> bool:
         return self.ca.exists() and self.api.ask("GET", "/readyz", timeout_s=5).code == 200
 
-    def _is_ready(self, name: str) -> bool:
-        conditions = self.api.ask("GET", f"/api/v1/nodes/{name}").body.get("status", {}).get("conditions", [])
-        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    def _ready_nodes(self) -> set[str]:
+        nodes = self.api.ask("GET", "/api/v1/nodes?resourceVersion=0").body.get("items", [])
+        return {node["metadata"]["name"] for node in nodes if _is_ready(node)}
 
     def _exists(self, path: str) -> bool:
         return self.api.ask("GET", path).code == 200
@@ -239,6 +241,11 @@ class Cluster(GivenCluster):
                     process.check()
             time.sleep(0.05)
         raise BadInput(f"Cluster {self.name}: waited {READY_S} s for {what}. {self.server.last_words()}")
+
+
+def _is_ready(node: Mapping[str, Any]) -> bool:
+    conditions = node["status"].get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def _write_private(path: Path, text: str) -> None:
