@@ -9,6 +9,7 @@ then skipped. Without the programs (`make kube`) all of them are, with one line.
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ REAL_PLANS = (
     ClusterPlan("lab", (NodePlan(1, gpus=4, model=A100),), real=True),
     ClusterPlan("east", (NodePlan(2, gpus=4, model=A100),), real=True),
 )
+BREAKABLE = pytest.StashKey[Bed]()
 NOT_OURS = "clusters are given by PENSTOCK_TEST_KUBECONFIGS: nobody's API server is broken on purpose"
 
 
@@ -70,14 +72,19 @@ def namespace(clusters: dict[str, GivenCluster]) -> Iterator[str]:
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> Iterator[Bed]:
-    """One cluster "lab" of one's own, to be broken."""
+def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bed:
+    """One cluster "lab" of this worker's own, to be broken. It is whole again for the next test; what was made in it is
+    still there, so use namespaces."""
     if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
         pytest.skip(NOT_OURS)
     if not programs.found():
         pytest.skip(programs.HOW)
-    with Bed(tmp_path / "bed", PLANS[:1]) as made:
-        yield made
+    kept = request.session.stash
+    if BREAKABLE not in kept:
+        until_the_end = ExitStack()
+        request.session.addfinalizer(until_the_end.close)
+        kept[BREAKABLE] = until_the_end.enter_context(Bed(tmp_path_factory.getbasetemp() / "breakable", PLANS[:1]))
+    return kept[BREAKABLE].mend()
 
 
 @pytest.fixture(scope="session")

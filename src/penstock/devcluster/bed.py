@@ -66,6 +66,12 @@ class Bed:
     def __exit__(self, *_: object) -> None:
         self._leave()
 
+    def mend(self) -> Self:
+        """After a test that broke it."""
+        for cluster in self.clusters():
+            cluster.mend()
+        return self
+
     def keep(self) -> None:
         """It runs on when we leave."""
         self._write_note(kept=True)

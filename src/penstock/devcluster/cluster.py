@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from penstock.core.errors import BadInput
-from penstock.devcluster import kueue, network, real
+from penstock.devcluster import kueue, network, plane, real
 from penstock.devcluster.access import Access, Api, write_kubeconfig
 from penstock.devcluster.given import GivenCluster
 from penstock.devcluster.network import Network
@@ -25,12 +25,6 @@ from penstock.devcluster.processes import Process
 from penstock.devcluster.programs import program
 
 READY_S: Final = 120  #: generous: the machine may be busy with other things
-STAGES: Final = Path(__file__).with_name("stages.yaml")
-#: What a cluster for Jobs needs; the others cost memory, and nobody here asks for them.
-CONTROLLERS: Final = (
-    "job", "garbage-collector", "namespace", "node-lifecycle", "taint-eviction", "ttl-after-finished",
-    "pod-garbage-collector", "serviceaccount", "disruption", "root-ca-certificate-publisher", "clusterrole-aggregation",
-)  # fmt: skip
 
 
 class Cluster(GivenCluster):
@@ -51,8 +45,7 @@ class Cluster(GivenCluster):
 
     @property
     def ca(self) -> Path:
-        """The certificate that the API server wrote for itself, with the authority that signed it."""
-        return self.folder / "certificates" / "apiserver.crt"
+        return plane.certificate(self.folder)
 
     @property
     def api(self) -> Api:
@@ -74,7 +67,15 @@ class Cluster(GivenCluster):
 
     def start_api(self) -> None:
         """At the same address, with the same keys; returns when it answers."""
-        self._start_server()
+        self._start("kube-apiserver")
+        self.wait_for_api()
+
+    def mend(self) -> None:
+        """Whatever of it was stopped or killed, nodes excepted, runs again."""
+        self.resume_api()
+        for name in plane.programs(real=self.plan.real):
+            if not self._process(name).pid:
+                self._start(name)
         self.wait_for_api()
 
     def add_node(self, name: str, plan: NodePlan) -> None:
@@ -128,16 +129,14 @@ class Cluster(GivenCluster):
         note = {"url": url, "etcd": etcd, "token": secrets.token_hex(16), "network": net}
         _write_private(self.folder / "cluster.json", json.dumps(note))
         _write_private(self.folder / "tokens.csv", f"{note['token']},admin,admin,system:masters\n")
-        self._start_server()
+        self._start("kube-apiserver")
 
     def complete(self) -> None:
         """Once the API server answers: everything that speaks to it."""
         self.wait_for_api()
         write_kubeconfig(self.kubeconfig, [self.api.access])
-        self._start_controllers()
-        self._start("kube-scheduler", {"kubeconfig": self.kubeconfig, "leader-elect": "false", "secure-port": 0})
-        if not self.plan.real:
-            self._start_kwok()
+        for name in plane.programs(real=self.plan.real)[1:]:
+            self._start(name)
         self._begin_nodes(self.plan.numbered())
         if self.plan.kueue:
             kueue.start(self._process("kueue"), self, urlsplit(self.url).hostname or "", self.ca)
@@ -160,56 +159,14 @@ class Cluster(GivenCluster):
 
     def processes(self) -> list[Process]:
         """Those that must run while the cluster does; tests may end nodes."""
-        more = {"kwok": not self.plan.real, "kueue": self.plan.kueue}
-        names = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", *(name for name in more if more[name])]
-        return [self._process(name) for name in names]
+        names = plane.programs(real=self.plan.real)
+        return [self._process(name) for name in (*names, *(["kueue"] if self.plan.kueue else []))]
 
     def _process(self, name: str) -> Process:
         return Process(self.folder, name, self.mark)
 
-    def _start_server(self) -> None:
-        where, note = urlsplit(self.url), self._note()
-        key = self.ca.with_suffix(".key")  # also signs service accounts' tokens: one key less to make
-        flags = {
-            "etcd-servers": note["etcd"],
-            "etcd-prefix": f"/{self.name}",
-            "bind-address": where.hostname,
-            "advertise-address": where.hostname,
-            "secure-port": where.port,
-            "cert-dir": self.ca.parent,
-            "service-account-key-file": key,
-            "service-account-signing-key-file": key,
-            "service-account-issuer": "https://kubernetes.default.svc",
-            "token-auth-file": self.folder / "tokens.csv",
-            "authorization-mode": "RBAC",
-            "endpoint-reconciler-type": "none",
-            "service-cluster-ip-range": self.network.services if self.plan.real else "10.96.0.0/16",
-            "disable-admission-plugins": "" if self.plan.real else "ServiceAccount",
-            "kubelet-preferred-address-types": "InternalIP",
-        }
-        self._start("kube-apiserver", flags)
-
-    def _start_controllers(self) -> None:
-        flags = {
-            "kubeconfig": self.kubeconfig,
-            "leader-elect": "false",
-            "secure-port": 0,
-            "controllers": ",".join(f"{name}-controller" for name in CONTROLLERS),
-            "root-ca-file": self.ca,
-        }
-        self._start("kube-controller-manager", flags)
-
-    def _start_kwok(self) -> None:
-        flags = {
-            "kubeconfig": self.kubeconfig,
-            "manage-all-nodes": "true",
-            "node-lease-duration-seconds": 40,
-            "server-address": "",
-            "config": STAGES,
-        }
-        self._start("kwok", flags)
-
-    def _start(self, name: str, flags: Mapping[str, object]) -> None:
+    def _start(self, name: str) -> None:
+        flags = plane.flags_of(name, self.folder, self._note())
         self._process(name).start([str(program(name)), *(f"--{flag}={value}" for flag, value in flags.items())])
 
     # --- looking at it -----------------------------------------------------------------------------------------------
