@@ -31,14 +31,15 @@ ENDS_WITH = "penstock.dev/exit-code"
 CREATE = ("create", "-f", "-")
 
 
-def test_nodes_have_the_gpus_and_labels_they_were_planned_with(lab: GivenCluster) -> None:
-    node = lab.get("node", "lab-gpu-1")
+def test_nodes_have_the_gpus_and_labels_they_were_planned_with(shared_bed: Bed) -> None:
+    node = shared_bed.cluster("lab").get("node", "lab-gpu-1")
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
     assert node["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-80GB"
 
 
-def test_a_tainted_node_takes_only_pods_that_tolerate_it(east: GivenCluster) -> None:
-    assert [taint["key"] for taint in east.get("node", "east-gpu-3")["spec"]["taints"]] == ["spot"]
+def test_nodes_have_the_taints_they_were_planned_with(shared_bed: Bed) -> None:
+    node = shared_bed.cluster("east").get("node", "east-gpu-3")
+    assert [taint["key"] for taint in node["spec"]["taints"]] == ["spot"]
 
 
 def test_a_job_completes_after_the_time_in_its_annotation(lab: GivenCluster, namespace: str) -> None:
