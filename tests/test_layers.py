@@ -24,7 +24,7 @@ SIDEWAYS: dict[tuple[str, str], str] = {
     ("api", "live"): "routes speak to the plane through its door, and show its picture",
     ("api", "dashboard"): "a page is an answer, too, made from a template",
     ("dashboard", "api"): "it shows the API's own shapes, so that no page shows what the API would not answer",
-    ("api", "front"): "a Job that is only planned is read as the front door would read it",
+    ("api", "front"): "a Job that is only planned is read as the door would read it; and doors are left by a request",
     ("front", "live"): "a home Job is submitted and cancelled through the plane's door, as a request is",
     ("telemetry", "live"): "numbers are read from the same picture",
     ("drivers", "data"): "whoever starts an attempt brings its checkpoint along",

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -35,6 +35,8 @@ from penstock.sim.policies import DEFAULT_VALUE, ours
 
 if TYPE_CHECKING:
     from penstock.data.checkpoints import Store
+    from penstock.front.door import Home
+    from penstock.front.hall import Hall
     from penstock.kube.places import ClusterSite
     from penstock.sim.rehearsal import Stage
 
@@ -82,7 +84,8 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
     where = options.journal or str(options.home / "journal.db")
     with contextlib.closing(open_journal(where)) as journal, contextlib.closing(open_reader(where)) as reader:
         clock = clock_at(options.speed if options.rehearse else 1)
-        plane = make_plane(options, file, journal, reader, clock)
+        homes = _homes(options, file)
+        plane = make_plane(options, file, journal, reader, clock, homes)
         gate = gate_of(options.home)
         secret = first_token(gate.tokens, options.home / "token")
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
@@ -91,7 +94,8 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
             try:
                 await _begin(plane)
                 _calm_the_collector()
-                yield plane, lambda: str(app.state.links.make(gate.tokens.find(secret)))
+                async with _doors(homes, plane, reader, options.home) as app.state.hall:
+                    yield plane, lambda: str(app.state.links.make(gate.tokens.find(secret)))
             finally:
                 await plane.stop()
 
@@ -101,6 +105,25 @@ async def _begin(plane: Plane) -> None:
         await plane.start()
     except (Held, Refused, Unwritable) as error:
         raise BadInput(str(error)) from None
+
+
+@contextlib.asynccontextmanager
+async def _doors(homes: "list[Home]", plane: Plane, reader: Reader, home: Path) -> "AsyncIterator[Hall | None]":
+    """Home clusters are watched while this lasts."""
+    if not homes:
+        yield None
+        return
+    from penstock.front.hall import Hall
+
+    hall = Hall(homes, plane, reader, home / "leaving")
+    task = asyncio.create_task(hall.keep_open())
+    try:
+        yield hall
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        for one in homes:
+            await one.cluster.close()
 
 
 def _calm_the_collector() -> None:
@@ -128,7 +151,9 @@ async def _until_told(plane: Plane) -> None:
 # --- what there is ---------------------------------------------------------------------------------------------------
 
 
-def make_plane(options: Options, file: SitesFile, journal: Journal, reader: Reader, clock: Clock) -> Plane:
+def make_plane(
+    options: Options, file: SitesFile, journal: Journal, reader: Reader, clock: Clock, homes: "Sequence[Home]" = ()
+) -> Plane:
     speed = options.speed if options.rehearse else 1
     setup = Setup(
         opening=opening(file),
@@ -137,7 +162,31 @@ def make_plane(options: Options, file: SitesFile, journal: Journal, reader: Read
         calendar=Months(file.time_zone),
         lease_ms=30_000 * speed,
     )
-    return Plane(journal, drivers(options, file, journal.installation, reader, clock), setup, clock)
+    made = drivers(options, file, journal.installation, reader, clock)
+    return Plane(journal, _gated(made, homes), setup, clock)
+
+
+def _gated(made: Mapping[str, Driver], homes: "Sequence[Home]") -> Mapping[str, Driver]:
+    """Where there is a front door, a home Job is bound before anything is started for it."""
+    if not homes:
+        return made
+    from penstock.front.gate import Gate
+
+    clusters = {home.site: home.cluster for home in homes}
+    return {site: Gate(driver, clusters) for site, driver in made.items()}
+
+
+def _homes(options: Options, file: SitesFile) -> "list[Home]":
+    """The clusters that people apply their Jobs to."""
+    doors = [site.id for site in file.sites if site.front_door and not options.rehearse]
+    homes = [(site, said) for site, said in file.kubernetes if site in doors]
+    if not homes:
+        return []
+    with _extra(homes[0][0]):
+        from penstock.front.door import Home
+        from penstock.kube.access import connect
+
+    return [Home(site, connect(said.access), (said.namespace, *said.namespaces)) for site, said in homes]
 
 
 def opening(file: SitesFile) -> tuple[Fact, ...]:
@@ -203,22 +252,20 @@ def _local(site: Site, said: LocalSite, file: SitesFile, home: Path, installatio
 def _kubernetes(
     site: Site, said: "ClusterSite", file: SitesFile, home: Path, installation: str, clock: Clock
 ) -> Driver:
-    try:
+    with _extra(site.id):
         from penstock.drivers.kubernetes import KubernetesDriver, KubernetesSettings
         from penstock.kube.access import connect
-    except ImportError as error:
-        needed = "pip install 'penstock[kubernetes]'"
-        raise BadInput(f"Site '{site.id}' is a cluster, and {error.name} is not installed: {needed}.") from None
     from penstock.data.checkpoints import NoStore
 
     zone = ZoneInfo(file.time_zone)
+    maps = next((maps for maps in file.maps if maps.site == site.id), None)
     settings = KubernetesSettings(
         namespace=said.namespace,
-        namespaces=said.namespaces,
+        namespaces=(*said.namespaces, *(to for _, to in maps.namespaces)) if maps else said.namespaces,
         places=said.places,
         shared=said.shared,
         secret=said.secret,
-        maps=next((maps for maps in file.maps if maps.site == site.id), None),
+        maps=maps,
         grace_ms=said.grace_ms,
         room_ms=said.room_ms,
         scale_ms=said.scale_ms,
@@ -226,6 +273,16 @@ def _kubernetes(
     )
     folder, store = home / "sites" / site.id, _bucket(said.secret) or NoStore()
     return KubernetesDriver(site, folder, installation, store, clock.now, lambda: connect(said.access), settings)
+
+
+@contextlib.contextmanager
+def _extra(site: str) -> Iterator[None]:
+    """What clusters need is installed only where somebody has one."""
+    try:
+        yield
+    except ImportError as error:
+        needed = "pip install 'penstock[kubernetes]'"
+        raise BadInput(f"Site '{site}' is a cluster, and {error.name} is not installed: {needed}.") from None
 
 
 def _checkpoints(folders: Mapping[str, Path]) -> "Store":

@@ -100,6 +100,7 @@ class Penstock:
         self.world = World(self.sites, Runs(more.get("runs", {})))
         self.stage = Stage(self.world, self.clock.now)
         self.policy: Policy = more.get("policy", POLICY)
+        self.kept = folder / "leaving"
         self.kubeconfig: Path = more.get("kubeconfig", cluster.kubeconfig)
 
     async def __aenter__(self) -> Self:
@@ -131,7 +132,7 @@ class Penstock:
         opening = (*joined, e.PolicySet(0, 0, self.policy))
         self.plane = Plane(self.journal, drivers, Setup(opening=opening, look_ms=MINUTE), self.clock)
         await self.plane.start()
-        self.hall = Hall([Home("lab", self.cluster, (self.namespace,))], self.plane, self.reader)
+        self.hall = Hall([Home("lab", self.cluster, (self.namespace,))], self.plane, self.reader, self.kept)
         self.open = asyncio.create_task(self.hall.run())
 
     def drivers(self) -> dict[str, Driver]:
@@ -194,14 +195,22 @@ class Penstock:
         return [line.text for line in tell(self.reader.story(job), job)]
 
     async def _until(self, look: Callable[[], Any]) -> Any:
-        async with asyncio.timeout(LIMIT_S):
-            while not (found := look()):
-                self.changed.clear()
-                await self.changed.wait()
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                while not (found := look()):
+                    self.changed.clear()
+                    await self.changed.wait()
+        except TimeoutError:
+            jobs = json.dumps([{"metadata": _brief(one), "status": one.get("status")} for one in self.jobs], indent=1)
+            raise AssertionError(f"it never came to that: {self.plane.alarms.now()} {jobs}") from None
         return found
 
     def _note(self, _before: Json | None, _now: Json | None) -> None:
         self.changed.set()
+
+
+def _brief(job: Json) -> Json:
+    return {key: found for key, found in job["metadata"].items() if key != "managedFields"}
 
 
 class Clustered(Penstock):

@@ -7,28 +7,13 @@ from typing import Any
 
 import pytest
 
-from penstock.devcluster import Bed, ClusterPlan, NodePlan, programs
+from penstock.devcluster import Bed
 from penstock.kube import names
-from tests.clusters import A100, NOT_OURS
 from tests.front.kit import Clustered, binding, complete, failed, home_job, ours, running
 
 pytestmark = pytest.mark.slow
 DELAY = "pod-complete.stage.kwok.x-k8s.io/delay"
 Made = Callable[..., Clustered]
-
-
-@pytest.fixture(scope="module")
-def own_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    """Of our own: how many GPUs are free must be ours to say."""
-    import os
-
-    if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
-        pytest.skip(NOT_OURS)
-    if not programs.found():
-        pytest.skip(programs.HOW)
-    plans = [ClusterPlan(name, (NodePlan(1, gpus=8, model=A100),)) for name in ("lab", "east")]
-    with Bed(tmp_path_factory.mktemp("beds") / "bed", plans) as made:
-        yield made
 
 
 @pytest.fixture

@@ -210,6 +210,19 @@ class Sites(Shape):
     sites: list[Site]
 
 
+class Door(Shape):
+    """A home cluster: Jobs with our label there are ours until we have left."""
+
+    site: str
+    jobs: int = Field(description="That are ours now.")
+    leaving: bool
+    left: bool = Field(description="Nothing of ours is there any more.")
+
+
+class Doors(Shape):
+    doors: list[Door]
+
+
 class Offers(Shape):
     at: At
     currency: str

@@ -1,6 +1,6 @@
 """`kubectl penstock`: what Penstock knows of Jobs, where people look at Jobs. The console script `kubectl-penstock`.
 
-`apply` needs only the cluster. `why` asks Penstock if one is known here, otherwise it reads the Events. `plan` and `logs`
+`apply` needs only the cluster. `why` asks Penstock if one is known here, otherwise it reads Events. `plan` and `logs`
 ask Penstock.
 """
 

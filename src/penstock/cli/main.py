@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "token": ("penstock.cli.token", "Make, list and revoke tokens."),
     "doctor": ("penstock.cli.doctor", "Check this machine's Penstock and say what to do."),
     "kubectl": ("penstock.cli.kubectl", "Speak of Jobs as kubectl does; also `kubectl penstock`."),
+    "leave": ("penstock.cli.leave", "Give every Kubernetes Job back, and leave no mark on the clusters."),
     "portability": ("penstock.cli.portability", "Say which Jobs could leave a cluster, and what keeps the others."),
     "simulate": ("penstock.cli.simulate", "Run a trace of jobs through the engine: waits, cost, use."),
     "compare": ("penstock.cli.compare", "Run the same jobs under several policies, side by side."),

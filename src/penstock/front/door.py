@@ -6,18 +6,19 @@ restart all Jobs are looked at once. Jobs without the label are not even listed.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from penstock.core.events import CancelRequested
 from penstock.core.lifecycle import ENDED
 from penstock.core.values import value
-from penstock.front import reading, status
+from penstock.front import leaving, reading, status
 from penstock.front.due import Due
 from penstock.front.reading import Unfit
 from penstock.front.telling import Tale, event_of
-from penstock.journal.journal import AttemptRow, Filter, JobRow, Reader
+from penstock.journal.journal import AttemptRow, Filter, JobRow, Reader, Unwritable
 from penstock.kube import names
 from penstock.kube.client import CONFIG_MAPS, EVENTS, JOBS, Cluster
 from penstock.kube.closure import Json, part, parts
@@ -26,6 +27,7 @@ from penstock.kube.portability import config_maps
 from penstock.kube.watch import Mirror
 from penstock.live.plane import NotReady, Plane, Quarantined
 
+T = TypeVar("T")
 HANDS: Final = 16  #: Jobs looked at side by side
 AGAIN_SECONDS: Final = 0.3  #: after somebody else was first
 LATER_SECONDS: Final = 3.0  #: after a cluster or a journal that could not be asked
@@ -50,6 +52,9 @@ class Door:
         self.due = Due()
         self.ids: dict[str, str] = {}  #: a Job's uid -> our job
         self.places: dict[str, str] = {}  #: our job -> `NAMESPACE/NAME`
+        self.leaving = asyncio.Event()  #: every Job is given back
+        self.left = asyncio.Event()  #: nothing of ours is there any more
+        self.fewer = asyncio.Event()  #: a Job is no longer ours
         self.cancelled: set[str] = set()  #: told to the journal in this life
         self.explained: set[tuple[str, str]] = set()  #: uid and reason of Jobs that cannot be taken
 
@@ -59,6 +64,7 @@ class Door:
             for mirror in self.mirrors.values():
                 tasks.create_task(mirror.run())
             tasks.create_task(self._cancel_orphans())
+            tasks.create_task(self._leave())
             for _ in range(HANDS):
                 tasks.create_task(self._look_at_each())
 
@@ -80,6 +86,8 @@ class Door:
 
     def _changed(self, before: Json | None, now: Json | None) -> None:
         self.due.add(_key(now or before or {}))
+        if now is None:
+            self.fewer.set()
 
     def _told(self, why: str) -> None:
         words = f"The home cluster {self.site} cannot be followed: {why}" if why else ""
@@ -98,9 +106,12 @@ class Door:
             except Forbidden as error:
                 self._trouble(f"our account may not {error.verb} {error.resource}; see 'penstock manifests rbac'")
                 self.due.again(place, LATER_SECONDS * 5)
-            except (KubeError, NotReady) as error:
+            except (KubeError, NotReady, Unwritable) as error:
                 self._trouble(str(error))
                 self.due.again(place, LATER_SECONDS)
+            except Exception as error:  # noqa: BLE001 - a bug of ours, and one Job never stops the others
+                self._trouble(f"{place}: {type(error).__name__}: {error}")
+                self.due.again(place, LATER_SECONDS * 20)
             finally:
                 self.due.done(place)
 
@@ -114,7 +125,9 @@ class Door:
             await self._gone(place)
             return
         found = await self._find(job)
-        if found is not None:
+        if self.leaving.is_set():
+            await self._give_back(job, found)
+        elif found is not None:
             await self._show(job, found)
         elif part(job, "metadata").get("deletionTimestamp"):
             await self._let_go(job)
@@ -284,6 +297,61 @@ class Door:
                 return
             except NotReady:
                 await asyncio.sleep(LATER_SECONDS)
+
+    # --- giving everything back ---------------------------------------------------------------------------------------
+
+    @property
+    def jobs_here(self) -> int:
+        """Jobs that are ours."""
+        return sum(len(mirror.objects) for mirror in self.mirrors.values())
+
+    async def _leave(self) -> None:
+        """Once told to: give back what there is, wait for what runs, then take away what only we needed."""
+        await self.leaving.wait()
+        for namespace, mirror in self.mirrors.items():
+            await mirror.in_step.wait()
+            await self._steadily(partial(leaving.finish, self.cluster, namespace))
+            for place in list(mirror.objects):
+                self.due.add(place)
+        while self.jobs_here:
+            self.fewer.clear()
+            await self.fewer.wait()
+        for namespace in self.mirrors:
+            ours = (self.cluster, self.plane.installation, namespace)
+            while await self._steadily(partial(leaving.sweep, *ours)):
+                await asyncio.sleep(LATER_SECONDS)
+            await self._steadily(partial(leaving.release, *ours))
+        self.left.set()
+
+    async def _steadily(self, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """One step of leaving; a cluster that cannot be asked is asked again."""
+        while True:
+            try:
+                return await step()
+            except KubeError as error:
+                self._trouble(str(error))
+                await asyncio.sleep(LATER_SECONDS)
+
+    async def _give_back(self, job: Json, row: JobRow | None) -> None:
+        """What waits at once, as an ordinary Job; what runs once it has ended."""
+        if part(job, "metadata").get("deletionTimestamp") or (row is not None and row.phase in ("placed", "leaving")):
+            await (self._show(job, row) if row is not None else self._let_go(job))
+        elif row is not None and row.phase not in ENDED:
+            await self._cancel(row.id)
+        elif _has_ended(job):
+            await self._strip(job)
+        elif row is not None and row.phase != "cancelled":
+            await self._show(job, row)  # its end first; that is a change, and it is looked at again
+        else:
+            await leaving.give_back(self.cluster, job)
+
+    async def _strip(self, job: Json) -> None:
+        metadata = part(job, "metadata")
+        if (conditions := leaving.plain_conditions(job)) is not None:
+            job = await self.cluster.patch_status(
+                JOBS, metadata["name"], {"conditions": conditions}, metadata["namespace"]
+            )
+        await self._write(job, leaving.stripped(job))
 
 
 def live_jobs(reader: Reader) -> list[JobRow]:

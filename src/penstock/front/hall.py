@@ -6,6 +6,7 @@ to look. After a restart the tales of what still lives are read again.
 
 import asyncio
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
 from penstock.core import events as e
@@ -22,16 +23,28 @@ NEWS_MS: Final[Millis] = 10 * MINUTE
 
 
 class Hall:
-    def __init__(self, homes: Iterable[Home], plane: Plane, reader: Reader) -> None:
-        self.plane, self.reader = plane, reader
+    def __init__(self, homes: Iterable[Home], plane: Plane, reader: Reader, kept: Path | None = None) -> None:
+        """`kept`: a file that says which clusters we are leaving, so that a restart does not take their Jobs again."""
+        self.plane, self.reader, self.kept = plane, reader, kept
         self.doors = {home.site: Door(home, plane, reader, self.tale) for home in homes}
         self.tales: dict[str, Tale] = {}
         self.currency = "USD"
         self.number = 0  #: the last row that was heard
+        for site in self._leaving():
+            self.doors[site].leaving.set()
+
+    async def keep_open(self) -> None:
+        """Until it is cancelled. Whatever goes wrong in here, the plane and what runs are not touched by it."""
+        while True:
+            try:
+                await self.run()
+            except Exception as error:  # noqa: BLE001 - a bug of ours: told, and tried again
+                self.plane.alarms.set("front door", "hall", f"Home Jobs are not looked at: {_words(error)}")
+                await asyncio.sleep(LATER_SECONDS)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
         await self._remember()
+        self.plane.alarms.set("", "hall", "")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
             for door in self.doors.values():
@@ -40,6 +53,17 @@ class Hall:
     def tale(self, job: str) -> Tale:
         """An ended job's tale is not kept; what it still has to say is its row's."""
         return self.tales.get(job) or self._retold(job)
+
+    def leave(self, site: str) -> None:
+        """Give every Job of this cluster back. Kept on disk before anything is done."""
+        if self.kept is not None:
+            self.kept.write_text("\n".join([*self._leaving(), site]) + "\n", "utf-8")
+        self.doors[site].leaving.set()
+
+    def _leaving(self) -> list[str]:
+        if self.kept is None or not self.kept.exists():
+            return []
+        return [site for site in self.kept.read_text("utf-8").split() if site in self.doors]
 
     # --- the journal --------------------------------------------------------------------------------------------------
 
@@ -97,3 +121,8 @@ class Hall:
         if tale is not None:
             tale.hear(event)
             self.doors[tale.home].touch(tale.job)
+
+
+def _words(error: Exception) -> str:
+    inner = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+    return f"{type(inner).__name__}: {inner}"
