@@ -475,8 +475,8 @@ class KubernetesDriver:
         found = trouble_of(job, pods)
         if not pods and not job["spec"].get("suspend"):
             found = Trouble("pods", "the cluster makes no pod for it; a quota or a rule may be in the way")
-        if one.begun:
-            found = None
+        if one.begun or (found is not None and rendezvous(one.name) in found.words):
+            found = None  # the pods of a gang wait for us to say where they meet
         if found is None or one.trouble is None or found.kind != one.trouble.kind:
             one.trouble_at = self.clock()
         one.trouble = found
