@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kubectl": ("penstock.cli.kubectl", "Speak of Jobs as kubectl does; also `kubectl penstock`."),
     "leave": ("penstock.cli.leave", "Give every Kubernetes Job back, and leave no mark on the clusters."),
     "portability": ("penstock.cli.portability", "Say which Jobs could leave a cluster, and what keeps the others."),
+    "shadow": ("penstock.cli.shadow", "Say what Penstock would have done with a cluster's Jobs; only looks."),
     "simulate": ("penstock.cli.simulate", "Run a trace of jobs through the engine: waits, cost, use."),
     "compare": ("penstock.cli.compare", "Run the same jobs under several policies, side by side."),
     "replay": ("penstock.cli.replay", "Rebuild the state from a journal and verify its chain."),
