@@ -42,8 +42,8 @@ docs: .venv/.installed-dev  ## write what the documents say of themselves: lives
 bench-placement: .venv/.installed-dev  ## our cost against the best published policy's, on real traces; FAST=1 for a quick look
 	@$(BIN)/python -m bench.placement $(if $(FAST),--fast)
 
-kube: .venv/.installed  ## build or find the Kubernetes programs for `penstock dev-cluster` and its tests; as root also for real pods
-	@$(BIN)/penstock dev-cluster build
+kube: .venv/.installed  ## build or find the Kubernetes programs for `penstock dev-cluster` and its tests; as root also for real pods; KUEUE=1 for Kueue, too
+	@$(BIN)/penstock dev-cluster build $(if $(KUEUE)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--kueue)
 
 venv: .venv/.installed-dev  ## install everything into .venv, if pyproject.toml changed
 

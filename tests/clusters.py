@@ -9,6 +9,7 @@ then skipped. Without the programs (`make kube`) all of them are, with one line.
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -27,12 +28,15 @@ REAL_PLANS = (
     ClusterPlan("lab", (NodePlan(1, gpus=4, model=A100),), real=True),
     ClusterPlan("east", (NodePlan(2, gpus=4, model=A100),), real=True),
 )
-NOT_OURS = "clusters are given by PENSTOCK_TEST_KUBECONFIGS: nobody's API server is broken on purpose"
+BREAKABLE = pytest.StashKey[Bed]()
+NOT_OURS = "clusters are given by PENSTOCK_TEST_KUBECONFIGS: what only clusters of our own can show is not tested"
 
 
 @pytest.fixture(scope="session")
 def shared_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     """One for all workers: the first to ask starts it, the last to leave ends it."""
+    if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
+        pytest.skip(NOT_OURS)
     if not programs.found():
         pytest.skip(programs.HOW)
     with Bed(_of_this_run(tmp_path_factory) / "clusters", PLANS) as made:
@@ -70,14 +74,19 @@ def namespace(clusters: dict[str, GivenCluster]) -> Iterator[str]:
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> Iterator[Bed]:
-    """One cluster "lab" of one's own, to be broken."""
+def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bed:
+    """One cluster "lab" of this worker's own, to be broken. It is whole again for the next test; what was made in it is
+    still there, so use namespaces."""
     if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
         pytest.skip(NOT_OURS)
     if not programs.found():
         pytest.skip(programs.HOW)
-    with Bed(tmp_path / "bed", PLANS[:1]) as made:
-        yield made
+    kept = request.session.stash
+    if BREAKABLE not in kept:
+        until_the_end = ExitStack()
+        request.session.addfinalizer(until_the_end.close)
+        kept[BREAKABLE] = until_the_end.enter_context(Bed(tmp_path_factory.getbasetemp() / "breakable", PLANS[:1]))
+    return kept[BREAKABLE].mend()
 
 
 @pytest.fixture(scope="session")

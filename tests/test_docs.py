@@ -143,7 +143,7 @@ NOT_OURS = {"ElapsedRaw": "a column of Slurm's", "JobName": "another", "SubmitTi
 
 def test_every_command_has_a_section_that_names_all_its_options() -> None:
     sections = dict(
-        re.findall(r"^### penstock (\w+)\n(.*?)(?=^##)", MANUAL[1].read_text("utf-8"), re.MULTILINE | re.DOTALL)
+        re.findall(r"^### penstock ([\w-]+)\n(.*?)(?=^##)", MANUAL[1].read_text("utf-8"), re.MULTILINE | re.DOTALL)
     )
     assert list(sections) == list(COMMANDS)
     for name in COMMANDS:

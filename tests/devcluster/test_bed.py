@@ -89,6 +89,8 @@ def test_up_runs_on_until_down(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert home not in end_abandoned()
     assert main(["dev-cluster", "up", "--home", str(home)]) == 0
     assert "kubectl --context lab get nodes" in capsys.readouterr().out
+    assert main(["dev-cluster", "up", "--home", str(home), "--real-pods"]) == 2
+    assert "penstock dev-cluster down --home" in capsys.readouterr().err
     assert main(["dev-cluster", "status", "--home", str(home)]) == 0
     Bed.at(home).cluster("west").kill_api()
     assert main(["dev-cluster", "status", "--home", str(home)]) == 1

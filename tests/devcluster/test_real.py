@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.devcluster import Bed, Cluster
+from penstock.devcluster import Bed, Cluster, NodePlan
 from penstock.devcluster.images import PYTHON
 
 pytestmark = pytest.mark.slow
@@ -141,3 +141,13 @@ def test_one_can_go_into_a_running_pod(real_bed: Bed, real_namespace: str) -> No
     begin(lab, real_namespace, job("open", "import signal; signal.pause()"))
     assert lab.kubectl("-n", real_namespace, "exec", "job/open", "--", "echo", "in") == "in\n"
     lab.kubectl("-n", real_namespace, "delete", "job/open", "--wait=false")
+
+
+def test_a_node_comes_and_goes_as_a_spot_node_does(real_bed: Bed, real_namespace: str) -> None:
+    """At once and with all that ran on it; Kubernetes itself believes in its pods for another minute."""
+    east = real_bed.cluster("east")
+    east.add_node("spare", NodePlan(gpus=1, labels={"term": "spot"}))
+    begin(east, real_namespace, job("lost", "import signal; signal.pause()", nodeSelector={"term": "spot"}))
+    east.delete_node("spare")
+    assert not east.node("spare").process.pid
+    assert len(east.get("nodes")["items"]) == 2

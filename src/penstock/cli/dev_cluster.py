@@ -1,9 +1,12 @@
 """`penstock dev-cluster`: Kubernetes clusters on this machine, to try Penstock on (docs/dev-cluster.md)."""
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from penstock.core.errors import BadInput
 
 if TYPE_CHECKING:
     from penstock.devcluster import Bed, ClusterPlan
@@ -18,12 +21,13 @@ def command() -> None:
 
 
 @command.command("build")
+@click.option("--kueue", is_flag=True, help="Kueue, too.")
 @as_json
-def build(as_json: bool) -> None:
+def build(kueue: bool, as_json: bool) -> None:
     """Build the Kubernetes programs, once, and prepare real pods if we are root."""
     from penstock.devcluster import programs, real
 
-    where = programs.build(programs.say_to_stderr)
+    where = programs.build(programs.say_to_stderr, kueue=kueue)
     real.prepare(programs.say_to_stderr)
     _print({"programs": str(where)}) if as_json else click.echo(f"The Kubernetes programs are in {where}")
 
@@ -37,6 +41,8 @@ def up(real_pods: bool, home: str | None, as_json: bool) -> None:
     from penstock.devcluster import Bed
 
     bed = Bed(_folder(home), _plans(real_pods))
+    if (other := bed.what_runs()) and other != bed.plans:
+        raise BadInput(f"Clusters of another kind run there already; first: penstock dev-cluster down{_again(home)}")
     with bed:
         bed.keep()
     if as_json:
@@ -45,7 +51,7 @@ def up(real_pods: bool, home: str | None, as_json: bool) -> None:
     click.echo(
         f"Clusters {', '.join(plan.name for plan in bed.plans)} run. Try next:\n"
         f"  export KUBECONFIG={bed.kubeconfig}\n"
-        f"  kubectl --context lab get nodes\n"
+        f"  {_kubectl()} --context lab get nodes\n"
         f"  penstock dev-cluster status{_again(home)}\n"
         f"  penstock dev-cluster down{_again(home)}"
     )
@@ -104,6 +110,13 @@ def _said_of(bed: "Bed") -> dict[str, Any]:
     ]
     runs = all(part.pid for part in bed.processes())
     return {"kubeconfig": str(bed.kubeconfig), "runs": runs, "clusters": clusters}
+
+
+def _kubectl() -> str:
+    """The person's own, or ours."""
+    from penstock.devcluster.programs import program
+
+    return "kubectl" if shutil.which("kubectl") else str(program("kubectl"))
 
 
 def _again(home: str | None) -> str:

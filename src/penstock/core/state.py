@@ -412,7 +412,7 @@ def _plain(thing: object, without: tuple[str, ...]) -> list[tuple[str, object]]:
 
 def _known(history: Runtimes) -> Iterator[object]:
     if isinstance(history, LifeTable):
-        for table in ({"": history.all}, history.by_width, history.by_team):
+        for table in ({"": history.all}, history.by_width, history.by_team, history.by_name):
             yield [(key, _plain(lives, ())) for key, lives in table.items()]
     else:
         yield _plain(history, ())

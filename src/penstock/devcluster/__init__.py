@@ -4,7 +4,8 @@
         print(bed.cluster("lab").kubectl("get", "nodes"))
 
 `penstock dev-cluster` and `tests/clusters.py` call it. Read `plan` (what one asks for), `bed` (what starts and ends
-together), `cluster` (one control plane), then `programs` (the binaries) and `processes`.
+together), `cluster` and `plane` (one control plane), `real` (nodes with real pods), then `programs` (the binaries) and
+`processes`.
 """
 
 from penstock.devcluster.bed import Bed

@@ -34,13 +34,23 @@ class Api:
         self.access = access
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = 30) -> Answer:
+        (answer,) = self.ask_all(method, path, [body], timeout_s)
+        return answer
+
+    def ask_all(
+        self, method: str, path: str, bodies: Sequence[Mapping[str, Any] | None], timeout_s: float = 30
+    ) -> list[Answer]:
+        """The same request with each of these bodies, over one connection: a thousand nodes come this way."""
         headers = {"Authorization": f"Bearer {self.access.token}", "Content-Type": _kind(method)}
         trust = ssl.create_default_context(cafile=str(self.access.ca))
         where = urlsplit(self.access.url).netloc
+        answers = []
         with closing(http.client.HTTPSConnection(where, context=trust, timeout=timeout_s)) as connection:
-            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-            answer = connection.getresponse()
-            return Answer(answer.status, _parsed(answer.read()))
+            for body in bodies:
+                connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+                answer = connection.getresponse()
+                answers.append(Answer(answer.status, _parsed(answer.read())))
+        return answers
 
 
 def _kind(method: str) -> str:

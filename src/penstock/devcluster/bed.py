@@ -44,6 +44,10 @@ class Bed:
     def clusters(self) -> list[Cluster]:
         return [Cluster(self.folder / plan.name, plan, self.mark) for plan in self.plans]
 
+    def what_runs(self) -> tuple[ClusterPlan, ...]:
+        """In this folder now, whoever started it."""
+        return Bed.at(self.folder).plans if any(True for _ in marked(self.mark)) else ()
+
     def processes(self) -> list[Process]:
         return [self._etcd(), *(process for cluster in self.clusters() for process in cluster.processes())]
 
@@ -61,6 +65,12 @@ class Bed:
 
     def __exit__(self, *_: object) -> None:
         self._leave()
+
+    def mend(self) -> Self:
+        """After a test that broke it."""
+        for cluster in self.clusters():
+            cluster.mend()
+        return self
 
     def keep(self) -> None:
         """It runs on when we leave."""

@@ -1,12 +1,10 @@
 """Container images without a registry and without a builder: archives written with the standard library.
 
 BUSYBOX is a static busybox (it also is what holds a pod's namespaces); PYTHON is Debian's Python over it, with
-`penstock.sdk` as it is here and, where it is installed, `obstore`. `real` imports them into every node; a pod that uses
-them says `imagePullPolicy: Never`.
+`penstock.sdk` as it is here. `real` imports them into every node; a pod that uses them says `imagePullPolicy: Never`.
 """
 
 import hashlib
-import importlib.util
 import io
 import json
 import os
@@ -103,11 +101,6 @@ def _put_sdk(root: Path) -> None:
     ours = Path(penstock.__file__).parent
     shutil.copytree(ours / "sdk", site / "penstock" / "sdk", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ours / "__init__.py", site / "penstock")
-    store = importlib.util.find_spec("obstore")
-    if store is not None and store.origin:
-        shutil.copytree(
-            Path(store.origin).parent, site / "obstore", ignore=shutil.ignore_patterns("__pycache__", "*.pyi")
-        )
 
 
 def _run(command: Sequence[str], cwd: str | None = None) -> str:

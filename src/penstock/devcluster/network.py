@@ -24,7 +24,7 @@ class Network(NamedTuple):
 
     @property
     def host(self) -> str:
-        """This machine, as pods see it: a server for them listens here."""
+        """This machine, as pods of this and any other cluster see it: a server for them listens here."""
         return f"10.{self.k}.0.1"
 
     @property
@@ -41,10 +41,10 @@ class Network(NamedTuple):
     def pods(self, number: int) -> str:
         return f"10.{self.k}.{1 + number}.0/24"
 
-    def routes(self, number: int) -> list[list[str]]:
-        """From this node to the API server and to the pods of its neighbours, also of those to come."""
-        others = [[self.pods(other), self.node(other)] for other in range(NODES) if other != number]
-        return [[self.services, self.host], *others]
+    def routes(self, number: int) -> list[tuple[str, str]]:
+        """From this node to the pods of its neighbours, also of those to come, and to this machine for all else."""
+        others = [(self.pods(other), self.node(other)) for other in range(NODES) if other != number]
+        return [("default", self.host), *others]
 
 
 def make(mark: str, number: int) -> Network:

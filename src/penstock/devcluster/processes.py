@@ -38,14 +38,15 @@ class Process:
             ["sh", "-c", script, "sh", *command], env=own, stdout=subprocess.PIPE, text=True, check=True,
             start_new_session=True,
         )  # fmt: skip
-        self._note.write_text(said.stdout.strip())
+        pid = int(said.stdout)
+        self._note.write_text(f"{pid} {born(pid)}")
 
     @property
     def pid(self) -> int:
-        """0 if it does not run."""
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            pid = int(self._note.read_text())
-            return pid if mark_of(pid) == self.mark else 0
+        """0 if it does not run. Numbers are given out again; so it must also have been born when ours was."""
+        with contextlib.suppress(FileNotFoundError):
+            pid, _, when = self._note.read_text().partition(" ")
+            return int(pid) if when and born(int(pid)) == when else 0
         return 0
 
     def signal(self, number: int) -> None:
@@ -64,7 +65,19 @@ class Process:
     def last_words(self) -> str:
         said = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         errors = [line for line in said if line.startswith(("E", "F", "Error", "panic")) or '"fatal"' in line]
-        return " | ".join((errors or said)[-3:])[-800:] or "none"
+        return " | ".join(dict.fromkeys([*errors[-2:], *said[-2:]]))[-800:] or "none"
+
+
+def born(pid: int) -> str:
+    """When, in ticks since the machine started; empty for the dead, buried or not.
+
+    Its mark would not do: a process has no environment for an instant, while it becomes another program.
+    """
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if state in "ZX" else rest[18]
 
 
 def end_all(mark: str) -> int:

@@ -5,11 +5,13 @@ of one's own instead, with the programs under their usual names.
 """
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +22,8 @@ from penstock.core.errors import BadInput
 
 KUBERNETES: Final = "1.35.8"
 KWOK: Final = "0.8.0"
+KUEUE: Final = "0.19.2"
+KUEUE_CERTIFICATES: Final = '"/etc/kueue/metrics/certs"'
 RECIPES: Final = Path(__file__).with_name("recipes")
 #: One file, linked under these names; it looks at the name it is called by.
 IN_ONE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
@@ -53,13 +57,15 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
 
 
-def build(say: Say) -> Path:
+def build(say: Say, *, kueue: bool = False) -> Path:
     """Into the cache, what is missing; two who ask at once build once."""
     with _locked(say):
         if not (folder() / "kubelet").exists():
             _build_kubernetes(say)
-        if not (folder() / "kwok").exists():
+        if not (folder() / f"kwok-{KWOK}").exists():
             _build_kwok(say)
+        if kueue and not (folder() / f"kueue-{KUEUE}").exists():
+            _build_kueue(say)
     return folder()
 
 
@@ -69,16 +75,63 @@ def _build_kubernetes(say: Say) -> None:
     _go(["build", "-ldflags", _version(), "-o", str(made), "."], "kubernetes", say, {}, RECIPES / "kube")
     made.rename(folder() / "kube")
     for name in IN_ONE:
-        (folder() / name).unlink(missing_ok=True)
-        (folder() / name).symlink_to("kube")
+        _link(name, "kube")
 
 
 def _build_kwok(say: Say) -> None:
     new = folder() / "kwok.new"
     say(f"Building kwok {KWOK}: about 3 minutes of CPU")
     _go(["install", f"sigs.k8s.io/kwok/cmd/kwok@v{KWOK}"], "kwok", say, {"GOBIN": str(new)}, folder())
-    (new / "kwok").rename(folder() / "kwok")
+    (new / "kwok").rename(folder() / f"kwok-{KWOK}")
     new.rmdir()
+    _link("kwok", f"kwok-{KWOK}")
+
+
+def _build_kueue(say: Say) -> None:
+    """In its own module, as it was released: only its own list of checksums has all that it needs."""
+    say(f"Building Kueue {KUEUE}: about 10 minutes of CPU when nothing is cached")
+    source = _kueue_source()
+    made, definitions = folder() / "kueue.new", folder() / f"kueue-{KUEUE}-definitions"
+    with tempfile.TemporaryDirectory() as work:
+        changed = _kueue_without_its_own_paths(source, Path(work))
+        _go(
+            ["build", "-ldflags", "-s -w", "-overlay", str(changed), "-o", str(made), "./cmd/kueue"],
+            "kueue",
+            say,
+            {},
+            source,
+        )
+    shutil.rmtree(definitions, ignore_errors=True)
+    shutil.copytree(source / "config/components/crd/bases", definitions / "crds", copy_function=shutil.copyfile)
+    shutil.copyfile(source / "config/components/webhook/manifests.yaml", definitions / "webhooks.yaml")
+    made.rename(folder() / f"kueue-{KUEUE}")
+    _link("kueue-definitions", definitions.name)
+    _link("kueue", f"kueue-{KUEUE}")
+
+
+def _kueue_source() -> Path:
+    asked = [_go_program(), "mod", "download", "-json", f"sigs.k8s.io/kueue@v{KUEUE}"]
+    done = subprocess.run(asked, cwd=folder(), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    said = json.loads(done.stdout or "{}")
+    if "Dir" not in said:
+        raise BadInput(f"Kueue could not be downloaded: {said.get('Error') or done.stderr.strip()[-300:]}")
+    return Path(said["Dir"])
+
+
+def _kueue_without_its_own_paths(source: Path, work: Path) -> Path:
+    """Without a certificate manager it reads certificates from a folder of the system's; ours are in the bed's."""
+    main = source / "cmd/kueue/main.go"
+    text = main.read_text()
+    assert text.count(KUEUE_CERTIFICATES) == 1, f"Kueue {KUEUE} reads its certificates from another place"
+    (work / "main.go").write_text(text.replace(KUEUE_CERTIFICATES, 'os.Getenv("KUEUE_CERTIFICATES")'))
+    overlay = work / "overlay.json"
+    overlay.write_text(json.dumps({"Replace": {str(main): str(work / "main.go")}}))
+    return overlay
+
+
+def _link(name: str, target: str) -> None:
+    (folder() / name).unlink(missing_ok=True)
+    (folder() / name).symlink_to(target)
 
 
 def _version() -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from penstock.core.errors import BadInput
-from penstock.devcluster import images, network
+from penstock.devcluster import images, network, processes
 from penstock.devcluster.network import Network
 from penstock.devcluster.processes import Process
 from penstock.devcluster.programs import Say, program
@@ -25,6 +25,7 @@ CNI: Final = Path("/usr/lib/cni")
 CGROUPS: Final = Path("/sys/fs/cgroup")
 INIT: Final = Path(__file__).with_name("node_init.py")
 DOOR_S: Final = 30
+CGROUP_S: Final = 10
 
 
 class Node(NamedTuple):
@@ -66,8 +67,14 @@ def end(mark: str) -> None:
     network.remove(mark)
     for controller in _controllers():
         for group in controller.glob(f"{cgroups_of(mark)}-*"):
-            for folder in sorted(_folders(group), key=lambda path: -len(path.parts)):
-                folder.rmdir()
+            _remove_cgroup(group)
+
+
+def kill(node: Node) -> None:
+    """The power is cut; when this returns nothing on it runs any more."""
+    if pid := node.process.pid:
+        inside = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        processes.end([*map(int, inside), pid])
 
 
 def lacks() -> str:
@@ -206,8 +213,19 @@ def _controllers() -> list[Path]:
     return [path for path in CGROUPS.iterdir() if (path / "cgroup.procs").exists() and not path.is_symlink()]
 
 
-def _folders(group: Path) -> list[Path]:
-    return [group, *(path for path in group.rglob("*") if path.is_dir())]
+def _remove_cgroup(group: Path) -> None:
+    """From the leaves up; the kernel may need a moment to see that the last process is gone."""
+    until = time.monotonic() + CGROUP_S
+    inner = [path for path in group.rglob("*") if path.is_dir()]
+    for folder in (*sorted(inner, key=lambda path: -len(path.parts)), group):
+        while True:
+            try:
+                folder.rmdir()
+                break
+            except OSError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.02)
 
 
 def _opened(door: Path, process: Process) -> int:

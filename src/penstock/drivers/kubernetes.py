@@ -267,7 +267,7 @@ class KubernetesDriver:
     async def _until_begun(self, one: Execution, ask: StartAttempt) -> None:
         while True:
             one.news.clear()
-            if one.begun:
+            if one.begun and said(one.job, names.ENDING) not in ("refused", "failed"):
                 return
             if one.concluded:
                 self._answer_never(one)
@@ -291,9 +291,9 @@ class KubernetesDriver:
         if one.trouble is None or said(one.job, names.ENDING):
             return None
         settings = self.settings
-        by_room = settings.room_ms if self.offers[ask.offer].term in STANDING else settings.scale_ms
-        most = {"room": by_room, "image": settings.image_ms, "place": settings.image_ms, "user": settings.typo_ms}
-        return one.trouble_at + most[one.trouble.kind] - self.clock()
+        room_ms = settings.room_ms if self.offers[ask.offer].term in STANDING else settings.scale_ms
+        most = {"room": room_ms, "pods": room_ms, "user": settings.typo_ms}.get(one.trouble.kind, settings.image_ms)
+        return one.trouble_at + most - self.clock()
 
     async def _give_up(self, one: Execution) -> None:
         """This place does not run it. What a user wrote wrong is told; all else is tried elsewhere."""
@@ -474,9 +474,9 @@ class KubernetesDriver:
         job = one.job
         found = trouble_of(job, pods)
         if not pods and not job["spec"].get("suspend"):
-            found = Trouble("room", "the cluster makes no pod for it; a quota or a rule may be in the way")
-        if one.begun:
-            found = None
+            found = Trouble("pods", "the cluster makes no pod for it; a quota or a rule may be in the way")
+        if one.begun or (found is not None and rendezvous(one.name) in found.words):
+            found = None  # the pods of a gang wait for us to say where they meet
         if found is None or one.trouble is None or found.kind != one.trouble.kind:
             one.trouble_at = self.clock()
         one.trouble = found

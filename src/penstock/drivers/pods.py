@@ -40,7 +40,7 @@ class End:
 class Trouble:
     """Why it does not run yet. It may pass; how long that may take is the driver's to say."""
 
-    kind: Literal["room", "image", "place", "user"]
+    kind: Literal["room", "pods", "image", "place", "user"]
     words: str
     node: str = ""
 

@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 from penstock.core import events as e
 from penstock.core import reasons as r
-from penstock.core.units import NEVER, Instant, Money
+from penstock.core.units import NEVER, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.journal.words import duration, instant, money
 
@@ -150,10 +150,10 @@ class Teller:
             case r.WaitWorth(cost, value, patience, expected, _, ahead, free, about, worst, leave_at):
                 due = f" It must leave by {instant(leave_at)} to meet its deadline." if leave_at else ""
                 return (
-                    f"Waits for owned GPUs, for about {duration(about)}, at worst {duration(worst)}, and until "
-                    f"{instant(until)} at the latest: {free} are free, too few or in pieces, and {ahead} wait before "
-                    f"it. Bursting now would cost about {cash(cost)} for {duration(expected)}; at {cash(value)} an "
-                    f"hour that buys {duration(patience)} of waiting.{due}"
+                    f"Waits for owned GPUs, {_how_long(about, worst, patience)} until {instant(until)} at the latest: "
+                    f"{free} are free, too few or in pieces, and {ahead} wait before it. Bursting now would cost about "
+                    f"{cash(cost)} for {duration(expected)}; at {cash(value)} an hour that buys {duration(patience)} "
+                    f"of waiting.{due}"
                 )
             case r.WaitedLongest(waited, most, free_in):
                 return (
@@ -245,3 +245,10 @@ def jobs_in(rows: Iterable[Any]) -> Iterator[str]:
             if isinstance(event, e.JobSubmitted):
                 count = event.spec.count
                 yield from (event.job,) if count == 1 else (f"{event.job}/{k}" for k in range(count))
+
+
+def _how_long(about: Millis, worst: Millis, patience: Millis) -> str:
+    """Until its patience is over nothing is promised beyond it: then it bursts."""
+    if about > patience:
+        return f"though they are expected only in about {duration(about)},"
+    return f"for about {duration(about)},{f' at worst {duration(worst)},' if worst <= patience else ''} and"
