@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "token": ("penstock.cli.token", "Make, list and revoke tokens."),
     "doctor": ("penstock.cli.doctor", "Check this machine's Penstock and say what to do."),
     "kubectl": ("penstock.cli.kubectl", "Speak of Jobs as kubectl does; also `kubectl penstock`."),
+    "manifests": ("penstock.cli.manifests", "Print rights and admission policies to apply to a cluster."),
     "leave": ("penstock.cli.leave", "Give every Kubernetes Job back, and leave no mark on the clusters."),
     "portability": ("penstock.cli.portability", "Say which Jobs could leave a cluster, and what keeps the others."),
     "shadow": ("penstock.cli.shadow", "Say what Penstock would have done with a cluster's Jobs; only looks."),
