@@ -218,6 +218,7 @@ class Clustered(Penstock):
 
     def __init__(self, lab: GivenCluster, east: GivenCluster, namespace: str, folder: Path, **more: Any) -> None:
         self.clusters = {"lab": lab, "east": east}
+        self.limited: dict[str, Path] = more.pop("limited", {})  #: kubeconfigs of accounts with fewer rights
         maps = Maps("east", namespaces=((namespace, namespace),), **more.pop("maps", {}))
         self.settings = {
             "lab": KubernetesSettings(namespace=namespace, maps=Maps("lab"), shared=True),
@@ -237,7 +238,7 @@ class Clustered(Penstock):
         return {one.id: self._driver(one) for one in self.sites}
 
     def _driver(self, site: Site) -> Driver:
-        access = Access(kubeconfig=str(self.clusters[site.id].kubeconfig))
+        access = Access(kubeconfig=str(self.limited.get(site.id, self.clusters[site.id].kubeconfig)))
         folder = self.folder / site.id
         settings = self.settings[site.id]
         return KubernetesDriver(
