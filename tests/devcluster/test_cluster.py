@@ -48,7 +48,6 @@ def test_a_job_completes_after_the_time_in_its_annotation(lab: GivenCluster, nam
 
 
 def test_a_job_without_it_runs_until_it_is_stopped(lab: GivenCluster, namespace: str) -> None:
-    """Its pod ends with SIGTERM's exit code and lets go of its finalizer: none hangs in `terminating`."""
     lab.kubectl("-n", namespace, *CREATE, stdin=json.dumps(job("long")))
     lab.kubectl("-n", namespace, "wait", "job/long", "--for=jsonpath={.status.ready}=1", "--timeout=50s")
     lab.kubectl("-n", namespace, "patch", "job/long", "-p", '{"spec": {"activeDeadlineSeconds": 1}}')
@@ -57,6 +56,25 @@ def test_a_job_without_it_runs_until_it_is_stopped(lab: GivenCluster, namespace:
         c["reason"] for c in lab.get("-n", namespace, "job/long")["status"]["conditions"] if c["type"] == "Failed"
     ]
     assert reason == "DeadlineExceeded"
+
+
+def test_an_evicted_pod_ends_and_its_job_hears_of_it(shared_bed: Bed) -> None:
+    """With kwok's own stages it hung in `terminating` for ever: the Job waited for its end, it for the Job's finalizer."""
+    lab = shared_bed.cluster("lab")
+    name = lab.new_namespace()
+    evicted = job("evicted")
+    on = [{"type": "DisruptionTarget", "status": "True"}]
+    evicted["spec"]["podFailurePolicy"] = {"rules": [{"action": "FailJob", "onPodConditions": on}]}
+    lab.kubectl("-n", name, *CREATE, stdin=json.dumps(evicted))
+    lab.kubectl("-n", name, "wait", "job/evicted", "--for=jsonpath={.status.ready}=1", "--timeout=50s")
+    (pod,) = lab.get("-n", name, "pods")["items"]
+    about = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
+    lab.api.ask("POST", f"/api/v1/namespaces/{name}/pods/{pod['metadata']['name']}/eviction", about)
+    lab.kubectl("-n", name, "wait", "job/evicted", "--for=condition=Failed", "--timeout=50s")
+    (reason,) = [
+        c["reason"] for c in lab.get("-n", name, "job/evicted")["status"]["conditions"] if c["type"] == "Failed"
+    ]
+    assert reason == "PodFailurePolicy"
 
 
 def test_a_job_fails_with_the_exit_code_in_its_annotation(lab: GivenCluster, namespace: str) -> None:

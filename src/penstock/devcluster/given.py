@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.devcluster.programs import program
+from penstock.devcluster.programs import kubectl
 
 LIMIT_S: Final = 60
 Rule = Mapping[str, Sequence[str]]
@@ -45,7 +45,7 @@ class GivenCluster:
                 going.kill()
 
     def _command(self, args: Sequence[str]) -> list[str]:
-        return [str(program("kubectl")), "--kubeconfig", str(self.kubeconfig), *args]
+        return [kubectl(), "--kubeconfig", str(self.kubeconfig), *args]
 
     def get(self, *args: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.kubectl("get", *args, "-o", "json"))

@@ -44,6 +44,12 @@ def program(name: str) -> Path:
     return path
 
 
+def kubectl() -> str:
+    """Ours; the person's own where there are only given clusters and nothing was built."""
+    theirs = shutil.which("kubectl")
+    return theirs if theirs and not found() else str(program("kubectl"))
+
+
 def found() -> bool:
     own = os.environ.get("PENSTOCK_KUBE_BIN")
     return all((Path(own, name) if own else folder() / name).exists() for name in NAMES)
