@@ -59,7 +59,7 @@ def test_a_job_without_it_runs_until_it_is_stopped(lab: GivenCluster, namespace:
 
 
 def test_an_evicted_pod_ends_and_its_job_hears_of_it(shared_bed: Bed) -> None:
-    """With kwok's own stages it hung in `terminating` for ever: the Job waited for its end, it for the Job's finalizer."""
+    """With kwok's own stages both waited for ever: the Job for the pod's end, the pod for the Job's finalizer."""
     lab = shared_bed.cluster("lab")
     name = lab.new_namespace()
     evicted = job("evicted")
