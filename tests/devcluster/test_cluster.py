@@ -85,13 +85,20 @@ def test_a_job_fails_with_the_exit_code_in_its_annotation(lab: GivenCluster, nam
     assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
 
 
+LOOKS = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch"]}]
+
+
 def test_an_account_may_do_what_its_rules_say_and_no_more(lab: GivenCluster, namespace: str) -> None:
-    looks = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch"]}]
-    reader = GivenCluster("reader", lab.token_for(f"reader-{namespace}", looks))
+    reader = GivenCluster("reader", lab.token_for(f"reader-{namespace}", LOOKS))
     assert reader.get("-n", namespace, "jobs")["items"] == []
     with pytest.raises(Refusal, match="cannot create resource"):
         reader.kubectl("-n", namespace, *CREATE, stdin=json.dumps(job("mine")))
-    lab.revoke(f"reader-{namespace}")
+
+
+@pytest.mark.slow
+def test_a_revoked_token_is_refused(lab: GivenCluster, namespace: str) -> None:
+    reader = GivenCluster("reader", lab.token_for(f"gone-{namespace}", LOOKS))
+    lab.revoke(f"gone-{namespace}")
     with pytest.raises(Refusal, match=r"logged in|Unauthorized"):
         reader.get("-n", namespace, "jobs")
 

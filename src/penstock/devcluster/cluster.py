@@ -53,7 +53,7 @@ class Cluster(GivenCluster):
             self._api = Api(Access(self.name, self.url, self.token, self.ca))
         return self._api
 
-    # --- quicker than by kubectl, which takes a fifth of a second of CPU to say anything -------------------------------
+    # --- quicker than by kubectl, which takes a fifth of a second of CPU to say anything ------------------------------
 
     def new_namespace(self, name: str = "") -> str:
         name = name or random_name()
