@@ -2,9 +2,9 @@
 plays it, and so does `make e2e-kube`.
 
 Three clusters on this machine: `lab`, which is owned and where people work; `east`, with one spot node; `west`, on
-demand. They share no file system; checkpoints pass through an S3 server. The spot node is taken away as a cloud does it:
-its machine is gone, then its Node. What is claimed at the end is counted from the journal, from the pods' own logs and
-from what kubectl shows.
+demand. They share no file system; checkpoints pass through an S3 server. The spot node is taken away as a cloud does
+it: its machine is gone, then its Node. What is claimed at the end is counted from the journal, from the pods' own logs
+and from what kubectl shows.
 """
 
 import base64
@@ -42,7 +42,7 @@ POD: Final = Path(__file__).with_name("pod.py")
 SITES: Final = Path(__file__).with_name("clusters.yaml")
 
 #: Steps of 50 ms. The first two fill the lab; the third is the longest, so it is still away when there is room again.
-JOBS: Final = {"resnet": 360, "phonemes": 440, "segments": 900}
+JOBS: Final = {"resnet": 800, "phonemes": 900, "segments": 1500}
 TRAVELLER: Final = "segments"
 #: What must be true at the end.
 CLAIMS: Final[Figures] = {
@@ -59,7 +59,7 @@ def play(machine: Machine, bed: Bed, voice: Voice) -> tuple[Figures, Seen]:
     voice.say(f"Penstock is up at {machine.address}/ with three Kubernetes clusters on this machine, and real pods.\n")
     seen = Seen(machine.journal, voice.tell)
     with voice.watching():
-        apply(machine, lab, bed)
+        apply(machine, lab)
         seen.until(lambda: any(one.started_at for one in seen.bursts()), "a burst to the spot node")
         seen.until(lambda: bool(seen.bursts()[0].checkpoints), "its first checkpoint")
         voice.now("The cloud takes its spot node back: the machine is gone, and so is its Node.")
@@ -95,21 +95,21 @@ def furnish(bed: Bed, bucket: Gateway | None) -> None:
     if bucket is None:
         raise BadInput("There is no S3 server for checkpoints: `python -m penstock.data.gateway` builds one, with Go.")
     for cluster in bed.clusters():
-        own = [PEOPLE] if cluster.name == "lab" else []
-        create(cluster, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in [OURS, *own]])
+        here = [OURS, PEOPLE] if cluster.name == "lab" else [OURS]
+        create(cluster, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in here])
         access = bucket.access(cluster.network.host)
         data = {key: base64.b64encode(text.encode()).decode() for key, text in access.items()}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "data": data}
-        create(cluster, [{**secret, "metadata": {"name": SECRET, "namespace": name}} for name in [OURS, *own]])
+        secret = {"apiVersion": "v1", "kind": "Secret", "data": data}
+        create(cluster, [{**secret, "metadata": {"name": SECRET, "namespace": name}} for name in here])
 
 
-def apply(machine: Machine, lab: Cluster, bed: Bed) -> None:
+def apply(machine: Machine, lab: Cluster) -> None:
     """What a data scientist does: a script in a ConfigMap, and Jobs with one label more than usual."""
     script = {"metadata": {"name": "train", "namespace": PEOPLE}, "data": {"pod.py": POD.read_text("utf-8")}}
     create(lab, [{"apiVersion": "v1", "kind": "ConfigMap", **script}])
     for number, (name, steps) in enumerate(JOBS.items(), 1):
         text = json.dumps(job(name, steps, number))
-        _run([*PLUGIN, "apply", "-f", "-"], text, {**machine.env, "KUBECONFIG": str(lab.kubeconfig)})
+        _run([*COMMAND, "kubectl", "apply", "-f", "-"], text, {**machine.env, "KUBECONFIG": str(lab.kubeconfig)})
 
 
 def job(name: str, steps: int, seed: int) -> dict[str, Any]:
@@ -223,9 +223,6 @@ def tell(voice: Voice, machine: Machine, lab: Cluster, seen: Seen) -> None:
     tale = next(one for one in seen.jobs.values() if short(one.spec.name) == TRAVELLER)
     voice.say(f"\n$ penstock why {tale.id}\n{machine.ask('why', tale.id).rstrip()}")
     voice.say(f"\nIn all {money(seen.charged(), CURRENCY)} was charged for rented GPUs.")
-
-
-PLUGIN: Final = (*COMMAND[:2], "penstock.cli.kubectl")
 
 
 def _run(command: list[str], stdin: str = "", env: dict[str, str] | None = None) -> str:
