@@ -56,7 +56,8 @@ def build(
     )
     app.state.plane, app.state.reader, app.state.gate, app.state.metrics = plane, reader, gate, metrics
     app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
-    for part in (jobs, logs, control, stream, places, money, login):  # what is asked most is found first
+    app.include_router(jobs.quick)  # what is asked most is found first
+    for part in (jobs, logs, control, stream, places, money, login):
         app.include_router(part.routes)
     for people in (login.people, pages.routes):
         app.include_router(people)

@@ -4,12 +4,13 @@ import hashlib
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from penstock.api import desk, saying, schemas
 from penstock.api.access import Token
 from penstock.api.desk import MayRead, MaySubmit, PlaneHere, ReaderHere
+from penstock.api.lean import Lean, answered
 from penstock.api.problems import Problem, conflict, not_found
 from penstock.config.jobs import JobFile, json_schema, parse_job, parse_json_job
 from penstock.core.events import CancelRequested, JobSubmitted, MoveRequested, StartPromised
@@ -20,9 +21,12 @@ from penstock.drivers.driver import Work
 from penstock.journal.journal import Filter, Reader
 from penstock.journal.story import tell
 from penstock.live.plan import Choice
+from penstock.live.plane import Plane
 from penstock.live.scribe import unpack_work
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=desk.PROBLEMS)
+quick: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=desk.PROBLEMS, route_class=Lean)
+LONGEST_KEY: Final = 200
 BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -36,35 +40,48 @@ BODY: Final[dict[str, Any]] = {
         },
     }
 }
+KEY: Final[dict[str, Any]] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "Sent again within a day: one job.",
+    "schema": {"type": "string", "maxLength": LONGEST_KEY},
+}
 
 
 # --- asking ----------------------------------------------------------------------------------------------------------
 
 
-@routes.post("/jobs", status_code=201, openapi_extra=BODY, summary="Submit a job")
-async def submit(
-    request: Request,
-    response: Response,
-    plane: PlaneHere,
-    caller: MaySubmit,
-    key: Annotated[str, Header(alias="Idempotency-Key", max_length=200, description="Sent again: one job.")] = "",
-) -> schemas.Submitted:
+@quick.post(
+    "/jobs",
+    status_code=201,
+    openapi_extra=BODY | {"parameters": [KEY]},
+    response_model=schemas.Submitted,
+    summary="Submit a job",
+)
+async def submit(request: Request, caller: MaySubmit) -> Response:
     """Answered once the job is durable. The same key again gives the same answer, and no second job."""
+    plane: Plane = request.app.state.plane
+    key = _key(request, caller)
     raw, file = await _job_file(request)
-    spec = _as_asked_by(caller, file, plane.view.at)
-    mine = f"{caller.id}:{key}" if key else ""
-    told = await plane.submit(
-        spec, Work(file.command, file.env, file.folder), key=mine, body=hashlib.sha256(raw).hexdigest()
-    )
-    response.status_code = 200 if told.again else 201
-    response.headers["Location"] = f"/v1/jobs/{told.answer}"
-    return schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
+    spec, work = _as_asked_by(caller, file, plane.at), Work(file.command, file.env, file.folder)
+    told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
+    made = schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
+    return answered(made, 200 if told.again else 201, Location=f"/v1/jobs/{told.answer}")
+
+
+def _key(request: Request, caller: Token) -> str:
+    """Made unique to whoever asks."""
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > LONGEST_KEY:
+        raise Problem(422, "bad-input", f"An Idempotency-Key has at most {LONGEST_KEY} characters; use a shorter one.")
+    return f"{caller.id}:{key}" if key else ""
 
 
 @routes.post("/plan", openapi_extra=BODY, summary="What would happen to such a job now")
 async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas.Plan:
     _, file = await _job_file(request)
-    found = await plane.plan(_as_asked_by(caller, file, plane.view.at))
+    found = await plane.plan(_as_asked_by(caller, file, plane.at))
     currency = plane.view.policy.currency
     return schemas.Plan.of(found, choices=[_choice(one, currency) for one in found.choices], currency=currency)
 

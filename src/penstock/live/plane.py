@@ -194,6 +194,13 @@ class Plane:
         return replace(self._drawn, alarms=self._drawn.alarms + self.alarms.now())
 
     @property
+    def at(self) -> Instant:
+        """Of that picture."""
+        if self._drawn is None:
+            raise NotReady(self._trouble)
+        return self._drawn.at
+
+    @property
     def ready(self) -> str:
         """Empty if submissions are taken; otherwise a sentence that says why not and what to do."""
         return self._trouble
