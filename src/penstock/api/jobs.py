@@ -173,7 +173,7 @@ async def move(job: str, to: schemas.MoveTo, plane: PlaneHere, reader: ReaderHer
 # --- looking ---------------------------------------------------------------------------------------------------------
 
 
-@routes.get("/jobs", summary="Jobs, newest first")
+@routes.get("/jobs", response_model=schemas.Jobs, summary="Jobs, newest first")
 def jobs(
     plane: PlaneHere,
     reader: ReaderHere,
@@ -184,11 +184,17 @@ def jobs(
     user: Annotated[str, Query(max_length=200)] = "",
     after: Annotated[int | None, Query(ge=0, lt=1 << 62, description="`next` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Response:
+    return answered(page_of(plane, reader, caller, Filter(tuple(team), tuple(phase), text, user), after, limit))
+
+
+def page_of(
+    plane: Plane, reader: Reader, caller: Token, wanted: Filter, after: int | None = None, limit: int = 50
 ) -> schemas.Jobs:
-    teams = caller.teams or tuple(team)
-    if team and caller.team and caller.team not in team:
+    """Of the caller's own teams, whatever was wanted."""
+    if wanted.teams and caller.team and caller.team not in wanted.teams:
         return schemas.Jobs(jobs=[], next=None)
-    rows = reader.jobs(Filter(teams, tuple(phase), text, user), after, limit + 1)
+    rows = reader.jobs(replace(wanted, teams=caller.teams or wanted.teams), after, limit + 1)
     page, currency = rows[:limit], plane.view.policy.currency
     following = page[-1].number if len(rows) > limit else None
     return schemas.Jobs(jobs=[desk.job_shape(row, currency) for row in page], next=following)
@@ -200,13 +206,18 @@ def story(job: str, reader: ReaderHere, caller: MayRead) -> schemas.Story:
     return schemas.Story(job=job, lines=[schemas.Line.of(line) for line in tell(reader.story(job), job)])
 
 
-@routes.get("/jobs/{job:job}", summary="One job with its attempts")
-def job(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> schemas.JobDetail:
+@routes.get("/jobs/{job:job}", response_model=schemas.JobDetail, summary="One job with its attempts")
+def job(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
+    return answered(detail_of(plane, reader, caller, job))
+
+
+def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.JobDetail:
     row, currency = desk.find_job(reader, caller, job), plane.view.policy.currency
     blob = reader.blob(row.work) if row.work else None
     work = unpack_work(blob) if blob else Work(())  # erased, or a rehearsal's job without any
-    return schemas.JobDetail(
-        **desk.job_shape(row, currency).model_dump(by_alias=False),
+    return desk.job_detail(
+        row,
+        currency,
         tries=[desk.attempt_shape(attempt, currency) for attempt in reader.attempts(job)],
         command=list(work.command),
         folder=work.folder,

@@ -27,7 +27,7 @@ from penstock.dashboard import job as told
 from penstock.dashboard import places as sites
 from penstock.dashboard.render import static
 from penstock.drivers.driver import Refused, Unreachable
-from penstock.journal.journal import Reader
+from penstock.journal.journal import Filter, Reader
 from penstock.journal.words import money as cash
 from penstock.live.plane import Plane
 from penstock.live.view import View
@@ -56,8 +56,8 @@ async def now(request: Request, plane: PlaneHere, reader: ReaderHere, caller: Ma
 
 def _now(plane: Plane, reader: Reader, caller: Token, found: schemas.Sites) -> dict[str, Any]:
     view, at, currency = plane.view, instant(plane), plane.view.policy.currency
-    waits = jobs.jobs(plane, reader, caller, phase=["waiting", "paused"], limit=QUEUE).jobs
-    runs = jobs.jobs(plane, reader, caller, phase=["placed", "leaving"], limit=RUNS).jobs
+    waits = jobs.page_of(plane, reader, caller, Filter(phases=("waiting", "paused")), limit=QUEUE).jobs
+    runs = jobs.page_of(plane, reader, caller, Filter(phases=("placed", "leaving")), limit=RUNS).jobs
     waiting = queue.waiting(waits, _decided(reader), at)
     owned = sites.used(found, standing=True)
     counts = _counts(reader, caller)
@@ -188,7 +188,7 @@ class Tail:
 
 @routes.get("/jobs/{job:job}")
 async def one_job(job: str, request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
-    found = await run_in_threadpool(jobs.job, job, plane, reader, caller)
+    found = await run_in_threadpool(jobs.detail_of, plane, reader, caller, job)
     story = await run_in_threadpool(jobs.story, job, reader, caller)
     kinds, at, currency = terms(await places.sites(plane, caller)), instant(plane), plane.view.policy.currency
     return html(

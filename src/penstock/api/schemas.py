@@ -4,6 +4,7 @@ Money is a whole number of micro-units of the organisation's currency; instants 
 durations (`_ms`) milliseconds. What has not happened is null, what there is none of is empty.
 """
 
+from functools import cache
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,8 +26,14 @@ class Shape(BaseModel):
     @classmethod
     def of(cls, found: object, **more: object) -> Self:
         """From a value whose fields have the same names, and what it lacks."""
-        names = [name for name in cls.model_fields if name not in more and hasattr(found, name)]
-        return cls.model_validate({name: getattr(found, name) for name in names} | more, by_name=True)
+        shared = {name: getattr(found, name) for name in _shared(cls, type(found))}
+        return cls.model_validate(shared | more, by_name=True)
+
+
+@cache
+def _shared(shape: type[BaseModel], found: type) -> tuple[str, ...]:
+    """What both have; of a kind of value it is always the same, so it is looked for once."""
+    return tuple(name for name in shape.model_fields if hasattr(found, name))
 
 
 class Reason(Shape):
