@@ -8,11 +8,11 @@ replaced changes nothing.
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from penstock.core.engine import Step
 from penstock.core.errors import BadInput
-from penstock.core.lifecycle import ENDED
+from penstock.core.lifecycle import ENDED, AttemptPhase, JobPhase
 from penstock.core.units import Instant
 from penstock.journal.database import (
     BASE,
@@ -28,8 +28,9 @@ from penstock.journal.database import (
 )
 from penstock.journal.journal import Fenced, Held, Row
 from penstock.journal.lines import PROJECTION, TABLES, Attempt, Closed, Hold, Job, Line, Node, Note, Offer
-from penstock.journal.project import Changes, Tables, project
+from penstock.journal.project import project
 from penstock.journal.rows import FORMAT, GENESIS, Stored, checked, refuse_format, stored
+from penstock.journal.tables import Changes, Tables
 from penstock.journal.words import duration
 
 APPEND = "insert into steps values (?, ?, ?, ?, ?, ?, ?)"
@@ -201,11 +202,12 @@ class Keeper:
 
     def _load(self) -> Tables:
         """The lines that can still change."""
-        ended = ", ".join(f"'{phase}'" for phase in ENDED)
         lines: list[Line] = []
         for kind, where in (
-            (Job, f"phase not in ({ended}) or holds > 0"),
-            (Attempt, "phase <> 'over' or holds > 0"),
+            (Job, f"phase in ({_words(JobPhase, *ENDED)})"),
+            (Job, f"holds > 0 and phase not in ({_words(JobPhase, *ENDED)})"),
+            (Attempt, f"phase in ({_words(AttemptPhase, 'over')})"),
+            (Attempt, "holds > 0 and phase = 'over'"),
             *((kind, "1 = 1") for kind in (Node, Hold, Offer, Closed, Note)),
         ):
             table = TABLES[kind]
@@ -275,6 +277,11 @@ def _linked(steps: Sequence[Step], last: bytes) -> list[Stored]:
         rows.append(stored(step, last))
         last = rows[-1][-1]
     return rows
+
+
+def _words(phases: Any, *but: str) -> str:
+    """What can still change is named, phase by phase: an index finds it among all that cannot."""
+    return ", ".join(f"'{phase}'" for phase in get_args(phases) if phase not in but)
 
 
 def _only(found: list[Any]) -> Any:

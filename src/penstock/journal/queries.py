@@ -104,7 +104,7 @@ class Queries:
         return _first(self._made(JobRow, f"select {_columns(JobRow)} from jobs where id = ?", job))
 
     def counts(self) -> list[Count]:
-        sql = "select phase, team, count(*), sum(gpus) from jobs group by phase, team order by phase, team"
+        sql = "select phase, team, jobs, gpus from counts where jobs > 0 order by phase, team"
         return [Count(phase, team, int(jobs), int(gpus)) for phase, team, jobs, gpus in self._all(sql)]
 
     def spec(self, job: str) -> JobSpec | None:
