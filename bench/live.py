@@ -4,8 +4,9 @@
 
 Submits: 64 clients, each of a team of its own, each waiting for its answer before it submits again. Lists: a page and a
 job, one after the other, by how many jobs the journal has. Decisions: one submission at a time while so many wait,
-decided and durable. Starts: from the command to the first answer, by how many events, with the snapshot as old as it
-gets. Everything shares this machine's processors, clients and PostgreSQL included.
+decided and durable, and `/healthz` asked beside it all the time. Starts: from the command to the first answer, by how
+many events, with the snapshot as old as it gets. Everything shares this machine's processors, clients and PostgreSQL
+included, so what the server itself took of them is said, too: that is what another machine would show again.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -25,11 +27,9 @@ from typing import Any, Final
 
 import httpx2
 
-from bench.journal import fill, opened, places
+from bench.journal import fill, long_life, places
 from penstock.core.units import HOUR
-from penstock.journal.keeper import Keeper
 from penstock.journal.open import open_journal
-from penstock.live import snapshot
 from penstock.live.scribe import SNAPSHOT_EVENTS
 
 CLIENTS: Final = 64
@@ -138,8 +138,34 @@ def decisions(place: Callable[[], str], fast: bool) -> Iterator[str]:
         with up(place()) as (client, process):
             for _ in range(waiting // 1_000):
                 client.post("/v1/jobs", json={**JOB, "count": 1_000}).raise_for_status()
-            took = [_one(client) for _ in range(200)]
-            yield f"{waiting:,} waiting: a submit is decided and durable in {_spread(took)}, {_resident(process)} MB"
+            with healthy(client) as beats:
+                took = [_one(client) for _ in range(200)]
+            yield (
+                f"{waiting:,} waiting: a submit is decided and durable in {_spread(took)}, /healthz meanwhile in "
+                f"{_spread(beats)}, {_resident(process)} MB"
+            )
+
+
+@contextmanager
+def healthy(client: httpx2.Client) -> Iterator[list[float]]:
+    """Asked all the time beside what the block does: does it answer while the engine thinks?"""
+    took: list[float] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        with httpx2.Client(base_url=client.base_url, timeout=120, trust_env=False) as another:
+            while not over.wait(0.01):
+                began = time.perf_counter()
+                another.get("/healthz").raise_for_status()
+                took.append(time.perf_counter() - began)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield took
+    finally:
+        over.set()
+        asking.join()
 
 
 def _one(client: httpx2.Client) -> float:
@@ -172,30 +198,17 @@ def starts(place: Callable[[], str], fast: bool) -> Iterator[str]:
     for events in (1_000, 60_000) if fast else (1_000, 100_000, 1_000_000):
         where = place()
         with closing(open_journal(where)) as journal:
-            _long_life(journal, events)
+            epoch = journal.claim("bench", 0, HOUR)
+            long_life(journal, epoch, events, SNAPSHOT_EVENTS)
+            journal.release(epoch)
         began = time.perf_counter()
         with up(where) as (client, process):
-            ready = time.perf_counter() - began
+            ready, used = time.perf_counter() - began, _cpu(process)
             client.get("/v1/jobs").raise_for_status()
-            yield f"{events:,} events: {ready:.1f} s from the command until it is ready, {_resident(process)} MB"
-
-
-def _long_life(journal: Keeper, events: int) -> None:
-    """Jobs come and go; the snapshot is as old as the plane lets it become."""
-    epoch, told, seen, kept = journal.claim("bench", 0, HOUR), opened(), 0, False
-    group = told.steps
-    while seen < events:
-        step = told.end_oldest() if len(told.engine.state.attempts) >= 12 else told.submit()
-        seen += len(step.inputs) + len(step.outputs)
-        group.append(step)
-        if len(group) >= 500:
-            journal.append(epoch, group, {}, {})
-            group = []
-            if not kept and seen > events - SNAPSHOT_EVENTS:
-                kept = True
-                journal.keep_snapshot(step.number, snapshot.schema(), snapshot.pack(told.engine.state))
-    journal.append(epoch, group, {}, {})
-    journal.release(epoch)
+            yield (
+                f"{events:,} events: {ready:.1f} s from the command until it is ready, {used:.1f} s of them on a "
+                f"processor, {_resident(process)} MB"
+            )
 
 
 def memory(place: Callable[[], str], fast: bool) -> Iterator[str]:

@@ -199,7 +199,7 @@ def test_what_has_ended_is_forgotten_once_nothing_is_held_for_it() -> None:
 
 
 def test_a_job_whose_next_place_is_refused_waits_when_it_has_stopped() -> None:
-    """It was told to move. Where to has no room after all, so what becomes of it when it has stopped is another thing."""
+    """It was told to move, and there is no room after all: what becomes of it when it has stopped is another thing."""
     tables, stored = Tables(), Stored()
     penstock = given_story(site("lab"), offer("cloud", start="5m"), policy("1h"))
     penstock.hears(submitted("a", run="9h"), at="09:00")

@@ -178,7 +178,7 @@ class Plane:
                 await watch.driver.close()
         if self.scribe.epoch:
             with contextlib.suppress(Unwritable, Fenced):
-                await self._think(self.scribe.save, 1)
+                await self._think(self.scribe.save_now)
                 await self._think(self.journal.release, self.scribe.epoch)
         self.thread.shutdown()
         if not self.over.done():
@@ -340,8 +340,7 @@ class Plane:
 
     def _draw(self) -> View:
         self._wakes_at = self.scribe.next_deadline()
-        if not self._inbox.is_set():  # it takes a moment, and nobody waits
-            self.scribe.save()
+        self.scribe.save()
         state = self.scribe.state_now()
         return picture(state, tuple(Alarm(*alarm) for alarm in state.alarms))
 
@@ -396,6 +395,7 @@ class Plane:
             await asyncio.sleep(self.setup.beat_ms / SECOND)
             with contextlib.suppress(Unwritable):
                 await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), self.setup.lease_ms)
+                await self._think(self.scribe.save)
             if self.clock.jumped():
                 self._inbox.set()
 
