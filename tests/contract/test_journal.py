@@ -380,14 +380,15 @@ def test_a_story_reads_its_own_steps_and_says_all_of_it(where: str) -> None:
 
 
 @pytest.mark.usefixtures("told")
-def test_the_feed_tells_the_newest_first_and_in_whole_steps(where: str) -> None:
+def test_the_feed_tells_the_newest_first_page_by_page(where: str) -> None:
     reader = open_reader(where)
     whole = reader.feed(limit=1_000)
     assert [(one.number, one.part) for one in whole] == sorted([(one.number, one.part) for one in whole], reverse=True)
     assert {type(one.event).__name__ == one.kind for one in whole} == {True}
     assert [one.job for one in whole if one.kind == "JobSubmitted"] == ["sweep", "c", "wide", "b", "a"]
     page = reader.feed(limit=2)
-    rest = reader.feed(before=page[-1].number, limit=1_000)
+    rest = reader.feed(before=(page[-1].number, page[-1].part), limit=1_000)
+    assert len(page) == 2
     assert page + rest == whole
     assert [one.job for one in reader.feed(kinds=("JobRefused", "AttemptLost"))] == ["b", "wide"]
     reader.close()

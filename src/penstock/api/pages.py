@@ -150,7 +150,8 @@ def _spending(plane: Plane, reader: Reader, caller: Token, at: Instant) -> dict[
 
 
 def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed.Item]:
-    telling, shown, before = stream.Telling(reader, plane.view.policy.currency), dict[str, schemas.Event](), None
+    telling, shown = stream.Telling(reader, plane.view.policy.currency), dict[str, schemas.Event]()
+    before: tuple[int, int] | None = None
     for _ in range(PAGES_BACK):
         found = reader.feed(before, FEED, tuple(feed.TOLD))
         for one in found:
@@ -162,7 +163,7 @@ def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed
                 shown.setdefault(again, event)
         if not found or len(shown) >= FEED:
             break
-        before = found[-1].number
+        before = (found[-1].number, found[-1].part)
     events = list(shown.values())[:FEED]
     return feed.items(events, _names(reader, events), at)
 

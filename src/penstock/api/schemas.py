@@ -26,12 +26,13 @@ class Shape(BaseModel):
     @classmethod
     def of(cls, found: object, **more: object) -> Self:
         """From a value whose fields have the same names, and what it lacks."""
-        shared = {name: getattr(found, name) for name in _shared(cls, type(found))}
+        kind: type[Any] = type(found)
+        shared = {name: getattr(found, name) for name in _shared(cls, kind)}
         return cls.model_validate(shared | more, by_name=True)
 
 
 @cache
-def _shared(shape: type[BaseModel], found: type) -> tuple[str, ...]:
+def _shared(shape: type[BaseModel], found: type[Any]) -> tuple[str, ...]:
     """What both have; of a kind of value it is always the same, so it is looked for once."""
     return tuple(name for name in shape.model_fields if hasattr(found, name))
 
@@ -299,10 +300,10 @@ class Event(Shape):
 
 
 class Events(Shape):
-    """Newest first; `next` is what to send as `before`."""
+    """Newest first; `next` is what to send as `before`: the id of the last event that was looked at. Null: no more."""
 
     events: list[Event]
-    next: int | None
+    next: str | None
 
 
 class Alarm(Shape):

@@ -237,7 +237,7 @@ class Reader(Protocol):
         """Every attempt that is not over."""
 
     def story(self, job: str) -> list[Row]:
-        """The steps that concern it, for `journal.story.tell`; none if no such job came."""
+        """The steps that concern it, with what does of each, for `journal.story.tell`; none if no such job came."""
 
     def spend(self) -> list[SpendRow]:
         """Every capped or used scope in every period, oldest period first."""
@@ -246,8 +246,10 @@ class Reader(Protocol):
 
     def closed(self) -> list[ClosedRow]: ...
 
-    def feed(self, before: int | None = None, limit: int = 50, kinds: tuple[str, ...] = ()) -> list[Happening]:
-        """What just happened, newest first; `before` a step's number. Whole steps: at least `limit` if there are."""
+    def feed(
+        self, before: tuple[int, int] | None = None, limit: int = 50, kinds: tuple[str, ...] = ()
+    ) -> list[Happening]:
+        """What just happened, newest first, at most `limit`. `before`: step and part of the last one seen."""
 
     def steps(self, after: int, limit: int = 200) -> list[Row]:
         """For streams: in order, not checked against the chain."""
