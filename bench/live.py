@@ -238,16 +238,16 @@ def up(where: str) -> Iterator[tuple[httpx2.Client, "subprocess.Popen[str]"]]:
         command = [sys.executable, "-m", "penstock.cli", "up", "--home", home, "--sites", str(sites), "--port", "0"]
         process = subprocess.Popen([*command, "--json", "--journal", where], stdout=subprocess.PIPE, text=True)
         try:
-            said = _said(process)
-            headers = {"Authorization": f"Bearer {Path(said['token_file']).read_text().strip()}"}
-            with httpx2.Client(base_url=said["address"], headers=headers, timeout=120, trust_env=False) as client:
+            told = said(process)
+            headers = {"Authorization": f"Bearer {Path(told['token_file']).read_text().strip()}"}
+            with httpx2.Client(base_url=told["address"], headers=headers, timeout=120, trust_env=False) as client:
                 yield client, process
         finally:
             process.terminate()
             process.wait(60)
 
 
-def _said(process: "subprocess.Popen[str]") -> dict[str, Any]:
+def said(process: "subprocess.Popen[str]") -> dict[str, Any]:
     assert process.stdout is not None
     text = ""
     for line in process.stdout:

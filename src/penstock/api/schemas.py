@@ -4,8 +4,7 @@ Money is a whole number of micro-units of the organisation's currency; instants 
 durations (`_ms`) milliseconds. What has not happened is null, what there is none of is empty.
 """
 
-from functools import cache
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,6 +15,8 @@ Money: TypeAlias = Annotated[
 ]
 At: TypeAlias = Annotated[int, Field(description="Milliseconds since 1970.", examples=[1_794_800_000_000])]
 Ms: TypeAlias = Annotated[int, Field(description="Milliseconds.", examples=[60_000])]
+#: Fields that a shape and a kind of value share: always the same, so looked for once.
+SHARED: Final[dict[tuple[type, type], tuple[str, ...]]] = {}
 
 
 class Shape(BaseModel):
@@ -26,15 +27,10 @@ class Shape(BaseModel):
     @classmethod
     def of(cls, found: object, **more: object) -> Self:
         """From a value whose fields have the same names, and what it lacks."""
-        kind: type[Any] = type(found)
-        shared = {name: getattr(found, name) for name in _shared(cls, kind)}
-        return cls.model_validate(shared | more, by_name=True)
-
-
-@cache
-def _shared(shape: type[BaseModel], found: type[Any]) -> tuple[str, ...]:
-    """What both have; of a kind of value it is always the same, so it is looked for once."""
-    return tuple(name for name in shape.model_fields if hasattr(found, name))
+        kinds = cls, type(found)
+        if kinds not in SHARED:
+            SHARED[kinds] = tuple(name for name in cls.model_fields if hasattr(found, name))
+        return cls.model_validate({name: getattr(found, name) for name in SHARED[kinds]} | more, by_name=True)
 
 
 class Reason(Shape):

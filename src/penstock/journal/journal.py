@@ -72,6 +72,9 @@ class Journal(Protocol):
     def answer(self, key: str) -> str | None:
         """What an idempotency key was answered with."""
 
+    def forget_answers(self, epoch: int, before: Instant) -> None:
+        """Keys that were answered before then are new again. Raises `Fenced`."""
+
     def blob(self, digest: str) -> bytes | None: ...
 
     def erase_blob(self, digest: str) -> None:

@@ -19,6 +19,7 @@ from penstock.journal.database import (
     CHUNK,
     JOURNAL,
     LIVE,
+    MOVED,
     Database,
     hash_of,
     marks,
@@ -57,7 +58,7 @@ class Keeper:
         elif found != FORMAT:
             refuse_format(found, self.db.where)
             raise BadInput(f"{self.db.where} is a journal of format {found}, which is only read now; write a new one.")
-        for statement in (*BASE, *LIVE):
+        for statement in (*BASE, *LIVE, *MOVED):
             self.db.create(statement)
         if not self.db.all("select epoch from lease"):
             self.db.run("insert into lease values (0, '', 0)")
@@ -127,7 +128,8 @@ class Keeper:
                 if steps and not self._are_there(steps, head[0]):
                     self._append(steps, head[1])
                 self.db.write(KEPT_BLOB, list(blobs.items()))
-                self.db.write(KEPT_ANSWER, list(keys.items()))
+                at = steps[-1].at if steps else 0
+                self.db.write(KEPT_ANSWER, [(key, answer, at) for key, answer in keys.items()])
         except BaseException:
             self.tables = None  # what they say was not written
             raise
@@ -222,8 +224,13 @@ class Keeper:
         return steps_of(self.db, after)
 
     def answer(self, key: str) -> str | None:
-        found = _only(self.db.all("select answer from answers where key = ?", key))
+        found = _only(self.db.all("select answer from replies where key = ?", key))
         return None if found is None else str(found)
+
+    def forget_answers(self, epoch: int, before: Instant) -> None:
+        with self.db.transaction():
+            self._fence(epoch)
+            self.db.run("delete from replies where at < ?", before)
 
     def blob(self, digest: str) -> bytes | None:
         found = _only(self.db.all("select content from blobs where digest = ?", digest))
@@ -266,7 +273,7 @@ def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
 
 
 KEPT_BLOB = "insert into blobs values (?, ?) on conflict (digest) do nothing"
-KEPT_ANSWER = "insert into answers values (?, ?) on conflict (key) do nothing"
+KEPT_ANSWER = "insert into replies values (?, ?, ?) on conflict (key) do nothing"
 #: A snapshot of another version's schema is kept for a way back, but not for ever.
 MANY_STEPS = 1_000_000
 

@@ -22,6 +22,7 @@ from penstock.journal.journal import (
     JobRow,
     Row,
     SpendRow,
+    Unwritable,
     UsedRow,
 )
 from penstock.journal.rows import COLUMNS, refuse_format, row, row_with
@@ -64,7 +65,10 @@ class Queries:
 
     def _all(self, sql: str, *values: Any) -> list[Any]:
         with self._borrowed() as db:
-            return db.all(sql, *values)
+            try:
+                return db.all(sql, *values)
+            except Unwritable:  # the server may have been away since this connection was last used: once more, anew
+                return db.all(sql, *values)
 
     def close(self) -> None:
         while self.idle:
@@ -198,7 +202,7 @@ class Queries:
     # --- what is kept beside -----------------------------------------------------------------------------------------
 
     def answer(self, key: str) -> str | None:
-        found = _first(self._all("select answer from answers where key = ?", key))
+        found = _first(self._all("select answer from replies where key = ?", key))
         return None if found is None else str(found[0])
 
     def blob(self, digest: str) -> bytes | None:
