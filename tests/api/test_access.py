@@ -12,7 +12,8 @@ from fastapi import Depends, FastAPI
 
 from penstock.api.access import MAY, Needs, Role, Tokens, check_routes, first_token, permissions
 from penstock.api.app import Limits, build, gate_of
-from tests.api.kit import WAITS, Penstock, running, story
+from tests.api.kit import WAITS, Penstock, running
+from tests.awaiting import story
 
 ROLES: tuple[Role, ...] = ("admin", "operator", "member", "viewer")
 

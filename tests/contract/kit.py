@@ -5,10 +5,9 @@ jobs have names that say what they do; a local site runs a real program for each
 """
 
 import asyncio
-import functools
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -24,7 +23,6 @@ from penstock.drivers.local import LocalDriver
 from penstock.sim.rehearsal import Rehearsal, Stage
 from penstock.sim.world import Truth, World
 
-LIMIT_S = 60  #: a wait that takes longer has failed; nothing here takes a tenth of it
 #: How often spot nodes are lost: at once, nearly. A rehearsal has no other way to say so.
 LOSS_PPM = 3_600_000 * 1_000_000 // 300
 
@@ -157,17 +155,3 @@ def work(job: str) -> Work:
 
 def python(program: str, **env: str) -> Work:
     return Work((sys.executable, "-c", program), tuple(env.items()))
-
-
-def story(tell: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that awaits. It fails if it waits for something that does not come."""
-
-    @functools.wraps(tell)
-    def test(*args: Any, **kwargs: Any) -> None:
-        async def told() -> None:
-            async with asyncio.timeout(LIMIT_S):
-                await tell(*args, **kwargs)
-
-        asyncio.run(told())
-
-    return test

@@ -12,7 +12,8 @@ from penstock.core.units import HOUR, NEVER
 from penstock.drivers import keeper
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable
 from penstock.drivers.local import LocalDriver
-from tests.contract.kit import Ground, LocalGround, RehearsalGround, launch, opened, site, start, story, work
+from tests.awaiting import story
+from tests.contract.kit import Ground, LocalGround, RehearsalGround, launch, opened, site, start, work
 
 
 @pytest.fixture(params=["local", "rehearsal"])

@@ -51,7 +51,7 @@ MOST_READ: Final = 32 << 20  #: bytes read to find a log's end
 async def now(request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
     places_now = await places.sites(plane, caller)
     values = await run_in_threadpool(_now, plane, reader, caller, places_now)
-    return html(request, "now.html", **_frame(request, plane), **values)
+    return html(request, "now.html", **frame(request, plane), **values)
 
 
 def _now(plane: Plane, reader: Reader, caller: Token, found: schemas.Sites) -> dict[str, Any]:
@@ -195,7 +195,7 @@ async def one_job(job: str, request: Request, plane: PlaneHere, reader: ReaderHe
     return html(
         request,
         "job.html",
-        **_frame(request, plane),
+        **frame(request, plane),
         title=found.name or found.id,
         job=found,
         lede=told.lede(found, at),
@@ -227,7 +227,7 @@ async def _tail(asked: logs.Asked, found: schemas.JobDetail) -> Tail:
 # --- what they share -------------------------------------------------------------------------------------------------
 
 
-def _frame(request: Request, plane: Plane) -> dict[str, Any]:
+def frame(request: Request, plane: Plane) -> dict[str, Any]:
     view = plane.view
     return {
         "rehearsal": request.app.state.rehearsal,
