@@ -2,7 +2,7 @@
 
     sentence(because, Say(currency, until_at))
 
-Nothing here knows a policy. `SAYS` at the end has a function for each reason; `tests/journal/test_story.py` asks for each.
+Nothing here knows a policy. `SAYS` at the end has a function for each reason.
 """
 
 from collections.abc import Callable
