@@ -20,9 +20,8 @@ from penstock.config import LocalSite, SitesFile, read_sites
 from penstock.core import events as e
 from penstock.core.errors import BadInput
 from penstock.core.events import Fact
-from penstock.core.lifecycle import ENDED
 from penstock.core.model import NodeShape, Offer, Policy, Site
-from penstock.core.units import DAY, MICRO
+from penstock.core.units import DAY, MICRO, Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Driver, Refused
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
@@ -113,15 +112,15 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
 
 async def _sweep(store: "Store", reader: Reader, clock: Clock) -> None:
     """Now and then: what ended jobs left behind does not stay for ever. What cannot be done now is tried again."""
-
-    def over(job: str) -> bool:
-        row = reader.job(job)  # None: of a journal that is not this one, so not ours to judge
-        return row is not None and row.phase in ENDED and (row.ended_at or 0) < clock.now() - CHECKPOINTS_KEPT
-
     while True:
         with contextlib.suppress(OSError, Unwritable):
-            await asyncio.to_thread(store.sweep, over)
+            await asyncio.to_thread(store.sweep, lambda job: long_over(reader, job, clock.now()))
         await asyncio.sleep(SWEPT_SECONDS)
+
+
+def long_over(reader: Reader, job: str, now: Instant) -> bool:
+    row = reader.job(job)  # None: of a journal that is not this one, so not ours to judge
+    return row is not None and row.ended_at is not None and row.ended_at < now - CHECKPOINTS_KEPT
 
 
 async def _begin(plane: Plane) -> None:

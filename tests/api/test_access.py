@@ -10,9 +10,9 @@ import httpx2
 import pytest
 from fastapi import Depends, FastAPI
 
-from penstock.api.access import MAY, Needs, Role, Tokens, check_routes, first_token, permissions
+from penstock.api.access import MAY, PREFIX, Needs, Role, Tokens, check_routes, first_token, permissions
 from penstock.api.app import Limits, build, gate_of
-from tests.api.kit import WAITS, Penstock, running
+from tests.api.kit import WAITS, Penstock, python, running
 from tests.awaiting import story
 
 ROLES: tuple[Role, ...] = ("admin", "operator", "member", "viewer")
@@ -182,6 +182,20 @@ async def test_fault_20_forged_expired_and_revoked_tokens_are_refused_and_audite
         assert len(denied) == len(bad)
         assert {(line["asked"], line["token"]) for line in denied} == {("GET /v1/jobs", "")}
         assert not any(secret in (penstock.home / "audit.log").read_text() for secret in bad if secret != token.id)
+
+
+@story
+async def test_fault_20_an_attempt_has_no_token_that_another_could_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reports by what it prints and by files, so it needs none; and ours is not passed on by mistake."""
+    async with running(tmp_path) as penstock:
+        monkeypatch.setenv("PENSTOCK_TOKEN", penstock.gate.tokens.create("admin")[1])
+        job = await penstock.submits(command=python("import os; print(dict(os.environ), 'all of it')"))
+        await penstock.until_prints(job, "all of it")
+        log = (await penstock.admin.get(f"/v1/jobs/{job}/log")).text
+        assert "PENSTOCK_ATTEMPT" in log
+        assert ("PENSTOCK_TOKEN" in log, PREFIX in log) == (False, False)
 
 
 @story
