@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-LIMIT_S = 60  #: a wait that takes longer has failed; nothing takes a tenth of it
+LIMIT_S = 120  #: a wait that takes longer has failed; nothing takes a tenth of it, unless others want the machine
 
 
 def story(tell: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -416,6 +416,9 @@ def test_the_feed_tells_the_newest_first_page_by_page(where: str) -> None:
     assert len(page) == 2
     assert page + rest == whole
     assert [one.job for one in reader.feed(kinds=("JobRefused", "AttemptLost"))] == ["b", "wide"]
+    waits = [(one.job, one.at) for one in whole if one.kind == "WaitPromised"]
+    assert reader.lately("WaitPromised", 50) == waits
+    assert reader.lately("WaitPromised", 1) == waits[:1] != []
     reader.close()
 
 

@@ -92,8 +92,7 @@ def terms(found: schemas.Sites) -> dict[str, str]:
 
 
 def _decided(reader: Reader) -> dict[str, Instant]:
-    newest_last = reversed(reader.feed(None, DECIDED, ("WaitPromised",)))
-    return {one.job: one.at for one in newest_last}
+    return dict(reversed(reader.lately("WaitPromised", DECIDED)))
 
 
 def _counts(reader: Reader, caller: Token) -> dict[str, tuple[int, int]]:

@@ -254,6 +254,9 @@ class Reader(Protocol):
     ) -> list[Happening]:
         """What just happened, newest first, at most `limit`. `before`: step and part of the last one seen."""
 
+    def lately(self, kind: str, limit: int) -> list[tuple[str, Instant]]:
+        """The jobs that the latest events of a kind were about, and when, newest first."""
+
     def steps(self, after: int, limit: int = 200) -> list[Row]:
         """For streams: in order, not checked against the chain."""
 

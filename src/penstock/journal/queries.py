@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from penstock.core.errors import BadInput
 from penstock.core.model import JobSpec
+from penstock.core.units import Instant
 from penstock.journal.database import Database, marks, plain
 from penstock.journal.journal import (
     AttemptRow,
@@ -158,6 +159,14 @@ class Queries:
         rows = self._rows([(number, part) for number, part, *_ in found])
         events = {number: iter(reversed((*row.inputs, *row.outputs))) for number, row in rows.items()}
         return [_happening(rows[number], part, job, kind, next(events[number])) for number, part, job, kind in found]
+
+    def lately(self, kind: str, limit: int) -> list[tuple[str, Instant]]:
+        latest = "select number, part, job from happened where kind = ? order by number desc, part desc limit ?"
+        sql = (
+            f"select latest.job, steps.at from ({latest}) as latest join steps on steps.number = latest.number "
+            "order by latest.number desc, latest.part desc"
+        )
+        return [(job, at) for job, at in self._all(sql, kind, limit)]
 
     def steps(self, after: int, limit: int = 200) -> list[Row]:
         found = self._all(f"select {COLUMNS} from steps where number > ? order by number limit ?", after, limit)
