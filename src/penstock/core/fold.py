@@ -248,7 +248,7 @@ def _dequeue(state: State, job: Job) -> None:
     while newest and not newest[-1].queued:
         newest.pop()
     timers = state.timers
-    while timers and not (timers[0][2].queued and timers[0][2].until_at == timers[0][0]):
+    while timers and timers[0][2].until_at != timers[0][0]:
         heappop(timers)
 
 

@@ -43,7 +43,7 @@ def renew(choices: Choices) -> None:
     renewals = state.renewals
     while renewals and renewals[0][0] <= now:
         due, _, lease = renewals[0]
-        if not lease.renews_at(due):
+        if lease.renew_at != due:
             heappop(renewals)
             continue
         found = state.ledger.renewal(lease, now, state.policy.least_lease_ms)

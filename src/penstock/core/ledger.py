@@ -7,13 +7,15 @@ The promise rests on two inequalities. Held covers the worst end: the price ceil
 kill, rounded up to the billing step. And held + spent <= cap is asked in all scopes before anything is promised.
 """
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.core.model import Hold, Part, Terms
 from penstock.core.reasons import CapBinds, Denial, PeriodUnknown, RateBinds
 from penstock.core.units import HOUR, NEVER, Instant, Millis, Money, step_up
 
 Parts: TypeAlias = tuple[Part, ...]
+#: No instant: what is settled is renewed at none.
+SETTLED: Final[Instant] = -1
 
 
 class Account:
@@ -38,7 +40,6 @@ class Lease:
         "opened_at",
         "parts",
         "renew_at",
-        "settled",
         "unconfirmed",
         "wanted_at",
     )
@@ -53,14 +54,9 @@ class Lease:
         )
         self.deadline_at = hold.deadline_at  #: the latest the running thing can end by itself: what the hold covers
         self.wanted_at = hold.deadline_at  #: what it was last asked to end at
-        self.renew_at = hold.renew_at
+        self.renew_at = hold.renew_at  #: a note to renew it at another instant no longer counts
         self.denied = False
         self.unconfirmed = False  #: a deadline was asked for and not yet answered
-        self.settled = False
-
-    def renews_at(self, at: Instant) -> bool:
-        """Does a note to renew it at `at` still count?"""
-        return self.renew_at == at and not self.settled
 
     @property
     def held(self) -> Money:
@@ -224,7 +220,7 @@ class Ledger:
         self._spend(lease, charged)
         for scope in lease.hold.scopes:
             self.rates[scope] -= lease.hold.terms.most_per_hour
-        lease.settled = True
+        lease.renew_at = SETTLED
         del self.leases[lease.hold.id]
 
     def forget_job(self, scope: str) -> None:

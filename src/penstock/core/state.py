@@ -40,7 +40,7 @@ class Job:
         self.attempt: Attempt | None = None
         self.next: Attempt | None = None  #: promised, and waits for `attempt` to be gone
         self.attempts = 0
-        self.until_at: Instant = NEVER  #: when its answer is due even if nothing happens
+        self.until_at: Instant = NEVER  #: when its answer is due even if nothing happens; NEVER unless it is queued
         self.patience_ms: Millis = 0
         self.kept_ms: Millis = 0  #: work that its last checkpoint holds
         self.keeper = ""  #: the attempt that wrote that checkpoint
@@ -261,9 +261,6 @@ class State:
         self.ended: dict[str, int] = {}
         self.fresh = Fresh()
 
-    def timer_counts(self, at: Instant, job: Job) -> bool:
-        return job.queued and job.until_at == at
-
     def expect(self, job: Job) -> Millis:
         """How long it runs in all: by its own progress, or by what history says of such jobs."""
         return self.history.expect(job.spec) if job.told_ms is None else job.told_ms
@@ -324,6 +321,7 @@ class State:
         for job in self.jobs.values():
             assert job.queued == (job.phase in ("waiting", "paused")), f"job {job.id} is {job.phase}"
             assert (job.attempt is None) == job.queued, f"job {job.id} is {job.phase}"
+            assert job.queued or job.until_at == NEVER, f"job {job.id} is {job.phase}, with an answer due"
 
     def _check_kept(self) -> None:
         kept: dict[str, int] = {}
@@ -383,8 +381,8 @@ class State:
         yield from (_plain(node, ("offer",)) for node in self.nodes.values())
         yield from ((shape.number, shape.standing, shape.rented, shape.judged) for shape in self.shape_list)
         yield from (sorted({job.seq for _, job in lane.heap if job.queued}) for lane in self.lanes)
-        yield sorted((at, seq) for at, seq, job in self.timers if self.timer_counts(at, job))
-        yield sorted((at, name) for at, name, lease in self.renewals if lease.renews_at(at))
+        yield sorted((at, seq) for at, seq, job in self.timers if job.until_at == at)
+        yield sorted((at, name) for at, name, lease in self.renewals if lease.renew_at == at)
         yield (list(self.reserved), self.value_per_hour, _plain(self.aim, ()))
         yield [(scope, list(jobs)) for scope, jobs in self.short.items() if jobs]
         yield (list(self.data.values()), list(self.replicas.items()))
