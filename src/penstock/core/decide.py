@@ -62,7 +62,7 @@ def decide(choices: Choices, rules: Rules) -> None:
 
 
 def _lets_others_in(policy: Policy) -> bool:
-    """Does it matter to those who wait that one of them left? Where anybody may start who fits, they have been asked."""
+    """Does it matter to those who wait that one of them left? Where anybody who fits may start, each was asked."""
     return not policy.backfill or policy.waiting.queue_cap is not None
 
 

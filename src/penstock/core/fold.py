@@ -14,8 +14,9 @@ from penstock.core import events as e
 from penstock.core.actions import CopyData, ReleaseNode, StopAttempt
 from penstock.core.free import Pool
 from penstock.core.learned import Losses, Starts
+from penstock.core.ledger import Lease
 from penstock.core.lifecycle import ATTEMPT, JOB, NODE, AttemptPhase, Broken, JobPhase, NodePhase
-from penstock.core.model import JobSpec, Offer
+from penstock.core.model import Hold, JobSpec, NodeAsk, Offer
 from penstock.core.runtimes import ESTIMATORS
 from penstock.core.shares import Use
 from penstock.core.state import (
@@ -110,7 +111,7 @@ def _judge_anew(state: State) -> None:
     state.stale_shapes = state.shape_list.copy()
     for shape in state.shape_list:
         shape.judged, shape.lane, shape.pending = False, None, []
-        shape.rates.clear()
+        shape.rates, shape.ways = {}, None
     for job in list(state.reserved.values()):
         _let_go(state, job)
     queued = [job for job in state.jobs.values() if job.queued]
@@ -273,6 +274,7 @@ def _let_go(state: State, job: Job) -> None:
 def shape_judged(state: State, event: e.ShapeJudged) -> None:
     shape = state.shape_list[event.shape]
     shape.standing, shape.rented, shape.excluded, shape.judged = event.standing, event.rented, event.excluded, True
+    shape.ways = None
     state.stale_shapes = [other for other in state.stale_shapes if other is not shape]
     lane = shape.lane = _lane(state, shape)
     pending = [(job.key, job) for job in shape.pending if job.queued]
@@ -395,21 +397,15 @@ def _use(state: State, job: Job, gpus: int) -> None:
 def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
     """Money is held, nodes are asked for, data is copied, and whoever is there must go first."""
     offer = attempt.offer
-    if event.hold is not None:
-        _open(state, event.hold.id, event.hold)
-        attempt.lease = event.hold.id
-        state.ledger.leases[attempt.lease].asked = False
+    hold = event.hold
+    if hold is not None:
+        attempt.lease = hold.id
+        _open(state, hold).asked = False
+        state.in_use[offer.id, 0] = state.in_use.get((offer.id, 0), 0) + attempt.width
     if offer.id in state.refusals:
         state.probing.setdefault(offer.id, attempt.id)
-    for ask in event.nodes:
-        node = state.nodes[ask.node] = Node(ask.node, offer, ask.gpus, attempt.id, event.at)
-        attempt.missing[ask.node] = None
-        state.in_use[offer.id, ask.gpus] = state.in_use.get((offer.id, ask.gpus), 0) + 1
-        _open(state, ask.node, ask.hold)
-        state.fresh.actions.append(launch_action(state, node))
-    if event.hold is not None:
-        state.in_use[offer.id, 0] = state.in_use.get((offer.id, 0), 0) + attempt.width
-    attempt.nodes = tuple(ask.node for ask in event.nodes)
+    if event.nodes:
+        _ask_for_nodes(state, event.nodes, attempt)
     for other in event.after:
         if other in state.attempts:
             attempt.after[other] = None
@@ -423,9 +419,21 @@ def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
         state.copying[key].append(attempt)
 
 
-def _open(state: State, lease_id: str, hold: Any) -> None:
-    state.ledger.open(hold)
-    heappush(state.renewals, (hold.renew_at, lease_id, state.ledger.leases[lease_id]))
+def _ask_for_nodes(state: State, nodes: tuple[NodeAsk, ...], attempt: Attempt) -> None:
+    offer = attempt.offer
+    for ask in nodes:
+        node = state.nodes[ask.node] = Node(ask.node, offer, ask.gpus, attempt.id, state.at)
+        attempt.missing[ask.node] = None
+        state.in_use[offer.id, ask.gpus] = state.in_use.get((offer.id, ask.gpus), 0) + 1
+        _open(state, ask.hold)
+        state.fresh.actions.append(launch_action(state, node))
+    attempt.nodes = tuple([ask.node for ask in nodes])
+
+
+def _open(state: State, hold: Hold) -> Lease:
+    lease = state.ledger.open(hold)
+    heappush(state.renewals, (hold.renew_at, hold.id, lease))
+    return lease
 
 
 def _begin_if_ready(state: State, attempt: Attempt) -> None:
@@ -433,7 +441,7 @@ def _begin_if_ready(state: State, attempt: Attempt) -> None:
         return
     _attempt(attempt, "starting")
     if attempt.lease:
-        state.ledger.ask(state.ledger.leases[attempt.lease], state.at)
+        state.ledger.leases[attempt.lease].ask(state.at)
     for node_id in attempt.nodes:
         _node(state.nodes[node_id], "busy")
         state.nodes[node_id].idle_at = None

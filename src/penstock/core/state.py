@@ -7,7 +7,7 @@ is never a decision.
 
 import hashlib
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from penstock.core.actions import Action, CopyData, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
 from penstock.core.free import Pool, Slots
@@ -112,6 +112,7 @@ class Shape:
         "scopes",
         "spec",
         "standing",
+        "ways",
     )
 
     def __init__(self, number: int, key: ShapeKey, spec: JobSpec) -> None:
@@ -124,7 +125,9 @@ class Shape:
         self.excluded: tuple[tuple[str, str, str], ...] = ()
         self.lane: Lane | None = None
         self.pending: list[Job] = []  #: came before the verdict
-        self.rates: dict[str, object] = {}  #: what each offer costs this shape; a cache that `quotes` keeps
+        #: What each offer costs this shape, and the rented ones with their rates: caches that `quotes` keeps.
+        self.rates: dict[str, Any] = {}
+        self.ways: tuple[tuple[Offer, Any], ...] | None = None
 
 
 class Lane:
