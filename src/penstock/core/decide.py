@@ -97,7 +97,10 @@ def place(choices: Choices, arrived: list[Job]) -> None:
         make_room(choices, arrived)
     if policy.waiting.queue_cap is not None:
         cap_queue(choices, policy.waiting.queue_cap)
-    due = [job for job in arrived if job.queued and placement.answer(choices, job)]
+    due = []
+    for job in arrived:
+        if job.queued and placement.answer(choices, job):
+            due.append(job)
     if due:
         for job in due:
             placement.burst(choices, job)

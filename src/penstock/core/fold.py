@@ -213,15 +213,15 @@ def _admit(state: State, job_id: str, spec: JobSpec, at: Instant, shape: Shape) 
 def _enqueue(state: State, job: Job) -> None:
     job.queued, job.queued_at = True, state.at
     job.until_at = NEVER
-    job.key = order_key(state, job)
+    key = job.key = order_key(state, job)
     state.waiting += 1
     state.fresh.arrived.append(job)
-    shape = job.shape
-    if shape.lane is None:
-        shape.pending.append(job)
+    lane = job.shape.lane
+    if lane is None:
+        job.shape.pending.append(job)
     else:
-        heappush(shape.lane.heap, (job.key, job))
-        shape.lane.starts.waiting += 1
+        heappush(lane.heap, (key, job))
+        lane.starts.waiting += 1
     if state.policy.waiting.queue_cap is not None:
         state.newest.append(job)
 
@@ -345,9 +345,8 @@ def wait_promised(state: State, event: e.WaitPromised) -> None:
 
 def start_promised(state: State, event: e.StartPromised) -> None:
     job, offer = state.jobs[event.job], state.offers[event.offer]
-    attempt = Attempt(event.attempt, job, offer, event.at)
-    attempt.width, attempt.speed_permille, attempt.resume_ms = event.width, event.speed_permille, event.resume_ms
-    attempt.slots, attempt.kept_ms = event.slots, event.resume_ms
+    attempt = Attempt(event, job, offer)
+    slots = event.slots
     job.attempts += 1
     if job.queued:
         _dequeue(state, job)
@@ -359,11 +358,12 @@ def start_promised(state: State, event: e.StartPromised) -> None:
         job.moved_at = event.at
     state.attempts[attempt.id] = attempt
     if job.foretold is not None:
-        _prove(job, event.at, started=bool(event.slots))
-    if event.slots:
-        state.pools[offer.id].take(event.slots)
-        for node, _ in event.slots:
-            state.on_node[offer.id][node][attempt.id] = attempt
+        _prove(job, event.at, started=bool(slots))
+    if slots:
+        state.pools[offer.id].take(slots)
+        on_node = state.on_node[offer.id]
+        for node, _ in slots:
+            on_node[node][attempt.id] = attempt
         for starts in state.starts.values():
             if starts.width <= event.width:
                 starts.began(event.at, job.submitted_at)
@@ -603,12 +603,13 @@ def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
     if attempt.slots:
         _leave(state, attempt)
         state.fresh.freed = True
-    if attempt.job.spec.gpus in state.away:
-        state.away[attempt.job.spec.gpus].pop(attempt.id, None)
+    job, offer = attempt.job, attempt.offer
+    if job.spec.gpus in state.away:
+        state.away[job.spec.gpus].pop(attempt.id, None)
     if attempt.lease:
-        state.in_use[attempt.offer.id, 0] -= attempt.width
+        state.in_use[offer.id, 0] -= attempt.width
         if billed:
-            _saw(state, attempt.offer, state.at - attempt.promised_at, lost=attempt.job.lost == attempt.id)
+            _saw(state, offer, state.at - attempt.promised_at, lost=job.lost == attempt.id)
         state.fresh.closing.append((state.ledger.leases[attempt.lease], billed, leaves))
     for node_id in attempt.nodes:
         node = state.nodes.get(node_id)
@@ -618,14 +619,15 @@ def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
             node.idle_at = state.at
             state.fresh.idle.append(node)
     for data_set in attempt.copies:
-        waiting = state.copying.get((data_set, attempt.offer.site), [])
+        waiting = state.copying.get((data_set, offer.site), [])
         if attempt in waiting:
             waiting.remove(attempt)
-    for follower in state.followers.pop(attempt.id, ()):
-        follower.after.pop(attempt.id, None)
-        _begin_if_ready(state, follower)
-    if state.probing.get(attempt.offer.id) == attempt.id:
-        del state.probing[attempt.offer.id]
+    if attempt.id in state.followers:
+        for follower in state.followers.pop(attempt.id):
+            follower.after.pop(attempt.id, None)
+            _begin_if_ready(state, follower)
+    if state.probing and state.probing.get(offer.id) == attempt.id:
+        del state.probing[offer.id]
 
 
 def _leave(state: State, attempt: Attempt) -> None:
@@ -639,6 +641,7 @@ def _leave(state: State, attempt: Attempt) -> None:
 
 def _end(state: State, job: Job, phase: JobPhase) -> None:
     _job(job, phase)
+    job.attempt = None  # each knew the other: without this neither would ever be freed but by the collector
     del state.jobs[job.id]
     state.ended[phase] = state.ended.get(phase, 0) + 1
     if job.spec.cap is not None:

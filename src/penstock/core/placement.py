@@ -98,7 +98,9 @@ def answer(choices: Choices, job: Job) -> bool:
     """Record that the job waits, and why; True instead if its patience is over already."""
     state, now = choices.state, choices.now
     shape, spec = job.shape, job.spec
-    free = sum([pool.free_gpus for _, pool in shape.lane.pools]) if shape.lane else 0
+    free = 0
+    for _, pool in shape.lane.pools if shape.lane else ():
+        free += pool.free_gpus
     if not shape.rented or not state.policy.burst:
         _only_owned(choices, job, free)
         return False

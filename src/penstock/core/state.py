@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from penstock.core.actions import Action, CopyData, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
+from penstock.core.events import StartPromised
 from penstock.core.free import Pool, Slots
 from penstock.core.learned import Losses, Starts
 from penstock.core.ledger import Lease, Ledger
@@ -61,11 +62,12 @@ class Attempt:
         "resume_ms", "slots", "speed_permille", "started_at", "then", "width", "yielded",
     )  # fmt: skip
 
-    def __init__(self, attempt_id: str, job: Job, offer: Offer, promised_at: Instant) -> None:
-        self.id, self.job, self.offer, self.promised_at = attempt_id, job, offer, promised_at
+    def __init__(self, promise: StartPromised, job: Job, offer: Offer) -> None:
+        self.id, self.job, self.offer, self.promised_at = promise.attempt, job, offer, promise.at
         self.phase: AttemptPhase = "promised"
-        self.width, self.speed_permille, self.resume_ms, self.kept_ms = 0, PERMILLE, 0, 0
-        self.slots: Slots = ()
+        self.width, self.speed_permille = promise.width, promise.speed_permille
+        self.resume_ms = self.kept_ms = promise.resume_ms
+        self.slots: Slots = promise.slots
         self.nodes: tuple[str, ...] = ()
         self.lease = ""  #: the hold's id, where the site sells by the attempt
         self.missing: dict[str, None] = {}  #: nodes not ready yet
