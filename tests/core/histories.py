@@ -237,7 +237,7 @@ def histories(draw: st.DrawFn) -> History:
 @st.composite
 def command(draw: st.DrawFn, zero: Instant, names: list[str], sites: list[Site]) -> tuple[Instant, str, Any]:
     at = zero + draw(st.integers(1, 400)) * MINUTE + draw(pick(0, 0, 17))
-    kind = draw(pick("cancel", "move", "move", "cap", "cap", "cap", "node", "site", "policy"))
+    kind = draw(pick("cancel", "move", "move", "cap", "cap", "cap", "node", "site", "policy", "seen", "seen"))
     offers = [offer for site in sites for offer in site.offers]
     match kind:
         case "cancel":
@@ -250,6 +250,9 @@ def command(draw: st.DrawFn, zero: Instant, names: list[str], sites: list[Site])
             return at, kind, (draw(st.integers(0, 1)), draw(pick(MINUTE, HOUR)))
         case "site":
             return at, kind, (draw(pick(*sites)).id, draw(pick(MINUTE, 2 * HOUR)))
+        case "seen":
+            there = draw(st.lists(pick("ada", "bob", "cid"), unique=True))
+            return at, kind, tuple((name, draw(st.integers(0, 9))) for name in there)
         case _:
             return at, kind, draw(policies())
 
@@ -362,6 +365,8 @@ class Life:
             case "site":
                 self.provider.later(now + about[1], lambda at: [e.SiteBack(at, about[0])])
                 return [e.SiteLost(now, about[0])]
+            case "seen":
+                return [e.NodesSeen(now, "lab/owned", about)]
             case _:
                 self.revision += 1
                 return [e.PolicySet(now, self.revision, about)]

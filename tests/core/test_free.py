@@ -17,6 +17,16 @@ class Naive:
         self.per_node = per_node
         self.free = [per_node] * size
         self.up = [True] * size
+        self.others = [0] * size
+        self.ours = [0] * size
+
+    def hold(self, slots: Slots, sign: int) -> None:
+        for node, gpus in slots:
+            self.ours[node] += sign * gpus
+            self.count(node)
+
+    def count(self, node: int) -> None:
+        self.free[node] = max(0, self.per_node - self.ours[node] - self.others[node])
 
     def usable(self) -> list[tuple[int, int]]:
         return [(node, free) for node, free in enumerate(self.free) if self.up[node]]
@@ -39,7 +49,7 @@ class Naive:
 @st.composite
 def lives(draw: st.DrawFn) -> tuple[int, int, list[tuple[str, int]]]:
     per_node, size = draw(st.sampled_from([1, 2, 4, 7, 8])), draw(st.integers(1, 6))
-    kinds = st.sampled_from(["take", "take", "take", "give", "withdraw", "restore"])
+    kinds = st.sampled_from(["take", "take", "take", "give", "give", "withdraw", "restore", "leave", "leave"])
     return per_node, size, draw(st.lists(st.tuples(kinds, st.integers(1, 20)), max_size=40))
 
 
@@ -60,13 +70,15 @@ def test_a_pool_does_what_its_words_say(life: tuple[int, int, list[tuple[str, in
                 assert slots == expected
                 pool.take(slots)
                 taken.append(slots)
-                for at, gpus in slots:
-                    naive.free[at] -= gpus
+                naive.hold(slots, 1)
             case "give" if taken:
                 slots = taken.pop(number % len(taken))
                 pool.give(slots)
-                for at, gpus in slots:
-                    naive.free[at] += gpus
+                naive.hold(slots, -1)
+            case "leave":
+                naive.others[node] = min(number // size, per_node)
+                naive.count(node)
+                pool.leave(node, naive.others[node])
             case "withdraw":
                 pool.withdraw(node)
                 naive.up[node] = False

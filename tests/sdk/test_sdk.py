@@ -11,15 +11,18 @@ import pytest
 
 from penstock import sdk
 from penstock.data import gateway
-from penstock.sdk.shelf import Folder, Place, Shelf, place
+from penstock.sdk.plain_s3 import PlainBucket
+from penstock.sdk.shelf import Bucket, Folder, Place, Shelf, place
 from tests.conftest import REQUIRE_ALL
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", "bucket", "bucket without obstore"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param == "folder":
         yield (tmp_path / "with space").as_uri()
         return
+    if request.param == "bucket without obstore":
+        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     program = gateway.build() if REQUIRE_ALL else gateway.found()
     if program is None:
         pytest.skip(gateway.HOW)
@@ -63,6 +66,27 @@ def test_bytes_a_file_and_a_folder_come_back_as_they_were(url: str, tmp_path: Pa
     found = shelf.latest()
     assert found is not None
     assert found.read() == b"m"
+
+
+def test_with_and_without_obstore_it_is_the_same_bucket(url: str) -> None:
+    if not url.startswith("s3:"):
+        return
+    where = ("checkpoints", url.removeprefix("s3://checkpoints/"))
+    fast, plain = Bucket(f"s3://{where[0]}", where[1]), PlainBucket(*where)
+    fast.put("a/one é", b"1")
+    plain.put("a/two ~+", b"2")
+    assert sorted(fast.names()) == sorted(plain.names()) == ["a/one é", "a/two ~+"]
+    assert [b"".join(plain.blocks("a/one é")), b"".join(fast.blocks("a/two ~+"))] == [b"1", b"2"]
+    plain.delete("a/one é")
+    assert fast.names() == ["a/two ~+"]
+
+
+def test_a_bucket_that_refuses_says_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not url.startswith("s3:"):
+        return
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(OSError, match="answers 403 to PUT x/y"):
+        PlainBucket("checkpoints", "x").put("y", b"1")
 
 
 @pytest.mark.parametrize("lives", [0, 1, 2])

@@ -164,7 +164,7 @@ def span(text: str) -> Millis:
 # --- what there is ---------------------------------------------------------------------------------------------------
 
 
-def site(name: str, nodes: int = 1, gpus: int = 8, **more: Any) -> Told:
+def site(name: str, nodes: int | None = 1, gpus: int = 8, **more: Any) -> Told:
     """A cluster one owns: one offer, called as the site is."""
     about = {key: more.pop(key) for key in ("location", "law", "front_door") if key in more}
     owned = Offer(name, name, more.pop("term", "owned"), (NodeShape(gpus, nodes),), **more)
@@ -306,6 +306,11 @@ def site_lost(name: str) -> Told:
 
 def site_back(name: str) -> Told:
     return lambda at: e.SiteBack(at, name)
+
+
+def seen(offer: str, **nodes: int) -> Told:
+    """The site names its nodes, each with the GPUs that are ours to use."""
+    return lambda at: e.NodesSeen(at, offer, tuple(nodes.items()))
 
 
 # --- what it answers -------------------------------------------------------------------------------------------------

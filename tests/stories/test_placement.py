@@ -42,11 +42,27 @@ def test_a_job_waits_as_long_as_its_bill_would_buy() -> None:
     assert penstock.hears(submitted("b", run="1h"), at="09:30") == []
     (wait,) = promises(penstock, WaitPromised)
     assert wait.until_at == clock("11:30")
-    assert wait.because == WaitWorth(usd("8"), usd("4"), 2 * HOUR, HOUR, 0, 0, 0, about_ms=MINUTE, worst_ms=3 * MINUTE)
+    about, worst = 9 * HOUR, 27 * HOUR  # nobody waited before: by how long `a` is expected to run
+    assert wait.because == WaitWorth(usd("8"), usd("4"), 2 * HOUR, HOUR, 0, 0, 0, about_ms=about, worst_ms=worst)
     penstock.hears(nothing, at="11:30")
     burst = promises(penstock, StartPromised)[-1]
     assert (burst.job, burst.offer) == ("b", "cloud")
     assert burst.because == NotWorthWaiting(2 * HOUR, usd("8"), usd("4"), 2 * HOUR, 0, HOUR, "", 0)
+
+
+def test_who_waits_first_is_told_by_what_is_expected_of_those_who_run() -> None:
+    """Before anybody had to wait there is no gap between starts to go by."""
+    penstock = given(site("lab", nodes=2), offer("cloud"), ours("0.01"))
+    for name, gpus, run in (("a", 6, "9h"), ("b", 2, "3h"), ("c", 4, "2h"), ("d", 4, "5h")):
+        penstock.hears(submitted(name, gpus=gpus, run=run), at="09:00")
+        penstock.hears(started(f"{name}.1"), at="09:00")
+    lies = {one.job.id: one.slots[0][0] for one in penstock.engine.state.attempts.values()}
+    assert lies == {"a": 0, "b": 0, "c": 1, "d": 1}
+    hours = {}
+    for name, gpus in (("four", 4), ("six", 6), ("whole", 8), ("both", 16)):
+        penstock.hears(submitted(name, gpus=gpus, run="1h"), at="10:00")
+        hours[name] = promises(penstock, WaitPromised)[-1].because.about_ms // HOUR
+    assert hours == {"four": 1, "six": 4, "whole": 4, "both": 8}
 
 
 def test_a_dear_hour_of_waiting_bursts_at_once() -> None:

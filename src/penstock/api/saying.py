@@ -84,6 +84,7 @@ SHORT: Final[dict[str, str]] = {
     "SiteJoined": "{event.site.id} is a site.",
     "SiteLost": "{event.site} cannot be reached.",
     "SiteBack": "{event.site} is back.",
+    "NodesSeen": "{event.offer} shows its nodes anew.",
     "OfferClosed": "{event.offer} had no room; nobody tries it for a while.",
     "OfferOpened": "{event.offer} may be tried again.",
     "CapSet": "The cap of {event.scope} was set.",

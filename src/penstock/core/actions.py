@@ -32,6 +32,7 @@ class StartAttempt:
     nodes: tuple[str, ...]
     deadline_at: Instant  # NEVER on standing offers
     earlier: str = ""  # the attempt whose checkpoint it resumes from, empty if there is none
+    places: tuple[str, ...] = ()  # the site's own names for the nodes of `slots`, where it has told them
 
 
 @value

@@ -78,6 +78,16 @@ class SiteBack:
 
 
 @value
+class NodesSeen:
+    """All nodes of a standing offer, by the names its site has for them, each with the GPUs that are ours to use: those
+    our own jobs hold count, those of other people's pods do not, and a cordoned node has none."""
+
+    at: Instant
+    offer: str
+    nodes: tuple[tuple[str, int], ...]
+
+
+@value
 class DataSetRegistered:
     at: Instant
     data_set: DataSet
@@ -428,6 +438,7 @@ Fact: TypeAlias = (
     | CapSet
     | SiteJoined
     | SiteBack
+    | NodesSeen
     | DataSetRegistered
     | ReplicaLanded
     | NodeReady
@@ -472,6 +483,7 @@ _ID: Final[dict[type, str]] = {
     PeriodOpened: "period",
     CapSet: "scope",
     SiteLost: "site",
+    NodesSeen: "offer",
     SiteBack: "site",
     ReplicaLanded: "data_set",
     JobSubmitted: "number",

@@ -6,6 +6,7 @@ Actions are noted here, where the promise becomes state, so that what is said an
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
@@ -98,9 +99,53 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
         if state.standing(offer) and offer.id not in state.pools:
             state.pools[offer.id] = Pool(offer.shapes[-1].gpus, offer.shapes[-1].count or 0)
             state.on_node[offer.id] = [{} for _ in range(offer.shapes[-1].count or 0)]
+        _count(state, offer)
     state.fresh.freed = True
     _set_open(state)
     _judge_anew(state)
+
+
+def nodes_seen(state: State, event: e.NodesSeen) -> None:
+    """Nodes keep their numbers as long as anything of ours is on them; one that is not seen has nothing to give."""
+    pool, seen = state.pools.get(event.offer), dict(event.nodes)
+    if pool is None:
+        return
+    for name in seen:
+        if name not in pool.names:
+            _call(state, event.offer, pool, name, seen)
+    for node in range(pool.size):
+        has = min(seen.get(pool.names[node], 0), pool.per_node) if node < len(pool.names) else 0
+        _leave_to_others(state, event.offer, node, pool.per_node - has)
+    state.fresh.freed = True
+    if _count(state, state.offers.get(event.offer)):
+        _judge_anew(state)
+
+
+def _call(state: State, offer: str, pool: Pool, name: str, seen: dict[str, int]) -> None:
+    """A new node takes the number of one that is gone and empty, or the next."""
+    there = state.on_node[offer]
+    gone = (node for node, other in enumerate(pool.names) if other not in seen and not there[node])
+    node = next(gone, len(pool.names))
+    if node == len(there):
+        there.append({})
+    pool.call(node, name)
+
+
+def _leave_to_others(state: State, offer: str, node: int, gpus: int) -> None:
+    pool = state.pools[offer]
+    if gpus > pool.others.get(node, 0):
+        _keep_no_longer(state, offer, node)
+    if gpus != pool.others.get(node, 0):
+        pool.leave(node, gpus)
+
+
+def _count(state: State, offer: Offer | None) -> bool:
+    """An offer whose nodes are seen has as many as were seen at once, whatever was declared. Is that new?"""
+    pool = state.pools.get(offer.id) if offer is not None else None
+    if offer is None or pool is None or not pool.names or offer.shapes[-1].count == pool.size:
+        return False
+    state.offers[offer.id] = replace(offer, shapes=(replace(offer.shapes[-1], count=pool.size),))
+    return True
 
 
 def _judge_anew(state: State) -> None:
@@ -725,10 +770,15 @@ def _standing_node(state: State, node_id: str, up: bool) -> None:
         state.fresh.freed = True
     else:
         pool.withdraw(int(number))
-        kept = [(job, *job.reserved) for job in state.reserved.values() if job.reserved is not None]
-        for job in [job for job, at, nodes in kept if at == offer and int(number) in nodes]:
-            _let_go(state, job)
-            _ask_all(state, [job])
+        _keep_no_longer(state, offer, int(number))
+
+
+def _keep_no_longer(state: State, offer: str, node: int) -> None:
+    """It can no longer give what it was kept for: whoever waits for it is answered anew."""
+    kept = [(job, *job.reserved) for job in state.reserved.values() if job.reserved is not None]
+    for job in [job for job, at, nodes in kept if at == offer and node in nodes]:
+        _let_go(state, job)
+        _ask_all(state, [job])
 
 
 def release_promised(state: State, event: e.ReleasePromised) -> None:
@@ -820,6 +870,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.NodeLost: node_lost,
     e.NodeReady: node_ready,
     e.NodeRefused: node_refused,
+    e.NodesSeen: nodes_seen,
     e.OfferClosed: offer_closed,
     e.OfferOpened: offer_opened,
     e.OverrunFound: books.overrun_found,

@@ -10,7 +10,7 @@ Slots: TypeAlias = tuple[tuple[int, int], ...]  # (node, GPUs)
 
 
 class Pool:
-    __slots__ = ("free", "free_gpus", "having", "kept", "open", "per_node", "size", "up")
+    __slots__ = ("free", "free_gpus", "having", "kept", "names", "open", "others", "owed", "per_node", "size", "up")
 
     def __init__(self, per_node: int, size: int) -> None:
         self.per_node = per_node
@@ -21,6 +21,9 @@ class Pool:
         self.having = [self.up] * (per_node + 1)
         self.free_gpus = per_node * size  #: free on nodes that are up and not kept
         self.open = True  #: False while its site is out of reach or refuses: nothing fits
+        self.names: list[str] = []  #: the site's own, of the first so many nodes; empty where it has none
+        self.others: dict[int, int] = {}  #: node -> GPUs that are not ours to use
+        self.owed: dict[int, int] = {}  #: of these, those that jobs of ours still hold
 
     def fits(self, width: int) -> bool:
         having, per_node = self.having, self.per_node
@@ -80,7 +83,7 @@ class Pool:
 
     def give(self, slots: Slots) -> None:
         free, having = self.free, self.having
-        for node, gpus in slots:
+        for node, gpus in self._paid(slots) if self.owed else slots:
             had = free[node]
             free[node] = had + gpus
             bit = 1 << node
@@ -88,6 +91,38 @@ class Pool:
                 for level in range(had + 1, had + gpus + 1):
                     having[level] |= bit
                 self.free_gpus += gpus
+
+    def _paid(self, slots: Slots) -> Slots:
+        """What is left of these when others have got what is theirs."""
+        left: list[tuple[int, int]] = []
+        for node, gpus in slots:
+            pays = min(gpus, self.owed.get(node, 0))
+            _note(self.owed, node, self.owed.get(node, 0) - pays)
+            left.append((node, gpus - pays))
+        return tuple(left)
+
+    def leave(self, node: int, gpus: int) -> None:
+        """So many GPUs of the node are not ours: others have them, or it is cordoned or gone. What our jobs still hold
+        of them comes off as they leave."""
+        usable = self.usable >> node & 1
+        if usable:
+            self._close(node)
+        ours = self.per_node - self.free[node] - self.others.get(node, 0) + self.owed.get(node, 0)
+        left = self.per_node - ours - gpus
+        self.free[node] = max(0, left)
+        _note(self.others, node, gpus)
+        _note(self.owed, node, max(0, -left))
+        if usable:
+            self._open(node)
+
+    def call(self, node: int, name: str) -> None:
+        """The node has this name from now on. One beyond the last is new."""
+        if node == self.size:
+            self.size += 1
+            self.free.append(self.per_node)
+            self.up |= 1 << node
+            self._open(node)
+        self.names[node : node + 1] = [name]
 
     @property
     def usable(self) -> int:
@@ -136,3 +171,11 @@ class Pool:
                 assert bool(self.having[level] >> node & 1) == (usable and free >= level), f"node {node}, level {level}"
         counted = sum(free for node, free in enumerate(self.free) if self.usable >> node & 1)
         assert self.free_gpus == counted, f"{self.free_gpus} GPUs free, but {counted} counted"
+
+
+def _note(numbers: dict[int, int], key: int, number: int) -> None:
+    """Zeros are not kept, so that an empty table means none."""
+    if number:
+        numbers[key] = number
+    else:
+        numbers.pop(key, None)

@@ -6,7 +6,7 @@ Fed by starts and ends only, and kept by replay, as `runtimes` is for how long j
 from typing import Final
 
 from penstock.core.model import Offer
-from penstock.core.units import HOUR, MICRO, MINUTE, PERMILLE, Instant, Millis
+from penstock.core.units import HOUR, MICRO, PERMILLE, Instant, Millis
 
 #: A prediction that proved too short grows by a quarter; one that held shrinks by so much that one in ten is too short.
 MISSED_NUM, MISSED_DEN, HELD_PART = 5, 4, 40
@@ -39,9 +39,8 @@ class Starts:
         """Optimistic: half the usual gap, for each one before it and for itself."""
         return self.gap_ms * (ahead + 1) // 2
 
-    def foretell(self, ahead: int) -> tuple[Millis, Millis]:
-        """About when, and at worst."""
-        gaps = max(MINUTE, self.gap_ms * (ahead + 1))
+    def foretell(self, gaps: Millis) -> tuple[Millis, Millis]:
+        """About when, and at worst, if the gaps until then usually come to so much."""
         about = gaps * self.about_permille // PERMILLE
         return about, max(about, gaps * self.worst_permille // PERMILLE)
 

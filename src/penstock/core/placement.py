@@ -128,7 +128,7 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
     until = job.submitted_at + worth.allowed_ms
     if until <= now or now + soonest > until:
         return True
-    about, worst = waiting.foretell(job, ahead)
+    about, worst = waiting.foretell(state, job, ahead)
     because = WaitWorth(
         worth.cost, worth.value_per_hour, worth.allowed_ms, expected, soonest, ahead, free, about, worst,
         worth.leave_at, worth.dearer_permille,
@@ -162,10 +162,12 @@ def reserve(choices: Choices, job: Job) -> bool:
     taken = [other.reserved[0] for other in state.reserved.values() if other.reserved is not None]
     for offer_id in job.shape.standing:
         pool = state.pools[offer_id]
+        wanted, spare = ceil_div(job.spec.gpus, pool.per_node), max(0, pool.per_node - job.spec.gpus)
         soonest = sorted(
-            (_free_in(state, offer_id, node, now), node) for node in range(pool.size) if pool.usable >> node & 1
+            (_free_in(state, offer_id, node, now), node)
+            for node in range(pool.size)
+            if pool.usable >> node & 1 and pool.others.get(node, 0) <= spare
         )
-        wanted = ceil_div(job.spec.gpus, pool.per_node)
         if offer_id in taken or not pool.open or len(soonest) < wanted:
             continue
         because = WaitedLongest(now - job.queued_at, most, soonest[wanted - 1][0])
@@ -442,6 +444,7 @@ def _victims(state: State, offer_id: str, width: int, eligible: Callable[[Attemp
     """The fewest, lowest in priority and latest begun, whose GPUs together with the free ones would do."""
     pool = state.pools[offer_id]
     running = [a for a in state.attempts.values() if a.offer.id == offer_id and a.slots and eligible(a)]
+    running = [a for a in running if not any(node in pool.owed for node, _ in a.slots)]  # others would get theirs
     running.sort(key=lambda a: (a.job.spec.priority, -a.promised_at, -a.job.seq))
     scratch = Pool(pool.per_node, pool.size)
     for node, free in enumerate(pool.free):

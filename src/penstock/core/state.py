@@ -348,7 +348,10 @@ class State:
         for offer_id, pool in self.pools.items():
             for node, free in enumerate(pool.free):
                 used = taken.get((offer_id, node), 0)
-                assert used + free == pool.per_node, f"{offer_id} node {node}: {used} used, {free} free"
+                others = pool.others.get(node, 0) - pool.owed.get(node, 0)
+                assert used + free + others == pool.per_node, (
+                    f"{offer_id} node {node}: {used} used, {free} free, {others} not ours"
+                )
 
     # --- equality ----------------------------------------------------------------------------------------------------
 
@@ -380,6 +383,7 @@ class State:
         yield (list(self.sites.values()), list(self.lost_sites), list(self.closed.items()), list(self.refusals.items()))
         yield (list(self.probing.items()), list(self.in_use.items()), list(self.ended.items()))
         yield from ((name, pool.free, pool.up, pool.kept) for name, pool in self.pools.items())
+        yield from ((p.names, p.others, p.owed) for p in self.pools.values() if p.names)
         yield from (_plain(job, ("attempt", "next", "shape")) for job in self.jobs.values())
         yield from ((j.shape.number, j.attempt and j.attempt.id, j.next and j.next.id) for j in self.jobs.values())
         yield from (_plain(attempt, ("job", "offer")) for attempt in self.attempts.values())
@@ -422,8 +426,13 @@ def start_action(state: State, attempt: Attempt) -> StartAttempt:
     lease = state.ledger.leases.get(lease_id) if lease_id else None
     return StartAttempt(
         attempt.id, attempt.job.id, attempt.offer.id, attempt.width, attempt.speed_permille, attempt.resume_ms,
-        attempt.slots, attempt.nodes, lease.wanted_at if lease else NEVER, attempt.job.keeper,
+        attempt.slots, attempt.nodes, lease.wanted_at if lease else NEVER, attempt.job.keeper, _places(state, attempt),
     )  # fmt: skip
+
+
+def _places(state: State, attempt: Attempt) -> tuple[str, ...]:
+    names = state.pools[attempt.offer.id].names if attempt.slots else []
+    return tuple(names[node] for node, _ in attempt.slots) if names else ()
 
 
 def launch_action(state: State, node: Node) -> LaunchNode:

@@ -138,7 +138,7 @@ def _whole_nodes(choices: Choices, offer_id: str, pool: Pool, width: int) -> lis
         for node in _nodes(pool.having[level] & ~pool.having[level + 1]):
             if emptied.bit_count() >= wanted:
                 return shifts
-            if free[node] != level:
+            if free[node] != level or node in pool.others:
                 continue
             moved = _empty(state, offer_id, node, free, emptied | 1 << node, pool.usable, now)
             if moved is not None:

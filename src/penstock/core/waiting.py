@@ -8,10 +8,11 @@ from math import isqrt
 from typing import Final
 
 from penstock.core import quotes
+from penstock.core.free import Pool
 from penstock.core.model import Waiting
 from penstock.core.quotes import Quote
 from penstock.core.reasons import Paced
-from penstock.core.state import Job, State
+from penstock.core.state import Attempt, Job, Lane, State
 from penstock.core.units import HOUR, MINUTE, PERMILLE, Instant, Millis, Money, ceil_div
 from penstock.core.values import value
 
@@ -126,8 +127,38 @@ def soonest_start(job: Job) -> tuple[Millis, int]:
     return lane.starts.soonest(ahead), ahead
 
 
-def foretell(job: Job, ahead: int) -> tuple[Millis, Millis]:
+def foretell(state: State, job: Job, ahead: int) -> tuple[Millis, Millis]:
     """In how long it starts on standing GPUs: about, and at worst."""
     lane = job.shape.lane
     assert lane is not None
-    return lane.starts.foretell(ahead)
+    gaps = lane.starts.gap_ms * (ahead + 1)
+    if gaps < MINUTE:  # so far nobody had to wait, which says nothing of those who do now
+        gaps = max(MINUTE, comes_free(state, lane) * (ahead + 1))
+    return lane.starts.foretell(gaps)
+
+
+def comes_free(state: State, lane: Lane) -> Millis:
+    """By what is expected of those who run there: in how long somebody of this width fits."""
+    ways = [_fits_in(state, offer, pool, lane.width) for offer, pool in lane.pools if pool.open]
+    return min((way for way in ways if way is not None), default=0)
+
+
+def _fits_in(state: State, offer: str, pool: Pool, width: int) -> Millis | None:
+    wanted, part = (1, width) if width < pool.per_node else (ceil_div(width, pool.per_node), pool.per_node)
+    nodes = [
+        _part_free_in(state, state.on_node[offer][node], node, pool.free[node], part)
+        for node in range(pool.size)
+        if pool.usable >> node & 1
+    ]
+    known = sorted(ms for ms in nodes if ms is not None)
+    return known[wanted - 1] if len(known) >= wanted else None
+
+
+def _part_free_in(state: State, there: dict[str, Attempt], node: int, free: int, part: int) -> Millis | None:
+    """When so many GPUs of one node will be free; None: never, while others have theirs."""
+    ends = sorted((state.remaining(attempt.job, attempt.done_ms(state.at)), attempt.id) for attempt in there.values())
+    for ms, attempt in ends if free < part else ():
+        free += sum([gpus for number, gpus in there[attempt].slots if number == node])
+        if free >= part:
+            return ms
+    return 0 if free >= part else None

@@ -150,6 +150,5 @@ def _offer(state: State, offer: Offer, use: list[int]) -> OfferView:
         gpus = None if None in counts else sum(s.gpus * (s.count or 0) for s in offer.shapes)
         return OfferView(offer, gpus, busy, starting, idle, 0, closed if closed > state.at else 0)
     lost = (pool.size - pool.up.bit_count()) * pool.per_node
-    return OfferView(
-        offer, pool.per_node * pool.size, busy, starting, pool.free_gpus, lost, closed, free=tuple(pool.free)
-    )
+    ours = pool.per_node * pool.size - sum(pool.others.values()) + sum(pool.owed.values())
+    return OfferView(offer, ours, busy, starting, pool.free_gpus, lost, closed, free=tuple(pool.free))

@@ -9,6 +9,7 @@ Whoever is killed on the way leaves files that no manifest names; the next `keep
 """
 
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -18,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
+
+from penstock.sdk.plain_s3 import PlainBucket
 
 MANIFEST: Final = re.compile(r"step-(\d{12})\.json")
 BLOCK: Final = 1 << 20
@@ -128,13 +131,15 @@ def _digest(part: bytes | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# --- the two places --------------------------------------------------------------------------------------------------
+# --- the places -----------------------------------------------------------------------------------------------------
 
 
 def place(url: str) -> Place:
     parts = urlsplit(url)
     if parts.scheme == "file":
         return Folder(Path(unquote(parts.path)))
+    if parts.scheme == "s3" and importlib.util.find_spec("obstore") is None:
+        return PlainBucket(parts.netloc, parts.path.strip("/"))
     return Bucket(f"{parts.scheme}://{parts.netloc}", parts.path.strip("/"))
 
 
