@@ -276,8 +276,7 @@ def order_key(state: State, job: Job) -> OrderKey:
 
 
 def _dequeue(state: State, job: Job) -> None:
-    job.queued = False
-    job.until_at = NEVER
+    job.queued, job.until_at = False, NEVER
     state.waiting -= 1
     if job.short_of:
         state.short[job.short_of].pop(job.id, None)
@@ -290,10 +289,9 @@ def _dequeue(state: State, job: Job) -> None:
         heap = lane.heap
         while heap and not heap[0][1].queued:
             heappop(heap)
-    newest = state.newest
+    newest, timers = state.newest, state.timers
     while newest and not newest[-1].queued:
         newest.pop()
-    timers = state.timers
     while timers and timers[0][2].until_at != timers[0][0]:
         heappop(timers)
 

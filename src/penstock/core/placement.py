@@ -78,7 +78,7 @@ def _start(
     copies = quotes.missing_data(choices.state, job, offer, choices.now) if job.spec.data else ()
     if slots and choices.state.yielding:
         after = tuple(dict.fromkeys((*after, *_still_there(choices.state, offer, slots))))
-    attempt = f"{job.id}.{job.attempts + 1}"
+    attempt = f"{job.id}.{job.attempts + 1}" if hold is None else hold.id
     return StartPromised(
         choices.now, job.id, attempt, offer.id, width, speed, job.kept_ms, slots, nodes, hold, after, copies, because
     )

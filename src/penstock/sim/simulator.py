@@ -102,15 +102,15 @@ def _run(
     opens_at = (month - 1) * MONTH_MS  # the next month is opened when this one begins
     moved_at = first[0].at
     while True:
+        now = happens_at = world.next_at()
         deadline = next_deadline(state)
-        now = world.next_at()
         if comes_at < now:
             now = comes_at
         if deadline < now:
             now = deadline
         if now == NEVER:
             return
-        facts = happen(now)
+        facts = happen(now) if happens_at <= now else []
         while comes_at <= now:
             job = jobs[coming]
             facts.append(e.JobSubmitted(now, coming, job.id, job.spec))
