@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo test check lint venv bench-engine bench-journal bench-live bench-placement docs kube demo-kube e2e-kube clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
 
 demo: .venv/.installed  ## ten small trainings on this machine, under a real control plane; KEEP=1 leaves it running
 	@$(BIN)/penstock demo $(if $(KEEP),--keep)
