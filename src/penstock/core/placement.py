@@ -138,8 +138,12 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
 
 
 def _only_owned(choices: Choices, job: Job, free: int) -> None:
-    excluded = job.shape.excluded
-    rule = excluded[0][1] if excluded and not job.shape.rented else "policy bursts nothing"
+    pools = choices.state.pools
+    elsewhere = [
+        rule for offer, rule, _ in job.shape.excluded if offer not in pools
+    ]  # owned ones say nothing of leaving
+    said = elsewhere or [rule for _, rule, _ in job.shape.excluded]
+    rule = said[0] if said and not job.shape.rented else "policy bursts nothing"
     if not reserve(choices, job):
         choices.record(WaitPromised(choices.now, job.id, _patience_over_at(choices, job), OnlyOwned(free, rule)))
 

@@ -415,7 +415,7 @@ def _plain(thing: object, without: tuple[str, ...]) -> list[tuple[str, object]]:
 
 def _known(history: Runtimes) -> Iterator[object]:
     if isinstance(history, LifeTable):
-        for table in ({"": history.all}, history.by_width, history.by_team):
+        for table in ({"": history.all}, history.by_width, history.by_team, history.by_name):
             yield [(key, _plain(lives, ())) for key, lives in table.items()]
     else:
         yield _plain(history, ())
@@ -444,7 +444,7 @@ def shape_key(spec: JobSpec) -> ShapeKey:
     return (
         spec.gpus, spec.team, spec.project, spec.job_class, spec.priority, spec.gpu_models, spec.models_ordered,
         spec.mig_profile, spec.scaling, spec.interruptible, spec.data, spec.data_class, spec.checkpoint_every_ms,
-        spec.restart_ms, spec.output_bytes, spec.grace_ms, spec.lease_max_ms,
+        spec.restart_ms, spec.output_bytes, spec.grace_ms, spec.lease_max_ms, spec.home, spec.needs,
     )  # fmt: skip
 
 
