@@ -36,6 +36,9 @@ class Ceiling:
 class Count(int): ...
 
 
+class Number(int): ...
+
+
 class Grams(int): ...
 
 
@@ -122,6 +125,10 @@ def _count(text: str) -> Count | None:
     return None if (number := _whole(text, 1, 1_000_000)) is None else Count(number)
 
 
+def _number_from_zero(text: str) -> Number | None:
+    return None if (number := _whole(text, 0, 1_000_000)) is None else Number(number)
+
+
 def _grams(text: str) -> Grams | None:
     return None if (number := _whole(text, 0, 5_000)) is None else Grams(number)
 
@@ -130,7 +137,8 @@ def _duration(text: str) -> Duration | None:
     found = SPAN.fullmatch(text)
     if not found or not any(found.groups()):
         return None
-    ms = sum(Fraction(part or 0) * unit for part, unit in zip(found.groups(), SPAN_MS, strict=True))
+    parts = [(part, unit) for part, unit in zip(found.groups(), SPAN_MS, strict=True) if part]
+    ms = sum((int(part) if part.isdigit() else Fraction(part)) * unit for part, unit in parts)  # few need a fraction
     return Duration(int(ms)) if ms == int(ms) and ms <= LONGEST_MS else None
 
 
@@ -209,6 +217,7 @@ SCALARS: Final[dict[type, tuple[str, Callable[[str], object]]]] = {
     Amount: (f"an amount of money like 1500 or 12.50, from 0 to {LARGEST:,}", _amount),
     Ceiling: ("an amount of money like 12.50, or the word on_demand", _ceiling),
     Count: ("a whole number from 1 to 1,000,000", _count),
+    Number: ("a whole number from 0 to 1,000,000", _number_from_zero),
     Grams: ("a whole number from 0 to 5,000", _grams),
     Duration: ("a duration like 90s, 5m, 1h30m or 2d, at most ten years", _duration),
     Interval: ("a duration above zero like 90s, 5m, 1h30m or 2d, at most ten years", _interval),
