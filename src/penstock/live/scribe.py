@@ -153,7 +153,8 @@ class Scribe:
         if self.unsaved < max(SNAPSHOT_EVENTS, len(state.jobs)):
             return
         if copyist.FORKS and len(state.jobs) > copyist.MANY_JOBS:
-            self.copyist.begin(state)
+            with suppress(OSError):  # no room for a copy now
+                self.copyist.begin(state)
             self.unsaved = 0
         else:
             self.save_now()
