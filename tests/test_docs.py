@@ -138,12 +138,17 @@ CODE = re.compile(r"^```\w*\n(.*?)^```$|(?<!`)`([^`\n]+)`(?!`)", re.MULTILINE | 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 CLASS = re.compile(r"(?<![\w./])[A-Z][a-z]+(?:[A-Z][a-z]+)+(?![\w/])")
 #: Class-like words of others: what they are.
-NOT_OURS = {"ElapsedRaw": "a column of Slurm's", "JobName": "another", "SubmitTime": "a column somebody has"}
+NOT_OURS = {
+    "ElapsedRaw": "a column of Slurm's",
+    "JobName": "another",
+    "SubmitTime": "a column somebody has",
+    **dict.fromkeys(("NoSchedule", "NoExecute", "PreferNoSchedule"), "what a taint of Kubernetes' does"),
+}
 
 
 def test_every_command_has_a_section_that_names_all_its_options() -> None:
     sections = dict(
-        re.findall(r"^### penstock (\w+)\n(.*?)(?=^##)", MANUAL[1].read_text("utf-8"), re.MULTILINE | re.DOTALL)
+        re.findall(r"^### penstock ([\w-]+)\n(.*?)(?=^##)", MANUAL[1].read_text("utf-8"), re.MULTILINE | re.DOTALL)
     )
     assert list(sections) == list(COMMANDS)
     for name in COMMANDS:
@@ -185,8 +190,8 @@ def test_the_files_of_core_are_listed_in_the_order_they_are_read() -> None:
 
 
 def test_every_make_target_is_explained_and_exists() -> None:
-    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    explained = set(re.findall(r"^\| `make ([a-z-]+)", MANUAL[1].read_text("utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    explained = set(re.findall(r"^\| `make ([a-z0-9-]+)", MANUAL[1].read_text("utf-8"), re.MULTILINE))
     assert explained == targets
 
 

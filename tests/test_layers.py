@@ -14,8 +14,9 @@ LAYERS: list[list[str]] = [
     ["cli"],
     ["demo"],
     ["wiring"],
-    ["api", "live", "sim", "assess", "telemetry", "dashboard"],
-    ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config"],
+    ["api", "front", "live", "sim", "assess", "telemetry", "dashboard"],
+    ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config", "devcluster"],
+    ["kube"],  # how to speak to clusters: configuration, drivers and front door all do
     ["core", "sdk"],  # the sdk runs inside jobs and knows nothing of us
 ]
 #: Imports within one row: (who, whom) -> why. `live` and `sim` never import each other, whatever the reason.
@@ -23,6 +24,8 @@ SIDEWAYS: dict[tuple[str, str], str] = {
     ("api", "live"): "routes speak to the plane through its door, and show its picture",
     ("api", "dashboard"): "a page is an answer, too, made from a template",
     ("dashboard", "api"): "it shows the API's own shapes, so that no page shows what the API would not answer",
+    ("api", "front"): "a Job that is only planned is read as the door would read it; and doors are left by a request",
+    ("front", "live"): "a home Job is submitted and cancelled through the plane's door, as a request is",
     ("telemetry", "live"): "numbers are read from the same picture",
     ("drivers", "data"): "whoever starts an attempt brings its checkpoint along",
 }

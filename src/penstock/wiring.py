@@ -11,10 +11,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
 
 from penstock.config import LocalSite, SitesFile, read_sites
 from penstock.core import events as e
@@ -33,6 +35,9 @@ from penstock.sim.policies import DEFAULT_VALUE, ours
 
 if TYPE_CHECKING:
     from penstock.data.checkpoints import Store
+    from penstock.front.door import Home
+    from penstock.front.hall import Hall
+    from penstock.kube.places import ClusterSite
     from penstock.sim.rehearsal import Stage
 
 #: Threads take turns this often: what is asked while the engine thinks is answered within a few of these.
@@ -91,7 +96,8 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
     where = options.journal or str(options.home / "journal.db")
     with contextlib.closing(open_journal(where)) as journal, contextlib.closing(open_reader(where)) as reader:
         clock = clock_at(options.speed if options.rehearse else 1)
-        plane = make_plane(options, file, journal, reader, clock)
+        homes = _homes(options, file)
+        plane = make_plane(options, file, journal, reader, clock, homes)
         gate = gate_of(options.home)
         secret = first_token(gate.tokens, options.home / "token")
         store = _checkpoints({site.id: options.home / "sites" / site.id for site in file.sites})
@@ -103,7 +109,8 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
                 await _begin(plane)
                 _calm_the_collector()
                 sweeping = asyncio.create_task(_sweep(store, reader, clock))
-                yield plane, lambda: str(app.state.links.make(gate.tokens.find(secret)))
+                async with _doors(homes, plane, reader, options.home) as app.state.hall:
+                    yield plane, lambda: str(app.state.links.make(gate.tokens.find(secret)))
             finally:
                 if sweeping is not None:
                     sweeping.cancel()
@@ -128,6 +135,25 @@ async def _begin(plane: Plane) -> None:
         await plane.start()
     except (Held, Refused, Unwritable) as error:
         raise BadInput(str(error)) from None
+
+
+@contextlib.asynccontextmanager
+async def _doors(homes: "list[Home]", plane: Plane, reader: Reader, home: Path) -> "AsyncIterator[Hall | None]":
+    """Home clusters are watched while this lasts."""
+    if not homes:
+        yield None
+        return
+    from penstock.front.hall import Hall
+
+    hall = Hall(homes, plane, reader, home / "leaving")
+    task = asyncio.create_task(hall.keep_open())
+    try:
+        yield hall
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        for one in homes:
+            await one.cluster.close()
 
 
 def _calm_the_collector() -> None:
@@ -155,7 +181,9 @@ async def _until_told(plane: Plane) -> None:
 # --- what there is ---------------------------------------------------------------------------------------------------
 
 
-def make_plane(options: Options, file: SitesFile, journal: Journal, reader: Reader, clock: Clock) -> Plane:
+def make_plane(
+    options: Options, file: SitesFile, journal: Journal, reader: Reader, clock: Clock, homes: "Sequence[Home]" = ()
+) -> Plane:
     speed = options.speed if options.rehearse else 1
     setup = Setup(
         opening=opening(file),
@@ -164,7 +192,31 @@ def make_plane(options: Options, file: SitesFile, journal: Journal, reader: Read
         calendar=Months(file.time_zone),
         lease_ms=30_000 * speed,
     )
-    return Plane(journal, drivers(options, file, journal.installation, reader, clock), setup, clock)
+    made = drivers(options, file, journal.installation, reader, clock)
+    return Plane(journal, _gated(made, homes), setup, clock)
+
+
+def _gated(made: Mapping[str, Driver], homes: "Sequence[Home]") -> Mapping[str, Driver]:
+    """Where there is a front door, a home Job is bound before anything is started for it."""
+    if not homes:
+        return made
+    from penstock.front.gate import Gate
+
+    clusters = {home.site: home.cluster for home in homes}
+    return {site: Gate(driver, clusters) for site, driver in made.items()}
+
+
+def _homes(options: Options, file: SitesFile) -> "list[Home]":
+    """The clusters that people apply their Jobs to."""
+    doors = [site.id for site in file.sites if site.front_door and not options.rehearse]
+    homes = [(site, said) for site, said in file.kubernetes if site in doors]
+    if not homes:
+        return []
+    with _extra(homes[0][0]):
+        from penstock.front.door import Home
+        from penstock.kube.access import connect
+
+    return [Home(site, connect(said.access), (said.namespace, *said.namespaces)) for site, said in homes]
 
 
 def opening(file: SitesFile) -> tuple[Fact, ...]:
@@ -197,7 +249,7 @@ def policy(file: SitesFile) -> Policy:
 
 
 def drivers(options: Options, file: SitesFile, installation: str, reader: Reader, clock: Clock) -> Mapping[str, Driver]:
-    local = dict(file.local)
+    local, clusters = dict(file.local), dict(file.kubernetes)
     rehearsed = [site for site in file.sites if options.rehearse or site.id in file.rehearsed]
     stage = _stage(file, reader, clock) if rehearsed else None
     made: dict[str, Driver] = {}
@@ -206,10 +258,12 @@ def drivers(options: Options, file: SitesFile, installation: str, reader: Reader
             made[site.id] = _rehearsal(site, stage)
         elif site.id in local:
             made[site.id] = _local(site, local[site.id], file, options.home, installation, clock)
+        elif site.id in clusters:
+            made[site.id] = _kubernetes(site, clusters[site.id], file, options.home, installation, clock)
         else:
             raise BadInput(
-                f"{options.sites}: site '{site.id}' says nothing of how it is reached; "
-                "give it 'driver: local' or 'driver: rehearsal', or start with --rehearse."
+                f"{options.sites}: site '{site.id}' says nothing of how it is reached; give it 'driver: local',"
+                " 'driver: kubernetes' or 'driver: rehearsal', or start with --rehearse."
             )
     return made
 
@@ -225,13 +279,56 @@ def _local(site: Site, said: LocalSite, file: SitesFile, home: Path, installatio
     return LocalDriver(site, folders[site.id], installation, _checkpoints(folders), clock.now, settings)
 
 
+def _kubernetes(
+    site: Site, said: "ClusterSite", file: SitesFile, home: Path, installation: str, clock: Clock
+) -> Driver:
+    with _extra(site.id):
+        from penstock.drivers.kubernetes import KubernetesDriver, KubernetesSettings
+        from penstock.kube.access import connect
+    from penstock.data.checkpoints import NoStore
+
+    zone = ZoneInfo(file.time_zone)
+    maps = next((maps for maps in file.maps if maps.site == site.id), None)
+    settings = KubernetesSettings(
+        namespace=said.namespace,
+        namespaces=(*said.namespaces, *(to for _, to in maps.namespaces)) if maps else said.namespaces,
+        places=said.places,
+        shared=said.shared,
+        secret=said.secret,
+        maps=maps,
+        grace_ms=said.grace_ms,
+        room_ms=said.room_ms,
+        scale_ms=said.scale_ms,
+        hour=lambda: datetime.now(zone).hour,
+    )
+    folder, store = home / "sites" / site.id, _bucket(said.secret) or NoStore()
+    return KubernetesDriver(site, folder, installation, store, clock.now, lambda: connect(said.access), settings)
+
+
+@contextlib.contextmanager
+def _extra(site: str) -> Iterator[None]:
+    """What clusters need is installed only where somebody has one."""
+    try:
+        yield
+    except ImportError as error:
+        needed = "pip install 'penstock[kubernetes]'"
+        raise BadInput(f"Site '{site}' is a cluster, and {error.name} is not installed: {needed}.") from None
+
+
 def _checkpoints(folders: Mapping[str, Path]) -> "Store":
     """A bucket that all sites reach, if the environment names one; otherwise a folder for each site."""
-    from penstock.data.checkpoints import BucketStore, FolderStore
+    from penstock.data.checkpoints import FolderStore
 
-    if url := os.environ.get("PENSTOCK_CHECKPOINTS"):
-        return BucketStore(url, {name: text for name, text in os.environ.items() if name.startswith("AWS_")})
-    return FolderStore({name: folder / "checkpoints" for name, folder in folders.items()})
+    return _bucket() or FolderStore({name: folder / "checkpoints" for name, folder in folders.items()})
+
+
+def _bucket(secret: str = "") -> "Store | None":
+    """With what it takes to get in, unless a `secret` at the site says that."""
+    from penstock.data.checkpoints import BucketStore
+
+    url = os.environ.get("PENSTOCK_CHECKPOINTS")
+    ours = {name: text for name, text in os.environ.items() if name.startswith("AWS_") and not secret}
+    return BucketStore(url, ours) if url else None
 
 
 def _rehearsal(site: Site, stage: "Stage") -> Driver:

@@ -1,10 +1,13 @@
-"""What the suites of this folder share: a PostgreSQL server for a run."""
+"""What the suites of this folder share: a PostgreSQL server for a run, and clusters."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from tests.clusters import clusters, lab, namespace, shared_bed
 from tests.postgres import Server, server
+
+__all__ = ["clusters", "lab", "namespace", "postgres", "shared_bed"]
 
 
 @pytest.fixture(scope="session")

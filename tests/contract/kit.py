@@ -1,13 +1,15 @@
 """Ground for drivers to stand on: one kind of site with things to do on it, for each driver that there is.
 
 A `Ground` makes drivers of the same site again and again, as a control plane does that is killed and comes back. The
-jobs have names that say what they do; a local site runs a real program for each, a rehearsal knows how long it takes.
+jobs have names that say what they do; a local site runs a real program for each, a rehearsal knows how long it takes,
+and in a cluster of kwok's the pods say that they run for so long.
 """
 
 import asyncio
+import json
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -16,13 +18,17 @@ from penstock.core import events as e
 from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.model import JobSpec, NodeShape, Offer, Site
 from penstock.core.units import NEVER, SECOND, Instant, Millis
-from penstock.data.checkpoints import FolderStore, Store
+from penstock.data.checkpoints import FolderStore, NoStore, Store
 from penstock.drivers.disk import LocalSettings
 from penstock.drivers.driver import Driver, SeenAttempt, Work
+from penstock.drivers.kubernetes import KubernetesDriver, KubernetesSettings
 from penstock.drivers.local import LocalDriver
+from penstock.kube import marks
+from penstock.kube.access import Access, connect
 from penstock.sim.rehearsal import Rehearsal, Stage
 from penstock.sim.world import Truth, World
 
+FOREVER: dict[str, str] = {}  #: a pod that says nothing of its end
 #: How often spot nodes are lost: at once, nearly. A rehearsal has no other way to say so.
 LOSS_PPM = 3_600_000 * 1_000_000 // 300
 
@@ -53,13 +59,17 @@ def site(*, losses: bool = False) -> Site:
 class Watch:
     """A driver that is open, and all that it said."""
 
-    def __init__(self, driver: Driver) -> None:
-        self.driver = driver
+    def __init__(self, driver: Driver, work: Callable[[str], Work]) -> None:
+        self.driver, self.work = driver, work
         self.said: list[e.Fact] = []
+        self.rooms: list[e.NodesSeen] = []  #: what a cluster says of its nodes, apart: that may come at any time
         self.news = asyncio.Event()
 
     def hear(self, fact: e.Fact) -> None:
-        self.said.append(fact)
+        if isinstance(fact, e.NodesSeen):
+            self.rooms.append(fact)
+        else:
+            self.said.append(fact)
         self.news.set()
 
     async def hears(self, kind: type[Fact], about: str) -> Fact:
@@ -73,7 +83,7 @@ class Watch:
 
     async def start(self, job: str, number: int = 1, **more: Any) -> str:
         ask = start(job, number, **more)
-        await self.driver.start(ask, work(job), "")
+        await self.driver.start(ask, self.work(job), "")
         return ask.attempt
 
     async def sees(self, attempt: str) -> SeenAttempt | None:
@@ -86,6 +96,8 @@ class Ground(Protocol):
     def driver(self) -> Driver: ...
 
     def clock(self) -> Instant: ...
+
+    def work(self, job: str) -> Work: ...
 
 
 class LocalGround:
@@ -103,6 +115,9 @@ class LocalGround:
     def driver(self) -> LocalDriver:
         return LocalDriver(self.site, self.folder, "home", self.store, self.clock, self.settings)
 
+    def work(self, job: str) -> Work:
+        return work(job)
+
 
 class RehearsalGround:
     kind = "rehearsal"
@@ -118,10 +133,58 @@ class RehearsalGround:
     def driver(self) -> Rehearsal:
         return Rehearsal("lab", self.stage)
 
+    def work(self, job: str) -> Work:
+        return work(job)
+
+
+class KubernetesGround:
+    """A namespace of a cluster that others use at the same time."""
+
+    kind = "kubernetes"
+
+    def __init__(self, kubeconfig: Path, namespace: str, folder: Path, **settings: Any) -> None:
+        self.access, self.folder, self.site = Access(str(kubeconfig)), folder, site()
+        self.settings = KubernetesSettings(**{"namespace": namespace, "shared": True, **settings})
+        self.store: Store = NoStore()
+        self.installation = "home"
+        self.zero = time.monotonic()
+
+    def clock(self) -> Instant:
+        return int((time.monotonic() - self.zero) * 1000)
+
+    def driver(self) -> KubernetesDriver:
+        return KubernetesDriver(
+            self.site,
+            self.folder,
+            self.installation,
+            self.store,
+            self.clock,
+            lambda: connect(self.access),
+            self.settings,
+        )
+
+    def work(self, job: str) -> Work:
+        """Kwok's pods do not run, so there is no image to name; how long they say they run is written on them."""
+        lasts = {"pod-complete.stage.kwok.x-k8s.io/delay": f"{RUN_MS[job]}ms"} if job in RUN_MS else {}
+        return Work((), manifest=json.dumps(home_job(job, lasts)))
+
+
+def home_job(name: str, annotations: Mapping[str, str] = FOREVER, **spec: Any) -> dict[str, Any]:
+    """A Job as a person applies it, wanting one GPU."""
+    container = {"name": "main", "image": "train", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    template = {"metadata": {"annotations": dict(annotations)}, "spec": pod}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "uid": f"uid-of-{name}", "annotations": {marks.HOME: "lab"}},
+        "spec": {"backoffLimit": 0, "template": template, **spec},
+    }
+
 
 @asynccontextmanager
 async def opened(ground: Ground) -> AsyncIterator[Watch]:
-    watch = Watch(ground.driver())
+    watch = Watch(ground.driver(), ground.work)
     await watch.driver.open(watch.hear)
     try:
         yield watch

@@ -1,4 +1,4 @@
-"""What every driver does (`drivers/driver.py`): the same stories on a local site and in a rehearsal."""
+"""What every driver does (`drivers/driver.py`): the same stories on a local site, in a rehearsal and in a cluster."""
 
 import asyncio
 import subprocess
@@ -9,16 +9,40 @@ import pytest
 
 from penstock.core import events as e
 from penstock.core.units import HOUR, NEVER
+from penstock.devcluster.given import GivenCluster
 from penstock.drivers import keeper
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable
 from penstock.drivers.local import LocalDriver
 from tests.awaiting import story
-from tests.contract.kit import Ground, LocalGround, RehearsalGround, launch, opened, site, start, work
+from tests.contract.kit import (
+    Ground,
+    KubernetesGround,
+    LocalGround,
+    RehearsalGround,
+    launch,
+    opened,
+    site,
+    start,
+    work,
+)
+
+
+@pytest.fixture(params=["local", "rehearsal", "kubernetes"])
+def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
+    if request.param == "kubernetes":
+        lab: GivenCluster = request.getfixturevalue("lab")
+        return KubernetesGround(lab.kubeconfig, request.getfixturevalue("namespace"), tmp_path)
+    return _renting(request.param, tmp_path)
 
 
 @pytest.fixture(params=["local", "rehearsal"])
-def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
-    return LocalGround(tmp_path) if request.param == "local" else RehearsalGround(site())
+def renting(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
+    """Where nodes are rented one by one. A cluster sells by the attempt."""
+    return _renting(request.param, tmp_path)
+
+
+def _renting(kind: str, folder: Path) -> Ground:
+    return LocalGround(folder) if kind == "local" else RehearsalGround(site())
 
 
 @pytest.fixture(params=["local", "rehearsal"])
@@ -155,7 +179,7 @@ async def test_a_forgotten_attempt_is_seen_no_more_and_still_never_starts_again(
 async def test_a_site_refuses_an_offer_that_it_does_not_have(ground: Ground) -> None:
     async with opened(ground) as lab:
         with pytest.raises(Refused, match="no offer lab/moon"):
-            await lab.driver.start(start("quick", offer="lab/moon"), work("quick"), "")
+            await lab.driver.start(start("quick", offer="lab/moon"), ground.work("quick"), "")
 
 
 # --- deadlines -------------------------------------------------------------------------------------------------------
@@ -204,11 +228,11 @@ async def test_the_deadline_of_something_that_is_not_here_is_not_known(ground: G
 
 
 @story
-async def test_a_node_is_ready_after_its_start_and_gone_when_given_back(ground: Ground) -> None:
-    async with opened(ground) as lab:
-        asked_at = ground.clock()
+async def test_a_node_is_ready_after_its_start_and_gone_when_given_back(renting: Ground) -> None:
+    async with opened(renting) as lab:
+        asked_at = renting.clock()
         await lab.driver.launch_node(launch("a.1/n0"))
-        assert ground.clock() - asked_at >= 150
+        assert renting.clock() - asked_at >= 150
         assert (await lab.driver.look()).nodes == ("a.1/n0",)
         await lab.driver.launch_node(launch("a.1/n0"))
         await lab.driver.release_node("a.1/n0")
@@ -217,8 +241,8 @@ async def test_a_node_is_ready_after_its_start_and_gone_when_given_back(ground: 
 
 
 @story
-async def test_a_node_that_was_given_back_is_not_launched_by_a_late_asking(ground: Ground) -> None:
-    async with opened(ground) as lab:
+async def test_a_node_that_was_given_back_is_not_launched_by_a_late_asking(renting: Ground) -> None:
+    async with opened(renting) as lab:
         await lab.driver.release_node("a.1/n0")
         await lab.driver.launch_node(launch("a.1/n0"))
         await lab.hears(e.NodeGone, "a.1/n0")
@@ -226,8 +250,8 @@ async def test_a_node_that_was_given_back_is_not_launched_by_a_late_asking(groun
 
 
 @story
-async def test_a_node_given_back_while_it_starts_answers_the_launch_with_nothing(ground: Ground) -> None:
-    async with opened(ground) as lab:
+async def test_a_node_given_back_while_it_starts_answers_the_launch_with_nothing(renting: Ground) -> None:
+    async with opened(renting) as lab:
         asked = asyncio.create_task(lab.driver.launch_node(launch("a.1/n0", "lab/slow")))
         while "a.1/n0" not in (await lab.driver.look()).nodes:
             await asyncio.sleep(0)
@@ -238,23 +262,23 @@ async def test_a_node_given_back_while_it_starts_answers_the_launch_with_nothing
 
 
 @story
-async def test_a_node_s_deadline_ends_what_runs_on_it_and_the_node(ground: Ground) -> None:
-    async with opened(ground) as lab:
-        await lab.driver.launch_node(launch("long.1/n0", deadline_at=ground.clock() + HOUR))
-        await lab.start("long", offer="lab/nodes", nodes=("long.1/n0",), width=2, deadline_at=ground.clock() + HOUR)
-        await lab.driver.set_deadline("long.1/n0", ground.clock() + 100)
+async def test_a_node_s_deadline_ends_what_runs_on_it_and_the_node(renting: Ground) -> None:
+    async with opened(renting) as lab:
+        await lab.driver.launch_node(launch("long.1/n0", deadline_at=renting.clock() + HOUR))
+        await lab.start("long", offer="lab/nodes", nodes=("long.1/n0",), width=2, deadline_at=renting.clock() + HOUR)
+        await lab.driver.set_deadline("long.1/n0", renting.clock() + 100)
         await lab.hears(e.AttemptStopped, "long.1")
         await lab.hears(e.NodeGone, "long.1/n0")
         assert (await lab.driver.look()).nodes == ()
 
 
 @story
-async def test_what_runs_on_a_node_lives_as_long_as_the_node_s_lease_is_renewed(ground: Ground) -> None:
-    async with opened(ground) as lab:
-        first = ground.clock() + 40_000
+async def test_what_runs_on_a_node_lives_as_long_as_the_node_s_lease_is_renewed(renting: Ground) -> None:
+    async with opened(renting) as lab:
+        first = renting.clock() + 40_000
         await lab.driver.launch_node(launch("long.1/n0", deadline_at=first))
         await lab.start("long", offer="lab/nodes", nodes=("long.1/n0",), width=2, deadline_at=first)
-        later = ground.clock() + HOUR
+        later = renting.clock() + HOUR
         assert await lab.driver.set_deadline("long.1/n0", later) == later
         seen = await lab.sees("long.1")
         assert seen is not None

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model import JobSpec
-from penstock.core.runtimes import EDGES, LifeTable
+from penstock.core.runtimes import EDGES, NAMES, LifeTable
 from penstock.core.units import DAY, HOUR, MINUTE
 
 ONE = JobSpec(1, team="a")
@@ -61,3 +61,37 @@ def test_whatever_was_seen_what_is_left_is_a_time(runs: list[int], age: int) -> 
     table = taught(runs)
     assert 0 < table.remaining(ONE, age) < 4 * EDGES[-1]
     assert 0 < table.expect(ONE) < 4 * EDGES[-1]
+
+
+def test_members_of_an_array_teach_each_other_how_long_they_run() -> None:
+    """A team's jobs take ten hours; this sweep's take five minutes, and after three of them that is known."""
+    table = taught([10 * HOUR] * 200)
+    sweep = JobSpec(1, team="a", name="sweep", count=50)
+    assert table.expect(sweep) > 8 * HOUR
+    for _ in range(3):
+        table.learn(sweep, 5 * MINUTE)
+    assert table.expect(sweep) < 5 * HOUR
+    for _ in range(20):
+        table.learn(sweep, 5 * MINUTE)
+    assert table.expect(sweep) < HOUR
+    assert table.expect(ONE) > 6 * HOUR
+
+
+def test_runs_of_one_script_are_one_kind_and_those_of_other_teams_or_widths_are_not() -> None:
+    table = taught([10 * HOUR] * 200)
+    for run in range(40):
+        table.learn(JobSpec(1, team="a", name=f"resnet-{run}"), 5 * MINUTE)
+    assert table.expect(JobSpec(1, team="a", name="resnet-99")) < HOUR
+    assert table.expect(JobSpec(1, team="b", name="resnet-1")) > 5 * HOUR
+    assert table.expect(JobSpec(1, team="a", name="bert-1")) > 5 * HOUR
+
+
+def test_names_not_seen_for_long_are_forgotten() -> None:
+    table = taught([HOUR] * 5)
+    table.learn(JobSpec(1, team="a", name="used"), 5 * MINUTE)
+    for number in range(NAMES):
+        table.learn(JobSpec(1, team="a", name=f"other{number}x"), HOUR)
+        table.learn(JobSpec(1, team="a", name="used"), 5 * MINUTE)
+    assert len(table.by_name) == NAMES
+    assert ("a", 1, "used") in table.by_name
+    assert ("a", 1, "other0x") not in table.by_name

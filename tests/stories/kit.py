@@ -182,7 +182,7 @@ def offer(
     **more: Any,
 ) -> Told:
     """A site that rents out one kind of node; `price` is for a GPU and an hour."""
-    about = {key: more.pop(key) for key in ("location", "law") if key in more}
+    about = {key: more.pop(key) for key in ("location", "law", "has") if key in more}
     shapes = tuple(
         NodeShape(
             gpus, count, list_per_hour=usd(price) * gpus, most_per_hour=None if most is None else usd(most) * gpus

@@ -1,5 +1,7 @@
 """Moves: on request, with their checkpoint, through the leaving edge; and what never moves."""
 
+from typing import Any
+
 from penstock.core.events import StartPromised, StopPromised
 from penstock.core.reasons import MoveAsked, NothingAllowed, OnlyOwned, OwnedFree
 from penstock.core.units import HOUR, MINUTE
@@ -150,6 +152,35 @@ def test_a_declared_class_without_a_rule_stays_at_the_front_door() -> None:
     penstock.hears(submitted("a", data_class="secret"), submitted("b", data_class="secret"), at="09:00")
     assert penstock.why("a") == OwnedFree(0, 8)
     assert penstock.why("b") == OnlyOwned(0, "data class secret may not go to cloud")
+
+
+def test_a_job_that_refers_to_things_at_home_leaves_only_for_a_site_that_has_them() -> None:
+    volume = submitted("a", home="lab", needs=("volume scratch", "image lab.example/train:1"))
+    bare = given(offer("cloud"))
+    assert bare.hears(volume, at="09:00") == []
+    both = "it needs volume scratch and image lab.example/train:1, and cloud has no map for it"
+    assert bare.why("a") == NothingAllowed("cloud", both, "built in")
+    mapped = given(offer("cloud", has=("volume scratch", "image lab.example/*")))
+    assert mapped.hears(volume, at="09:00") == [launch("a.1/n0", at="cloud")]
+    full = given(site("lab"), offer("cloud", has=("image *",)))
+    assert full.hears(volume, at="09:00") == [start("a.1", on="lab")]
+    assert full.hears(submitted("b", home="lab", needs=("volume scratch",)), at="09:01") == []
+    assert full.why("b") == OnlyOwned(0, "it needs volume scratch, and cloud has no map for it")
+
+
+def test_a_map_that_is_written_later_lets_those_go_who_wait_for_it() -> None:
+    penstock = given(site("lab"), offer("cloud"))
+    penstock.hears(submitted("a"), at="09:00")
+    assert penstock.hears(submitted("b", home="lab", needs=("secret hub-token",)), at="09:01") == []
+    assert penstock.hears(offer("cloud", has=("secret hub-token",)), at="10:00") == [launch("b.1/n0", at="cloud")]
+
+
+def test_another_front_door_is_not_a_jobs_home() -> None:
+    penstock = given(site("lab"), site("annex"))
+    bound: dict[str, Any] = {"home": "lab", "needs": ("volume scratch",)}
+    assert penstock.hears(submitted("a", **bound), at="09:00") == [start("a.1", on="lab")]
+    assert penstock.hears(submitted("b", **bound), at="09:01") == []
+    assert penstock.why("b") == OnlyOwned(0, "it needs volume scratch, and annex has no map for it")
 
 
 def test_data_goes_where_location_and_law_both_allow() -> None:

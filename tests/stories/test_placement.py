@@ -42,7 +42,7 @@ def test_a_job_waits_as_long_as_its_bill_would_buy() -> None:
     assert penstock.hears(submitted("b", run="1h"), at="09:30") == []
     (wait,) = promises(penstock, WaitPromised)
     assert wait.until_at == clock("11:30")
-    about, worst = 9 * HOUR, 27 * HOUR  # nobody waited before: by how long `a` is expected to run
+    about, worst = 9 * HOUR, 45 * HOUR  # nobody waited before: by how long `a` is expected to run
     assert wait.because == WaitWorth(usd("8"), usd("4"), 2 * HOUR, HOUR, 0, 0, 0, about_ms=about, worst_ms=worst)
     penstock.hears(nothing, at="11:30")
     burst = promises(penstock, StartPromised)[-1]

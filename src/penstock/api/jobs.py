@@ -1,6 +1,7 @@
 """Routes about jobs: submit, list, look, tell why, cancel, retry, move, plan. Logs are in `logs.py`."""
 
 import hashlib
+import json
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
@@ -13,11 +14,13 @@ from penstock.api.desk import MayRead, MaySubmit, PlaneHere, ReaderHere
 from penstock.api.lean import Lean, answered
 from penstock.api.problems import Problem, conflict, not_found
 from penstock.config.jobs import JobFile, json_schema, parse_job, parse_json_job
+from penstock.core.errors import BadInput
 from penstock.core.events import CancelRequested, JobSubmitted, MoveRequested, StartPromised
 from penstock.core.lifecycle import ENDED, JobPhase
 from penstock.core.model import JobSpec
 from penstock.core.units import Instant
 from penstock.drivers.driver import Work
+from penstock.front import reading
 from penstock.journal.journal import Filter, Reader
 from penstock.journal.story import tell
 from penstock.live.plan import Choice
@@ -64,7 +67,7 @@ async def submit(request: Request, caller: MaySubmit) -> Response:
     plane: Plane = request.app.state.plane
     key = _key(request, caller)
     raw, file = await _job_file(request)
-    spec, work = _as_asked_by(caller, file, plane.at), Work(file.command, file.env, file.folder)
+    spec, work = _as_asked_by(caller, file, plane.at), Work(file.command, file.env, file.folder, file.image)
     told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
     made = schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
     return answered(made, 200 if told.again else 201, Location=f"/v1/jobs/{told.answer}")
@@ -80,7 +83,8 @@ def _key(request: Request, caller: Token) -> str:
 
 @routes.post("/plan", openapi_extra=BODY, summary="What would happen to such a job now")
 async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas.Plan:
-    _, file = await _job_file(request)
+    """Also of a Kubernetes Job, as the front door would read it."""
+    file = _home_job(plane, await request.body()) or (await _job_file(request))[1]
     found = await plane.plan(_as_asked_by(caller, file, plane.at))
     currency = plane.view.policy.currency
     return schemas.Plan.of(found, choices=[_choice(one, currency) for one in found.choices], currency=currency)
@@ -97,6 +101,23 @@ def _choice(found: Choice, currency: str) -> schemas.Choice:
         guarantee=desk.guarantee(offer),
         denied=saying.reason_shape(found.denied, None, currency) if found.denied else None,
     )
+
+
+def _home_job(plane: Plane, raw: bytes) -> JobFile | None:
+    """A Kubernetes Job; None if it is something else. Its home is the first front door: all it refers to is there."""
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get("kind") != "Job":
+        return None
+    homes = [site.id for site in plane.view.sites if site.front_door]
+    models = [one.offer.gpu_model for site in plane.view.sites for one in site.offers]
+    try:
+        spec = reading.spec_of(found, homes[0] if homes else "", plane.view.at, models)
+    except reading.Unfit as unfit:
+        raise BadInput(str(unfit)) from None
+    return JobFile(replace(spec, deadline_at=None), (), team=spec.team)
 
 
 async def _job_file(request: Request) -> tuple[bytes, JobFile]:
@@ -221,5 +242,6 @@ def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.
         tries=[desk.attempt_shape(attempt, currency) for attempt in reader.attempts(job)],
         command=list(work.command),
         folder=work.folder,
+        image=work.image,
         variables=[name for name, _ in work.env],
     )

@@ -101,6 +101,7 @@ class JobDetail(Job):
     tries: list[Attempt]
     command: list[str]
     folder: str
+    image: str
     variables: list[str]
 
 
@@ -211,6 +212,19 @@ class Sites(Shape):
     at: At
     currency: str
     sites: list[Site]
+
+
+class Door(Shape):
+    """A home cluster: Jobs with our label there are ours until we have left."""
+
+    site: str
+    jobs: int = Field(description="That are ours now.")
+    leaving: bool
+    left: bool = Field(description="Nothing of ours is there any more.")
+
+
+class Doors(Shape):
+    doors: list[Door]
 
 
 class Offers(Shape):

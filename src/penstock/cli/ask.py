@@ -10,7 +10,10 @@ from typing import Any, Final, TypeVar
 import click
 
 from penstock.cli.client import Client, job_path, talks
+from penstock.cli.clusters import ask as ask_cluster
+from penstock.cli.clusters import is_manifest, manifest_from, reaches
 from penstock.cli.output import answer, listed, money, span, table
+from penstock.core.errors import BadInput
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: How `penstock run` ends: as its job did.
@@ -25,6 +28,7 @@ def asks_for(command: F) -> F:
         click.option("--project", help="A project with a budget of its own."),
         click.option("--gpus", type=click.IntRange(1, 1_000_000), help="How many GPUs, at once."),
         click.option("--gpu", multiple=True, help="A GPU model it can use; may be given again."),
+        click.option("--image", help="The container image it runs in, at sites that are clusters."),
         click.option("--class", "job_class", help="experiment, training, inference, critical or interactive."),
         click.option("--run-time", help="How long it runs, about: 90m."),
         click.option("--checkpoint-every", help="How often it writes a checkpoint: 15m."),
@@ -39,17 +43,39 @@ def asks_for(command: F) -> F:
 
 
 @click.command("submit")
-@click.argument("file")
+@click.argument("file", required=False)
+@click.option("-f", "--filename", "other", metavar="FILE", help="The same, as kubectl has it.")
 @click.option("--key", default="", help="An idempotency key: sent again, it is one job. A new one if left out.")
-@talks
-def submit(client: Client, file: str, key: str, as_json: bool) -> None:
-    """Submit a job from a YAML file."""
-    told = _send(client, job_from_file(file), key)
+@click.option("--team", default="", help="Of a Kubernetes Job: whose budget; its label if left out.")
+@reaches
+@click.option("--url", metavar="URL", help="Another Penstock than the one of this machine.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def submit(
+    file: str | None, other: str | None, key: str, team: str, url: str | None, as_json: bool, **where: Any
+) -> None:
+    """Submit a job from a YAML file, or a Kubernetes Job to its cluster."""
+    path = file or other
+    if not path or (file and other):
+        raise BadInput("Name one file: penstock submit job.yaml")
+    if is_manifest(path):
+        _submit_home_job(path, team, where, as_json)
+        return
+    told = _send(Client(url), job_from_file(path), key)
     if as_json:
         _print(told)
     else:
         click.echo(told["job"])
         click.echo(f"Follow it: penstock logs -f {told['job']}", err=True)
+
+
+def _submit_home_job(path: str, team: str, where: dict[str, Any], as_json: bool) -> None:
+    from penstock.front import applying
+
+    job = applying.as_home_job(manifest_from(path), team, where["namespace"])
+    made = ask_cluster(where, lambda cluster: applying.apply(cluster, job))
+    name = made["metadata"]["name"]
+    _print(made) if as_json else click.echo(name)
+    click.echo(f"Follow it: kubectl penstock why {name}", err=True)
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False})
@@ -89,7 +115,7 @@ def plan(client: Client, file: str | None, as_json: bool, output: str, **asked: 
     """Say where a job would run and what it would cost; spends nothing."""
     body = job_from_file(file) if file else job_from_options(("true",), asked)
     found = client.post("/v1/plan", body)
-    answer(found, "json" if as_json else output, lambda _: _draw_plan(found))
+    answer(found, "json" if as_json else output, lambda _: draw_plan(found))
 
 
 # --- from what was typed to a job ------------------------------------------------------------------------------------
@@ -113,7 +139,6 @@ def job_from_options(command: tuple[str, ...], asked: dict[str, Any]) -> dict[st
     """Runs where we are now, as it would without Penstock."""
     from penstock.config.jobs import read_plain
     from penstock.config.page import Page
-    from penstock.core.errors import BadInput
 
     env = [text.partition("=") for text in asked.pop("env")]
     if wrong := next((name for name, equals, _ in env if not equals), None):
@@ -161,7 +186,7 @@ def _last_line(client: Client, job: str) -> str:
     return str(lines[-1]["text"]) if lines else ""
 
 
-def _draw_plan(found: dict[str, Any]) -> None:
+def draw_plan(found: dict[str, Any]) -> None:
     currency = found["currency"]
     known = "stated" if found["stated"] else "from what such jobs took before"
     click.echo(f"It would {ANSWERS.get(found['answer'], found['answer'])}{_on(found)}.")

@@ -19,7 +19,7 @@ def command(client: Client, job: str, go_on: bool, attempt: str, as_json: bool) 
     elif go_on:
         follow(client, job, attempt)
     else:
-        _copy(client, job, attempt)
+        copy(client, job, attempt)
 
 
 def follow(client: Client, job: str, attempt: str = "") -> None:
@@ -38,7 +38,7 @@ def follow(client: Client, job: str, attempt: str = "") -> None:
             return
 
 
-def _copy(client: Client, job: str, attempt: str) -> None:
+def copy(client: Client, job: str, attempt: str) -> None:
     after = 0
     while True:
         answer = client.send("GET", job_path(job, "/log"), params={"attempt": attempt, "after": after})

@@ -18,7 +18,7 @@ from penstock.core.errors import BadInput
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("penstock.cli.up", "Start Penstock here, in the foreground."),
     "open": ("penstock.cli.open", "Print a link that lets a browser in, once."),
-    "submit": ("penstock.cli.ask:submit", "Submit a job from a YAML file."),
+    "submit": ("penstock.cli.ask:submit", "Submit a job from a YAML file, or a Kubernetes Job to its cluster."),
     "run": ("penstock.cli.ask:run", "Submit a command and follow it; ends as the job ends."),
     "plan": ("penstock.cli.ask:plan", "Say where a job would run and what it would cost; spends nothing."),
     "jobs": ("penstock.cli.jobs:jobs", "List jobs, newest first."),
@@ -38,12 +38,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("penstock.cli.wish:resume", "Start things again after a pause."),
     "token": ("penstock.cli.token", "Make, list and revoke tokens."),
     "doctor": ("penstock.cli.doctor", "Check this machine's Penstock and say what to do."),
+    "kubectl": ("penstock.cli.kubectl", "Speak of Jobs as kubectl does; also `kubectl penstock`."),
+    "manifests": ("penstock.cli.manifests", "Print rights and admission policies to apply to a cluster."),
+    "leave": ("penstock.cli.leave", "Give every Kubernetes Job back, and leave no mark on the clusters."),
+    "portability": ("penstock.cli.portability", "Say which Jobs could leave a cluster, and what keeps the others."),
+    "shadow": ("penstock.cli.shadow", "Say what Penstock would have done with a cluster's Jobs; only looks."),
     "simulate": ("penstock.cli.simulate", "Run a trace of jobs through the engine: waits, cost, use."),
     "compare": ("penstock.cli.compare", "Run the same jobs under several policies, side by side."),
     "replay": ("penstock.cli.replay", "Rebuild the state from a journal and verify its chain."),
     "redecide": ("penstock.cli.redecide", "Decide a journal's facts again and list what would differ."),
     "journal": ("penstock.cli.journal", "Look at a journal, check it, or make its tables anew."),
     "demo": ("penstock.cli.demo", "Show what Penstock does: ten small trainings on this machine."),
+    "dev-cluster": ("penstock.cli.dev_cluster", "Start Kubernetes clusters on this machine, to try things on."),
     "completion": ("penstock.cli.completion", 'Print shell completion: eval "$(penstock completion bash)".'),
 }
 

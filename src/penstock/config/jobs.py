@@ -73,6 +73,7 @@ class JobRow(Row, frozen=True):
     count: Count = Count(1)
     env: dict[str, Word] = msgspec.field(default_factory=dict)
     folder: Word | None = None
+    image: Text | None = None
 
 
 LEVELS: Final[dict[str, type[Row]]] = {"": JobRow, "gpu": GpuRow, "scaling": WidthRow}
@@ -86,6 +87,7 @@ class JobFile:
     command: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
     folder: str = ""  # where it runs; empty: a folder of its own
+    image: str = ""  # what a cluster runs the command in
     deadline_ms: Millis | None = None  # from the submission on
     team: str = ""  # empty: whatever team the token is for
 
@@ -109,6 +111,7 @@ def read_plain(found: object, page: Page) -> JobFile:
         command=tuple(str(word) for word in row.command),
         env=tuple((key, str(text)) for key, text in row.env.items()),
         folder=str(row.folder or ""),
+        image=str(row.image or ""),
         deadline_ms=None if row.deadline is None else int(row.deadline),
         team=str(row.team or ""),
     )

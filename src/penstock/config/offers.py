@@ -116,6 +116,10 @@ class OfferMaker:
         for key in RENTED_ONLY if self.standing else ():
             if getattr(row, key) is not None:
                 self._refuse(f".{key}", f"'{key}' is for rented offers; what is {row.term} is paid for anyway")
+        if row.kubernetes is not None and self.site.driver != "kubernetes":
+            self._refuse(".kubernetes", "this is for sites with 'driver: kubernetes'")
+        if not self.standing and self.site.driver == "kubernetes" and row.sold_by != "attempt":
+            self._refuse("", "a cluster's nodes are not rented one by one; write 'sold_by: attempt'")
         if not self.standing and row.billing_step is None:
             self._refuse(
                 "", f"the key 'billing_step' is missing; write how {row.term} nodes are billed, like 1s, 1m or 1h"
@@ -157,7 +161,7 @@ class OfferMaker:
         return tuple(by_gpus[gpus] for gpus in sorted(by_gpus))
 
     def _shape(self, row: ShapeRow, at: str) -> NodeShape:
-        if self.standing and row.nodes is None:
+        if self.standing and row.nodes is None and self.site.driver != "kubernetes":
             self._refuse(at, f"the key 'nodes' is missing; what is {self.row.term} has a number of nodes")
         price, at = self._price(row, at)
         ours = self._ours(price, row)

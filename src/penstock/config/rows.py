@@ -17,12 +17,14 @@ from penstock.config.scalars import (
     Grams,
     Interval,
     Name,
+    Number,
     Percent,
     Profile,
     Rate,
     Scope,
     Size,
     Text,
+    Word,
     scalar,
 )
 from penstock.core.model import Guarantee, SoldBy, Term
@@ -62,6 +64,20 @@ class ExtrasRow(Row, frozen=True):
     launch_fee: Amount = Amount(0)
 
 
+class TolerationRow(Row, frozen=True):
+    key: Text | None = None
+    value: Word | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+
+
+class PlaceRow(Row, frozen=True):
+    selector: dict[str, Word] = msgspec.field(default_factory=dict)
+    tolerations: tuple[TolerationRow, ...] = ()
+    resource: Text | None = None
+    queue: Name | None = None
+    headroom: tuple[Number, ...] = ()
+
+
 class OfferRow(Row, frozen=True):
     name: Name
     term: Term
@@ -81,6 +97,7 @@ class OfferRow(Row, frozen=True):
     kill: Duration | None = None
     guarantee: Guarantee | None = None
     extras: ExtrasRow | None = None
+    kubernetes: PlaceRow | None = None
 
 
 class TierRow(Row, frozen=True):
@@ -94,6 +111,33 @@ class LocalRow(Row, frozen=True):
     lost_after: tuple[Duration, ...] = ()
 
 
+class ClusterRow(Row, frozen=True):
+    kubeconfig: Word | None = None
+    context: Text | None = None
+    in_cluster: Flag = Flag(False)
+    allow_exec: tuple[Text, ...] = ()
+    namespace: Name = Name("penstock")
+    namespaces: tuple[Name, ...] = ()
+    shared: Flag = Flag(False)
+    secret: Name | None = None
+    grace: Duration = Duration(30_000)
+    room: Interval = Interval(MINUTE)
+    scale: Interval = Interval(15 * MINUTE)
+
+
+class MapsRow(Row, frozen=True):
+    namespaces: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    images: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    config_maps: Literal["copy"] | dict[str, Word | None] = msgspec.field(default_factory=dict)
+    secrets: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    service_accounts: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    volumes: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    node_selectors: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    priority_classes: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    runtime_classes: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    architectures: tuple[Name, ...] = (Name("amd64"),)
+
+
 class SiteRow(Row, frozen=True):
     name: Name
     offers: tuple[OfferRow, ...]
@@ -105,8 +149,10 @@ class SiteRow(Row, frozen=True):
     currency: Currency | None = None
     egress: tuple[TierRow, ...] = ()
     ingress_per_gb: Amount = Amount(0)
-    driver: Literal["local", "rehearsal"] | None = None
+    driver: Literal["local", "rehearsal", "kubernetes"] | None = None
     local: LocalRow | None = None
+    maps: MapsRow | None = None
+    kubernetes: ClusterRow | None = None
 
 
 class DataRow(Row, frozen=True):
@@ -168,11 +214,15 @@ LEVELS: Final[dict[str, type[Row]]] = {
     "sites": SiteRow,
     "sites.egress": TierRow,
     "sites.local": LocalRow,
+    "sites.maps": MapsRow,
+    "sites.kubernetes": ClusterRow,
     "sites.offers": OfferRow,
     "sites.offers.price": PriceRow,
     "sites.offers.shapes": ShapeRow,
     "sites.offers.shapes.price": PriceRow,
     "sites.offers.extras": ExtrasRow,
+    "sites.offers.kubernetes": PlaceRow,
+    "sites.offers.kubernetes.tolerations": TolerationRow,
     "data": DataRow,
     "data_rules": DataRuleRow,
     "caps": CapRow,

@@ -36,6 +36,9 @@ class Ceiling:
 class Count(int): ...
 
 
+class Number(int): ...
+
+
 class Grams(int): ...
 
 
@@ -120,6 +123,10 @@ def _whole(text: str, least: int, most: int) -> int | None:
 
 def _count(text: str) -> Count | None:
     return None if (number := _whole(text, 1, 1_000_000)) is None else Count(number)
+
+
+def _number_from_zero(text: str) -> Number | None:
+    return None if (number := _whole(text, 0, 1_000_000)) is None else Number(number)
 
 
 def _grams(text: str) -> Grams | None:
@@ -210,6 +217,7 @@ SCALARS: Final[dict[type, tuple[str, Callable[[str], object]]]] = {
     Amount: (f"an amount of money like 1500 or 12.50, from 0 to {LARGEST:,}", _amount),
     Ceiling: ("an amount of money like 12.50, or the word on_demand", _ceiling),
     Count: ("a whole number from 1 to 1,000,000", _count),
+    Number: ("a whole number from 0 to 1,000,000", _number_from_zero),
     Grams: ("a whole number from 0 to 5,000", _grams),
     Duration: ("a duration like 90s, 5m, 1h30m or 2d, at most ten years", _duration),
     Interval: ("a duration above zero like 90s, 5m, 1h30m or 2d, at most ten years", _interval),

@@ -5,12 +5,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from penstock.config.clusters import cluster_of
+from penstock.config.maps import maps_of, site_has
 from penstock.config.offers import Exchange, OfferMaker, on_demand_prices
 from penstock.config.page import Page, plain, read_bytes, shown, unknown
 from penstock.config.rows import FileRow, LocalRow, SiteRow, TierRow, rows
 from penstock.core.model import STANDING, DataRule, DataSet, EgressTier, Quoted, Site
 from penstock.core.units import GB, HOUR, MINUTE, Instant, Millis, Money
 from penstock.core.values import value
+from penstock.kube.maps import Maps
+from penstock.kube.places import ClusterSite
 
 Rates: TypeAlias = dict[str, Exchange]
 
@@ -54,6 +58,8 @@ class SitesFile:
     data_folders: tuple[tuple[str, str], ...] = ()  # data sets and where they lie on this machine
     policy: Wishes = Wishes()
     time_zone: str = "UTC"  # of the books' months
+    maps: tuple[Maps, ...] = ()  # of the sites that run Kubernetes Jobs
+    kubernetes: tuple[tuple[str, ClusterSite], ...] = ()  # sites that are clusters
 
 
 def read_sites(path: str) -> SitesFile:
@@ -81,6 +87,8 @@ def parse_sites(raw: bytes, name: str) -> SitesFile:
         data_folders=tuple((str(row.name), str(row.folder)) for row in file.data if row.folder is not None),
         policy=_wishes(file),
         time_zone=_time_zone(file, page),
+        maps=_maps(file, page),
+        kubernetes=_clusters(file, page),
     )
 
 
@@ -113,6 +121,7 @@ def _site(row: SiteRow, rates: Rates, page: Page, place: str) -> Site:
         egress=_egress(row.egress, exchange, page, f"{place}.egress"),
         ingress_per_gb=exchange.ours(row.ingress_per_gb),
         front_door=bool(row.front_door),
+        has=site_has(row, maps_of(row, page, place)),
     )
 
 
@@ -194,6 +203,24 @@ def _local(file: FileRow, page: Page) -> tuple[tuple[str, LocalSite], ...]:
         (name, LocalSite(int(row.notice), int(row.grace), tuple(int(one) for one in row.lost_after)))
         for name, row in said
     )
+
+
+def _clusters(file: FileRow, page: Page) -> tuple[tuple[str, ClusterSite], ...]:
+    for k, row in enumerate(file.sites):
+        if row.kubernetes is not None and row.driver not in ("kubernetes", "rehearsal"):
+            page.refuse(f"sites[{k}].kubernetes", "this is for sites with 'driver: kubernetes'")
+    return tuple(
+        (str(row.name), cluster_of(row, page, f"sites[{k}]"))
+        for k, row in enumerate(file.sites)
+        if row.driver == "kubernetes"
+    )
+
+
+def _maps(file: FileRow, page: Page) -> tuple[Maps, ...]:
+    for k, row in enumerate(file.sites):
+        if row.maps is not None and row.driver not in ("kubernetes", "rehearsal"):
+            page.refuse(f"sites[{k}].maps", "this is for sites with 'driver: kubernetes'")
+    return tuple(maps_of(row, page, f"sites[{k}]") for k, row in enumerate(file.sites) if row.driver == "kubernetes")
 
 
 def _wishes(file: FileRow) -> Wishes:

@@ -9,7 +9,7 @@ from penstock.core.model import Offer
 from penstock.core.units import HOUR, MICRO, PERMILLE, Instant, Millis
 
 #: A prediction that proved too short grows by a quarter; one that held shrinks by so much that one in ten is too short.
-MISSED_NUM, MISSED_DEN, HELD_PART = 5, 4, 40
+MISSED_NUM, MISSED_DEN, HELD_PART = 3, 2, 20
 #: The same for "about": as much up as down, so that half of the starts come sooner.
 ABOUT_PART: Final = 10
 LEAST, MOST = 50, 1_000_000  # thousandths
@@ -27,7 +27,7 @@ class Starts:
         #: The usual time between two such starts while somebody wants one, the newest counting for an eighth.
         self.gap_ms: Millis = 0
         self.about_permille = PERMILLE  #: what the gaps ahead come to in truth: as often less as more
-        self.worst_permille = 3 * PERMILLE  #: and what nine of ten do not exceed
+        self.worst_permille = 5 * PERMILLE  #: and what nine of ten do not exceed
 
     def began(self, at: Instant, since: Instant) -> None:
         """One started, having asked `since`: how long GPUs for it took to come free."""

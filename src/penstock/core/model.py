@@ -99,6 +99,7 @@ class Site:
     egress: tuple[EgressTier, ...] = ()  # what leaves this site
     ingress_per_gb: Money = 0
     front_door: bool = False
+    has: tuple[str, ...] = ()  # what jobs need and find here, as `rules.meets` reads it; `*` for anything
 
 
 @value
@@ -146,6 +147,8 @@ class JobSpec:
     lease_max_ms: Millis = 12 * HOUR
     count: int = 1  # an array: one submission, many jobs
     work: str = ""  # the digest of what runs, kept beside the journal; a simulated job has none
+    home: str = ""  # the site where all it refers to is at hand; empty: nowhere in particular
+    needs: tuple[str, ...] = ()  # what it refers to and any other site must have, like "volume scratch"
 
 
 @value

@@ -3,7 +3,7 @@
 A verdict is made once per shape and offer and recorded (`ShapeJudged`), so a replay needs no rules.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.core.model import STANDING, DataSet, GpuChoice, JobSpec, Offer, Policy, Site
 from penstock.core.units import PERMILLE
@@ -38,10 +38,10 @@ class Rules(Protocol):
 
 
 class BuiltInRules:
-    """What holds without any policy file: it must fit, its data must be allowed there, and its price be bounded."""
+    """What holds without any policy file: it must fit, find what it needs, and its data and its price allow it."""
 
     def verdict(self, asked: Asked) -> Verdict:
-        for rule in (fits_at_all, gpu_wanted, data_may_go, price_is_bounded, cap_is_hard, may_be_lost):
+        for rule in ALWAYS:
             if said := rule(asked):
                 return Verdict(False, said, "built in")
         return ALLOWED
@@ -58,6 +58,25 @@ def gpu_wanted(asked: Asked) -> str:
     if asked.spec.gpu_models and choice_of(asked.spec, asked.offer) is None:
         return f"GPU {asked.offer.gpu_model or 'unknown'} is not one it can use"
     return ""
+
+
+def finds_what_it_needs(asked: Asked) -> str:
+    """Away from home a job must find everything it refers to: a volume, a secret, a namespace of its team."""
+    if asked.site.id == asked.spec.home:
+        return ""
+    missing = [need for need in asked.spec.needs if not meets(asked.site.has, need)]
+    return f"it needs {_listed(missing)}, and {asked.site.id} has no map for it" if missing else ""
+
+
+def meets(has: tuple[str, ...], need: str) -> bool:
+    """By its own name, or by one that ends in `*`: "config map *", "image lab.example/*"."""
+    return any(need == one or (one.endswith("*") and need.startswith(one[:-1])) for one in has)
+
+
+def _listed(names: list[str], most: int = 3) -> str:
+    more = len(names) - most
+    named = names if more <= 0 else [*names[:most], f"{more} more"]
+    return " and ".join(part for part in (", ".join(named[:-1]), named[-1]) if part)
 
 
 def data_may_go(asked: Asked) -> str:
@@ -87,6 +106,18 @@ def cap_is_hard(asked: Asked) -> str:
 
 def may_be_lost(asked: Asked) -> str:
     return "it may not be interrupted" if asked.offer.term == "spot" and not asked.spec.interruptible else ""
+
+
+#: In the order they are asked; the first that objects is the reason on record.
+ALWAYS: Final = (
+    fits_at_all,
+    gpu_wanted,
+    finds_what_it_needs,
+    data_may_go,
+    price_is_bounded,
+    cap_is_hard,
+    may_be_lost,
+)
 
 
 def _class_allows(data_class: str, site: Site, policy: Policy) -> bool:

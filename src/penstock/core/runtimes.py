@@ -83,6 +83,8 @@ EDGES: Final = (0, *(MINUTE * isqrt(2**k * 10**12) // 10**6 for k in range(34)))
 BINS: Final = len(EDGES)
 ONE: Final = 1 << 30  #: hazards are whole numbers of this
 PSEUDO: Final = 8  #: as many made-up jobs of the wider class as it takes to trust a class's own
+NAMESAKES: Final = 2  #: the same for jobs of one name: runs of one script are more alike than a team's jobs
+NAMES: Final = 1_000  #: so many are remembered, the latest
 
 
 class Lives:
@@ -94,7 +96,9 @@ class Lives:
         self.ended = [0] * BINS
         self.reached = [0] * BINS
         self.jobs = 0
-        self.next_at = 1  #: counted anew when so many have ended: at every job at first, later at every twentieth part
+        self.next_at = (
+            1  #: counted anew when so many have ended: at every job at first, later at every twentieth or fourth part
+        )
         self.hazard: list[int] = []
         self.left: list[Millis] = []  #: expected from the beginning of each bin
         self.worst: Millis = HOUR  #: four of five ended within this
@@ -106,11 +110,10 @@ class Lives:
             reached[k] += 1
         self.jobs += 1
 
-    def count(self, wider: "Lives | None") -> None:
+    def count(self, wider: "Lives | None", shrink: int) -> None:
         """Hazards, shrunk towards the wider class's, and from the last bin backwards what is left."""
-        self.next_at = self.jobs + 1 + self.jobs // 20
+        self.next_at = self.jobs + 1 + self.jobs // (4 if shrink == NAMESAKES else 20)
         theirs = wider.hazard if wider is not None and wider.hazard else [ONE // 2] * BINS
-        shrink = PSEUDO if wider is not None else 1
         self.hazard = [
             (ended * ONE + shrink * usual) // (reached + shrink)
             for ended, reached, usual in zip(self.ended, self.reached, theirs, strict=True)
@@ -135,14 +138,18 @@ class Lives:
 
 
 class LifeTable:
-    """By team and width, shrunk to width, to all: a class speaks for itself as far as it has been seen."""
+    """By name, shrunk to team and width, to width, to all: a class speaks for itself as far as it has been seen.
 
-    __slots__ = ("all", "by_team", "by_width")
+    So the members of an array teach each other how long they run, and so do the runs of one script.
+    """
+
+    __slots__ = ("all", "by_name", "by_team", "by_width")
 
     def __init__(self) -> None:
         self.all = Lives()
         self.by_width: dict[int, Lives] = {}
         self.by_team: dict[tuple[str, int], Lives] = {}
+        self.by_name: dict[tuple[str, int, str], Lives] = {}  #: the latest seen last
 
     def learn(self, spec: JobSpec, run_ms: Millis) -> None:
         age_bin = bisect_right(EDGES, run_ms) - 1
@@ -153,10 +160,20 @@ class LifeTable:
         team = self.by_team.get(key)
         if team is None:
             team = self.by_team[key] = Lives()
-        for lives, wider in ((self.all, None), (width, self.all), (team, width)):
-            lives.add(age_bin)
-            if lives.jobs >= lives.next_at:
-                lives.count(wider)
+        _teach(self.all, None, age_bin, 1)
+        _teach(width, self.all, age_bin, PSEUDO)
+        _teach(team, width, age_bin, PSEUDO)
+        if spec.name:
+            _teach(self._named(spec), team, age_bin, NAMESAKES)
+
+    def _named(self, spec: JobSpec) -> Lives:
+        """Moved to the end: who was not seen for longest is forgotten first."""
+        key = (spec.team, spec.gpus, kind_of(spec.name))
+        lives = self.by_name.pop(key, None) or Lives()
+        self.by_name[key] = lives
+        if len(self.by_name) > NAMES:
+            del self.by_name[next(iter(self.by_name))]
+        return lives
 
     def expect(self, spec: JobSpec) -> Millis:
         if spec.expected_run_ms is not None:
@@ -178,10 +195,23 @@ class LifeTable:
         return lives.worst if lives is not None else HOUR
 
     def _lives(self, spec: JobSpec) -> Lives | None:
+        if spec.name and (named := self.by_name.get((spec.team, spec.gpus, kind_of(spec.name)))):
+            return named
         for lives in (self.by_team.get((spec.team, spec.gpus)), self.by_width.get(spec.gpus), self.all):
             if lives is not None and lives.left:
                 return lives
         return None
+
+
+def _teach(lives: Lives, wider: Lives | None, age_bin: int, shrink: int) -> None:
+    lives.add(age_bin)
+    if lives.jobs >= lives.next_at:
+        lives.count(wider, shrink)
+
+
+def kind_of(name: str) -> str:
+    """`resnet-17` and `resnet-18` are runs of one script."""
+    return name.rstrip("0123456789").rstrip("-_.") or name
 
 
 ESTIMATORS: Final[dict[str, type[Recent] | type[LifeTable]]] = {"recent": Recent, "life_table": LifeTable}

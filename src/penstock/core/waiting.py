@@ -133,14 +133,25 @@ def foretell(state: State, job: Job, ahead: int) -> tuple[Millis, Millis]:
     assert lane is not None
     gaps = lane.starts.gap_ms * (ahead + 1)
     if gaps < MINUTE:  # so far nobody had to wait, which says nothing of those who do now
-        gaps = max(MINUTE, comes_free(state, lane) * (ahead + 1))
+        gaps = max(MINUTE, comes_free(state, lane, ahead))
     return lane.starts.foretell(gaps)
 
 
-def comes_free(state: State, lane: Lane) -> Millis:
-    """By what is expected of those who run there: in how long somebody of this width fits."""
-    ways = [_fits_in(state, offer, pool, lane.width) for offer, pool in lane.pools if pool.open]
-    return min((way for way in ways if way is not None), default=0)
+def comes_free(state: State, lane: Lane, ahead: int) -> Millis:
+    """By what is expected of those who run there: in how long it fits, and GPUs for all before it have come free."""
+    there = [(offer, pool) for offer, pool in lane.pools if pool.open]
+    fits = [ms for offer, pool in there if (ms := _fits_in(state, offer, pool, lane.width)) is not None]
+    wanted = lane.width * (ahead + 1) - sum([pool.free_gpus for _, pool in there])
+    ends = sorted(
+        (state.remaining(attempt.job, attempt.done_ms(state.at)), attempt.width)
+        for attempt in state.attempts.values()
+        if attempt.slots and any(attempt.offer.id == offer for offer, _ in there)
+    )
+    for ms, gpus in ends:
+        wanted -= gpus
+        if wanted <= 0:
+            return max([ms, *fits[:1]]) if fits else ms
+    return max(fits, default=0)
 
 
 def _fits_in(state: State, offer: str, pool: Pool, width: int) -> Millis | None:

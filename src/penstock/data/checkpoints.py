@@ -120,6 +120,16 @@ class BucketStore:
         return []
 
 
+class NoStore:
+    """Nothing that this site's jobs could reach: each attempt begins again, unless the job sees to itself."""
+
+    def ready(self, site: str, job: str, attempt: str, earlier: str) -> dict[str, str]:  # noqa: ARG002 - there is no place
+        return {"PENSTOCK_RESUME": ""}
+
+    def sweep(self, over: Callable[[str], bool]) -> list[str]:  # noqa: ARG002 - there is nothing
+        return []
+
+
 def safe_name(name: str) -> str:
     """A file name for any id: readable where it can be, never a path, never two ids with one name."""
     quoted = quote(name, safe="", errors="surrogatepass").replace("~", "%7E")

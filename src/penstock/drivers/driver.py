@@ -53,6 +53,8 @@ class Work:
     command: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
     folder: str = ""  # the working directory; empty: one of its own
+    image: str = ""  # for sites that run containers
+    manifest: str = ""  # JSON of the Kubernetes Job that a person applied; empty: a cluster's Job is made of the above
 
 
 SeenPhase: TypeAlias = Literal["running", "done", "failed", "stopped", "lost"]

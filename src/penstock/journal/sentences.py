@@ -53,11 +53,19 @@ def waits_for_owned(why: r.WaitsForOwned, say: Say) -> str:
 def wait_worth(why: r.WaitWorth, say: Say) -> str:
     due = f" It must leave by {instant(why.leave_at)} to meet its deadline." if why.leave_at else ""
     return (
-        f"Waits for owned GPUs, for about {duration(why.about_ms)}, at worst {duration(why.worst_ms)}, and until "
-        f"{say.until} at the latest: {why.free_gpus} are free, too few or in pieces, and {why.ahead} wait before it. "
+        f"Waits for owned GPUs, {_how_long(why)} until {say.until} at the latest: {why.free_gpus} are free, too few or "
+        f"in pieces, and {why.ahead} wait before it. "
         f"Bursting now would cost about {say.cash(why.cost)} for {duration(why.expected_run_ms)}; at "
         f"{say.cash(why.value_per_hour)} an hour that buys {duration(why.patience_ms)} of waiting.{due}"
     )
+
+
+def _how_long(why: r.WaitWorth) -> str:
+    """Until its patience is over nothing is promised beyond it: then it bursts."""
+    if why.about_ms > why.patience_ms:
+        return f"though they are expected only in about {duration(why.about_ms)},"
+    worst = f" at worst {duration(why.worst_ms)}," if why.worst_ms <= why.patience_ms else ""
+    return f"for about {duration(why.about_ms)},{worst} and"
 
 
 def only_owned(why: r.OnlyOwned, _: Say) -> str:

@@ -1,0 +1,129 @@
+"""`penstock dev-cluster`: Kubernetes clusters on this machine, to try Penstock on (docs/dev-cluster.md)."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from penstock.devcluster import Bed, ClusterPlan
+
+at_home = click.option("--home", metavar="DIR", help="Where it lives; beside Penstock's own files if left out.")
+as_json = click.option("--json", "as_json", is_flag=True, help="JSON instead of sentences.")
+
+
+@click.group("dev-cluster")
+def command() -> None:
+    """Start Kubernetes clusters on this machine, to try things on."""
+
+
+@command.command("build")
+@click.option("--kueue", is_flag=True, help="Kueue, too.")
+@as_json
+def build(kueue: bool, as_json: bool) -> None:
+    """Build the Kubernetes programs, once, and prepare real pods if we are root."""
+    from penstock.devcluster import programs, real
+
+    where = programs.build(programs.say_to_stderr, kueue=kueue)
+    real.prepare(programs.say_to_stderr)
+    _print({"programs": str(where)}) if as_json else click.echo(f"The Kubernetes programs are in {where}")
+
+
+@command.command("up")
+@click.option("--real-pods", is_flag=True, help="Real kubelets and containers in lab and east; needs root.")
+@at_home
+@as_json
+def up(real_pods: bool, home: str | None, as_json: bool) -> None:
+    """Start the clusters lab, east and west in the background."""
+    from penstock.devcluster import Bed
+
+    bed = Bed(_folder(home), _plans(real_pods))
+    if (other := bed.what_runs()) and other != bed.plans:
+        raise BadInput(f"Clusters of another kind run there already; first: penstock dev-cluster down{_again(home)}")
+    with bed:
+        bed.keep()
+    if as_json:
+        _print(_said_of(bed))
+        return
+    click.echo(
+        f"Clusters {', '.join(plan.name for plan in bed.plans)} run. Try next:\n"
+        f"  export KUBECONFIG={bed.kubeconfig}\n"
+        f"  {_kubectl()} --context lab get nodes\n"
+        f"  penstock dev-cluster status{_again(home)}\n"
+        f"  penstock dev-cluster down{_again(home)}"
+    )
+
+
+@command.command("status")
+@at_home
+@as_json
+def status(home: str | None, as_json: bool) -> int:
+    """Say what runs; exit code 1 if something of it does not."""
+    from penstock.cli.output import table
+    from penstock.devcluster import Bed
+
+    bed = Bed.at(_folder(home))
+    said = _said_of(bed)
+    if as_json:
+        _print(said)
+    else:
+        rows = [[one["name"], one["url"], "runs" if one["runs"] else "broken"] for one in said["clusters"]]
+        table(f"kubeconfig: {bed.kubeconfig}", ["cluster", "address", "now"], rows, "No clusters.")
+    return 0 if said["runs"] else 1
+
+
+@command.command("down")
+@at_home
+@as_json
+def down(home: str | None, as_json: bool) -> None:
+    """Stop the clusters; nothing of them stays."""
+    from penstock.devcluster.bed import end_abandoned, stop
+
+    ended = int(stop(_folder(home))) + len(end_abandoned())
+    _print({"ended": ended}) if as_json else click.echo("Stopped." if ended else "There was nothing to stop.")
+
+
+def _folder(home: str | None) -> Path:
+    from penstock.cli.client import home as penstock_home
+
+    return Path(home) if home else penstock_home() / "dev-cluster"
+
+
+def _plans(real: bool) -> "list[ClusterPlan]":
+    from penstock.devcluster import ClusterPlan, NodePlan
+
+    a100, h100 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3"
+    return [
+        ClusterPlan("lab", (NodePlan(1 if real else 2, 4 if real else 8, a100),), real=real),
+        ClusterPlan("east", (NodePlan(2, 4 if real else 8, a100),), real=real),
+        ClusterPlan("west", (NodePlan(4, 8, h100),)),
+    ]
+
+
+def _said_of(bed: "Bed") -> dict[str, Any]:
+    clusters = [
+        {"name": one.name, "url": one.url, "real": one.plan.real, "runs": all(part.pid for part in one.processes())}
+        for one in bed.clusters()
+    ]
+    runs = all(part.pid for part in bed.processes())
+    return {"kubeconfig": str(bed.kubeconfig), "runs": runs, "clusters": clusters}
+
+
+def _kubectl() -> str:
+    """The person's own, or ours."""
+    from penstock.devcluster.programs import program
+
+    return "kubectl" if shutil.which("kubectl") else str(program("kubectl"))
+
+
+def _again(home: str | None) -> str:
+    return f" --home {home}" if home else ""
+
+
+def _print(found: object) -> None:
+    from penstock.cli.show import print_json
+
+    print_json(found)

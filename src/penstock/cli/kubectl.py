@@ -1,0 +1,135 @@
+"""`kubectl penstock`: what Penstock knows of Jobs, where people look at Jobs. The console script `kubectl-penstock`.
+
+`apply` needs only the cluster. `why` asks Penstock if one is known here, otherwise it reads Events. `plan` and `logs`
+ask Penstock.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.client import Client, Failed, job_path
+from penstock.cli.clusters import Json, ask, manifest_from, reaches
+from penstock.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from penstock.kube.client import Cluster
+
+known_as_penstock = click.option("--url", metavar="URL", help="Another Penstock than the one of this machine.")
+
+
+def main() -> int:
+    """As `penstock` ends: what a person can cause is one sentence and exit code 2."""
+    from penstock.cli.main import main as run
+
+    return run(["kubectl", *sys.argv[1:]])
+
+
+@click.group("kubectl", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Speak of Jobs as kubectl does; also `kubectl penstock`."""
+
+
+@command.command("apply")
+@click.option("-f", "--filename", required=True, metavar="FILE", help="A Job, as YAML or JSON.")
+@click.option("--team", default="", help="Whose budget and share; the Job's label if left out.")
+@reaches
+def apply(filename: str, team: str, **where: Any) -> None:
+    """Create a Job as one for Penstock to place."""
+    from penstock.front import applying
+
+    job = applying.as_home_job(manifest_from(filename), team, where["namespace"])
+    made = ask(where, lambda cluster: applying.apply(cluster, job))
+    click.echo(f"job.batch/{made['metadata']['name']}")
+
+
+@command.command("why")
+@click.argument("job")
+@reaches
+@known_as_penstock
+def why(job: str, url: str | None, **where: Any) -> None:
+    """Say why a Job is where it is, a line for each decision."""
+    from penstock.cli.output import moment, safe
+
+    found, events = ask(where, lambda cluster: _job_and_events(cluster, job, where["namespace"]))
+    for at, text in _story(found, url) or events:
+        click.echo(f"{moment(at):>14}  {safe(text)}")
+
+
+def _story(found: Json, url: str | None) -> list[tuple[int, str]]:
+    try:
+        lines = Client(url).get(job_path(_number(found), "/story"))["lines"]
+    except (Failed, BadInput):
+        return []
+    return [(int(line["at"]), str(line["text"])) for line in lines]
+
+
+async def _job_and_events(cluster: "Cluster", job: str, namespace: str) -> tuple[Json, list[tuple[int, str]]]:
+    from penstock.kube.client import EVENTS
+
+    found = await _find(cluster, job, namespace)
+    about = f"involvedObject.uid={found['metadata']['uid']}"
+    events, _ = await cluster.list(EVENTS, found["metadata"]["namespace"], fields=about)
+    told = sorted((_instant(one), str(one.get("message", ""))) for one in events if _is_ours(one))
+    return found, told or [(0, "Nothing is known of it yet.")]
+
+
+def _is_ours(event: Json) -> bool:
+    return (event.get("source") or {}).get("component") == "penstock"
+
+
+def _instant(event: Json) -> int:
+    from datetime import datetime
+
+    text = event.get("lastTimestamp") or event["metadata"]["creationTimestamp"]
+    return int(datetime.fromisoformat(str(text)).timestamp() * 1000)
+
+
+@command.command("plan")
+@click.option("-f", "--filename", required=True, metavar="FILE", help="A Job, as YAML or JSON.")
+@click.option("--team", default="", help="Whose budget and share; the Job's label if left out.")
+@click.option("--namespace", "-n", default="", help="Where it would be applied.")
+@known_as_penstock
+def plan(filename: str, team: str, namespace: str, url: str | None) -> None:
+    """Say where a Job would run and what it would cost; spends nothing."""
+    from penstock.cli.ask import draw_plan
+    from penstock.front import applying
+
+    draw_plan(Client(url).post("/v1/plan", applying.as_home_job(manifest_from(filename), team, namespace)))
+
+
+@command.command("logs")
+@click.argument("job")
+@click.option("-f", "--follow", "go_on", is_flag=True, help="Go on until the Job has ended.")
+@reaches
+@known_as_penstock
+def logs(job: str, go_on: bool, url: str | None, **where: Any) -> None:
+    """Print what a Job printed, wherever it ran."""
+    from penstock.cli import logs as printing
+
+    number = _number(ask(where, lambda cluster: _find(cluster, job, where["namespace"])))
+    if go_on:
+        printing.follow(Client(url), number)
+    else:
+        printing.copy(Client(url), number, "")
+
+
+async def _find(cluster: "Cluster", job: str, namespace: str) -> Json:
+    from penstock.kube.client import JOBS
+    from penstock.kube.errors import NotFound
+
+    namespace = namespace or cluster.namespace or "default"
+    try:
+        return await cluster.get(JOBS, job.removeprefix("job.batch/").removeprefix("job/"), namespace)
+    except NotFound:
+        raise BadInput(f"There is no Job '{job}' in namespace {namespace}.") from None
+
+
+def _number(found: Json) -> str:
+    from penstock.kube import names
+
+    number = (found["metadata"].get("annotations") or {}).get(names.JOB)
+    if not number:
+        raise BadInput(f"Penstock has not taken the Job {found['metadata']['name']} in; see its Events.")
+    return str(number)

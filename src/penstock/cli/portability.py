@@ -1,0 +1,128 @@
+"""`penstock portability`: which Jobs of a cluster could burst today, which need a map and which line, which never."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.clusters import Json, ask, documents, reaches
+from penstock.cli.output import table
+from penstock.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from penstock.config import SitesFile
+    from penstock.kube.maps import Maps
+
+
+@dataclass(slots=True)
+class There:
+    """One Job at one other site."""
+
+    site: str
+    goes: bool
+    never: bool
+    says: list[str]
+    lines: list[str]
+
+
+@dataclass(slots=True)
+class Judged:
+    job: str
+    gpus: int
+    sites: list[There]
+
+    @property
+    def verdict(self) -> str:
+        if any(one.goes for one in self.sites):
+            return "could burst to " + ", ".join(one.site for one in self.sites if one.goes)
+        return "never" if all(one.never for one in self.sites) else "needs a map"
+
+
+@click.command("portability")
+@click.option("--sites", required=True, metavar="FILE", help="The sites file with the maps.")
+@click.option("-f", "--filename", metavar="FILE", help="Jobs of a file instead of a cluster's.")
+@click.option("--home", metavar="SITE", help="The site that the Jobs are at home in; the front door if left out.")
+@reaches
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def command(sites: str, filename: str | None, home: str | None, as_json: bool, **where: Any) -> None:
+    """Say which Jobs could leave a cluster, and what keeps the others."""
+    from penstock.config import read_sites
+
+    others = _others(read_sites(sites), home, sites)
+    jobs = _of_file(filename) if filename else ask(where, lambda cluster: _of_cluster(cluster, where["namespace"]))
+    judged = [_judge(job, others) for job in jobs]
+    if as_json:
+        from penstock.cli.show import print_json
+
+        print_json([{"job": one.job, "gpus": one.gpus, "verdict": one.verdict, "sites": one.sites} for one in judged])
+    else:
+        _draw(judged)
+
+
+def _others(file: "SitesFile", home: str | None, path: str) -> "Sequence[Maps]":
+    names = [site.id for site in file.sites]
+    if home and home not in names:
+        raise BadInput(f"{path} has no site '{home}'; it has {', '.join(names)}.")
+    homes = [home] if home else [site.id for site in file.sites if site.front_door][:1]
+    others = [maps for maps in file.maps if maps.site not in homes]
+    if not others:
+        raise BadInput(f"{path} names no other site with 'driver: kubernetes', so there is nowhere to go.")
+    return others
+
+
+def _of_file(path: str) -> list[Json]:
+    found = [one for one in documents(path) if one.get("kind") == "Job"]
+    if not found:
+        raise BadInput(f"{path} has no Job of batch/v1.")
+    return found
+
+
+async def _of_cluster(cluster: Any, namespace: str) -> list[Json]:
+    from penstock.kube import names
+    from penstock.kube.client import JOBS
+
+    found, _ = await cluster.list(JOBS, namespace)
+    return [one for one in found if names.EXECUTION not in (one["metadata"].get("labels") or {})]
+
+
+def _judge(job: Json, others: "Iterable[Maps]") -> Judged:
+    from penstock.front.reading import Unfit, gpus_of
+    from penstock.kube.closure import part
+
+    metadata = part(job, "metadata")
+    try:
+        gpus = gpus_of(job)[0]
+    except Unfit:
+        gpus = 0
+    name = f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or metadata.get('generateName') or '?'}"
+    return Judged(name, gpus, [_there(job, maps) for maps in others])
+
+
+def _there(job: Json, maps: "Maps") -> There:
+    from penstock.kube.portability import STAYS, may_go, verdicts
+
+    judged = verdicts(job, maps)
+    stays = [one for one in judged if one.outcome in STAYS]
+    never = any(one.outcome == "never travels" for one in judged)
+    return There(maps.site, may_go(judged), never, [one.says for one in stays], [one.line for one in stays if one.line])
+
+
+def _draw(judged: list[Judged]) -> None:
+    rows = [[one.job, one.gpus or "-", one.verdict, _first_reason(one)] for one in judged]
+    table("Jobs", ["job", "GPUs", "verdict", "because"], rows, "There are no Jobs.")
+    lines = Counter(
+        (there.site, line) for one in judged for there in one.sites if not there.never for line in there.lines
+    )
+    wanted = [[site, line, count] for (site, line), count in lines.most_common()]
+    if wanted:
+        table("Lines to write in the sites file", ["under site", "line", "Jobs"], wanted, "")
+
+
+def _first_reason(one: Judged) -> str:
+    if any(there.goes for there in one.sites):
+        return ""
+    nearest = min(one.sites, key=lambda there: (there.never, len(there.says)))
+    more = len(nearest.says) - 1
+    return nearest.says[0] + (f" And {more} more." if more else "")

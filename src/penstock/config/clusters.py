@@ -1,0 +1,81 @@
+"""A site's `kubernetes`: how its cluster is reached, and how its offers are spelt there; docs/sites.md has the keys."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from penstock.config.maps import maps_of
+from penstock.config.page import Page, shown
+from penstock.config.rows import ClusterRow, OfferRow, PlaceRow, SiteRow, TolerationRow
+from penstock.kube.access import Access
+from penstock.kube.places import ClusterSite, Place, Toleration
+
+A_NAMESPACE: Final = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+A_LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+HOURS: Final = 24
+
+
+def cluster_of(row: SiteRow, page: Page, place: str) -> ClusterSite:
+    said = row.kubernetes or ClusterRow()
+    _check(said, page, f"{place}.kubernetes")
+    mapped = [there for _, there in maps_of(row, page, place).namespaces]
+    return ClusterSite(
+        access=Access(
+            kubeconfig=_path(str(said.kubeconfig or ""), page),
+            context=str(said.context or ""),
+            in_cluster=bool(said.in_cluster),
+            allow_exec=tuple(str(one) for one in said.allow_exec),
+        ),
+        namespace=str(said.namespace),
+        namespaces=tuple(dict.fromkeys([*(str(one) for one in said.namespaces), *mapped])),
+        shared=bool(said.shared),
+        secret=str(said.secret or ""),
+        grace_ms=int(said.grace),
+        room_ms=int(said.room),
+        scale_ms=int(said.scale),
+        places=tuple(
+            (f"{row.name}/{offer.name}", _place(offer, page, f"{place}.offers[{k}]"))
+            for k, offer in enumerate(row.offers)
+        ),
+    )
+
+
+def _check(said: ClusterRow, page: Page, place: str) -> None:
+    if said.in_cluster and (said.kubeconfig is not None or said.context is not None):
+        page.refuse(f"{place}.in_cluster", "with the pod's own account there is no 'kubeconfig' and no 'context'")
+    for key, name in [("namespace", said.namespace), *(("namespaces", one) for one in said.namespaces)]:
+        if not A_NAMESPACE.fullmatch(name):
+            page.refuse(f"{place}.{key}", f"{shown(name)} is not a namespace: small letters, digits and '-'")
+
+
+def _path(path: str, page: Page) -> str:
+    """From where the sites file is, as a person would expect who moves both."""
+    if not path or path.startswith(("/", "~")):
+        return path
+    return str(Path(page.name).parent.absolute() / path)
+
+
+def _place(offer: OfferRow, page: Page, place: str) -> Place:
+    said = offer.kubernetes or PlaceRow()
+    for key in said.selector:
+        if not A_LABEL.fullmatch(key):
+            page.refuse(f"{place}.kubernetes.selector", f"{shown(key)} is not a label, like nvidia.com/gpu.product")
+    if len(said.headroom) not in (0, 1, HOURS):
+        page.refuse(f"{place}.kubernetes.headroom", "one number, or one for each of the 24 hours of a day")
+    return Place(
+        resource=str(said.resource or _resource(offer)),
+        selector=tuple((key, str(text)) for key, text in said.selector.items()),
+        tolerations=tuple(_toleration(one) for one in said.tolerations),
+        queue=str(said.queue or ""),
+        headroom=tuple(int(one) for one in said.headroom),
+    )
+
+
+def _resource(offer: OfferRow) -> str:
+    """As NVIDIA's device plugin calls it: a slice's name has dots where its profile has a plus."""
+    return f"nvidia.com/mig-{offer.mig.replace('+', '.')}" if offer.mig else "nvidia.com/gpu"
+
+
+def _toleration(row: TolerationRow) -> Toleration:
+    operator = "Exists" if row.value is None else "Equal"
+    return Toleration(str(row.key or ""), operator, str(row.value or ""), str(row.effect or ""))

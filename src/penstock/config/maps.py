@@ -1,0 +1,63 @@
+"""A site's `maps`: what things of the home clusters are called there. docs/kubernetes.md explains every key."""
+
+import re
+from typing import Final
+
+from penstock.config.page import Page, shown
+from penstock.config.rows import MapsRow, SiteRow
+from penstock.config.scalars import Word
+from penstock.kube.maps import EMPTY_DIR, Maps, Table, has
+
+#: Tables whose names are those of Kubernetes objects; an empty one, where it is allowed, leaves the thing out.
+NAMES: Final = {
+    "namespaces": False,
+    "secrets": True,
+    "service_accounts": True,
+    "volumes": False,
+    "priority_classes": True,
+    "runtime_classes": True,
+}
+A_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+def maps_of(row: SiteRow, page: Page, place: str) -> Maps:
+    said = row.maps or MapsRow()
+    for key, may_be_empty in NAMES.items():
+        for name, to in getattr(said, key).items():
+            _check(str(to or ""), may_be_empty, key, page, f"{place}.maps.{key}.{name}")
+    copied = said.config_maps == "copy"
+    return Maps(
+        site=str(row.name),
+        namespaces=_table(said.namespaces),
+        images=_table(said.images),
+        config_maps=_table({} if isinstance(said.config_maps, str) else said.config_maps),
+        copy_config_maps=copied,
+        secrets=_table(said.secrets),
+        service_accounts=_table(said.service_accounts),
+        volumes=_table(said.volumes),
+        node_selectors=_table(said.node_selectors),
+        priority_classes=_table(said.priority_classes),
+        runtime_classes=_table(said.runtime_classes),
+        architectures=tuple(str(one) for one in said.architectures),
+    )
+
+
+def site_has(row: SiteRow, maps: Maps) -> tuple[str, ...]:
+    """What the engine's rule looks at. A rehearsed site plays along with anything; another kind runs no Jobs."""
+    if row.driver == "rehearsal":
+        return ("*",)
+    return has(maps) if row.driver == "kubernetes" else ()
+
+
+def _table(said: dict[str, Word | None]) -> Table:
+    return tuple((name, str(to or "")) for name, to in said.items())
+
+
+def _check(to: str, may_be_empty: bool, key: str, page: Page, place: str) -> None:
+    if to == "" and may_be_empty:
+        return
+    if to == EMPTY_DIR and key == "volumes":
+        return
+    if not A_NAME.fullmatch(to):
+        instead = f", or {EMPTY_DIR} for a volume of the pod's own" if key == "volumes" else ""
+        page.refuse(place, f"{shown(to)} is not a name in Kubernetes: small letters, digits, '-' and '.'{instead}")

@@ -1,0 +1,96 @@
+"""How one speaks to a cluster: kubeconfig files, and one small HTTPS client for what a bed does itself.
+
+Everything else goes through kubectl, or through whichever client is being tested. `bed` and `cluster` call.
+"""
+
+import base64
+import http.client
+import json
+import ssl
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+
+class Access(NamedTuple):
+    name: str
+    url: str
+    token: str
+    ca: Path
+    user: str = "admin"
+
+
+class Answer(NamedTuple):
+    code: int
+    body: dict[str, Any]
+
+
+class Api:
+    """A connection for each request, closed again: nobody has to tidy up after a bed that is looked at."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = 30) -> Answer:
+        (answer,) = self.ask_all(method, path, [body], timeout_s)
+        return answer
+
+    def ask_all(
+        self, method: str, path: str, bodies: Sequence[Mapping[str, Any] | None], timeout_s: float = 30
+    ) -> list[Answer]:
+        """The same request with each of these bodies, over one connection: a thousand nodes come this way."""
+        headers = {"Authorization": f"Bearer {self.access.token}", "Content-Type": _kind(method)}
+        trust = ssl.create_default_context(cafile=str(self.access.ca))
+        where = urlsplit(self.access.url).netloc
+        answers = []
+        with closing(http.client.HTTPSConnection(where, context=trust, timeout=timeout_s)) as connection:
+            for body in bodies:
+                connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+                answer = connection.getresponse()
+                answers.append(Answer(answer.status, _parsed(answer.read())))
+        return answers
+
+
+def _kind(method: str) -> str:
+    return "application/merge-patch+json" if method == "PATCH" else "application/json"
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {"text": text.decode(errors="replace")}
+    return found if isinstance(found, dict) else {}
+
+
+def write_kubeconfig(path: Path, clusters: Sequence[Access]) -> Path:
+    """One file with a context for each, the first of them current. YAML is JSON, too, and every client reads it."""
+    several = len(clusters) > 1
+    said = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": clusters[0].name,
+        "clusters": [
+            {"name": one.name, "cluster": {"server": one.url, "certificate-authority-data": _inline(one.ca)}}
+            for one in clusters
+        ],
+        "users": [{"name": _user(one, several), "user": {"token": one.token}} for one in clusters],
+        "contexts": [
+            {"name": one.name, "context": {"cluster": one.name, "user": _user(one, several)}} for one in clusters
+        ],
+    }
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(said, indent=2))
+    return path
+
+
+def _inline(ca: Path) -> str:
+    """In the file, and not its path: the file then works anywhere, as a Secret, too."""
+    return base64.b64encode(ca.read_bytes()).decode()
+
+
+def _user(access: Access, several: bool) -> str:
+    """A kubeconfig's users share one list of names, and each cluster has a token of its own."""
+    return f"{access.user}@{access.name}" if several else access.user

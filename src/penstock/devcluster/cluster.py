@@ -1,0 +1,224 @@
+"""One cluster of a bed: an API server, its controllers, a scheduler, and kwok or real kubelets. `bed` starts it.
+
+Tests break it on purpose: a stopped API server is a partition, a killed one a restart.
+"""
+
+import http.client
+import json
+import secrets
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from penstock.core.errors import BadInput
+from penstock.devcluster import kueue, network, plane, real
+from penstock.devcluster.access import Access, Api, write_kubeconfig
+from penstock.devcluster.given import GivenCluster, random_name
+from penstock.devcluster.network import Network
+from penstock.devcluster.plan import ClusterPlan, NodePlan, gpus_of, node_object
+from penstock.devcluster.ports import free_port
+from penstock.devcluster.processes import Process
+from penstock.devcluster.programs import program
+
+READY_S: Final = 120  #: generous: the machine may be busy with other things
+
+
+class Cluster(GivenCluster):
+    """Its folder holds all there is to know: whoever has the folder has the cluster, in any process."""
+
+    def __init__(self, folder: Path, plan: ClusterPlan, mark: str) -> None:
+        super().__init__(plan.name, folder / "kubeconfig")
+        self.folder, self.plan, self.mark = folder, plan, mark
+        self._api: Api | None = None
+
+    @property
+    def url(self) -> str:
+        return str(self._note()["url"])
+
+    @property
+    def token(self) -> str:
+        return str(self._note()["token"])
+
+    @property
+    def ca(self) -> Path:
+        return plane.certificate(self.folder)
+
+    @property
+    def api(self) -> Api:
+        if self._api is None:
+            self._api = Api(Access(self.name, self.url, self.token, self.ca))
+        return self._api
+
+    # --- quicker than by kubectl, which takes a fifth of a second of CPU to say anything ------------------------------
+
+    def new_namespace(self, name: str = "") -> str:
+        name = name or random_name()
+        self._made("/api/v1/namespaces", {"metadata": {"name": name}})
+        if self.plan.real:
+            self._until(lambda: self._exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"), f"namespace {name}")
+        return name
+
+    def drop_namespace(self, name: str) -> None:
+        self.api.ask("DELETE", f"/api/v1/namespaces/{name}")
+
+    def _made(self, path: str, *objects: Mapping[str, Any]) -> None:
+        for answer in self.api.ask_all("POST", path, objects):
+            if answer.code >= 300:
+                raise BadInput(f"Cluster {self.name} refused it: {answer.body.get('message', answer.code)}")
+
+    # --- breaking it -------------------------------------------------------------------------------------------------
+
+    def pause_api(self) -> None:
+        """As if the network were cut: connections stand, and nobody answers."""
+        self.server.signal(signal.SIGSTOP)
+
+    def resume_api(self) -> None:
+        self.server.signal(signal.SIGCONT)
+
+    def kill_api(self) -> None:
+        self.server.kill()
+
+    def start_api(self) -> None:
+        """At the same address, with the same keys; returns when it answers."""
+        self._start("kube-apiserver")
+        self.wait_for_api()
+
+    def mend(self) -> None:
+        """Whatever of it was stopped or killed, nodes excepted, runs again."""
+        self.resume_api()
+        for name in plane.programs(real=self.plan.real):
+            if not self._process(name).pid:
+                self._start(name)
+        self.wait_for_api()
+
+    def add_node(self, name: str, plan: NodePlan) -> None:
+        """Returns when it is ready."""
+        self._begin_nodes([(name, plan)])
+        self._finish_nodes([(name, plan)])
+
+    def _begin_nodes(self, nodes: Sequence[tuple[str, NodePlan]]) -> None:
+        self._made("/api/v1/nodes", *(node_object(name, plan, real=self.plan.real) for name, plan in nodes))
+        if self.plan.real:
+            for name, _ in nodes:
+                real.start(self.node(name), self.network, self.kubeconfig)
+
+    def _finish_nodes(self, nodes: Sequence[tuple[str, NodePlan]]) -> None:
+        wanted = {name for name, _ in nodes}
+        self._until(lambda: wanted <= self._ready_nodes(), "its nodes", *(self.node(name).process for name in wanted))
+        for name, plan in nodes if self.plan.real else ():
+            # Not before: a new kubelet drops all GPUs that no device plugin told it of.
+            gpus = {"status": {"capacity": gpus_of(plan), "allocatable": gpus_of(plan)}}
+            self.api.ask("PATCH", f"/api/v1/nodes/{name}/status", gpus)
+
+    def delete_node(self, name: str) -> None:
+        """As a cloud does when it takes a spot node back: its pods stay Running for a minute."""
+        self.kill_node(name)
+        self.api.ask("DELETE", f"/api/v1/nodes/{name}")
+        shutil.rmtree(self.node(name).folder, ignore_errors=True)
+
+    def kill_node(self, name: str) -> None:
+        """The power is cut: every process on it is gone, and Kubernetes hears no more of it. Real ones only."""
+        if self.plan.real:
+            real.kill(self.node(name))
+
+    def node(self, name: str) -> real.Node:
+        return real.Node(name, self.folder / name, self.mark)
+
+    @property
+    def network(self) -> Network:
+        """Of a real cluster; pods reach this machine at its `host`."""
+        return Network(*self._note()["network"])
+
+    # --- starting it, called by `bed` in this order ------------------------------------------------------------------
+
+    def begin(self, etcd: str, number: int) -> None:
+        """The API server; it needs a second or two, and others begin meanwhile."""
+        self.folder.mkdir(parents=True)
+        net = network.make(self.mark, number) if self.plan.real else None
+        url = f"https://{net.api}:443" if net else f"https://127.0.0.1:{free_port()}"
+        note = {"url": url, "etcd": etcd, "token": secrets.token_hex(16), "network": net}
+        _write_private(self.folder / "cluster.json", json.dumps(note))
+        _write_private(self.folder / "tokens.csv", f"{note['token']},admin,admin,system:masters\n")
+        self._start("kube-apiserver")
+
+    def complete(self) -> None:
+        """Once the API server answers: everything that speaks to it."""
+        self.wait_for_api()
+        write_kubeconfig(self.kubeconfig, [self.api.access])
+        for name in plane.programs(real=self.plan.real)[1:]:
+            self._start(name)
+        self._begin_nodes(self.plan.numbered())
+        if self.plan.kueue:
+            kueue.start(self._process("kueue"), self, urlsplit(self.url).hostname or "", self.ca)
+
+    def wait(self) -> None:
+        """Until every node is ready and pods can be made."""
+        self._finish_nodes(self.plan.numbered())
+        self._until(lambda: self._exists("/api/v1/namespaces/default/serviceaccounts/default"), "its controllers")
+        if self.plan.kueue:
+            self._until(lambda: kueue.answers(self), "Kueue")
+
+    def wait_for_api(self) -> None:
+        self._until(self._answers, "its API server")
+
+    # --- its processes -----------------------------------------------------------------------------------------------
+
+    @property
+    def server(self) -> Process:
+        return self._process("kube-apiserver")
+
+    def processes(self) -> list[Process]:
+        """Those that must run while the cluster does; tests may end nodes."""
+        names = plane.programs(real=self.plan.real)
+        return [self._process(name) for name in (*names, *(["kueue"] if self.plan.kueue else []))]
+
+    def _process(self, name: str) -> Process:
+        return Process(self.folder, name, self.mark)
+
+    def _start(self, name: str) -> None:
+        flags = plane.flags_of(name, self.folder, self._note())
+        self._process(name).start([str(program(name)), *(f"--{flag}={value}" for flag, value in flags.items())])
+
+    # --- looking at it -----------------------------------------------------------------------------------------------
+
+    def _note(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "cluster.json").read_text())
+        return found
+
+    def _answers(self) -> bool:
+        return self.ca.exists() and self.api.ask("GET", "/readyz", timeout_s=5).code == 200
+
+    def _ready_nodes(self) -> set[str]:
+        nodes = self.api.ask("GET", "/api/v1/nodes?resourceVersion=0").body.get("items", [])
+        return {node["metadata"]["name"] for node in nodes if _is_ready(node)}
+
+    def _exists(self, path: str) -> bool:
+        return self.api.ask("GET", path).code == 200
+
+    def _until(self, holds: Callable[[], bool], what: str, *needed: Process) -> None:
+        until = time.monotonic() + READY_S
+        while time.monotonic() < until:
+            try:
+                if holds():
+                    return
+            except (OSError, http.client.HTTPException):
+                pass  # not yet; if it died, the next line says so
+            for process in (*self.processes(), *needed):
+                if process.log.exists():
+                    process.check()
+            time.sleep(0.05)
+        raise BadInput(f"Cluster {self.name}: waited {READY_S} s for {what}. {self.server.last_words()}")
+
+
+def _is_ready(node: Mapping[str, Any]) -> bool:
+    conditions = node["status"].get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)

@@ -1,0 +1,120 @@
+"""Processes that outlive whoever started them, and are found again by anybody: `bed` and `cluster` call.
+
+Each carries the bed's mark in its environment. So a bed can be ended by a later process even if its folder is gone and
+its starter was killed; and no other process is ever touched.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import BadInput
+
+MARK: Final = "PENSTOCK_BED"
+END_S: Final = 20  #: how long a killed process may take to be gone
+NOTHING: Final[Mapping[str, str]] = {}
+
+
+class Process:
+    """One by name, in a bed's folder; its number and its log are there."""
+
+    def __init__(self, folder: Path, name: str, mark: str) -> None:
+        self.folder, self.name, self.mark = folder, name, mark
+        self.log = folder / f"{name}.log"
+        self._note = folder / f"{name}.pid"
+
+    def start(self, command: Sequence[str], env: Mapping[str, str] = NOTHING) -> None:
+        """As an orphan in a session of its own: nobody waits for it, and our ^C is not for it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        script = '"$@" >>"$LOG" 2>&1 </dev/null & echo $!'
+        own = {**os.environ, **env, MARK: self.mark, "LOG": str(self.log)}
+        said = subprocess.run(
+            ["sh", "-c", script, "sh", *command], env=own, stdout=subprocess.PIPE, text=True, check=True,
+            start_new_session=True,
+        )  # fmt: skip
+        pid = int(said.stdout)
+        self._note.write_text(f"{pid} {born(pid)}")
+
+    @property
+    def pid(self) -> int:
+        """0 if it does not run. Numbers are given out again; so it must also have been born when ours was."""
+        with contextlib.suppress(FileNotFoundError):
+            pid, _, when = self._note.read_text().partition(" ")
+            return int(pid) if when and born(int(pid)) == when else 0
+        return 0
+
+    def signal(self, number: int) -> None:
+        if self.pid:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, and gone when this returns."""
+        if pid := self.pid:
+            end([pid])
+
+    def check(self) -> None:
+        if not self.pid:
+            raise BadInput(f"{self.name} did not start. Its last words: {self.last_words()}")
+
+    def last_words(self) -> str:
+        said = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        errors = [line for line in said if line.startswith(("E", "F", "Error", "panic")) or '"fatal"' in line]
+        return " | ".join(dict.fromkeys([*errors[-2:], *said[-2:]]))[-800:] or "none"
+
+
+def born(pid: int) -> str:
+    """When, in ticks since the machine started; empty for the dead, buried or not.
+
+    Its mark would not do: a process has no environment for an instant, while it becomes another program.
+    """
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if state in "ZX" else rest[18]
+
+
+def end_all(mark: str) -> int:
+    """Every process of this bed, children of children included, however many are being born. How many there were."""
+    count = 0
+    while found := list(marked(mark)):
+        count += len(found)
+        end(found)
+    return count
+
+
+def marked(mark: str) -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and mark_of(int(entry.name)) == mark:
+            yield int(entry.name)
+
+
+def mark_of(pid: int) -> str:
+    """Empty for processes of others, for those that are gone, and for those that are dead and not yet buried."""
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    start = f"{MARK}=".encode()
+    return next((line[len(start) :].decode() for line in environ if line.startswith(start)), "")
+
+
+def end(pids: Sequence[int]) -> None:
+    """SIGKILL and wait: after SIGTERM an API server holds its port for seconds, and nothing here needs a farewell."""
+    until = time.monotonic() + END_S
+    waiting = []
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            waiting.append(os.pidfd_open(pid))
+            os.kill(pid, signal.SIGKILL)
+    for handle in waiting:
+        gone = select.poll()
+        gone.register(handle, select.POLLIN)
+        gone.poll(max(0.0, until - time.monotonic()) * 1000)
+        os.close(handle)

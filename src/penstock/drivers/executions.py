@@ -1,0 +1,253 @@
+"""Execution Jobs as a cluster shows them, kept in step by watches; and its nodes, with what other people hold of them.
+The Kubernetes driver asks here instead of asking the cluster, and hears of each change.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from penstock.core.model import Offer
+from penstock.core.units import PERMILLE, Instant, Millis
+from penstock.drivers.disk import kept_ms
+from penstock.drivers.driver import Unreachable
+from penstock.drivers.inventory import hostname, name_of, requested, usable
+from penstock.drivers.podlogs import PodLog
+from penstock.drivers.pods import End, Trouble, is_active, said
+from penstock.kube import names
+from penstock.kube.client import JOBS, NODES, PODS, Cluster, Obj
+from penstock.kube.places import Place
+from penstock.kube.watch import Mirror
+
+#: What is worth its memory of a Job and of a pod: ten thousand of them are kept.
+JOB_SPEC: Final = ("parallelism", "completions", "completionMode", "suspend", "activeDeadlineSeconds")
+POD_STATUS: Final = ("phase", "reason", "message", "conditions", "containerStatuses", "podIP")
+META: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "finalizers")
+OVER: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class Execution:
+    """One attempt's Job with its pods, and what we found out of it."""
+
+    def __init__(self, job: Obj, log: PodLog) -> None:
+        self.job, self.log = job, log
+        self.pods: dict[str, Obj] = {}
+        self.begun = False  #: it runs, or did
+        self.end: End | None = None
+        self.concluded = False  #: its end is known whole, with what its log said last, and may be said
+        self.starters = 0  #: calls that wait for it to begin; its end is said after their answer
+        self.trouble: Trouble | None = None
+        self.trouble_at: Instant = 0
+        self.ordered_at: Instant | None = None  #: if this process made it
+        self.tenths = 0  #: of its progress, told
+        self.kept_told: Millis = 0
+        self.address = ""  #: where its gang meets, told to its pods
+        self.news = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        return str(self.job["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.job["metadata"]["namespace"])
+
+    @property
+    def attempt(self) -> str:
+        return said(self.job, names.ATTEMPT)
+
+    @property
+    def forgotten(self) -> bool:
+        return bool(said(self.job, names.FORGOTTEN))
+
+    @property
+    def kept_ms(self) -> Millis:
+        began_with = int(said(self.job, names.RESUME) or 0)
+        speed = int(said(self.job, names.SPEED) or PERMILLE)
+        return kept_ms({"resume_ms": began_with, "speed_permille": speed}, self.log.marks)
+
+    @property
+    def leader(self) -> Obj | None:
+        """The pod that speaks for all: the first of a gang, the newest if one failed in place and was tried again."""
+        first = [pod for pod in self.pods.values() if pod["index"] in ("", "0")]
+        return max(first, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=None)
+
+
+class Executions:
+    def __init__(
+        self,
+        cluster: Cluster,
+        installation: str,
+        namespaces: tuple[str, ...],
+        places: Mapping[str, tuple[Offer, Place]],
+        make_log: Callable[[str], PodLog],
+        changed: Callable[[Execution], None],
+        room_changed: Callable[[], None],
+    ) -> None:
+        self.places, self.make_log = places, make_log
+        self.changed, self.room_changed = changed, room_changed
+        self.by_name: dict[str, Execution] = {}
+        self.waiting_pods: dict[str, dict[str, Obj]] = {}  #: by execution, of Jobs that were not seen yet
+        self.taken: dict[str, Counter[str]] = {place.resource: Counter() for _, place in places.values()}
+        ours = f"{names.INSTALLATION}={names.label_value(installation)}"
+        others = f"{names.INSTALLATION}!={names.label_value(installation)}"
+        self.jobs = [Mirror(cluster, JOBS, self._job, namespace=one, labels=ours, keep=keep_job) for one in namespaces]
+        self.pods = [Mirror(cluster, PODS, self._pod, namespace=one, labels=ours, keep=keep_pod) for one in namespaces]
+        self.nodes = Mirror(cluster, NODES, self._node, keep=keep_node)
+        self.others = Mirror(cluster, PODS, self._other, labels=others, fields=OVER, keep=self._keep_other)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    # --- coming and going --------------------------------------------------------------------------------------------
+
+    @property
+    def mirrors(self) -> list[Mirror]:
+        return [*self.jobs, *self.pods, self.nodes, self.others]
+
+    async def follow(self) -> None:
+        """Returns when all of it is in step. May be cancelled and called again."""
+        if not self.tasks:
+            self.tasks = [
+                asyncio.create_task(mirror.run(), name=f"mirror {mirror.kind.plural}") for mirror in self.mirrors
+            ]
+        for mirror in self.mirrors:
+            await self._in_step(mirror)
+
+    async def _in_step(self, mirror: Mirror) -> None:
+        waits = asyncio.ensure_future(mirror.in_step.wait())
+        try:
+            await asyncio.wait([waits], timeout=8)
+        finally:
+            waits.cancel()
+        if not mirror.in_step.is_set():
+            raise Unreachable(f"its {mirror.kind.plural} cannot be read: {mirror.why}")
+
+    def check(self) -> None:
+        """Whatever is said of what is there must be known, not remembered."""
+        for mirror in (*self.jobs, *self.pods):
+            if not mirror.in_step.is_set():
+                raise Unreachable(f"its {mirror.kind.plural} cannot be read: {mirror.why}")
+
+    async def close(self) -> None:
+        logs = [one.log.task for one in self.by_name.values() if one.log.task is not None]
+        tasks = [*self.tasks, *logs]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # --- what is there -----------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Execution]:
+        return iter(list(self.by_name.values()))
+
+    def note(self, job: Obj) -> Execution:
+        """As the cluster just answered, before the watch tells it."""
+        self._job(None, keep_job(job))
+        return self.by_name[job["metadata"]["name"]]
+
+    def node_names(self) -> list[str] | None:
+        return [name_of(node) for node in self.nodes] if self.nodes.in_step.is_set() else None
+
+    def hostnames(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        found = {name: self.nodes.get(name) for name in nodes}
+        return tuple(name if node is None else hostname(node) for name, node in found.items())
+
+    def usable(self, offer: str, avoided: tuple[str, ...], keep_free: int) -> tuple[tuple[str, int], ...]:
+        what, place = self.places[offer]
+        return usable(place, self.nodes, self.taken[place.resource], avoided, what.shapes[-1].gpus, keep_free)
+
+    # --- news --------------------------------------------------------------------------------------------------------
+
+    def _job(self, before: Obj | None, job: Obj | None) -> None:
+        if job is None:
+            gone = self.by_name.pop(before["metadata"]["name"], None) if before else None
+            if gone is not None:
+                gone.news.set()
+                gone.log.cancel()
+            return
+        name = job["metadata"]["name"]
+        one = self.by_name.get(name)
+        if one is None:
+            one = self.by_name[name] = Execution(job, self.make_log(said(job, names.ATTEMPT)))
+            one.pods = self.waiting_pods.pop(name, {})
+        elif not _is_older(job, one.job):
+            one.job = job
+        self.changed(one)
+
+    def _pod(self, before: Obj | None, pod: Obj | None) -> None:
+        found = pod or before
+        assert found is not None
+        one = self.by_name.get(found["execution"])
+        pods = one.pods if one is not None else self.waiting_pods.setdefault(found["execution"], {})
+        if pod is None:
+            pods.pop(found["metadata"]["name"], None)
+            if one is None and not pods:
+                self.waiting_pods.pop(found["execution"], None)
+        else:
+            pods[pod["metadata"]["name"]] = pod
+        if one is not None:
+            self.changed(one)
+
+    def _node(self, before: Obj | None, node: Obj | None) -> None:
+        if node is None and before is not None:
+            for one in self:
+                if any(is_active(pod) and pod["spec"].get("nodeName") == name_of(before) for pod in one.pods.values()):
+                    self.changed(one)
+        self.room_changed()
+
+    def _other(self, before: Obj | None, pod: Obj | None) -> None:
+        for found, sign in ((before, -1), (pod, 1)):
+            if found is not None and found["node"]:
+                for resource, gpus in found["gpus"].items():
+                    self.taken[resource][found["node"]] += sign * gpus
+        if (before and before["gpus"]) or (pod and pod["gpus"]):
+            self.room_changed()
+
+    def _keep_other(self, pod: Obj) -> Obj:
+        asked = {resource: requested(pod, resource) for resource in self.taken}
+        gpus = {resource: count for resource, count in asked.items() if count}
+        return {"metadata": _meta(pod), "node": pod["spec"].get("nodeName", ""), "gpus": gpus}
+
+
+def keep_job(job: Obj) -> Obj:
+    spec = {key: job["spec"][key] for key in JOB_SPEC if key in job["spec"]}
+    spec["grace"] = int(job["spec"]["template"]["spec"].get("terminationGracePeriodSeconds") or 30)
+    ours = {
+        key: text for key, text in (job["metadata"].get("annotations") or {}).items() if key.startswith(names.DOMAIN)
+    }
+    return {
+        "metadata": {**_meta(job), "annotations": ours},
+        "owner": (job["metadata"].get("labels") or {}).get(names.INSTALLATION, ""),
+        "spec": spec,
+        "status": job.get("status") or {},
+    }
+
+
+def keep_pod(pod: Obj) -> Obj:
+    meta, status = pod["metadata"], pod.get("status") or {}
+    return {
+        "metadata": _meta(pod),
+        "execution": (meta.get("labels") or {}).get(names.EXECUTION, ""),
+        "index": (meta.get("annotations") or {}).get("batch.kubernetes.io/job-completion-index", ""),
+        "container": pod["spec"]["containers"][0]["name"],
+        "spec": {"nodeName": pod["spec"].get("nodeName", "")},
+        "status": {key: status[key] for key in POD_STATUS if key in status},
+    }
+
+
+def keep_node(node: Obj) -> Obj:
+    status = node.get("status") or {}
+    labels = node["metadata"].get("labels") or {}
+    spec = {key: node["spec"][key] for key in ("unschedulable", "taints") if key in node.get("spec", {})}
+    kept = {key: status[key] for key in ("capacity", "allocatable", "conditions") if key in status}
+    return {"metadata": {**_meta(node), "labels": labels}, "spec": spec, "status": kept}
+
+
+def _meta(obj: Obj) -> Obj:
+    return {key: obj["metadata"][key] for key in META if key in obj["metadata"]}
+
+
+def _is_older(job: Obj, than: Obj) -> bool:
+    """An answer to our own request may come before or after the watch tells of it."""
+    same = job["metadata"]["uid"] == than["metadata"]["uid"]
+    return same and int(job["metadata"]["resourceVersion"]) < int(than["metadata"]["resourceVersion"])

@@ -1,0 +1,149 @@
+"""What an attempt's first pod prints: followed while it runs, read for its progress and checkpoints, and kept here
+after the pod is gone. The Kubernetes driver has one for each attempt that began.
+
+The cluster puts a time before each line, so a log that broke off, or a control plane that was away, goes on with the
+line after the last one, and a checkpoint that was written meanwhile is counted from when it was written.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.drivers.keeper import MARK, read, write
+from penstock.kube.client import Cluster
+from penstock.kube.errors import KubeError, NotFound
+
+FIRST_RETRY_SECONDS: Final = 1.0
+LAST_RETRY_SECONDS: Final = 60.0
+LAST_TRIES: Final = 2  #: for the rest of a log whose pod is over
+LONGEST_LINE: Final = 1 << 20
+TOO_LONG: Final = b"\npenstock: this log is longer than what is kept of one; the rest is not here\n"
+
+
+class PodLog:
+    def __init__(self, folder: Path, most_bytes: int, marked: Callable[[], None]) -> None:
+        self.folder, self.most_bytes, self.marked = folder, most_bytes, marked
+        self.marks: dict[str, Any] = read(f"{folder}/marks.json")
+        self.heard = False  #: the cluster lets us read it
+        self.failed = False  #: it did not, the last time
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Its last step is done: told to stop or not, there is nothing left to do again."""
+        return "of" in self.marks and self.marks.get("step") == self.marks["of"]
+
+    def follow(
+        self, cluster: Cluster, pod: str, where: dict[str, str], began: datetime, over: Callable[[], bool]
+    ) -> None:
+        """Once for each pod; a second one, after a failure in place, goes on in the same file."""
+        if self.task is None or (self.task.done() and self.marks.get("pod") != pod):
+            self.task = asyncio.create_task(self._follow(cluster, pod, where, began, over), name=f"log of {pod}")
+
+    async def _follow(
+        self, cluster: Cluster, pod: str, where: dict[str, str], began: datetime, over: Callable[[], bool]
+    ) -> None:
+        wait, last_tries = FIRST_RETRY_SECONDS, LAST_TRIES
+        while True:
+            try:
+                await self._read(cluster, pod, where, began)
+                if over():
+                    self._note_pod(pod)
+                    return
+                wait = FIRST_RETRY_SECONDS
+            except NotFound:
+                return
+            except KubeError:
+                self.failed = True
+                last_tries -= over()
+                if not last_tries:
+                    return
+            await asyncio.sleep(min(wait, FIRST_RETRY_SECONDS) if over() else wait)
+            wait = min(2 * wait, LAST_RETRY_SECONDS)
+
+    async def _read(self, cluster: Cluster, pod: str, where: dict[str, str], began: datetime) -> None:
+        upto = str(self.marks.get("upto", "")) if self.marks.get("of_pod") == pod else ""
+        params = {"follow": "true", "timestamps": "true", "container": where["container"]}
+        params |= {"sinceTime": upto} if upto else {}
+        async with cluster.log(pod, where["namespace"], params) as pieces:
+            self.heard, self.failed = True, False
+            async for lines in _lines(pieces):
+                self._take(lines, pod, began)
+
+    def _take(self, lines: list[bytes], pod: str, began: datetime) -> None:
+        upto = str(self.marks.get("upto", "")) if self.marks.get("of_pod") == pod else ""
+        stamped = [
+            (stamp.decode("ascii", "replace"), text) for stamp, _, text in (one.partition(b" ") for one in lines)
+        ]
+        new = [(stamp, text) for stamp, text in stamped if not upto or stamp > upto]
+        if not new:
+            return
+        before = {key: found for key, found in self.marks.items() if key not in ("upto", "of_pod")}
+        for stamp, text in new:
+            for found in MARK.finditer(text):
+                self._note(stamp, began, *(None if part is None else int(part) for part in found.groups()))
+        changed = {key: found for key, found in self.marks.items() if key not in ("upto", "of_pod")} != before
+        self._keep(b"".join(text + b"\n" for _, text in new))
+        self.marks |= {"upto": new[-1][0], "of_pod": pod}
+        write(f"{self.folder}/marks.json", self.marks)
+        if changed:
+            self.marked()
+
+    def _note(self, stamp: str, began: datetime, step: int | None, of: int | None, saved: int | None) -> None:
+        if step is None:
+            # Its beginning is known in whole seconds: rather a second too little than work that nobody did.
+            ran = _when(stamp) - began - timedelta(seconds=1)
+            self.marks["checkpoint_ms"] = max(0, ran // timedelta(milliseconds=1))
+            self.marks["checkpoint_step"] = self.marks.get("step", 0) if saved is None else saved
+        else:
+            self.marks["step"] = step
+        if of is not None:
+            self.marks["of"] = of
+
+    def _note_pod(self, pod: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.marks["pod"] = pod
+        write(f"{self.folder}/marks.json", self.marks)
+
+    def _keep(self, text: bytes) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with open(self.folder / "log", "ab") as file:
+            room = self.most_bytes - file.tell()
+            if room > 0:
+                file.write(text if len(text) <= room else text[:room] + TOO_LONG)
+
+    def read(self, after: int, most: int) -> tuple[bytes, int]:
+        """A piece, and how much there is in all."""
+        try:
+            with open(self.folder / "log", "rb") as file:
+                size = file.seek(0, 2)
+                file.seek(min(after, size))
+                return file.read(most), size
+        except FileNotFoundError:
+            return b"", 0
+
+    def cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """Whole lines, as many as came together. What is left at the end of a log has no end of line, and is one too."""
+    rest = b""
+    async for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > LONGEST_LINE:
+            lines, rest = [*lines, rest], b""
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+def _when(stamp: str) -> datetime:
+    try:
+        return datetime.fromisoformat(stamp)
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)

@@ -1,0 +1,384 @@
+"""One home cluster: its labelled Jobs are submitted, shown, and cancelled when deleted. The hall has one for each.
+
+Whatever happens to a Job, here or in the journal, makes it due to be looked at; looking compares what it should be with
+what it is and writes the difference, guarded by the version that was seen. So every step can be repeated, and after a
+restart all Jobs are looked at once. Jobs without the label are not even listed.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from penstock.core.events import CancelRequested
+from penstock.core.lifecycle import ENDED
+from penstock.core.values import value
+from penstock.front import leaving, reading, status
+from penstock.front.due import Due
+from penstock.front.reading import Unfit
+from penstock.front.telling import Tale, event_of
+from penstock.journal.journal import AttemptRow, Filter, JobRow, Reader, Unwritable
+from penstock.kube import names
+from penstock.kube.client import CONFIG_MAPS, EVENTS, JOBS, Cluster
+from penstock.kube.closure import Json, part, parts
+from penstock.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
+from penstock.kube.portability import config_maps
+from penstock.kube.watch import Mirror
+from penstock.live.plane import NotReady, Plane, Quarantined
+
+T = TypeVar("T")
+HANDS: Final = 16  #: Jobs looked at side by side
+AGAIN_SECONDS: Final = 0.3  #: after somebody else was first
+LATER_SECONDS: Final = 3.0  #: after a cluster or a journal that could not be asked
+#: A Job this young that runs by itself has just been created so; an older one was labelled later, and runs on.
+JUST_CREATED: Final = timedelta(seconds=60)
+
+
+@value
+class Home:
+    """A home cluster, and the namespaces in which labelled Jobs are taken; none: in all."""
+
+    site: str
+    cluster: Cluster
+    namespaces: tuple[str, ...] = ()
+
+
+class Door:
+    def __init__(self, home: Home, plane: Plane, reader: Reader, tale: Callable[[str], Tale]) -> None:
+        """`tale`: a job's story so far, as the hall follows it."""
+        self.site, self.cluster, self.plane, self.reader, self.tale = home.site, home.cluster, plane, reader, tale
+        self.mirrors = {namespace: self._mirror(namespace) for namespace in home.namespaces or ("",)}
+        self.due = Due()
+        self.ids: dict[str, str] = {}  #: a Job's uid -> our job
+        self.places: dict[str, str] = {}  #: our job -> `NAMESPACE/NAME`
+        self.leaving = asyncio.Event()  #: every Job is given back
+        self.left = asyncio.Event()  #: nothing of ours is there any more
+        self.fewer = asyncio.Event()  #: a Job is no longer ours
+        self.cancelled: set[str] = set()  #: told to the journal in this life
+        self.explained: set[tuple[str, str]] = set()  #: uid and reason of Jobs that cannot be taken
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for mirror in self.mirrors.values():
+                tasks.create_task(mirror.run())
+            tasks.create_task(self._cancel_orphans())
+            tasks.create_task(self._leave())
+            for _ in range(HANDS):
+                tasks.create_task(self._look_at_each())
+
+    def _mirror(self, namespace: str) -> Mirror:
+        return Mirror(
+            self.cluster,
+            JOBS,
+            self._changed,
+            namespace=namespace,
+            labels=names.QUEUE,
+            keep=_worth_keeping,
+            told=self._told,
+        )
+
+    def touch(self, job: str) -> None:
+        """The journal has news of it."""
+        if place := self.places.get(job):
+            self.due.add(place)
+
+    def _changed(self, before: Json | None, now: Json | None) -> None:
+        self.due.add(_key(now or before or {}))
+        if now is None:
+            self.fewer.set()
+
+    def _told(self, why: str) -> None:
+        words = f"The home cluster {self.site} cannot be followed: {why}" if why else ""
+        self.plane.alarms.set("front door", f"door:{self.site}", words)
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    async def _look_at_each(self) -> None:
+        while True:
+            place = await self.due.take()
+            try:
+                await self._look_at(place)
+                self._trouble("")
+            except (Conflict, NotFound):
+                self.due.again(place, AGAIN_SECONDS)
+            except Forbidden as error:
+                self._trouble(f"our account may not {error.verb} {error.resource}; see 'penstock manifests rbac'")
+                self.due.again(place, LATER_SECONDS * 5)
+            except (KubeError, NotReady, Unwritable) as error:
+                self._trouble(str(error))
+                self.due.again(place, LATER_SECONDS)
+            except Exception as error:  # noqa: BLE001 - a bug of ours, and one Job never stops the others
+                self._trouble(f"{place}: {type(error).__name__}: {error}")
+                self.due.again(place, LATER_SECONDS * 20)
+            finally:
+                self.due.done(place)
+
+    def _trouble(self, why: str) -> None:
+        words = f"A Job of the home cluster {self.site} cannot be shown: {why}" if why else ""
+        self.plane.alarms.set("front door", f"door:{self.site}:write", words)
+
+    async def _look_at(self, place: str) -> None:
+        job = self._job(place)
+        if job is None:
+            await self._gone(place)
+            return
+        found = await self._find(job)
+        if self.leaving.is_set():
+            await self._give_back(job, found)
+        elif found is not None:
+            await self._show(job, found)
+        elif part(job, "metadata").get("deletionTimestamp"):
+            await self._let_go(job)
+        elif not _has_ended(job):
+            await self._submit(job)
+
+    def _job(self, place: str) -> Json | None:
+        mirror = self.mirrors.get("") or self.mirrors.get(place.partition("/")[0])
+        return mirror.objects.get(place) if mirror else None
+
+    async def _find(self, job: Json) -> JobRow | None:
+        """Our job for it, if the journal has one: by what we remember, or by who asked for it."""
+        uid = _uid(job)
+        if uid in self.ids:
+            return await asyncio.to_thread(self.reader.job, self.ids[uid])
+        wanted = Filter(user=reading.origin(self.site, job))
+        found = await asyncio.to_thread(self.reader.jobs, wanted, None, 1)
+        if not found:
+            return None
+        self._remember(job, found[0].id)
+        return found[0]
+
+    def _remember(self, job: Json, our_id: str) -> None:
+        self.ids[_uid(job)], self.places[our_id] = our_id, _key(job)
+
+    # --- taking a Job in ----------------------------------------------------------------------------------------------
+
+    async def _submit(self, job: Json) -> None:
+        try:
+            carried, unread = await self._carried(job)
+            wish = reading.read(job, self.site, self.plane.clock.now(), self._models(), carried, unread)
+            who = reading.origin(self.site, job)
+            told = await self.plane.submit(wish.spec, wish.work, key=f"home:{who}", body=_uid(job))
+        except Unfit as unfit:
+            await self._explain(job, unfit.reason, str(unfit))
+            return
+        except Quarantined as error:
+            await self._explain(job, "SetAside", str(error))
+            return
+        self._remember(job, told.answer)
+        self.due.add(_key(job))
+
+    async def _carried(self, job: Json) -> tuple[list[Json], tuple[str, ...]]:
+        """ConfigMaps that may travel with it, as they are now, and those that cannot."""
+        namespace = str(part(job, "metadata").get("namespace", ""))
+        found, unread = [], []
+        for name in config_maps(job):
+            try:
+                found.append(await self.cluster.get(CONFIG_MAPS, name, namespace))
+            except (NotFound, Forbidden):
+                unread.append(name)
+        return found, tuple(unread)
+
+    def _models(self) -> list[str]:
+        offers = [one.offer for site in self.plane.view.sites for one in site.offers]
+        return list(dict.fromkeys(offer.gpu_model for offer in offers if offer.gpu_model))
+
+    async def _explain(self, job: Json, reason: str, words: str) -> None:
+        """It cannot be taken, and runs nowhere. Told once."""
+        if (_uid(job), reason) in self.explained:
+            return
+        if reason == "NotManaged" and self._began_just_now(job):
+            await self._write(job, {"spec": {"suspend": True}})
+        await self._post(job, reason.lower(), reason, words, bad=True)
+        self.explained.add((_uid(job), reason))
+
+    def _began_just_now(self, job: Json) -> bool:
+        created = datetime.fromisoformat(str(part(job, "metadata").get("creationTimestamp")))
+        runs = part(job, "spec").get("suspend") is not True
+        return runs and self.cluster.said_at - created < JUST_CREATED
+
+    # --- showing what happens to it -----------------------------------------------------------------------------------
+
+    async def _show(self, job: Json, row: JobRow) -> None:
+        deleted = bool(part(job, "metadata").get("deletionTimestamp"))
+        if deleted and row.phase not in ENDED:
+            await self._cancel(row.id)
+        attempts = await asyncio.to_thread(self.reader.attempts, row.id)
+        job = await self._write(job, status.metadata_change(job, row, attempts))
+        if not (deleted and row.phase in ENDED):
+            await self._write_status(job, row, attempts)
+            await self._tell(job, row)
+
+    async def _write(self, job: Json, change: Json) -> Json:
+        """Guarded by the version we saw: if somebody else was first, it is looked at again."""
+        if not change:
+            return job
+        metadata = part(job, "metadata")
+        return await self.cluster.patch(
+            JOBS, metadata["name"], change, metadata["namespace"], seen=metadata["resourceVersion"]
+        )
+
+    async def _write_status(self, job: Json, row: JobRow, attempts: list[AttemptRow]) -> None:
+        wanted = status.shown(job, row, attempts, self.tale(row.id).why)
+        if not status.is_shown(job, wanted):
+            metadata = part(job, "metadata")
+            await self.cluster.patch_status(
+                JOBS, metadata["name"], wanted, metadata["namespace"], seen=metadata["resourceVersion"]
+            )
+
+    async def _tell(self, job: Json, row: JobRow) -> None:
+        tale = self.tale(row.id)
+        while tale.told < len(tale.lines):
+            number = tale.told
+            reason, bad, line = tale.lines[number]
+            await self._post(job, f"{row.id}-{number}", reason, line.text, bad, at=line.at)
+            tale.told = max(tale.told, number + 1)
+
+    async def _post(self, job: Json, name: str, reason: str, words: str, bad: bool, at: int = 0) -> None:
+        event = event_of(job, name, reason, words, bad, at or self.plane.clock.now())
+        try:
+            await self.cluster.create(EVENTS, event)
+        except (AlreadyExists, Invalid, NotFound):  # told before; or its namespace is going: nobody reads it any more
+            return
+        except Forbidden as error:
+            if error.by_account:
+                raise
+
+    # --- taking it back -----------------------------------------------------------------------------------------------
+
+    async def _cancel(self, our_id: str) -> None:
+        if our_id not in self.cancelled:
+            await self.plane.tell(CancelRequested(0, our_id))
+            self.cancelled.add(our_id)
+
+    async def _let_go(self, job: Json) -> None:
+        await self._write(job, status.released(job))
+
+    async def _gone(self, place: str) -> None:
+        """Deleted without waiting for us, or its label was taken away. Either way it is no longer ours to run."""
+        for our_id in [one for one, where in self.places.items() if where == place]:
+            row = await asyncio.to_thread(self.reader.job, our_id)
+            if row is not None and row.phase not in ENDED:
+                await self._cancel(our_id)
+            elif await self._is_clean(place):
+                self._forget(our_id)
+
+    async def _is_clean(self, place: str) -> bool:
+        """What is still there without the label shows nothing of us any more."""
+        namespace, _, name = place.partition("/")
+        try:
+            job = await self.cluster.get(JOBS, name, namespace)
+        except NotFound:
+            return True
+        if _uid(job) in self.ids:
+            await self._let_go(job)
+        return True
+
+    def _forget(self, our_id: str) -> None:
+        self.places.pop(our_id, None)
+        self.ids = {uid: one for uid, one in self.ids.items() if one != our_id}
+
+    async def _cancel_orphans(self) -> None:
+        """Jobs of the journal whose home Job was deleted while nobody watched. Only a whole list can say so."""
+        for mirror in self.mirrors.values():
+            await mirror.in_step.wait()
+        there = {_uid(job) for mirror in self.mirrors.values() for job in mirror}
+        for row in await asyncio.to_thread(live_jobs, self.reader):
+            site, _, uid = row.user.partition(":")
+            if site == self.site and uid and uid not in there:
+                await self._cancel_when_ready(row.id)
+
+    async def _cancel_when_ready(self, our_id: str) -> None:
+        while True:
+            try:
+                await self._cancel(our_id)
+                return
+            except NotReady:
+                await asyncio.sleep(LATER_SECONDS)
+
+    # --- giving everything back ---------------------------------------------------------------------------------------
+
+    @property
+    def jobs_here(self) -> int:
+        """Jobs that are ours."""
+        return sum(len(mirror.objects) for mirror in self.mirrors.values())
+
+    async def _leave(self) -> None:
+        """Once told to: give back what there is, wait for what runs, then take away what only we needed."""
+        await self.leaving.wait()
+        for namespace, mirror in self.mirrors.items():
+            await mirror.in_step.wait()
+            await self._steadily(partial(leaving.finish, self.cluster, namespace))
+            for place in list(mirror.objects):
+                self.due.add(place)
+        while self.jobs_here:
+            self.fewer.clear()
+            await self.fewer.wait()
+        for namespace in self.mirrors:
+            ours = (self.cluster, self.plane.installation, namespace)
+            while await self._steadily(partial(leaving.sweep, *ours)):
+                await asyncio.sleep(LATER_SECONDS)
+            await self._steadily(partial(leaving.release, *ours))
+        self.left.set()
+
+    async def _steadily(self, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """One step of leaving; a cluster that cannot be asked is asked again."""
+        while True:
+            try:
+                return await step()
+            except KubeError as error:
+                self._trouble(str(error))
+                await asyncio.sleep(LATER_SECONDS)
+
+    async def _give_back(self, job: Json, row: JobRow | None) -> None:
+        """What waits at once, as an ordinary Job; what runs once it has ended."""
+        if part(job, "metadata").get("deletionTimestamp") or (row is not None and row.phase in ("placed", "leaving")):
+            await (self._show(job, row) if row is not None else self._let_go(job))
+        elif row is not None and row.phase not in ENDED:
+            await self._cancel(row.id)
+        elif _has_ended(job):
+            await self._strip(job)
+        elif row is not None and row.phase != "cancelled":
+            await self._show(job, row)  # its end first; that is a change, and it is looked at again
+        else:
+            await leaving.give_back(self.cluster, job)
+
+    async def _strip(self, job: Json) -> None:
+        metadata = part(job, "metadata")
+        if (conditions := leaving.plain_conditions(job)) is not None:
+            job = await self.cluster.patch_status(
+                JOBS, metadata["name"], {"conditions": conditions}, metadata["namespace"]
+            )
+        await self._write(job, leaving.stripped(job))
+
+
+def live_jobs(reader: Reader) -> list[JobRow]:
+    """All that have not ended."""
+    found: list[JobRow] = []
+    phases = Filter(phases=("waiting", "placed", "leaving", "paused"))
+    after: int | None = None
+    while page := reader.jobs(phases, after, 500):
+        found += page
+        after = page[-1].number
+    return found
+
+
+def _worth_keeping(job: Json) -> Json:
+    metadata = {key: found for key, found in job["metadata"].items() if key != "managedFields"}
+    return {**job, "metadata": metadata}
+
+
+def _has_ended(job: Json) -> bool:
+    ends = [one for one in parts(part(job, "status"), "conditions") if one.get("type") in ("Complete", "Failed")]
+    return any(one.get("status") == "True" for one in ends)
+
+
+def _uid(job: Json) -> str:
+    return str(part(job, "metadata").get("uid", ""))
+
+
+def _key(job: Json) -> str:
+    metadata = part(job, "metadata")
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"

@@ -1,0 +1,189 @@
+"""What a home Job should show, from what the journal says. Pure: the door compares it with what the Job shows now.
+
+The API server checks the status of Jobs that others manage, and so the order is fixed: unsuspended first, a start time
+once and for good, counts that never fall, `Complete` only with `SuccessCriteriaMet` and nothing active, `Failed` only
+with `FailureTarget`.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from penstock.core.lifecycle import ENDED
+from penstock.core.units import SECOND, Instant
+from penstock.core.values import value
+from penstock.front.reading import Unfit, pods_at_once
+from penstock.journal.journal import AttemptRow, JobRow
+from penstock.kube import names
+from penstock.kube.closure import Json, part, parts
+
+PLACED: Final = "penstock.dev/Placed"  #: our condition: has it a place, and why or why not
+LIVE: Final = ("starting", "running", "stopping")
+GONE: Final = ("failed", "lost", "refused")
+
+
+@value
+class Why:
+    """The last thing decided about it: a word and the sentence that `penstock why` says."""
+
+    reason: str
+    says: str
+    at: Instant
+
+
+def metadata_change(job: Json, row: JobRow, attempts: Sequence[AttemptRow]) -> Json:
+    """A merge patch of labels, finalizer and `suspend`; empty if all is as it should be."""
+    metadata = part(job, "metadata")
+    now = part(metadata, "annotations")
+    wanted = {names.JOB: row.id, names.BINDING: binding_of(row, attempts)}
+    annotations = {key: text for key, text in wanted.items() if now.get(key) != text}
+    change: Json = {"annotations": annotations} if annotations else {}
+    finalizers = finalizers_of(metadata, keep=row.phase not in ENDED)
+    if finalizers != (metadata.get("finalizers") or []):
+        change["finalizers"] = finalizers
+    patch: Json = {"metadata": change} if change else {}
+    if part(job, "spec").get("suspend") is True and _has_begun(row, attempts):
+        patch["spec"] = {"suspend": False}
+    return patch
+
+
+def finalizers_of(metadata: Json, keep: bool) -> list[str]:
+    others = [one for one in metadata.get("finalizers") or [] if one != names.CANCEL]
+    gone = bool(metadata.get("deletionTimestamp")) and names.CANCEL not in (metadata.get("finalizers") or [])
+    return [*others, names.CANCEL] if keep and not gone else others
+
+
+def released(job: Json) -> Json:
+    """A merge patch that takes every mark of ours off it; empty if there is none."""
+    metadata = part(job, "metadata")
+    ours = {key: None for key in part(metadata, "annotations") if key in (names.JOB, names.BINDING)}
+    change: Json = {"annotations": ours} if ours else {}
+    if names.CANCEL in (metadata.get("finalizers") or []):
+        change["finalizers"] = finalizers_of(metadata, keep=False)
+    return {"metadata": change} if change else {}
+
+
+def binding_of(row: JobRow, attempts: Sequence[AttemptRow]) -> str | None:
+    """Where it is bound; an ended Job keeps its last. None: nowhere now."""
+    bound = [one for one in attempts if one.phase in LIVE or (row.phase in ENDED and one.started_at is not None)]
+    return binding(bound[-1].id, bound[-1].offer) if bound else None
+
+
+def binding(attempt: str, offer: str) -> str:
+    return json.dumps({"attempt": attempt, "offer": offer, "site": offer.partition("/")[0]}, sort_keys=True)
+
+
+def bound_attempt(job: Json) -> str:
+    """As the annotation has it; empty: none, or none that we wrote."""
+    try:
+        said = json.loads(part(part(job, "metadata"), "annotations").get(names.BINDING) or "{}")
+    except (TypeError, ValueError):
+        return ""
+    return str(said.get("attempt", "")) if isinstance(said, dict) else ""
+
+
+def _has_begun(row: JobRow, attempts: Sequence[AttemptRow]) -> bool:
+    return row.started_at is not None or any(one.phase in LIVE for one in attempts)
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+def shown(job: Json, row: JobRow, attempts: Sequence[AttemptRow], why: Why | None) -> Json:
+    """The whole status. Equal to what the Job shows: nothing to write."""
+    now, pods = part(job, "status"), _pods(job)
+    living = [one for one in attempts if one.phase in LIVE]
+    active = pods if living and row.phase not in ENDED else 0
+    running = any(one.started_at is not None for one in living)
+    done = row.phase == "done"
+    status: Json = {
+        "active": active,
+        "ready": active if running else 0,
+        "terminating": 0,
+        "failed": max(int(now.get("failed") or 0), sum(one.outcome in GONE for one in attempts)),
+        "succeeded": max(int(now.get("succeeded") or 0), _wanted(job, pods) if done else 0),
+        "conditions": _conditions(now, row, why),
+    }
+    started_at = _started_at(row, attempts)
+    if now.get("startTime") or started_at is not None:
+        status["startTime"] = now.get("startTime") or when(started_at or 0)
+    if done:
+        status["completionTime"] = now.get("completionTime") or _not_before(row.ended_at, status["startTime"])
+        if part(job, "spec").get("completionMode") == "Indexed":
+            status["completedIndexes"] = "0" if _wanted(job, pods) == 1 else f"0-{_wanted(job, pods) - 1}"
+    return status
+
+
+def _started_at(row: JobRow, attempts: Sequence[AttemptRow]) -> Instant | None:
+    """What never started and has ended started when it ended: an ended Job must have a start time."""
+    begun = [one.started_at for one in attempts if one.started_at is not None]  # read later than the row, so newer
+    return min(begun, default=row.ended_at)
+
+
+def is_shown(job: Json, wanted: Json) -> bool:
+    """Zeros are not kept by every server: a missing count is none."""
+    now = part(job, "status")
+    return all((now.get(key) or 0) == (to or 0) for key, to in wanted.items())
+
+
+def _conditions(now: Json, row: JobRow, why: Why | None) -> list[Json]:
+    wanted = [_placed(row, why)] if why is not None else []
+    if row.phase in ENDED:
+        wanted += [_condition(kind, True, *_ending(row, why), row.ended_at or 0) for kind in _terminal(row)]
+    kept = {one.get("type"): one for one in parts(now, "conditions")}
+    mine = {one["type"]: _kept_time(kept.get(one["type"]), one) for one in wanted}
+    others = [one for kind, one in kept.items() if kind not in mine and kind != "Suspended"]
+    return [*others, *mine.values()]
+
+
+def _terminal(row: JobRow) -> tuple[str, str]:
+    return ("SuccessCriteriaMet", "Complete") if row.phase == "done" else ("FailureTarget", "Failed")
+
+
+def _ending(row: JobRow, why: Why | None) -> tuple[str, str]:
+    reason = {"done": "CompletionsReached", "failed": "Failed", "refused": "Refused", "cancelled": "Cancelled"}
+    return reason[row.phase], why.says if why is not None else ""
+
+
+def _placed(row: JobRow, why: Why) -> Json:
+    return _condition(PLACED, row.phase in ("placed", "leaving", "done"), why.reason, why.says, why.at)
+
+
+def _condition(kind: str, so: bool, reason: str, message: str, at: Instant) -> Json:
+    return {
+        "type": kind,
+        "status": "True" if so else "False",
+        "reason": reason,
+        "message": message[:1024],
+        "lastTransitionTime": when(at),
+        "lastProbeTime": when(at),
+    }
+
+
+def _kept_time(before: Json | None, one: Json) -> Json:
+    """What has not changed keeps its times, or every look would be a change."""
+    if before is None or any(before.get(key) != one[key] for key in ("status", "reason", "message")):
+        return one
+    return before
+
+
+def _pods(job: Json) -> int:
+    try:
+        return pods_at_once(job)
+    except Unfit:
+        return 1
+
+
+def _wanted(job: Json, pods: int) -> int:
+    wanted: Any = part(job, "spec").get("completions")
+    return int(wanted) if isinstance(wanted, int) else pods
+
+
+def when(at: Instant) -> str:
+    """As Kubernetes writes times: whole seconds."""
+    return f"{datetime.fromtimestamp(at // SECOND, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _not_before(at: Instant | None, start: str) -> str:
+    return max(when(at or 0), start)

@@ -1,0 +1,211 @@
+"""A Job's closure: everything its pods refer to in the cluster they were written for. `portability` judges and maps it.
+
+One walk serves both looking and rewriting: each reference knows its kind, its name, and how to put another in its
+place. Jobs come from API servers, and from files that people write: what has not the shape it should is passed over
+here, since the API server is there to refuse it.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+from penstock.core.values import value
+from penstock.kube.maps import AFFINITY, EMPTY_DIR, LEFT_OUT, Kind
+
+Json: TypeAlias = dict[str, Any]
+Put: TypeAlias = Callable[[str], None]
+
+ARCHITECTURE: Final = ("kubernetes.io/arch", "beta.kubernetes.io/arch")
+EVERYWHERE: Final = ("kubernetes.io/os",)  #: labels that say the same in every cluster
+GPU_LABELS: Final = ("nvidia.com/", "amd.com/", "feature.node.kubernetes.io/", "cloud.google.com/gke-accelerator")
+#: Volumes that need nothing of the cluster.
+OF_THE_POD: Final = ("emptyDir", "downwardAPI")
+FREE_TAINTS: Final = ("nvidia.com/gpu", "amd.com/gpu")
+
+
+@value
+class Reference:
+    kind: Kind
+    name: str
+    put: Put  # another name in its place; empty: nothing in its place
+    optional: bool = False  # the pod runs without it
+
+
+def references(job: Json) -> Iterator[Reference]:
+    """Everything the Job refers to, in the order one reads it. Putting changes the very Job that was given."""
+    metadata, pod = part(job, "metadata"), pod_of(job)
+    yield Reference("namespace", str(metadata.get("namespace") or "default"), _setter(metadata, "namespace"))
+    for container in containers(pod):
+        yield from _of_container(container)
+    for volume in parts(pod, "volumes"):
+        yield from _of_volume(volume)
+    yield from _of_pod(pod)
+    yield from _of_nodes(pod)
+    yield from _of_the_host(pod)
+
+
+def pod_of(job: Json) -> Json:
+    return part(part(part(job, "spec"), "template"), "spec")
+
+
+def containers(pod: Json) -> list[Json]:
+    return parts(pod, "initContainers") + parts(pod, "containers")
+
+
+# --- containers and volumes -------------------------------------------------------------------------------------------
+
+
+def _of_container(container: Json) -> Iterator[Reference]:
+    yield from _named("image", container, "image")
+    for variable in parts(container, "env"):
+        source = part(variable, "valueFrom")
+        yield from _named("config map", part(source, "configMapKeyRef"), "name")
+        yield from _named("secret", part(source, "secretKeyRef"), "name")
+    for source in parts(container, "envFrom"):
+        yield from _named("config map", part(source, "configMapRef"), "name")
+        yield from _named("secret", part(source, "secretRef"), "name")
+
+
+def _of_volume(volume: Json) -> Iterator[Reference]:
+    yield from _named("config map", part(volume, "configMap"), "name")
+    yield from _named("secret", part(volume, "secret"), "secretName")
+    yield from _named("image", part(volume, "image"), "reference")
+    for source in parts(part(volume, "projected"), "sources"):
+        yield from _named("config map", part(source, "configMap"), "name")
+        yield from _named("secret", part(source, "secret"), "name")
+    yield from _of_storage(volume)
+
+
+def _of_storage(volume: Json) -> Iterator[Reference]:
+    """A claim by its name; what names storage of this cluster in another way, by the volume's own name."""
+    kinds = [kind for kind in volume if kind != "name"]
+    if kinds == ["hostPath"]:
+        yield _untravelled(f"hostPath {part(volume, 'hostPath').get('path', '')}")
+    elif kinds == ["persistentVolumeClaim"]:
+        yield Reference("volume", str(part(volume, kinds[0]).get("claimName", "")), _claim(volume))
+    elif kinds and kinds[0] not in (*OF_THE_POD, "configMap", "secret", "image", "projected"):
+        yield Reference("volume", str(volume.get("name", "")), _claim(volume))
+
+
+def _claim(volume: Json) -> Put:
+    def put(to: str) -> None:
+        name, read_only = volume.get("name"), part(volume, "persistentVolumeClaim").get("readOnly")
+        volume.clear()
+        claim = {"claimName": to, **({} if read_only is None else {"readOnly": read_only})}
+        volume.update({"name": name, **({EMPTY_DIR: {}} if to == EMPTY_DIR else {"persistentVolumeClaim": claim})})
+
+    return put
+
+
+# --- the pod, its nodes, its host -------------------------------------------------------------------------------------
+
+
+def _of_pod(pod: Json) -> Iterator[Reference]:
+    for secret in list(parts(pod, "imagePullSecrets")):
+        yield Reference("pull secret", str(secret.get("name", "")), _in_list(pod["imagePullSecrets"], secret))
+    account = str(pod.get("serviceAccountName") or pod.get("serviceAccount") or "default")
+    if account != "default":
+        yield Reference("service account", account, _account(pod))
+    yield from _named("priority class", pod, "priorityClassName", also=("priority",))
+    yield from _named("runtime class", pod, "runtimeClassName")
+
+
+def _of_nodes(pod: Json) -> Iterator[Reference]:
+    selector = part(pod, "nodeSelector")
+    for key, wanted in list(selector.items()):
+        if key in ARCHITECTURE:
+            yield Reference("architecture", str(wanted), lambda _: None)
+        elif key.startswith(GPU_LABELS):
+            yield Reference("GPU label", f"{key}={wanted}", _selector(selector, key))
+        elif key not in EVERYWHERE:
+            yield Reference("node selector", f"{key}={wanted}", _selector(selector, key))
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    node_affinity = part(part(pod, "affinity"), "nodeAffinity")
+    if node_affinity.get(required):
+        yield Reference("node selector", AFFINITY, lambda _: node_affinity.pop(required, None))
+    for toleration in list(parts(pod, "tolerations")):
+        key = str(toleration.get("key") or "every taint")
+        if key not in FREE_TAINTS:
+            yield Reference("toleration", key, _in_list(pod["tolerations"], toleration))
+
+
+def _of_the_host(pod: Json) -> Iterator[Reference]:
+    """What reaches beyond the pod. It never travels: another cluster's host is not ours to reach into."""
+    yield from (_untravelled(key) for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key) is True)
+    for container in containers(pod):
+        if part(container, "securityContext").get("privileged") is True:
+            yield _untravelled(f"privileged container {container.get('name', '')}".rstrip())
+    for claim in parts(pod, "resourceClaims"):
+        yield _untravelled(f"resource claim {claim.get('name', '')}")
+
+
+def _untravelled(name: str) -> Reference:
+    return Reference("host access", name, lambda _: None)
+
+
+# --- putting another name in its place --------------------------------------------------------------------------------
+
+
+def _named(kind: Kind, holder: Json, key: str, also: tuple[str, ...] = ()) -> Iterator[Reference]:
+    name = holder.get(key)
+    if isinstance(name, str) and name:
+        yield Reference(kind, name, _setter(holder, key, also), optional=holder.get("optional") is True)
+
+
+def _setter(holder: Json, key: str, also: tuple[str, ...] = ()) -> Put:
+    def put(to: str) -> None:
+        for gone in (key, *also):
+            holder.pop(gone, None)
+        if to != LEFT_OUT:
+            holder[key] = to
+
+    return put
+
+
+def _account(pod: Json) -> Put:
+    return _setter(pod, "serviceAccountName", also=("serviceAccount",))
+
+
+def _in_list(holder: list[Json], item: Json) -> Put:
+    def put(to: str) -> None:
+        if to == LEFT_OUT:
+            holder.remove(item)
+        else:
+            item["name"] = to
+
+    return put
+
+
+def _selector(holder: Json, key: str) -> Put:
+    def put(to: str) -> None:
+        holder.pop(key, None)
+        if to != LEFT_OUT:
+            name, _, wanted = to.partition("=")
+            holder[name] = wanted
+
+    return put
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def part(holder: Json, key: str) -> Json:
+    found = holder.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def parts(holder: Json, key: str) -> list[Json]:
+    found = holder.get(key)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def looks_private(image: str) -> bool:
+    """Is its registry one that only this network knows? A name without a dot, a port, a private address."""
+    host, slash, _ = image.partition("/")
+    if not slash or ("." not in host and ":" not in host and host != "localhost"):
+        return False  # `python:3.12`, `library/python`: the usual public registry
+    name = host.partition(":")[0]
+    try:
+        return ipaddress.ip_address(name).is_private
+    except ValueError:
+        return "." not in name or name.endswith((".local", ".internal", ".lan", ".home.arpa", ".svc"))

@@ -1,0 +1,201 @@
+"""May this Job leave home, and as what? Pure. The front door tells the engine a Job's needs, the driver of the chosen
+site rewrites the Job by that site's maps, and `penstock portability` shows people the verdicts.
+
+Each thing a Job refers to is mapped, copied, left out, or the reason why it stays home, with the line that would let it
+go. Secrets are never copied; what reaches into a host never travels.
+"""
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Final, Literal, TypeAlias
+
+from penstock.core.rules import meets
+from penstock.core.values import value
+from penstock.kube import marks
+from penstock.kube.closure import Json, Reference, looks_private, part, references
+from penstock.kube.maps import CLUSTER, KEYS, LEFT_OUT, NEEDED, OF_THE_OFFER, Kind, Maps, has, there
+
+Outcome: TypeAlias = Literal["as it is", "mapped", "copied", "left out", "stays home", "never travels"]
+STAYS: Final[tuple[Outcome, ...]] = ("stays home", "never travels")
+
+
+class Unmapped(Exception):
+    """The Job refers to something that the site's maps do not name (any more). The words say what to write."""
+
+
+@value
+class Verdict:
+    """What becomes of one thing at one site. `line` is what to write there if it stays home for want of it."""
+
+    kind: Kind
+    name: str
+    outcome: Outcome
+    says: str
+    line: str = ""
+
+
+@value
+class Rewritten:
+    """The Job as it shall run at the site, and the ConfigMaps that must be there before it."""
+
+    manifest: Json
+    copies: tuple[Json, ...] = ()
+
+
+def needs(job: Json) -> tuple[str, ...]:
+    """What any site but its home must have, for the engine's rule."""
+    wanted = [need for one in references(job) if (need := _need(one))]
+    return (CLUSTER, *dict.fromkeys(wanted))
+
+
+def _need(one: Reference) -> str:
+    """Empty: nothing. An image that anybody can pull, what the pod runs without, a toleration."""
+    if one.optional or one.kind in OF_THE_OFFER or (one.kind == "image" and not looks_private(one.name)):
+        return ""
+    return f"{one.name}, which never travels" if one.kind == "host access" else f"{one.kind} {one.name}"
+
+
+def verdicts(job: Json, maps: Maps) -> list[Verdict]:
+    """One for each thing it refers to, each once."""
+    found = {(one.kind, one.name): _verdict(one, maps) for one in references(job)}
+    return list(found.values())
+
+
+def may_go(judged: list[Verdict]) -> bool:
+    return all(one.outcome not in STAYS for one in judged)
+
+
+def rewrite(manifest: Json, maps: Maps) -> Rewritten:
+    """The Job by this site's names. Given: a Job, or a List of one and the ConfigMaps that may travel with it.
+
+    At its own home it is what it was. Raises `Unmapped`; whoever asked the engine's rule before does not meet it,
+    unless the maps were changed since.
+    """
+    job, carried = unpacked(manifest)
+    if part(part(job, "metadata"), "annotations").get(marks.HOME) == maps.site:
+        return Rewritten(job)
+    namespace = str(part(job, "metadata").get("namespace") or "default")
+    copies: dict[str, Json] = {}
+    for one in references(job):
+        judged = _verdict(one, maps)
+        if judged.outcome in STAYS:
+            raise Unmapped(f"It stays home: {judged.says}")
+        to = there(maps, one.kind, one.name) if one.kind in KEYS and one.kind != "architecture" else None
+        if judged.outcome == "copied":
+            to = _copied(carried, one, namespace, copies)
+        if to is not None or judged.outcome == "left out":
+            one.put(to or LEFT_OUT)
+    remote = part(job, "metadata").get("namespace")
+    return Rewritten(job, tuple(_placed(one, remote) for one in copies.values()))
+
+
+def packed(job: Json, config_maps: list[Json]) -> Json:
+    """As the journal keeps it: what travels with the Job is fixed when it is submitted."""
+    return job if not config_maps else {"apiVersion": "v1", "kind": "List", "items": [job, *config_maps]}
+
+
+def unpacked(manifest: Json) -> tuple[Json, dict[str, Json]]:
+    """A copy of the Job, and the ConfigMaps beside it by name."""
+    items = manifest.get("items") if manifest.get("kind") == "List" else [manifest]
+    job, *beside = copy.deepcopy(items or [{}])
+    return job, {str(part(one, "metadata").get("name")): one for one in beside}
+
+
+# --- one thing --------------------------------------------------------------------------------------------------------
+
+
+def _verdict(one: Reference, maps: Maps) -> Verdict:
+    outcome = _outcome(one, maps)
+    return Verdict(one.kind, one.name, outcome, _says(one, outcome, maps), _line(one, maps, outcome))
+
+
+def _outcome(one: Reference, maps: Maps) -> Outcome:
+    if one.kind == "host access":
+        return "never travels"
+    if one.kind in OF_THE_OFFER:
+        return "left out"
+    if one.kind == "architecture":
+        return "as it is" if one.name in maps.architectures else "stays home"
+    to = there(maps, one.kind, one.name)
+    if to is not None and (to != LEFT_OUT or one.kind not in NEEDED):
+        return "mapped" if to != LEFT_OUT else "left out"
+    if one.kind == "config map" and maps.copy_config_maps:
+        return "copied"
+    return "as it is" if not _need(one) or meets(has(maps), _need(one)) else "stays home"
+
+
+def _says(one: Reference, outcome: Outcome, maps: Maps) -> str:
+    thing = f"{one.kind} {one.name}"
+    match outcome:
+        case "never travels":
+            return f"{one.name} reaches into the host, and that never travels."
+        case "left out":
+            return f"{thing} is left out there."
+        case "mapped":
+            return f"{thing} is {there(maps, one.kind, one.name)} there."
+        case "copied":
+            return f"{thing} is copied there."
+        case "as it is":
+            return f"{thing} goes as it is{', or without it: it is optional' if one.optional else ''}."
+        case "stays home":
+            return f"{thing} is not known at {maps.site}; write {_line(one, maps, outcome)}."
+
+
+def _line(one: Reference, maps: Maps, outcome: Outcome) -> str:
+    """What to write under the site, in one line of YAML."""
+    if outcome != "stays home":
+        return ""
+    key = KEYS[one.kind]
+    if one.kind == "architecture":
+        return f"maps: {{{key}: [{', '.join((*maps.architectures, one.name))}]}}"
+    if one.kind == "config map":
+        return f"maps: {{{key}: copy}}"
+    name = one.name.partition("/")[0] + "/" if one.kind == "image" else one.name
+    return f"maps: {{{key}: {{{_quoted(name)}: {EXAMPLE.get(one.kind, 'NAME-THERE')}}}}}"
+
+
+#: What could stand there, where it is not just another name.
+EXAMPLE: Final[dict[Kind, str]] = {
+    "image": "REGISTRY-THERE/",
+    "volume": "CLAIM-THERE or emptyDir",
+    "pull secret": '"" or SECRET-THERE',
+    "service account": '"" or ACCOUNT-THERE',
+    "node selector": '"" or KEY=VALUE',
+    "priority class": '"" or CLASS-THERE',
+    "runtime class": '"" or CLASS-THERE',
+}
+
+
+def _quoted(name: str) -> str:
+    return name if name.replace("-", "").replace(".", "").isalnum() else json.dumps(name)
+
+
+# --- ConfigMaps -------------------------------------------------------------------------------------------------------
+
+
+def config_maps(job: Json) -> Iterator[str]:
+    """Names of those it refers to; what travels is read when it is submitted."""
+    yield from dict.fromkeys(one.name for one in references(job) if one.kind == "config map")
+
+
+def _copied(carried: dict[str, Json], one: Reference, namespace: str, copies: dict[str, Json]) -> str:
+    """Named by its content too, so that a copy is made once and a changed one never takes its place."""
+    original = carried.get(one.name)
+    if original is None:
+        if one.optional:
+            return one.name
+        raise Unmapped(f"It stays home: config map {one.name} was not there to be copied when the Job was submitted.")
+    content: Json = {key: original[key] for key in ("data", "binaryData") if key in original}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
+    name = f"{one.name[:50].rstrip('-.')}-{digest}"
+    annotations = {marks.COPY_OF: f"{namespace}/{one.name}"}
+    metadata = {"name": name, "annotations": annotations, "labels": {marks.COPY: "config-map"}}
+    copies[name] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, **content}
+    return name
+
+
+def _placed(config_map: Json, namespace: object) -> Json:
+    config_map["metadata"]["namespace"] = namespace
+    return config_map

@@ -1,0 +1,106 @@
+"""Kubernetes clusters for tests: "lab" and "east", with kwok's nodes, shared by all workers of a run; and real ones.
+
+    from tests.clusters import clusters, lab, namespace, shared_bed      # in the folder's conftest.py
+    def test_x(lab: GivenCluster, namespace: str) -> None: ...
+
+PENSTOCK_TEST_KUBECONFIGS=FILE:FILE names clusters of one's own instead; tests that break an API server on purpose are
+then skipped. Without the programs (`make kube`) all of them are, with one line.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from penstock.devcluster import Bed, ClusterPlan, NodePlan, programs, real
+from penstock.devcluster.given import GivenCluster
+
+A100, H100 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3"
+PLANS = (
+    ClusterPlan("lab", (NodePlan(2, gpus=8, model=A100),)),
+    ClusterPlan(
+        "east", (NodePlan(2, gpus=8, model=A100), NodePlan(2, gpus=8, model=H100, taints=("spot:NoSchedule",)))
+    ),
+)
+REAL_PLANS = (
+    ClusterPlan("lab", (NodePlan(1, gpus=4, model=A100),), real=True),
+    ClusterPlan("east", (NodePlan(2, gpus=4, model=A100),), real=True),
+)
+BREAKABLE = pytest.StashKey[Bed]()
+NOT_OURS = "clusters are given by PENSTOCK_TEST_KUBECONFIGS: what only clusters of our own can show is not tested"
+
+
+@pytest.fixture(scope="session")
+def shared_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    """One for all workers: the first to ask starts it, the last to leave ends it."""
+    if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
+        pytest.skip(NOT_OURS)
+    if not programs.found():
+        pytest.skip(programs.HOW)
+    with Bed(_of_this_run(tmp_path_factory) / "clusters", PLANS) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def clusters(request: pytest.FixtureRequest) -> dict[str, GivenCluster]:
+    """By name: `lab` and `east`, ours or given."""
+    if given := os.environ.get("PENSTOCK_TEST_KUBECONFIGS"):
+        files = [Path(path).resolve() for path in given.split(":")]
+        return {name: GivenCluster(name, file) for name, file in zip(("lab", "east"), files, strict=True)}
+    made: Bed = request.getfixturevalue("shared_bed")
+    return {cluster.name: cluster for cluster in made.clusters()}
+
+
+@pytest.fixture
+def lab(clusters: dict[str, GivenCluster]) -> GivenCluster:
+    return clusters["lab"]
+
+
+@pytest.fixture
+def east(clusters: dict[str, GivenCluster]) -> GivenCluster:
+    return clusters["east"]
+
+
+@pytest.fixture
+def namespace(clusters: dict[str, GivenCluster]) -> Iterator[str]:
+    """A fresh one of the same name in both."""
+    name = clusters["lab"].new_namespace()
+    clusters["east"].new_namespace(name)
+    yield name
+    for cluster in clusters.values():
+        cluster.drop_namespace(name)
+
+
+@pytest.fixture
+def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bed:
+    """One cluster "lab" of this worker's own, to be broken. It is whole again for the next test; what was made in it is
+    still there, so use namespaces."""
+    if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
+        pytest.skip(NOT_OURS)
+    if not programs.found():
+        pytest.skip(programs.HOW)
+    kept = request.session.stash
+    if BREAKABLE not in kept:
+        until_the_end = ExitStack()
+        request.session.addfinalizer(until_the_end.close)
+        kept[BREAKABLE] = until_the_end.enter_context(Bed(tmp_path_factory.getbasetemp() / "breakable", PLANS[:1]))
+    return kept[BREAKABLE].mend()
+
+
+@pytest.fixture(scope="session")
+def real_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    """Two clusters with real pods: "lab" with one node, "east" with two, of four GPUs each. For slow tests."""
+    if not programs.found():
+        pytest.skip(programs.HOW)
+    if missing := real.lacks():
+        pytest.skip(missing)
+    with Bed(_of_this_run(tmp_path_factory) / "real-clusters", REAL_PLANS) as made:
+        yield made
+
+
+def _of_this_run(factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of this run have in common."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base

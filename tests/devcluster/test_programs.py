@@ -1,0 +1,75 @@
+"""Building the programs, with a Go that only pretends: once, with words on the way, and whole or not at all."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import BadInput
+from penstock.devcluster import programs
+
+#: Notes that it was asked, names packages as Go does, and makes the file that it was told to make.
+GO = """#!/bin/sh
+echo "$*" >> "$ASKED"
+echo "k8s.io/api/core/v1" >&2
+[ -n "$GO_FAILS" ] && { echo "no such host" >&2; exit 1; }
+if [ "$1" = install ]; then mkdir -p "$GOBIN"; touch "$GOBIN/kwok"; exit; fi
+while [ "$1" != -o ]; do shift; done
+touch "$2"
+"""
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "bin").mkdir()
+    go = tmp_path / "bin" / "go"
+    go.write_text(GO)
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{go.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    monkeypatch.delenv("PENSTOCK_KUBE_BIN", raising=False)
+    return tmp_path / "asked"
+
+
+@pytest.mark.usefixtures("asked")
+def test_all_programs_are_there_afterwards_under_their_usual_names() -> None:
+    said: list[str] = []
+    assert not programs.found()
+    where = programs.build(said.append)
+    assert programs.found()
+    assert programs.program("kubelet") == where / "kubelet"
+    assert (where / "etcd").resolve() == where / "kube"
+    assert [line.split()[1] for line in said] == ["Kubernetes", "kwok"]
+
+
+def test_two_who_ask_at_once_build_once(asked: Path) -> None:
+    both = [threading.Thread(target=programs.build, args=(lambda _: None,)) for _ in range(2)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert len(asked.read_text().splitlines()) == 2  # Kubernetes and kwok
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_build_that_fails_says_why_and_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GO_FAILS", "1")
+    with pytest.raises(BadInput, match=r"kubernetes could not be built: .*no such host"):
+        programs.build(lambda _: None)
+    assert not programs.found()
+
+
+def test_without_go_one_sentence_says_so(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(asked.parent / "empty"))
+    with pytest.raises(BadInput, match="needs Go"):
+        programs.build(lambda _: None)
+
+
+def test_programs_of_ones_own_are_taken_from_where_one_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_KUBE_BIN", str(tmp_path))
+    (tmp_path / "kubectl").touch()
+    assert programs.program("kubectl") == tmp_path / "kubectl"
+    with pytest.raises(BadInput, match="there is no kubelet in it"):
+        programs.program("kubelet")

@@ -1,0 +1,168 @@
+"""How an attempt ended, by what its Job and pods say: the user's own doing, lost capacity, a place that failed it."""
+
+from typing import Any
+
+import pytest
+
+from penstock.drivers.pods import End, Trouble, end_of, has_begun, trouble_of
+from penstock.kube import names
+
+BEGAN = "2026-11-16T07:00:00Z"
+
+
+def job(condition: str = "", reason: str = "", message: str = "", ending: str = "", **spec: Any) -> dict[str, Any]:
+    said = {names.ENDING: ending, names.WORDS: "words"} if ending else {}
+    found = [{"type": condition, "status": "True", "reason": reason, "message": message}] if condition else []
+    return {
+        "metadata": {"annotations": said},
+        "spec": {"parallelism": 1, "completions": 1, **spec},
+        "status": {"conditions": found},
+    }
+
+
+def pod(phase: str, *, node: str = "n1", **status: Any) -> dict[str, Any]:
+    return {"spec": {"nodeName": node}, "status": {"phase": phase, **status}}
+
+
+def ended(code: int, reason: str = "Error", **more: Any) -> dict[str, Any]:
+    state = {"terminated": {"exitCode": code, "reason": reason, "startedAt": BEGAN, **more}}
+    return pod("Failed" if code else "Succeeded", containerStatuses=[{"state": state}])
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return pod("Pending", containerStatuses=[{"state": {"waiting": {"reason": reason, "message": message}}}])
+
+
+def disrupted(reason: str) -> dict[str, Any]:
+    return pod(
+        "Failed", conditions=[{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "why"}]
+    )
+
+
+FAILED = ("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+TAKEN = ("Failed", "PodFailurePolicy", "Pod x has condition DisruptionTarget matching FailJob rule at index 0")
+
+
+@pytest.mark.parametrize(
+    ("one", "pods", "phase", "words"),
+    [
+        (job("Complete"), [ended(0)], "done", "exit code 0"),
+        (job(*FAILED), [ended(3)], "failed", "exit code 3"),
+        (job(*FAILED), [ended(137, "OOMKilled")], "failed", "out of memory"),
+        (job(*FAILED), [ended(128, "StartError", message="no such file")], "failed", "could not be started: no such"),
+        (job(*FAILED), [], "failed", "backoff limit"),
+        (job("Failed", "PodFailurePolicy", "exit code 42 matching FailJob rule at index 1"), [], "failed", "index 1"),
+        (job(*TAKEN), [], "lost", "DisruptionTarget"),
+        (job(*TAKEN), [disrupted("EvictionByEvictionAPI")], "lost", "EvictionByEvictionAPI: why"),
+        (job(*TAKEN), [disrupted("DeletionByTaintManager")], "lost", "DeletionByTaintManager"),
+        (job(*TAKEN), [disrupted("DeletionByPodGC")], "lost", "DeletionByPodGC"),
+        (job(*TAKEN), [disrupted("PreemptionByScheduler")], "lost", "PreemptionByScheduler"),
+        (job(*FAILED), [pod("Failed", reason="NodeShutdown", message="off")], "lost", "NodeShutdown: off"),
+        (job(*FAILED), [pod("Failed", reason="UnexpectedAdmissionError")], "lost", "UnexpectedAdmissionError"),
+        (job(*FAILED), [pod("Failed", reason="OutOfnvidia.com/gpu")], "lost", "OutOfnvidia.com/gpu"),
+        (job("Failed", "DeadlineExceeded"), [], "stopped", "deadline passed"),
+        (job("Failed", "DeadlineExceeded", ending="stopped"), [], "stopped", "words"),
+        (job("Failed", "DeadlineExceeded", ending="lost"), [], "lost", "words"),
+        (job("Failed", "DeadlineExceeded", ending="failed"), [], "failed", "words"),
+        (job("Complete", ending="stopped"), [ended(0)], "done", "exit code 0"),
+    ],
+)
+def test_each_kind_of_end_is_told_from_the_others(
+    one: dict[str, Any], pods: list[dict[str, Any]], phase: str, words: str
+) -> None:
+    end = end_of(one, pods, ["n1"])
+    assert end is not None
+    assert end.phase == phase
+    assert words in end.words
+
+
+@pytest.mark.parametrize(
+    ("one", "pods"),
+    [
+        (job(), []),
+        (job(), [pod("Running")]),
+        (job("FailureTarget", "DeadlineExceeded"), [pod("Running")]),  # told, and not gone: nobody else may start
+        (job(ending="stopped"), [pod("Running")]),
+        (job(ending="lost"), [pod("Running")]),
+        (job(suspend=True), []),  # Kueue's turn
+        (job("Suspended", suspend=True), []),
+        (job(ending="stopped", suspend=True), []),  # Kueue may still let it go
+    ],
+)
+def test_what_may_still_run_is_not_over(one: dict[str, Any], pods: list[dict[str, Any]]) -> None:
+    assert end_of(one, pods, ["n1"]) is None
+
+
+def test_a_tombstone_and_a_job_left_with_nothing_to_run_are_over() -> None:
+    still = job(ending="stopped", suspend=True, parallelism=0)
+    assert end_of(still, [], ["n1"]) == End("stopped", "words", began=False)
+    assert end_of(still, [pod("Running")], ["n1"]) is None
+
+
+def test_what_ran_on_a_node_that_is_gone_is_gone_with_it_but_not_its_gang_elsewhere() -> None:
+    one = job(ending="lost")
+    assert end_of(one, [pod("Running", node="gone")], ["n1"]) == End("lost", "words")
+    assert end_of(one, [pod("Running", node="gone"), pod("Running")], ["n1"]) is None
+    assert end_of(one, [pod("Running", node="gone")], None) is None  # nobody knows which nodes there are
+
+
+def test_a_job_that_said_its_last_step_is_done_though_it_was_told_to_stop() -> None:
+    one = job("Failed", "DeadlineExceeded", ending="stopped")
+    assert end_of(one, [ended(0)], None, finished=True) == End("done", "exit code 0")
+    stopped = end_of(one, [ended(0)], None, finished=False)
+    assert stopped is not None
+    assert stopped.phase == "stopped"
+    failed = end_of(one, [ended(1)], None, finished=True)
+    assert failed is not None
+    assert failed.phase == "stopped"
+
+
+def test_a_gang_has_begun_when_all_of_it_runs() -> None:
+    gang = job(parallelism=2, completions=2)
+    assert not has_begun(gang, [pod("Running"), pod("Pending")])
+    assert has_begun(gang, [pod("Running"), pod("Running")])
+    assert has_begun(gang, [pod("Pending"), ended(1)])  # a part of it ran and is over
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "words"),
+    [
+        (waiting("ErrImagePull", "dial tcp: i/o timeout"), "image", "i/o timeout"),
+        (waiting("ImagePullBackOff", 'Back-off pulling image "x": not found'), "user", "not found"),
+        (waiting("ErrImagePull", "pull access denied"), "user", "denied"),
+        (waiting("InvalidImageName", "couldn't parse"), "user", "cannot be used"),
+        (waiting("CreateContainerError", "device busy"), "place", "device busy"),
+        (
+            pod(
+                "Pending",
+                node="",
+                conditions=[
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}
+                ],
+            ),
+            "room",
+            "0/2 nodes",
+        ),
+        (pod("Failed", reason="OutOfcpu"), "place", "OutOfcpu"),
+    ],
+)
+def test_what_keeps_it_from_running_is_the_users_the_places_or_want_of_room(
+    found: dict[str, Any], kind: str, words: str
+) -> None:
+    trouble = trouble_of(job(), [pod("Running"), found])
+    assert trouble is not None
+    assert trouble.kind == kind
+    assert words in trouble.words
+
+
+@pytest.mark.parametrize(
+    ("one", "pods"),
+    [
+        (job(), [waiting("ContainerCreating")]),
+        (job(), [pod("Running")]),
+        (job(suspend=True), [pod("Pending", conditions=[{"type": "PodScheduled", "status": "False"}])]),
+    ],
+)
+def test_what_is_only_on_its_way_is_no_trouble(one: dict[str, Any], pods: list[dict[str, Any]]) -> None:
+    found: Trouble | None = trouble_of(one, pods)
+    assert found is None

@@ -1,0 +1,112 @@
+"""The Kubernetes driver on real pods: what programs print, how they are told to stop, how a gang meets."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core import events as e
+from penstock.devcluster import Bed
+from penstock.devcluster.images import PYTHON
+from penstock.drivers.driver import NoCapacity, Work
+from tests.awaiting import story
+from tests.contract.kit import KubernetesGround, Watch, opened, start
+
+pytestmark = pytest.mark.slow
+
+TRAINS = """
+import os, signal, sys, time
+def told(*_):
+    print("penstock: checkpoint step 9")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, told)
+print("begins as", os.environ["PENSTOCK_ATTEMPT"])
+print("penstock: step 5 of 10")
+time.sleep(2)
+print("12:00 INFO penstock: checkpoint step 5")
+while True:
+    time.sleep(0.1)
+"""
+MEETS = """
+import os, socket, time
+rank, where = int(os.environ["PENSTOCK_RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if rank == 0:
+    with socket.create_server(("", where[1])) as server:
+        print("met", server.accept()[0].recv(10).decode(), "of", os.environ["PENSTOCK_WORLD_SIZE"])
+else:
+    for _ in range(300):
+        try:
+            socket.create_connection(where).sendall(b"rank %d" % rank)
+            break
+        except OSError:
+            time.sleep(0.1)
+"""
+
+
+def python(program: str) -> Work:
+    return Work(("python3", "-u", "-c", program), image=PYTHON)
+
+
+@pytest.fixture
+def ground(real_bed: Bed, tmp_path: Path) -> KubernetesGround:
+    east = real_bed.cluster("east")
+    return KubernetesGround(east.kubeconfig, east.new_namespace(), tmp_path, image_ms=2_000, typo_ms=2_000)
+
+
+async def prints(site: Watch, attempt: str, text: bytes) -> bytes:
+    while True:
+        found, more = await site.driver.log(attempt, 0, 1 << 20)
+        if text in found:
+            return found
+        assert more, found
+        await asyncio.sleep(0.05)
+
+
+@story
+async def test_a_log_is_read_for_checkpoints_followed_over_restarts_and_kept_when_the_pod_is_gone(
+    ground: KubernetesGround,
+) -> None:
+    async with opened(ground) as site:
+        await site.driver.start(start("train", resume_ms=1000), python(TRAINS), "")
+        first = await site.hears(e.AttemptCheckpointed, "train.1")
+        assert first.kept_ms >= 2000
+        assert (await site.hears(e.AttemptProgressed, "train.1")).done_permille == 500
+    async with opened(ground) as site:
+        await prints(site, "train.1", b"INFO penstock: checkpoint step 5\n")
+        await site.driver.stop("train.1", 20_000)
+        assert (await site.hears(e.AttemptStopped, "train.1")).kept_ms > first.kept_ms
+        steps = b"penstock: step 5 of 10\n12:00 INFO penstock: checkpoint step 5\npenstock: checkpoint step 9\n"
+        whole = b"begins as train.1\n" + steps
+        assert await site.driver.log("train.1", 0, 1000) == (whole, False)
+        await site.driver.forget("train.1")
+        assert await site.driver.log("train.1", 10, 7) == (b"train.1", True)
+    async with opened(ground) as site:
+        assert await site.driver.log("train.1", 0, 1000) == (whole, False)
+
+
+@story
+async def test_two_pods_on_two_nodes_meet(ground: KubernetesGround) -> None:
+    async with opened(ground) as site:
+        gang = start("gang", slots=((0, 4), (1, 4)), width=8)
+        await site.driver.start(gang, python(MEETS), "")
+        assert (await site.hears(e.AttemptEnded, "gang.1")).outcome == "done"
+        assert (await site.driver.log("gang.1", 0, 1000))[0] == b"met rank 1 of 2\n"
+
+
+@story
+async def test_programs_that_cannot_start_or_fail_are_told_from_places_that_cannot_fetch_an_image(
+    ground: KubernetesGround,
+) -> None:
+    async with opened(ground) as site:
+        for job, work, words in (
+            ("fails", python("raise SystemExit(3)"), "exit code 3"),
+            ("typo", Work(("no-such-program",), image=PYTHON), "could not be started"),
+        ):
+            starting: Any = asyncio.create_task(site.driver.start(start(job), work, ""))
+            ended = await site.hears(e.AttemptEnded, f"{job}.1")
+            assert ended.outcome == "failed"
+            assert words in ended.detail
+            await asyncio.wait([starting])
+        with pytest.raises(NoCapacity, match="image cannot be fetched"):
+            await site.driver.start(start("away"), Work(("x",), image="registry.invalid/x:1"), "")

@@ -1,0 +1,147 @@
+"""Front door, drivers, journal and two clusters together: nothing is rehearsed, only the pods are kwok's."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.devcluster import Bed
+from penstock.kube import names
+from tests.front.kit import Clustered, binding, complete, failed, home_job, ours, running
+
+pytestmark = pytest.mark.slow
+DELAY = "pod-complete.stage.kwok.x-k8s.io/delay"
+Made = Callable[..., Clustered]
+
+
+@pytest.fixture
+def penstock(own_bed: Bed, tmp_path: Path) -> Iterator[Made]:
+    lab, east = own_bed.cluster("lab"), own_bed.cluster("east")
+    namespace = lab.new_namespace()
+    east.new_namespace(namespace)
+    yield lambda **more: Clustered(lab, east, namespace, tmp_path, **more)
+    for cluster in (lab, east):
+        for job in cluster.get("-n", namespace, "jobs")["items"]:
+            cluster.kubectl(
+                *("-n", namespace, "patch", "job", job["metadata"]["name"], "--type=merge"),
+                *("-p", '{"metadata":{"finalizers":null}}'),
+            )
+        cluster.kubectl("delete", "namespace", namespace, "--timeout=50s")  # its GPUs are free again
+
+
+def lasting(name: str, delay: str = "", **more: Any) -> dict[str, Any]:
+    job = home_job(name, **more)
+    if delay:
+        job["spec"]["template"]["metadata"] = {"annotations": {DELAY: delay}}
+    return job
+
+
+def test_one_runs_at_home_the_next_bursts_and_both_home_jobs_complete(penstock: Made) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(lasting("a", "4s"))
+            job = await here.shows("a", running)
+            assert binding(job)["site"] == "lab"
+            here.apply(lasting("b", "4s"))
+            job = await here.shows("b", running)
+            assert binding(job)["site"] == "east"
+            (there,) = here.executions("east")
+            assert names.QUEUE not in there["metadata"]["labels"]
+            assert there["spec"].get("managedBy") in (None, "kubernetes.io/job-controller")
+            await here.shows("a", complete)
+            job = await here.shows("b", complete)
+            assert job["status"]["succeeded"] == 1
+            await here.says("b", "AttemptEnded")
+
+    asyncio.run(tell())
+
+
+def test_a_job_with_an_unmapped_volume_waits_and_says_so(penstock: Made) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(lasting("a"))
+            await here.shows("a", running)
+            volume = {"name": "s", "persistentVolumeClaim": {"claimName": "scratch"}}
+            here.apply(lasting("b", pod={"volumes": [volume]}))
+            said = await here.says("b", "OnlyOwned")
+            assert "it needs volume scratch, and east has no map for it" in said["message"]
+            assert here.executions("east") == []
+
+    asyncio.run(tell())
+
+
+def test_config_map_volume_and_image_are_mapped_where_it_bursts(penstock: Made) -> None:
+    maps = {
+        "images": (("lab.internal/", "mirror.example/"),),
+        "volumes": (("scratch", "emptyDir"),),
+        "copy_config_maps": True,
+    }
+
+    async def tell() -> None:
+        async with penstock(maps=maps) as here:
+            here.given.kubectl("-n", here.namespace, "create", "configmap", "settings", "--from-literal=lr=0.1")
+            volumes = [
+                {"name": "s", "persistentVolumeClaim": {"claimName": "scratch"}},
+                {"name": "c", "configMap": {"name": "settings"}},
+            ]
+            container = {
+                "name": "train", "image": "lab.internal/train:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}
+            }  # fmt: skip
+            here.apply(lasting("a"))
+            await here.shows("a", running)
+            here.apply(lasting("b", pod={"volumes": volumes, "containers": [container]}))
+            await here.shows("b", running)
+            (there,) = here.executions("east")
+            pod = there["spec"]["template"]["spec"]
+            assert pod["containers"][0]["image"] == "mirror.example/train:1"
+            mounted = {one["name"]: one for one in pod["volumes"]}
+            assert mounted["s"]["emptyDir"] == {}
+            copied = here.clusters["east"].get("-n", here.namespace, "configmap", mounted["c"]["configMap"]["name"])
+            assert copied["data"] == {"lr": "0.1"}
+
+    asyncio.run(tell())
+
+
+def test_a_program_that_fails_fails_the_home_job(penstock: Made) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            job = lasting("a", "300ms", spec={"backoffLimit": 0})
+            job["spec"]["template"]["metadata"]["annotations"]["penstock.dev/exit-code"] = "3"
+            here.apply(job)
+            job = await here.shows("a", failed)
+            assert "3" in str(job["status"]["conditions"])
+            assert job["status"]["failed"] == 1
+
+    asyncio.run(tell())
+
+
+def test_deleting_a_home_job_ends_what_runs_for_it_elsewhere(penstock: Made) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(lasting("a"))
+            await here.shows("a", running)
+            here.apply(lasting("b"))
+            await here.shows("b", running)
+            here.delete("b")
+            await here.is_gone("b")
+            pods = here.clusters["east"].get("-n", here.namespace, "pods")["items"]
+            assert [one for one in pods if one["status"]["phase"] in ("Pending", "Running")] == []
+
+    asyncio.run(tell())
+
+
+def test_another_job_of_the_same_name_is_another_job(penstock: Made) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(lasting("a", "1s", gpus=1))
+            await here.shows("a", complete)
+            assert ours(await here.shows("a", lambda one: not one["metadata"].get("finalizers"))) != []
+            here.delete("a")
+            await here.is_gone("a")
+            here.apply(lasting("a", "1s", gpus=1))
+            await here.shows("a", complete)
+            assert [(one.phase, one.jobs) for one in here.reader.counts()] == [("done", 2)]
+
+    asyncio.run(tell())

@@ -1,0 +1,211 @@
+"""A home Job's life, told on a real API server."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.devcluster.given import GivenCluster
+from penstock.front.status import PLACED
+from penstock.kube import names
+from tests.front.kit import Penstock, binding, complete, condition, failed, home_job, ours, running
+
+pytestmark = pytest.mark.slow
+Tell = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture
+def penstock(lab: GivenCluster, namespace: str, tmp_path: Path) -> Callable[..., Penstock]:
+    return lambda **more: Penstock(lab, namespace, tmp_path, **more)
+
+
+def test_a_labelled_job_runs_and_completes_and_its_home_job_shows_all_of_it(
+    penstock: Callable[..., Penstock],
+) -> None:
+    async def tell() -> None:
+        async with penstock(runs={"j0": 1.5}) as here:
+            here.apply(home_job("a", annotations={"run-time": "1h"}))
+            job = await here.shows("a", running)
+            assert job["spec"]["suspend"] is False
+            assert binding(job) == {"attempt": "j0.1", "offer": "lab/a100", "site": "lab"}
+            assert names.CANCEL in job["metadata"]["finalizers"]
+            assert job["status"]["active"] == 1
+            started = job["status"]["startTime"]
+            job = await here.shows("a", complete)
+            assert condition(job, "SuccessCriteriaMet")
+            assert (job["status"]["succeeded"], job["status"].get("active", 0)) == (1, 0)
+            assert job["status"]["startTime"] == started <= job["status"]["completionTime"]
+            assert names.CANCEL not in (await here.shows("a", lambda one: not ours_final(one)))["metadata"].get(
+                "finalizers", []
+            )
+            await here.says("a", "AttemptEnded")
+            assert [one["message"] for one in here.told("a")] == here.why("j0")
+
+    asyncio.run(tell())
+
+
+def ours_final(job: dict[str, Any]) -> list[str]:
+    return [one for one in job["metadata"].get("finalizers", []) if one.startswith(names.DOMAIN)]
+
+
+def test_one_that_waits_says_why_in_an_event_and_a_condition_as_why_does(penstock: Callable[..., Penstock]) -> None:
+    from tests.front.kit import SITES
+
+    async def tell() -> None:
+        async with penstock(sites=SITES[:1]) as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            here.apply(home_job("b"))
+            said = await here.says("b", "OnlyOwned")
+            assert said["message"] == here.why("j1")[-1]
+            job = await here.shows("b", lambda one: one.get("status", {}).get("conditions"))
+            (found,) = [one for one in job["status"]["conditions"] if one["type"] == PLACED]
+            assert (found["status"], found["reason"], found["message"]) == ("False", "OnlyOwned", said["message"])
+            assert job["spec"]["suspend"] is True
+            assert not job["status"].get("active")
+
+    asyncio.run(tell())
+
+
+def test_the_third_job_bursts_is_lost_and_goes_on_and_its_job_shows_the_same_story(
+    penstock: Callable[..., Penstock],
+) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            here.apply(home_job("b"))
+            job = await here.shows("b", running)
+            assert binding(job)["site"] == "cloud"
+            started = job["status"]["startTime"]
+            here.loses("j1.1/n0")
+            job = await here.shows("b", lambda one: binding(one).get("attempt") == "j1.2" and running(one))
+            assert job["status"]["failed"] == 1
+            assert job["status"]["startTime"] == started
+            assert [one["message"] for one in here.told("b")] == here.why("j1")[: len(here.told("b"))]
+
+    asyncio.run(tell())
+
+
+def test_deleting_the_home_job_cancels_what_runs_for_it_and_then_it_is_gone(penstock: Callable[..., Penstock]) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            here.delete("a")
+            await here.is_gone("a")
+            assert here.phase("j0") == "cancelled"
+
+    asyncio.run(tell())
+
+
+def test_a_label_without_managed_by_is_explained_and_runs_nowhere(penstock: Callable[..., Penstock]) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(home_job("a", spec={"managedBy": None, "suspend": False}))
+            said = await here.says("a", "NotManaged")
+            assert "kubectl penstock apply" in said["message"]
+            job = await here.shows("a", lambda one: one["spec"].get("suspend"))
+            assert ours(job) == []
+            assert here.reader.counts() == []
+
+    asyncio.run(tell())
+
+
+@pytest.mark.parametrize(
+    ("job", "reason", "words"),
+    [
+        (home_job("a", gpus=0), "NoGPUs", "asks for no GPUs"),
+        (home_job("a", annotations={"deadline": "soon"}), "NotUnderstood", "'soon' and not an instant"),
+        (home_job("a", annotations={"class": "urgent"}), "NotUnderstood", "known: experiment, training"),
+        (home_job("a", annotations={"run-time": "-1h"}), "NotUnderstood", "penstock.dev/run-time"),
+    ],
+)
+def test_a_job_that_cannot_be_read_is_explained_and_runs_nowhere(
+    penstock: Callable[..., Penstock], job: dict[str, Any], reason: str, words: str
+) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(job)
+            assert words in (await here.says("a", reason))["message"]
+            assert here.reader.counts() == []
+
+    asyncio.run(tell())
+
+
+def test_a_job_that_no_site_could_ever_hold_fails_with_the_reason(penstock: Callable[..., Penstock]) -> None:
+    from tests.front.kit import SITES
+
+    async def tell() -> None:
+        async with penstock(sites=SITES[:1]) as here:
+            here.apply(home_job("wide", gpus=64))
+            job = await here.shows("wide", failed)
+            assert condition(job, "FailureTarget")
+            assert condition(job, "Failed")["message"] == here.why("j0")[-1]
+            assert "it needs 64 GPUs at once" in condition(job, "Failed")["message"]
+
+    asyncio.run(tell())
+
+
+def test_objects_without_the_label_are_never_touched(penstock: Callable[..., Penstock]) -> None:
+    async def tell() -> None:
+        async with penstock(runs={"j0": 0.5}) as here:
+            bare = home_job("theirs")
+            del bare["metadata"]["labels"]
+            here.apply(bare)
+            before = (await here.shows("theirs", bool))["metadata"]["resourceVersion"]
+            here.apply(home_job("ours"))
+            await here.shows("ours", complete)
+            assert here.given.get("-n", here.namespace, "job", "theirs")["metadata"]["resourceVersion"] == before
+            assert here.told("theirs") == []
+
+    asyncio.run(tell())
+
+
+def test_after_a_restart_every_job_is_shown_again_and_none_runs_twice(penstock: Callable[..., Penstock]) -> None:
+    async def tell() -> None:
+        async with penstock(runs={"j0": 600}) as here:
+            here.apply(home_job("a"), home_job("b"))
+            await here.shows("a", running)
+            await here.shows("b", running)
+            await here.goes_down()
+            change = f'{{"metadata":{{"annotations":{{"{names.BINDING}":null,"{names.JOB}":"j77"}}}}}}'
+            here.given.kubectl("-n", here.namespace, "patch", "job", "a", "--type=merge", "-p", change)
+            here.delete("b")
+            await here.comes_up()
+            await here.shows("a", lambda one: binding(one).get("attempt", "").endswith(".1"))
+            await here.is_gone("b")
+            assert sum(count.jobs for count in here.reader.counts()) == 2
+
+    asyncio.run(tell())
+
+
+def test_a_job_deleted_by_force_while_nobody_watched_is_cancelled(penstock: Callable[..., Penstock]) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            await here.goes_down()
+            here.given.kubectl(
+                "-n", here.namespace, "patch", "job", "a", "--type=merge", "-p", '{"metadata":{"finalizers":null}}'
+            )
+            here.delete("a")
+            await here.is_gone("a")
+            await here.comes_up()
+            await here.ends("j0", "cancelled")
+
+    asyncio.run(tell())
+
+
+def test_a_label_that_is_taken_away_takes_the_job_back(penstock: Callable[..., Penstock]) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            here.given.kubectl("-n", here.namespace, "label", "job", "a", f"{names.QUEUE}-")
+            await here.ends("j0", "cancelled")
+            await here.shows("a", lambda one: ours(one) == [])
+
+    asyncio.run(tell())

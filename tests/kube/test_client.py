@@ -1,0 +1,128 @@
+"""What a cluster's answers become, and what a request looks like."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from penstock.kube import client, errors
+from penstock.kube.client import JOBS, NODES, PODS, Cluster
+from tests.awaiting import story
+
+Answer = Callable[[httpx2.Request], httpx2.Response]
+
+
+def cluster(answer: Answer) -> Cluster:
+    http = httpx2.AsyncClient(base_url="https://c", transport=httpx2.MockTransport(answer))
+    return Cluster(http, "c", "default")
+
+
+def status(code: int, message: str = "words", **more: Any) -> Answer:
+    return lambda _: httpx2.Response(code, json={"code": code, "message": message, **more})
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (status(404), errors.NotFound),
+        (status(409, reason="AlreadyExists"), errors.AlreadyExists),
+        (status(409, reason="Conflict"), errors.Conflict),
+        (status(410), errors.Gone),
+        (status(422), errors.Invalid),
+        (status(400), errors.Invalid),
+        (status(500), errors.Unreachable),
+        (status(503), errors.Unreachable),
+        (status(401), errors.Unreachable),
+        (lambda _: httpx2.Response(502, content=b"<html>bad gateway"), errors.Unreachable),
+        (lambda _: httpx2.Response(200, content=b'{"half'), errors.Unreachable),
+        (lambda _: httpx2.Response(302, headers={"Location": "http://169.254.169.254/"}), errors.Unreachable),
+    ],
+)
+@story
+async def test_an_answer_becomes_the_error_that_says_what_to_do(answer: Answer, kind: type[errors.KubeError]) -> None:
+    one = cluster(answer)
+    with pytest.raises(errors.KubeError) as raised:
+        await one.get(JOBS, "a", "n")
+    assert type(raised.value) is kind
+    await one.close()
+
+
+@story
+async def test_a_connection_that_breaks_is_unreachable_and_not_an_answer() -> None:
+    def breaks(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ReadTimeout("slow", request=request)
+
+    one = cluster(breaks)
+    with pytest.raises(errors.Unreachable, match="slow"):
+        await one.create(JOBS, {"metadata": {"name": "a", "namespace": "n"}})
+    await one.close()
+
+
+@story
+async def test_a_right_that_our_account_lacks_is_told_from_a_rule_that_said_no() -> None:
+    lacks = 'jobs.batch is forbidden: User "u" cannot create resource "jobs" in API group "batch" in the namespace "n"'
+    one = cluster(status(403, lacks))
+    with pytest.raises(errors.Forbidden) as raised:
+        await one.create(JOBS, {"metadata": {"name": "a", "namespace": "n"}})
+    assert (raised.value.verb, raised.value.resource, raised.value.by_account) == ("create", "jobs.batch", True)
+    await one.close()
+    other = cluster(status(403, "ValidatingAdmissionPolicy 'p' denied request: no privileged pods"))
+    with pytest.raises(errors.Forbidden) as raised:
+        await other.create(JOBS, {"metadata": {"name": "a", "namespace": "n"}})
+    assert not raised.value.by_account
+    await other.close()
+
+
+@story
+async def test_a_busy_server_is_asked_again_when_it_says_and_not_for_ever() -> None:
+    asked = []
+
+    def busy(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request)
+        return httpx2.Response(429, headers={"Retry-After": "0"}, json={"message": "busy"})
+
+    one = cluster(busy)
+    with pytest.raises(errors.Unreachable, match="busy"):
+        await one.get(JOBS, "a", "n")
+    assert len(asked) == client.BUSY_TRIES
+    await one.close()
+
+
+@story
+async def test_requests_are_as_the_api_wants_them() -> None:
+    asked: list[tuple[str, str, Any]] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        body = msgspec.json.decode(request.content) if request.content else None
+        asked.append((request.method, request.url.path, body))
+        return httpx2.Response(200, json={"metadata": {}}, headers={"Date": "Mon, 16 Nov 2026 06:43:03 GMT"})
+
+    one = cluster(answer)
+    await one.get(NODES, "n1", "ignored")
+    await one.delete(PODS, "p", "n", uid="u", grace_s=5)
+    await one.patch(JOBS, "j", {"spec": {"suspend": False}}, "n", seen="7")
+    await one.patch_status(JOBS, "j", {"active": 1}, "n")
+    assert asked == [
+        ("GET", "/api/v1/nodes/n1", None),
+        (
+            "DELETE",
+            "/api/v1/namespaces/n/pods/p",
+            {
+                "apiVersion": "v1",
+                "kind": "DeleteOptions",
+                "propagationPolicy": "Background",
+                "preconditions": {"uid": "u"},
+                "gracePeriodSeconds": 5,
+            },
+        ),
+        (
+            "PATCH",
+            "/apis/batch/v1/namespaces/n/jobs/j",
+            {"spec": {"suspend": False}, "metadata": {"resourceVersion": "7"}},
+        ),
+        ("PATCH", "/apis/batch/v1/namespaces/n/jobs/j/status", {"status": {"active": 1}}),
+    ]
+    assert one.said_at.isoformat() == "2026-11-16T06:43:03+00:00"
+    await one.close()
