@@ -204,6 +204,10 @@ async def test_a_job_that_somebody_deletes_is_lost_and_its_pods_do_not_run_on(
         seen = await site.sees("long.1")
         assert seen is not None
         assert seen.phase == "lost"
+        await site.driver.forget("long.1")
+        await site.start("long")  # and stays so
+        assert await site.sees("long.1") is None
+        assert lab.get("pods", "-n", ground.settings.namespace)["items"] == []
 
 
 # --- places ----------------------------------------------------------------------------------------------------------

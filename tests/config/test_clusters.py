@@ -1,0 +1,98 @@
+"""Sites that are clusters, as the sites file says it."""
+
+import pytest
+
+from penstock.config.sites import parse_sites
+from penstock.core.errors import BadInput
+from penstock.kube.access import Access
+from penstock.kube.places import ClusterSite, Place, Toleration
+
+FILE = """
+currency: USD
+sites:
+  - name: lab
+    driver: kubernetes
+    kubernetes: {kubernetes}
+    maps: {{namespaces: {{home: there}}}}
+    offers:
+      - {{name: a100, term: owned, gpu: A100, gpus_per_node: 8{standing}}}
+      - {{name: pods, term: on_demand, gpu: A100, gpus_per_node: 8, billing_step: 1s{rented}, price: {price}}}
+"""
+
+
+def read(kubernetes: str = "{}", standing: str = "", rented: str = ", sold_by: attempt") -> ClusterSite:
+    text = FILE.format(kubernetes=kubernetes, standing=standing, rented=rented, price="{per: gpu_hour, list: 2}")
+    return dict(parse_sites(text.encode(), "/etc/penstock/sites.yaml").kubernetes)["lab"]
+
+
+def test_what_is_left_out_is_as_the_documentation_says() -> None:
+    places = (("lab/a100", Place()), ("lab/pods", Place()))
+    assert read() == ClusterSite(Access(), "penstock", ("there",), places=places)
+
+
+def test_every_key_is_read() -> None:
+    found = read(
+        "{kubeconfig: k, context: c, allow_exec: [aws], namespace: ps, namespaces: [home, there], shared: true,"
+        " secret: s3, grace: 1m, room: 2m, scale: 3m}",
+        ", mig: 1g.10gb, kubernetes: {selector: {nvidia.com/gpu.product: A}, queue: q, headroom: [4],"
+        " tolerations: [{key: spot, effect: NoSchedule}, {key: team, value: x}]}",
+        ", sold_by: attempt, kubernetes: {resource: amd.com/gpu}",
+    )
+    tolerations = (Toleration("spot", effect="NoSchedule"), Toleration("team", "Equal", "x"))
+    assert found == ClusterSite(
+        Access("/etc/penstock/k", "c", allow_exec=("aws",)),
+        "ps",
+        ("home", "there"),
+        shared=True,
+        secret="s3",
+        grace_ms=60_000,
+        room_ms=120_000,
+        scale_ms=180_000,
+        places=(
+            ("lab/a100", Place("nvidia.com/mig-1g.10gb", (("nvidia.com/gpu.product", "A"),), tolerations, "q", (4,))),
+            ("lab/pods", Place("amd.com/gpu")),
+        ),
+    )
+
+
+def test_a_pod_of_the_cluster_itself_needs_no_file() -> None:
+    assert read("{in_cluster: true}").access == Access(in_cluster=True)
+    with pytest.raises(BadInput, match=r"no 'kubeconfig' and no 'context'"):
+        read("{in_cluster: true, context: c}")
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "standing", "rented", "words"),
+    [
+        ("{namespace: Not_One}", "", ", sold_by: attempt", "not a namespace"),
+        ("{namespaces: [a.b]}", "", ", sold_by: attempt", "not a namespace"),
+        ("{contxt: c}", "", ", sold_by: attempt", "context"),
+        ("{}", ", kubernetes: {headroom: [1, 2]}", ", sold_by: attempt", "24 hours"),
+        ("{}", ", kubernetes: {headroom: [-1]}", ", sold_by: attempt", "whole number from 0"),
+        ("{}", ", kubernetes: {selector: {'a b': c}}", ", sold_by: attempt", "not a label"),
+        ("{}", ", kubernetes: {tolerations: [{effect: Sometimes}]}", ", sold_by: attempt", "NoExecute"),
+        ("{}", "", "", "write 'sold_by: attempt'"),
+    ],
+)
+def test_what_makes_no_sense_is_a_sentence_with_line_and_key(
+    kubernetes: str, standing: str, rented: str, words: str
+) -> None:
+    with pytest.raises(BadInput, match=words):
+        read(kubernetes, standing, rented)
+
+
+@pytest.mark.parametrize("what", ["kubernetes: {}", "maps: {}"])
+def test_only_clusters_have_such_keys(what: str) -> None:
+    offer = "{name: a, term: owned, gpu: A, gpus_per_node: 1, nodes: 1}"
+    text = f"currency: USD\nsites:\n  - name: lab\n    driver: local\n    {what}\n    offers: [{offer}]\n"
+    with pytest.raises(BadInput, match="driver: kubernetes"):
+        parse_sites(text.encode(), "f")
+    text = text.replace(f"    {what}\n", "").replace("nodes: 1", "nodes: 1, kubernetes: {}")
+    with pytest.raises(BadInput, match="driver: kubernetes"):
+        parse_sites(text.encode(), "f")
+
+
+def test_only_a_cluster_says_itself_how_many_nodes_it_has() -> None:
+    text = "currency: USD\nsites:\n  - {name: lab, offers: [{name: a, term: owned, gpu: A, gpus_per_node: 1}]}\n"
+    with pytest.raises(BadInput, match="'nodes' is missing"):
+        parse_sites(text.encode(), "f")
