@@ -138,7 +138,12 @@ CODE = re.compile(r"^```\w*\n(.*?)^```$|(?<!`)`([^`\n]+)`(?!`)", re.MULTILINE | 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 CLASS = re.compile(r"(?<![\w./])[A-Z][a-z]+(?:[A-Z][a-z]+)+(?![\w/])")
 #: Class-like words of others: what they are.
-NOT_OURS = {"ElapsedRaw": "a column of Slurm's", "JobName": "another", "SubmitTime": "a column somebody has"}
+NOT_OURS = {
+    "ElapsedRaw": "a column of Slurm's",
+    "JobName": "another",
+    "SubmitTime": "a column somebody has",
+    **dict.fromkeys(("NoSchedule", "NoExecute", "PreferNoSchedule"), "what a taint of Kubernetes' does"),
+}
 
 
 def test_every_command_has_a_section_that_names_all_its_options() -> None:

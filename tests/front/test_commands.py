@@ -53,7 +53,7 @@ class Setting:
                     "offers": [{**offer, **rented, "price": price}],
                 },
             ],
-            "policy": {"value_of_waiting": 1000},
+            "policy": {"value_of_waiting": 100000},
         }  # fmt: skip
 
     def up(self) -> None:
@@ -144,9 +144,7 @@ def test_apply_plan_why_and_leave_as_people_type_them(setting: Setting) -> None:
     verdicts = {one["job"].partition("/")[2]: one["verdict"] for one in judged}
     assert verdicts == {"a": "could burst to east", "b": "could burst to east", "c": "needs a map"}
 
-    setting.lab.kubectl(*n, "delete", "job", "a", "b", "--timeout=55s")
-    setting.waits("c", "jsonpath={.status.ready}=1")
-    setting.lab.kubectl(*n, "delete", "job", "c", "--timeout=55s")
+    setting.lab.kubectl(*n, "delete", "job", "a", "b", "c", "--timeout=55s")
     assert "nothing of Penstock is left there" in setting.says("leave")
     there = setting.lab.get(*n, "jobs,configmaps,leases")["items"]
     assert names.DOMAIN not in json.dumps(there)

@@ -1,0 +1,46 @@
+"""`penstock manifests`: what to apply to a cluster so that Penstock may work there, and no more."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from penstock.kube.manifests import Role
+
+named = click.option("--account", default="penstock", show_default=True, help="The service account's name.")
+placed = click.option("-n", "--namespace", "own", default="penstock", show_default=True, help="Where it is.")
+
+
+@click.group("manifests")
+def command() -> None:
+    """Print rights and admission policies to apply to a cluster."""
+
+
+@command.command("rbac")
+@click.option("--role", type=click.Choice(["look", "act", "home"]), default="home", show_default=True,
+              help="look: shadow mode. act: attempts run here. home: people's Jobs are here, too.")  # fmt: skip
+@click.option("--also", multiple=True, metavar="NAMESPACE", help="Another namespace to act in; may be given again.")
+@named
+@placed
+def rbac(role: "Role", also: tuple[str, ...], account: str, own: str) -> None:
+    """A service account and its rights."""
+    from penstock.kube import manifests
+
+    _print(manifests.rbac(role, account, own, also))
+
+
+@command.command("admission")
+@click.option("--mutating", is_flag=True, help="Also let the label alone be enough (MutatingAdmissionPolicy).")
+@named
+@placed
+def admission(mutating: bool, account: str, own: str) -> None:
+    """Policies: home Jobs are complete, bindings are ours, governed GPUs are accounted for."""
+    from penstock.kube import manifests
+
+    _print([*manifests.admission(account, own), *(manifests.mutation() if mutating else ())])
+
+
+def _print(objects: list[dict[str, Any]]) -> None:
+    import yaml
+
+    click.echo(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, width=120), nl=False)

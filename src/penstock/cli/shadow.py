@@ -1,0 +1,164 @@
+"""`penstock shadow`: look at a cluster, write nothing, and say what Penstock would have done."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from penstock.cli.clusters import reaches
+from penstock.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from penstock.sim.shadow import Day, Followed
+
+SAVE_SECONDS: Final = 30.0
+
+
+@click.command("shadow")
+@click.option("--sites", required=True, metavar="FILE", help="Your sites, with prices and maps.")
+@click.option("--keep", metavar="FILE", help="Keep what was seen here, and go on from it.")
+@click.option("--home", metavar="SITE", help="Which of the sites this cluster is; the front door if left out.")
+@click.option("--once", is_flag=True, help="Report what the cluster still remembers, and end.")
+@click.option("--every", default="24h", show_default=True, metavar="TIME", help="How often to report.")
+@click.option("--for", "lasts", default="", metavar="TIME", help="End after so long; with ^C if left out.")
+@reaches
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def command(sites: str, keep: str | None, home: str | None, as_json: bool, **how: Any) -> None:
+    """Say what Penstock would have done with a cluster's Jobs; only looks."""
+    from penstock.config import read_sites
+    from penstock.sim.shadow import Followed
+
+    file = read_sites(sites)
+    names = [site.id for site in file.sites]
+    if home and home not in names:
+        raise BadInput(f"{sites} has no site '{home}'; it has {', '.join(names)}.")
+    here = home or next((site.id for site in file.sites if site.front_door), names[0])
+    followed = Followed(Path(keep) if keep else None)
+    asyncio.run(_follow(followed, how, lambda: _report(followed, sites, here, as_json)))
+
+
+async def _follow(followed: "Followed", how: dict[str, Any], report: Any) -> None:
+    """Two watches and a list of nodes; nothing else is ever asked of the cluster."""
+    from penstock.kube.access import Access, connect
+    from penstock.kube.client import JOBS, NODES, PODS
+    from penstock.kube.watch import Mirror
+
+    cluster = connect(Access(how["kubeconfig"], how["context"], allow_exec=tuple(how["allow_exec"])))
+    jobs = Mirror(cluster, JOBS, followed.see_job, namespace=how["namespace"])
+    pods = Mirror(cluster, PODS, followed.see_pod, namespace=how["namespace"], labels="batch.kubernetes.io/job-name")
+    tasks = [asyncio.create_task(jobs.run())]
+    try:
+        await _in_step(jobs)
+        tasks.append(asyncio.create_task(pods.run()))  # after the Jobs: a pod says when its Job began
+        await _in_step(pods)
+        followed.see_nodes((await cluster.list(NODES))[0])
+        if not how["once"]:
+            await _watch_until_told(followed, how, report)
+        followed.save()
+        report()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await cluster.close()
+
+
+async def _in_step(mirror: Any) -> None:
+    try:
+        async with asyncio.timeout(30):
+            await mirror.in_step.wait()
+    except TimeoutError:
+        raise BadInput(f"The cluster's {mirror.kind.plural} cannot be listed: {mirror.why}") from None
+
+
+async def _watch_until_told(followed: "Followed", how: dict[str, Any], report: Any) -> None:
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told.set)
+    ends = loop.time() + _seconds("--for", how["lasts"]) if how["lasts"] else float("inf")
+    every = _seconds("--every", how["every"])
+    reports = loop.time() + every
+    while not told.is_set() and loop.time() < ends:
+        try:
+            async with asyncio.timeout(max(0.0, min(SAVE_SECONDS, reports - loop.time(), ends - loop.time()))):
+                await told.wait()
+        except TimeoutError:
+            followed.save()
+        if loop.time() >= reports:
+            report()
+            reports += every
+
+
+def _seconds(option: str, text: str) -> float:
+    from penstock.config.scalars import SCALARS, Interval
+
+    form, reader = SCALARS[Interval]
+    found = reader(text)
+    if not isinstance(found, int):
+        raise BadInput(f"{option} '{text}' is not {form}.")
+    return found / 1000
+
+
+def _report(followed: "Followed", sites: str, home: str, as_json: bool) -> None:
+    from penstock.config import read_sites
+    from penstock.sim.shadow import compare
+    from penstock.wiring import policy
+
+    file = read_sites(sites)
+    try:
+        scenario = _scenario(followed, sites)
+    except BadInput as none:
+        days: list[Day] = []
+        said = str(none)
+    else:
+        days, said = compare(followed, scenario, policy(file), home), ""
+    if as_json:
+        _print_json(days, len(followed.jobs), file.currency)
+    else:
+        _draw(days, len(followed.jobs), file.currency, said)
+
+
+def _scenario(followed: "Followed", sites: str) -> Any:
+    """As `penstock simulate` reads them: what has not ended, or asks for no GPU, is left out."""
+    import tempfile
+
+    from penstock.cli.inputs import scenario_from
+
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        file.write(followed.text())
+        file.flush()
+        asked = {"trace": file.name, "form": "kubernetes", "sites": sites, "knowledge": "e2", "costs": "l1", "seed": 0}
+        try:
+            return scenario_from(asked)
+        except BadInput as bad:
+            raise BadInput(str(bad).replace(file.name, "What was seen so far")) from None
+
+
+def _print_json(days: "list[Day]", jobs: int, currency: str) -> None:
+    from dataclasses import asdict
+
+    from penstock.cli.show import print_json
+
+    told = [{**asdict(day), "saved_hours": day.saved_hours} for day in days]
+    print_json({"currency": currency, "jobs_seen": jobs, "days": told})
+
+
+def _draw(days: "list[Day]", jobs: int, currency: str, said: str) -> None:
+    from penstock.cli.output import money, table
+
+    rows = [
+        [
+            *(day.day, day.jobs, f"{day.gpu_hours:,.1f}", f"{day.waited_hours:,.2f} h"),
+            *(f"{day.would_wait_hours:,.2f} h", f"{day.saved_hours:,.2f} h", day.would_burst, day.stays_home),
+            money(day.would_cost, currency),
+        ]
+        for day in days
+    ]
+    columns = ["day", "Jobs", "GPU-h", "waited", "would wait", "saved", "would burst", "stay home", "would pay"]
+    table("What Penstock would have done", columns, rows, said or "No Job has ended yet.")
+    click.echo(
+        f"{jobs:,} Jobs seen; those that have not ended are not counted yet. Nothing was written to the cluster."
+    )

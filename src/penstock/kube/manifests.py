@@ -1,0 +1,207 @@
+"""What a platform engineer applies to a cluster: exactly the rights Penstock needs, and admission policies. Pure.
+
+`penstock manifests` prints them; docs/kubernetes.md explains them; tests run with these rights and no others.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+from penstock.kube import marks, names
+
+Json: TypeAlias = dict[str, Any]
+Role: TypeAlias = Literal["look", "act", "home"]
+ROLES: Final = ("look", "act", "home")
+RBAC: Final = "rbac.authorization.k8s.io"
+ADMISSION: Final = "admissionregistration.k8s.io"
+GOVERNED: Final = "penstock.dev/governed"  #: label of namespaces in which GPUs are used through Penstock only
+
+
+def _rule(group: str, resources: str, verbs: str) -> Json:
+    return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
+
+
+LOOKING: Final = (
+    _rule("batch", "jobs", "get list watch"),
+    _rule("", "pods nodes", "get list watch"),
+)
+#: In all namespaces: nodes are nobody's, other people's pods hold GPUs, and a Lease says whose cluster this is.
+EVERYWHERE: Final = (
+    _rule("", "pods nodes", "get list watch"),
+    _rule("coordination.k8s.io", "leases", "get list"),
+)
+#: Where attempts run.
+ACTING: Final = (
+    _rule("batch", "jobs", "get list watch create patch delete"),
+    _rule("", "pods", "get list watch delete"),
+    _rule("", "pods/log", "get"),
+    _rule("", "configmaps", "get list create patch delete"),
+    _rule("coordination.k8s.io", "leases", "get list create patch delete"),
+)
+#: Where home Jobs are, beside that.
+SHOWING: Final = (
+    _rule("batch", "jobs/status", "patch"),
+    _rule("", "events", "create"),
+)
+
+
+def rbac(role: Role, account: str, own: str, namespaces: Sequence[str] = ()) -> list[Json]:
+    """A service account in namespace `own`, and its rights: to look, to act, or to act and show home Jobs."""
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": own}
+    made: list[Json] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": own}}]
+    if role == "look":
+        return [*made, *_granted(LOOKING, f"{account}-look", subject)]
+    made += _granted(EVERYWHERE, f"{account}-act", subject)
+    for namespace in dict.fromkeys((own, *namespaces)):
+        rules = ACTING if role == "act" else ACTING + SHOWING
+        made += _granted(rules, f"{account}-act", subject, namespace)
+    return made
+
+
+def _granted(rules: Iterable[Json], name: str, subject: Json, namespace: str = "") -> list[Json]:
+    kind = "Role" if namespace else "ClusterRole"
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    reference = {"apiGroup": RBAC, "kind": kind, "name": name}
+    return [
+        {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": metadata, "rules": list(rules)},
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": f"{kind}Binding",
+            "metadata": metadata,
+            "roleRef": reference,
+            "subjects": [subject],
+        },
+    ]
+
+
+# --- admission --------------------------------------------------------------------------------------------------------
+
+
+def admission(account: str, own: str) -> list[Json]:
+    """Three policies that need no webhook. Nothing changes for objects without our label, nor outside of namespaces
+    that are labelled as governed."""
+    user = f"system:serviceaccount:{own}:{account}"
+    return [
+        *_policy("penstock-home-jobs", ["CREATE"], ["jobs"], _home_jobs(), {"objectSelector": _has(names.QUEUE)}),
+        *_policy("penstock-bindings", ["CREATE", "UPDATE"], ["jobs"], _bindings(user), {}),
+        *_policy("penstock-governed", ["CREATE"], ["jobs", "pods"], _governed(), {"namespaceSelector": _is(GOVERNED)}),
+    ]
+
+
+def mutation() -> list[Json]:
+    """The label alone is enough, where the cluster serves MutatingAdmissionPolicy."""
+    spec = f'Object{{spec: Object.spec{{suspend: true, managedBy: "{names.MANAGER}"}}}}'
+    name = "penstock-home-jobs"
+    match = {"resourceRules": [_resources(["CREATE"], ["jobs"])], "objectSelector": _has(names.QUEUE)}
+    return [
+        {
+            "apiVersion": f"{ADMISSION}/v1beta1",
+            "kind": "MutatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "matchConstraints": match,
+                "matchConditions": [{"name": "unmanaged", "expression": "!has(object.spec.managedBy)"}],
+                "failurePolicy": "Fail",
+                "reinvocationPolicy": "Never",
+                "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": spec}}],
+            },
+        },
+        {
+            "apiVersion": f"{ADMISSION}/v1beta1",
+            "kind": "MutatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name},
+        },
+    ]
+
+
+def _policy(name: str, operations: list[str], kinds: list[str], checks: list[Json], match: Json) -> list[Json]:
+    constraints = {"resourceRules": [_resources(operations, [kind]) for kind in kinds], **match}
+    return [
+        {
+            "apiVersion": f"{ADMISSION}/v1",
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {"failurePolicy": "Fail", "matchConstraints": constraints, "validations": checks},
+        },
+        {
+            "apiVersion": f"{ADMISSION}/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        },
+    ]
+
+
+def _resources(operations: list[str], kinds: list[str]) -> Json:
+    group = "" if kinds == ["pods"] else "batch"
+    return {"apiGroups": [group], "apiVersions": ["v1"], "operations": operations, "resources": kinds}
+
+
+def _has(label: str) -> Json:
+    return {"matchExpressions": [{"key": label, "operator": "Exists"}]}
+
+
+def _is(label: str) -> Json:
+    return {"matchLabels": {label: "true"}}
+
+
+def _home_jobs() -> list[Json]:
+    managed = f'has(object.spec.managedBy) && object.spec.managedBy == "{names.MANAGER}"'
+    suspended = "has(object.spec.suspend) && object.spec.suspend"
+    wrong = f"A Job with the label {names.QUEUE} needs suspend: true and managedBy: {names.MANAGER}; "
+    return [
+        {
+            "expression": f"{managed} && {suspended}",
+            "message": wrong + "create it with 'kubectl penstock apply', which adds them.",
+        }
+    ]
+
+
+def _bindings(user: str) -> list[Json]:
+    """People's own annotations begin with the same words; these are ours to write."""
+    return [
+        _only_we("annotations", [names.BINDING, names.JOB, names.ATTEMPT, marks.HOME], user),
+        _only_we("labels", [names.EXECUTION, names.INSTALLATION], user),
+    ]
+
+
+def _only_we(kind: str, keys: list[str], user: str) -> Json:
+    unchanged = " && ".join(f"({_said(kind, key, 'object')} == {_said(kind, key, 'oldObject')})" for key in keys)
+    return {
+        "expression": f'request.userInfo.username == "{user}" || ({unchanged})',
+        "message": f"Only Penstock writes {', '.join(keys)}.",
+    }
+
+
+def _said(kind: str, key: str, whose: str) -> str:
+    there = f"{whose} != null && " if whose == "oldObject" else ""
+    held = f"{whose}.metadata.{kind}"
+    return f'({there}has({held}) && "{key}" in {held} ? {held}["{key}"] : "")'
+
+
+def _governed() -> list[Json]:
+    """Whatever asks for GPUs there is a home Job, one of ours, or the pod of one: no GPU is used unaccounted for."""
+    pod = '(object.kind == "Pod" ? object.spec : object.spec.template.spec)'
+    wants = " || ".join(
+        f'(has(c.resources) && has(c.resources.limits) && "{kind}" in c.resources.limits)' for kind in GPUS
+    )
+    labels, by_hand = "object.metadata.labels", f"!(request.userInfo.username in {list(CONTROLLERS)})"
+    labelled = f'has({labels}) && ("{names.QUEUE}" in {labels} || "{names.EXECUTION}" in {labels})'
+    passed = f'object.kind == "Pod" ? !({by_hand}) : ({labelled})'
+    context = "c.securityContext"
+    privileged = f"has({context}) && has({context}.privileged) && {context}.privileged"
+    return [
+        {
+            "expression": f"!({pod}.containers.exists(c, {wants})) || ({passed})",
+            "message": f"GPUs are used through Penstock here: 'kubectl penstock apply', with the label {names.QUEUE}.",
+        },
+        {
+            "expression": f"!({pod}.containers.exists(c, {privileged}))",
+            "message": "Privileged containers are not allowed here.",
+        },
+    ]
+
+
+GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
+#: Who makes the pods of Jobs. A pod that somebody else makes is not accounted for, whatever its labels say.
+CONTROLLERS: Final = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")

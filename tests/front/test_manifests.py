@@ -1,0 +1,147 @@
+"""The rights that we ask for are enough, and what the admission policies forbid is refused by a real API server."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.devcluster import Bed
+from penstock.devcluster.cluster import Cluster
+from penstock.devcluster.given import Refusal
+from penstock.kube import manifests, names
+from tests.front.kit import Clustered, complete, home_job, running
+
+pytestmark = pytest.mark.slow
+DELAY = "pod-complete.stage.kwok.x-k8s.io/delay"
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def place(own_bed: Bed) -> Iterator[tuple[Cluster, Cluster, str]]:
+    lab, east = own_bed.cluster("lab"), own_bed.cluster("east")
+    namespace = lab.new_namespace()
+    east.new_namespace(namespace)
+    yield lab, east, namespace
+    for cluster in (lab, east):
+        for job in cluster.get("-n", namespace, "jobs")["items"]:
+            cluster.kubectl(
+                *("-n", namespace, "patch", "job", job["metadata"]["name"], "--type=merge"),
+                *("-p", '{"metadata":{"finalizers":null}}'),
+            )
+        cluster.kubectl("delete", "namespace", namespace, "--timeout=55s")
+
+
+def kubeconfig(cluster: Cluster, role: manifests.Role, namespace: str) -> Path:
+    """Of an account with the rights that `penstock manifests rbac` prints, and no others."""
+    account = f"penstock-{namespace}"
+    path = cluster.token_for(account, [], namespace)
+    for thing in manifests.rbac(role, account, namespace):
+        cluster.apply(thing)
+    return path
+
+
+def test_with_the_rights_that_we_ask_for_a_job_bursts_and_completes(
+    place: tuple[Cluster, Cluster, str], tmp_path: Path
+) -> None:
+    lab, east, namespace = place
+    limited = {"lab": kubeconfig(lab, "home", namespace), "east": kubeconfig(east, "act", namespace)}
+
+    async def tell() -> None:
+        async with Clustered(lab, east, namespace, tmp_path, kubeconfig=limited["lab"], limited=limited) as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            job = home_job("b")
+            job["spec"]["template"]["metadata"] = {"annotations": {DELAY: "2s"}}
+            here.apply(job)
+            await here.shows("b", complete)
+            here.delete("a")
+            await here.is_gone("a")
+            assert [alarm.text for alarm in here.plane.alarms.now()] == []
+
+    asyncio.run(tell())
+
+
+def test_a_right_that_is_missing_is_named_and_nothing_is_half_done(
+    place: tuple[Cluster, Cluster, str], tmp_path: Path
+) -> None:
+    lab, east, namespace = place
+    path = kubeconfig(lab, "home", namespace)
+    lab.kubectl("-n", namespace, "delete", "role", f"penstock-{namespace}-act")
+    for thing in manifests.rbac("act", f"penstock-{namespace}", namespace):  # all but what home Jobs need
+        lab.apply(thing)
+    limited = {"lab": path, "east": kubeconfig(east, "act", namespace)}
+
+    async def tell() -> None:
+        async with Clustered(lab, east, namespace, tmp_path, kubeconfig=path, limited=limited) as here:
+            here.apply(home_job("a"))
+            await here.shows("a", lambda one: one["spec"]["suspend"] is False)
+            words = "our account may not patch jobs.batch; see 'penstock manifests rbac'"
+            async with asyncio.timeout(55):
+                while not any(words in alarm.text for alarm in here.plane.alarms.now()):
+                    await asyncio.sleep(0.2)
+            assert len(here.executions("lab")) == 1
+
+    asyncio.run(tell())
+
+
+@pytest.fixture
+def ruled(place: tuple[Cluster, Cluster, str]) -> Iterator[tuple[Cluster, str]]:
+    lab, _, namespace = place
+    made = manifests.admission("penstock", namespace)
+    lab.apply(*made)
+    lab.kubectl("label", "namespace", namespace, f"{manifests.GOVERNED}=true")
+    _until_ruled(lab, namespace)
+    yield lab, namespace
+    for thing in made:
+        lab.kubectl("delete", thing["kind"], thing["metadata"]["name"])
+
+
+def _until_ruled(cluster: Cluster, namespace: str) -> None:
+    """An API server takes policies up a moment after they are written; each try is a request of its own."""
+    for _ in range(200):
+        try:
+            cluster.kubectl("-n", namespace, "create", "--dry-run=server", "-f", "-", stdin=json.dumps(plain("probe")))
+        except Refusal:
+            return
+    raise AssertionError("the policies were never taken up")
+
+
+def plain(name: str, **more: Any) -> Json:
+    job = home_job(name, **more)
+    for key in ("suspend", "managedBy"):
+        job["spec"].pop(key, None)
+    return job
+
+
+def refused(cluster: Cluster, namespace: str, thing: Json) -> str:
+    with pytest.raises(Refusal) as said:
+        cluster.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(thing))
+    return str(said.value)
+
+
+def test_admission_refuses_what_goes_around_us(ruled: tuple[Cluster, str]) -> None:
+    lab, namespace = ruled
+    assert "kubectl penstock apply" in refused(lab, namespace, plain("unmanaged"))
+    unlabelled = home_job("unlabelled")
+    del unlabelled["metadata"]["labels"]
+    assert "GPUs are used through Penstock here" in refused(lab, namespace, unlabelled)
+    metadata: Json = {"name": "bare"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": home_job("x")["spec"]["template"]["spec"],
+    }
+    assert "GPUs are used through Penstock here" in refused(lab, namespace, pod)
+    metadata["labels"] = {names.EXECUTION: "forged", names.QUEUE: "vision"}
+    assert "GPUs are used through Penstock here" in refused(lab, namespace, pod)
+    forged = home_job("forged", annotations={"binding": "{}"})
+    assert "Only Penstock writes" in refused(lab, namespace, forged)
+    execution = home_job("execution", labels={names.EXECUTION: "x"})
+    assert "Only Penstock writes" in refused(lab, namespace, execution)
+    lab.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(home_job("good")))
+    with pytest.raises(Refusal, match="Only Penstock writes"):
+        lab.kubectl("-n", namespace, "annotate", "job", "good", f"{names.BINDING}=x")
