@@ -36,7 +36,6 @@ async def test_an_attempt_waits_for_its_turn_at_the_site_and_is_stopped_there_fo
     queued: Cluster, tmp_path: Path
 ) -> None:
     place = (("lab/owned", Place(queue="default")),)
-    # No patience at all: what Kueue holds back is no want of room.
     ground = KubernetesGround(queued.kubeconfig, "default", tmp_path / "site", places=place)
     async with opened(ground) as site:
         await site.driver.start(start("first", slots=((0, 2),)), TRAIN, "")
