@@ -205,6 +205,10 @@ async def test_a_job_that_somebody_deletes_is_lost_and_its_pods_do_not_run_on(
         seen = await site.sees("long.1")
         assert seen is not None
         assert seen.phase == "lost"
+        await site.driver.forget("long.1")
+        await site.start("long")  # and stays so
+        assert await site.sees("long.1") is None
+        assert lab.get("pods", "-n", ground.settings.namespace)["items"] == []
 
 
 # --- places ----------------------------------------------------------------------------------------------------------
@@ -421,6 +425,12 @@ async def test_an_api_server_that_is_restarted_and_stopped_for_a_while_loses_and
         await _answers(site.driver)
         assert (await site.sees("long.1")) is not None
         assert not site.said
+        lab.pause_api()  # connections stay and lead nowhere
+        starting = asyncio.create_task(site.start("other"))
+        await _refuses(site.driver)
+        lab.resume_api()
+        await asyncio.wait([starting])
+        await _answers(site.driver)
         await site.start("other")
         await site.driver.stop("long.1", 1000)
         await site.hears(e.AttemptStopped, "long.1")

@@ -101,10 +101,15 @@ class Penstock:
         self.stage = Stage(self.world, self.clock.now)
         self.policy: Policy = more.get("policy", POLICY)
         self.kept = folder / "leaving"
+        self.others: dict[str, GivenCluster] = more.get("others", {})  #: further home clusters
+        self.namespaces = (namespace, *more.get("also", ()))
         self.kubeconfig: Path = more.get("kubeconfig", cluster.kubeconfig)
 
     async def __aenter__(self) -> Self:
         self.cluster = connect(Access(kubeconfig=str(self.kubeconfig)))
+        self.homes = {"lab": self.cluster}
+        for site, other in self.others.items():
+            self.homes[site] = connect(Access(kubeconfig=str(other.kubeconfig)))
         self.looker = connect(Access(kubeconfig=str(self.given.kubeconfig)))
         self.changed = asyncio.Event()
         self.jobs = Mirror(self.looker, JOBS, self._note, namespace=self.namespace)
@@ -120,19 +125,20 @@ class Penstock:
             task.cancel()
         await asyncio.gather(*self.looking, return_exceptions=True)
         await self.looker.close()
-        await self.cluster.close()
+        for cluster in self.homes.values():
+            await cluster.close()
 
     async def comes_up(self) -> None:
         where = str(self.folder / "journal.db")
         self.journal = open_journal(where)
         self.reader = open_reader(where)
-        homes = {"lab": self.cluster}
-        drivers = {site: Gate(driver, homes) for site, driver in self.drivers().items()}
+        drivers = {site: Gate(driver, self.homes) for site, driver in self.drivers().items()}
         joined: list[e.Fact] = [e.SiteJoined(0, one) for one in self.sites]
         opening = (*joined, e.PolicySet(0, 0, self.policy))
         self.plane = Plane(self.journal, drivers, Setup(opening=opening, look_ms=MINUTE), self.clock)
         await self.plane.start()
-        self.hall = Hall([Home("lab", self.cluster, (self.namespace,))], self.plane, self.reader, self.kept)
+        homes = [Home(site, cluster, self.namespaces) for site, cluster in self.homes.items()]
+        self.hall = Hall(homes, self.plane, self.reader, self.kept)
         self.open = asyncio.create_task(self.hall.run())
 
     def drivers(self) -> dict[str, Driver]:
@@ -189,6 +195,12 @@ class Penstock:
         """Wait until the journal says so."""
         while (row := self.reader.job(job)) is None or row.phase != phase:
             async with asyncio.timeout(LIMIT_S):
+                await self.plane.heard(self.plane.number)
+
+    async def counts(self, wanted: Mapping[str, int]) -> None:
+        """Wait until the journal has so many jobs in each phase, and no others."""
+        async with asyncio.timeout(LIMIT_S):
+            while {one.phase: one.jobs for one in self.reader.counts()} != wanted:
                 await self.plane.heard(self.plane.number)
 
     def why(self, job: str) -> list[str]:

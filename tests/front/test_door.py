@@ -1,19 +1,21 @@
 """A home Job's life, told on a real API server."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.core.model import Offer
+from penstock.devcluster import Bed
 from penstock.devcluster.given import GivenCluster
 from penstock.front.status import PLACED
 from penstock.kube import names
-from tests.front.kit import Penstock, binding, complete, condition, failed, home_job, ours, running
+from tests.front.kit import SITES, Penstock, binding, complete, condition, failed, home_job, ours, running
 
 pytestmark = pytest.mark.slow
-Tell = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @pytest.fixture
@@ -51,8 +53,6 @@ def ours_final(job: dict[str, Any]) -> list[str]:
 
 
 def test_one_that_waits_says_why_in_an_event_and_a_condition_as_why_does(penstock: Callable[..., Penstock]) -> None:
-    from tests.front.kit import SITES
-
     async def tell() -> None:
         async with penstock(sites=SITES[:1]) as here:
             here.apply(home_job("a"))
@@ -136,8 +136,6 @@ def test_a_job_that_cannot_be_read_is_explained_and_runs_nowhere(
 
 
 def test_a_job_that_no_site_could_ever_hold_fails_with_the_reason(penstock: Callable[..., Penstock]) -> None:
-    from tests.front.kit import SITES
-
     async def tell() -> None:
         async with penstock(sites=SITES[:1]) as here:
             here.apply(home_job("wide", gpus=64))
@@ -195,6 +193,55 @@ def test_a_job_deleted_by_force_while_nobody_watched_is_cancelled(penstock: Call
             await here.is_gone("a")
             await here.comes_up()
             await here.ends("j0", "cancelled")
+
+    asyncio.run(tell())
+
+
+def test_two_jobs_of_one_name_in_two_namespaces_and_two_home_clusters_are_four_jobs(
+    lab: GivenCluster, east: GivenCluster, namespace: str, tmp_path: Path
+) -> None:
+    """Two front doors, two namespaces each: nobody is taken for another."""
+    other = lab.new_namespace()
+    east.new_namespace(other)
+
+    async def tell() -> None:
+        sites = [replace(SITES[0], id=name, offers=(offer(name),)) for name in ("lab", "east")]
+        async with Penstock(lab, namespace, tmp_path, sites=tuple(sites), others={"east": east}, also=(other,)) as here:
+            for cluster in (lab, east):
+                for place in (namespace, other):
+                    job = home_job("a", gpus=4)
+                    job["metadata"]["namespace"] = place
+                    cluster.apply(job)
+            await here.counts({"placed": 4})
+            for cluster in (lab, east):
+                for place in (namespace, other):
+                    shown = ("-n", place, "wait", "job/a", "--for=jsonpath={.status.ready}=1", "--timeout=55s")
+                    await asyncio.to_thread(cluster.kubectl, *shown)
+
+    try:
+        asyncio.run(tell())
+    finally:
+        for cluster in (lab, east):
+            cluster.drop_namespace(other)
+
+
+def offer(site: str) -> Offer:
+    return replace(SITES[0].offers[0], id=f"{site}/a100", site=site)
+
+
+def test_an_api_server_that_is_killed_and_comes_back_is_caught_up_with(bed: Bed, tmp_path: Path) -> None:
+    own = bed.cluster("lab")
+    namespace = own.new_namespace()
+
+    async def tell() -> None:
+        async with Penstock(own, namespace, tmp_path, runs={"j0": 1.5}) as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            own.kill_api()
+            await here.ends("j0", "done")  # while nobody could be told
+            assert here.plane.alarms.now()
+            own.start_api()
+            await here.shows("a", complete)
 
     asyncio.run(tell())
 

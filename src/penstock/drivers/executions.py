@@ -83,6 +83,7 @@ class Executions:
         make_log: Callable[[str], PodLog],
         changed: Callable[[Execution], None],
         room_changed: Callable[[], None],
+        told: Callable[[str], None],
     ) -> None:
         self.places, self.make_log = places, make_log
         self.changed, self.room_changed = changed, room_changed
@@ -91,7 +92,9 @@ class Executions:
         self.taken: dict[str, Counter[str]] = {place.resource: Counter() for _, place in places.values()}
         ours = f"{names.INSTALLATION}={names.label_value(installation)}"
         others = f"{names.INSTALLATION}!={names.label_value(installation)}"
-        self.jobs = [Mirror(cluster, JOBS, self._job, namespace=one, labels=ours, keep=keep_job) for one in namespaces]
+        self.jobs = [
+            Mirror(cluster, JOBS, self._job, namespace=one, labels=ours, keep=keep_job, told=told) for one in namespaces
+        ]
         self.pods = [Mirror(cluster, PODS, self._pod, namespace=one, labels=ours, keep=keep_pod) for one in namespaces]
         self.nodes = Mirror(cluster, NODES, self._node, keep=keep_node)
         self.others = Mirror(cluster, PODS, self._other, labels=others, fields=OVER, keep=self._keep_other)

@@ -35,7 +35,7 @@ from penstock.drivers.execution import (
 )
 from penstock.drivers.executions import Execution, Executions
 from penstock.drivers.inventory import headroom_at
-from penstock.drivers.podlogs import PodLog
+from penstock.drivers.podlogs import Kubelets, PodLog
 from penstock.drivers.pods import Trouble, began_at, end_of, has_begun, is_active, node_of, said, trouble_of
 from penstock.kube import errors, names
 from penstock.kube.client import CONFIG_MAPS, JOBS, LEASES, NODES, PODS, Cluster, Obj
@@ -92,6 +92,7 @@ class KubernetesDriver:
         self.places: Mapping[str, Place] = {offer: Place() for offer in self.offers} | dict(settings.places)
         self.namespaces = tuple(dict.fromkeys((settings.namespace, *settings.namespaces)))
         self.say: Say = _to_nobody
+        self.kubelets = Kubelets()
         self.faults: dict[str, list[Instant]] = {}  #: of nodes
         self.told_nodes: dict[str, tuple[tuple[str, int], ...]] = {}
         self.telling_room: asyncio.TimerHandle | None = None
@@ -106,7 +107,14 @@ class KubernetesDriver:
             self.cluster = self.connect()
             both = {offer.id: (offer, self.places[offer.id]) for offer in self.site.offers}
             self.there = Executions(
-                self.cluster, self.installation, self.namespaces, both, self._log_of, self._look_at, self._room_changed
+                self.cluster,
+                self.installation,
+                self.namespaces,
+                both,
+                self._log_of,
+                self._look_at,
+                self._room_changed,
+                self._in_step_again,
             )
         async with self._asking():
             await self._claim()
@@ -410,14 +418,27 @@ class KubernetesDriver:
             one = await self._find(attempt)
             if one is not None and one.end is not None:
                 await self._change(one, self._forgotten)
+                if one.job["metadata"].get("deletionTimestamp"):
+                    await self._leave_stone(one)
 
     def _forgotten(self, job: Obj) -> Obj | None:
         if said(job, names.FORGOTTEN):
             return None
-        meta: Obj = {"annotations": {names.FORGOTTEN: "true"}}
-        if not job["metadata"].get("deletionTimestamp"):  # one that is being deleted would be gone at once
-            meta["finalizers"] = [one for one in job["metadata"].get("finalizers") or () if one != names.RESULT] or None
-        return {"metadata": meta, "spec": {"ttlSecondsAfterFinished": self.settings.keep_ms // SECOND}}
+        kept = [one for one in job["metadata"].get("finalizers") or () if one != names.RESULT]
+        return {
+            "metadata": {"annotations": {names.FORGOTTEN: "true"}, "finalizers": kept or None},
+            "spec": {"ttlSecondsAfterFinished": self.settings.keep_ms // SECOND},
+        }
+
+    async def _leave_stone(self, one: Execution) -> None:
+        """Somebody deleted its Job, and only our finalizer kept it; now its name would be free."""
+        stone = tombstone(self.installation, one.attempt, one.namespace)
+        stone["metadata"]["annotations"] |= {names.FORGOTTEN: "true", names.ENDING: "lost", names.WORDS: "deleted"}
+        del stone["metadata"]["finalizers"]
+        try:
+            await self.cluster.create(JOBS, stone)
+        except (errors.AlreadyExists, errors.Forbidden, errors.NotFound):
+            return  # another's finalizer keeps it, or the whole namespace is going
 
     def _known(self, attempt: str) -> Execution | None:
         return self.there.by_name.get(self._name(attempt))
@@ -521,7 +542,8 @@ class KubernetesDriver:
         pods = list(one.pods.values())
         one.end = end_of(one.job, pods, self.there.node_names(), one.log.finished) or one.end
         assert one.end is not None
-        one.end = replace(one.end, began=one.begun)
+        words = one.end.words + (self._fault(one.end.node) if one.end.node else "")
+        one.end = replace(one.end, began=one.begun, words=words)
         one.concluded = True
         one.news.set()
         if not one.starters:
@@ -554,7 +576,7 @@ class KubernetesDriver:
 
     def _log_of(self, attempt: str) -> PodLog:
         folder = self.folder / "logs" / safe_name(attempt)
-        return PodLog(folder, self.settings.log_bytes, lambda: self._marked(attempt))
+        return PodLog(folder, self.settings.log_bytes, self.kubelets, lambda: self._marked(attempt))
 
     def _follow_log(self, one: Execution) -> None:
         pod = one.leader
@@ -563,6 +585,11 @@ class KubernetesDriver:
             where = {"namespace": one.namespace, "container": pod["container"]}
             name = str(pod["metadata"]["name"])
             one.log.follow(self.cluster, name, where, began, lambda: one.end is not None or not self._runs(one, name))
+
+    def _in_step_again(self, why: str) -> None:
+        """While the cluster itself did not answer, its kubelets could not be asked either."""
+        if not why:
+            self.kubelets.failed = 0
 
     def _runs(self, one: Execution, pod: str) -> bool:
         return pod in one.pods and is_active(one.pods[pod])
@@ -614,12 +641,9 @@ class KubernetesDriver:
         """Tombstones that nobody can come late for any more. What the cluster itself finishes, it takes away itself."""
         for one in self.there:
             meta = one.job["metadata"]
-            created = datetime.fromisoformat(meta.get("deletionTimestamp") or meta["creationTimestamp"])
-            age_ms = (self.cluster.said_at - created).total_seconds() * SECOND
-            still = meta.get("deletionTimestamp") or one.job["spec"].get("suspend")
-            if one.forgotten and still and age_ms > self.settings.keep_ms:
+            age_ms = (self.cluster.said_at - datetime.fromisoformat(meta["creationTimestamp"])).total_seconds() * SECOND
+            if one.forgotten and one.job["spec"].get("suspend") and age_ms > self.settings.keep_ms:
                 try:
-                    await self.cluster.patch(JOBS, one.name, {"metadata": {"finalizers": None}}, one.namespace)
                     await self.cluster.delete(JOBS, one.name, one.namespace, uid=meta["uid"])
                 except errors.KubeError:
                     continue  # the next time

@@ -22,9 +22,35 @@ LONGEST_LINE: Final = 1 << 20
 TOO_LONG: Final = b"\npenstock: this log is longer than what is kept of one; the rest is not here\n"
 
 
+class Kubelets:
+    """Can logs be read in this cluster at all? Where nothing answers (kwok's nodes are nobody), thousands of requests
+    would not help: then one asks now and then for all."""
+
+    TRIES: Final = 20
+    AGAIN_SECONDS: Final = 600.0
+
+    def __init__(self) -> None:
+        self.failed = 0  #: one after another
+        self.again_at = 0.0
+
+    def may_ask(self) -> bool:
+        if self.failed < self.TRIES:
+            return True
+        now = asyncio.get_running_loop().time()
+        if now < self.again_at:
+            return False
+        self.again_at = now + self.AGAIN_SECONDS
+        return True
+
+    def note(self, answered: bool) -> None:
+        self.failed = 0 if answered else self.failed + 1
+        if self.failed == self.TRIES:
+            self.again_at = asyncio.get_running_loop().time() + self.AGAIN_SECONDS
+
+
 class PodLog:
-    def __init__(self, folder: Path, most_bytes: int, marked: Callable[[], None]) -> None:
-        self.folder, self.most_bytes, self.marked = folder, most_bytes, marked
+    def __init__(self, folder: Path, most_bytes: int, kubelets: Kubelets, marked: Callable[[], None]) -> None:
+        self.folder, self.most_bytes, self.kubelets, self.marked = folder, most_bytes, kubelets, marked
         self.marks: dict[str, Any] = read(f"{folder}/marks.json")
         self.heard = False  #: the cluster lets us read it
         self.failed = False  #: it did not, the last time
@@ -39,7 +65,8 @@ class PodLog:
         self, cluster: Cluster, pod: str, where: dict[str, str], began: datetime, over: Callable[[], bool]
     ) -> None:
         """Once for each pod; a second one, after a failure in place, goes on in the same file."""
-        if self.task is None or (self.task.done() and self.marks.get("pod") != pod):
+        fresh = self.task is None or (self.task.done() and self.marks.get("pod") != pod)
+        if fresh and self.kubelets.may_ask():
             self.task = asyncio.create_task(self._follow(cluster, pod, where, began, over), name=f"log of {pod}")
 
     async def _follow(
@@ -57,8 +84,9 @@ class PodLog:
                 return
             except KubeError:
                 self.failed = True
+                self.kubelets.note(answered=False)
                 last_tries -= over()
-                if not last_tries:
+                if not last_tries or self.kubelets.failed >= Kubelets.TRIES:
                     return
             await asyncio.sleep(min(wait, FIRST_RETRY_SECONDS) if over() else wait)
             wait = min(2 * wait, LAST_RETRY_SECONDS)
@@ -69,6 +97,7 @@ class PodLog:
         params |= {"sinceTime": upto} if upto else {}
         async with cluster.log(pod, where["namespace"], params) as pieces:
             self.heard, self.failed = True, False
+            self.kubelets.note(answered=True)
             async for lines in _lines(pieces):
                 self._take(lines, pod, began)
 

@@ -45,9 +45,17 @@ class Home:
 
 
 class Door:
-    def __init__(self, home: Home, plane: Plane, reader: Reader, tale: Callable[[str], Tale]) -> None:
-        """`tale`: a job's story so far, as the hall follows it."""
-        self.site, self.cluster, self.plane, self.reader, self.tale = home.site, home.cluster, plane, reader, tale
+    def __init__(
+        self,
+        home: Home,
+        plane: Plane,
+        reader: Reader,
+        tale: Callable[[str], Tale],
+        forget: Callable[[str], None],
+    ) -> None:
+        """`tale`: a job's story so far, as the hall follows it; `forget`: it is told."""
+        self.site, self.cluster, self.plane, self.reader = home.site, home.cluster, plane, reader
+        self.tale, self.forget = tale, forget
         self.mirrors = {namespace: self._mirror(namespace) for namespace in home.namespaces or ("",)}
         self.due = Due()
         self.ids: dict[str, str] = {}  #: a Job's uid -> our job
@@ -139,16 +147,23 @@ class Door:
         return mirror.objects.get(place) if mirror else None
 
     async def _find(self, job: Json) -> JobRow | None:
-        """Our job for it, if the journal has one: by what we remember, or by who asked for it."""
-        uid = _uid(job)
-        if uid in self.ids:
-            return await asyncio.to_thread(self.reader.job, self.ids[uid])
-        wanted = Filter(user=reading.origin(self.site, job))
-        found = await asyncio.to_thread(self.reader.jobs, wanted, None, 1)
-        if not found:
-            return None
-        self._remember(job, found[0].id)
-        return found[0]
+        """Our job for it, if the journal has one."""
+        row = await asyncio.to_thread(self._find_now, job)
+        if row is not None:
+            self._remember(job, row.id)
+        return row
+
+    def _find_now(self, job: Json) -> JobRow | None:
+        """By what we remember, by what is written on it, or by who asked for it. Only the last is the journal's word;
+        the others are quicker, and checked."""
+        who = reading.origin(self.site, job)
+        written = part(part(job, "metadata"), "annotations").get(names.JOB)
+        for number in (self.ids.get(_uid(job)), written):
+            row = self.reader.job(str(number)) if number else None
+            if row is not None and row.user == who:
+                return row
+        found = self.reader.jobs(Filter(user=who), None, 1)
+        return found[0] if found else None
 
     def _remember(self, job: Json, our_id: str) -> None:
         self.ids[_uid(job)], self.places[our_id] = our_id, _key(job)
@@ -206,10 +221,15 @@ class Door:
         if deleted and row.phase not in ENDED:
             await self._cancel(row.id)
         attempts = await asyncio.to_thread(self.reader.attempts, row.id)
+        ended = row.phase in ENDED
+        if ended and not deleted and not _has_ended(job):
+            await self._tell(job, row)  # first: once the Job shows its end, nothing more is told
         job = await self._write(job, status.metadata_change(job, row, attempts))
-        if not (deleted and row.phase in ENDED):
-            await self._write_status(job, row, attempts)
-            await self._tell(job, row)
+        if ended and (deleted or _has_ended(job)):
+            self.forget(row.id)
+            return
+        await self._write_status(job, row, attempts)
+        await self._tell(job, row)
 
     async def _write(self, job: Json, change: Json) -> Json:
         """Guarded by the version we saw: if somebody else was first, it is looked at again."""

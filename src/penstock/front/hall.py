@@ -26,7 +26,7 @@ class Hall:
     def __init__(self, homes: Iterable[Home], plane: Plane, reader: Reader, kept: Path | None = None) -> None:
         """`kept`: a file that says which clusters we are leaving, so that a restart does not take their Jobs again."""
         self.plane, self.reader, self.kept = plane, reader, kept
-        self.doors = {home.site: Door(home, plane, reader, self.tale) for home in homes}
+        self.doors = {home.site: Door(home, plane, reader, self.tale, self._forget) for home in homes}
         self.tales: dict[str, Tale] = {}
         self.currency = "USD"
         self.number = 0  #: the last row that was heard
@@ -54,6 +54,9 @@ class Hall:
         """An ended job's tale is not kept; what it still has to say is its row's."""
         return self.tales.get(job) or self._retold(job)
 
+    def _forget(self, job: str) -> None:
+        self.tales.pop(job, None)
+
     def leave(self, site: str) -> None:
         """Give every Job of this cluster back. Kept on disk before anything is done."""
         if self.kept is not None:
@@ -72,7 +75,9 @@ class Hall:
         self.number = self.plane.number
         self.currency = self.plane.view.policy.currency
         for row in await asyncio.to_thread(live_jobs, self.reader):
-            if row.user.partition(":")[0] in self.doors:
+            site, _, uid = row.user.partition(":")
+            if site in self.doors:
+                self.doors[site].ids[uid] = row.id
                 await asyncio.to_thread(self._retold, row.id)
 
     def _retold(self, job: str) -> Tale:

@@ -4,11 +4,11 @@ Typed objects cost more than they give here: most of an object is passed on or n
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import httpx2
 import msgspec
@@ -18,8 +18,11 @@ from penstock.core.values import value
 from penstock.kube.errors import AlreadyExists, Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unreachable
 
 Obj: TypeAlias = dict[str, Any]
+T = TypeVar("T")
 
 PAGE: Final = 500  #: objects in one piece of a list
+#: Requests at once. More would each make a connection of their own, which costs both sides more than the request.
+LANES: Final = 16
 BUSY_TRIES: Final = 4  #: an overloaded server says when to come again
 BUSY_MOST_SECONDS: Final = 10.0
 #: A server sends a bookmark about once a minute. A watch that says nothing for longer is dead, whatever TCP believes.
@@ -69,8 +72,14 @@ class Cluster:
         #: Of its last answer, by the cluster's own clock, in whole seconds; compared with its own times only.
         self.said_at = datetime.fromtimestamp(0, UTC)
         self.requests = 0  #: sent so far; a bench counts them
+        self.lanes = asyncio.Semaphore(LANES)
+        self.pending: set[asyncio.Task[Any]] = set()  #: on their way, also those that nobody waits for any more
 
     async def close(self) -> None:
+        while self.pending:
+            _, late = await asyncio.wait(self.pending, timeout=CONNECT_SECONDS)
+            for task in late:
+                task.cancel()
         await self.http.aclose()
 
     # --- one object --------------------------------------------------------------------------------------------------
@@ -194,7 +203,8 @@ class Cluster:
         while True:
             self.requests += 1
             try:
-                answer = await self.http.request(method, path, content=content, params=dict(params), headers=told)
+                sent = self.http.build_request(method, path, content=content, params=dict(params), headers=told)
+                answer = await asyncio.shield(self._on_its_way(self._in_a_lane(sent)))
             except FAILED as error:
                 raise _unheard(error) from error
             self._note_time(answer)
@@ -210,18 +220,47 @@ class Cluster:
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=silence_s, pool=None)
         self.requests += 1
         try:
-            async with self.http.stream("GET", path, params=dict(params), timeout=timeout) as answer:
+            answer = await self._opened(self.http.build_request("GET", path, params=dict(params), timeout=timeout))
+            try:
                 self._note_time(answer)
                 if answer.status_code >= 300:
                     await answer.aread()
                     raise _refusal(answer, verb, kind.resource)
                 yield answer
+            finally:
+                await answer.aclose()
         except FAILED as error:
             raise _unheard(error) from error
+
+    async def _in_a_lane(self, request: httpx2.Request) -> httpx2.Response:
+        async with self.lanes:
+            return await self.http.send(request)
+
+    async def _opened(self, request: httpx2.Request) -> httpx2.Response:
+        task = self._on_its_way(self.http.send(request, stream=True))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._on_its_way(_see_off(task))
+            raise
+
+    def _on_its_way(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Whoever is cancelled no longer waits for it, and it goes on by itself: a connection that is cut off while it
+        is being made would never be closed."""
+        task = asyncio.create_task(work)
+        self.pending.add(task)
+        task.add_done_callback(self.pending.discard)
+        return task
 
     def _note_time(self, answer: httpx2.Response) -> None:
         if date := answer.headers.get("Date"):
             self.said_at = parsedate_to_datetime(date)
+
+
+async def _see_off(opening: "asyncio.Task[httpx2.Response]") -> None:
+    """A stream that was opened for somebody who has left."""
+    with suppress(*FAILED):
+        await (await opening).aclose()
 
 
 def _selected(labels: str, fields: str) -> dict[str, str]:
