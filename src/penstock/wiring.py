@@ -283,7 +283,8 @@ def _kubernetes(
     site: Site, said: "ClusterSite", file: SitesFile, home: Path, installation: str, clock: Clock
 ) -> Driver:
     with _extra(site.id):
-        from penstock.drivers.kubernetes import KubernetesDriver, KubernetesSettings
+        from penstock.drivers.connection import KubernetesSettings
+        from penstock.drivers.kubernetes import KubernetesDriver
         from penstock.kube.access import connect
     from penstock.data.checkpoints import NoStore
 

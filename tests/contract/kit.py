@@ -19,9 +19,10 @@ from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.model import JobSpec, NodeShape, Offer, Site
 from penstock.core.units import NEVER, SECOND, Instant, Millis
 from penstock.data.checkpoints import FolderStore, NoStore, Store
+from penstock.drivers.connection import KubernetesSettings
 from penstock.drivers.disk import LocalSettings
 from penstock.drivers.driver import Driver, SeenAttempt, Work
-from penstock.drivers.kubernetes import KubernetesDriver, KubernetesSettings
+from penstock.drivers.kubernetes import KubernetesDriver
 from penstock.drivers.local import LocalDriver
 from penstock.kube import marks
 from penstock.kube.access import Access, connect

@@ -22,8 +22,9 @@ from penstock.core.units import MINUTE, SECOND
 from penstock.core.units import money as usd
 from penstock.data.checkpoints import NoStore
 from penstock.devcluster.given import GivenCluster
+from penstock.drivers.connection import KubernetesSettings
 from penstock.drivers.driver import Driver
-from penstock.drivers.kubernetes import KubernetesDriver, KubernetesSettings
+from penstock.drivers.kubernetes import KubernetesDriver
 from penstock.front.door import Home
 from penstock.front.gate import Gate
 from penstock.front.hall import Hall
