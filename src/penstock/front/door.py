@@ -6,6 +6,7 @@ restart all Jobs are looked at once. Jobs without the label are not even listed.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from functools import partial
@@ -31,6 +32,7 @@ T = TypeVar("T")
 HANDS: Final = 16  #: Jobs looked at side by side
 AGAIN_SECONDS: Final = 0.3  #: after somebody else was first
 LATER_SECONDS: Final = 3.0  #: after a cluster or a journal that could not be asked
+OLDEST: Final = (1, 32)  #: since then `managedBy` is on by default
 #: A Job this young that runs by itself has just been created so; an older one was labelled later, and runs on.
 JUST_CREATED: Final = timedelta(seconds=60)
 
@@ -72,6 +74,7 @@ class Door:
             for mirror in self.mirrors.values():
                 tasks.create_task(mirror.run())
             tasks.create_task(self._cancel_orphans())
+            tasks.create_task(self._check_version())
             tasks.create_task(self._leave())
             for _ in range(HANDS):
                 tasks.create_task(self._look_at_each())
@@ -100,6 +103,11 @@ class Door:
     def _told(self, why: str) -> None:
         words = f"The home cluster {self.site} cannot be followed: {why}" if why else ""
         self.plane.alarms.set("front door", f"door:{self.site}", words)
+
+    async def _check_version(self) -> None:
+        version = await self._steadily(self.cluster.version)
+        words = f"The home cluster {self.site} is Kubernetes {version}; home Jobs need 1.32 or newer (managedBy)."
+        self.plane.alarms.set("front door", f"door:{self.site}:version", words if too_old(version) else "")
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -344,7 +352,7 @@ class Door:
         self.left.set()
 
     async def _steadily(self, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """One step of leaving; a cluster that cannot be asked is asked again."""
+        """One step; a cluster that cannot be asked is asked again."""
         while True:
             try:
                 return await step()
@@ -372,6 +380,12 @@ class Door:
                 JOBS, metadata["name"], {"conditions": conditions}, metadata["namespace"]
             )
         await self._write(job, leaving.stripped(job))
+
+
+def too_old(version: str) -> bool:
+    """`v1.31.4-eks-1` is; what does not look like a version is not judged."""
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return found is not None and (int(found[1]), int(found[2])) < OLDEST
 
 
 def live_jobs(reader: Reader) -> list[JobRow]:
