@@ -12,10 +12,10 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint venv bench-engine bench-journal bench-live bench-placement docs kube clean
+.PHONY: help demo test check lint venv bench-engine bench-journal bench-live bench-placement docs kube demo-kube e2e-kube clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
 
 demo: .venv/.installed  ## ten small trainings on this machine, under a real control plane; KEEP=1 leaves it running
 	@$(BIN)/penstock demo $(if $(KEEP),--keep)
@@ -44,6 +44,12 @@ bench-placement: .venv/.installed-dev  ## our cost against the best published po
 
 kube: .venv/.installed  ## build or find the Kubernetes programs for `penstock dev-cluster` and its tests; as root also for real pods; KUEUE=1 for Kueue, too
 	@$(BIN)/penstock dev-cluster build $(if $(KUEUE)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--kueue)
+
+demo-kube: kube  ## a Job that bursts, loses its spot node and comes home, on three real clusters; KEEP=1 leaves them running
+	@$(BIN)/penstock demo --kube $(if $(KEEP),--keep)
+
+e2e-kube: kube .venv/.installed-dev  ## the same tale as a test, with all that runs on real pods
+	@PENSTOCK_REQUIRE_ALL=1 $(BIN)/python -m pytest -n 1 tests/e2e/test_clusters.py
 
 venv: .venv/.installed-dev  ## install everything into .venv, if pyproject.toml changed
 

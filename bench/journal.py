@@ -25,10 +25,10 @@ from penstock.core import events as e
 from penstock.core.engine import Engine, Step, replay
 from penstock.core.model import JobSpec, NodeShape, Offer, Policy, Site, Waiting
 from penstock.core.units import DAY, HOUR, SECOND
-from penstock.journal import snapshot
 from penstock.journal.journal import Filter
 from penstock.journal.keeper import Keeper
 from penstock.journal.open import open_journal, open_reader
+from penstock.live import snapshot
 from tests.postgres import Server
 from tests.postgres import found as postgres_programs
 
@@ -239,7 +239,8 @@ def started(where: str, events: int) -> Iterator[str]:
     yield f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024:,} MB"
 
 
-def long_life(journal: Keeper, epoch: int, events: int) -> tuple[Engine, int]:
+def long_life(journal: Keeper, epoch: int, events: int, tail: int = TAIL) -> tuple[Engine, int]:
+    """Jobs come and go; the snapshot is `tail` events old. The engine, and the step that its snapshot is of."""
     told, seen, kept = opened(), 0, 0
     group = told.steps
     while seen < events:
@@ -249,9 +250,9 @@ def long_life(journal: Keeper, epoch: int, events: int) -> tuple[Engine, int]:
         if len(group) >= 500:
             journal.append(epoch, group, {}, {})
             group = []
-            if not kept and seen > events - TAIL:
+            if not kept and seen > events - tail:
                 kept = step.number
-                journal.keep_snapshot(kept, snapshot.schema(), snapshot.dump(told.engine.state))
+                journal.keep_snapshot(kept, snapshot.schema(), snapshot.pack(told.engine.state))
     journal.append(epoch, group, {}, {})
     return told.engine, kept
 
@@ -262,7 +263,7 @@ def from_snapshot(journal: Keeper, kept: int) -> Engine:
     number, state = found
     assert number == kept
     engine = Engine()
-    engine.state = snapshot.load(state)
+    engine.state = snapshot.unpack(state)
     gc.collect()
     return replay(((row.at, row.inputs, row.outputs) for row in journal.read(after=number)), engine)
 

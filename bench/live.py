@@ -4,8 +4,9 @@
 
 Submits: 64 clients, each of a team of its own, each waiting for its answer before it submits again. Lists: a page and a
 job, one after the other, by how many jobs the journal has. Decisions: one submission at a time while so many wait,
-decided and durable. Starts: from the command to the first answer, by how many events, with the snapshot as old as it
-gets. Everything shares this machine's processors, clients and PostgreSQL included.
+decided and durable, and `/healthz` asked beside it all the time. Starts: from the command to the first answer, by how
+many events, with the snapshot as old as it gets. Everything shares this machine's processors, clients and PostgreSQL
+included, so what the server itself took of them is said, too: that is what another machine would show again.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -25,11 +27,9 @@ from typing import Any, Final
 
 import httpx2
 
-from bench.journal import fill, opened, places
+from bench.journal import fill, long_life, places
 from penstock.core.units import HOUR
-from penstock.journal.keeper import Keeper
 from penstock.journal.open import open_journal
-from penstock.live import snapshot
 from penstock.live.scribe import SNAPSHOT_EVENTS
 
 CLIENTS: Final = 64
@@ -66,13 +66,17 @@ def main() -> None:
 
 def submits(place: Callable[[], str], fast: bool) -> Iterator[str]:
     for clients in (1, CLIENTS) if fast else (1, 8, CLIENTS):
-        with up(place()) as (client, _):
+        with up(place()) as (client, process):
             secrets = [_token(client, f"team-{number}") for number in range(clients)]
-            host = client.base_url
-            took = asyncio.run(_flood(str(host.host), int(host.port or 80), secrets, 3 if fast else 10))
-        all_of_them = [seconds for one in took for seconds in one]
-        rate = len(all_of_them) / (3 if fast else 10)
-        yield f"{rate:,.0f} durable submits a second from {clients} clients, {_spread(all_of_them)}"
+            host, seconds = client.base_url, 3 if fast else 10
+            before, ours = _cpu(process), time.process_time()
+            flood = asyncio.run(_flood(str(host.host), int(host.port or 80), secrets, seconds))
+            used, ours = _cpu(process) - before, time.process_time() - ours
+        took = [one for each in flood for one in each]
+        yield (
+            f"{len(took) / seconds:,.0f} durable submits a second from {clients} clients, {_spread(took)}; "
+            f"each {used / len(took) * 1000:.2f} ms of the server's processor, {ours / len(took) * 1000:.2f} of ours"
+        )
 
 
 def _token(client: httpx2.Client, team: str) -> str:
@@ -132,10 +136,36 @@ def lists(place: Callable[[], str], fast: bool) -> Iterator[str]:
 def decisions(place: Callable[[], str], fast: bool) -> Iterator[str]:
     for waiting in (1_000, 5_000) if fast else (1_000, 10_000, 100_000):
         with up(place()) as (client, process):
-            for _ in range(waiting // 1_000):
-                client.post("/v1/jobs", json={**JOB, "count": 1_000}).raise_for_status()
-            took = [_one(client) for _ in range(200)]
-            yield f"{waiting:,} waiting: a submit is decided and durable in {_spread(took)}, {_resident(process)} MB"
+            with healthy(client) as beats:  # an array of a thousand jobs is a long decision
+                for _ in range(waiting // 1_000):
+                    client.post("/v1/jobs", json={**JOB, "count": 1_000}).raise_for_status()
+                took = [_one(client) for _ in range(200)]
+            yield (
+                f"{waiting:,} waiting: a submit is decided and durable in {_spread(took)}, /healthz meanwhile in "
+                f"{_spread(beats)}, {_resident(process)} MB"
+            )
+
+
+@contextmanager
+def healthy(client: httpx2.Client) -> Iterator[list[float]]:
+    """Asked all the time beside what the block does: does it answer while the engine thinks?"""
+    took: list[float] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        with httpx2.Client(base_url=client.base_url, timeout=120, trust_env=False) as another:
+            while not over.wait(0.01):
+                began = time.perf_counter()
+                another.get("/healthz").raise_for_status()
+                took.append(time.perf_counter() - began)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield took
+    finally:
+        over.set()
+        asking.join()
 
 
 def _one(client: httpx2.Client) -> float:
@@ -168,30 +198,17 @@ def starts(place: Callable[[], str], fast: bool) -> Iterator[str]:
     for events in (1_000, 60_000) if fast else (1_000, 100_000, 1_000_000):
         where = place()
         with closing(open_journal(where)) as journal:
-            _long_life(journal, events)
+            epoch = journal.claim("bench", 0, HOUR)
+            long_life(journal, epoch, events, SNAPSHOT_EVENTS)
+            journal.release(epoch)
         began = time.perf_counter()
         with up(where) as (client, process):
-            ready = time.perf_counter() - began
+            ready, used = time.perf_counter() - began, _cpu(process)
             client.get("/v1/jobs").raise_for_status()
-            yield f"{events:,} events: {ready:.1f} s from the command until it is ready, {_resident(process)} MB"
-
-
-def _long_life(journal: Keeper, events: int) -> None:
-    """Jobs come and go; the snapshot is as old as the plane lets it become."""
-    epoch, told, seen, kept = journal.claim("bench", 0, HOUR), opened(), 0, False
-    group = told.steps
-    while seen < events:
-        step = told.end_oldest() if len(told.engine.state.attempts) >= 12 else told.submit()
-        seen += len(step.inputs) + len(step.outputs)
-        group.append(step)
-        if len(group) >= 500:
-            journal.append(epoch, group, {}, {})
-            group = []
-            if not kept and seen > events - SNAPSHOT_EVENTS:
-                kept = True
-                journal.keep_snapshot(step.number, snapshot.schema(), snapshot.pack(told.engine.state))
-    journal.append(epoch, group, {}, {})
-    journal.release(epoch)
+            yield (
+                f"{events:,} events: {ready:.1f} s from the command until it is ready, {used:.1f} s of them on a "
+                f"processor, {_resident(process)} MB"
+            )
 
 
 def memory(place: Callable[[], str], fast: bool) -> Iterator[str]:
@@ -199,6 +216,12 @@ def memory(place: Callable[[], str], fast: bool) -> Iterator[str]:
         client.get("/v1/jobs").raise_for_status()
         time.sleep(1 if fast else 5)
         yield f"{_resident(process)} MB of memory with nothing to do"
+
+
+def _cpu(process: "subprocess.Popen[str]") -> float:
+    """Seconds of processor that it took so far: what is left to say where clients share the machine."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text("ascii").rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _resident(process: "subprocess.Popen[str]") -> int:
@@ -215,16 +238,16 @@ def up(where: str) -> Iterator[tuple[httpx2.Client, "subprocess.Popen[str]"]]:
         command = [sys.executable, "-m", "penstock.cli", "up", "--home", home, "--sites", str(sites), "--port", "0"]
         process = subprocess.Popen([*command, "--json", "--journal", where], stdout=subprocess.PIPE, text=True)
         try:
-            said = _said(process)
-            headers = {"Authorization": f"Bearer {Path(said['token_file']).read_text().strip()}"}
-            with httpx2.Client(base_url=said["address"], headers=headers, timeout=120, trust_env=False) as client:
+            told = said(process)
+            headers = {"Authorization": f"Bearer {Path(told['token_file']).read_text().strip()}"}
+            with httpx2.Client(base_url=told["address"], headers=headers, timeout=120, trust_env=False) as client:
                 yield client, process
         finally:
             process.terminate()
             process.wait(60)
 
 
-def _said(process: "subprocess.Popen[str]") -> dict[str, Any]:
+def said(process: "subprocess.Popen[str]") -> dict[str, Any]:
     assert process.stdout is not None
     text = ""
     for line in process.stdout:

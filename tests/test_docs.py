@@ -190,8 +190,8 @@ def test_the_files_of_core_are_listed_in_the_order_they_are_read() -> None:
 
 
 def test_every_make_target_is_explained_and_exists() -> None:
-    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    explained = set(re.findall(r"^\| `make ([a-z-]+)", MANUAL[1].read_text("utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    explained = set(re.findall(r"^\| `make ([a-z0-9-]+)", MANUAL[1].read_text("utf-8"), re.MULTILINE))
     assert explained == targets
 
 

@@ -1,6 +1,7 @@
 """Promise 5: the simulator and the live system are the same program. The same trace gives the same journal.
 
-The real loop, dispatch, recovery and a SQLite journal run under virtual time; only clock and driver are replaced.
+The real loop, dispatch, recovery and a journal in SQLite, or PostgreSQL, run under virtual time; only clock and driver
+are replaced.
 """
 
 import os
@@ -18,6 +19,7 @@ from penstock.journal.redecide import redecide
 from tests.conftest import ROOT
 from tests.parity import chosen, fingerprint, scenario, steps_of
 from tests.parity_live import live, plain
+from tests.postgres import server
 
 PROGRAM = """
 import sys
@@ -30,12 +32,12 @@ print(len(rows), fingerprint(steps))
 """
 
 
-def both(folder: str, name: str, jobs: int = 120) -> tuple[list[Step], list[Row]]:
+def both(folder: str, name: str, jobs: int = 120, where: str = "") -> tuple[list[Step], list[Row]]:
     """What the simulator decided, and what the live plane wrote down."""
     made = scenario(jobs)
     policy = chosen(made, name)
     steps, _ = steps_of(made, policy)
-    with closing(open_journal(str(Path(folder) / "live.db"))) as journal:
+    with closing(open_journal(where or str(Path(folder) / "live.db"))) as journal:
         live(made, policy, journal, steps[-1])
         return steps, list(journal.read())
 
@@ -46,6 +48,13 @@ def test_the_same_trace_gives_the_same_journal_row_by_row(name: str, tmp_path: P
     for step, row in zip(steps, rows, strict=True):
         assert plain(row) == plain(step)
     assert redecide(rows, 1).different == 0
+
+
+@pytest.mark.slow
+def test_they_are_the_same_in_postgresql(tmp_path: Path) -> None:
+    with server() as database:
+        steps, rows = both(str(tmp_path), "penstock", where=database.new_database())
+    assert list(map(plain, rows)) == list(map(plain, steps))
 
 
 @pytest.mark.slow

@@ -23,8 +23,9 @@ from penstock.drivers.local import LocalDriver
 from penstock.journal.open import open_journal, open_reader
 from penstock.journal.redecide import redecide
 from penstock.live.clock import Clock
-from penstock.wiring import Options, drivers, policy, this_machine
+from penstock.wiring import CHECKPOINTS_KEPT, Options, drivers, long_over, policy, this_machine
 from tests.conftest import ROOT
+from tests.contract.journals import story as told_in_steps
 
 LIMIT_S = 60  #: a wait that takes longer has failed
 
@@ -217,3 +218,16 @@ def test_checkpoints_of_local_sites_go_to_a_bucket_if_one_is_named(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     assert asked()["PENSTOCK_CHECKPOINT_URL"] == "s3://ours/penstock/j1"
     assert asked()["AWS_ENDPOINT_URL"] == "http://127.0.0.1:9"
+
+
+def test_checkpoints_go_thirty_days_after_their_job_has_ended_and_unknown_ones_stay(tmp_path: Path) -> None:
+    where = str(tmp_path / "journal")
+    with closing(open_journal(where)) as journal:
+        steps = told_in_steps()
+        journal.append(journal.claim("test", 0, 1), steps, {}, {})
+    last = steps[-1].at  # of "b"
+    with closing(open_reader(where)) as reader:
+        assert not long_over(reader, "b", last + CHECKPOINTS_KEPT)
+        assert long_over(reader, "b", last + CHECKPOINTS_KEPT + 1)
+        assert not long_over(reader, "sweep/0", last + 2 * CHECKPOINTS_KEPT)
+        assert not long_over(reader, "nobody", last + 2 * CHECKPOINTS_KEPT)

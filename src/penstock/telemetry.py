@@ -28,11 +28,16 @@ class Metrics:
         self.seconds = Histogram(
             "penstock_http_seconds", "Time to answer.", ("route",), registry=self.registry, buckets=BUCKETS
         )
+        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
         method = method if method in ("GET", "POST", "PUT", "DELETE") else "other"  # a client may invent any
-        self.requests.labels(route, method, str(status)).inc()
-        self.seconds.labels(route).observe(seconds)
+        known = (route, method, status)
+        if known not in self._series:  # to look one up by its labels takes longer than to count
+            self._series[known] = (self.requests.labels(route, method, str(status)), self.seconds.labels(route))
+        requests, times = self._series[known]
+        requests.inc()
+        times.observe(seconds)
 
     def text(self) -> tuple[bytes, str]:
         return generate_latest(self.registry), CONTENT_TYPE_LATEST

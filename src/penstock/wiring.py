@@ -23,7 +23,7 @@ from penstock.core import events as e
 from penstock.core.errors import BadInput
 from penstock.core.events import Fact
 from penstock.core.model import NodeShape, Offer, Policy, Site
-from penstock.core.units import MICRO
+from penstock.core.units import DAY, MICRO, Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Driver, Refused
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 #: Threads take turns this often: what is asked while the engine thinks is answered within a few of these.
 TURN_SECONDS: Final = 0.001
 SLOTS: Final = 2  #: of a machine without GPUs
+CHECKPOINTS_KEPT: Final = 30 * DAY  #: after their job has ended
+SWEPT_SECONDS: Final = 3_600
 
 
 @value
@@ -55,6 +57,16 @@ class Options:
     rehearse: bool = False  # the sites' world is simulated
     speed: int = 1  # of a rehearsal: so many seconds in one
     stand_by: bool = False
+
+
+def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    """What makes the loop that `up` runs in: uvloop, which answers with half the CPU, where there is one."""
+    try:
+        import uvloop
+    except ImportError:  # not on Windows
+        return asyncio.new_event_loop
+    made: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return made
 
 
 async def up(options: Options, started: Callable[[str, str, str], None]) -> None:
@@ -88,16 +100,34 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
         plane = make_plane(options, file, journal, reader, clock, homes)
         gate = gate_of(options.home)
         secret = first_token(gate.tokens, options.home / "token")
+        store = _checkpoints({site.id: options.home / "sites" / site.id for site in file.sites})
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
         app = build(plane, reader, gate, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
+        sweeping: asyncio.Task[None] | None = None
         async with serving(app, sock):
             try:
                 await _begin(plane)
                 _calm_the_collector()
+                sweeping = asyncio.create_task(_sweep(store, reader, clock))
                 async with _doors(homes, plane, reader, options.home) as app.state.hall:
                     yield plane, lambda: str(app.state.links.make(gate.tokens.find(secret)))
             finally:
+                if sweeping is not None:
+                    sweeping.cancel()
                 await plane.stop()
+
+
+async def _sweep(store: "Store", reader: Reader, clock: Clock) -> None:
+    """Now and then: what ended jobs left behind does not stay for ever. What cannot be done now is tried again."""
+    while True:
+        with contextlib.suppress(OSError, Unwritable):
+            await asyncio.to_thread(store.sweep, lambda job: long_over(reader, job, clock.now()))
+        await asyncio.sleep(SWEPT_SECONDS)
+
+
+def long_over(reader: Reader, job: str, now: Instant) -> bool:
+    row = reader.job(job)  # None: of a journal that is not this one, so not ours to judge
+    return row is not None and row.ended_at is not None and row.ended_at < now - CHECKPOINTS_KEPT
 
 
 async def _begin(plane: Plane) -> None:

@@ -1,9 +1,7 @@
 """A whole Penstock for tests of the API: the real plane, journal, local site and server, on a free port of loopback."""
 
-import asyncio
-import functools
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,8 +23,8 @@ from penstock.journal.open import open_journal, open_reader
 from penstock.live.clock import Clock
 from penstock.live.plane import Plane, Setup
 from penstock.telemetry import Metrics
+from tests.awaiting import LIMIT_S
 
-LIMIT_S = 60  #: a wait that takes longer has failed; nothing here takes a tenth of it
 #: More than any test asks for; tests of limits bring their own.
 UNLIMITED = Limits(1e6, 1e6, 1e6, 1e6, 1e6, 1e6)
 LAB = Site("lab", (Offer("lab/owned", "lab", "owned", (NodeShape(2, 1, list_per_hour=money("1")),), "A100"),))
@@ -39,20 +37,6 @@ CLOUD = Site(
         ),
     ),
 )  # fmt: skip
-
-
-def story(tell: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that awaits. It fails if it waits for something that does not come."""
-
-    @functools.wraps(tell)
-    def test(*args: Any, **kwargs: Any) -> None:
-        async def told() -> None:
-            async with asyncio.timeout(LIMIT_S):
-                await tell(*args, **kwargs)
-
-        asyncio.run(told())
-
-    return test
 
 
 class Penstock:

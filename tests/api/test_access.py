@@ -10,9 +10,10 @@ import httpx2
 import pytest
 from fastapi import Depends, FastAPI
 
-from penstock.api.access import MAY, Needs, Role, Tokens, check_routes, first_token, permissions
+from penstock.api.access import MAY, PREFIX, Needs, Role, Tokens, check_routes, first_token, permissions
 from penstock.api.app import Limits, build, gate_of
-from tests.api.kit import WAITS, Penstock, running, story
+from tests.api.kit import WAITS, Penstock, python, running
+from tests.awaiting import story
 
 ROLES: tuple[Role, ...] = ("admin", "operator", "member", "viewer")
 
@@ -94,9 +95,10 @@ async def test_every_route_refuses_every_role_that_may_not(tmp_path: Path) -> No
 @story
 async def test_every_route_but_the_open_ones_wants_a_token(tmp_path: Path) -> None:
     async with running(tmp_path) as penstock:
+        strangers = [penstock.client(secret) for secret in ("", "pst_forged")]
         for method, path, needs in every_route(penstock):
-            for secret in ("", "pst_forged"):
-                answer = await ask(penstock.client(secret), method, path)
+            for client in strangers:
+                answer = await ask(client, method, path)
                 assert (answer.status_code == 401) == (needs != "nothing"), f"{method} {path}: {answer.status_code}"
                 if needs != "nothing":
                     assert answer.headers["WWW-Authenticate"] == "Bearer"
@@ -181,6 +183,20 @@ async def test_fault_20_forged_expired_and_revoked_tokens_are_refused_and_audite
         assert len(denied) == len(bad)
         assert {(line["asked"], line["token"]) for line in denied} == {("GET /v1/jobs", "")}
         assert not any(secret in (penstock.home / "audit.log").read_text() for secret in bad if secret != token.id)
+
+
+@story
+async def test_fault_20_an_attempt_has_no_token_that_another_could_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reports by what it prints and by files, so it needs none; and ours is not passed on by mistake."""
+    async with running(tmp_path) as penstock:
+        monkeypatch.setenv("PENSTOCK_TOKEN", penstock.gate.tokens.create("admin")[1])
+        job = await penstock.submits(command=python("import os; print(dict(os.environ), 'all of it')"))
+        await penstock.until_prints(job, "all of it")
+        log = (await penstock.admin.get(f"/v1/jobs/{job}/log")).text
+        assert "PENSTOCK_ATTEMPT" in log
+        assert ("PENSTOCK_TOKEN" in log, PREFIX in log) == (False, False)
 
 
 @story

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from tests.api.kit import CLOUD, LAB, WAITS, python, running, story
+from tests.api.kit import CLOUD, LAB, WAITS, python, running
+from tests.awaiting import story
 
 
 @story

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from penstock.api.app import Limits
 from penstock.api.limits import MOST_BYTES, Buckets
-from tests.api.kit import running, story
+from tests.api.kit import running
+from tests.awaiting import story
 
 JOB = {"gpus": 1, "command": "true"}
 

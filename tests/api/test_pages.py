@@ -7,7 +7,8 @@ import httpx2
 
 from penstock.api.access import COOKIE, Token
 from penstock.api.login import LINK_SECONDS, Links
-from tests.api.kit import WAITS, Penstock, python, running, story
+from tests.api.kit import WAITS, Penstock, python, running
+from tests.awaiting import story
 
 PAGE = {"Accept": "text/html"}
 NASTY = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -172,3 +173,24 @@ async def test_the_readers_choice_of_dark_is_there_from_the_first_moment(tmp_pat
             client.cookies.set("penstock_theme", chosen)
             text = (await client.get("/", headers=PAGE)).text
             assert text.split("\n")[1] == f'<html lang="en"{shown}>'
+
+
+@story
+async def test_every_job_can_be_found_on_the_list_and_only_by_its_own_team(tmp_path: Path) -> None:
+    async with running(tmp_path) as penstock:
+        first = await penstock.submits(command=WAITS, name=NASTY, team="a")
+        for k in range(60):
+            await penstock.submits(command=WAITS, name=f"later-{k}", team="a", gpus=2)
+        client = await browser(penstock)
+        newest = (await client.get("/jobs", headers=PAGE)).text
+        assert ("later-59" in newest, "later-3<" in newest) == (True, False)
+        (older,) = re.findall(r'href="(/jobs\?after=[0-9]+)">Older', newest)
+        page = (await client.get(older, headers=PAGE)).text
+        assert "later-3<" in page
+        assert (NASTY in page, f'href="/jobs/{first}"' in page) == (False, True)
+        assert "later-41<" in (await client.get("/jobs", params={"text": "LATER-41"}, headers=PAGE)).text
+        waits = (await client.get("/jobs", params={"show": "waiting"}, headers=PAGE)).text
+        assert ("later-59" in waits, first in waits) == (True, False)
+        other = await browser(penstock, penstock.team("b"))
+        assert "No such job." in (await other.get("/jobs", headers=PAGE)).text
+        assert (await client.get("/jobs", params={"show": "nothing"}, headers=PAGE)).status_code == 422

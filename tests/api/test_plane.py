@@ -16,7 +16,8 @@ from penstock.journal.journal import Unwritable
 from penstock.live.plane import NotReady, Quarantined
 from penstock.live.view import View
 from penstock.telemetry import Metrics
-from tests.api.kit import CLOUD, LAB, WAITS, running, story
+from tests.api.kit import CLOUD, LAB, WAITS, running
+from tests.awaiting import story
 from tests.conftest import ROOT
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx2
 
-from tests.api.kit import Penstock, running, story
+from tests.api.kit import Penstock, running
+from tests.awaiting import story
 
 
 async def heard(client: httpx2.AsyncClient, last: str = "") -> AsyncGenerator[dict[str, Any]]:

@@ -61,7 +61,7 @@ def append(journal: Keeper, epoch: int, steps: Sequence[Step]) -> None:
     journal.append(epoch, steps, {}, {})
 
 
-BESIDE = ("journal", "steps", "answers", "blobs")
+BESIDE = ("journal", "steps", "replies", "blobs")
 
 
 def everything(journal: Keeper) -> dict[str, list[tuple[Any, ...]]]:

@@ -6,11 +6,10 @@ and in a cluster of kwok's the pods say that they run for so long.
 """
 
 import asyncio
-import functools
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -29,7 +28,6 @@ from penstock.kube.access import Access, connect
 from penstock.sim.rehearsal import Rehearsal, Stage
 from penstock.sim.world import Truth, World
 
-LIMIT_S = 60  #: a wait that takes longer has failed; nothing here takes a tenth of it
 FOREVER: dict[str, str] = {}  #: a pod that says nothing of its end
 #: How often spot nodes are lost: at once, nearly. A rehearsal has no other way to say so.
 LOSS_PPM = 3_600_000 * 1_000_000 // 300
@@ -220,17 +218,3 @@ def work(job: str) -> Work:
 
 def python(program: str, **env: str) -> Work:
     return Work((sys.executable, "-c", program), tuple(env.items()))
-
-
-def story(tell: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that awaits. It fails if it waits for something that does not come."""
-
-    @functools.wraps(tell)
-    def test(*args: Any, **kwargs: Any) -> None:
-        async def told() -> None:
-            async with asyncio.timeout(LIMIT_S):
-                await tell(*args, **kwargs)
-
-        asyncio.run(told())
-
-    return test

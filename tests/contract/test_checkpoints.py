@@ -11,8 +11,9 @@ from penstock.data.checkpoints import FolderStore, Store
 from penstock.drivers.driver import Unreachable
 from penstock.drivers.keeper import read
 from penstock.drivers.local import LocalDriver
+from tests.awaiting import story
 from tests.conftest import REQUIRE_ALL
-from tests.contract.kit import LocalGround, Watch, opened, python, site, start, story
+from tests.contract.kit import LocalGround, Watch, opened, python, site, start
 
 TRAINING = """
 import time
@@ -92,6 +93,9 @@ async def test_an_attempt_that_wrote_nothing_passes_on_what_it_began_with(tmp_pa
 async def test_a_checkpoint_that_cannot_be_brought_now_is_asked_for_again_later(tmp_path: Path) -> None:
     class Broken:
         def ready(self, *_: str) -> dict[str, str]:
+            raise OSError("no route")
+
+        def sweep(self, _: object) -> list[str]:
             raise OSError("no route")
 
     async with opened(LocalGround(tmp_path, Broken())) as lab:

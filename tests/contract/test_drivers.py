@@ -13,6 +13,7 @@ from penstock.devcluster.given import GivenCluster
 from penstock.drivers import keeper
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable
 from penstock.drivers.local import LocalDriver
+from tests.awaiting import story
 from tests.contract.kit import (
     Ground,
     KubernetesGround,
@@ -22,7 +23,6 @@ from tests.contract.kit import (
     opened,
     site,
     start,
-    story,
     work,
 )
 

@@ -218,6 +218,31 @@ def test_fault_14_an_answer_is_there_with_its_step_or_not_at_all(journal: Keeper
     reader.close()
 
 
+def test_a_key_is_new_again_when_its_time_is_over(journal: Keeper) -> None:
+    epoch, steps = journal.claim("here", 0, LEASE), story()
+    journal.append(epoch, steps[:1], {}, {"old": "one"})
+    journal.append(epoch, steps[1:2], {}, {"new": "two"})
+    with pytest.raises(Fenced):
+        journal.forget_answers(epoch + 1, steps[1].at)
+    assert journal.answer("old") == "one"
+    journal.forget_answers(epoch, steps[1].at)
+    assert (journal.answer("old"), journal.answer("new")) == (None, "two")
+
+
+def test_keys_of_a_journal_that_kept_them_for_ever_are_known_for_another_day(journal: Keeper, where: str) -> None:
+    epoch, steps = journal.claim("here", 0, LEASE), story()
+    journal.append(epoch, steps[:2], {}, {})
+    journal.db.create("create table answers (key text primary key, answer text not null)")
+    journal.db.run("insert into answers values ('k', 'one')")
+    again = open_journal(where)
+    assert again.answer("k") == "one"
+    again.close()
+    journal.forget_answers(epoch, steps[1].at)
+    assert journal.answer("k") == "one"
+    journal.forget_answers(epoch, steps[1].at + 1)
+    assert journal.answer("k") is None
+
+
 def test_a_blob_can_be_erased_and_the_chain_still_verifies(told: Keeper, where: str) -> None:
     secret = b"a name that somebody wants forgotten" * 300
     digest = sha256(secret).hexdigest()
@@ -380,16 +405,20 @@ def test_a_story_reads_its_own_steps_and_says_all_of_it(where: str) -> None:
 
 
 @pytest.mark.usefixtures("told")
-def test_the_feed_tells_the_newest_first_and_in_whole_steps(where: str) -> None:
+def test_the_feed_tells_the_newest_first_page_by_page(where: str) -> None:
     reader = open_reader(where)
     whole = reader.feed(limit=1_000)
     assert [(one.number, one.part) for one in whole] == sorted([(one.number, one.part) for one in whole], reverse=True)
     assert {type(one.event).__name__ == one.kind for one in whole} == {True}
     assert [one.job for one in whole if one.kind == "JobSubmitted"] == ["sweep", "c", "wide", "b", "a"]
     page = reader.feed(limit=2)
-    rest = reader.feed(before=page[-1].number, limit=1_000)
+    rest = reader.feed(before=(page[-1].number, page[-1].part), limit=1_000)
+    assert len(page) == 2
     assert page + rest == whole
     assert [one.job for one in reader.feed(kinds=("JobRefused", "AttemptLost"))] == ["b", "wide"]
+    waits = [(one.job, one.at) for one in whole if one.kind == "WaitPromised"]
+    assert reader.lately("WaitPromised", 50) == waits
+    assert reader.lately("WaitPromised", 1) == waits[:1] != []
     reader.close()
 
 

@@ -118,3 +118,13 @@ def test_a_bucket_is_one_place_for_all_sites_and_attempts(tmp_path: Path) -> Non
     }
     assert two == {**one, "PENSTOCK_RESUME": "1"}
     assert not any(tmp_path.iterdir())
+
+
+def test_only_what_jobs_left_that_are_over_is_swept_away(tmp_path: Path) -> None:
+    store = two_sites(tmp_path)
+    for site, job in (("home", "job"), ("away", "job"), ("home", "sweep/7"), ("home", "x" * 400)):
+        store.ready(site, job, f"{job}.1", "")
+    assert store.sweep(lambda _: False) == []
+    assert store.sweep(lambda job: job in ("job", "x" * 400)) == ["job", "x" * 400, "job"]
+    assert [shelf.parent.name for shelf in tmp_path.glob("*/*/files")] == [safe_name("sweep/7")]
+    assert store.ready("home", "job", "job.2", "job.1")["PENSTOCK_RESUME"] == ""

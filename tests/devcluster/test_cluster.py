@@ -48,7 +48,6 @@ def test_a_job_completes_after_the_time_in_its_annotation(lab: GivenCluster, nam
 
 
 def test_a_job_without_it_runs_until_it_is_stopped(lab: GivenCluster, namespace: str) -> None:
-    """Its pod ends with SIGTERM's exit code and lets go of its finalizer: none hangs in `terminating`."""
     lab.kubectl("-n", namespace, *CREATE, stdin=json.dumps(job("long")))
     lab.kubectl("-n", namespace, "wait", "job/long", "--for=jsonpath={.status.ready}=1", "--timeout=50s")
     lab.kubectl("-n", namespace, "patch", "job/long", "-p", '{"spec": {"activeDeadlineSeconds": 1}}')
@@ -59,6 +58,25 @@ def test_a_job_without_it_runs_until_it_is_stopped(lab: GivenCluster, namespace:
     assert reason == "DeadlineExceeded"
 
 
+def test_an_evicted_pod_ends_and_its_job_hears_of_it(shared_bed: Bed) -> None:
+    """With kwok's own stages both waited for ever: the Job for the pod's end, the pod for the Job's finalizer."""
+    lab = shared_bed.cluster("lab")
+    name = lab.new_namespace()
+    evicted = job("evicted")
+    on = [{"type": "DisruptionTarget", "status": "True"}]
+    evicted["spec"]["podFailurePolicy"] = {"rules": [{"action": "FailJob", "onPodConditions": on}]}
+    lab.kubectl("-n", name, *CREATE, stdin=json.dumps(evicted))
+    lab.kubectl("-n", name, "wait", "job/evicted", "--for=jsonpath={.status.ready}=1", "--timeout=50s")
+    (pod,) = lab.get("-n", name, "pods")["items"]
+    about = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
+    lab.api.ask("POST", f"/api/v1/namespaces/{name}/pods/{pod['metadata']['name']}/eviction", about)
+    lab.kubectl("-n", name, "wait", "job/evicted", "--for=condition=Failed", "--timeout=50s")
+    (reason,) = [
+        c["reason"] for c in lab.get("-n", name, "job/evicted")["status"]["conditions"] if c["type"] == "Failed"
+    ]
+    assert reason == "PodFailurePolicy"
+
+
 def test_a_job_fails_with_the_exit_code_in_its_annotation(lab: GivenCluster, namespace: str) -> None:
     ends = job("wrong", **{RUNS_FOR: "100ms", ENDS_WITH: "3"})
     lab.kubectl("-n", namespace, *CREATE, stdin=json.dumps(ends))
@@ -67,13 +85,20 @@ def test_a_job_fails_with_the_exit_code_in_its_annotation(lab: GivenCluster, nam
     assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
 
 
+LOOKS = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch"]}]
+
+
 def test_an_account_may_do_what_its_rules_say_and_no_more(lab: GivenCluster, namespace: str) -> None:
-    looks = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch"]}]
-    reader = GivenCluster("reader", lab.token_for(f"reader-{namespace}", looks))
+    reader = GivenCluster("reader", lab.token_for(f"reader-{namespace}", LOOKS))
     assert reader.get("-n", namespace, "jobs")["items"] == []
     with pytest.raises(Refusal, match="cannot create resource"):
         reader.kubectl("-n", namespace, *CREATE, stdin=json.dumps(job("mine")))
-    lab.revoke(f"reader-{namespace}")
+
+
+@pytest.mark.slow
+def test_a_revoked_token_is_refused(lab: GivenCluster, namespace: str) -> None:
+    reader = GivenCluster("reader", lab.token_for(f"gone-{namespace}", LOOKS))
+    lab.revoke(f"gone-{namespace}")
     with pytest.raises(Refusal, match=r"logged in|Unauthorized"):
         reader.get("-n", namespace, "jobs")
 

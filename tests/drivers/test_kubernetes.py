@@ -20,7 +20,8 @@ from penstock.drivers.kubernetes import KubernetesDriver
 from penstock.kube import names
 from penstock.kube.access import Access
 from penstock.kube.places import Place
-from tests.contract.kit import KubernetesGround, home_job, opened, start, story
+from tests.awaiting import story
+from tests.contract.kit import KubernetesGround, home_job, opened, start
 
 TRAIN = Work(("python", "train.py"), image="train:1")
 JOBS = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch", "create", "patch"]}]

@@ -18,8 +18,9 @@ from penstock.core.units import HOUR, MINUTE, NEVER
 from penstock.drivers.driver import Refused, Work
 from penstock.drivers.keeper import is_locked, read, take_lock, write
 from penstock.drivers.local import LocalDriver
+from tests.awaiting import story
 from tests.conftest import ROOT
-from tests.contract.kit import LocalGround, Watch, launch, opened, python, site, start, story
+from tests.contract.kit import LocalGround, Watch, launch, opened, python, site, start
 
 #: Says that it listens, and ends at once when told to, with so many seconds to tidy up.
 OBEDIENT = """

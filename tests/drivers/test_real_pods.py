@@ -10,7 +10,8 @@ from penstock.core import events as e
 from penstock.devcluster import Bed
 from penstock.devcluster.images import PYTHON
 from penstock.drivers.driver import NoCapacity, Work
-from tests.contract.kit import KubernetesGround, Watch, opened, start, story
+from tests.awaiting import story
+from tests.contract.kit import KubernetesGround, Watch, opened, start
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,22 @@ from hypothesis import strategies as st
 from penstock.core.lifecycle import ENDED
 from penstock.core.units import HOUR, NEVER
 from penstock.journal import lines as t
-from penstock.journal.project import Changes, Tables, project
+from penstock.journal.project import project
+from penstock.journal.tables import Changes, Tables
 from tests.core.histories import History, Life, histories, tense
-from tests.stories.kit import ended, gone, offer, policy, ready, site, started, stopped, submitted
+from tests.stories.kit import (
+    asked_to_move,
+    ended,
+    gone,
+    node_refused,
+    offer,
+    policy,
+    ready,
+    site,
+    started,
+    stopped,
+    submitted,
+)
 from tests.stories.kit import given as given_story
 
 
@@ -68,11 +81,17 @@ def says_what_the_state_says(stored: Stored, state: Any) -> None:
         if job.phase in ENDED:
             counted[job.phase] = counted.get(job.phase, 0) + 1
     assert counted == state.ended
+    by_phase: dict[tuple[str, str], tuple[int, int]] = {}
+    for job in jobs.values():
+        so_far = by_phase.get((job.phase, job.team), (0, 0))
+        by_phase[job.phase, job.team] = (so_far[0] + 1, so_far[1] + job.gpus)
+    assert {(one.phase, one.team): (one.jobs, one.gpus) for one in stored.all(t.Count) if one.jobs} == by_phase
     attempts = {a.id: a for a in stored.all(t.Attempt) if a.phase != "over"}
     assert {
-        a.id: (a.phase, a.offer, a.site, a.width, a.started_at, a.resume_ms, a.kept_ms) for a in attempts.values()
+        a.id: (a.phase, a.offer, a.site, a.width, a.started_at, a.resume_ms, a.kept_ms, a.stop_then)
+        for a in attempts.values()
     } == {
-        a.id: (a.phase, a.offer.id, a.offer.site, a.width, a.started_at, a.resume_ms, a.kept_ms)
+        a.id: (a.phase, a.offer.id, a.offer.site, a.width, a.started_at, a.resume_ms, a.kept_ms, a.then)
         for a in state.attempts.values()
     }
     assert {n.id: (n.phase, n.gpus) for n in stored.all(t.Node)} == {
@@ -177,6 +196,21 @@ def test_what_has_ended_is_forgotten_once_nothing_is_held_for_it() -> None:
     penstock.hears(gone(node), at="10:01")
     project(tables, penstock.steps[-1:])
     assert (tables.jobs, tables.attempts, tables.nodes, tables.holds, tables.rented) == ({}, {}, {}, {}, {})
+
+
+def test_a_job_whose_next_place_is_refused_waits_when_it_has_stopped() -> None:
+    """It was told to move, and there is no room after all: what becomes of it when it has stopped is another thing."""
+    tables, stored = Tables(), Stored()
+    penstock = given_story(site("lab"), offer("cloud", start="5m"), policy("1h"))
+    penstock.hears(submitted("a", run="9h"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    penstock.hears(asked_to_move("a", "cloud"), at="10:00")
+    stored.take(project(tables, penstock.steps))
+    assert [one.stop_then for one in stored.all(t.Attempt) if one.id == "a.1"] == ["move"]
+    penstock.hears(node_refused("a.2/n0"), at="10:01")
+    stored.take(project(tables, penstock.steps[-1:]))
+    assert [one.stop_then for one in stored.all(t.Attempt) if one.id == "a.1"] == ["wait"]
+    says_what_the_state_says(stored, penstock.engine.state)
 
 
 def test_an_end_told_of_what_never_began_changes_nothing() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.kube import client, errors
 from penstock.kube.client import JOBS, NODES, PODS, Cluster
-from tests.contract.kit import story
+from tests.awaiting import story
 
 Answer = Callable[[httpx2.Request], httpx2.Response]
 

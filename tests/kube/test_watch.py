@@ -9,7 +9,7 @@ import pytest
 from penstock.kube import watch
 from penstock.kube.client import JOBS, Obj
 from penstock.kube.watch import Mirror
-from tests.contract.kit import story
+from tests.awaiting import story
 from tests.kube.scripted import Server
 
 

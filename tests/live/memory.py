@@ -20,6 +20,7 @@ class MemoryJournal:
         self.snapshots: dict[str, tuple[int, bytes]] = {}
         self.epoch, self.holder, self.until = 0, "", 0
         self.broken = ""
+        self.forgotten: Instant = 0  #: keys answered before then
 
     def claim(self, holder: str, at: Instant, lease_ms: int) -> int:
         if holder != self.holder and at < self.until:
@@ -53,6 +54,10 @@ class MemoryJournal:
     def read(self, after: int = 0) -> Iterator[Row]:
         for number, at, inputs, outputs, revision in self.rows[after:]:
             yield Row(number, at, codec.decode(inputs), codec.decode(outputs), VERSION, revision)
+
+    def forget_answers(self, epoch: int, before: Instant) -> None:
+        self._write(epoch)
+        self.forgotten = before
 
     def answer(self, key: str) -> str | None:
         return self.keys.get(key)

@@ -363,3 +363,12 @@ async def test_a_stream_hears_of_every_row(clock: VirtualClock) -> None:
         waiting = asyncio.create_task(plane.heard(plane.number))
         await plane.submit(job(), NOTHING)
         assert await waiting == plane.number
+
+
+@story("09:00")
+async def test_keys_are_forgotten_a_day_after_their_answer(now: VirtualClock) -> None:
+    journal = MemoryJournal()
+    world = given(now, site("lab"), journal=journal)
+    async with world.up():
+        await world.until("day 2, 09:30")
+        assert at("08:00") <= journal.forgotten <= at("09:30")

@@ -249,7 +249,10 @@ def permissions(routes: Sequence[BaseRoute]) -> Iterator[tuple[str, str, Permiss
 
 
 def _declared(dependant: Any) -> Permission | None:
-    for inner in dependant.dependencies:
-        if isinstance(inner.call, Needs):
-            return inner.call.permission
-    return None
+    needs = needed(dependant)
+    return None if needs is None else needs.permission
+
+
+def needed(dependant: Any) -> Needs | None:
+    """What a route declares that it needs."""
+    return next((inner.call for inner in dependant.dependencies if isinstance(inner.call, Needs)), None)

@@ -77,9 +77,16 @@ def find_job(reader: Reader, caller: Token, job: str) -> JobRow:
 
 
 def job_shape(row: JobRow, currency: str) -> schemas.Job:
-    return schemas.Job.of(
-        row, until_at=moment(row.until_at), because=saying.reason(row.because, row.until_at, currency)
-    )
+    return schemas.Job.of(row, **_said(row, currency))
+
+
+def job_detail(row: JobRow, currency: str, **more: object) -> schemas.JobDetail:
+    return schemas.JobDetail.of(row, **_said(row, currency), **more)
+
+
+def _said(row: JobRow, currency: str) -> dict[str, object]:
+    """What is shown otherwise than it is kept."""
+    return {"until_at": moment(row.until_at), "because": saying.reason(row.because, row.until_at, currency)}
 
 
 def attempt_shape(row: AttemptRow, currency: str) -> schemas.Attempt:

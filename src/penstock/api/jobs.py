@@ -5,12 +5,13 @@ import json
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from penstock.api import desk, saying, schemas
 from penstock.api.access import Token
 from penstock.api.desk import MayRead, MaySubmit, PlaneHere, ReaderHere
+from penstock.api.lean import Lean, answered
 from penstock.api.problems import Problem, conflict, not_found
 from penstock.config.jobs import JobFile, json_schema, parse_job, parse_json_job
 from penstock.core.errors import BadInput
@@ -27,6 +28,8 @@ from penstock.live.plane import Plane
 from penstock.live.scribe import unpack_work
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=desk.PROBLEMS)
+quick: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=desk.PROBLEMS, route_class=Lean)
+LONGEST_KEY: Final = 200
 BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -40,35 +43,49 @@ BODY: Final[dict[str, Any]] = {
         },
     }
 }
+KEY: Final[dict[str, Any]] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "Sent again within a day: one job.",
+    "schema": {"type": "string", "maxLength": LONGEST_KEY},
+}
 
 
 # --- asking ----------------------------------------------------------------------------------------------------------
 
 
-@routes.post("/jobs", status_code=201, openapi_extra=BODY, summary="Submit a job")
-async def submit(
-    request: Request,
-    response: Response,
-    plane: PlaneHere,
-    caller: MaySubmit,
-    key: Annotated[str, Header(alias="Idempotency-Key", max_length=200, description="Sent again: one job.")] = "",
-) -> schemas.Submitted:
+@quick.post(
+    "/jobs",
+    status_code=201,
+    openapi_extra=BODY | {"parameters": [KEY]},
+    response_model=schemas.Submitted,
+    summary="Submit a job",
+)
+async def submit(request: Request, caller: MaySubmit) -> Response:
     """Answered once the job is durable. The same key again gives the same answer, and no second job."""
+    plane: Plane = request.app.state.plane
+    key = _key(request, caller)
     raw, file = await _job_file(request)
-    spec = _as_asked_by(caller, file, plane.view.at)
-    mine = f"{caller.id}:{key}" if key else ""
-    work = Work(file.command, file.env, file.folder, file.image)
-    told = await plane.submit(spec, work, key=mine, body=hashlib.sha256(raw).hexdigest())
-    response.status_code = 200 if told.again else 201
-    response.headers["Location"] = f"/v1/jobs/{told.answer}"
-    return schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
+    spec, work = _as_asked_by(caller, file, plane.at), Work(file.command, file.env, file.folder, file.image)
+    told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
+    made = schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
+    return answered(made, 200 if told.again else 201, Location=f"/v1/jobs/{told.answer}")
+
+
+def _key(request: Request, caller: Token) -> str:
+    """Made unique to whoever asks."""
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > LONGEST_KEY:
+        raise Problem(422, "bad-input", f"An Idempotency-Key has at most {LONGEST_KEY} characters; use a shorter one.")
+    return f"{caller.id}:{key}" if key else ""
 
 
 @routes.post("/plan", openapi_extra=BODY, summary="What would happen to such a job now")
 async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas.Plan:
     """Also of a Kubernetes Job, as the front door would read it."""
     file = _home_job(plane, await request.body()) or (await _job_file(request))[1]
-    found = await plane.plan(_as_asked_by(caller, file, plane.view.at))
+    found = await plane.plan(_as_asked_by(caller, file, plane.at))
     currency = plane.view.policy.currency
     return schemas.Plan.of(found, choices=[_choice(one, currency) for one in found.choices], currency=currency)
 
@@ -177,7 +194,7 @@ async def move(job: str, to: schemas.MoveTo, plane: PlaneHere, reader: ReaderHer
 # --- looking ---------------------------------------------------------------------------------------------------------
 
 
-@routes.get("/jobs", summary="Jobs, newest first")
+@routes.get("/jobs", response_model=schemas.Jobs, summary="Jobs, newest first")
 def jobs(
     plane: PlaneHere,
     reader: ReaderHere,
@@ -188,11 +205,17 @@ def jobs(
     user: Annotated[str, Query(max_length=200)] = "",
     after: Annotated[int | None, Query(ge=0, lt=1 << 62, description="`next` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Response:
+    return answered(page_of(plane, reader, caller, Filter(tuple(team), tuple(phase), text, user), after, limit))
+
+
+def page_of(
+    plane: Plane, reader: Reader, caller: Token, wanted: Filter, after: int | None = None, limit: int = 50
 ) -> schemas.Jobs:
-    teams = caller.teams or tuple(team)
-    if team and caller.team and caller.team not in team:
+    """Of the caller's own teams, whatever was wanted."""
+    if wanted.teams and caller.team and caller.team not in wanted.teams:
         return schemas.Jobs(jobs=[], next=None)
-    rows = reader.jobs(Filter(teams, tuple(phase), text, user), after, limit + 1)
+    rows = reader.jobs(replace(wanted, teams=caller.teams or wanted.teams), after, limit + 1)
     page, currency = rows[:limit], plane.view.policy.currency
     following = page[-1].number if len(rows) > limit else None
     return schemas.Jobs(jobs=[desk.job_shape(row, currency) for row in page], next=following)
@@ -204,13 +227,18 @@ def story(job: str, reader: ReaderHere, caller: MayRead) -> schemas.Story:
     return schemas.Story(job=job, lines=[schemas.Line.of(line) for line in tell(reader.story(job), job)])
 
 
-@routes.get("/jobs/{job:job}", summary="One job with its attempts")
-def job(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> schemas.JobDetail:
+@routes.get("/jobs/{job:job}", response_model=schemas.JobDetail, summary="One job with its attempts")
+def job(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
+    return answered(detail_of(plane, reader, caller, job))
+
+
+def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.JobDetail:
     row, currency = desk.find_job(reader, caller, job), plane.view.policy.currency
     blob = reader.blob(row.work) if row.work else None
     work = unpack_work(blob) if blob else Work(())  # erased, or a rehearsal's job without any
-    return schemas.JobDetail(
-        **desk.job_shape(row, currency).model_dump(by_alias=False),
+    return desk.job_detail(
+        row,
+        currency,
         tries=[desk.attempt_shape(attempt, currency) for attempt in reader.attempts(job)],
         command=list(work.command),
         folder=work.folder,

@@ -27,7 +27,7 @@ from penstock.dashboard import job as told
 from penstock.dashboard import places as sites
 from penstock.dashboard.render import static
 from penstock.drivers.driver import Refused, Unreachable
-from penstock.journal.journal import Reader
+from penstock.journal.journal import Filter, Reader
 from penstock.journal.words import money as cash
 from penstock.live.plane import Plane
 from penstock.live.view import View
@@ -51,13 +51,13 @@ MOST_READ: Final = 32 << 20  #: bytes read to find a log's end
 async def now(request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
     places_now = await places.sites(plane, caller)
     values = await run_in_threadpool(_now, plane, reader, caller, places_now)
-    return html(request, "now.html", **_frame(request, plane), **values)
+    return html(request, "now.html", **frame(request, plane), **values)
 
 
 def _now(plane: Plane, reader: Reader, caller: Token, found: schemas.Sites) -> dict[str, Any]:
     view, at, currency = plane.view, instant(plane), plane.view.policy.currency
-    waits = jobs.jobs(plane, reader, caller, phase=["waiting", "paused"], limit=QUEUE).jobs
-    runs = jobs.jobs(plane, reader, caller, phase=["placed", "leaving"], limit=RUNS).jobs
+    waits = jobs.page_of(plane, reader, caller, Filter(phases=("waiting", "paused")), limit=QUEUE).jobs
+    runs = jobs.page_of(plane, reader, caller, Filter(phases=("placed", "leaving")), limit=RUNS).jobs
     waiting = queue.waiting(waits, _decided(reader), at)
     owned = sites.used(found, standing=True)
     counts = _counts(reader, caller)
@@ -92,8 +92,7 @@ def terms(found: schemas.Sites) -> dict[str, str]:
 
 
 def _decided(reader: Reader) -> dict[str, Instant]:
-    newest_last = reversed(reader.feed(None, DECIDED, ("WaitPromised",)))
-    return {one.job: one.at for one in newest_last}
+    return dict(reversed(reader.lately("WaitPromised", DECIDED)))
 
 
 def _counts(reader: Reader, caller: Token) -> dict[str, tuple[int, int]]:
@@ -150,7 +149,8 @@ def _spending(plane: Plane, reader: Reader, caller: Token, at: Instant) -> dict[
 
 
 def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed.Item]:
-    telling, shown, before = stream.Telling(reader, plane.view.policy.currency), dict[str, schemas.Event](), None
+    telling, shown = stream.Telling(reader, plane.view.policy.currency), dict[str, schemas.Event]()
+    before: tuple[int, int] | None = None
     for _ in range(PAGES_BACK):
         found = reader.feed(before, FEED, tuple(feed.TOLD))
         for one in found:
@@ -162,7 +162,7 @@ def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed
                 shown.setdefault(again, event)
         if not found or len(shown) >= FEED:
             break
-        before = found[-1].number
+        before = (found[-1].number, found[-1].part)
     events = list(shown.values())[:FEED]
     return feed.items(events, _names(reader, events), at)
 
@@ -188,13 +188,13 @@ class Tail:
 
 @routes.get("/jobs/{job:job}")
 async def one_job(job: str, request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
-    found = await run_in_threadpool(jobs.job, job, plane, reader, caller)
+    found = await run_in_threadpool(jobs.detail_of, plane, reader, caller, job)
     story = await run_in_threadpool(jobs.story, job, reader, caller)
     kinds, at, currency = terms(await places.sites(plane, caller)), instant(plane), plane.view.policy.currency
     return html(
         request,
         "job.html",
-        **_frame(request, plane),
+        **frame(request, plane),
         title=found.name or found.id,
         job=found,
         lede=told.lede(found, at),
@@ -226,7 +226,7 @@ async def _tail(asked: logs.Asked, found: schemas.JobDetail) -> Tail:
 # --- what they share -------------------------------------------------------------------------------------------------
 
 
-def _frame(request: Request, plane: Plane) -> dict[str, Any]:
+def frame(request: Request, plane: Plane) -> dict[str, Any]:
     view = plane.view
     return {
         "rehearsal": request.app.state.rehearsal,

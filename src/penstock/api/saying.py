@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any, Final
 
 from penstock.api.schemas import Reason
@@ -17,6 +18,7 @@ from penstock.journal.words import duration
 ATTEMPT: Final = re.compile(r"(?P<job>.+)\.[0-9]+(?:/n[0-9]+)?")
 
 
+@lru_cache(maxsize=4_096)  # pages show the same jobs again and again, and what was recorded does not change
 def reason(because: str, until_at: Instant | None, currency: str) -> Reason | None:
     """A recorded reason, from the journal's JSON."""
     if not because:

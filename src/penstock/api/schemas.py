@@ -4,7 +4,7 @@ Money is a whole number of micro-units of the organisation's currency; instants 
 durations (`_ms`) milliseconds. What has not happened is null, what there is none of is empty.
 """
 
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,6 +15,8 @@ Money: TypeAlias = Annotated[
 ]
 At: TypeAlias = Annotated[int, Field(description="Milliseconds since 1970.", examples=[1_794_800_000_000])]
 Ms: TypeAlias = Annotated[int, Field(description="Milliseconds.", examples=[60_000])]
+#: Fields that a shape and a kind of value share: always the same, so looked for once.
+SHARED: Final[dict[tuple[type, type], tuple[str, ...]]] = {}
 
 
 class Shape(BaseModel):
@@ -25,8 +27,10 @@ class Shape(BaseModel):
     @classmethod
     def of(cls, found: object, **more: object) -> Self:
         """From a value whose fields have the same names, and what it lacks."""
-        names = [name for name in cls.model_fields if name not in more and hasattr(found, name)]
-        return cls.model_validate({name: getattr(found, name) for name in names} | more, by_name=True)
+        kinds = cls, type(found)
+        if kinds not in SHARED:
+            SHARED[kinds] = tuple(name for name in cls.model_fields if hasattr(found, name))
+        return cls.model_validate({name: getattr(found, name) for name in SHARED[kinds]} | more, by_name=True)
 
 
 class Reason(Shape):
@@ -306,10 +310,10 @@ class Event(Shape):
 
 
 class Events(Shape):
-    """Newest first; `next` is what to send as `before`."""
+    """Newest first; `next` is what to send as `before`: the id of the last event that was looked at. Null: no more."""
 
     events: list[Event]
-    next: int | None
+    next: str | None
 
 
 class Alarm(Shape):

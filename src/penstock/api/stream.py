@@ -21,6 +21,7 @@ from penstock.journal.journal import Reader, Row
 
 routes: Final = APIRouter(prefix="/v1", tags=["events"], responses=desk.PROBLEMS)
 STEPS: Final = 200  #: read at once
+EVENT_ID: Final = r"^[0-9]{1,15}(\.[0-9]{1,9})?$"
 
 
 @routes.get("/events", summary="What just happened, newest first")
@@ -28,13 +29,13 @@ def events(
     plane: PlaneHere,
     reader: ReaderHere,
     caller: MayRead,
-    before: Annotated[int | None, Query(ge=0, lt=1 << 62, description="`next` of the page before.")] = None,
+    before: Annotated[str, Query(pattern=EVENT_ID, description="`next` of the page before.")] = "",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> schemas.Events:
-    found = reader.feed(before, limit)
+    found = reader.feed(_place(before) if before else None, limit)
     teller = Telling(reader, plane.view.policy.currency)
     shown = [teller.shape(one.number, one.part, one.at, one.job, one.event) for one in found]
-    following = found[-1].number if found and found[-1].number > 1 else None
+    following = f"{found[-1].number}.{found[-1].part}" if len(found) == limit else None
     return schemas.Events(events=[one for one in shown if may_see(caller, one)], next=following)
 
 
@@ -47,10 +48,15 @@ async def _begin(
     text, head = last or after, plane.view.number
     if not text:
         return head + 1, -1
-    found = re.fullmatch(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?", text)
-    if not found:
+    if not re.fullmatch(EVENT_ID, text):
         raise Problem(422, "bad-input", "Last-Event-ID is the id of an event, like 1042.3; send it as it came.")
-    return (int(found[1]), int(found[2])) if found[2] else (int(found[1]) + 1, -1)
+    return _place(text) if "." in text else (int(text) + 1, -1)
+
+
+def _place(text: str) -> tuple[int, int]:
+    """An event's id as its step and its place in it. Without a place: before all of that step."""
+    step, _, part = text.partition(".")
+    return int(step), int(part or 0)
 
 
 @routes.get("/events/stream", response_class=EventSourceResponse, summary="The journal as it is written")

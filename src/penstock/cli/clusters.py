@@ -1,6 +1,7 @@
 """What commands that speak to a cluster themselves have in common: which cluster, which Job, one question at a time."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,12 +59,12 @@ def manifest_from(path: str) -> Json:
 
 
 def documents(path: str) -> list[Json]:
-    """The objects of a YAML or JSON file."""
+    """The objects of a YAML or JSON file; `-` is what comes in by standard input."""
     import yaml
 
     from penstock.config.page import MAX_BYTES, read_bytes
 
-    raw = read_bytes(path)
+    raw = sys.stdin.buffer.read(MAX_BYTES + 1) if path == "-" else read_bytes(path)
     if len(raw) > MAX_BYTES:
         raise BadInput(f"{path}: more than {MAX_BYTES:,} bytes; this cannot be a Job.")
     try:

@@ -22,16 +22,49 @@ JOBS = 8_000  #: of the simulated month
 @click.option("--keep", is_flag=True, help="Leave it running at the end, to look at; ^C ends it.")
 @click.option("--out", default="penstock-demo", show_default=True, metavar="DIR", help="Where the files go.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of the tale.")
+@click.option("--kube", is_flag=True, help="On three real Kubernetes clusters instead; needs root, and `make kube`.")
 @click.option("--month", is_flag=True, help="A simulated month instead, told in tables and a picture.")
 @click.option("--jobs", type=click.IntRange(1), default=JOBS, show_default=True, help="Of the month: how busy it is.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the month: another one.")
-def command(keep: bool, out: str, as_json: bool, month: bool, jobs: int, seed: int) -> int:
+def command(keep: bool, out: str, as_json: bool, kube: bool, month: bool, jobs: int, seed: int) -> int:
     """Show what Penstock does: ten small trainings on this machine."""
     if month:
         from penstock.cli.month import show_month
 
         return show_month(jobs, seed, out, as_json)
-    return _play(keep, Path(out), as_json)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also then everything is ended in order
+    return _play_on_clusters(keep, Path(out), as_json) if kube else _play(keep, Path(out), as_json)
+
+
+def _play_on_clusters(keep: bool, out: Path, as_json: bool) -> int:
+    from penstock.cli.compare import folder_for
+    from penstock.core.errors import BadInput
+    from penstock.demo import clusters
+    from penstock.demo.machine import Machine
+    from penstock.demo.tale import keep_journal
+    from penstock.demo.voice import Voice
+    from penstock.devcluster import Bed
+
+    voice, folder = Voice(quiet=as_json), folder_for(out)
+    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home:
+        voice.say("Starting three clusters with real nodes: about half a minute.")
+        with Bed(Path(home) / "bed", clusters.PLANS) as bed:
+            sites = clusters.sites_file(bed, Path(home) / "plane")
+            machine = Machine(Path(home) / "plane", sites, [one.network.host for one in bed.clusters()])
+            with machine:
+                try:
+                    figures, seen = clusters.play(machine, bed, voice)
+                except BadInput as error:
+                    raise BadInput(f"{error}{machine.last_words()}") from None
+                if keep:
+                    voice.say(f"\nTry: kubectl --kubeconfig {bed.kubeconfig} --context lab get jobs -n research")
+                    _look_at_it(voice, machine, next(one.promise.job for one in seen.lost()), figures)
+            keep_journal(machine, folder)
+    if not keep:
+        click.echo(json.dumps(figures))
+    for claim in clusters.untrue(figures):
+        click.echo(f"Not true: {claim} is {figures[claim]}.", err=True)
+    return 1 if clusters.untrue(figures) else 0
 
 
 def _play(keep: bool, out: Path, as_json: bool) -> int:
@@ -43,7 +76,6 @@ def _play(keep: bool, out: Path, as_json: bool) -> int:
 
     if platform.system() != "Linux":
         raise BadInput("The demo's sites are local, and those need Linux. Try `penstock demo --month`.")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also then everything is ended in order
     voice, folder = Voice(quiet=as_json), folder_for(out)
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home:
         machine = Machine(Path(home))

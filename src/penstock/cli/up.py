@@ -29,7 +29,7 @@ def command(
     """Start Penstock here, in the foreground."""
     import asyncio
 
-    from penstock.wiring import Options, up
+    from penstock.wiring import Options, event_loop, up
 
     if speed != 1 and not rehearse:
         raise click.UsageError("--speed is of a rehearsal; add --rehearse.")
@@ -43,4 +43,5 @@ def command(
             click.echo(f"Penstock is up at {address} (token in {token}). Stop it with Ctrl-C; what runs goes on.")
             click.echo(f"Look at it: {link} (works once, for ten minutes; another one: penstock open)")
 
-    asyncio.run(up(options, started))
+    with asyncio.Runner(loop_factory=event_loop()) as runner:
+        runner.run(up(options, started))

@@ -137,7 +137,8 @@ def _duration(text: str) -> Duration | None:
     found = SPAN.fullmatch(text)
     if not found or not any(found.groups()):
         return None
-    ms = sum(Fraction(part or 0) * unit for part, unit in zip(found.groups(), SPAN_MS, strict=True))
+    parts = [(part, unit) for part, unit in zip(found.groups(), SPAN_MS, strict=True) if part]
+    ms = sum((int(part) if part.isdigit() else Fraction(part)) * unit for part, unit in parts)  # few need a fraction
     return Duration(int(ms)) if ms == int(ms) and ms <= LONGEST_MS else None
 
 

@@ -55,7 +55,7 @@ def settled(state: State, event: e.Settled) -> None:
     state.ledger.settle(lease, event.charged)
     _more_room(state, lease)
     renewals = state.renewals
-    while renewals and not renewals[0][2].renews_at(renewals[0][0]):
+    while renewals and renewals[0][2].renew_at != renewals[0][0]:
         heappop(renewals)
     job_scope = lease.hold.scopes[-1]
     if job_scope.startswith("job:") and job_scope[4:] not in state.jobs:

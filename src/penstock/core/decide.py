@@ -9,6 +9,7 @@ from heapq import heappop
 
 from penstock.core import giveback, leases, moves, ordering, placement, targets, tidy
 from penstock.core.events import JobRefused, OfferClosed, OfferOpened, ShapeJudged, StopPromised, WaitPromised
+from penstock.core.model import Policy
 from penstock.core.placement import Choices
 from penstock.core.reasons import CancelAsked, MoveAsked, NothingAllowed, PlacementsPaused, TooWide
 from penstock.core.rules import Asked, Rules, widest_of
@@ -33,34 +34,45 @@ def decide(choices: Choices, rules: Rules) -> None:
         answer_requests(choices)
         if fresh.closing:  # what had not begun is over at once
             leases.settle(choices)
-    if state.policy.waiting.target_delay_ms or state.policy.waiting.target_spend:
+    waiting = state.policy.waiting
+    if waiting.target_delay_ms or waiting.target_spend:
         targets.follow(choices)
-    places = not state.paused
-    if not places:
+    if state.paused:
         hold_off(choices)
-    timers, renewals = state.timers, state.renewals
-    expired = expire(choices) if places and timers and timers[0][0] <= choices.now else False
-    arrived = fresh.arrived
-    if places and state.waiting and (fresh.freed or arrived or expired):
-        place(choices, arrived)
-    if places and state.policy.home and fresh.freed:
-        moves.come_home(choices)
-        if state.policy.defragment:
-            tidy.defragment(choices)
-        if fresh.closing:
-            leases.settle(choices)
-    if places and fresh.room:
-        spend_room(choices)
+    else:
+        timers = state.timers
+        expired = timers and timers[0][0] <= choices.now and expire(choices)
+        if state.waiting and (fresh.arrived or fresh.freed or (expired and _lets_others_in(state.policy))):
+            place(choices, fresh.arrived)
+        if fresh.freed and state.policy.home:
+            tidy_up(choices)
+        if fresh.room:
+            spend_room(choices)
     if fresh.stale:
         leases.call_back(choices)
+    renewals = state.renewals
     if renewals and renewals[0][0] <= choices.now:
         leases.renew(choices)
         if fresh.closing:  # drained before it began: its money comes free, too
             leases.settle(choices)
-            if places:
+            if not state.paused:
                 spend_room(choices)
     if fresh.idle:
         giveback.idle(choices)
+
+
+def _lets_others_in(policy: Policy) -> bool:
+    """Does it matter to those who wait that one of them left? Where anybody who fits may start, each was asked."""
+    return not policy.backfill or policy.waiting.queue_cap is not None
+
+
+def tidy_up(choices: Choices) -> None:
+    """Standing GPUs came free, and whoever waits had its turn: rented jobs come home, small ones move together."""
+    moves.come_home(choices)
+    if choices.state.policy.defragment:
+        tidy.defragment(choices)
+    if choices.state.fresh.closing:
+        leases.settle(choices)
 
 
 def hold_off(choices: Choices) -> None:
@@ -85,7 +97,10 @@ def place(choices: Choices, arrived: list[Job]) -> None:
         make_room(choices, arrived)
     if policy.waiting.queue_cap is not None:
         cap_queue(choices, policy.waiting.queue_cap)
-    due = [job for job in arrived if job.queued and placement.answer(choices, job)]
+    due = []
+    for job in arrived:
+        if job.queued and placement.answer(choices, job):
+            due.append(job)  # noqa: PERF401 - a comprehension is a call more, and nearly always one job came
     if due:
         for job in due:
             placement.burst(choices, job)
@@ -122,7 +137,7 @@ def expire(choices: Choices) -> bool:
     timers, bursts = state.timers, False
     while timers and timers[0][0] <= now:
         at, _, job = timers[0]
-        if state.timer_counts(at, job):
+        if job.until_at == at:
             bursts = placement.burst(choices, job) or bursts
         if timers and timers[0][2] is job and timers[0][0] == at:
             heappop(timers)
@@ -237,14 +252,21 @@ def answer_requests(choices: Choices) -> None:
 
 def next_deadline(state: State) -> Instant:
     """When to wake up if nothing happens; NEVER if only an event can change anything. Stale entries mean nothing."""
+    soonest = NEVER
     timers, renewals = state.timers, state.renewals
-    while timers and not (timers[0][2].queued and timers[0][2].until_at == timers[0][0]):
+    while timers:
+        at, _, job = timers[0]
+        if job.until_at == at:
+            soonest = NEVER if state.paused else at
+            break
         heappop(timers)
-    while renewals and not renewals[0][2].renews_at(renewals[0][0]):
+    while renewals:
+        at, _, lease = renewals[0]
+        if lease.renew_at == at:
+            if at < soonest:
+                soonest = at
+            break
         heappop(renewals)
-    soonest = timers[0][0] if timers and not state.paused else NEVER
-    if renewals and renewals[0][0] < soonest:
-        soonest = renewals[0][0]
     if state.short and not state.paused and any(state.short.values()):
         soonest = min(soonest, state.ledger.next_period_at(state.at))
     if state.closed:

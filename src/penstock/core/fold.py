@@ -15,8 +15,9 @@ from penstock.core import events as e
 from penstock.core.actions import CopyData, ReleaseNode, StopAttempt
 from penstock.core.free import Pool
 from penstock.core.learned import Losses, Starts
+from penstock.core.ledger import Lease
 from penstock.core.lifecycle import ATTEMPT, JOB, NODE, AttemptPhase, Broken, JobPhase, NodePhase
-from penstock.core.model import JobSpec, Offer
+from penstock.core.model import Hold, JobSpec, NodeAsk, Offer
 from penstock.core.runtimes import ESTIMATORS
 from penstock.core.shares import Use
 from penstock.core.state import (
@@ -155,7 +156,7 @@ def _judge_anew(state: State) -> None:
     state.stale_shapes = state.shape_list.copy()
     for shape in state.shape_list:
         shape.judged, shape.lane, shape.pending = False, None, []
-        shape.rates.clear()
+        shape.rates, shape.ways = {}, None
     for job in list(state.reserved.values()):
         _let_go(state, job)
     queued = [job for job in state.jobs.values() if job.queued]
@@ -257,15 +258,15 @@ def _admit(state: State, job_id: str, spec: JobSpec, at: Instant, shape: Shape) 
 def _enqueue(state: State, job: Job) -> None:
     job.queued, job.queued_at = True, state.at
     job.until_at = NEVER
-    job.key = order_key(state, job)
+    key = job.key = order_key(state, job)
     state.waiting += 1
     state.fresh.arrived.append(job)
-    shape = job.shape
-    if shape.lane is None:
-        shape.pending.append(job)
+    lane = job.shape.lane
+    if lane is None:
+        job.shape.pending.append(job)
     else:
-        heappush(shape.lane.heap, (job.key, job))
-        shape.lane.starts.waiting += 1
+        heappush(lane.heap, (key, job))
+        lane.starts.waiting += 1
     if state.policy.waiting.queue_cap is not None:
         state.newest.append(job)
 
@@ -275,8 +276,7 @@ def order_key(state: State, job: Job) -> OrderKey:
 
 
 def _dequeue(state: State, job: Job) -> None:
-    job.queued = False
-    job.until_at = NEVER
+    job.queued, job.until_at = False, NEVER
     state.waiting -= 1
     if job.short_of:
         state.short[job.short_of].pop(job.id, None)
@@ -289,11 +289,10 @@ def _dequeue(state: State, job: Job) -> None:
         heap = lane.heap
         while heap and not heap[0][1].queued:
             heappop(heap)
-    newest = state.newest
+    newest, timers = state.newest, state.timers
     while newest and not newest[-1].queued:
         newest.pop()
-    timers = state.timers
-    while timers and not (timers[0][2].queued and timers[0][2].until_at == timers[0][0]):
+    while timers and timers[0][2].until_at != timers[0][0]:
         heappop(timers)
 
 
@@ -318,6 +317,7 @@ def _let_go(state: State, job: Job) -> None:
 def shape_judged(state: State, event: e.ShapeJudged) -> None:
     shape = state.shape_list[event.shape]
     shape.standing, shape.rented, shape.excluded, shape.judged = event.standing, event.rented, event.excluded, True
+    shape.ways = None
     state.stale_shapes = [other for other in state.stale_shapes if other is not shape]
     lane = shape.lane = _lane(state, shape)
     pending = [(job.key, job) for job in shape.pending if job.queued]
@@ -388,9 +388,8 @@ def wait_promised(state: State, event: e.WaitPromised) -> None:
 
 def start_promised(state: State, event: e.StartPromised) -> None:
     job, offer = state.jobs[event.job], state.offers[event.offer]
-    attempt = Attempt(event.attempt, job, offer, event.at)
-    attempt.width, attempt.speed_permille, attempt.resume_ms = event.width, event.speed_permille, event.resume_ms
-    attempt.slots, attempt.kept_ms = event.slots, event.resume_ms
+    attempt = Attempt(event, job, offer)
+    slots = event.slots
     job.attempts += 1
     if job.queued:
         _dequeue(state, job)
@@ -402,11 +401,12 @@ def start_promised(state: State, event: e.StartPromised) -> None:
         job.moved_at = event.at
     state.attempts[attempt.id] = attempt
     if job.foretold is not None:
-        _prove(job, event.at, started=bool(event.slots))
-    if event.slots:
-        state.pools[offer.id].take(event.slots)
-        for node, _ in event.slots:
-            state.on_node[offer.id][node][attempt.id] = attempt
+        _prove(job, event.at, started=bool(slots))
+    if slots:
+        state.pools[offer.id].take(slots)
+        on_node = state.on_node[offer.id]
+        for node, _ in slots:
+            on_node[node][attempt.id] = attempt
         for starts in state.starts.values():
             if starts.width <= event.width:
                 starts.began(event.at, job.submitted_at)
@@ -440,21 +440,15 @@ def _use(state: State, job: Job, gpus: int) -> None:
 def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
     """Money is held, nodes are asked for, data is copied, and whoever is there must go first."""
     offer = attempt.offer
-    if event.hold is not None:
-        _open(state, event.hold.id, event.hold)
-        attempt.lease = event.hold.id
-        state.ledger.leases[attempt.lease].asked = False
+    hold = event.hold
+    if hold is not None:
+        attempt.lease = hold.id
+        _open(state, hold).asked = False
+        state.in_use[offer.id, 0] = state.in_use.get((offer.id, 0), 0) + attempt.width
     if offer.id in state.refusals:
         state.probing.setdefault(offer.id, attempt.id)
-    for ask in event.nodes:
-        node = state.nodes[ask.node] = Node(ask.node, offer, ask.gpus, attempt.id, event.at)
-        attempt.missing[ask.node] = None
-        state.in_use[offer.id, ask.gpus] = state.in_use.get((offer.id, ask.gpus), 0) + 1
-        _open(state, ask.node, ask.hold)
-        state.fresh.actions.append(launch_action(state, node))
-    if event.hold is not None:
-        state.in_use[offer.id, 0] = state.in_use.get((offer.id, 0), 0) + attempt.width
-    attempt.nodes = tuple(ask.node for ask in event.nodes)
+    if event.nodes:
+        _ask_for_nodes(state, event.nodes, attempt)
     for other in event.after:
         if other in state.attempts:
             attempt.after[other] = None
@@ -468,9 +462,21 @@ def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
         state.copying[key].append(attempt)
 
 
-def _open(state: State, lease_id: str, hold: Any) -> None:
-    state.ledger.open(hold)
-    heappush(state.renewals, (hold.renew_at, lease_id, state.ledger.leases[lease_id]))
+def _ask_for_nodes(state: State, nodes: tuple[NodeAsk, ...], attempt: Attempt) -> None:
+    offer = attempt.offer
+    for ask in nodes:
+        node = state.nodes[ask.node] = Node(ask.node, offer, ask.gpus, attempt.id, state.at)
+        attempt.missing[ask.node] = None
+        state.in_use[offer.id, ask.gpus] = state.in_use.get((offer.id, ask.gpus), 0) + 1
+        _open(state, ask.hold)
+        state.fresh.actions.append(launch_action(state, node))
+    attempt.nodes = tuple([ask.node for ask in nodes])
+
+
+def _open(state: State, hold: Hold) -> Lease:
+    lease = state.ledger.open(hold)
+    heappush(state.renewals, (hold.renew_at, hold.id, lease))
+    return lease
 
 
 def _begin_if_ready(state: State, attempt: Attempt) -> None:
@@ -478,7 +484,7 @@ def _begin_if_ready(state: State, attempt: Attempt) -> None:
         return
     _attempt(attempt, "starting")
     if attempt.lease:
-        state.ledger.ask(state.ledger.leases[attempt.lease], state.at)
+        state.ledger.leases[attempt.lease].ask(state.at)
     for node_id in attempt.nodes:
         _node(state.nodes[node_id], "busy")
         state.nodes[node_id].idle_at = None
@@ -640,12 +646,13 @@ def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
     if attempt.slots:
         _leave(state, attempt)
         state.fresh.freed = True
-    if attempt.job.spec.gpus in state.away:
-        state.away[attempt.job.spec.gpus].pop(attempt.id, None)
+    job, offer = attempt.job, attempt.offer
+    if job.spec.gpus in state.away:
+        state.away[job.spec.gpus].pop(attempt.id, None)
     if attempt.lease:
-        state.in_use[attempt.offer.id, 0] -= attempt.width
+        state.in_use[offer.id, 0] -= attempt.width
         if billed:
-            _saw(state, attempt.offer, state.at - attempt.promised_at, lost=attempt.job.lost == attempt.id)
+            _saw(state, offer, state.at - attempt.promised_at, lost=job.lost == attempt.id)
         state.fresh.closing.append((state.ledger.leases[attempt.lease], billed, leaves))
     for node_id in attempt.nodes:
         node = state.nodes.get(node_id)
@@ -655,14 +662,15 @@ def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
             node.idle_at = state.at
             state.fresh.idle.append(node)
     for data_set in attempt.copies:
-        waiting = state.copying.get((data_set, attempt.offer.site), [])
+        waiting = state.copying.get((data_set, offer.site), [])
         if attempt in waiting:
             waiting.remove(attempt)
-    for follower in state.followers.pop(attempt.id, ()):
-        follower.after.pop(attempt.id, None)
-        _begin_if_ready(state, follower)
-    if state.probing.get(attempt.offer.id) == attempt.id:
-        del state.probing[attempt.offer.id]
+    if attempt.id in state.followers:
+        for follower in state.followers.pop(attempt.id):
+            follower.after.pop(attempt.id, None)
+            _begin_if_ready(state, follower)
+    if state.probing and state.probing.get(offer.id) == attempt.id:
+        del state.probing[offer.id]
 
 
 def _leave(state: State, attempt: Attempt) -> None:
@@ -676,6 +684,7 @@ def _leave(state: State, attempt: Attempt) -> None:
 
 def _end(state: State, job: Job, phase: JobPhase) -> None:
     _job(job, phase)
+    job.attempt = None  # each knew the other: without this neither would ever be freed but by the collector
     del state.jobs[job.id]
     state.ended[phase] = state.ended.get(phase, 0) + 1
     if job.spec.cap is not None:

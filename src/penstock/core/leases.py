@@ -12,7 +12,7 @@ from penstock.core.events import (
     StopPromised,
     WaitPromised,
 )
-from penstock.core.ledger import Lease, renew_at
+from penstock.core.ledger import Lease, renew_at, sum_of
 from penstock.core.placement import Choices, move
 from penstock.core.reasons import Denial, MoveAsked
 from penstock.core.state import Attempt, State
@@ -25,7 +25,7 @@ def settle(choices: Choices) -> None:
     closing, choices.state.fresh.closing = choices.state.fresh.closing, []
     for lease, billed, leaves in closing:
         charged = ledger.closing(lease, choices.now, leaves) if billed else ()
-        returned = lease.held - sum([part.amount for part in charged])
+        returned = lease.held - sum_of(charged)
         choices.record(Settled(choices.now, lease.hold.id, charged, returned))
     shortened, choices.state.fresh.shortened = choices.state.fresh.shortened, []
     for lease, deadline in shortened:
@@ -43,7 +43,7 @@ def renew(choices: Choices) -> None:
     renewals = state.renewals
     while renewals and renewals[0][0] <= now:
         due, _, lease = renewals[0]
-        if not lease.renews_at(due):
+        if lease.renew_at != due:
             heappop(renewals)
             continue
         found = state.ledger.renewal(lease, now, state.policy.least_lease_ms)

@@ -7,13 +7,15 @@ The promise rests on two inequalities. Held covers the worst end: the price ceil
 kill, rounded up to the billing step. And held + spent <= cap is asked in all scopes before anything is promised.
 """
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.core.model import Hold, Part, Terms
 from penstock.core.reasons import CapBinds, Denial, PeriodUnknown, RateBinds
 from penstock.core.units import HOUR, NEVER, Instant, Millis, Money, step_up
 
 Parts: TypeAlias = tuple[Part, ...]
+#: No instant: what is settled is renewed at none.
+SETTLED: Final[Instant] = -1
 
 
 class Account:
@@ -38,7 +40,6 @@ class Lease:
         "opened_at",
         "parts",
         "renew_at",
-        "settled",
         "unconfirmed",
         "wanted_at",
     )
@@ -53,18 +54,18 @@ class Lease:
         )
         self.deadline_at = hold.deadline_at  #: the latest the running thing can end by itself: what the hold covers
         self.wanted_at = hold.deadline_at  #: what it was last asked to end at
-        self.renew_at = hold.renew_at
+        self.renew_at = hold.renew_at  #: a note to renew it at another instant no longer counts
         self.denied = False
         self.unconfirmed = False  #: a deadline was asked for and not yet answered
-        self.settled = False
 
-    def renews_at(self, at: Instant) -> bool:
-        """Does a note to renew it at `at` still count?"""
-        return self.renew_at == at and not self.settled
+    def ask(self, at: Instant) -> None:
+        """The site is asked for it now: from here on it is billed."""
+        self.asked = True
+        self.opened_at = self.charged_to = at
 
     @property
     def held(self) -> Money:
-        return sum([part.amount for part in self.parts])
+        return sum_of(self.parts)
 
     @property
     def worst_at(self) -> Instant:
@@ -99,7 +100,7 @@ class Ledger:
         """Holds for all of these things or for none, as long as room allows; or the scope that binds."""
         if self.rate_caps and (denied := self._rate_denial(scopes, wanted)):
             return denied
-        found = self._longest(scopes, [terms for _, terms in wanted], now, now, (), least_ms)
+        found = self._longest(scopes, wanted, now, now, (), least_ms)
         if not isinstance(found, tuple):
             return found
         deadline, covers = found
@@ -116,7 +117,7 @@ class Ledger:
         hold = lease.hold
         mine = tuple(Part(part.period, -part.amount) for part in lease.parts) + self.charge(lease, now)
         opened_at = lease.opened_at if lease.asked else now
-        found = self._longest(hold.scopes, [hold.terms], now, opened_at, mine, least_ms)
+        found = self._longest(hold.scopes, [(hold.id, hold.terms)], now, opened_at, mine, least_ms)
         if not isinstance(found, tuple):
             return found
         deadline, (parts,) = found
@@ -130,15 +131,22 @@ class Ledger:
         hold = lease.hold
         if not lease.asked:
             return ()
-        price, opened_at = hold.terms.price_per_hour, lease.opened_at
+        price, opened_at, start = hold.terms.price_per_hour, lease.opened_at, lease.charged_to
+        opens, closes, period = self.last_found
         # Differences of one rounded sum, so that charges add up to it exactly.
-        parts = [
-            Part(period, -(-price * (b - opened_at) // HOUR) + (-price * (a - opened_at) // HOUR))
-            for period, a, b in self._pieces(lease.charged_to, until)
-        ]
-        if hold.terms.fees and lease.charged_to == opened_at:
-            parts = _added(parts, self.period_at(opened_at), hold.terms.fees)
-        return tuple(parts)
+        if opens <= start < until <= closes:  # nearly always one period
+            amount = (-price * (start - opened_at) // HOUR) - (-price * (until - opened_at) // HOUR)
+            parts: Parts = (Part(period, amount),)
+        else:
+            parts = tuple(
+                [
+                    Part(period, (-price * (a - opened_at) // HOUR) - (-price * (b - opened_at) // HOUR))
+                    for period, a, b in self._pieces(start, until)
+                ]
+            )
+        if hold.terms.fees and start == opened_at:
+            return _added(parts, self.period_at(opened_at), hold.terms.fees)
+        return parts
 
     def closing(self, lease: Lease, now: Instant, leaves: bool) -> Parts:
         """The last charge. Learned late, the thing still ended by its deadline: no more than that is ever charged."""
@@ -147,7 +155,7 @@ class Ledger:
         until = lease.opened_at + max(terms.minimum_ms, step_up(used, terms.step_ms))
         parts = self.charge(lease, max(until, lease.charged_to))
         if leaves and terms.egress:
-            return tuple(_added(list(parts), self.period_at(min(now, lease.worst_at)), terms.egress))
+            return _added(parts, self.period_at(min(now, lease.worst_at)), terms.egress)
         return parts
 
     def shortened(self, lease: Lease, deadline_at: Instant) -> Parts:
@@ -195,16 +203,13 @@ class Ledger:
             self.periods.append((starts_at, ends_at, name))
             self.periods.sort()
 
-    def ask(self, lease: Lease, at: Instant) -> None:
-        """The site is asked for it now: from here on it is billed."""
-        lease.asked = True
-        lease.opened_at = lease.charged_to = at
-
-    def open(self, hold: Hold) -> None:
-        self.leases[hold.id] = Lease(hold)
+    def open(self, hold: Hold) -> Lease:
+        lease = self.leases[hold.id] = Lease(hold)
         self._hold(hold.scopes, hold.parts, 1)
+        rates, most = self.rates, hold.terms.most_per_hour
         for scope in hold.scopes:
-            self.rates[scope] = self.rates.get(scope, 0) + hold.terms.most_per_hour
+            rates[scope] = rates.get(scope, 0) + most
+        return lease
 
     def renew(
         self, lease: Lease, now: Instant, charged: Parts, parts: Parts, deadline_at: Instant, renew_at: Instant
@@ -220,12 +225,14 @@ class Ledger:
         lease.parts, lease.deadline_at, lease.renew_at, lease.denied = parts, deadline_at, renew_at, False
 
     def settle(self, lease: Lease, charged: Parts) -> None:
-        self._hold(lease.hold.scopes, lease.parts, -1)
+        hold = lease.hold
+        self._hold(hold.scopes, lease.parts, -1)
         self._spend(lease, charged)
-        for scope in lease.hold.scopes:
-            self.rates[scope] -= lease.hold.terms.most_per_hour
-        lease.settled = True
-        del self.leases[lease.hold.id]
+        rates, most = self.rates, hold.terms.most_per_hour
+        for scope in hold.scopes:
+            rates[scope] -= most
+        lease.renew_at = SETTLED
+        del self.leases[hold.id]
 
     def forget_job(self, scope: str) -> None:
         """An ended job's own account leaves the books; its team's and month's stay."""
@@ -254,7 +261,7 @@ class Ledger:
     def _longest(
         self,
         scopes: tuple[str, ...],
-        wanted: list[Terms],
+        wanted: list[tuple[str, Terms]],
         now: Instant,
         opened_at: Instant,
         mine: Parts,
@@ -264,11 +271,11 @@ class Ledger:
         if self.frozen and (scope := next((scope for scope in scopes if scope in self.frozen), "")):
             return CapBinds(scope, "", self.caps.get(scope, 0), 0, 0, self.overrun)
         capped = [scope for scope in scopes if scope in self.caps] if self.caps else []
-        length = max(wanted[0].lease_max_ms, least_ms)
+        length = max(wanted[0][1].lease_max_ms, least_ms)
         while True:
             deadline = now + length
-            covers = [parts for terms in wanted if (parts := self._cover(terms, now, opened_at, deadline))]
-            known = len(covers) == len(wanted)
+            covers = [self._cover(terms, now, opened_at, deadline) for _, terms in wanted]
+            known = () not in covers
             if known and not capped:
                 return deadline, covers
             need = (*mine, *(part for parts in covers for part in parts))
@@ -322,13 +329,13 @@ class Ledger:
         # Fees in every period the lease touches, too: which one they fall into is known when the site is asked.
         # The micro-unit is to spare: a charge is never more than its own time rounded up.
         most, more = terms.most_per_hour, terms.egress + 1 + (terms.fees if start == opened_at else 0)
+        opens, closes, period = self.last_found
+        if opens <= start < until <= closes:  # nearly always one period
+            return (Part(period, more - (-most * (until - start) // HOUR)),)
         return tuple([Part(period, more - (-most * (b - a) // HOUR)) for period, a, b in self._pieces(start, until)])
 
     def _pieces(self, start: Instant, end: Instant) -> list[tuple[str, Instant, Instant]]:
         """The interval, cut where periods meet."""
-        opens, closes, name = self.last_found
-        if opens <= start < end <= closes:  # nearly always the same one
-            return [(name, start, end)]
         pieces = []
         for period in self.periods:
             opens, closes, name = period
@@ -341,19 +348,20 @@ class Ledger:
 
     def _hold(self, scopes: tuple[str, ...], parts: Parts, sign: int) -> None:
         for part in parts:
-            for account in self._book(scopes, part.period):
-                account.held += sign * part.amount
+            amount = sign * part.amount
+            for account in self.books.get((scopes, part.period)) or self._open_book(scopes, part.period):
+                account.held += amount
 
     def _spend(self, lease: Lease, charged: Parts) -> None:
+        scopes = lease.hold.scopes
         for part in charged:
-            for account in self._book(lease.hold.scopes, part.period):
-                account.spent += part.amount
-            lease.charged += part.amount
+            amount = part.amount
+            for account in self.books.get((scopes, part.period)) or self._open_book(scopes, part.period):
+                account.spent += amount
+            lease.charged += amount
 
-    def _book(self, scopes: tuple[str, ...], period: str) -> list[Account]:
-        book = self.books.get((scopes, period))
-        if book is None:
-            book = self.books[scopes, period] = [self._account(scope, period) for scope in scopes]
+    def _open_book(self, scopes: tuple[str, ...], period: str) -> list[Account]:
+        book = self.books[scopes, period] = [self._account(scope, period) for scope in scopes]
         return book
 
     def _account(self, scope: str, period: str) -> Account:
@@ -362,6 +370,10 @@ class Ledger:
         if account is None:
             account = self.accounts[key] = Account(self.caps.get(scope))
         return account
+
+
+def sum_of(parts: Parts) -> Money:
+    return parts[0].amount if len(parts) == 1 else sum([part.amount for part in parts])  # nearly always one period
 
 
 def renew_at(now: Instant, deadline: Instant) -> Instant:
@@ -382,9 +394,9 @@ def _by_key(scope: str, parts: Parts) -> dict[tuple[str, str], Money]:
     return needs
 
 
-def _added(parts: list[Part], period: str, amount: Money) -> list[Part]:
-    kept = [Part(part.period, part.amount + (amount if part.period == period else 0)) for part in parts]
-    return kept if any(part.period == period for part in parts) else [*kept, Part(period, amount)]
+def _added(parts: Parts, period: str, amount: Money) -> Parts:
+    kept = tuple(Part(part.period, part.amount + (amount if part.period == period else 0)) for part in parts)
+    return kept if any(part.period == period for part in parts) else (*kept, Part(period, amount))
 
 
 def _put(table: dict[str, Money], key: str, amount: Money | None) -> None:

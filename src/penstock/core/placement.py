@@ -78,7 +78,7 @@ def _start(
     copies = quotes.missing_data(choices.state, job, offer, choices.now) if job.spec.data else ()
     if slots and choices.state.yielding:
         after = tuple(dict.fromkeys((*after, *_still_there(choices.state, offer, slots))))
-    attempt = f"{job.id}.{job.attempts + 1}"
+    attempt = f"{job.id}.{job.attempts + 1}" if hold is None else hold.id
     return StartPromised(
         choices.now, job.id, attempt, offer.id, width, speed, job.kept_ms, slots, nodes, hold, after, copies, because
     )
@@ -98,7 +98,9 @@ def answer(choices: Choices, job: Job) -> bool:
     """Record that the job waits, and why; True instead if its patience is over already."""
     state, now = choices.state, choices.now
     shape, spec = job.shape, job.spec
-    free = sum([pool.free_gpus for _, pool in shape.lane.pools]) if shape.lane else 0
+    free = 0
+    for _, pool in shape.lane.pools if shape.lane else ():
+        free += pool.free_gpus
     if not shape.rented or not state.policy.burst:
         _only_owned(choices, job, free)
         return False
@@ -215,12 +217,12 @@ def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
         return False
     denied: Denial | None = None
     for quote in ranked:
-        funded = fund(choices, [(job, quote)], scopes_of(job))
-        if isinstance(funded, list):
+        holds = fund(choices, job, quote)
+        if isinstance(holds, tuple):
             because = _why_burst(choices, job, quote, ranked, expected, queue_cap)
-            choices.record(_rented(choices, job, quote, funded[0], (), because))
+            choices.record(_rented(choices, job, quote, holds, (), because))
             return True
-        denied = denied or funded
+        denied = denied or holds
     if queue_cap is None:
         _record_short(choices, job, denied)
     return False
@@ -247,9 +249,11 @@ def _why_burst(
         return LostNode(job.lost, job.kept_ms, job.redone_ms, quote.cost)
     if queue_cap is not None:
         return QueueFull(choices.state.waiting, queue_cap, quote.cost)
-    after = next((other for other in ranked if other is not quote), None)
     waited, patience_ms = choices.now - job.submitted_at, job.patience_ms
-    next_offer, next_cost = (after.offer.id, after.cost) if after else ("", 0)
+    next_offer, next_cost = "", 0
+    if len(ranked) > 1:
+        after = ranked[1] if quote is ranked[0] else ranked[0]
+        next_offer, next_cost = after.offer.id, after.cost
     if choices.state.policy.waiting.kind == "worth":
         worth = waiting.weigh(choices.state, job, quote)
         soonest, _ = waiting.soonest_start(job)
@@ -275,29 +279,22 @@ def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
     choices.record(WaitPromised(now, job.id, until, NoRoomThere(offer, until)))
 
 
-class Funded:
-    """The money for a start: one hold for the attempt, or one for each node."""
-
-    __slots__ = ("hold", "nodes")
-
-    def __init__(self, hold: Hold | None, nodes: tuple[NodeAsk, ...]) -> None:
-        self.hold, self.nodes = hold, nodes
-
-
-def fund(choices: Choices, starts: list[tuple[Job, Quote]], scopes: tuple[str, ...]) -> list[Funded] | Denial:
-    """Room for all of these in all scopes at once, or the scope that binds."""
+def fund(choices: Choices, job: Job, quote: Quote) -> tuple[Hold, ...] | Denial:
+    """Room for this start in all scopes at once, or the scope that binds."""
     state = choices.state
-    wanted = [thing for job, quote in starts for thing in _things(job, quote)]
-    holds = state.ledger.authorise(scopes, wanted, choices.now, state.policy.least_lease_ms)
+    return state.ledger.authorise(scopes_of(job), _things(job, quote), choices.now, state.policy.least_lease_ms)
+
+
+def fund_all(choices: Choices, starts: list[tuple[Job, Quote]], payer: Job) -> list[tuple[Hold, ...]] | Denial:
+    """The same for all of these or none, on the account of one."""
+    state = choices.state
+    wanted = [_things(job, quote) for job, quote in starts]
+    things = [thing for some in wanted for thing in some]
+    holds = state.ledger.authorise(scopes_of(payer), things, choices.now, state.policy.least_lease_ms)
     if not isinstance(holds, tuple):
         return holds
     left = iter(holds)
-    return [
-        Funded(None, tuple([NodeAsk(hold.id, gpus, hold) for gpus, hold in zip(quote.rate.nodes, left, strict=False)]))
-        if quote.rate.nodes
-        else Funded(next(left), ())
-        for _, quote in starts
-    ]
+    return [tuple([next(left) for _ in some]) for some in wanted]
 
 
 def _things(job: Job, quote: Quote) -> list[tuple[str, Terms]]:
@@ -309,10 +306,14 @@ def _things(job: Job, quote: Quote) -> list[tuple[str, Terms]]:
 
 
 def _rented(
-    choices: Choices, job: Job, quote: Quote, funded: Funded, after: tuple[str, ...], because: Reason
+    choices: Choices, job: Job, quote: Quote, holds: tuple[Hold, ...], after: tuple[str, ...], because: Reason
 ) -> StartPromised:
-    speed = quote.rate.speed_permille
-    return _start(choices, job, quote.offer, job.spec.gpus, speed, (), funded.nodes, funded.hold, after, because)
+    """With one hold for the attempt, or one for each node."""
+    rate, width = quote.rate, job.spec.gpus
+    if not rate.nodes:
+        return _start(choices, job, quote.offer, width, rate.speed_permille, (), (), holds[0], after, because)
+    nodes = tuple([NodeAsk(hold.id, gpus, hold) for gpus, hold in zip(rate.nodes, holds, strict=True)])
+    return _start(choices, job, quote.offer, width, rate.speed_permille, (), nodes, None, after, because)
 
 
 def scopes_of(job: Job) -> tuple[str, ...]:
@@ -368,10 +369,10 @@ def _rent_next(choices: Choices, job: Job, offer: Offer, because: Reason) -> boo
         return False
     assert job.attempt is not None
     quote = quotes.quote(job.shape, offer, rate, max(0, state.expect(job) - job.kept_ms))
-    funded = fund(choices, [(job, quote)], scopes_of(job))
-    if not isinstance(funded, list):
+    holds = fund(choices, job, quote)
+    if not isinstance(holds, tuple):
         return False
-    choices.record(_rented(choices, job, quote, funded[0], (job.attempt.id,), because))
+    choices.record(_rented(choices, job, quote, holds, (job.attempt.id,), because))
     return True
 
 
@@ -413,7 +414,7 @@ def displace(choices: Choices, job: Job) -> bool:
         limited = [way.offer.id for _, way in starts if not way.rate.endless]
         if len(limited) > len(dict.fromkeys(limited)):  # each was found room as if it went alone
             return False
-        funded = fund(choices, starts, scopes_of(job)) if starts else []
+        funded = fund_all(choices, starts, job) if starts else []
         if not isinstance(funded, list):
             return False
         for victim, (other, way), money in zip(victims, starts, funded, strict=True):

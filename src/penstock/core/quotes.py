@@ -4,8 +4,6 @@ Two prices for standing GPUs: the marginal one here, for choosing; the full one 
 owned GPU would lose to a cheaper rented one.
 """
 
-from typing import cast
-
 from penstock.core.learned import loss_ppm
 from penstock.core.model import NodeShape, Offer, Terms, egress_cost, fill
 from penstock.core.rules import speed_on
@@ -40,10 +38,9 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Q
     """Rented offers that may take the job and seem to have room, cheapest first; ties by name."""
     left_ms = max(0, expected_ms - job.kept_ms)
     shape, quotes = job.shape, []
-    value = worth_of(state, job) if len(shape.rented) > 1 else 0  # it only ranks them
-    for name in shape.rented:
-        offer = state.offers[name]
-        rate = rate_of(shape, state, offer)
+    ways = shape.ways or ways_of(shape, state)
+    value = worth_of(state, job) if len(ways) > 1 else 0  # it only ranks them
+    for offer, rate in ways:
         if available(state, offer, rate, job.spec.gpus, now):
             loss = loss_ppm(state.losses, offer) if offer.term == "spot" else offer.loss_ppm_per_hour
             quotes.append(quote(shape, offer, rate, left_ms, loss, value))
@@ -67,8 +64,8 @@ def quote(shape: Shape, offer: Offer, rate: Rate, left_ms: Millis, loss: int = 0
     billed_ms = offer.start_ms + run_ms
     if loss:
         billed_ms += _lost_ms(shape, offer, run_ms, loss)
-    late = value_per_hour and cost_of(value_per_hour, billed_ms - run_ms)
-    cost = cost_of(rate.price_per_hour, billed_ms) + rate.once
+    cost = rate.once - (-rate.price_per_hour * billed_ms // HOUR)
+    late = cost_of(value_per_hour, billed_ms - run_ms) if value_per_hour else 0
     return Quote(offer, rate, cost, offer.start_ms, run_ms, cost + late)
 
 
@@ -79,11 +76,18 @@ def _lost_ms(shape: Shape, offer: Offer, run_ms: Millis, loss: int) -> Millis:
     return run_ms * loss * (offer.start_ms + spec.restart_ms + redone) // (MICRO * HOUR)
 
 
+def ways_of(shape: Shape, state: State) -> tuple[tuple[Offer, Rate], ...]:
+    """The rented offers that the shape's verdict allows, each with its rate; new verdicts void them."""
+    offers = [state.offers[name] for name in shape.rented]
+    shape.ways = tuple([(offer, rate_of(shape, state, offer)) for offer in offers])
+    return shape.ways
+
+
 def rate_of(shape: Shape, state: State, offer: Offer) -> Rate:
-    known = shape.rates.get(offer.id)
+    known: Rate | None = shape.rates.get(offer.id)
     if known is None:
         known = shape.rates[offer.id] = _rate(shape, state, offer)
-    return cast("Rate", known)
+    return known
 
 
 def _rate(shape: Shape, state: State, offer: Offer) -> Rate:
@@ -117,9 +121,14 @@ def _ceiling(size: NodeShape) -> Money:
 
 
 def available(state: State, offer: Offer, rate: Rate, width: int, now: Instant) -> bool:
-    if offer.site in state.lost_sites or offer.id in state.probing or state.closed.get(offer.id, now) > now:
+    if (state.lost_sites or state.probing or state.closed) and _shut(state, offer, now):
         return False
     return rate.endless or _within_limits(state, offer, rate, width)
+
+
+def _shut(state: State, offer: Offer, now: Instant) -> bool:
+    """Out of reach, tried by another job just now, or known to have nothing."""
+    return offer.site in state.lost_sites or offer.id in state.probing or state.closed.get(offer.id, now) > now
 
 
 def _within_limits(state: State, offer: Offer, rate: Rate, width: int) -> bool:

@@ -7,9 +7,10 @@ is never a decision.
 
 import hashlib
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from penstock.core.actions import Action, CopyData, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
+from penstock.core.events import StartPromised
 from penstock.core.free import Pool, Slots
 from penstock.core.learned import Losses, Starts
 from penstock.core.ledger import Lease, Ledger
@@ -40,7 +41,7 @@ class Job:
         self.attempt: Attempt | None = None
         self.next: Attempt | None = None  #: promised, and waits for `attempt` to be gone
         self.attempts = 0
-        self.until_at: Instant = NEVER  #: when its answer is due even if nothing happens
+        self.until_at: Instant = NEVER  #: when its answer is due even if nothing happens; NEVER unless it is queued
         self.patience_ms: Millis = 0
         self.kept_ms: Millis = 0  #: work that its last checkpoint holds
         self.keeper = ""  #: the attempt that wrote that checkpoint
@@ -61,11 +62,12 @@ class Attempt:
         "resume_ms", "slots", "speed_permille", "started_at", "then", "width", "yielded",
     )  # fmt: skip
 
-    def __init__(self, attempt_id: str, job: Job, offer: Offer, promised_at: Instant) -> None:
-        self.id, self.job, self.offer, self.promised_at = attempt_id, job, offer, promised_at
+    def __init__(self, promise: StartPromised, job: Job, offer: Offer) -> None:
+        self.id, self.job, self.offer, self.promised_at = promise.attempt, job, offer, promise.at
         self.phase: AttemptPhase = "promised"
-        self.width, self.speed_permille, self.resume_ms, self.kept_ms = 0, PERMILLE, 0, 0
-        self.slots: Slots = ()
+        self.width, self.speed_permille = promise.width, promise.speed_permille
+        self.resume_ms = self.kept_ms = promise.resume_ms
+        self.slots: Slots = promise.slots
         self.nodes: tuple[str, ...] = ()
         self.lease = ""  #: the hold's id, where the site sells by the attempt
         self.missing: dict[str, None] = {}  #: nodes not ready yet
@@ -112,6 +114,7 @@ class Shape:
         "scopes",
         "spec",
         "standing",
+        "ways",
     )
 
     def __init__(self, number: int, key: ShapeKey, spec: JobSpec) -> None:
@@ -124,7 +127,9 @@ class Shape:
         self.excluded: tuple[tuple[str, str, str], ...] = ()
         self.lane: Lane | None = None
         self.pending: list[Job] = []  #: came before the verdict
-        self.rates: dict[str, object] = {}  #: what each offer costs this shape; a cache that `quotes` keeps
+        #: What each offer costs this shape, and the rented ones with their rates: caches that `quotes` keeps.
+        self.rates: dict[str, Any] = {}
+        self.ways: tuple[tuple[Offer, Any], ...] | None = None
 
 
 class Lane:
@@ -261,9 +266,6 @@ class State:
         self.ended: dict[str, int] = {}
         self.fresh = Fresh()
 
-    def timer_counts(self, at: Instant, job: Job) -> bool:
-        return job.queued and job.until_at == at
-
     def expect(self, job: Job) -> Millis:
         """How long it runs in all: by its own progress, or by what history says of such jobs."""
         return self.history.expect(job.spec) if job.told_ms is None else job.told_ms
@@ -324,6 +326,7 @@ class State:
         for job in self.jobs.values():
             assert job.queued == (job.phase in ("waiting", "paused")), f"job {job.id} is {job.phase}"
             assert (job.attempt is None) == job.queued, f"job {job.id} is {job.phase}"
+            assert job.queued or job.until_at == NEVER, f"job {job.id} is {job.phase}, with an answer due"
 
     def _check_kept(self) -> None:
         kept: dict[str, int] = {}
@@ -387,8 +390,8 @@ class State:
         yield from (_plain(node, ("offer",)) for node in self.nodes.values())
         yield from ((shape.number, shape.standing, shape.rented, shape.judged) for shape in self.shape_list)
         yield from (sorted({job.seq for _, job in lane.heap if job.queued}) for lane in self.lanes)
-        yield sorted((at, seq) for at, seq, job in self.timers if self.timer_counts(at, job))
-        yield sorted((at, name) for at, name, lease in self.renewals if lease.renews_at(at))
+        yield sorted((at, seq) for at, seq, job in self.timers if job.until_at == at)
+        yield sorted((at, name) for at, name, lease in self.renewals if lease.renew_at == at)
         yield (list(self.reserved), self.value_per_hour, _plain(self.aim, ()))
         yield [(scope, list(jobs)) for scope, jobs in self.short.items() if jobs]
         yield (list(self.data.values()), list(self.replicas.items()))

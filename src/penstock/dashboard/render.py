@@ -49,7 +49,10 @@ def asset(name: str) -> str:
 @cache
 def static() -> dict[str, File]:
     """All there is, by name: what is not in here is not served, whatever the address says."""
-    return dict(_found(files("penstock.dashboard") / "static", ""))
+    found = dict(_found(files("penstock.dashboard") / "static", ""))
+    tokens = (files("penstock") / "look" / "tokens.css").read_bytes()  # reports have the same colours
+    found["style.css"] = _file(tokens + found["style.css"].content, TYPES["css"])
+    return found
 
 
 def _found(folder: Traversable, prefix: str) -> list[tuple[str, File]]:
@@ -58,6 +61,9 @@ def _found(folder: Traversable, prefix: str) -> list[tuple[str, File]]:
         if one.is_dir():
             made += _found(one, f"{prefix}{one.name}/")
         elif media_type := TYPES.get(one.name.rpartition(".")[2]):
-            content = one.read_bytes()
-            made.append((f"{prefix}{one.name}", File(content, media_type, sha256(content).hexdigest()[:12])))
+            made.append((f"{prefix}{one.name}", _file(one.read_bytes(), media_type)))
     return made
+
+
+def _file(content: bytes, media_type: str) -> File:
+    return File(content, media_type, sha256(content).hexdigest()[:12])

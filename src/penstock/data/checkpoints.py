@@ -8,7 +8,7 @@ What a job sees of this is in docs/checkpoints.md.
 import fcntl
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +25,9 @@ class Store(Protocol):
         Told twice it does the same. It may take long, and blocks. `OSError`: not now, again later.
         """
 
+    def sweep(self, over: Callable[[str], bool]) -> list[str]:
+        """Remove what jobs left that are `over` for good, and name them. It may take long, and blocks."""
+
 
 class FolderStore:
     """A folder for each site. What is copied is never shared: each site writes only to its own."""
@@ -40,6 +43,14 @@ class FolderStore:
                 shelf.belongs_to(attempt)
         resume = "1" if earlier and any(shelf.files.iterdir()) else ""
         return {"PENSTOCK_CHECKPOINT_URL": shelf.files.absolute().as_uri(), "PENSTOCK_RESUME": resume}
+
+    def sweep(self, over: Callable[[str], bool]) -> list[str]:
+        kept = [shelf for folder in self.folders.values() for shelf in sorted(folder.glob("*/attempt"))]
+        left = [(attempt.parent, _job(attempt.read_text("utf-8"))) for attempt in kept]
+        swept = [(folder, job) for folder, job in left if over(job)]
+        for folder, _ in swept:
+            shutil.rmtree(folder)
+        return [job for _, job in swept]
 
     def _bring(self, shelf: "Shelf", job: str, earlier: str) -> None:
         source = self._left_by(earlier, job) if earlier else None
@@ -104,12 +115,19 @@ class BucketStore:
             "PENSTOCK_RESUME": "1" if earlier else "",
         }
 
+    def sweep(self, over: Callable[[str], bool]) -> list[str]:  # noqa: ARG002 - nothing is for us to decide there
+        """A bucket has rules of its own for what is old, and may be somebody else's."""
+        return []
+
 
 class NoStore:
     """Nothing that this site's jobs could reach: each attempt begins again, unless the job sees to itself."""
 
     def ready(self, site: str, job: str, attempt: str, earlier: str) -> dict[str, str]:  # noqa: ARG002 - there is no place
         return {"PENSTOCK_RESUME": ""}
+
+    def sweep(self, over: Callable[[str], bool]) -> list[str]:  # noqa: ARG002 - there is nothing
+        return []
 
 
 def safe_name(name: str) -> str:
@@ -122,6 +140,11 @@ def safe_name(name: str) -> str:
         if 0 < len(quoted) <= LONGEST
         else f"{quoted[:100]}~{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
     )
+
+
+def _job(attempt: str) -> str:
+    """Whose attempt it is: ids of attempts begin with their job's."""
+    return attempt.rpartition(".")[0]
 
 
 def _number(attempt: str) -> int:

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -62,16 +63,18 @@ def _cached() -> Path:
 
 
 class Gateway:
-    """One that runs, with one bucket and keys of its own, on this machine only."""
+    """One that runs, with one bucket and keys of its own, on this machine only: at its loopback address, and at others
+    that its containers see it by."""
 
-    def __init__(self, program: Path, folder: Path) -> None:
-        self.program, self.folder = program, folder
+    def __init__(self, program: Path, folder: Path, hosts: Sequence[str] = ()) -> None:
+        self.program, self.folder, self.hosts = program, folder, ("127.0.0.1", *hosts)
         self.key, self.secret, self.port = "penstock", secrets.token_hex(16), _free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         (self.folder / BUCKET).mkdir(parents=True, exist_ok=True)
-        command = [str(self.program), "--port", f"127.0.0.1:{self.port}", "posix", str(self.folder)]
+        ports = [word for host in self.hosts for word in ("--port", f"{host}:{self.port}")]
+        command = [str(self.program), *ports, "posix", str(self.folder)]
         # Keys in the environment: everybody can read a command line.
         env = {**os.environ, "ROOT_ACCESS_KEY": self.key, "ROOT_SECRET_KEY": self.secret}
         quiet = subprocess.DEVNULL
@@ -97,13 +100,16 @@ class Gateway:
 
     @property
     def store(self) -> BucketStore:
-        access = {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
+        return BucketStore(f"s3://{BUCKET}", self.access("127.0.0.1"))
+
+    def access(self, host: str) -> dict[str, str]:
+        """As environment variables, for who sees it at this address."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://{host}:{self.port}",
             "AWS_ACCESS_KEY_ID": self.key,
             "AWS_SECRET_ACCESS_KEY": self.secret,
             "AWS_REGION": "us-east-1",
         }
-        return BucketStore(f"s3://{BUCKET}", access)
 
 
 def _free_port() -> int:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Final, Self
@@ -27,15 +27,16 @@ SITES: Final = Path(__file__).with_name("sites.yaml")
 
 
 class Machine:
-    def __init__(self, home: Path) -> None:
-        self.home, self.journal = home, home / "journal.db"
+    def __init__(self, home: Path, sites: Path = SITES, hosts: Sequence[str] = ()) -> None:
+        """`hosts`: addresses of this machine where its containers look for the S3 server."""
+        self.home, self.journal, self.sites, self.hosts = home, home / "journal.db", sites, hosts
         self.plane: subprocess.Popen[str] | None = None
         self.address, self.port, self.kills = "", 0, 0
         # Not the Penstock that the person has otherwise, nor their buckets.
         others = {name: text for name, text in os.environ.items() if not name.startswith(("PENSTOCK_", "AWS_"))}
         self.env = {**others, "PENSTOCK_HOME": str(home)}
         self.stack = ExitStack()
-        self.bucket = False  #: do checkpoints pass through an S3 server?
+        self.bucket: gateway.Gateway | None = None  #: where checkpoints pass through, if an S3 server can be had
 
     def __enter__(self) -> Self:
         self.home.mkdir(parents=True, exist_ok=True)
@@ -54,15 +55,15 @@ class Machine:
         program = gateway.found()
         if program is None or importlib.util.find_spec("obstore") is None:
             return
-        store = begun.enter_context(gateway.Gateway(program, self.home / "s3")).store
+        self.bucket = begun.enter_context(gateway.Gateway(program, self.home / "s3", self.hosts))
+        store = self.bucket.store
         self.env |= {**store.access, "PENSTOCK_CHECKPOINTS": store.url}
-        self.bucket = True
 
     # --- the control plane -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """`penstock up`, at the same address each time. Returns when it takes submissions."""
-        options = ["--home", str(self.home), "--sites", str(SITES), "--port", str(self.port), "--json"]
+        options = ["--home", str(self.home), "--sites", str(self.sites), "--port", str(self.port), "--json"]
         self.plane = subprocess.Popen(
             [*COMMAND, "up", *options],
             env=self.env,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from penstock.core import events as e
 from penstock.core import reasons as r
 from penstock.core.errors import BadInput
-from penstock.core.model import JobSpec
+from penstock.core.model import Hold, JobSpec
 from penstock.core.units import Instant, Millis, Money, cost_of
 from penstock.core.values import value
 from penstock.journal.keeper import steps_of
@@ -35,6 +35,7 @@ class Try:
         self.how = ""  #: `done`, `failed`, `stopped` or `lost`
         self.kept_ms: Millis = 0
         self.node_lost_at: Instant | None = None
+        self.checkpoints = 0
 
     @property
     def id(self) -> str:
@@ -42,7 +43,7 @@ class Try:
 
     @property
     def rented(self) -> bool:
-        return bool(self.promise.nodes)
+        return bool(holds_of(self.promise))
 
 
 class Tale:
@@ -102,9 +103,11 @@ class Seen:
             case e.StartPromised():
                 self.tries[event.attempt] = Try(event)
                 self.jobs[event.job].tries.append(self.tries[event.attempt])
-                self.holds |= dict.fromkeys(ask.hold.id for ask in event.nodes)
+                self.holds |= dict.fromkeys(hold.id for hold in holds_of(event))
             case e.AttemptStarted():
                 self.tries[event.attempt].started_at = event.at
+            case e.AttemptCheckpointed():
+                self.tries[event.attempt].checkpoints += 1
             case e.AttemptEnded(outcome=outcome):
                 self._ended(event, outcome, 0)
             case e.AttemptStopped(kept_ms=kept):
@@ -173,7 +176,12 @@ class Seen:
 
 def price_of(attempt: Try, ms: Millis) -> Money:
     """What that time cost where it ran."""
-    return sum(cost_of(ask.hold.terms.price_per_hour, ms) for ask in attempt.promise.nodes)
+    return sum(cost_of(hold.terms.price_per_hour, ms) for hold in holds_of(attempt.promise))
+
+
+def holds_of(promise: e.StartPromised) -> list[Hold]:
+    """On the nodes asked for, or on the attempt where the site sells by that."""
+    return [ask.hold for ask in promise.nodes] + ([promise.hold] if promise.hold is not None else [])
 
 
 # --- what the jobs printed -------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core import events as e
 from penstock.core import reasons as r
-from penstock.demo.seen import Seen, Tale, price_of
+from penstock.demo.seen import Seen, Tale, holds_of, price_of
 from penstock.journal.story import Teller
 from penstock.journal.words import money
 
@@ -78,7 +78,7 @@ def _start(seen: Seen, event: e.StartPromised) -> str:
             return f"{name} goes on at {event.offer}: {because.redone_ms / 1000:.1f} s of work lost, {cost}."
         case r.ComesHome():
             return f"{name} leaves {seen.jobs[event.job].tries[-2].promise.offer} for {event.offer}. {said}"
-    verb = "bursts to" if event.nodes else "starts on"
+    verb = "bursts to" if holds_of(event) else "starts on"
     return f"{name} {verb} {event.offer}. {said}"
 
 

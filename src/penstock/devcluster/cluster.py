@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from penstock.core.errors import BadInput
 from penstock.devcluster import kueue, network, plane, real
 from penstock.devcluster.access import Access, Api, write_kubeconfig
-from penstock.devcluster.given import GivenCluster
+from penstock.devcluster.given import GivenCluster, random_name
 from penstock.devcluster.network import Network
 from penstock.devcluster.plan import ClusterPlan, NodePlan, gpus_of, node_object
 from penstock.devcluster.ports import free_port
@@ -53,6 +53,23 @@ class Cluster(GivenCluster):
             self._api = Api(Access(self.name, self.url, self.token, self.ca))
         return self._api
 
+    # --- quicker than by kubectl, which takes a fifth of a second of CPU to say anything ------------------------------
+
+    def new_namespace(self, name: str = "") -> str:
+        name = name or random_name()
+        self._made("/api/v1/namespaces", {"metadata": {"name": name}})
+        if self.plan.real:
+            self._until(lambda: self._exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"), f"namespace {name}")
+        return name
+
+    def drop_namespace(self, name: str) -> None:
+        self.api.ask("DELETE", f"/api/v1/namespaces/{name}")
+
+    def _made(self, path: str, *objects: Mapping[str, Any]) -> None:
+        for answer in self.api.ask_all("POST", path, objects):
+            if answer.code >= 300:
+                raise BadInput(f"Cluster {self.name} refused it: {answer.body.get('message', answer.code)}")
+
     # --- breaking it -------------------------------------------------------------------------------------------------
 
     def pause_api(self) -> None:
@@ -84,10 +101,7 @@ class Cluster(GivenCluster):
         self._finish_nodes([(name, plan)])
 
     def _begin_nodes(self, nodes: Sequence[tuple[str, NodePlan]]) -> None:
-        objects = [node_object(name, plan, real=self.plan.real) for name, plan in nodes]
-        for answer in self.api.ask_all("POST", "/api/v1/nodes", objects):
-            if answer.code >= 300:
-                raise BadInput(f"A node of {self.name} was refused: {answer.body.get('message', answer.code)}")
+        self._made("/api/v1/nodes", *(node_object(name, plan, real=self.plan.real) for name, plan in nodes))
         if self.plan.real:
             for name, _ in nodes:
                 real.start(self.node(name), self.network, self.kubeconfig)

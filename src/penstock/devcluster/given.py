@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.devcluster.programs import program
+from penstock.devcluster.programs import kubectl
 
 LIMIT_S: Final = 60
 Rule = Mapping[str, Sequence[str]]
@@ -45,7 +45,7 @@ class GivenCluster:
                 going.kill()
 
     def _command(self, args: Sequence[str]) -> list[str]:
-        return [str(program("kubectl")), "--kubeconfig", str(self.kubeconfig), *args]
+        return [kubectl(), "--kubeconfig", str(self.kubeconfig), *args]
 
     def get(self, *args: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.kubectl("get", *args, "-o", "json"))
@@ -56,7 +56,7 @@ class GivenCluster:
 
     def new_namespace(self, name: str = "") -> str:
         """Returns when pods can be made in it: they need the account that a controller makes."""
-        name = name or f"test-{secrets.token_hex(4)}"
+        name = name or random_name()
         self.kubectl("create", "namespace", name)
         self.kubectl("-n", name, "wait", "--for=create", "serviceaccount/default", "--timeout=50s")
         return name
@@ -112,3 +112,7 @@ class GivenCluster:
 
     def _kubeconfig_of(self, account: str) -> Path:
         return self.kubeconfig.with_name(f"{self.name}-{account}.kubeconfig")
+
+
+def random_name() -> str:
+    return f"test-{secrets.token_hex(4)}"

@@ -39,7 +39,7 @@ class Node(NamedTuple):
 
     @property
     def cgroup(self) -> str:
-        return f"{cgroups_of(self.mark)}-{self.name}"
+        return f"{cgroups_of(self.mark)}-{self.folder.parent.name}-{self.name}"
 
 
 def start(node: Node, net: Network, kubeconfig: Path) -> None:

@@ -57,8 +57,15 @@ BASE: Final = (JOURNAL, STEPS)
 LIVE: Final = (
     SNAPSHOTS,
     "create table if not exists lease (epoch bigint not null, holder text not null, until_at bigint not null)",
-    "create table if not exists answers (key text primary key, answer text not null)",
+    "create table if not exists replies (key text primary key, answer text not null, at bigint not null)",
+    "create index if not exists replies_by_time on replies (at)",
     "create table if not exists blobs (digest text primary key, content {bytes} not null)",
+)
+#: Keys used to be kept for ever, without a time: whoever opens such a journal keeps them for another day.
+MOVED: Final = (
+    "create table if not exists answers (key text primary key, answer text not null)",
+    "insert into replies select key, answer, (select at from steps order by number desc limit 1) from answers",
+    "drop table answers",
 )
 
 

@@ -72,6 +72,9 @@ class Journal(Protocol):
     def answer(self, key: str) -> str | None:
         """What an idempotency key was answered with."""
 
+    def forget_answers(self, epoch: int, before: Instant) -> None:
+        """Keys that were answered before then are new again. Raises `Fenced`."""
+
     def blob(self, digest: str) -> bytes | None: ...
 
     def erase_blob(self, digest: str) -> None:
@@ -237,7 +240,7 @@ class Reader(Protocol):
         """Every attempt that is not over."""
 
     def story(self, job: str) -> list[Row]:
-        """The steps that concern it, for `journal.story.tell`; none if no such job came."""
+        """The steps that concern it, with what does of each, for `journal.story.tell`; none if no such job came."""
 
     def spend(self) -> list[SpendRow]:
         """Every capped or used scope in every period, oldest period first."""
@@ -246,8 +249,13 @@ class Reader(Protocol):
 
     def closed(self) -> list[ClosedRow]: ...
 
-    def feed(self, before: int | None = None, limit: int = 50, kinds: tuple[str, ...] = ()) -> list[Happening]:
-        """What just happened, newest first; `before` a step's number. Whole steps: at least `limit` if there are."""
+    def feed(
+        self, before: tuple[int, int] | None = None, limit: int = 50, kinds: tuple[str, ...] = ()
+    ) -> list[Happening]:
+        """What just happened, newest first, at most `limit`. `before`: step and part of the last one seen."""
+
+    def lately(self, kind: str, limit: int) -> list[tuple[str, Instant]]:
+        """The jobs that the latest events of a kind were about, and when, newest first."""
 
     def steps(self, after: int, limit: int = 200) -> list[Row]:
         """For streams: in order, not checked against the chain."""

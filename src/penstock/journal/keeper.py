@@ -8,17 +8,18 @@ replaced changes nothing.
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from penstock.core.engine import Step
 from penstock.core.errors import BadInput
-from penstock.core.lifecycle import ENDED
+from penstock.core.lifecycle import ENDED, AttemptPhase, JobPhase
 from penstock.core.units import Instant
 from penstock.journal.database import (
     BASE,
     CHUNK,
     JOURNAL,
     LIVE,
+    MOVED,
     Database,
     hash_of,
     marks,
@@ -28,8 +29,9 @@ from penstock.journal.database import (
 )
 from penstock.journal.journal import Fenced, Held, Row
 from penstock.journal.lines import PROJECTION, TABLES, Attempt, Closed, Hold, Job, Line, Node, Note, Offer
-from penstock.journal.project import Changes, Tables, project
+from penstock.journal.project import project
 from penstock.journal.rows import FORMAT, GENESIS, Stored, checked, refuse_format, stored
+from penstock.journal.tables import Changes, Tables
 from penstock.journal.words import duration
 
 APPEND = "insert into steps values (?, ?, ?, ?, ?, ?, ?)"
@@ -56,7 +58,7 @@ class Keeper:
         elif found != FORMAT:
             refuse_format(found, self.db.where)
             raise BadInput(f"{self.db.where} is a journal of format {found}, which is only read now; write a new one.")
-        for statement in (*BASE, *LIVE):
+        for statement in (*BASE, *LIVE, *MOVED):
             self.db.create(statement)
         if not self.db.all("select epoch from lease"):
             self.db.run("insert into lease values (0, '', 0)")
@@ -126,7 +128,8 @@ class Keeper:
                 if steps and not self._are_there(steps, head[0]):
                     self._append(steps, head[1])
                 self.db.write(KEPT_BLOB, list(blobs.items()))
-                self.db.write(KEPT_ANSWER, list(keys.items()))
+                at = steps[-1].at if steps else 0
+                self.db.write(KEPT_ANSWER, [(key, answer, at) for key, answer in keys.items()])
         except BaseException:
             self.tables = None  # what they say was not written
             raise
@@ -201,11 +204,12 @@ class Keeper:
 
     def _load(self) -> Tables:
         """The lines that can still change."""
-        ended = ", ".join(f"'{phase}'" for phase in ENDED)
         lines: list[Line] = []
         for kind, where in (
-            (Job, f"phase not in ({ended}) or holds > 0"),
-            (Attempt, "phase <> 'over' or holds > 0"),
+            (Job, f"phase in ({_words(JobPhase, *ENDED)})"),
+            (Job, f"holds > 0 and phase not in ({_words(JobPhase, *ENDED)})"),
+            (Attempt, f"phase in ({_words(AttemptPhase, 'over')})"),
+            (Attempt, "holds > 0 and phase = 'over'"),
             *((kind, "1 = 1") for kind in (Node, Hold, Offer, Closed, Note)),
         ):
             table = TABLES[kind]
@@ -220,8 +224,13 @@ class Keeper:
         return steps_of(self.db, after)
 
     def answer(self, key: str) -> str | None:
-        found = _only(self.db.all("select answer from answers where key = ?", key))
+        found = _only(self.db.all("select answer from replies where key = ?", key))
         return None if found is None else str(found)
+
+    def forget_answers(self, epoch: int, before: Instant) -> None:
+        with self.db.transaction():
+            self._fence(epoch)
+            self.db.run("delete from replies where at < ?", before)
 
     def blob(self, digest: str) -> bytes | None:
         found = _only(self.db.all("select content from blobs where digest = ?", digest))
@@ -264,7 +273,7 @@ def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
 
 
 KEPT_BLOB = "insert into blobs values (?, ?) on conflict (digest) do nothing"
-KEPT_ANSWER = "insert into answers values (?, ?) on conflict (key) do nothing"
+KEPT_ANSWER = "insert into replies values (?, ?, ?) on conflict (key) do nothing"
 #: A snapshot of another version's schema is kept for a way back, but not for ever.
 MANY_STEPS = 1_000_000
 
@@ -275,6 +284,11 @@ def _linked(steps: Sequence[Step], last: bytes) -> list[Stored]:
         rows.append(stored(step, last))
         last = rows[-1][-1]
     return rows
+
+
+def _words(phases: Any, *but: str) -> str:
+    """What can still change is named, phase by phase: an index finds it among all that cannot."""
+    return ", ".join(f"'{phase}'" for phase in get_args(phases) if phase not in but)
 
 
 def _only(found: list[Any]) -> Any:

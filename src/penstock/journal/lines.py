@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias, get_type_hints
 
 #: Of the tables below and of what `project` writes into them.
-PROJECTION: Final = 1
+PROJECTION: Final = 2
 
 
 @dataclass(slots=True)
@@ -147,6 +147,16 @@ class Used:
 
 
 @dataclass(slots=True)
+class Count:
+    """Jobs, and the GPUs they ask for. An id that comes again after its job has ended is counted again."""
+
+    phase: str
+    team: str
+    jobs: int
+    gpus: int
+
+
+@dataclass(slots=True)
 class Happened:
     """Which event concerns which job: a story reads only its own steps."""
 
@@ -164,7 +174,7 @@ class Note:
     text: str
 
 
-Line: TypeAlias = Job | Attempt | Node | Hold | Offer | Closed | Cap | Period | Spend | Used | Happened | Note
+Line: TypeAlias = Job | Attempt | Node | Hold | Offer | Closed | Cap | Period | Spend | Used | Count | Happened | Note
 
 
 class Table:
@@ -204,20 +214,23 @@ TABLES: Final[dict[type[Any], Table]] = {
         Table("periods", Period, ("period",)),
         Table("spend", Spend, ("scope", "period"), adds=("held", "spent")),
         Table("used", Used, ("day", "offer", "team"), adds=("gpu_ms", "spent")),
+        Table("counts", Count, ("phase", "team"), adds=("jobs", "gpus")),
         Table("happened", Happened, ("number", "part", "job")),
         Table("notes", Note, ("name",)),
     )
 }
 
-#: Lists are read by number within a team, a phase or both; the last is all that a search has to look at.
+#: Lists are read by number within a team, a phase or both; `words` is all that a search has to look at; `held` is
+#: what a start looks for among all that has ended.
 INDICES: Final = (
     "create unique index jobs_by_number on jobs (number)",
     "create index jobs_by_phase on jobs (phase, number)",
     "create index jobs_by_team on jobs (team, phase, number)",
     "create index jobs_of_team on jobs (team, number)",
     "create index jobs_by_words on jobs (number, words)",
-    "create index jobs_counted on jobs (phase, team, gpus)",
+    "create index jobs_held on jobs (id) where holds > 0",
     "create index attempts_by_job on attempts (job, number)",
     "create index attempts_by_phase on attempts (phase, number)",
+    "create index attempts_held on attempts (id) where holds > 0",
     "create index happened_by_job on happened (job, kind, number)",
 )

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from penstock.core.errors import BadInput
 from penstock.core.model import JobSpec
+from penstock.core.units import Instant
 from penstock.journal.database import Database, marks, plain
 from penstock.journal.journal import (
     AttemptRow,
@@ -22,9 +23,10 @@ from penstock.journal.journal import (
     JobRow,
     Row,
     SpendRow,
+    Unwritable,
     UsedRow,
 )
-from penstock.journal.rows import COLUMNS, refuse_format, row
+from penstock.journal.rows import COLUMNS, refuse_format, row, row_with
 
 T = TypeVar("T")
 
@@ -64,7 +66,10 @@ class Queries:
 
     def _all(self, sql: str, *values: Any) -> list[Any]:
         with self._borrowed() as db:
-            return db.all(sql, *values)
+            try:
+                return db.all(sql, *values)
+            except Unwritable:  # the server may have been away since this connection was last used: once more, anew
+                return db.all(sql, *values)
 
     def close(self) -> None:
         while self.idle:
@@ -104,7 +109,7 @@ class Queries:
         return _first(self._made(JobRow, f"select {_columns(JobRow)} from jobs where id = ?", job))
 
     def counts(self) -> list[Count]:
-        sql = "select phase, team, count(*), sum(gpus) from jobs group by phase, team order by phase, team"
+        sql = "select phase, team, jobs, gpus from counts where jobs > 0 order by phase, team"
         return [Count(phase, team, int(jobs), int(gpus)) for phase, team, jobs, gpus in self._all(sql)]
 
     def spec(self, job: str) -> JobSpec | None:
@@ -112,8 +117,8 @@ class Queries:
         found = _first(self._all(sql, job))
         if found is None:
             return None
-        number, part = found
-        spec: JobSpec = _event(self._rows([number])[number], part).spec
+        (row,) = self._rows([found]).values()
+        spec: JobSpec = row.inputs[0].spec
         return spec
 
     def attempts(self, job: str) -> list[AttemptRow]:
@@ -132,40 +137,51 @@ class Queries:
     # --- what happened -----------------------------------------------------------------------------------------------
 
     def story(self, job: str) -> list[Row]:
-        sql = "select distinct number from happened where job = ?"
-        numbers = [number for (number,) in self._all(sql, job)]
-        if not numbers:
+        mine = self._all("select number, part from happened where job = ?", job)
+        if not mine:
             return []
-        policies = self._all("select number from happened where job = '' and kind = 'PolicySet'")  # for the currency
-        rows = self._rows(sorted({*numbers, *(number for (number,) in policies)}))
-        return list(rows.values())
+        policies = self._all("select number, part from happened where job = '' and kind = 'PolicySet'")  # the currency
+        return list(self._rows([*mine, *policies]).values())
 
-    def feed(self, before: int | None = None, limit: int = 50, kinds: tuple[str, ...] = ()) -> list[Happening]:
+    def feed(
+        self, before: tuple[int, int] | None = None, limit: int = 50, kinds: tuple[str, ...] = ()
+    ) -> list[Happening]:
         clauses: list[tuple[str, tuple[Any, ...]]] = [(f"kind in ({marks(len(kinds))})", kinds)] if kinds else []
         if before is not None:
-            clauses.append(("number < ?", (before,)))
+            clauses.append(("(number, part) < (?, ?)", before))
         where = " and ".join(clause for clause, _ in clauses) or "1 = 1"
         values = [value for _, some in clauses for value in some]
-        sql = f"select number from happened where {where} order by number desc, part desc limit ?"
-        numbers = [number for (number,) in self._all(sql, *values, limit)]
-        if not numbers:
-            return []
-        columns, where = "number, part, min(job), kind", f"{where} and number >= ?"
-        sql = f"select {columns} from happened where {where} group by number, part, kind"
-        found = sorted(self._all(sql, *values, numbers[-1]), reverse=True)
-        rows = self._rows(sorted({number for number, *_ in found}))
-        return [_happening(rows[number], part, job, kind) for number, part, job, kind in found]
+        sql = (
+            f"select number, part, min(job), min(kind) from happened where {where} "
+            "group by number, part order by number desc, part desc limit ?"
+        )
+        found = self._all(sql, *values, limit)
+        rows = self._rows([(number, part) for number, part, *_ in found])
+        events = {number: iter(reversed((*row.inputs, *row.outputs))) for number, row in rows.items()}
+        return [_happening(rows[number], part, job, kind, next(events[number])) for number, part, job, kind in found]
+
+    def lately(self, kind: str, limit: int) -> list[tuple[str, Instant]]:
+        latest = "select number, part, job from happened where kind = ? order by number desc, part desc limit ?"
+        sql = (
+            f"select latest.job, steps.at from ({latest}) as latest join steps on steps.number = latest.number "
+            "order by latest.number desc, latest.part desc"
+        )
+        return [(job, at) for job, at in self._all(sql, kind, limit)]
 
     def steps(self, after: int, limit: int = 200) -> list[Row]:
         found = self._all(f"select {COLUMNS} from steps where number > ? order by number limit ?", after, limit)
         return [row(plain(one), self.where) for one in found]
 
-    def _rows(self, numbers: list[int]) -> dict[int, Row]:
-        rows: dict[int, Row] = {}
+    def _rows(self, wanted: list[tuple[int, int]]) -> dict[int, Row]:
+        """By number, each with the wanted of its parts."""
+        parts: dict[int, set[int]] = {}
+        for number, part in wanted:
+            parts.setdefault(number, set()).add(part)
+        numbers, rows = sorted(parts), dict[int, Row]()
         for start in range(0, len(numbers), AT_ONCE):
             some = numbers[start : start + AT_ONCE]
             sql = f"select {COLUMNS} from steps where number in ({marks(len(some))}) order by number"
-            rows |= {one[0]: row(plain(one), self.where) for one in self._all(sql, *some)}
+            rows |= {one[0]: row_with(plain(one), parts[one[0]], self.where) for one in self._all(sql, *some)}
         return rows
 
     # --- money and offers --------------------------------------------------------------------------------------------
@@ -195,7 +211,7 @@ class Queries:
     # --- what is kept beside -----------------------------------------------------------------------------------------
 
     def answer(self, key: str) -> str | None:
-        found = _first(self._all("select answer from answers where key = ?", key))
+        found = _first(self._all("select answer from replies where key = ?", key))
         return None if found is None else str(found[0])
 
     def blob(self, digest: str) -> bytes | None:
@@ -220,11 +236,6 @@ def _first(found: list[T]) -> T | None:
     return found[0] if found else None
 
 
-def _event(found: Row, part: int) -> Any:
-    return (*found.inputs, *found.outputs)[part]
-
-
-def _happening(found: Row, part: int, job: str, kind: str) -> Happening:
+def _happening(found: Row, part: int, job: str, kind: str, event: Any) -> Happening:
     """The members of an array came as one."""
-    event = _event(found, part)
     return Happening(found.number, part, found.at, kind, getattr(event, "job", job), event)

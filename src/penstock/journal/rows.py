@@ -1,6 +1,6 @@
 """A step as a row, and rows as a chain: the same in every database, so that every tool reads every journal."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from hashlib import sha256
 from typing import Any, Final, TypeAlias
 
@@ -47,9 +47,29 @@ def checked(found: Iterable[Stored], last: bytes, head: tuple[int, bytes] | None
 
 def row(one: Stored, where: str) -> Row:
     number, at, inputs, outputs, version, revision, _ = one
+    _refuse_newer(number, version, where)
+    return Row(number, at, codec.decode(inputs, version), codec.decode(outputs, version), version, revision)
+
+
+def row_with(one: Stored, parts: Collection[int], where: str) -> Row:
+    """The row with only these of its events; parts count through inputs and outputs."""
+    number, at, inputs, outputs, version, revision, _ = one
+    _refuse_newer(number, version, where)
+    first = codec.count(inputs)
+    later = {part - first for part in parts}
+    return Row(
+        number,
+        at,
+        codec.decode_some(inputs, parts, version),
+        codec.decode_some(outputs, later, version),
+        version,
+        revision,
+    )
+
+
+def _refuse_newer(number: int, version: int, where: str) -> None:
     if version > VERSION:
         raise BadInput(f"{where}: step {number} was written by a newer Penstock; use that version to read it.")
-    return Row(number, at, codec.decode(inputs, version), codec.decode(outputs, version), version, revision)
 
 
 def refuse_format(found: Any, where: str) -> None:

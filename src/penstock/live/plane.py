@@ -23,7 +23,7 @@ from penstock.core.actions import ReleaseNode, StopAttempt
 from penstock.core.events import Fact
 from penstock.core.model import JobSpec
 from penstock.core.rules import BuiltInRules, Rules
-from penstock.core.units import MINUTE, SECOND, Instant, Millis
+from penstock.core.units import HOUR, MINUTE, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.driver import Driver, Seen, Work
 from penstock.journal.journal import Fenced, Held, Journal, Unwritable
@@ -46,6 +46,8 @@ MOST_TOGETHER: Final = 500
 #: While the journal cannot be written: when it is tried again.
 RETRY_MS: Final[Millis] = 2 * SECOND
 STUCK_MS: Final[Millis] = 60 * SECOND  #: the same for an engine that raises whatever it is told
+#: How long an idempotency key is known.
+KEYS_MS: Final[Millis] = 24 * HOUR
 #: The picture is not drawn more often than this while there is more to do.
 DRAWN_MS: Final[Millis] = 200
 
@@ -106,6 +108,7 @@ class Plane:
         self._wakes_at: Instant | None = None
         self._retry_at: Instant = 0
         self._drawn_at: Instant = 0
+        self._forgot_at: Instant = 0
         self._stale = False  #: rows were written since the picture was drawn
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -178,7 +181,7 @@ class Plane:
                 await watch.driver.close()
         if self.scribe.epoch:
             with contextlib.suppress(Unwritable, Fenced):
-                await self._think(self.scribe.save, 1)
+                await self._think(self.scribe.save_now)
                 await self._think(self.journal.release, self.scribe.epoch)
         self.thread.shutdown()
         if not self.over.done():
@@ -192,6 +195,13 @@ class Plane:
         if self._drawn is None:
             raise NotReady(self._trouble)
         return replace(self._drawn, alarms=self._drawn.alarms + self.alarms.now())
+
+    @property
+    def at(self) -> Instant:
+        """Of that picture."""
+        if self._drawn is None:
+            raise NotReady(self._trouble)
+        return self._drawn.at
 
     @property
     def ready(self) -> str:
@@ -333,8 +343,7 @@ class Plane:
 
     def _draw(self) -> View:
         self._wakes_at = self.scribe.next_deadline()
-        if not self._inbox.is_set():  # it takes a moment, and nobody waits
-            self.scribe.save()
+        self.scribe.save()
         state = self.scribe.state_now()
         return picture(state, tuple(Alarm(*alarm) for alarm in state.alarms))
 
@@ -389,8 +398,17 @@ class Plane:
             await asyncio.sleep(self.setup.beat_ms / SECOND)
             with contextlib.suppress(Unwritable):
                 await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), self.setup.lease_ms)
+                await self._think(self.scribe.save)
+                await self._forget_keys()
             if self.clock.jumped():
                 self._inbox.set()
+
+    async def _forget_keys(self) -> None:
+        """Once in a while: whoever sends a submission again does so within minutes."""
+        now = self.clock.now()
+        if now - self._forgot_at >= KEYS_MS // 24:
+            self._forgot_at = now
+            await self._think(self.journal.forget_answers, self.scribe.epoch, now - KEYS_MS)
 
     async def _think(self, work: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work, *args)

@@ -8,6 +8,7 @@ bad job never stops the plane.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
@@ -23,12 +24,14 @@ from penstock.core.units import Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Work
 from penstock.journal import codec
-from penstock.journal.journal import Journal
+from penstock.journal.journal import Journal, Unwritable
 from penstock.live import months, snapshot
+from penstock.live.copyist import FORKS, MANY_JOBS, Copyist
 from penstock.live.months import Calendar
 
-#: A snapshot after so many events: what a restart folds at most, beside what came since.
-SNAPSHOT_EVENTS: Final = 50_000
+#: A snapshot after so many events, which a restart folds in a quarter of a second; and after as many as there are jobs
+#: in the state, because to write them down takes longer than to fold their events.
+SNAPSHOT_EVENTS: Final = 10_000
 TOLD_MOST: Final = 2_000  #: characters of a fact that is set aside
 
 
@@ -89,7 +92,8 @@ class Scribe:
         self.epoch = 0  #: of our lease on the journal; 0: none yet
         self.engine: Engine | None = None
         self.set_aside: dict[tuple[str, str], None] = {}  #: kind and id of facts not to be heard again
-        self.unsaved = 0
+        self.unsaved = 0  #: events since the last snapshot
+        self.copyist = Copyist()
 
     # --- the one door ------------------------------------------------------------------------------------------------
 
@@ -139,14 +143,31 @@ class Scribe:
             return None
         return self.engine.next_deadline()
 
-    def save(self, least: int = SNAPSHOT_EVENTS) -> bool:
-        """Keep a snapshot if there is enough that a restart would have to fold."""
-        if self.engine is None or self.engine.dead or self.unsaved < max(1, least):
-            return False
+    def save(self) -> None:
+        """Keep a snapshot if there is enough that a restart would have to fold; a large one is made by a copy of us."""
+        if done := self.copyist.done():
+            self._keep(*done)
+        if self.engine is None or self.engine.dead or self.copyist.child:
+            return
         state = self.engine.state
-        self.journal.keep_snapshot(state.steps, snapshot.schema(), snapshot.pack(state))
-        self.unsaved = 0
-        return True
+        if self.unsaved < max(SNAPSHOT_EVENTS, len(state.jobs)):
+            return
+        if FORKS and len(state.jobs) > MANY_JOBS:
+            self.copyist.begin(state)
+            self.unsaved = 0
+        else:
+            self.save_now()
+
+    def save_now(self) -> None:
+        """Before we let go: the next start has nothing to fold."""
+        self.copyist.give_up()
+        if self.engine is not None and not self.engine.dead and self.unsaved:
+            self._keep(self.engine.state.steps, snapshot.pack(self.engine.state))
+            self.unsaved = 0
+
+    def _keep(self, number: int, packed: bytes) -> None:
+        with suppress(Unwritable):  # it is only a cache; the next one may find room
+            self.journal.keep_snapshot(number, snapshot.schema(), packed)
 
     # --- one step ----------------------------------------------------------------------------------------------------
 

@@ -1,22 +1,28 @@
-"""The engine's state as bytes, so that a restart need not fold a million events. A cache, never the truth.
+"""The engine's state as bytes and back, so that a restart need not fold a million events. A cache, never the truth.
 
 Keyed by the core's own source: whatever changes there, the next start folds the journal once from its beginning.
+It comes from our own database, and is still read with care: nothing but the core's values can be made from it. Objects
+that are one stay one, which the state's own caches rely on.
 """
 
-import copyreg
+import gc
 import hashlib
 import io
 import pickle
 import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import penstock.core
-from penstock.core.state import Lane, State
+from penstock.core.state import State
 from penstock.core.values import FROZEN
 
-CHUNK: Final = 200  #: jobs written at once: a few milliseconds
+#: Beside the core's own: run times are kept in queues.
+OTHERS: Final = {("collections", "deque")}
 
 
 @cache
@@ -29,44 +35,15 @@ def schema() -> str:
 
 
 def pack(state: State) -> bytes:
-    """A few jobs at a time, and then the rest, which only refers to them: one call would keep all threads waiting."""
-    file = io.BytesIO()
-    writer = _Writer(file)
-    jobs = list(state.jobs.values())
-    chunks = [jobs[k : k + CHUNK] for k in range(0, len(jobs), CHUNK)]
-    writer.dump(len(chunks))
-    for chunk in chunks:
-        writer.dump(chunk)
-    writer.dump(state)
-    writer.dump([(lane, lane.heap) for lane in writer.lanes.values()])
-    return file.getvalue()
-
-
-class _Writer(pickle.Pickler):
-    """A lane's queue leads to all jobs at once, so lanes are written without it first."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self.lanes: dict[int, Lane] = {}
-
-    def reducer_override(self, thing: Any) -> Any:
-        if type(thing) is not Lane:
-            return NotImplemented
-        self.lanes[id(thing)] = thing
-        slots = {name: getattr(thing, name) for name in Lane.__slots__ if name != "heap"}
-        return copyreg.__newobj__, (Lane,), (None, slots)  # type: ignore[attr-defined]  # pickle's own name for it
+    with _no_collection():
+        return zlib.compress(pickle.dumps(state, pickle.HIGHEST_PROTOCOL), level=1)
 
 
 def unpack(packed: bytes) -> State:
-    reader = _Reader(io.BytesIO(packed))
-    chunks = reader.load()
-    for _ in range(chunks if isinstance(chunks, int) else 0):
-        reader.load()
-    found = reader.load() if isinstance(chunks, int) else chunks
+    with _no_collection():
+        found = _Reader(io.BytesIO(zlib.decompress(packed))).load()
     if not isinstance(found, State):
-        raise pickle.UnpicklingError("not a state")
-    for lane, heap in reader.load():
-        lane.heap = heap
+        raise pickle.UnpicklingError(f"a snapshot holds a State, not a {type(found).__name__}")
     return found
 
 
@@ -76,9 +53,21 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         found = super().find_class(module, name) if _is_ours(module, name) else None
         if not isinstance(found, type):
-            raise pickle.UnpicklingError(f"a state holds no {module}.{name}")
+            raise pickle.UnpicklingError(f"a snapshot may not hold {module}.{name}")
         return found
 
 
 def _is_ours(module: str, name: str) -> bool:
-    return (module.startswith("penstock.core.") and "." not in name) or (module, name) == ("collections", "deque")
+    return (module.startswith("penstock.core.") and "." not in name) or (module, name) in OTHERS
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Half of the time would go into looking for garbage among a million new objects, and there is none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

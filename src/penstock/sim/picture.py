@@ -76,7 +76,7 @@ def page(comparison: Comparison) -> str:
         for name in ("title", "lede", "heading", "note", "caption", "foot")
     }
     charts = "".join(_chart(comparison, size, name) for name, size in SIZES.items())
-    css = "\n".join([_font_faces(), _look("tokens.css"), _look("chart.css"), _look("page.css")])
+    css = "\n".join([_font_faces(), _tokens(), _look("chart.css"), _look("page.css")])
     return Template(_look("page.html")).substitute(words, css=css, charts=charts, table=_table(comparison))
 
 
@@ -202,6 +202,11 @@ class _Words:
 
 
 @cache
+def _tokens() -> str:
+    """Colours, type and space, as the pages of a running Penstock have them."""
+    return (files("penstock") / "look" / "tokens.css").read_text("utf-8").strip()
+
+
 def _look(name: str) -> str:
     return (files("penstock.sim") / "look" / name).read_text("utf-8").strip()
 
@@ -223,7 +228,7 @@ def _font_faces() -> str:
 
 def _literal(css: str, theme: Theme) -> str:
     """Style rules with each token's colour written out, for programs that know no custom properties."""
-    pairs = re.findall(r"(--[\w-]+):\s*light-dark\((#\w+), (#\w+)\)", _look("tokens.css"))
+    pairs = re.findall(r"(--[\w-]+):\s*light-dark\((#\w+), (#\w+)\)", _tokens())
     colours = {name: (light if theme == "light" else dark) for name, light, dark in pairs}
     colours["--sans"] = "Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
     bare = re.sub(r"/\*.*?\*/\s*", "", css, flags=re.DOTALL)

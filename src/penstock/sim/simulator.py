@@ -93,38 +93,43 @@ def _run(
     see: Callable[[Step, Engine], None],
     engine: Engine,
 ) -> None:
-    handle, do, state = engine.handle, world.do, engine.state
+    handle, happen, do, state = engine.handle, world.happen, world.do, engine.state
     step = handle(*first)
     see(step, engine)
     coming, total = 0, len(jobs)
+    comes_at = jobs[0].submit_at if jobs else NEVER
     month = first[0].at // MONTH_MS + 2
+    opens_at = (month - 1) * MONTH_MS  # the next month is opened when this one begins
     moved_at = first[0].at
     while True:
-        now = world.next_at()
-        if coming < total and jobs[coming].submit_at < now:
-            now = jobs[coming].submit_at
+        now = happens_at = world.next_at()
         deadline = next_deadline(state)
+        if comes_at < now:
+            now = comes_at
         if deadline < now:
             now = deadline
         if now == NEVER:
             return
-        facts = world.happen(now)
-        while coming < total and jobs[coming].submit_at <= now:
+        facts = happen(now) if happens_at <= now else []
+        while comes_at <= now:
             job = jobs[coming]
             facts.append(e.JobSubmitted(now, coming, job.id, job.spec))
             coming += 1
-        while (month - 1) * MONTH_MS <= now:  # the next month is opened when this one begins
+            comes_at = jobs[coming].submit_at if coming < total else NEVER
+        while opens_at <= now:
             facts.append(open_month(now, month))
             month += 1
+            opens_at += MONTH_MS
         if not facts:
             if deadline > now:  # what the world had planned for now was called off
                 continue
             facts.append(e.Woke(now))
         step = handle(*facts)
         see(step, engine)
-        for action in step.actions:
+        actions = step.actions
+        for action in actions:
             do(action, now)
-        if step.actions or coming < total or state.attempts or state.nodes:
+        if coming < total or actions or state.attempts or state.nodes:
             moved_at = now
         elif not state.jobs or now - moved_at > 2 * MONTH_MS:  # those left wait for money that no month will have
             return

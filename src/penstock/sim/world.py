@@ -56,11 +56,14 @@ class Run:
 
     __slots__ = ("action", "deadlines", "ends_at", "offer", "started_at", "truth", "version")
 
-    def __init__(self, action: a.StartAttempt, truth: Truth, offer: Offer) -> None:
-        self.action, self.truth, self.offer = action, truth, offer
-        self.started_at: Instant = 0
-        self.ends_at: Instant = 0
-        self.deadlines: dict[str, Instant] = {}
+    def __init__(
+        self, action: a.StartAttempt, truth: Truth, offer: Offer, started_at: Instant, deadlines: dict[str, Instant]
+    ) -> None:
+        self.action, self.truth, self.offer, self.started_at, self.deadlines = (
+            action, truth, offer, started_at, deadlines,
+        )  # fmt: skip
+        left, speed = truth.run_ms - action.resume_ms, action.speed_permille
+        self.ends_at = started_at + (left if speed == PERMILLE else ceil_div(left * PERMILLE, speed))
         self.version = 0
 
     def kept_at(self, at: Instant) -> Millis:
@@ -111,11 +114,11 @@ class World:
     def happen(self, now: Instant) -> list[e.Fact]:
         """Everything that happens at this instant."""
         facts: list[e.Fact] = []
-        if self.soon:
-            soon, self.soon = self.soon, []
+        soon, heap = self.soon, self.heap
+        if soon:
+            self.soon = []
             for what, about in soon:
                 facts += what(about, now)
-        heap = self.heap
         while heap and heap[0][0] <= now:
             _, _, what, about = heappop(heap)
             facts += what(about, now)
@@ -150,8 +153,7 @@ class World:
         self._doom(offer, node, now, self._lose_node)
 
     def _has_room(self, offer: Offer, now: Instant) -> bool:
-        zone = self.zones.get(offer.id)
-        return zone is None or zone.up(now)
+        return offer.id not in self.zones or self.zones[offer.id].up(now)
 
     def _refuse_node(self, node: str, now: Instant) -> list[e.Fact]:
         return [e.NodeRefused(now, node, RETRY_MS)]
@@ -164,24 +166,21 @@ class World:
         if attempt in self.runs:
             return
         offer, truth = self.offers[action.offer], self.truths[action.job]
-        run = Run(action, truth, offer)
-        delay = offer.start_ms if offer.sold_by == "attempt" else 0
+        started_at = now
+        deadlines: dict[str, Instant] = {}
         if offer.term in STANDING:
-            delay = offer.start_ms if attempt.endswith(".1") else offer.start_ms + truth.spec.restart_ms
+            started_at += offer.start_ms if attempt.endswith(".1") else offer.start_ms + truth.spec.restart_ms
         elif offer.sold_by == "attempt":
             if not self._has_room(offer, now):
                 self._later(now, self._refuse_attempt, attempt)
                 return
+            started_at += offer.start_ms
             self.meter[attempt] = (now, None)
-            run.deadlines[attempt] = action.deadline_at
+            deadlines[attempt] = action.deadline_at
             self._doom(offer, attempt, now, self._lose_run)
         for node in action.nodes:
-            run.deadlines[node] = self.deadlines[node]
-        self.runs[attempt] = run
-        run.started_at = started_at = now + delay
-        left = truth.run_ms - action.resume_ms
-        speed = action.speed_permille
-        run.ends_at = started_at + (left if speed == PERMILLE else ceil_div(left * PERMILLE, speed))
+            deadlines[node] = self.deadlines[node]
+        run = self.runs[attempt] = Run(action, truth, offer, started_at, deadlines)
         self._later(started_at, self._started, attempt)
         self._schedule(run)
 
@@ -195,8 +194,9 @@ class World:
         """Its end, or its own deadline, whichever is first; an older plan for it is void."""
         run.version += 1
         at = run.ends_at
-        if run.deadlines:
-            at = min(at, *run.deadlines.values())
+        for deadline in run.deadlines.values():
+            if deadline < at:
+                at = deadline
         self._later(at, self._over, (run, run.version))
 
     def _over(self, plan: tuple[Run, int], now: Instant) -> list[e.Fact]:
@@ -315,8 +315,9 @@ class World:
         ]
 
     def _stop_meter(self, thing: str, now: Instant) -> None:
-        if thing in self.meter:
-            self.meter[thing] = (self.meter[thing][0], now)
+        metered = self.meter.get(thing)
+        if metered is not None:
+            self.meter[thing] = (metered[0], now)
 
 
 Happening: TypeAlias = Callable[[Any, Instant], list[e.Fact]]

@@ -1,0 +1,234 @@
+"""The tale on real clusters: Jobs that a person applies with kubectl, in pods that really run. `penstock demo --kube`
+plays it, and so does `make e2e-kube`.
+
+Three clusters on this machine: `lab`, which is owned and where people work; `east`, with one spot node; `west`, on
+demand. They share no file system; checkpoints pass through an S3 server. The spot node is taken away as a cloud does
+it: its machine is gone, then its Node. What is claimed at the end is counted from the journal, from the pods' own logs
+and from what kubectl shows.
+"""
+
+import base64
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+from penstock.core.errors import BadInput
+from penstock.data.gateway import Gateway
+from penstock.demo.machine import COMMAND, Machine
+from penstock.demo.seen import LIMIT_S, LOOK_S, Printed, Seen, doubled, missing, printed
+from penstock.demo.tale import Figures
+from penstock.demo.voice import CURRENCY, Voice
+from penstock.devcluster import Bed, Cluster, ClusterPlan, NodePlan
+from penstock.devcluster.images import PYTHON
+from penstock.journal.words import money
+
+MODEL: Final = "A100"
+PLANS: Final = (
+    ClusterPlan("lab", (NodePlan(gpus=2, model=MODEL),), real=True),
+    ClusterPlan("east", (NodePlan(gpus=1, model=MODEL, labels={"pool": "spot"}),), real=True),
+    ClusterPlan("west", (NodePlan(gpus=1, model=MODEL),), real=True),
+)
+SPOT_NODE: Final = "east-gpu-0"
+PEOPLE: Final = "research"  #: the namespace at home where Jobs are applied
+OURS: Final = "penstock"  #: the namespace abroad where they run
+SECRET: Final = "checkpoints"  #: how a pod of that cluster reaches the S3 server
+POD: Final = Path(__file__).with_name("pod.py")
+SITES: Final = Path(__file__).with_name("clusters.yaml")
+
+#: Steps of 50 ms. The first two fill the lab; the third is the longest, so it is still away when there is room again.
+JOBS: Final = {"resnet": 800, "phonemes": 900, "segments": 1500}
+TRAVELLER: Final = "segments"
+#: What must be true at the end.
+CLAIMS: Final[Figures] = {
+    "bursts": 1, "spot_losses": 1, "came_home": 1, "doubled": 0, "lost": 0, "output": "equal", "home_jobs": "Complete",
+    "redecide": "equal",
+}  # fmt: skip
+
+
+def play(machine: Machine, bed: Bed, voice: Voice) -> tuple[Figures, Seen]:
+    """From empty clusters to the figures; the control plane still runs."""
+    lab = bed.cluster("lab")
+    furnish(bed, machine.bucket)
+    machine.start()
+    voice.say(f"Penstock is up at {machine.address}/ with three Kubernetes clusters on this machine, and real pods.\n")
+    seen = Seen(machine.journal, voice.tell)
+    with voice.watching():
+        apply(machine, lab)
+        seen.until(lambda: any(one.started_at for one in seen.bursts()), "a burst to the spot node")
+        seen.until(lambda: bool(seen.bursts()[0].checkpoints), "its first checkpoint")
+        voice.now("The cloud takes its spot node back: the machine is gone, and so is its Node.")
+        bed.cluster("east").delete_node(SPOT_NODE)
+        seen.until(lambda: bool(seen.resumed()), "the lost job to go on elsewhere")
+        seen.until(lambda: bool(seen.came_home()), "it to come home")
+        seen.until(seen.over, "all Jobs done and paid for")
+        _until_complete(lab)
+    voice.live = None
+    logs = {one.id: machine.log(one.promise.job, one.id) for one in seen.tries.values()}
+    figures = count(machine, lab, seen, logs)
+    tell(voice, machine, lab, seen)
+    return figures, seen
+
+
+def untrue(figures: Figures) -> list[str]:
+    wrong = [name for name, wanted in CLAIMS.items() if figures[name] != wanted]
+    return wrong + ([] if figures["resumed_from_step"] > 0 else ["resumed_from_step"])
+
+
+def sites_file(bed: Bed, home: Path) -> Path:
+    path = home / "sites.yaml"
+    home.mkdir(parents=True, exist_ok=True)
+    path.write_text(Template(SITES.read_text("utf-8")).substitute(kubeconfig=bed.kubeconfig), "utf-8")
+    return path
+
+
+# --- the course ------------------------------------------------------------------------------------------------------
+
+
+def furnish(bed: Bed, bucket: Gateway | None) -> None:
+    """What a platform engineer does once: a namespace, and a Secret with the way to the checkpoints."""
+    if bucket is None:
+        raise BadInput("There is no S3 server for checkpoints: `python -m penstock.data.gateway` builds one, with Go.")
+    for cluster in bed.clusters():
+        here = [OURS, PEOPLE] if cluster.name == "lab" else [OURS]
+        create(cluster, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in here])
+        access = bucket.access(cluster.network.host)
+        data = {key: base64.b64encode(text.encode()).decode() for key, text in access.items()}
+        secret = {"apiVersion": "v1", "kind": "Secret", "data": data}
+        create(cluster, [{**secret, "metadata": {"name": SECRET, "namespace": name}} for name in here])
+
+
+def apply(machine: Machine, lab: Cluster) -> None:
+    """What a data scientist does: a script in a ConfigMap, and Jobs with one label more than usual."""
+    script = {"metadata": {"name": "train", "namespace": PEOPLE}, "data": {"pod.py": POD.read_text("utf-8")}}
+    create(lab, [{"apiVersion": "v1", "kind": "ConfigMap", **script}])
+    for number, (name, steps) in enumerate(JOBS.items(), 1):
+        text = json.dumps(job(name, steps, number))
+        _run([*COMMAND, "kubectl", "apply", "-f", "-"], text, {**machine.env, "KUBECONFIG": str(lab.kubeconfig)})
+
+
+def job(name: str, steps: int, seed: int) -> dict[str, Any]:
+    container = {
+        "name": "train",
+        "image": PYTHON,
+        "imagePullPolicy": "Never",
+        "command": ["python3", "/app/pod.py", "--steps", str(steps), "--seed", str(seed)],
+        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+        "volumeMounts": [{"name": "script", "mountPath": "/app"}],
+    }
+    volumes = [{"name": "script", "configMap": {"name": "train"}}]
+    pod = {"restartPolicy": "Never", "containers": [container], "volumes": volumes}
+    about = {"penstock.dev/run-time": f"{steps // 20 + 2}s", "penstock.dev/checkpoint-every": "2s"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": PEOPLE,
+            "labels": {"penstock.dev/queue": "vision"},
+            "annotations": about,
+        },
+        "spec": {"backoffLimit": 0, "template": {"spec": pod}},
+    }
+
+
+def create(cluster: Cluster, objects: Iterable[dict[str, Any]]) -> None:
+    for one in objects:
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(one))
+
+
+def _until_complete(lab: Cluster) -> None:
+    """The Jobs that people look at are mirrored a moment after the journal knows."""
+    end = time.monotonic() + LIMIT_S
+    while conditions(lab) != dict.fromkeys(JOBS, "Complete"):
+        if time.monotonic() > end:
+            raise BadInput(f"The demo waited {LIMIT_S} s in vain: Jobs that say how they ended. {conditions(lab)}")
+        time.sleep(LOOK_S)
+
+
+def conditions(lab: Cluster) -> dict[str, str]:
+    """What `kubectl get jobs` says of each."""
+    jobs = json.loads(lab.kubectl("get", "jobs", "-n", PEOPLE, "-o", "json"))["items"]
+    return {
+        one["metadata"]["name"]: _ended(one)
+        for one in jobs
+        if "penstock.dev/queue" in one["metadata"].get("labels", {})
+    }
+
+
+def _ended(job: dict[str, Any]) -> str:
+    said = job.get("status", {}).get("conditions", [])
+    return next((str(one["type"]) for one in said if one["type"] in ("Complete", "Failed")), "")
+
+
+# --- the figures -----------------------------------------------------------------------------------------------------
+
+
+def count(machine: Machine, lab: Cluster, seen: Seen, logs: dict[str, str]) -> Figures:
+    verdict = json.loads(machine.ask("redecide", str(machine.journal), "--json", codes=(0, 1)))
+    accounts = {tale.id: [printed(logs[one.id]) for one in tale.tries] for tale in seen.jobs.values()}
+    ended = conditions(lab)
+    return {
+        "bursts": len(seen.bursts()),
+        "spot_losses": len(seen.lost()),
+        "resumed_from_step": min((printed(logs[one.id]).began_with for one in seen.resumed()), default=0),
+        "came_home": len(seen.came_home()),
+        "doubled": sum(doubled(tries) for tries in accounts.values()),
+        "lost": _unfinished(seen, accounts),
+        "output": "equal" if results(seen, logs) == undisturbed() else f"{results(seen, logs)} and not {undisturbed()}",
+        "home_jobs": "Complete" if set(ended.values()) == {"Complete"} else str(ended),
+        "redecide": "equal" if not verdict["different"] else f"{verdict['different']} steps differ",
+    }
+
+
+def _unfinished(seen: Seen, accounts: dict[str, list[Printed]]) -> int:
+    gaps = sum(missing(accounts[tale.id], JOBS[short(tale.spec.name)]) for tale in seen.jobs.values())
+    return len(JOBS) - sum(tale.done for tale in seen.jobs.values()) + gaps
+
+
+def short(name: str) -> str:
+    """A home Job's name without its namespace."""
+    return name.rpartition("/")[2]
+
+
+def results(seen: Seen, logs: dict[str, str]) -> dict[str, str]:
+    """What each job printed at its very end."""
+    last = {short(tale.spec.name): logs[tale.tries[-1].id] for tale in seen.jobs.values()}
+    return {name: _result(text) for name, text in last.items()}
+
+
+def undisturbed() -> dict[str, str]:
+    """The same trainings, each in one go on this machine, without a checkpoint."""
+    command = [sys.executable, str(POD), "--pace", "0", "--save-every", "1e9"]
+    return {
+        name: _result(_run([*command, "--steps", str(steps), "--seed", str(number)]))
+        for number, (name, steps) in enumerate(JOBS.items(), 1)
+    }
+
+
+def _result(text: str) -> str:
+    return next((line.partition(" ")[2] for line in text.splitlines() if line.startswith("result ")), "none")
+
+
+def tell(voice: Voice, machine: Machine, lab: Cluster, seen: Seen) -> None:
+    """The same story three times: by kubectl get, by kubectl describe, by Penstock."""
+    voice.say(f"\n$ kubectl get jobs\n{lab.kubectl('get', 'jobs', '-n', PEOPLE).rstrip()}")
+    told = lab.kubectl("describe", "job", TRAVELLER, "-n", PEOPLE)
+    voice.say(f"\n$ kubectl describe job {TRAVELLER}\n{told[told.index('Events:') :].rstrip()}")
+    tale = next(one for one in seen.jobs.values() if short(one.spec.name) == TRAVELLER)
+    voice.say(f"\n$ penstock why {tale.id}\n{machine.ask('why', tale.id).rstrip()}")
+    voice.say(f"\nIn all {money(seen.charged(), CURRENCY)} was charged for rented GPUs.")
+
+
+def _run(command: list[str], stdin: str = "", env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command, input=stdin, env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S, cwd="/"
+    )
+    if done.returncode:
+        raise BadInput(f"`{shutil.which(command[0]) or command[0]} {' '.join(command[1:4])}`: {done.stderr.strip()}")
+    return done.stdout

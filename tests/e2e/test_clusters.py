@@ -1,0 +1,58 @@
+"""The tale on real clusters, the very same that `make demo-kube` shows: real pods, and figures that are counted."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.demo.clusters import CLAIMS, TRAVELLER, short, untrue
+from penstock.demo.seen import Seen
+from penstock.devcluster import programs, real
+
+LIMIT_S = 500  #: it takes about two minutes on two idle cores; a busy machine is not a broken tale
+
+
+@pytest.mark.slow
+def test_a_job_bursts_loses_its_spot_node_resumes_elsewhere_comes_home_and_ends_as_if_nothing_had_been(
+    tmp_path: Path,
+) -> None:
+    if missing := "" if programs.found() else programs.HOW:
+        pytest.skip(missing)
+    if missing := real.lacks():
+        pytest.skip(missing)
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.cli", "demo", "--kube"],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert untrue(figures) == []
+
+    seen = Seen(tmp_path / "penstock-demo" / "demo.journal")
+    seen.look()
+    tale = next(one for one in seen.jobs.values() if short(one.spec.name) == TRAVELLER)
+    ran = [one for one in tale.tries if one.started_at]  # east has no node left, and says so when it is asked again
+    assert [one.promise.offer for one in ran] == ["east/spot", "west/on-demand", "lab/owned"]
+    assert [one.how for one in ran] == ["lost", "stopped", "done"]
+    # kubectl and Penstock tell the same: each place is named in both.
+    described, why = done.stdout.partition("$ kubectl describe")[2].split("$ penstock why")
+    for place in ("east/spot", "west/on-demand", "lab/owned"):
+        assert place in described, described
+        assert place in why, why
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_claim_that_is_not_true_is_found(claim: str) -> None:
+    figures = {**CLAIMS, "resumed_from_step": 7}
+    assert untrue(figures) == []
+    assert untrue({**figures, claim: "otherwise"}) == [claim]
+    assert untrue({**figures, "resumed_from_step": 0}) == ["resumed_from_step"]
