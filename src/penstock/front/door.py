@@ -65,6 +65,7 @@ class Door:
         self.leaving = asyncio.Event()  #: every Job is given back
         self.left = asyncio.Event()  #: nothing of ours is there any more
         self.fewer = asyncio.Event()  #: a Job is no longer ours
+        self.failing: dict[str, str] = {}  #: `NAMESPACE/NAME` of Jobs that could not be shown, and why
         self.cancelled: set[str] = set()  #: told to the journal in this life
         self.explained: set[tuple[str, str]] = set()  #: uid and reason of Jobs that cannot be taken
 
@@ -116,23 +117,31 @@ class Door:
             place = await self.due.take()
             try:
                 await self._look_at(place)
-                self._trouble("")
+                self._trouble(place, "")
             except (Conflict, NotFound):
                 self.due.again(place, AGAIN_SECONDS)
             except Forbidden as error:
-                self._trouble(f"our account may not {error.verb} {error.resource}; see 'penstock manifests rbac'")
+                self._trouble(
+                    place, f"our account may not {error.verb} {error.resource}; see 'penstock manifests rbac'"
+                )
                 self.due.again(place, LATER_SECONDS * 5)
             except (KubeError, NotReady, Unwritable) as error:
-                self._trouble(str(error))
+                self._trouble(place, str(error))
                 self.due.again(place, LATER_SECONDS)
             except Exception as error:  # noqa: BLE001 - a bug of ours, and one Job never stops the others
-                self._trouble(f"{place}: {type(error).__name__}: {error}")
+                self._trouble(place, f"{type(error).__name__}: {error}")
                 self.due.again(place, LATER_SECONDS * 20)
             finally:
                 self.due.done(place)
 
-    def _trouble(self, why: str) -> None:
-        words = f"A Job of the home cluster {self.site} cannot be shown: {why}" if why else ""
+    def _trouble(self, place: str, why: str) -> None:
+        """One alarm for all Jobs that cannot be shown, taken back when the last of them can be."""
+        self.failing.pop(place, None)
+        if why:
+            self.failing[place] = why
+        first = next(iter(self.failing.items()), None)
+        many = f"{len(self.failing)} of the home cluster {self.site}'s Jobs cannot be shown"
+        words = f"{many}. {first[0]}: {first[1]}" if first else ""
         self.plane.alarms.set("front door", f"door:{self.site}:write", words)
 
     async def _look_at(self, place: str) -> None:
@@ -355,9 +364,11 @@ class Door:
         """One step; a cluster that cannot be asked is asked again."""
         while True:
             try:
-                return await step()
+                found = await step()
+                self._trouble("leaving", "")
+                return found
             except KubeError as error:
-                self._trouble(str(error))
+                self._trouble("leaving", str(error))
                 await asyncio.sleep(LATER_SECONDS)
 
     async def _give_back(self, job: Json, row: JobRow | None) -> None:
