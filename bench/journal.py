@@ -206,6 +206,8 @@ def fill(journal: Keeper, epoch: int, jobs: int) -> None:
             journal.append(epoch, group, {}, {})
             group = []
     journal.append(epoch, group, {}, {})
+    state = told.engine.state  # so that whoever starts on it need not fold it all
+    journal.keep_snapshot(state.steps, snapshot.schema(), snapshot.pack(state))
 
 
 def timed(ask: Callable[[], object], times: int = 60) -> str:

@@ -30,11 +30,12 @@ from penstock.core.state import State
 from penstock.drivers import disk, local
 from penstock.drivers.driver import Unreachable
 from penstock.journal.keeper import Keeper
-from penstock.live import dispatch, plane, scribe
+from penstock.live import copyist, dispatch, plane, scribe
 
 SLOW_S: Final = 0.6  #: the longest that a call is late
 CALLS: Final = ("launch_node", "release_node", "start", "stop", "set_deadline")
 SNAPSHOT_EVENTS: Final = 40  #: so that most starts are by snapshot and tail
+MANY_JOBS: Final = 4  #: so that about half of them are written by a copy of the process, which is then orphaned, too
 
 
 def main() -> int:
@@ -61,7 +62,7 @@ class Points:
 
 def worsen_the_world(points: Points, luck: random.Random) -> None:
     scribe.SNAPSHOT_EVENTS = SNAPSHOT_EVENTS  # type: ignore[misc]  # a constant of the product, not of its bench
-    Scribe.save.__defaults__ = (SNAPSHOT_EVENTS,)
+    copyist.MANY_JOBS = MANY_JOBS  # type: ignore[misc]  # as above
     _around(Keeper, "append", points)
     for call in CALLS:
         _unsteady(call, points, luck)

@@ -425,6 +425,12 @@ async def test_an_api_server_that_is_restarted_and_stopped_for_a_while_loses_and
         await _answers(site.driver)
         assert (await site.sees("long.1")) is not None
         assert not site.said
+        lab.pause_api()  # connections stay and lead nowhere
+        starting = asyncio.create_task(site.start("other"))
+        await _refuses(site.driver)
+        lab.resume_api()
+        await asyncio.wait([starting])
+        await _answers(site.driver)
         await site.start("other")
         await site.driver.stop("long.1", 1000)
         await site.hears(e.AttemptStopped, "long.1")

@@ -76,6 +76,15 @@ def test_each_kind_of_end_is_told_from_the_others(
     assert words in end.words
 
 
+def test_only_a_node_that_would_not_take_a_pod_is_held_against_it() -> None:
+    refused = end_of(job(*FAILED), [pod("Failed", reason="OutOfnvidia.com/gpu")], None)
+    assert refused is not None
+    assert refused.node == "n1"
+    evicted = end_of(job(*TAKEN), [disrupted("EvictionByEvictionAPI")], None)
+    assert evicted is not None
+    assert evicted.node == ""
+
+
 @pytest.mark.parametrize(
     ("one", "pods"),
     [

@@ -10,7 +10,7 @@ from penstock.core.model import JobSpec
 from penstock.core.state import State
 from penstock.live import copyist, snapshot
 from penstock.live.copyist import Copyist
-from penstock.live.scribe import SNAPSHOT_EVENTS, Scribe
+from penstock.live.scribe import SNAPSHOT_EVENTS, Scribe, Told
 from tests.live.memory import MemoryJournal
 from tests.live.test_scribe import opened, scribe, submit
 from tests.live.test_snapshot import crowded
@@ -73,3 +73,17 @@ def test_a_restart_finds_what_the_copy_wrote() -> None:
     made.save()
     assert [kept for kept, _ in journal.snapshots.values()] == [number]
     assert scribe(journal).state_now().digest() == digest
+
+
+def test_without_room_for_a_copy_everything_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may be out of processes or of memory; a snapshot is only a cache."""
+
+    def refuses() -> int:
+        raise OSError("no more processes")
+
+    journal = MemoryJournal()
+    made = crowd(journal)
+    monkeypatch.setattr(os, "fork", refuses)
+    made.save()
+    assert (journal.snapshots, made.copyist.child) == ({}, 0)
+    assert made.take([submit()], [], 3_000).answers[0] == Told(made.state_now().steps, "j10000", again=False)

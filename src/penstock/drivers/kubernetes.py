@@ -542,7 +542,8 @@ class KubernetesDriver:
         pods = list(one.pods.values())
         one.end = end_of(one.job, pods, self.there.node_names(), one.log.finished) or one.end
         assert one.end is not None
-        one.end = replace(one.end, began=one.begun)
+        words = one.end.words + (self._fault(one.end.node) if one.end.node else "")
+        one.end = replace(one.end, began=one.begun, words=words)
         one.concluded = True
         one.news.set()
         if not one.starters:

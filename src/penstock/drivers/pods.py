@@ -33,7 +33,7 @@ class End:
     phase: SeenPhase
     words: str
     began: bool = True
-    node: str = ""  # a place that failed it, if one did
+    node: str = ""  # the one that would not take it, if that was it
 
 
 @value
@@ -89,7 +89,7 @@ def _failed(failed: Obj, pods: Sequence[Obj], began: bool) -> End:
         return End("stopped", "its deadline passed", began=began)
     for pod in pods:
         if taken := taken_away(pod):
-            return End("lost", taken, began=began, node=node_of(pod))
+            return End("lost", taken, began=began, node=node_of(pod) if _not_taken(pod) else "")
     if "DisruptionTarget" in message or "FailJob rule at index 0" in message:
         return End("lost", message or "its capacity was taken away", began=began)
     for pod in pods:
@@ -105,9 +105,13 @@ def taken_away(pod: Obj) -> str:
         if one["type"] == "DisruptionTarget" and one["status"] == "True":
             return f"{one.get('reason', 'disrupted')}: {one.get('message', '')}".rstrip(": ")
     reason = str(status.get("reason", ""))
-    if reason in TAKEN or NOT_TAKEN.fullmatch(reason):
+    if reason in TAKEN or _not_taken(pod):
         return f"{reason}: {status.get('message', '')}".rstrip(": ")
     return ""
+
+
+def _not_taken(pod: Obj) -> bool:
+    return bool(NOT_TAKEN.fullmatch(str(pod.get("status", {}).get("reason", ""))))
 
 
 def words_of(pod: Obj) -> str:
@@ -143,8 +147,7 @@ def trouble_of(job: Obj, pods: Sequence[Obj]) -> Trouble | None:
 def _trouble(pod: Obj) -> Trouble | None:
     status, node = pod.get("status", {}), node_of(pod)
     if _phase(pod) == "Failed":
-        reason = str(status.get("reason", ""))
-        return Trouble("place", taken_away(pod), node) if NOT_TAKEN.fullmatch(reason) else None
+        return Trouble("place", taken_away(pod), node) if _not_taken(pod) else None
     for one in status.get("conditions") or ():
         if one["type"] == "PodScheduled" and one["status"] == "False" and one.get("reason") == "Unschedulable":
             return Trouble("room", f"no node for it: {one.get('message', '')}")

@@ -30,11 +30,14 @@ class Copyist:
         self.file: BinaryIO | None = None
 
     def begin(self, state: State) -> None:
+        """`OSError`: there is no room for a copy, or for what it would write."""
         self.file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the copy has ended
         self.number = state.steps
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # threads: the copy needs none of them, nor their locks
-            child = os.fork()
+        try:
+            child = _fork()
+        except OSError:
+            self.file.close()
+            raise
         if child == 0:
             _write_down(state, self.file.fileno())
         self.child = child
@@ -61,6 +64,12 @@ class Copyist:
         with self.file as file:
             file.seek(0)
             return file.read()
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads: the copy needs none of them, nor their locks
+        return os.fork()
 
 
 def _write_down(state: State, file: int) -> NoReturn:

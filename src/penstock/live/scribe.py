@@ -25,8 +25,8 @@ from penstock.core.values import value
 from penstock.drivers.driver import Work
 from penstock.journal import codec
 from penstock.journal.journal import Journal, Unwritable
-from penstock.live import months, snapshot
-from penstock.live.copyist import FORKS, MANY_JOBS, Copyist
+from penstock.live import copyist, months, snapshot
+from penstock.live.copyist import Copyist
 from penstock.live.months import Calendar
 
 #: A snapshot after so many events, which a restart folds in a quarter of a second; and after as many as there are jobs
@@ -152,8 +152,9 @@ class Scribe:
         state = self.engine.state
         if self.unsaved < max(SNAPSHOT_EVENTS, len(state.jobs)):
             return
-        if FORKS and len(state.jobs) > MANY_JOBS:
-            self.copyist.begin(state)
+        if copyist.FORKS and len(state.jobs) > copyist.MANY_JOBS:
+            with suppress(OSError):  # no room for a copy now
+                self.copyist.begin(state)
             self.unsaved = 0
         else:
             self.save_now()

@@ -1,0 +1,59 @@
+"""The Kubernetes driver where Kueue keeps quota: an attempt waits there for its turn, and is counted once."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.core import events as e
+from penstock.devcluster import Bed, Cluster, ClusterPlan, NodePlan, kueue, programs
+from penstock.drivers.driver import Work
+from penstock.kube import names
+from penstock.kube.places import Place
+from tests.awaiting import story
+from tests.contract.kit import KubernetesGround, opened, start
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not programs.found(), reason=programs.HOW),
+    pytest.mark.skipif(not kueue.found(), reason=kueue.HOW),
+]
+TRAIN = Work(("train",), image="train:1")
+
+
+@pytest.fixture
+def queued(tmp_path: Path) -> Iterator[Cluster]:
+    """Eight GPUs, of which Kueue gives out two."""
+    with Bed(tmp_path / "bed", [ClusterPlan("lab", (NodePlan(gpus=8),), kueue=True)]) as bed:
+        cluster = bed.cluster("lab")
+        cluster.apply(*kueue.queue("team", "default", gpus=2))
+        yield cluster
+
+
+@story
+async def test_an_attempt_waits_for_its_turn_at_the_site_and_is_stopped_there_for_good(
+    queued: Cluster, tmp_path: Path
+) -> None:
+    place = (("lab/owned", Place(queue="default")),)
+    ground = KubernetesGround(queued.kubeconfig, "default", tmp_path / "site", places=place)
+    async with opened(ground) as site:
+        await site.driver.start(start("first", slots=((0, 2),)), TRAIN, "")
+        second = asyncio.create_task(site.driver.start(start("second", slots=((0, 2),)), TRAIN, ""))
+        third = asyncio.create_task(site.driver.start(start("third", slots=((0, 2),)), TRAIN, ""))
+        for attempt in ("second.1", "third.1"):
+            name = names.execution_name("home", attempt)
+            await asyncio.to_thread(queued.kubectl, "wait", f"job/{name}", "--for=create", "--timeout=50s")
+            await asyncio.to_thread(queued.kubectl, "wait", f"job/{name}", "--for=condition=Suspended", "--timeout=50s")
+        assert [one.attempt for one in (await site.driver.look()).attempts] == ["first.1"]
+        assert not site.said
+        third.cancel()
+        await site.driver.stop("third.1", 1000)
+        await site.hears(e.AttemptStopped, "third.1")
+        await site.driver.stop("first.1", 1000)
+        await site.hears(e.AttemptStopped, "first.1")
+        await second
+        running = queued.get("pods")["items"]
+        assert [
+            pod["metadata"]["labels"][names.EXECUTION] for pod in running if pod["status"]["phase"] == "Running"
+        ] == [names.execution_name("home", "second.1")]
