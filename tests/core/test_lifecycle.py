@@ -35,8 +35,8 @@ def test_what_has_ended_stays_ended() -> None:
 def test_the_page_of_lives_has_every_edge() -> None:
     page = document()
     for _, table, _ in TABLES:
-        for a, edges in table.items():
-            for b, why in edges.items():
+        for a, ends in table.items():
+            for b, why in ends.items():
                 assert f"    {a} --> {b}\n" in page
                 assert f"- **{a} → {b}**: {why}." in page
 
