@@ -1,4 +1,4 @@
-"""The only ways in which jobs, attempts and nodes change their phase: the edges of `lifecycle`. Parts of `fold` call."""
+"""The only ways in which jobs, attempts and nodes change phase: the edges of `lifecycle`. The parts of `fold` call."""
 
 from penstock.core.lifecycle import ATTEMPT, JOB, NODE, AttemptPhase, Broken, JobPhase, NodePhase
 from penstock.core.state import (
