@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from penstock.core import decide, events, fold, leases, placement, quotes
+from penstock.core import decide, events, fold, leases, placement, queue, quotes
 from penstock.core.free import Pool
 from penstock.core.ledger import Ledger
 from penstock.core.model import Part
@@ -153,7 +153,7 @@ def jobs_forgotten_when_lost(patch: Patch) -> None:
         attempt = state.attempts.get(event.attempt)
         right(state, event)
         if attempt is not None and attempt.job.queued:
-            fold._dequeue(state, attempt.job)
+            queue.dequeue(state, attempt.job)
             del state.jobs[attempt.job.id]
 
     patch.setitem(fold.APPLY, events.AttemptLost, wrong)

@@ -1,6 +1,7 @@
 """A home Job's life, told on a real API server."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -176,6 +177,28 @@ def test_after_a_restart_every_job_is_shown_again_and_none_runs_twice(penstock: 
             await here.shows("a", lambda one: binding(one).get("attempt", "").endswith(".1"))
             await here.is_gone("b")
             assert sum(count.jobs for count in here.reader.counts()) == 2
+
+    asyncio.run(tell())
+
+
+def test_one_that_ended_while_nobody_watched_is_shown_and_never_run_again(penstock: Callable[..., Penstock]) -> None:
+    """Not even if all that we wrote on it is gone, and so is the idempotency key: the journal knows whose it is."""
+
+    async def tell() -> None:
+        async with penstock(runs={"j0": 2}) as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            here.open.cancel()
+            await here.ends("j0", "done")
+            plane = here.plane
+            await plane._think(here.journal.forget_answers, plane.scribe.epoch, here.clock.now() + 1)
+            await here.goes_down()
+            marks = {"annotations": {names.BINDING: None, names.JOB: None}, "finalizers": None}
+            patch = ("patch", "job", "a", "--type=merge", "-p", json.dumps({"metadata": marks}))
+            here.given.kubectl("-n", here.namespace, *patch)
+            await here.comes_up()
+            await here.shows("a", complete)
+            assert [(one.phase, one.jobs) for one in here.reader.counts()] == [("done", 1)]
 
     asyncio.run(tell())
 

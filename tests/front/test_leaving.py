@@ -11,6 +11,8 @@ import pytest
 from penstock.devcluster.given import GivenCluster
 from penstock.front import leaving
 from penstock.kube import names
+from penstock.kube.access import Access, connect
+from penstock.kube.errors import Forbidden
 from tests.front.kit import LIMIT_S, SITES, Penstock, complete, home_job, running
 
 pytestmark = pytest.mark.slow
@@ -75,24 +77,27 @@ def test_one_that_comes_while_we_leave_is_an_ordinary_job_too(penstock: Callable
     asyncio.run(tell())
 
 
-def test_a_crash_between_two_lives_of_a_job_loses_nothing(penstock: Callable[..., Penstock]) -> None:
-    """Kept, deleted, and then nothing: whoever comes next makes it anew."""
+def test_one_that_dies_between_two_lives_of_a_job_loses_nothing(
+    lab: GivenCluster, namespace: str, penstock: Callable[..., Penstock]
+) -> None:
+    """Ours may delete Jobs and make none: it fails in the middle. Whoever comes next goes on from what was kept."""
+    rules = [
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch", "patch", "delete"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "delete"]},
+    ]
+    limited = lab.token_for(f"half-{namespace}", rules)
 
     async def tell() -> None:
         async with penstock() as here:
             here.apply(home_job("a"))
             await here.shows("a", running)
             here.apply(lasting("b"))
-            first = await here.shows("b", waiting)
+            waits = await here.shows("b", waiting)
             await here.goes_down()
-            kept = {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": "kept", "namespace": here.namespace, "labels": {leaving.GIVING_BACK: "job"}},
-                "data": {"job": json.dumps(leaving.ordinary(first)), "uid": first["metadata"]["uid"]},
-            }
-            here.given.apply(kept)
-            await leaving._remove(here.cluster, "b", here.namespace, first["metadata"]["uid"])
+            half = connect(Access(kubeconfig=str(limited)))
+            with pytest.raises(Forbidden):
+                await leaving.give_back(half, waits)
+            await half.close()
             await here.is_gone("b")
             here.kept.write_text("lab\n")
             await here.comes_up()

@@ -82,7 +82,10 @@ def test_a_right_that_is_missing_is_named_and_nothing_is_half_done(
             async with asyncio.timeout(55):
                 while not any(words in alarm.text for alarm in here.plane.alarms.now()):
                     await asyncio.sleep(0.2)
-            assert len(here.executions("lab")) == 1
+            async with asyncio.timeout(55):
+                while not (made := await asyncio.to_thread(here.executions, "lab")):
+                    await asyncio.sleep(0.2)
+            assert len(made) == 1
 
     asyncio.run(tell())
 

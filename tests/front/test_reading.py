@@ -7,6 +7,7 @@ import pytest
 
 from penstock.core.model import GpuChoice
 from penstock.core.units import HOUR, MINUTE
+from penstock.front.door import too_old
 from penstock.front.reading import Unfit, read
 from penstock.kube import marks
 from tests.front.kit import home_job
@@ -104,3 +105,18 @@ def test_config_maps_travel_along_and_a_missing_one_keeps_it_home() -> None:
     wish = read(job(), "lab", NOW, carried=[carried], unread=["secret-settings"])
     assert [one["kind"] for one in json.loads(wish.work.manifest)["items"]] == ["Job", "ConfigMap"]
     assert wish.spec.needs[-1] == "the missing config map secret-settings"
+
+
+@pytest.mark.parametrize(
+    ("version", "old"),
+    [
+        ("v1.31.4-eks-1", True),
+        ("v1.29.0", True),
+        ("v1.32.0", False),
+        ("v1.35.8", False),
+        ("2.0", False),
+        ("dev", False),
+    ],
+)
+def test_a_cluster_that_is_too_old_for_home_jobs_is_known_by_its_version(version: str, old: bool) -> None:
+    assert too_old(version) == old

@@ -6,6 +6,7 @@ restart all Jobs are looked at once. Jobs without the label are not even listed.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from functools import partial
@@ -31,6 +32,7 @@ T = TypeVar("T")
 HANDS: Final = 16  #: Jobs looked at side by side
 AGAIN_SECONDS: Final = 0.3  #: after somebody else was first
 LATER_SECONDS: Final = 3.0  #: after a cluster or a journal that could not be asked
+OLDEST: Final = (1, 32)  #: since then `managedBy` is on by default
 #: A Job this young that runs by itself has just been created so; an older one was labelled later, and runs on.
 JUST_CREATED: Final = timedelta(seconds=60)
 
@@ -63,6 +65,7 @@ class Door:
         self.leaving = asyncio.Event()  #: every Job is given back
         self.left = asyncio.Event()  #: nothing of ours is there any more
         self.fewer = asyncio.Event()  #: a Job is no longer ours
+        self.failing: dict[str, str] = {}  #: `NAMESPACE/NAME` of Jobs that could not be shown, and why
         self.cancelled: set[str] = set()  #: told to the journal in this life
         self.explained: set[tuple[str, str]] = set()  #: uid and reason of Jobs that cannot be taken
 
@@ -72,6 +75,7 @@ class Door:
             for mirror in self.mirrors.values():
                 tasks.create_task(mirror.run())
             tasks.create_task(self._cancel_orphans())
+            tasks.create_task(self._check_version())
             tasks.create_task(self._leave())
             for _ in range(HANDS):
                 tasks.create_task(self._look_at_each())
@@ -101,6 +105,11 @@ class Door:
         words = f"The home cluster {self.site} cannot be followed: {why}" if why else ""
         self.plane.alarms.set("front door", f"door:{self.site}", words)
 
+    async def _check_version(self) -> None:
+        version = await self._steadily(self.cluster.version)
+        words = f"The home cluster {self.site} is Kubernetes {version}; home Jobs need 1.32 or newer (managedBy)."
+        self.plane.alarms.set("front door", f"door:{self.site}:version", words if too_old(version) else "")
+
     # --- looking ------------------------------------------------------------------------------------------------------
 
     async def _look_at_each(self) -> None:
@@ -108,23 +117,31 @@ class Door:
             place = await self.due.take()
             try:
                 await self._look_at(place)
-                self._trouble("")
+                self._trouble(place, "")
             except (Conflict, NotFound):
                 self.due.again(place, AGAIN_SECONDS)
             except Forbidden as error:
-                self._trouble(f"our account may not {error.verb} {error.resource}; see 'penstock manifests rbac'")
+                self._trouble(
+                    place, f"our account may not {error.verb} {error.resource}; see 'penstock manifests rbac'"
+                )
                 self.due.again(place, LATER_SECONDS * 5)
             except (KubeError, NotReady, Unwritable) as error:
-                self._trouble(str(error))
+                self._trouble(place, str(error))
                 self.due.again(place, LATER_SECONDS)
             except Exception as error:  # noqa: BLE001 - a bug of ours, and one Job never stops the others
-                self._trouble(f"{place}: {type(error).__name__}: {error}")
+                self._trouble(place, f"{type(error).__name__}: {error}")
                 self.due.again(place, LATER_SECONDS * 20)
             finally:
                 self.due.done(place)
 
-    def _trouble(self, why: str) -> None:
-        words = f"A Job of the home cluster {self.site} cannot be shown: {why}" if why else ""
+    def _trouble(self, place: str, why: str) -> None:
+        """One alarm for all Jobs that cannot be shown, taken back when the last of them can be."""
+        self.failing.pop(place, None)
+        if why:
+            self.failing[place] = why
+        first = next(iter(self.failing.items()), None)
+        many = f"{len(self.failing)} of the home cluster {self.site}'s Jobs cannot be shown"
+        words = f"{many}. {first[0]}: {first[1]}" if first else ""
         self.plane.alarms.set("front door", f"door:{self.site}:write", words)
 
     async def _look_at(self, place: str) -> None:
@@ -344,12 +361,14 @@ class Door:
         self.left.set()
 
     async def _steadily(self, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """One step of leaving; a cluster that cannot be asked is asked again."""
+        """One step; a cluster that cannot be asked is asked again."""
         while True:
             try:
-                return await step()
+                found = await step()
+                self._trouble("leaving", "")
+                return found
             except KubeError as error:
-                self._trouble(str(error))
+                self._trouble("leaving", str(error))
                 await asyncio.sleep(LATER_SECONDS)
 
     async def _give_back(self, job: Json, row: JobRow | None) -> None:
@@ -372,6 +391,12 @@ class Door:
                 JOBS, metadata["name"], {"conditions": conditions}, metadata["namespace"]
             )
         await self._write(job, leaving.stripped(job))
+
+
+def too_old(version: str) -> bool:
+    """`v1.31.4-eks-1` is; what does not look like a version is not judged."""
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return found is not None and (int(found[1]), int(found[2])) < OLDEST
 
 
 def live_jobs(reader: Reader) -> list[JobRow]:

@@ -1,0 +1,355 @@
+"""What events do to attempts and to the jobs they are of, from a promised start to the very end. A part of `fold`.
+
+Actions are noted here, where the promise becomes state, so that what is said and what is owed cannot differ.
+"""
+
+from heapq import heappush
+
+from penstock.core import books
+from penstock.core import events as e
+from penstock.core.actions import CopyData, StopAttempt
+from penstock.core.edges import move_attempt, move_job, move_node
+from penstock.core.learned import Losses
+from penstock.core.ledger import Lease
+from penstock.core.lifecycle import JobPhase
+from penstock.core.model import Hold, NodeAsk, Offer
+from penstock.core.queue import count_use, dequeue, enqueue, prove
+from penstock.core.state import (
+    Attempt,
+    Job,
+    Node,
+    State,
+    launch_action,
+    start_action,
+)
+from penstock.core.units import PERMILLE, Instant, Millis
+
+
+def set_open(state: State) -> None:
+    """A standing offer is open while its site can be reached and it has not refused."""
+    for offer_id, pool in state.pools.items():
+        offer = state.offers.get(offer_id)
+        pool.open = offer is not None and offer.site not in state.lost_sites and offer_id not in state.closed
+
+
+def job_refused(state: State, event: e.JobRefused) -> None:
+    job = state.jobs[event.job]
+    dequeue(state, job)
+    _end(state, job, "refused")
+
+
+def cancel_requested(state: State, event: e.CancelRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is None or job.cancelled:
+        return
+    job.cancelled = True
+    if job.queued:
+        dequeue(state, job)
+        _end(state, job, "cancelled")
+    else:
+        state.fresh.requests.append((job.id, ""))
+
+
+def move_requested(state: State, event: e.MoveRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is not None and job.phase == "placed" and event.offer in state.offers:
+        state.fresh.requests.append((job.id, event.offer))
+
+
+def start_promised(state: State, event: e.StartPromised) -> None:
+    job, offer = state.jobs[event.job], state.offers[event.offer]
+    attempt = Attempt(event, job, offer)
+    slots = event.slots
+    job.attempts += 1
+    if job.queued:
+        dequeue(state, job)
+        move_job(job, "placed")
+        job.attempt = attempt
+    else:
+        job.next = attempt
+        job.moves += 1
+        job.moved_at = event.at
+    state.attempts[attempt.id] = attempt
+    if job.foretold is not None:
+        prove(job, event.at, started=bool(slots))
+    if slots:
+        state.pools[offer.id].take(slots)
+        on_node = state.on_node[offer.id]
+        for node, _ in slots:
+            on_node[node][attempt.id] = attempt
+        for starts in state.starts.values():
+            if starts.width <= event.width:
+                starts.began(event.at, job.submitted_at)
+        count_use(state, job, event.width)
+    elif job.spec.checkpoint_every_ms is not None and job.spec.interruptible:
+        state.away.setdefault(job.spec.gpus, {})[attempt.id] = attempt
+    if event.nodes or event.hold or event.after or event.copies:
+        _note_needs(state, event, attempt)
+    begin_if_ready(state, attempt)
+
+
+def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
+    """Money is held, nodes are asked for, data is copied, and whoever is there must go first."""
+    offer = attempt.offer
+    hold = event.hold
+    if hold is not None:
+        attempt.lease = hold.id
+        _open(state, hold).asked = False
+        state.in_use[offer.id, 0] = state.in_use.get((offer.id, 0), 0) + attempt.width
+    if offer.id in state.refusals:
+        state.probing.setdefault(offer.id, attempt.id)
+    if event.nodes:
+        _ask_for_nodes(state, event.nodes, attempt)
+    for other in event.after:
+        if other in state.attempts:
+            attempt.after[other] = None
+            state.followers.setdefault(other, []).append(attempt)
+    for data_set in event.copies:
+        key = (data_set, offer.site)
+        attempt.copies[data_set] = None
+        if key not in state.copying:
+            state.copying[key] = []
+            state.fresh.actions.append(CopyData(data_set, offer.site))
+        state.copying[key].append(attempt)
+
+
+def _ask_for_nodes(state: State, nodes: tuple[NodeAsk, ...], attempt: Attempt) -> None:
+    offer = attempt.offer
+    for ask in nodes:
+        node = state.nodes[ask.node] = Node(ask.node, offer, ask.gpus, attempt.id, state.at)
+        attempt.missing[ask.node] = None
+        state.in_use[offer.id, ask.gpus] = state.in_use.get((offer.id, ask.gpus), 0) + 1
+        _open(state, ask.hold)
+        state.fresh.actions.append(launch_action(state, node))
+    attempt.nodes = tuple([ask.node for ask in nodes])
+
+
+def _open(state: State, hold: Hold) -> Lease:
+    lease = state.ledger.open(hold)
+    heappush(state.renewals, (hold.renew_at, hold.id, lease))
+    return lease
+
+
+def begin_if_ready(state: State, attempt: Attempt) -> None:
+    if not attempt.ready:
+        return
+    move_attempt(attempt, "starting")
+    if attempt.lease:
+        state.ledger.leases[attempt.lease].ask(state.at)
+    for node_id in attempt.nodes:
+        move_node(state.nodes[node_id], "busy")
+        state.nodes[node_id].idle_at = None
+    state.fresh.actions.append(start_action(state, attempt))
+
+
+def attempt_started(state: State, event: e.AttemptStarted) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is None:
+        return
+    if attempt.phase == "starting":
+        move_attempt(attempt, "running")
+    if attempt.started_at is None:
+        attempt.started_at = event.at
+        attempt.job.lost = ""  # not before: a next place may be refused, and then it is still lost
+    if state.refusals:
+        found_room(state, attempt.offer)
+
+
+def attempt_checkpointed(state: State, event: e.AttemptCheckpointed) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is not None:
+        attempt.kept_ms = max(attempt.kept_ms, event.kept_ms)
+
+
+def attempt_progressed(state: State, event: e.AttemptProgressed) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is None or attempt.started_at is None or not 0 < event.done_permille <= PERMILLE:
+        return
+    done = attempt.resume_ms + (event.at - attempt.started_at) * attempt.speed_permille // PERMILLE
+    attempt.job.told_ms = done * PERMILLE // event.done_permille
+
+
+def attempt_ended(state: State, event: e.AttemptEnded) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is None or attempt.phase == "promised":
+        return
+    job = attempt.job
+    run_ms = attempt.resume_ms
+    if attempt.started_at is not None:
+        run_ms += (event.at - attempt.started_at) * attempt.speed_permille // PERMILLE
+    _drop_next(state, job)
+    _over(state, attempt, billed=True, leaves=True)
+    if event.outcome == "done":
+        state.history.learn(job.spec, run_ms)
+        if state.policy.waiting.target_delay_ms:
+            state.aim.jobs += PERMILLE
+            state.aim.delay_ms += (
+                event.at - job.submitted_at
+            ) * PERMILLE - run_ms * PERMILLE**2 // attempt.speed_permille
+    _end(state, job, event.outcome)
+
+
+def attempt_stopped(state: State, event: e.AttemptStopped) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is None or attempt.phase == "promised":
+        return
+    then = attempt.then or "pause"  # nobody told it to: its own deadline passed
+    _keep(attempt.job, attempt, event.at, event.kept_ms)
+    if attempt.job.cancelled:
+        _drop_next(state, attempt.job)
+    _over(state, attempt, billed=True, leaves=then == "move")
+    _go_on(state, attempt.job, "paused" if then == "pause" else "waiting")
+
+
+def _drop_next(state: State, job: Job) -> None:
+    """Its next place will not be needed. Before its attempt is over, or the next one would begin at that."""
+    if job.next is not None:
+        _over(state, job.next, billed=True, leaves=False)
+        job.next = None
+
+
+def _go_on(state: State, job: Job, otherwise: JobPhase) -> None:
+    """Its attempt is over and the job is not: to its next place if one was promised, otherwise back to the queue."""
+    if job.cancelled:
+        _end(state, job, "cancelled")
+    elif job.next is not None:
+        job.attempt, job.next = job.next, None
+        if job.phase == "leaving":
+            move_job(job, "placed")
+        job.attempt.resume_ms = job.attempt.kept_ms = job.kept_ms
+        begin_if_ready(state, job.attempt)
+    else:
+        move_job(job, otherwise)
+        job.attempt = None
+        enqueue(state, job)
+
+
+def attempt_lost(state: State, event: e.AttemptLost) -> None:
+    lose(state, event.attempt, event.at, event.kept_ms, billed=True)
+
+
+def attempt_refused(state: State, event: e.AttemptRefused) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is not None:
+        state.fresh.refused.append((attempt.offer, event.retry_ms))
+        lose(state, event.attempt, event.at, attempt.resume_ms, billed=False)
+
+
+def lose(state: State, attempt_id: str, at: Instant, kept_ms: Millis, billed: bool) -> None:
+    attempt = state.attempts.get(attempt_id)
+    if attempt is None:
+        return
+    job = attempt.job
+    if attempt is job.next:  # it never began; its predecessor runs on, or is stopping and will wait
+        _over(state, attempt, billed=True, leaves=False)
+        job.next = None
+        if job.attempt is not None:
+            job.attempt.then = "wait"
+        return
+    _keep(job, attempt, at, kept_ms)
+    if billed:  # a refusal loses nothing
+        job.lost = attempt.id
+    if job.cancelled:
+        _drop_next(state, job)
+    _over(state, attempt, billed=billed, leaves=False)
+    _go_on(state, job, "waiting")
+
+
+def _keep(job: Job, attempt: Attempt, at: Instant, kept_ms: Millis) -> None:
+    done = attempt.resume_ms
+    if attempt.started_at is not None:
+        done += (at - attempt.started_at) * attempt.speed_permille // PERMILLE
+    job.kept_ms = max(kept_ms, attempt.resume_ms)
+    if kept_ms > attempt.resume_ms:
+        job.keeper = attempt.id
+    job.redone_ms = max(0, done - job.kept_ms)
+    if job.next is not None:  # before anything can begin: what moves resumes where it stopped
+        job.next.resume_ms = job.next.kept_ms = job.kept_ms
+
+
+def stop_promised(state: State, event: e.StopPromised) -> None:
+    attempt = state.attempts[event.attempt]
+    job = attempt.job
+    move_job(job, "leaving")
+    attempt.then = event.then
+    if event.yields and attempt.slots:
+        attempt.yielded = attempt.slots
+        _leave(state, attempt)
+        state.yielding[attempt.id] = attempt
+    if attempt.phase == "promised":  # nothing runs yet: it is over at once
+        _over(state, attempt, billed=True, leaves=False)
+        _go_on(state, job, "paused" if event.then == "pause" else "waiting")
+        return
+    move_attempt(attempt, "stopping")
+    state.fresh.actions.append(StopAttempt(attempt.id, job.spec.grace_ms))
+
+
+def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
+    """The attempt is gone: its GPUs, its nodes and its money come free, and whoever waited for that may begin."""
+    billed = billed and attempt.phase != "promised"  # the site was never asked for it
+    move_attempt(attempt, "over")
+    del state.attempts[attempt.id]
+    if attempt.yielded:
+        del state.yielding[attempt.id]
+    if attempt.slots:
+        _leave(state, attempt)
+        state.fresh.freed = True
+    job, offer = attempt.job, attempt.offer
+    if job.spec.gpus in state.away:
+        state.away[job.spec.gpus].pop(attempt.id, None)
+    if attempt.lease:
+        state.in_use[offer.id, 0] -= attempt.width
+        if billed:
+            saw(state, offer, state.at - attempt.promised_at, lost=job.lost == attempt.id)
+        state.fresh.closing.append((state.ledger.leases[attempt.lease], billed, leaves))
+    for node_id in attempt.nodes:
+        node = state.nodes.get(node_id)
+        if node is not None:
+            if node.phase == "busy":
+                move_node(node, "idle")
+            node.idle_at = state.at
+            state.fresh.idle.append(node)
+    for data_set in attempt.copies:
+        waiting = state.copying.get((data_set, offer.site), [])
+        if attempt in waiting:
+            waiting.remove(attempt)
+    if attempt.id in state.followers:
+        for follower in state.followers.pop(attempt.id):
+            follower.after.pop(attempt.id, None)
+            begin_if_ready(state, follower)
+    if state.probing and state.probing.get(offer.id) == attempt.id:
+        del state.probing[offer.id]
+
+
+def _leave(state: State, attempt: Attempt) -> None:
+    """Its standing GPUs are free, or promised to somebody else."""
+    state.pools[attempt.offer.id].give(attempt.slots)
+    count_use(state, attempt.job, -sum([gpus for _, gpus in attempt.slots]))
+    for node, _ in attempt.slots:
+        del state.on_node[attempt.offer.id][node][attempt.id]
+    attempt.slots = ()
+
+
+def _end(state: State, job: Job, phase: JobPhase) -> None:
+    move_job(job, phase)
+    job.attempt = None  # each knew the other: without this neither would ever be freed but by the collector
+    del state.jobs[job.id]
+    state.ended[phase] = state.ended.get(phase, 0) + 1
+    if job.spec.cap is not None:
+        books.forget_job(state, "job:" + job.id)
+
+
+def saw(state: State, offer: Offer, ms: Millis, lost: bool) -> None:
+    """Something rented there lived so long; only spot is lost often enough to learn from."""
+    if offer.term == "spot":
+        losses = state.losses.get(offer.id)
+        if losses is None:
+            losses = state.losses[offer.id] = Losses()
+        losses.saw(ms, lost)
+
+
+def found_room(state: State, offer: Offer) -> None:
+    state.closed.pop(offer.id, None)
+    state.refusals.pop(offer.id, None)
+    state.probing.pop(offer.id, None)
+    set_open(state)
