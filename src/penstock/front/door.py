@@ -18,12 +18,13 @@ from penstock.core.values import value
 from penstock.front import leaving, reading, status
 from penstock.front.due import Due
 from penstock.front.reading import Unfit
-from penstock.front.telling import Tale, event_of
-from penstock.journal.journal import AttemptRow, Filter, JobRow, Reader, Unwritable
+from penstock.front.telling import Tale
+from penstock.front.writing import Writer
+from penstock.journal.journal import Filter, JobRow, Reader, Unwritable
 from penstock.kube import names
-from penstock.kube.client import CONFIG_MAPS, EVENTS, JOBS, Cluster
+from penstock.kube.client import CONFIG_MAPS, JOBS, Cluster
 from penstock.kube.closure import Json, part, parts
-from penstock.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
+from penstock.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from penstock.kube.portability import config_maps
 from penstock.kube.watch import Mirror
 from penstock.live.plane import NotReady, Plane, Quarantined
@@ -57,7 +58,8 @@ class Door:
     ) -> None:
         """`tale`: a job's story so far, as the hall follows it; `forget`: it is told."""
         self.site, self.cluster, self.plane, self.reader = home.site, home.cluster, plane, reader
-        self.tale, self.forget = tale, forget
+        self.forget = forget
+        self.writer = Writer(home.cluster, tale, plane.clock.now)
         self.mirrors = {namespace: self._mirror(namespace) for namespace in home.namespaces or ("",)}
         self.due = Due()
         self.ids: dict[str, str] = {}  #: a Job's uid -> our job
@@ -155,7 +157,7 @@ class Door:
         elif found is not None:
             await self._show(job, found)
         elif part(job, "metadata").get("deletionTimestamp"):
-            await self._let_go(job)
+            await self.writer.let_go(job)
         elif not _has_ended(job):
             await self._submit(job)
 
@@ -222,8 +224,8 @@ class Door:
         if (_uid(job), reason) in self.explained:
             return
         if reason == "NotManaged" and self._began_just_now(job):
-            await self._write(job, {"spec": {"suspend": True}})
-        await self._post(job, reason.lower(), reason, words, bad=True)
+            await self.writer.change(job, {"spec": {"suspend": True}})
+        await self.writer.post(job, reason.lower(), reason, words, bad=True)
         self.explained.add((_uid(job), reason))
 
     def _began_just_now(self, job: Json) -> bool:
@@ -240,48 +242,13 @@ class Door:
         attempts = await asyncio.to_thread(self.reader.attempts, row.id)
         ended = row.phase in ENDED
         if ended and not deleted and not _has_ended(job):
-            await self._tell(job, row)  # first: once the Job shows its end, nothing more is told
-        job = await self._write(job, status.metadata_change(job, row, attempts))
+            await self.writer.tell(job, row)  # first: once the Job shows its end, nothing more is told
+        job = await self.writer.change(job, status.metadata_change(job, row, attempts))
         if ended and (deleted or _has_ended(job)):
             self.forget(row.id)
             return
-        await self._write_status(job, row, attempts)
-        await self._tell(job, row)
-
-    async def _write(self, job: Json, change: Json) -> Json:
-        """Guarded by the version we saw: if somebody else was first, it is looked at again."""
-        if not change:
-            return job
-        metadata = part(job, "metadata")
-        return await self.cluster.patch(
-            JOBS, metadata["name"], change, metadata["namespace"], seen=metadata["resourceVersion"]
-        )
-
-    async def _write_status(self, job: Json, row: JobRow, attempts: list[AttemptRow]) -> None:
-        wanted = status.shown(job, row, attempts, self.tale(row.id).why)
-        if not status.is_shown(job, wanted):
-            metadata = part(job, "metadata")
-            await self.cluster.patch_status(
-                JOBS, metadata["name"], wanted, metadata["namespace"], seen=metadata["resourceVersion"]
-            )
-
-    async def _tell(self, job: Json, row: JobRow) -> None:
-        tale = self.tale(row.id)
-        while tale.told < len(tale.lines):
-            number = tale.told
-            reason, bad, line = tale.lines[number]
-            await self._post(job, f"{row.id}-{number}", reason, line.text, bad, at=line.at)
-            tale.told = max(tale.told, number + 1)
-
-    async def _post(self, job: Json, name: str, reason: str, words: str, bad: bool, at: int = 0) -> None:
-        event = event_of(job, name, reason, words, bad, at or self.plane.clock.now())
-        try:
-            await self.cluster.create(EVENTS, event)
-        except (AlreadyExists, Invalid, NotFound):  # told before; or its namespace is going: nobody reads it any more
-            return
-        except Forbidden as error:
-            if error.by_account:
-                raise
+        await self.writer.show(job, row, attempts)
+        await self.writer.tell(job, row)
 
     # --- taking it back -----------------------------------------------------------------------------------------------
 
@@ -289,9 +256,6 @@ class Door:
         if our_id not in self.cancelled:
             await self.plane.tell(CancelRequested(0, our_id))
             self.cancelled.add(our_id)
-
-    async def _let_go(self, job: Json) -> None:
-        await self._write(job, status.released(job))
 
     async def _gone(self, place: str) -> None:
         """Deleted without waiting for us, or its label was taken away. Either way it is no longer ours to run."""
@@ -310,7 +274,7 @@ class Door:
         except NotFound:
             return True
         if _uid(job) in self.ids:
-            await self._let_go(job)
+            await self.writer.let_go(job)
         return True
 
     def _forget(self, our_id: str) -> None:
@@ -374,23 +338,15 @@ class Door:
     async def _give_back(self, job: Json, row: JobRow | None) -> None:
         """What waits at once, as an ordinary Job; what runs once it has ended."""
         if part(job, "metadata").get("deletionTimestamp") or (row is not None and row.phase in ("placed", "leaving")):
-            await (self._show(job, row) if row is not None else self._let_go(job))
+            await (self._show(job, row) if row is not None else self.writer.let_go(job))
         elif row is not None and row.phase not in ENDED:
             await self._cancel(row.id)
         elif _has_ended(job):
-            await self._strip(job)
+            await self.writer.strip(job)
         elif row is not None and row.phase != "cancelled":
             await self._show(job, row)  # its end first; that is a change, and it is looked at again
         else:
             await leaving.give_back(self.cluster, job)
-
-    async def _strip(self, job: Json) -> None:
-        metadata = part(job, "metadata")
-        if (conditions := leaving.plain_conditions(job)) is not None:
-            job = await self.cluster.patch_status(
-                JOBS, metadata["name"], {"conditions": conditions}, metadata["namespace"]
-            )
-        await self._write(job, leaving.stripped(job))
 
 
 def too_old(version: str) -> bool:
