@@ -44,15 +44,15 @@ class Minder:
     def _mind(self, one: Execution, pods: list[Obj]) -> None:
         """What it needs of us while it is not over."""
         here, see_to = self.here, self.here.chores.see_to
-        job, ending_said = one.job, said(one.job, names.ENDING)
+        job, told_to_end = one.job, said(one.job, names.ENDING)
         self._note_trouble(one, pods)
-        if not ending_said and job["metadata"].get("deletionTimestamp"):
+        if not told_to_end and job["metadata"].get("deletionTimestamp"):
             see_to(f"deleted {one.name}", ending.take_down, here, one)
-        if ending_said and job["spec"].get("suspend") and job["spec"].get("parallelism", 1):
-            see_to(f"still {one.name}", ending.end, here, one, ending_said, said(job, names.WORDS))
-        if not ending_said and any(self._is_orphan(pod) for pod in pods):
+        if told_to_end and job["spec"].get("suspend") and job["spec"].get("parallelism", 1):
+            see_to(f"still {one.name}", ending.end, here, one, told_to_end, said(job, names.WORDS))
+        if not told_to_end and any(self._is_orphan(pod) for pod in pods):
             see_to(f"orphan {one.name}", self._check_nodes, one)
-        if not ending_said and one.ordered_at is not None and (job["status"] or {}).get("startTime"):
+        if not told_to_end and one.ordered_at is not None and (job["status"] or {}).get("startTime"):
             late, one.ordered_at = here.clock() - one.ordered_at > SECOND, None
             if late and deadline_of(job) < NEVER:  # its time counts from its start, and that was long after we said so
                 see_to(f"late {one.name}", deadlines.move, here, one, deadline_of(job))

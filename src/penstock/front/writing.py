@@ -1,4 +1,4 @@
-"""What is written on a home Job: marks, status, Events. The door says when; `status`, `telling` and `leaving` say what."""
+"""What is written on a home Job: marks, status, Events. The door says when; `status`, `telling`, `leaving` say what."""
 
 from collections.abc import Callable
 
