@@ -3,13 +3,13 @@
     python -m bench.kube [--fast] [--json] [--jobs 10000]
 
 The clusters are the test bed's (docs/dev-cluster.md): real API servers, controllers and schedulers, and kwok's nodes.
-`lab` is owned and where Jobs are created; `east` and `west` are rented when it is full. First other people's Jobs,
-without our label: what the clusters do by themselves, and how fast. Then Penstock with nothing to do; then a Job a
-second, on free GPUs; then very many at once. A Job's time runs from just before it is created until its pod runs, and
-until the home Job says so, as somebody sees it who watches both.
+`lab` is owned and where Jobs are created; `east` and `west` are rented as soon as it is full, for waiting is dear here.
+First other people's Jobs, without our label: what the clusters do by themselves, and how fast. Then Penstock with
+nothing to do; then a Job a second, on free GPUs; then very many at once. A Job's time runs from just before it is
+created until its pod runs, and until the home Job says so, as somebody sees it who watches both.
 
-All of it shares this machine's processors. What each side took of them is said, too: that is what another machine
-would show again.
+All of it shares this machine's processors. What each side took of them is said, too, with what it takes when idle: that
+is what another machine would show again.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import json
 import os
 import platform
 import re
+import signal
 import statistics
 import sys
 import tempfile
@@ -66,7 +67,7 @@ sites:
     maps: {{namespaces: {{research: penstock}}, images: {{busybox: busybox}}}}
     offers: [{{name: west, price: {{per: gpu_hour, list: 2.5}}, {rented}}}]
 caps: [{{scope: org, per_month: 100000000}}]
-policy: {{value_of_waiting: 100}}
+policy: {{value_of_waiting: 1000000}}
 """
 RENTED: Final = (
     "term: on_demand, gpu: A100, gpus_per_node: {gpus}, nodes: {nodes}, sold_by: attempt, billing_step: 1s, kill: 30s, "
@@ -107,6 +108,7 @@ def main() -> None:
     args = parser.parse_args()
     size = FAST if args.fast else FULL
     size = replace(size, jobs=args.jobs or size.jobs)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it leaves no cluster behind
     load = " ".join(f"{one:.1f}" for one in os.getloadavg())
     machine = f"Python {platform.python_version()}, {os.cpu_count()} processors, load average {load} before"
     say(machine)
@@ -160,7 +162,7 @@ async def alone(run: "Run", size: Size) -> list[Figure]:
     took, used = run.shown.last(made) - began, run.clusters_cpu() - before
     return [
         Figure("Jobs a second, one cluster without Penstock", f"{size.others / took:.1f}"),
-        Figure("the cluster's processors for each of them", f"{used / size.others * 1000:.0f} ms"),
+        Figure("the clusters' processors for each of them", f"{used / size.others * 1000:.0f} ms"),
     ]
 
 
