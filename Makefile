@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint venv bench-engine bench-journal bench-live bench-placement docs kube demo-kube e2e-kube clean
+.PHONY: help demo test check lint venv bench-engine bench-journal bench-kube bench-live bench-placement docs kube demo-kube e2e-kube clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -32,6 +32,9 @@ bench-engine: .venv/.installed-dev  ## how many jobs a second the engine decides
 
 bench-journal: .venv/.installed-dev  ## how fast a journal is written, listed and started from
 	@$(BIN)/python -m bench.journal
+
+bench-kube: kube .venv/.installed-dev  ## ten thousand Jobs on three clusters: rate, waits, idle load, memory; FAST=1 for a quick look
+	@$(BIN)/python -m bench.kube $(if $(FAST),--fast)
 
 bench-live: .venv/.installed-dev  ## a running Penstock under load: submits, lists, decisions, restarts; FAST=1 for a quick look
 	@$(BIN)/python -m bench.live $(if $(FAST),--fast)

@@ -69,9 +69,9 @@ def submits(place: Callable[[], str], fast: bool) -> Iterator[str]:
         with up(place()) as (client, process):
             secrets = [_token(client, f"team-{number}") for number in range(clients)]
             host, seconds = client.base_url, 3 if fast else 10
-            before, ours = _cpu(process), time.process_time()
+            before, ours = cpu(process.pid), time.process_time()
             flood = asyncio.run(_flood(str(host.host), int(host.port or 80), secrets, seconds))
-            used, ours = _cpu(process) - before, time.process_time() - ours
+            used, ours = cpu(process.pid) - before, time.process_time() - ours
         took = [one for each in flood for one in each]
         yield (
             f"{len(took) / seconds:,.0f} durable submits a second from {clients} clients, {_spread(took)}; "
@@ -203,7 +203,7 @@ def starts(place: Callable[[], str], fast: bool) -> Iterator[str]:
             journal.release(epoch)
         began = time.perf_counter()
         with up(where) as (client, process):
-            ready, used = time.perf_counter() - began, _cpu(process)
+            ready, used = time.perf_counter() - began, cpu(process.pid)
             client.get("/v1/jobs").raise_for_status()
             yield (
                 f"{events:,} events: {ready:.1f} s from the command until it is ready, {used:.1f} s of them on a "
@@ -218,9 +218,9 @@ def memory(place: Callable[[], str], fast: bool) -> Iterator[str]:
         yield f"{_resident(process)} MB of memory with nothing to do"
 
 
-def _cpu(process: "subprocess.Popen[str]") -> float:
+def cpu(pid: int) -> float:
     """Seconds of processor that it took so far: what is left to say where clients share the machine."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text("ascii").rpartition(") ")[2].split()
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -230,11 +230,11 @@ def _resident(process: "subprocess.Popen[str]") -> int:
 
 
 @contextmanager
-def up(where: str) -> Iterator[tuple[httpx2.Client, "subprocess.Popen[str]"]]:
-    """A Penstock of its own on this journal, with a client that may do everything."""
+def up(where: str, content: str = SITES) -> Iterator[tuple[httpx2.Client, "subprocess.Popen[str]"]]:
+    """A Penstock of its own on this journal and these sites, with a client that may do everything."""
     with tempfile.TemporaryDirectory(prefix="penstock-live-") as home:
         sites = Path(home) / "sites.yaml"
-        sites.write_text(SITES)
+        sites.write_text(content)
         command = [sys.executable, "-m", "penstock.cli", "up", "--home", home, "--sites", str(sites), "--port", "0"]
         process = subprocess.Popen([*command, "--json", "--journal", where], stdout=subprocess.PIPE, text=True)
         try:
