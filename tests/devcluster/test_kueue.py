@@ -22,6 +22,8 @@ def queued(tmp_path: Path) -> Iterator[Cluster]:
     with Bed(tmp_path / "bed", [ClusterPlan("lab", (NodePlan(gpus=8),), kueue=True)]) as bed:
         cluster = bed.cluster("lab")
         cluster.apply(*kueue.queue("team", "default", gpus=2))
+        # Until Kueue knows the queue, its webhook lets Jobs pass by it.
+        cluster.kubectl("wait", "localqueue/default", "--for=condition=Active", "--timeout=55s")
         yield cluster
 
 
