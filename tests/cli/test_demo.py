@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -19,9 +18,9 @@ from penstock.demo.tale import CLAIMS, untrue
 from penstock.journal.journal import Filter
 from penstock.journal.open import open_reader, read
 from penstock.journal.redecide import redecide
+from tests.demos import DEMO, play
 
 LIMIT_S = 400  #: the promise is 180 s on two idle cores; a busy machine is not a broken demo
-DEMO = [sys.executable, "-m", "penstock.cli", "demo"]
 TRUE = {
     "bursts": 2,
     "spot_losses": 1,
@@ -37,16 +36,7 @@ TRUE = {
 
 @pytest.mark.slow
 def test_the_demo_is_true_and_its_figures_are_the_journals(tmp_path: Path) -> None:
-    done = subprocess.run(
-        DEMO,
-        cwd=tmp_path,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT_S,
-    )
+    done = play(tmp_path, LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert "\x1b" not in done.stdout

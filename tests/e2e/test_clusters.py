@@ -1,9 +1,6 @@
 """The tale on real clusters, the very same that `make demo-kube` shows: real pods, and figures that are counted."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +8,7 @@ import pytest
 from penstock.demo.clusters import CLAIMS, TRAVELLER, short, untrue
 from penstock.demo.seen import Seen
 from penstock.devcluster import programs, real
+from tests.demos import play
 
 LIMIT_S = 500  #: it takes about two minutes on two idle cores; a busy machine is not a broken tale
 
@@ -23,16 +21,7 @@ def test_a_job_bursts_loses_its_spot_node_resumes_elsewhere_comes_home_and_ends_
         pytest.skip(missing)
     if missing := real.lacks():
         pytest.skip(missing)
-    done = subprocess.run(
-        [sys.executable, "-m", "penstock.cli", "demo", "--kube"],
-        cwd=tmp_path,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT_S,
-    )
+    done = play(tmp_path, LIMIT_S, "--kube")
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
     assert untrue(figures) == []

@@ -65,6 +65,15 @@ def test_who_waits_first_is_told_by_what_is_expected_of_those_who_run() -> None:
     assert hours == {"four": 1, "six": 4, "whole": 4, "both": 8}
 
 
+def test_who_waits_first_for_one_of_two_clusters_is_told_of_the_one_that_comes_free_sooner() -> None:
+    penstock = given(site("lab"), site("annex"), offer("cloud"), ours("0.01"))
+    for name, run in (("a", "9h"), ("b", "3h")):
+        penstock.hears(submitted(name, run=run), at="09:00")
+        penstock.hears(started(f"{name}.1"), at="09:00")
+    penstock.hears(submitted("c", run="1h"), at="10:00")
+    assert promises(penstock, WaitPromised)[-1].because.about_ms == 2 * HOUR
+
+
 def test_a_dear_hour_of_waiting_bursts_at_once() -> None:
     penstock = given(site("lab"), offer("cloud"), ours("1000000"))
     penstock.hears(submitted("a", run="9h"), at="09:00")

@@ -140,7 +140,8 @@ def foretell(state: State, job: Job, ahead: int) -> tuple[Millis, Millis]:
 def comes_free(state: State, lane: Lane, ahead: int) -> Millis:
     """By what is expected of those who run there: in how long it fits, and GPUs for all before it have come free."""
     there = [(offer, pool) for offer, pool in lane.pools if pool.open]
-    fits = [ms for offer, pool in there if (ms := _fits_in(state, offer, pool, lane.width)) is not None]
+    fits = [_fits_in(state, offer, pool, lane.width) for offer, pool in there]
+    soonest = min((ms for ms in fits if ms is not None), default=0)
     wanted = lane.width * (ahead + 1) - sum([pool.free_gpus for _, pool in there])
     ends = sorted(
         (state.remaining(attempt.job, attempt.done_ms(state.at)), attempt.width)
@@ -150,8 +151,8 @@ def comes_free(state: State, lane: Lane, ahead: int) -> Millis:
     for ms, gpus in ends:
         wanted -= gpus
         if wanted <= 0:
-            return max([ms, *fits[:1]]) if fits else ms
-    return max(fits, default=0)
+            return max(ms, soonest)
+    return soonest
 
 
 def _fits_in(state: State, offer: str, pool: Pool, width: int) -> Millis | None:
