@@ -182,8 +182,8 @@ def actions_forgotten_after_a_crash(patch: Patch) -> None:
 def state_that_the_record_does_not_tell(patch: Patch) -> None:
     right = decide.close_offers
 
-    def wrong(choices: Any) -> None:
-        right(choices)
+    def wrong(choices: Any, refused: Any) -> None:
+        right(choices, refused)
         choices.state.refusals["nobody recorded this"] = 1
 
     patch.setattr(decide, "close_offers", wrong)

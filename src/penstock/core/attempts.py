@@ -47,13 +47,13 @@ def cancel_requested(state: State, event: e.CancelRequested) -> None:
         dequeue(state, job)
         _end(state, job, "cancelled")
     else:
-        state.fresh.requests.append((job.id, ""))
+        state.fresh.also().requests.append((job.id, ""))
 
 
 def move_requested(state: State, event: e.MoveRequested) -> None:
     job = state.jobs.get(event.job)
     if job is not None and job.phase == "placed" and event.offer in state.offers:
-        state.fresh.requests.append((job.id, event.offer))
+        state.fresh.also().requests.append((job.id, event.offer))
 
 
 def start_promised(state: State, event: e.StartPromised) -> None:
@@ -231,7 +231,7 @@ def attempt_lost(state: State, event: e.AttemptLost) -> None:
 def attempt_refused(state: State, event: e.AttemptRefused) -> None:
     attempt = state.attempts.get(event.attempt)
     if attempt is not None:
-        state.fresh.refused.append((attempt.offer, event.retry_ms))
+        state.fresh.also().refused.append((attempt.offer, event.retry_ms))
         lose(state, event.attempt, event.at, attempt.resume_ms, billed=False)
 
 
@@ -308,7 +308,7 @@ def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
             if node.phase == "busy":
                 move_node(node, "idle")
             node.idle_at = state.at
-            state.fresh.idle.append(node)
+            state.fresh.also().idle.append(node)
     for data_set in attempt.copies:
         waiting = state.copying.get((data_set, offer.site), [])
         if attempt in waiting:

@@ -18,14 +18,26 @@ def lease_renewed(state: State, event: e.LeaseRenewed) -> None:
     lease = state.ledger.leases[event.hold]
     state.ledger.renew(lease, event.at, event.charged, event.parts, event.deadline_at, event.renew_at)
     lease.unconfirmed = True
-    heappush(state.renewals, (event.renew_at, event.hold, lease))
+    renew_later(state, lease)
     state.fresh.actions.append(SetDeadline(event.hold, event.deadline_at))
 
 
 def renewal_denied(state: State, event: e.RenewalDenied) -> None:
     lease = state.ledger.leases[event.hold]
     lease.denied, lease.renew_at = True, event.renew_at
-    heappush(state.renewals, (event.renew_at, event.hold, lease))
+    renew_later(state, lease)
+
+
+def renew_later(state: State, lease: Lease) -> None:
+    heappush(state.renewals, (lease.renew_at, lease.hold.id, lease))
+    drop_stale_renewals(state)
+
+
+def drop_stale_renewals(state: State) -> None:
+    """Whoever changes a lease's `renew_at` calls this: the first note to renew is always one that counts."""
+    renewals = state.renewals
+    while renewals and renewals[0][2].renew_at != renewals[0][0]:
+        heappop(renewals)
 
 
 def lease_called_back(state: State, event: e.LeaseCalledBack) -> None:
@@ -40,23 +52,22 @@ def deadline_set(state: State, event: e.DeadlineSet) -> None:
         return
     lease.unconfirmed = False
     if event.deadline_at < lease.deadline_at:
-        state.fresh.shortened.append((lease, event.deadline_at))
+        state.fresh.also().shortened.append((lease, event.deadline_at))
 
 
 def lease_shortened(state: State, event: e.LeaseShortened) -> None:
     lease = state.ledger.leases[event.hold]
     state.ledger.shorten(lease, event.parts, event.deadline_at, event.renew_at)
     _more_room(state, lease)
-    heappush(state.renewals, (event.renew_at, event.hold, lease))
+    renew_later(state, lease)
 
 
 def settled(state: State, event: e.Settled) -> None:
     lease = state.ledger.leases[event.hold]
     state.ledger.settle(lease, event.charged)
-    _more_room(state, lease)
-    renewals = state.renewals
-    while renewals and renewals[0][2].renew_at != renewals[0][0]:
-        heappop(renewals)
+    if state.short:
+        _more_room(state, lease)
+    drop_stale_renewals(state)
     job_scope = lease.hold.scopes[-1]
     if job_scope.startswith("job:") and job_scope[4:] not in state.jobs:
         forget_job(state, job_scope)
@@ -71,14 +82,14 @@ def forget_job(state: State, job_scope: str) -> None:
 def _more_room(state: State, lease: Lease) -> None:
     for scope in lease.hold.scopes:
         if scope in state.short:
-            state.fresh.room[scope] = None
+            state.fresh.also().room[scope] = None
 
 
 def metered(state: State, event: e.Metered) -> None:
     """A reading changes nothing by itself; `leases.compare` holds it against what was charged and is held."""
     lease = state.ledger.leases.get(event.thing)
     if lease is not None:
-        state.fresh.readings.append((lease, event.amount))
+        state.fresh.also().readings.append((lease, event.amount))
 
 
 def overrun_found(state: State, event: e.OverrunFound) -> None:

@@ -9,56 +9,57 @@ from heapq import heappop
 
 from penstock.core import giveback, leases, moves, ordering, placement, targets, tidy
 from penstock.core.events import JobRefused, OfferClosed, OfferOpened, ShapeJudged, StopPromised, WaitPromised
-from penstock.core.model import Policy
+from penstock.core.model import Offer, Policy
 from penstock.core.placement import Choices
 from penstock.core.reasons import CancelAsked, MoveAsked, NothingAllowed, PlacementsPaused, TooWide
 from penstock.core.rules import Asked, Rules, widest_of
-from penstock.core.state import Job, Lane, Shape, State
+from penstock.core.state import Job, Lane, Seldom, Shape, State
 from penstock.core.units import HOUR, NEVER, Instant, Millis
 
 
 def decide(choices: Choices, rules: Rules) -> None:
-    state = choices.state
-    fresh = state.fresh
+    state, now = choices.state, choices.now
+    fresh, policy = state.fresh, state.policy
     if state.stale_shapes:
         judge(choices, rules)
-    if fresh.readings:
-        leases.compare(choices)
-    if fresh.closing or fresh.shortened:
+    if fresh.seldom is not None:
+        hear(choices, fresh.seldom)
+    elif fresh.closing:
         leases.settle(choices)
-    if fresh.refused:
-        close_offers(choices)
     if state.closed:
         open_offers(choices)
-    if fresh.requests:
-        answer_requests(choices)
-        if fresh.closing:  # what had not begun is over at once
-            leases.settle(choices)
-    waiting = state.policy.waiting
-    if waiting.target_delay_ms or waiting.target_spend:
+    if fresh.seldom is not None and fresh.seldom.requests:
+        answer_requests(choices, fresh.seldom.requests)
+    if policy.waiting.target_delay_ms or policy.waiting.target_spend:
         targets.follow(choices)
     if state.paused:
         hold_off(choices)
     else:
-        timers = state.timers
-        expired = timers and timers[0][0] <= choices.now and expire(choices)
-        if state.waiting and (fresh.arrived or fresh.freed or (expired and _lets_others_in(state.policy))):
+        expired = state.timers and state.timers[0][0] <= now and expire(choices)
+        if state.waiting and (fresh.arrived or fresh.freed or (expired and _lets_others_in(policy))):
             place(choices, fresh.arrived)
-        if fresh.freed and state.policy.home:
+        if fresh.freed and policy.home:
             tidy_up(choices)
-        if fresh.room:
-            spend_room(choices)
-    if fresh.stale:
+        if fresh.seldom is not None:
+            spend_room(choices, fresh.seldom)
+    if fresh.seldom is not None and fresh.seldom.stale:
         leases.call_back(choices)
-    renewals = state.renewals
-    if renewals and renewals[0][0] <= choices.now:
+    if state.renewals and state.renewals[0][0] <= now:
         leases.renew(choices)
         if fresh.closing:  # drained before it began: its money comes free, too
             leases.settle(choices)
-            if not state.paused:
-                spend_room(choices)
-    if fresh.idle:
-        giveback.idle(choices)
+            if fresh.seldom is not None and not state.paused:
+                spend_room(choices, fresh.seldom)
+    if fresh.seldom is not None:
+        giveback.idle(choices, fresh.seldom.idle)
+
+
+def hear(choices: Choices, seldom: Seldom) -> None:
+    """What providers said of money and of capacity, beside what is gone."""
+    leases.compare(choices, seldom.readings)
+    leases.settle(choices)
+    leases.shorten(choices, seldom.shortened)
+    close_offers(choices, seldom.refused)
 
 
 def _lets_others_in(policy: Policy) -> bool:
@@ -163,10 +164,10 @@ def make_room(choices: Choices, arrived: list[Job]) -> None:
             placement.displace(choices, job)
 
 
-def spend_room(choices: Choices) -> None:
+def spend_room(choices: Choices, seldom: Seldom) -> None:
     """Money came free: those who wait for it try again, first come first served, until one is denied."""
     state = choices.state
-    for scope in state.fresh.room:
+    for scope in seldom.room:
         for job in list(state.short.get(scope, {}).values()):
             if job.queued and not placement.burst(choices, job) and job.short_of == scope:
                 break
@@ -215,10 +216,10 @@ def refuse(choices: Choices, shape: Shape) -> None:
         choices.record(JobRefused(choices.now, job.id, because))
 
 
-def close_offers(choices: Choices) -> None:
+def close_offers(choices: Choices, refused: list[tuple[Offer, Millis]]) -> None:
     """No capacity: closed for everybody, for longer each time, until one job has found room again."""
     state = choices.state
-    for offer, retry_ms in state.fresh.refused:
+    for offer, retry_ms in refused:
         if state.closed.get(offer.id, 0) > choices.now:
             continue
         refusals = state.refusals.get(offer.id, 0) + 1
@@ -238,9 +239,10 @@ def _backoff(retry_ms: Millis, refusals: int) -> Millis:
     return min(retry_ms << min(refusals - 1, 4), max(retry_ms, HOUR))
 
 
-def answer_requests(choices: Choices) -> None:
+def answer_requests(choices: Choices, requests: list[tuple[str, str]]) -> None:
+    """What a person asked of a job that has its place: to cancel it, or to move it."""
     state = choices.state
-    for job_id, offer_id in state.fresh.requests:
+    for job_id, offer_id in requests:
         job = state.jobs.get(job_id)
         if job is None or job.phase != "placed" or job.attempt is None:
             continue
@@ -248,25 +250,16 @@ def answer_requests(choices: Choices) -> None:
             choices.record(StopPromised(choices.now, job.attempt.id, "cancel", yields=False, because=CancelAsked()))
         elif not state.paused and placement.may_move(state, job, choices.now):
             placement.move(choices, job, state.offers[offer_id], MoveAsked(job.attempt.offer.id, job.kept_ms))
+    if state.fresh.closing:  # what had not begun is over at once
+        leases.settle(choices)
 
 
 def next_deadline(state: State) -> Instant:
-    """When to wake up if nothing happens; NEVER if only an event can change anything. Stale entries mean nothing."""
-    soonest = NEVER
+    """When to wake up if nothing happens; NEVER if only an event can change anything."""
     timers, renewals = state.timers, state.renewals
-    while timers:
-        at, _, job = timers[0]
-        if job.until_at == at:
-            soonest = NEVER if state.paused else at
-            break
-        heappop(timers)
-    while renewals:
-        at, _, lease = renewals[0]
-        if lease.renew_at == at:
-            if at < soonest:
-                soonest = at
-            break
-        heappop(renewals)
+    soonest = timers[0][0] if timers and not state.paused else NEVER
+    if renewals and renewals[0][0] < soonest:
+        soonest = renewals[0][0]
     if state.short and not state.paused and any(state.short.values()):
         soonest = min(soonest, state.ledger.next_period_at(state.at))
     if state.closed:

@@ -35,26 +35,25 @@ class Step:
 
 
 class Engine:
-    __slots__ = ("dead", "rules", "state")
+    __slots__ = ("choices", "dead", "rules", "state")
 
     def __init__(self, rules: Rules | None = None) -> None:
         self.state = State()
+        self.choices = Choices(self.state, 0)
         self.rules: Rules = rules or BuiltInRules()
         self.dead = False
 
     def handle(self, *events: Fact) -> Step:
         """Take in the facts of one instant, and promise everything worth doing."""
-        state = self.state
-        at = events[0].at
+        state, choices, at = self.state, self.choices, events[0].at
         if self.dead or at < state.at:
             raise Broken("this engine raised before; rebuild it" if self.dead else f"time fell from {state.at} to {at}")
         self.dead = True
         inputs = events if len(events) == 1 else tuple(sorted(events, key=order))
         begin_step(state, at)
-        state.at = at
         for event in inputs:
             APPLY[type(event)](state, event)
-        choices = Choices(state, at)
+        choices.state, choices.now, choices.promises = state, at, []
         decide(choices, self.rules)
         self.dead = False
         return Step(state.steps, at, inputs, tuple(choices.promises), tuple(state.fresh.actions), state.revision)

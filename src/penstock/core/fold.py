@@ -65,7 +65,8 @@ def begin_step(state: State, at: Instant) -> None:
     state.fresh.forget()
     state.steps += 1
     if state.short and state.ledger.crossed(state.at, at):  # a new month has new room
-        state.fresh.room.update(dict.fromkeys(state.short))
+        state.fresh.also().room.update(dict.fromkeys(state.short))
+    state.at = at
 
 
 # --- what people decide ----------------------------------------------------------------------------------------------
@@ -109,15 +110,15 @@ def resumed(state: State, _: e.Resumed) -> None:
 
 def period_opened(state: State, event: e.PeriodOpened) -> None:
     state.ledger.open_period(event.starts_at, event.ends_at, event.period)
-    state.fresh.room.update(dict.fromkeys(state.short))
+    state.fresh.also().room.update(dict.fromkeys(state.short))
 
 
 def cap_set(state: State, event: e.CapSet) -> None:
     before = state.ledger.caps.get(event.scope)
     state.ledger.set_cap(event.scope, event.per_period, event.per_hour)
-    state.fresh.room[event.scope] = None
+    state.fresh.also().room[event.scope] = None
     if event.per_period is not None and (before is None or event.per_period < before):
-        state.fresh.stale = True
+        state.fresh.also().stale = True
 
 
 # --- data ------------------------------------------------------------------------------------------------------------

@@ -3,10 +3,11 @@
 from penstock.core.events import ReleasePromised
 from penstock.core.placement import Choices
 from penstock.core.reasons import NeverStarted, NoMoreWork
+from penstock.core.state import Node
 
 
-def idle(choices: Choices) -> None:
-    for node in choices.state.fresh.idle:
+def idle(choices: Choices, nodes: list[Node]) -> None:
+    for node in nodes:
         if node.attempt in choices.state.attempts or node.phase not in ("asked", "idle"):
             continue
         since = node.idle_at if node.idle_at is not None else choices.now

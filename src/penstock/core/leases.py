@@ -1,7 +1,5 @@
 """The money of what already runs: settled when it is gone, renewed while there is room, drained when there is not."""
 
-from heapq import heappop
-
 from penstock.core.events import (
     LeaseCalledBack,
     LeaseRenewed,
@@ -16,19 +14,22 @@ from penstock.core.ledger import Lease, renew_at, sum_of
 from penstock.core.placement import Choices, move
 from penstock.core.reasons import Denial, MoveAsked
 from penstock.core.state import Attempt, State
-from penstock.core.units import MINUTE, NEVER
+from penstock.core.units import MINUTE, NEVER, Instant, Money
 
 
 def settle(choices: Choices) -> None:
     """What the provider says is gone is charged for the last time, and the rest of its hold returned."""
-    ledger = choices.state.ledger
-    closing, choices.state.fresh.closing = choices.state.fresh.closing, []
+    now, ledger, fresh = choices.now, choices.state.ledger, choices.state.fresh
+    closing, fresh.closing = fresh.closing, []
     for lease, billed, leaves in closing:
-        charged = ledger.closing(lease, choices.now, leaves) if billed else ()
-        returned = lease.held - sum_of(charged)
-        choices.record(Settled(choices.now, lease.hold.id, charged, returned))
-    shortened, choices.state.fresh.shortened = choices.state.fresh.shortened, []
-    for lease, deadline in shortened:
+        charged = ledger.closing(lease, now, leaves) if billed else ()
+        choices.record(Settled(now, lease.hold.id, charged, lease.held - sum_of(charged)))
+
+
+def shorten(choices: Choices, confirmed: list[tuple[Lease, Instant]]) -> None:
+    """What was called back has confirmed that it ends sooner: less is held for it."""
+    ledger = choices.state.ledger
+    for lease, deadline in confirmed:
         if ledger.leases.get(lease.hold.id) is not lease:  # it ended in the instant that it confirmed
             continue
         parts = ledger.shortened(lease, deadline)
@@ -42,10 +43,7 @@ def renew(choices: Choices) -> None:
     state, now = choices.state, choices.now
     renewals = state.renewals
     while renewals and renewals[0][0] <= now:
-        due, _, lease = renewals[0]
-        if lease.renew_at != due:
-            heappop(renewals)
-            continue
+        lease = renewals[0][2]
         found = state.ledger.renewal(lease, now, state.policy.least_lease_ms)
         if isinstance(found, tuple):
             deadline, parts = found
@@ -93,9 +91,9 @@ def call_back(choices: Choices) -> None:
                 choices.record(LeaseCalledBack(now, lease.hold.id, short))
 
 
-def compare(choices: Choices) -> None:
+def compare(choices: Choices, readings: list[tuple[Lease, Money]]) -> None:
     """The provider's meter against ours. More than was charged and is held cannot be; if it is, its scopes freeze."""
-    for lease, metered in choices.state.fresh.readings:
+    for lease, metered in readings:
         over = metered - lease.charged - lease.held
         if over > 0:
             choices.record(OverrunFound(choices.now, lease.hold.id, over))

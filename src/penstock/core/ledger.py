@@ -324,14 +324,14 @@ class Ledger:
         if terms.step_ms > 1:  # one step more: an attempt is billed from when it is asked for, which may be later
             worst = step_up(worst, terms.step_ms) + terms.step_ms
         until = opened_at + worst + terms.minimum_ms
-        if not self.periods or until > self.periods[-1][1]:
-            return ()
         # Fees in every period the lease touches, too: which one they fall into is known when the site is asked.
         # The micro-unit is to spare: a charge is never more than its own time rounded up.
         most, more = terms.most_per_hour, terms.egress + 1 + (terms.fees if start == opened_at else 0)
         opens, closes, period = self.last_found
         if opens <= start < until <= closes:  # nearly always one period
             return (Part(period, more - (-most * (until - start) // HOUR)),)
+        if not self.periods or until > self.periods[-1][1]:
+            return ()
         return tuple([Part(period, more - (-most * (b - a) // HOUR)) for period, a, b in self._pieces(start, until)])
 
     def _pieces(self, start: Instant, end: Instant) -> list[tuple[str, Instant, Instant]]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from penstock.core import events as e
 from penstock.core.actions import ReleaseNode
 from penstock.core.attempts import begin_if_ready, found_room, lose, saw, set_open
+from penstock.core.books import drop_stale_renewals
 from penstock.core.edges import move_node
 from penstock.core.free import Pool
 from penstock.core.model import Offer
@@ -99,7 +100,7 @@ def node_ready(state: State, event: e.NodeReady) -> None:
         found_room(state, node.offer)
     attempt = state.attempts.get(node.attempt)
     if attempt is None:
-        state.fresh.idle.append(node)
+        state.fresh.also().idle.append(node)
         return
     attempt.missing.pop(node.id, None)
     begin_if_ready(state, attempt)
@@ -109,7 +110,7 @@ def node_refused(state: State, event: e.NodeRefused) -> None:
     node = state.nodes.get(event.node)
     if node is None:
         return
-    state.fresh.refused.append((node.offer, event.retry_ms))
+    state.fresh.also().refused.append((node.offer, event.retry_ms))
     _gone(state, node, billed=False)
 
 
@@ -159,6 +160,7 @@ def release_promised(state: State, event: e.ReleasePromised) -> None:
     move_node(node, "returning")
     # Never renewed again: if giving it back fails for good, its own deadline is what ends it.
     state.ledger.leases[node.id].renew_at = NEVER
+    drop_stale_renewals(state)
     state.fresh.actions.append(ReleaseNode(node.id))
 
 

@@ -109,9 +109,15 @@ def dequeue(state: State, job: Job) -> None:
         heap = lane.heap
         while heap and not heap[0][1].queued:
             heappop(heap)
-    newest, timers = state.newest, state.timers
+    newest = state.newest
     while newest and not newest[-1].queued:
         newest.pop()
+    drop_stale_timers(state)
+
+
+def drop_stale_timers(state: State) -> None:
+    """Whoever changes a job's `until_at` calls this: the first timer is always one that counts."""
+    timers = state.timers
     while timers and timers[0][2].until_at != timers[0][0]:
         heappop(timers)
 
@@ -119,6 +125,7 @@ def dequeue(state: State, job: Job) -> None:
 def reserve_promised(state: State, event: e.ReservePromised) -> None:
     job = state.jobs[event.job]
     job.reserved, job.until_at = (event.offer, event.nodes), NEVER
+    drop_stale_timers(state)
     state.reserved[job.id] = job
     for node in event.nodes:
         state.pools[event.offer].keep(node)
@@ -165,9 +172,12 @@ def _lane(state: State, shape: Shape) -> Lane:
 
 def wait_promised(state: State, event: e.WaitPromised) -> None:
     job = state.jobs[event.job]
+    asked_before = job.until_at < NEVER
     job.until_at = event.until_at
     if event.until_at < NEVER:
         heappush(state.timers, (event.until_at, job.seq, job))
+    if asked_before:
+        drop_stale_timers(state)
     scope = reason_scope(event.because)
     if job.short_of and job.short_of != scope:
         state.short[job.short_of].pop(job.id, None)

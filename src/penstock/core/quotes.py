@@ -36,8 +36,8 @@ class Quote:
 
 def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Quote]:
     """Rented offers that may take the job and seem to have room, cheapest first; ties by name."""
-    left_ms = max(0, expected_ms - job.kept_ms)
     shape, quotes = job.shape, []
+    left_ms = expected_ms - job.kept_ms if job.kept_ms < expected_ms else 0
     ways = shape.ways or ways_of(shape, state)
     value = worth_of(state, job) if len(ways) > 1 else 0  # it only ranks them
     for offer, rate in ways:

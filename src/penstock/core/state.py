@@ -1,8 +1,8 @@
 """Everything the engine knows and can still change. Only `fold` changes it; `check` says what must always be true.
 
 An ended job leaves: what stays of it are totals, learned run times and the money in its team's month. Heaps hold
-entries that time or events may have made stale; each says by itself whether it still counts, so that pruning them
-is never a decision.
+entries that events may have made stale; each says by itself whether it still counts, so that pruning them is never a
+decision, and the first always counts.
 """
 
 import hashlib
@@ -169,44 +169,45 @@ class Aim:
 class Fresh:
     """What the facts of this step changed: what `decide` looks at, and what must now be done."""
 
-    __slots__ = (
-        "actions",
-        "arrived",
-        "closing",
-        "freed",
-        "idle",
-        "readings",
-        "refused",
-        "requests",
-        "room",
-        "shortened",
-        "stale",
-    )
+    __slots__ = ("actions", "arrived", "closing", "freed", "seldom")
 
     def __init__(self) -> None:
         self.arrived: list[Job] = []  #: need an answer: new, lost, or stopped and waiting again
         self.freed = False  #: standing GPUs came free
-        self.idle: list[Node] = []
         self.closing: list[tuple[Lease, bool, bool]] = []  #: gone; was it billed; does its output leave
-        self.room: dict[str, None] = {}  #: scopes with more room than before
-        self.refused: list[tuple[Offer, Millis]] = []
-        self.requests: list[tuple[str, str]] = []  #: job, offer it was asked to move to, empty to cancel
-        self.shortened: list[tuple[Lease, Instant]] = []
-        self.readings: list[tuple[Lease, Money]] = []  #: the provider's own meter
-        self.stale = False  #: a cap was lowered: leases may have to be called back
         self.actions: list[Action] = []
+        self.seldom: Seldom | None = None  #: None: nothing of that kind, as in most steps
+
+    def also(self) -> "Seldom":
+        """To note something seldom in."""
+        if self.seldom is None:
+            self.seldom = Seldom()
+        return self.seldom
 
     def forget(self) -> None:
         """Empty again; most steps touch only one or two of these."""
-        self.freed = self.stale = False
+        self.freed, self.seldom = False, None
         if self.actions:
             self.actions = []
         if self.arrived:
             self.arrived = []
         if self.closing:
             self.closing = []
-        if self.idle or self.room or self.refused or self.requests or self.shortened or self.readings:
-            self.idle, self.room, self.refused, self.requests, self.shortened, self.readings = [], {}, [], [], [], []
+
+
+class Seldom:
+    """What few steps change, apart, so that the others need not look at each."""
+
+    __slots__ = ("idle", "readings", "refused", "requests", "room", "shortened", "stale")
+
+    def __init__(self) -> None:
+        self.idle: list[Node] = []
+        self.room: dict[str, None] = {}  #: scopes with more room than before
+        self.refused: list[tuple[Offer, Millis]] = []
+        self.requests: list[tuple[str, str]] = []  #: job, offer it was asked to move to, empty to cancel
+        self.shortened: list[tuple[Lease, Instant]] = []
+        self.readings: list[tuple[Lease, Money]] = []  #: the provider's own meter
+        self.stale = False  #: a cap was lowered: leases may have to be called back
 
 
 class State:
@@ -312,6 +313,10 @@ class State:
         for attempt in self.attempts.values():
             sold = attempt.offer.sold_by == "attempt" and not self.standing(attempt.offer)
             assert not sold or attempt.lease in self.ledger.leases, f"attempt {attempt.id} has no hold"
+        for due_at, _, job in self.timers[:1]:
+            assert job.until_at == due_at, f"the next timer, at {due_at}, is of job {job.id}, due at {job.until_at}"
+        for due_at, name, lease in self.renewals[:1]:
+            assert lease.renew_at == due_at, f"the next to renew, at {due_at}, is {name}, due at {lease.renew_at}"
 
     def _check_jobs(self) -> None:
         live: dict[str, int] = {}

@@ -11,6 +11,8 @@ import types
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
+from itertools import compress
+from operator import attrgetter, ne
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -26,11 +28,13 @@ KINDS: Final[dict[str, type]] = {cls.__name__: cls for cls in FACTS + PROMISES}
 UPCAST: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {}
 _ENCODER: Final = msgspec.json.Encoder()
 _PARTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_SPEC: Final = [(f.name, ... if f.default is MISSING else f.default) for f in fields(JobSpec)]
+_SPEC: Final = tuple([f.name for f in fields(JobSpec)])
+_USUAL: Final = tuple([... if f.default is MISSING else f.default for f in fields(JobSpec)])
+_spec_values: Final = attrgetter(*_SPEC)
 
 
 def encode(events: Sequence[Event]) -> bytes:
-    return _ENCODER.encode([(type(event).__name__, _body(event)) for event in events])
+    return _ENCODER.encode([(type(event).__name__, _body(event)) for event in events]) if events else b"[]"
 
 
 def _body(event: Event) -> object:
@@ -40,7 +44,8 @@ def _body(event: Event) -> object:
 
 
 def _spec(spec: JobSpec) -> dict[str, object]:
-    return {name: found for name, usual in _SPEC if (found := getattr(spec, name)) != usual}
+    found = _spec_values(spec)
+    return dict(compress(zip(_SPEC, found, strict=True), map(ne, found, _USUAL)))
 
 
 def decode(row: bytes, version: int = VERSION) -> tuple[Any, ...]:

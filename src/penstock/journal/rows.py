@@ -28,7 +28,7 @@ def stored(step: Step, last: bytes) -> Stored:
 
 def chain(last: bytes, number: int, at: Instant, inputs: bytes, outputs: bytes, version: int, revision: int) -> bytes:
     """Each row's hash covers the row and, through the one before, the whole past."""
-    head = f"{number}|{at}|{version}|{revision}|{len(inputs)}|".encode()
+    head = b"%d|%d|%d|%d|%d|" % (number, at, version, revision, len(inputs))
     return sha256(last + head + inputs + outputs).digest()
 
 

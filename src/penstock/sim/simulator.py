@@ -93,37 +93,40 @@ def _run(
     see: Callable[[Step, Engine], None],
     engine: Engine,
 ) -> None:
-    handle, happen, do, state = engine.handle, world.happen, world.do, engine.state
+    handle, do, state = engine.handle, world.do, engine.state
     step = handle(*first)
     see(step, engine)
     coming, total = 0, len(jobs)
     comes_at = jobs[0].submit_at if jobs else NEVER
     month = first[0].at // MONTH_MS + 2
     opens_at = (month - 1) * MONTH_MS  # the next month is opened when this one begins
-    moved_at = first[0].at
+    now = moved_at = first[0].at
     while True:
-        now = happens_at = world.next_at()
-        deadline = next_deadline(state)
-        if comes_at < now:
-            now = comes_at
-        if deadline < now:
-            now = deadline
-        if now == NEVER:
-            return
-        facts = happen(now) if happens_at <= now else []
-        while comes_at <= now:
-            job = jobs[coming]
-            facts.append(e.JobSubmitted(now, coming, job.id, job.spec))
-            coming += 1
-            comes_at = jobs[coming].submit_at if coming < total else NEVER
-        while opens_at <= now:
-            facts.append(open_month(now, month))
-            month += 1
-            opens_at += MONTH_MS
+        facts = world.answers(now) if world.soon else []
         if not facts:
-            if deadline > now:  # what the world had planned for now was called off
-                continue
-            facts.append(e.Woke(now))
+            now = happens_at = world.next_at()
+            deadline = next_deadline(state)
+            if comes_at < now:
+                now = comes_at
+            if deadline < now:
+                now = deadline
+            if now == NEVER:
+                return
+            if happens_at <= now:
+                facts = world.happen(now)
+            while comes_at <= now:
+                job = jobs[coming]
+                facts.append(e.JobSubmitted(now, coming, job.id, job.spec))
+                coming += 1
+                comes_at = jobs[coming].submit_at if coming < total else NEVER
+            while opens_at <= now:
+                facts.append(open_month(now, month))
+                month += 1
+                opens_at += MONTH_MS
+            if not facts:
+                if deadline > now:  # what the world had planned for now was called off
+                    continue
+                facts.append(e.Woke(now))
         step = handle(*facts)
         see(step, engine)
         actions = step.actions

@@ -113,14 +113,18 @@ class World:
 
     def happen(self, now: Instant) -> list[e.Fact]:
         """Everything that happens at this instant."""
-        facts: list[e.Fact] = []
-        soon, heap = self.soon, self.heap
-        if soon:
-            self.soon = []
-            for what, about in soon:
-                facts += what(about, now)
+        facts = self.answers(now) if self.soon else []
+        heap = self.heap
         while heap and heap[0][0] <= now:
             _, _, what, about = heappop(heap)
+            facts += what(about, now)
+        return facts
+
+    def answers(self, now: Instant) -> list[e.Fact]:
+        """What was asked for at this instant and is answered at once."""
+        soon, self.soon = self.soon, []
+        facts: list[e.Fact] = []
+        for what, about in soon:
             facts += what(about, now)
         return facts
 
