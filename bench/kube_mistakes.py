@@ -25,9 +25,9 @@ from typing import Any, Final
 from bench import mistakes
 from bench.mistakes import Points, around, named
 from penstock.core import events as e
-from penstock.drivers import ending, execution, minding, ownership
+from penstock.drivers import ending, execution, minding, ownership, pods, starting
 from penstock.drivers.kubernetes import KubernetesDriver
-from penstock.front import gate
+from penstock.front import gate, status
 from penstock.journal.keeper import Keeper
 from penstock.kube import names
 from penstock.kube.client import JOBS, Cluster, Kind, Obj
@@ -39,6 +39,7 @@ LEASE_MS: Final = 3_000
 BEAT_MS: Final = 500
 LOOK_MS: Final = 2_000
 MISSING_MS: Final = 6_000  #: instead of minutes: what a mistake lets vanish is missed within a run
+VERBS: Final = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 SLOW_S: Final = 0.8  #: the longest that a request is late
 
 
@@ -63,12 +64,12 @@ def hurry() -> None:
     def init(self: Any, journal: Any, drivers: Any, setup: Any, *more: Any) -> None:
         right(self, journal, drivers, replace(setup, lease_ms=LEASE_MS, beat_ms=BEAT_MS, look_ms=LOOK_MS), *more)
 
-    plane.Plane.__init__ = init  # type: ignore[method-assign]
-    recover.MISSING_MS = MISSING_MS  # type: ignore[misc]  # a constant of the product, not of its bench
+    _put(plane.Plane, __init__=init)
+    _put(recover, MISSING_MS=MISSING_MS)
 
 
 def put_points(points: Points) -> None:
-    """`before append`, `before writing` (inside its transaction), `after append`; `before create jobs`, `after patch jobs` and so on."""
+    """`before append`, `before writing` (in its transaction); `before create jobs`, `after patch jobs`, and so on."""
     around(Keeper, "append", points)
     around(Keeper, "_append", points, "writing")
     right = Cluster._ask
@@ -82,10 +83,7 @@ def put_points(points: Points) -> None:
             points(f"after {verb} jobs")
         return answer
 
-    Cluster._ask = ask  # type: ignore[method-assign]
-
-
-VERBS: Final = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+    _put(Cluster, _ask=ask)
 
 
 def worsen_the_clusters(luck: random.Random) -> None:
@@ -107,7 +105,13 @@ def worsen_the_clusters(luck: random.Random) -> None:
             await asyncio.sleep(SLOW_S * luck.random())
         return await right_send(self, request)
 
-    Cluster._ask, Cluster._in_a_lane = ask, send  # type: ignore[method-assign]
+    _put(Cluster, _ask=ask, _in_a_lane=send)
+
+
+def _put(owner: object, **parts: object) -> None:
+    """In the place of what is there, in the running program only."""
+    for name, part in parts.items():
+        setattr(owner, name, part)
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
@@ -126,17 +130,17 @@ def bind_after_create(points: Points) -> None:
             starting.cancel()
 
     right = gate.Gate.start
-    gate.Gate.start = wrong  # type: ignore[method-assign]
+    _put(gate.Gate, start=wrong)
 
 
 def bind_without_looking(_: Points) -> None:
     """Whoever binds last is right: nobody asks which attempt is the newer, or what the Job was when it was seen."""
 
     async def wrong(home: Cluster, metadata: dict[str, Any], ask: Any) -> None:
-        said = {names.JOB: ask.job, names.BINDING: gate.binding(ask.attempt, ask.offer)}
+        said = {names.JOB: ask.job, names.BINDING: status.binding(ask.attempt, ask.offer)}
         await home.patch(JOBS, metadata["name"], {"metadata": {"annotations": said}}, metadata["namespace"])
 
-    gate.bind = wrong
+    _put(gate, bind=wrong)
 
 
 def time_to_live_too_early(_: Points) -> None:
@@ -149,9 +153,7 @@ def time_to_live_too_early(_: Points) -> None:
         job["spec"]["ttlSecondsAfterFinished"] = 1
         return job
 
-    from penstock.drivers import starting
-
-    starting.execution_job = wrong
+    _put(starting, execution_job=wrong)
 
 
 def late_create(_: Points) -> None:
@@ -166,7 +168,7 @@ def late_create(_: Points) -> None:
         else:
             await right(self, attempt, grace_ms)
 
-    KubernetesDriver.stop = wrong  # type: ignore[method-assign]
+    _put(KubernetesDriver, stop=wrong)
 
 
 def a_failed_list_is_empty(_: Points) -> None:
@@ -189,12 +191,13 @@ def a_failed_list_is_empty(_: Points) -> None:
                 continue
 
     right_run = Mirror.run
-    Cluster.list, Mirror.run = wrong, run  # type: ignore[method-assign]
+    _put(Cluster, list=wrong)
+    _put(Mirror, run=run)
 
 
 def adopt_without_comparing(_: Points) -> None:
     """What stands under an attempt's name is taken to be its own."""
-    ownership.check_own = lambda *_: None
+    _put(ownership, check_own=lambda *_: None)
 
 
 def a_new_name_each_time(_: Points) -> None:
@@ -210,28 +213,21 @@ def a_new_name_each_time(_: Points) -> None:
         self.here.executions.by_name.pop(self.here.name(ask.attempt), None)
         await right_start(self, ask, work, earlier)
 
-    from penstock.drivers import starting
-
     right_start = KubernetesDriver.start
-    starting.execution_job, KubernetesDriver.start = wrong, start  # type: ignore[method-assign]
+    _put(starting, execution_job=wrong)
+    _put(KubernetesDriver, start=start)
 
 
 def over_before_its_pods_are(_: Points) -> None:
     """Told to stop is taken for stopped."""
-    right = minding.end_of
+    right = pods.end_of
 
-    def wrong(job: Obj, pods: Any, there: Any, finished: bool = False) -> Any:
-        ending_ = minding.said(job, names.ENDING)
-        if ending_ == "stopped":
-            return mistakes_end(minding.said(job, names.WORDS))
-        return right(job, pods, there, finished)
+    def wrong(job: Obj, its_pods: Any, there: Any, finished: bool = False) -> Any:
+        if pods.said(job, names.ENDING) == "stopped":
+            return pods.End("stopped", pods.said(job, names.WORDS))
+        return right(job, its_pods, there, finished)
 
-    def mistakes_end(words: str) -> Any:
-        from penstock.drivers.pods import End
-
-        return End("stopped", words)
-
-    minding.end_of = wrong
+    _put(minding, end_of=wrong)
 
 
 def replaced_behind_our_back(_: Points) -> None:
@@ -248,14 +244,9 @@ def forgotten_when_said(_: Points) -> None:
         if one.end is not None:
             self.here.chores.see_to(f"forget {one.name}", ending.forget, self.here, one)
 
-    minding.Minder.say_end = wrong  # type: ignore[method-assign]
-    hasten_the_cluster()
-
-
-def hasten_the_cluster() -> None:
-    """It takes away at once what it may take away."""
-    right = ending._forgotten
-    ending._forgotten = lambda job, _: right(job, 1_000)
+    _put(minding.Minder, say_end=wrong)
+    forgotten = ending._forgotten
+    _put(ending, _forgotten=lambda job, _: forgotten(job, 1_000))  # which it does after a second
 
 
 MISTAKES: Final[dict[str, Callable[[Points], None]]] = named(

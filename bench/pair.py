@@ -1,4 +1,4 @@
-"""Two control planes on one PostgreSQL journal in front of two clusters: `bench.kill_kube` and tests kill and stop them.
+"""Two control planes on one PostgreSQL journal in front of two clusters. `bench.kill_kube` and tests kill and stop the
 
 `lab` is owned, small and where Jobs are at home; `east` is rented by the attempt. Both planes are `penstock up
 --stand-by` with a home folder each, through `bench.kube_mistakes`: leases are short, and they can be cut at a point.

@@ -116,8 +116,8 @@ def test_row_26_what_was_cancelled_while_the_leader_slept_is_not_started_when_it
 
 
 def test_row_6_a_leader_stopped_in_the_middle_of_a_row_does_not_end_its_standby(two: Two) -> None:
-    """Once it did: the database's lock was held by somebody who did nothing, and the standby gave up with "cannot be
-    written now". The database itself ends such a session after half a minute."""
+    """Once it did: it held the database's lock, and of what is sent together the server has no timeout. Nobody could
+    write for as long as it was stopped, and the standby gave up."""
     two.first.start(points=5, at="before writing", signal="STOP")
     until(lambda: two.leads(two.first), "the first leads")
     two.second.start()
