@@ -140,7 +140,11 @@ class Plane:
                 if not self.setup.stand_by:
                     raise
                 self._trouble = "Another process runs this installation; this one stands by."
-                await asyncio.sleep(self.setup.beat_ms / SECOND)
+            except Unwritable as error:  # a leader that was stopped in the middle of a row locks everybody out
+                if not self.setup.stand_by:
+                    raise
+                self._trouble = f"This one stands by, and the journal cannot be asked ({error})."
+            await asyncio.sleep(self.setup.beat_ms / SECOND)
 
     async def _record_first(self, news: list[Fact]) -> None:
         """What the configuration and the sites say. What it makes us do is part of what is outstanding, said once."""
