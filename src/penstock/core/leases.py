@@ -23,7 +23,7 @@ def settle(choices: Choices) -> None:
     closing, fresh.closing = fresh.closing, []
     for lease, billed, leaves in closing:
         charged = ledger.closing(lease, now, leaves) if billed else ()
-        choices.record(Settled(now, lease.hold.id, charged, lease.held - sum_of(charged)))
+        choices.record(Settled(now, lease.hold.id, charged, sum_of(lease.parts) - sum_of(charged)))
 
 
 def shorten(choices: Choices, confirmed: list[tuple[Lease, Instant]]) -> None:

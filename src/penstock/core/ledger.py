@@ -151,11 +151,11 @@ class Ledger:
     def closing(self, lease: Lease, now: Instant, leaves: bool) -> Parts:
         """The last charge. Learned late, the thing still ended by its deadline: no more than that is ever charged."""
         terms = lease.hold.terms
-        used = min(now, lease.worst_at) - lease.opened_at
-        until = lease.opened_at + max(terms.minimum_ms, step_up(used, terms.step_ms))
+        ended_at = min(now, lease.worst_at)
+        until = lease.opened_at + max(terms.minimum_ms, step_up(ended_at - lease.opened_at, terms.step_ms))
         parts = self.charge(lease, max(until, lease.charged_to))
         if leaves and terms.egress:
-            return _added(parts, self.period_at(min(now, lease.worst_at)), terms.egress)
+            return _added(parts, self.period_at(ended_at), terms.egress)
         return parts
 
     def shortened(self, lease: Lease, deadline_at: Instant) -> Parts:

@@ -171,25 +171,24 @@ def _lane(state: State, shape: Shape) -> Lane:
 
 
 def wait_promised(state: State, event: e.WaitPromised) -> None:
-    job = state.jobs[event.job]
-    asked_before = job.until_at < NEVER
-    job.until_at = event.until_at
-    if event.until_at < NEVER:
-        heappush(state.timers, (event.until_at, job.seq, job))
-    if asked_before:
+    job, until, because = state.jobs[event.job], event.until_at, event.because
+    before, job.until_at = job.until_at, until
+    if until < NEVER:
+        heappush(state.timers, (until, job.seq, job))
+    if before < NEVER:
         drop_stale_timers(state)
-    scope = reason_scope(event.because)
+    scope = reason_scope(because)
     if job.short_of and job.short_of != scope:
         state.short[job.short_of].pop(job.id, None)
     job.short_of = scope
     if scope:
         state.short.setdefault(scope, {})[job.id] = job
-    patience = getattr(event.because, "patience_ms", None)
+    patience = getattr(because, "patience_ms", None)
     if patience is not None:
         job.patience_ms = patience
-        worst = getattr(event.because, "worst_ms", 0)
+        worst = getattr(because, "worst_ms", 0)
         if worst:
-            job.foretold = (event.at, event.because.about_ms, worst)  # type: ignore[union-attr]  # who has one has both
+            job.foretold = (event.at, because.about_ms, worst)  # type: ignore[union-attr]  # who has one has both
 
 
 def prove(job: Job, at: Instant, started: bool) -> None:

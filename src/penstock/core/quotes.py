@@ -40,8 +40,9 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Q
     left_ms = expected_ms - job.kept_ms if job.kept_ms < expected_ms else 0
     ways = shape.ways or ways_of(shape, state)
     value = worth_of(state, job) if len(ways) > 1 else 0  # it only ranks them
+    calm = not (state.lost_sites or state.probing or state.closed)
     for offer, rate in ways:
-        if available(state, offer, rate, job.spec.gpus, now):
+        if (calm and rate.endless) or available(state, offer, rate, job.spec.gpus, now):
             loss = loss_ppm(state.losses, offer) if offer.term == "spot" else offer.loss_ppm_per_hour
             quotes.append(quote(shape, offer, rate, left_ms, loss, value))
     if len(quotes) > 1:

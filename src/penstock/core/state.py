@@ -83,10 +83,6 @@ class Attempt:
             return self.resume_ms
         return self.resume_ms + (now - self.started_at) * self.speed_permille // PERMILLE
 
-    @property
-    def ready(self) -> bool:
-        return self.phase == "promised" and not (self.missing or self.after or self.copies)
-
 
 class Node:
     """A rented node: it has a hold of its own from the asking until the provider says that it is gone."""
@@ -431,12 +427,13 @@ def start_action(state: State, attempt: Attempt) -> StartAttempt:
     lease = state.ledger.leases.get(lease_id) if lease_id else None
     return StartAttempt(
         attempt.id, attempt.job.id, attempt.offer.id, attempt.width, attempt.speed_permille, attempt.resume_ms,
-        attempt.slots, attempt.nodes, lease.wanted_at if lease else NEVER, attempt.job.keeper, _places(state, attempt),
+        attempt.slots, attempt.nodes, lease.wanted_at if lease else NEVER, attempt.job.keeper,
+        _places(state, attempt) if attempt.slots else (),
     )  # fmt: skip
 
 
 def _places(state: State, attempt: Attempt) -> tuple[str, ...]:
-    names = state.pools[attempt.offer.id].names if attempt.slots else []
+    names = state.pools[attempt.offer.id].names
     return tuple(names[node] for node, _ in attempt.slots) if names else ()
 
 
