@@ -151,6 +151,10 @@ def event_quarantined(state: State, event: e.EventQuarantined) -> None:
     books.alarm(state, "quarantine", f"{event.what} {event.about} was set aside: {event.error}")
 
 
+def attempt_queued(state: State, event: e.AttemptQueued) -> None:
+    """Said for people: it is starting as before, and its money is held as before."""
+
+
 def woke(state: State, event: e.Woke) -> None:
     """Only `at` moves."""
 
@@ -160,6 +164,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.AttemptEnded: attempt_ended,
     e.AttemptLost: attempt_lost,
     e.AttemptProgressed: attempt_progressed,
+    e.AttemptQueued: attempt_queued,
     e.AttemptRefused: attempt_refused,
     e.AttemptStarted: attempt_started,
     e.AttemptStopped: attempt_stopped,
