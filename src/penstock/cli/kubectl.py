@@ -1,7 +1,7 @@
 """`kubectl penstock`: what Penstock knows of Jobs, where people look at Jobs. The console script `kubectl-penstock`.
 
-`apply` needs only the cluster. `why` asks Penstock if one is known here, otherwise it reads Events. `plan` and `logs`
-ask Penstock.
+`apply` needs only the cluster. `why` asks Penstock if one is known here, otherwise it reads Events. `plan`, `logs`
+and `exec` ask Penstock.
 """
 
 import sys
@@ -113,6 +113,20 @@ def logs(job: str, go_on: bool, url: str | None, **where: Any) -> None:
         printing.follow(Client(url), number)
     else:
         printing.copy(Client(url), number, "")
+
+
+@command.command("exec")
+@click.argument("job")
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("--rank", default=0, type=click.IntRange(0), metavar="N", help="In this pod; the first if left out.")
+@reaches
+@known_as_penstock
+def exec_(job: str, words: tuple[str, ...], rank: int, url: str | None, **where: Any) -> int:
+    """Run a command where a Job runs, wherever that is."""
+    from penstock.cli import exec as running
+
+    number = _number(ask(where, lambda cluster: _find(cluster, job, where["namespace"])))
+    return running.run(Client(url), number, words, rank)
 
 
 async def _find(cluster: "Cluster", job: str, namespace: str) -> Json:

@@ -68,9 +68,13 @@ class Execution:
 
     @property
     def leader(self) -> Obj | None:
-        """The pod that speaks for all: the first of a gang, the newest if one failed in place and was tried again."""
-        first = [pod for pod in self.pods.values() if pod["index"] in ("", "0")]
-        return max(first, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=None)
+        """The pod that speaks for all: the first of a gang."""
+        return self.pod(0)
+
+    def pod(self, rank: int) -> Obj | None:
+        """The newest, if one failed in place and was tried again."""
+        its = [pod for pod in self.pods.values() if int(pod["index"] or 0) == rank]
+        return max(its, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=None)
 
 
 class Executions:

@@ -25,8 +25,9 @@ from penstock.core.model import JobSpec
 from penstock.core.rules import BuiltInRules, Rules
 from penstock.core.units import HOUR, MINUTE, SECOND, Instant, Millis
 from penstock.core.values import value
-from penstock.drivers.driver import Driver, Seen, Work
+from penstock.drivers.driver import Command, Driver, Seen, Work
 from penstock.journal.journal import Fenced, Held, Journal, Unwritable
+from penstock.kube.channels import Printed, Typed
 from penstock.live import opening
 from penstock.live import plan as plans
 from penstock.live.alarms import Alarms
@@ -249,6 +250,10 @@ class Plane:
     async def log(self, site: str, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
         """Bytes of an attempt's log, and whether more may come. Raises the driver's errors; KeyError: no such site."""
         return await self.drivers[site].log(attempt, after, most)
+
+    async def exec(self, site: str, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
+        """Run a command where an attempt runs; its exit code. Raises the driver's errors; KeyError: no such site."""
+        return await self.drivers[site].exec(attempt, command, typed, printed)
 
     async def heard(self, number: int) -> int:
         """Wait until the journal has a row after `number`; returns the newest row's number. For event streams."""
