@@ -1,5 +1,5 @@
-"""What `bench.kill` and `bench.kill_kube` believe: not the control plane, but its journal, what sites show, and what the
-jobs themselves bear witness to.
+"""What `bench.kill` and `bench.kill_kube` believe: not the control plane, but its journal, what sites show, and what
+the jobs themselves bear witness to.
 
 The journal is folded row by row as it grows, and every row must leave all caps whole. While the control plane is dead,
 whatever runs must end by itself before the money that is held for it does. In the end each run of each job must lie

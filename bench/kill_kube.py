@@ -1,5 +1,5 @@
-"""`python -m bench.kill_kube`: kill and stop two control planes of one journal again and again while Jobs run in clusters,
-and see whether any is lost or runs twice.
+"""`python -m bench.kill_kube`: kill and stop two control planes of one journal, again and again, while Jobs run in
+clusters, and see whether any is lost or runs twice.
 
     python -m bench.kill_kube --kills 100 [--seed 1]
     python -m bench.kill_kube --mutate [--kills 30] [--only NAME]
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +41,7 @@ from penstock.kube.errors import NotFound
 LIVE: Final = 8  #: home Jobs at once
 ROWS: Final = 3  #: of the journal, between two blows
 MOST_LIFE_S: Final = 15.0
+POINTS: Final = ("before create jobs", "after create jobs", "before patch jobs", "before append", "before writing")
 TOLERANCE_MS: Final = 1_000  #: a cluster keeps times in whole seconds
 TAINT: Final = {"key": "reclaimed", "value": "soon", "effect": "NoExecute"}
 FENCED: Final = 2  #: how a leader ends that slept through its lease
@@ -172,15 +173,21 @@ class Run:
     def _fate(self) -> dict[str, object]:
         """Half of its lives end at a point of the protocol, or stand still there for a while."""
         told: dict[str, object] = {"world": self.chance.randrange(1_000), "mistake": self.mistake}
-        if self.killing and self.chance.random() < 0.5:
-            told |= {"points": self.chance.randrange(1, 80), "signal": self.chance.choice(["KILL", "KILL", "STOP"])}
+        if self.killing and self.chance.random() < 0.6:
+            told |= {"points": self.chance.randrange(1, 60), "signal": self.chance.choice(["KILL", "STOP"])}
+            if self.chance.random() < 0.6:
+                told |= {"points": self.chance.randrange(1, 6), "at": self.chance.choice(POINTS)}
         return told
 
     async def _send_on(self, brain: Brain) -> None:
         """After a moment, or after its standby has taken over."""
         self.stops += 1
         longer = self.chance.random() < 0.7
-        await asyncio.sleep(self.chance.uniform(1.2, 3) * LEASE_MS / 1000 if longer else self.chance.random())
+        if longer and self.killing:
+            await asyncio.sleep(LEASE_MS / 1000)
+            for name in [name for name in self.sent[-4:] if not self._has_ended(name)][:2]:
+                await self._delete(name)
+        await asyncio.sleep(self.chance.uniform(1, 2) * LEASE_MS / 1000 if longer else self.chance.random())
         brain.signal(signal.SIGCONT)
 
     def _bury(self, brain: Brain) -> None:
@@ -236,7 +243,11 @@ class Run:
         await self.lab.create(JOBS, job)
         if self.chance.random() < 0.15:
             await asyncio.sleep(self.chance.uniform(0, 3))
-            self.deleted.add(name)
+            await self._delete(name)
+
+    async def _delete(self, name: str) -> None:
+        self.deleted.add(name)
+        with suppress(NotFound):
             await self.lab.delete(JOBS, name, self.ground.people)
 
     def _ended(self) -> int:
@@ -357,7 +368,7 @@ class Run:
             "kills": self.kills, "stops": self.stops, "fenced": self.fenced, "reclaimed": self.taints,
             "jobs": len(self.sent), "deleted": len(self.deleted), "attempts": len(audit.promised_at),
             "pods": sum(pod.ran is not None for pod in self.witness.pods.values()), "losses": audit.losses,
-            "renewals": audit.renewals, "steps": audit.engine.state.steps,
+            "rented": len(audit.holds), "renewals": audit.renewals, "steps": audit.engine.state.steps,
             **{name: len(audit.found[name]) for name in COUNTED if name != "log_lines_lost"},
         }  # fmt: skip
 
