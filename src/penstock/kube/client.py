@@ -104,7 +104,7 @@ class Cluster:
         """A merge patch: keys that are None go. `seen`: only if this is still its resourceVersion, else `Conflict`."""
         if seen:
             change = {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": seen}}
-        return await self._ask("PATCH", kind, kind.path(namespace, name, part), change, headers=MERGE)
+        return await self._ask("PATCH", kind, kind.path(namespace, name, part), change, headers=MERGE, part=part)
 
     async def patch_status(self, kind: Kind, name: str, status: Obj, namespace: str = "", *, seen: str = "") -> Obj:
         return await self.patch(kind, name, {"status": status}, namespace, seen=seen, part="status")
@@ -203,10 +203,11 @@ class Cluster:
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         verb: str = "",
+        part: str = "",
     ) -> Obj:
         answer = await self._send(method, path, body, params or {}, headers or {})
         if answer.status_code >= 300:
-            raise _refusal(answer, verb or VERBS[method], kind.resource)
+            raise _refusal(answer, verb or VERBS[method], kind.resource + (f"/{part}" if part else ""))
         found: Obj = _decoded(answer.content)
         return found
 
