@@ -41,6 +41,7 @@ from penstock.kube.errors import NotFound
 LIVE: Final = 8  #: home Jobs at once
 ROWS: Final = 3  #: of the journal, between two blows
 MOST_LIFE_S: Final = 15.0
+PATIENCE_S: Final = 75.0  #: a retry comes after a minute at most
 POINTS: Final = ("before create jobs", "after create jobs", "before patch jobs", "before append", "before writing")
 TOLERANCE_MS: Final = 1_000  #: a cluster keeps times in whole seconds
 TAINT: Final = {"key": "reclaimed", "value": "soon", "effect": "NoExecute"}
@@ -142,7 +143,7 @@ class Run:
         self.killing = False
         for brain in self.brains:  # whoever is armed goes; from here on they live
             await self._kill(brain)
-        await self._until_all_ended(90 if not self.mistake else 45)
+        await self._until_all_ended()
         await self._ask_in_the_end()
 
     async def _until_it_moves(self) -> None:
@@ -315,9 +316,12 @@ class Run:
                 late = ends_at - lease.deadline_at
                 self.auditor.finds("over_cap", f"{said[names.ATTEMPT]} ends {late} ms after what is held for it covers")
 
-    async def _until_all_ended(self, patience_s: float) -> None:
-        until = time.monotonic() + patience_s
-        while time.monotonic() < until:
+    async def _until_all_ended(self) -> None:
+        """Or until nothing at all has happened for a while: a busy machine is no fault of anybody here."""
+        steps, until = -1, 0.0
+        while steps < self.auditor.engine.state.steps or time.monotonic() < until:
+            if steps < self.auditor.engine.state.steps:
+                steps, until = self.auditor.engine.state.steps, time.monotonic() + PATIENCE_S
             await asyncio.sleep(0.5)
             self.auditor.follow()
             held = self.auditor.engine.state.ledger.leases

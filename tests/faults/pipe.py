@@ -23,7 +23,8 @@ class Pipe:
         self.text = cluster.kubeconfig.read_text()
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, name="pipe", daemon=True)
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.tasks: list[asyncio.Task[None]] = []
+        self.writers: list[asyncio.StreamWriter] = []
         self.open: list[bool] = []  #: a flag for each generation of connections
 
     def __enter__(self) -> Self:
@@ -56,16 +57,19 @@ class Pipe:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         passes, there = partial(self.open.__getitem__, len(self.open) - 1), urlsplit(self.url)
         onward, back = await asyncio.open_connection(there.hostname, there.port)
-        for source, sink in ((reader, back), (onward, writer)):
-            task = asyncio.create_task(_copy(source, sink, passes))
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
+        self.writers += (writer, back)
+        self.tasks += (
+            asyncio.create_task(_copy(source, sink, passes)) for source, sink in ((reader, back), (onward, writer))
+        )
 
     async def _close(self) -> int:
         self.server.close()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        for writer in self.writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)  # the loop's next turn is when they are closed
         return 0
 
 
@@ -78,5 +82,5 @@ async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter, passes
                 await sink.drain()
         if passes():
             sink.close()
-    except (ConnectionError, asyncio.CancelledError):
+    except ConnectionError:
         sink.close()
