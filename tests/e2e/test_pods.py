@@ -78,7 +78,7 @@ def gang(types: Types) -> str:
         .stdout.decode()
         .strip()
     )
-    with_each_rank = {b"rank 0"}
+    with_each_rank = {b"rank 0", b"rank 1"}
     while not with_each_rank <= set(types("logs", job).stdout.replace(b"] ", b"\n").split(b"\n")):
         types("events", "--limit", "1")
     return job
@@ -97,6 +97,16 @@ def test_a_command_runs_in_the_pod_of_its_rank_and_ends_as_it_ends(types: Types,
     done = types("exec", job, "--", "no-such-program")
     assert (done.returncode, b"no-such-program" in done.stderr) == (2, True)
     _terminal(tmp_path / "home", job)
+
+
+def test_what_each_pod_printed_is_kept_and_told_apart(types: Types) -> None:
+    job = gang(types)
+    assert types("logs", job, "--rank", "1").stdout == b"rank 1\n"
+    types("cancel", job)
+    assert sorted(types("logs", "-f", job).stdout.splitlines()) == [b"[0] rank 0", b"[1] rank 1"]
+    assert types("logs", job, "--rank", "0").stdout == b"rank 0\n"
+    done = types("logs", job, "--rank", "2")
+    assert (done.returncode, b"has no rank 2; 0 to 1" in done.stderr) == (2, True)
 
 
 def _terminal(home: Path, job: str) -> None:

@@ -102,17 +102,18 @@ def plan(filename: str, team: str, namespace: str, url: str | None) -> None:
 @command.command("logs")
 @click.argument("job")
 @click.option("-f", "--follow", "go_on", is_flag=True, help="Go on until the Job has ended.")
+@click.option("--rank", type=click.IntRange(0), metavar="N", help="Of this pod; of all if left out.")
 @reaches
 @known_as_penstock
-def logs(job: str, go_on: bool, url: str | None, **where: Any) -> None:
+def logs(job: str, go_on: bool, rank: int | None, url: str | None, **where: Any) -> None:
     """Print what a Job printed, wherever it ran."""
     from penstock.cli import logs as printing
 
     number = _number(ask(where, lambda cluster: _find(cluster, job, where["namespace"])))
     if go_on:
-        printing.follow(Client(url), number)
+        printing.follow(Client(url), number, rank=rank)
     else:
-        printing.copy(Client(url), number, "")
+        printing.copy(Client(url), number, "", rank)
 
 
 @command.command("exec")

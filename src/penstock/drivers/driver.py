@@ -119,8 +119,9 @@ class Driver(Protocol):
     async def look(self) -> Seen:
         """What is there now."""
 
-    async def log(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
-        """Bytes of its log from an offset on, and whether more may come."""
+    async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
+        """Bytes of its log from an offset on, and whether more may come: of one rank, or of all, with `[RANK] ` before
+        each line where there are several."""
 
     async def exec(self, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
         """Run a command where the attempt runs; returns its exit code. Cancelled: it is hung up on."""

@@ -154,13 +154,13 @@ class KubernetesDriver:
         seen = [_seen(one) for one in self.here.executions if not one.forgotten]
         return Seen(tuple(one for one in seen if one is not None))
 
-    async def log(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
-        return await self.logs.read(attempt, after, most)
+    async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
+        return await self.logs.read(attempt, after, most, rank)
 
     async def exec(self, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
         async with self.here.asking(), _commands():
             one = await self.here.find(attempt)
-            pod = one.pod(command.rank) if one is not None and one.end is None else None
+            pod = one.ranks().get(command.rank) if one is not None and one.end is None else None
             if one is None or pod is None or not is_active(pod):
                 raise Refused(f"rank {command.rank} of {attempt} does not run now")
             name, tty = str(pod["metadata"]["name"]), command.tty

@@ -170,7 +170,9 @@ class LocalDriver:
     def _deadline(self, folder: Path, order: Record) -> Instant:
         return min(self.disk.deadline_at(Path(place)) for place in (folder, *order["nodes"]))
 
-    async def log(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
+    async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
+        if rank:
+            raise Refused(f"{attempt} is one process, of rank 0")
         folder = self.disk.attempt(attempt)
         over = self.disk.is_over(folder)  # before reading: what is written in between is then not missed
         try:

@@ -68,8 +68,8 @@ class Gate:
     async def look(self) -> Seen:
         return await self.driver.look()
 
-    async def log(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
-        return await self.driver.log(attempt, after, most)
+    async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
+        return await self.driver.log(attempt, after, most, rank)
 
     async def exec(self, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
         return await self.driver.exec(attempt, command, typed, printed)

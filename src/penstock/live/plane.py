@@ -253,9 +253,9 @@ class Plane:
     def _plan(self, spec: JobSpec) -> Plan:
         return plans.plan(self.scribe.state_now(), spec, self.scribe.rules, self.clock.now())
 
-    async def log(self, site: str, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
+    async def log(self, site: str, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
         """Bytes of an attempt's log, and whether more may come. Raises the driver's errors; KeyError: no such site."""
-        return await self.drivers[site].log(attempt, after, most)
+        return await self.drivers[site].log(attempt, after, most, rank)
 
     async def exec(self, site: str, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
         """Run a command where an attempt runs; its exit code. Raises the driver's errors; KeyError: no such site."""

@@ -291,7 +291,9 @@ class Rehearsal:
                 return SeenAttempt(attempt, "lost", fact.kept_ms)
         return None
 
-    async def log(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
+    async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
+        if rank:
+            raise Refused(f"{attempt} is rehearsed as one process, of rank 0")
         text = self.stage.logs.get(attempt, b"")
         return text[after : after + most], attempt in self.world.runs or after + most < len(text)
 
