@@ -206,6 +206,7 @@ class Site(Shape):
     law: str
     front_door: bool
     reachable: bool
+    says: str = Field("", description="Why it does not answer; empty: it does.")
     offers: list[Offer]
 
 
