@@ -207,7 +207,7 @@ def spot_and_on_demand(*more: Told) -> Any:
 
 
 def test_who_may_be_lost_afterwards_waits_less_so_that_all_of_it_is_a_day() -> None:
-    """Ten losses are expected of 100 hours, hardly more than 16, and each of them costs a restart and a checkpoint's work."""
+    """Ten losses are expected of 100 hours, hardly more than 16; each costs a restart and a checkpoint's work."""
     penstock = spot_and_on_demand()
     penstock.hears(submitted("short", run="1h"), at="09:00")
     penstock.hears(submitted("long", run="100h", restart_ms="5m"), at="09:00")

@@ -1,4 +1,4 @@
-"""What history teaches about capacity: when standing GPUs come free, how often rented ones are lost, how fast data goes.
+"""What history teaches: when standing GPUs come free, how often rented ones are lost, how long data is on its way.
 
 Fed by starts, ends and landings only, and kept by replay, as `runtimes` is for how long jobs run.
 """
