@@ -487,7 +487,7 @@ def _setting(case: Case) -> str:
 def _formula(bounded: bool) -> str:
     price = cash(PER_GPU_HOUR / MICRO, "USD")
     closed = " Saving closed = (nowait's cost − cost) / (nowait's cost − the least possible at that mean delay)."
-    hour = " An hour saves = what each further hour of one job's delay did, from the policy's next point with less of it."
+    hour = " An hour saves = what each further hour of one job's delay did, from its next point with less of it."
     return (
         f"Cost = what the cloud bills + {price} for each GPU-hour of owned work pushed past the last submission. "
         "Delay = completion − submission − pure run time." + closed * bounded + hour
