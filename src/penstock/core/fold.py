@@ -134,7 +134,10 @@ def data_set_registered(state: State, event: e.DataSetRegistered) -> None:
 def replica_landed(state: State, event: e.ReplicaLanded) -> None:
     key = (event.data_set, event.site)
     state.replicas[key] = event.expires_at
-    for attempt in state.copying.pop(key, ()):
+    waited = state.copying.pop(key, [])
+    if waited and event.data_set in state.data:
+        state.line.saw(state.data[event.data_set].size_bytes, event.at - waited[0].promised_at)
+    for attempt in waited:
         attempt.copies.pop(event.data_set, None)
         begin_if_ready(state, attempt)
 
