@@ -37,8 +37,8 @@ def job(**more: Any) -> schemas.JobDetail:
         "id": "j1", "number": 1, "team": "vision", "name": "train", "user": "u", "project": "", "job_class": "training",
         "priority": 0, "gpus": 1, "phase": "waiting", "attempt": "", "offer": "", "submitted_at": NOW - 3_600_000,
         "started_at": None, "ended_at": None, "kept_ms": 0, "attempts": 0, "moves": 0, "losses": 0, "spent": 0,
-        "held": 0, "until_at": None, "short_of": "", "because": None, "tries": [], "waits": "", "command": [], "folder": "",
-        "image": "", "variables": [],
+        "held": 0, "until_at": None, "short_of": "", "because": None, "tries": [], "waits": "", "command": [],
+        "folder": "", "image": "", "variables": [],
     }  # fmt: skip
     return schemas.JobDetail(**(filled | more))
 
