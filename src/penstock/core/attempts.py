@@ -131,7 +131,7 @@ def _open(state: State, hold: Hold) -> Lease:
 
 
 def begin_if_ready(state: State, attempt: Attempt) -> None:
-    if attempt.phase != "promised" or attempt.missing or attempt.after or attempt.copies:
+    if not attempt.ready:
         return
     move_attempt(attempt, "starting")
     if attempt.lease:

@@ -83,6 +83,10 @@ class Attempt:
             return self.resume_ms
         return self.resume_ms + (now - self.started_at) * self.speed_permille // PERMILLE
 
+    @property
+    def ready(self) -> bool:
+        return self.phase == "promised" and not (self.missing or self.after or self.copies)
+
 
 class Node:
     """A rented node: it has a hold of its own from the asking until the provider says that it is gone."""
