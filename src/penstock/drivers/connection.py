@@ -112,9 +112,9 @@ class Connection:
                 continue
         return None
 
-    async def change(self, one: Execution, change: Callable[[Obj], Obj | None]) -> None:
+    async def change(self, one: Execution, change: Callable[[Obj], Obj | None], tries: int = CONFLICTS) -> None:
         """What is to be changed depends on what is there: if that moved on meanwhile, it is thought over again."""
-        for _ in range(CONFLICTS):
+        for _ in range(tries):
             wanted = change(one.job)
             if wanted is None:
                 return

@@ -5,7 +5,7 @@ in ours, so that we can tell it again. `KubernetesDriver` moves it when told to,
 from datetime import datetime
 
 from penstock.core.units import NEVER, Instant
-from penstock.drivers.connection import Connection
+from penstock.drivers.connection import CONFLICTS, Connection
 from penstock.drivers.execution import seconds_left
 from penstock.drivers.executions import Execution
 from penstock.drivers.pods import said
@@ -13,11 +13,11 @@ from penstock.kube import names
 from penstock.kube.client import JOBS, Obj
 
 
-async def move(here: Connection, one: Execution, deadline_at: Instant) -> None:
+async def move(here: Connection, one: Execution, deadline_at: Instant, tries: int = CONFLICTS) -> None:
     """The cluster counts from the Job's start by its own clock, of which an answer tells us the time."""
     here.executions.note(await here.cluster.get(JOBS, one.name, one.namespace))
     said_at = here.cluster.said_at
-    await here.change(one, lambda job: _moved(job, deadline_at, here.clock(), said_at))
+    await here.change(one, lambda job: _moved(job, deadline_at, here.clock(), said_at), tries)
 
 
 def deadline_of(job: Obj) -> Instant:

@@ -9,7 +9,7 @@ from penstock.core.units import SECOND, Millis
 from penstock.drivers.connection import Connection
 from penstock.drivers.execution import tombstone
 from penstock.drivers.executions import Execution
-from penstock.drivers.pods import is_active, said
+from penstock.drivers.pods import all_ready, is_active, said
 from penstock.kube import errors, names
 from penstock.kube.client import JOBS, PODS, Obj
 
@@ -62,7 +62,10 @@ async def prune(here: Connection) -> None:
 
 
 def _ending(job: Obj, how: str, words: str, *, at_once: bool) -> Obj | None:
-    """The change that ends a Job. A suspended one has no deadline that could pass: it is left with nothing to run."""
+    """The change that ends a Job. A suspended one has no deadline that could pass: it is left with nothing to run. Only
+    what never ran is refused: whoever slept meanwhile does not end what has begun."""
+    if how == "refused" and not said(job, names.ENDING) and all_ready(job):
+        return None
     meta: Obj = {} if said(job, names.ENDING) else {"annotations": {names.ENDING: how, names.WORDS: words}}
     spec: Obj = {"activeDeadlineSeconds": 1} if at_once and job["spec"].get("activeDeadlineSeconds") != 1 else {}
     if job["spec"].get("suspend") and job["spec"].get("parallelism", 1):

@@ -135,7 +135,8 @@ class KubernetesDriver:
             stands = deadline_of(one.job)
             if one.end is not None or said(one.job, names.ENDING) or stands <= self.here.clock():
                 return stands if stands < NEVER else deadline_at
-            await deadlines.move(self.here, one, deadline_at)
+            # Once only: who writes at the same time may have taken over while we slept, and decided otherwise.
+            await deadlines.move(self.here, one, deadline_at, tries=1)
             return deadline_at
 
     async def forget(self, attempt: str) -> None:
