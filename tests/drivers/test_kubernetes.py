@@ -326,10 +326,12 @@ async def test_who_slept_while_its_pods_got_a_node_does_not_end_what_has_begun(
     async with opened(ground) as site:
         lab.kubectl("cordon", *room.names)
         starting = asyncio.create_task(site.driver.start(start("long"), TRAIN, ""))
-        await until(lambda: (one := site.driver.here.known("long.1")) is not None and one.trouble is not None)
-        one = site.driver.here.known("long.1")
+        assert isinstance(site.driver, KubernetesDriver)
+        here = site.driver.here
+        await until(lambda: (one := here.known("long.1")) is not None and "room" in repr(one.trouble))
+        one = here.known("long.1")
         assert one is not None
-        for watching in site.driver.here.executions.tasks:
+        for watching in here.executions.tasks:
             watching.cancel()
         lab.kubectl("uncordon", *room.names)
         await until(lambda: job_of(ground, lab, "long.1")["status"].get("ready") == 1)
