@@ -335,7 +335,7 @@ async def test_who_slept_while_its_pods_got_a_node_does_not_end_what_has_begun(
             watching.cancel()
         lab.kubectl("uncordon", *room.names)
         await until(lambda: job_of(ground, lab, "long.1")["status"].get("ready") == 1)
-        one.trouble_at = 0  # hours later
+        one.trouble_at -= 3_600_000  # an hour later
         one.news.set()
         await starting
         assert names.ENDING not in job_of(ground, lab, "long.1")["metadata"]["annotations"]
