@@ -43,8 +43,8 @@ ROWS: Final = 3  #: of the journal, between two blows
 MOST_LIFE_S: Final = 15.0
 PATIENCE_S: Final = 75.0  #: a retry comes after a minute at most
 POINTS: Final = ("before create jobs", "after create jobs", "before patch jobs", "before append", "before writing")
-#: A cluster counts a Job's deadline from when it starts it, in whole seconds. Half of the offer's `kill` is the grace of
-#: its pods, so that the other half, which is held as well, is there for a Job that starts late.
+#: A cluster counts a Job's deadline from when it starts it, in whole seconds. Half of the offer's `kill` is the grace
+#: of its pods, so that the other half, which is held as well, is there for a Job that starts late.
 TOLERANCE_MS: Final = 1_000 + 2_000
 TAINT: Final = {"key": "reclaimed", "value": "soon", "effect": "NoExecute"}
 FENCED: Final = 2  #: how a leader ends that slept through its lease

@@ -321,7 +321,8 @@ def _retry_after(answer: httpx2.Response) -> float:
 
 
 def _unheard(error: Exception) -> Unreachable:
-    return Unreachable(str(error) or type(error).__name__)
+    late = isinstance(error, httpx2.TimeoutException)
+    return Unreachable(str(error) or ("it did not answer in time" if late else type(error).__name__))
 
 
 def _refusal(answer: httpx2.Response, verb: str, resource: str) -> KubeError:
