@@ -192,6 +192,10 @@ class Penstock:
         found = [one for one in self.events if one["involvedObject"]["name"] == name]
         return sorted(found, key=lambda one: _place(one["metadata"]["name"]))
 
+    def text(self, name: str) -> str:
+        """All Events about it, one after another: those that came together are one."""
+        return " ".join(one["message"] for one in self.told(name))
+
     async def ends(self, job: str, phase: str) -> None:
         """Wait until the journal says so."""
         while (row := self.reader.job(job)) is None or row.phase != phase:

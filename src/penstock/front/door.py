@@ -2,7 +2,8 @@
 
 Whatever happens to a Job, here or in the journal, makes it due to be looked at; looking compares what it should be with
 what it is and writes the difference, guarded by the version that was seen. So every step can be repeated, and after a
-restart all Jobs are looked at once. Jobs without the label are not even listed.
+restart all Jobs are looked at once. Jobs without the label are not even listed. Events come after all of that, and what
+came together in one of them: they are news, and nothing waits for them.
 """
 
 import asyncio
@@ -10,17 +11,18 @@ import re
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from penstock.core.events import CancelRequested
 from penstock.core.lifecycle import ENDED
+from penstock.core.units import SECOND, Millis
 from penstock.core.values import value
 from penstock.front import leaving, reading, status
 from penstock.front.due import Due
 from penstock.front.reading import Unfit
 from penstock.front.telling import Tale
 from penstock.front.writing import Writer
-from penstock.journal.journal import Filter, JobRow, Reader, Unwritable
+from penstock.journal.journal import AttemptRow, Filter, JobRow, Reader, Unwritable
 from penstock.kube import names
 from penstock.kube.client import CONFIG_MAPS, JOBS, Cluster
 from penstock.kube.closure import Json, part, parts
@@ -30,7 +32,12 @@ from penstock.kube.watch import Mirror
 from penstock.live.plane import NotReady, Plane, Quarantined
 
 T = TypeVar("T")
-HANDS: Final = 16  #: Jobs looked at side by side
+Found: TypeAlias = tuple[JobRow, list[AttemptRow]]  #: our job for a home Job, as the journal has it
+HANDS: Final = 32  #: Jobs looked at side by side: so many can be submitted in one row of the journal
+TELLERS: Final = 4  #: Events posted side by side
+TOLD_SECONDS: Final = 2.0  #: what is decided within that is told together
+#: A Job that shows nothing yet and starts at once shows that it runs; one that takes longer, that it starts.
+STARTING_MS: Final[Millis] = 30 * SECOND
 AGAIN_SECONDS: Final = 0.3  #: after somebody else was first
 LATER_SECONDS: Final = 3.0  #: after a cluster or a journal that could not be asked
 OLDEST: Final = (1, 32)  #: since then `managedBy` is on by default
@@ -54,14 +61,17 @@ class Door:
         plane: Plane,
         reader: Reader,
         tale: Callable[[str], Tale],
-        forget: Callable[[str], None],
+        tales: dict[str, Tale],
+        being_bound: Callable[[str], bool],
     ) -> None:
-        """`tale`: a job's story so far, as the hall follows it; `forget`: it is told."""
+        """`tale`: a job's story so far, as the hall follows it; `tales`: those it keeps, until they are told.
+        `being_bound`: is an attempt's binding on its way to its home Job?"""
         self.site, self.cluster, self.plane, self.reader = home.site, home.cluster, plane, reader
-        self.forget = forget
+        self.tales, self.being_bound = tales, being_bound
         self.writer = Writer(home.cluster, tale, plane.clock.now)
         self.mirrors = {namespace: self._mirror(namespace) for namespace in home.namespaces or ("",)}
         self.due = Due()
+        self.untold = Due()  #: Jobs of which there is news
         self.ids: dict[str, str] = {}  #: a Job's uid -> our job
         self.places: dict[str, str] = {}  #: our job -> `NAMESPACE/NAME`
         self.leaving = asyncio.Event()  #: every Job is given back
@@ -80,7 +90,9 @@ class Door:
             tasks.create_task(self._check_version())
             tasks.create_task(self._leave())
             for _ in range(HANDS):
-                tasks.create_task(self._look_at_each())
+                tasks.create_task(self._see_to_each(self.due, self._look_at))
+            for _ in range(TELLERS):
+                tasks.create_task(self._see_to_each(self.untold, self._tell_of))
 
     def _mirror(self, namespace: str) -> Mirror:
         return Mirror(
@@ -99,9 +111,16 @@ class Door:
             self.due.add(place)
 
     def _changed(self, before: Json | None, now: Json | None) -> None:
-        self.due.add(_key(now or before or {}))
         if now is None:
             self.fewer.set()
+        elif self.writer.is_our_own(now) and not _has_ended(now):
+            return
+        self.due.add(_key(now or before or {}))
+
+    def job_at(self, place: str) -> Json | None:
+        """As it was last seen."""
+        mirror = self.mirrors.get("") or self.mirrors.get(place.partition("/")[0])
+        return mirror.objects.get(place) if mirror else None
 
     def _told(self, why: str) -> None:
         words = f"The home cluster {self.site} cannot be followed: {why}" if why else ""
@@ -114,27 +133,27 @@ class Door:
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
-    async def _look_at_each(self) -> None:
+    async def _see_to_each(self, due: Due, look: Callable[[str], Coroutine[Any, Any, None]]) -> None:
         while True:
-            place = await self.due.take()
+            place = await due.take()
             try:
-                await self._look_at(place)
+                await look(place)
                 self._trouble(place, "")
             except (Conflict, NotFound):
-                self.due.again(place, AGAIN_SECONDS)
+                due.again(place, AGAIN_SECONDS)
             except Forbidden as error:
                 self._trouble(
                     place, f"our account may not {error.verb} {error.resource}; see 'penstock manifests rbac'"
                 )
-                self.due.again(place, LATER_SECONDS * 5)
+                due.again(place, LATER_SECONDS * 5)
             except (KubeError, NotReady, Unwritable) as error:
                 self._trouble(place, str(error))
-                self.due.again(place, LATER_SECONDS)
+                due.again(place, LATER_SECONDS)
             except Exception as error:  # noqa: BLE001 - a bug of ours, and one Job never stops the others
                 self._trouble(place, f"{type(error).__name__}: {error}")
-                self.due.again(place, LATER_SECONDS * 20)
+                due.again(place, LATER_SECONDS * 20)
             finally:
-                self.due.done(place)
+                due.done(place)
 
     def _trouble(self, place: str, why: str) -> None:
         """One alarm for all Jobs that cannot be shown, taken back when the last of them can be."""
@@ -147,7 +166,7 @@ class Door:
         self.plane.alarms.set("front door", f"door:{self.site}:write", words)
 
     async def _look_at(self, place: str) -> None:
-        job = self._job(place)
+        job = self.job_at(place)
         if job is None:
             await self._gone(place)
             return
@@ -155,24 +174,24 @@ class Door:
         if self.leaving.is_set():
             await self._give_back(job, found)
         elif found is not None:
-            await self._show(job, found)
+            await self._show(job, *found)
         elif part(job, "metadata").get("deletionTimestamp"):
             await self.writer.let_go(job)
         elif not _has_ended(job):
             await self._submit(job)
 
-    def _job(self, place: str) -> Json | None:
-        mirror = self.mirrors.get("") or self.mirrors.get(place.partition("/")[0])
-        return mirror.objects.get(place) if mirror else None
-
-    async def _find(self, job: Json) -> JobRow | None:
+    async def _find(self, job: Json) -> Found | None:
         """Our job for it, if the journal has one."""
-        row = await asyncio.to_thread(self._find_now, job)
-        if row is not None:
-            self._remember(job, row.id)
-        return row
+        found = await asyncio.to_thread(self._find_now, job)
+        if found is not None:
+            self._remember(job, found[0].id)
+        return found
 
-    def _find_now(self, job: Json) -> JobRow | None:
+    def _find_now(self, job: Json) -> Found | None:
+        row = self._row(job)
+        return None if row is None else (row, self.reader.attempts(row.id))
+
+    def _row(self, job: Json) -> JobRow | None:
         """By what we remember, by what is written on it, or by who asked for it. Only the last is the journal's word;
         the others are quicker, and checked."""
         who = reading.origin(self.site, job)
@@ -231,24 +250,46 @@ class Door:
     def _began_just_now(self, job: Json) -> bool:
         created = datetime.fromisoformat(str(part(job, "metadata").get("creationTimestamp")))
         runs = part(job, "spec").get("suspend") is not True
-        return runs and self.cluster.said_at - created < JUST_CREATED
+        return runs and self.cluster.time_there - created < JUST_CREATED
 
     # --- showing what happens to it -----------------------------------------------------------------------------------
 
-    async def _show(self, job: Json, row: JobRow) -> None:
-        deleted = bool(part(job, "metadata").get("deletionTimestamp"))
-        if deleted and row.phase not in ENDED:
+    async def _show(self, job: Json, row: JobRow, attempts: list[AttemptRow]) -> None:
+        deleted, ended = bool(part(job, "metadata").get("deletionTimestamp")), row.phase in ENDED
+        if deleted and not ended:
             await self._cancel(row.id)
-        attempts = await asyncio.to_thread(self.reader.attempts, row.id)
-        ended = row.phase in ENDED
-        if ended and not deleted and not _has_ended(job):
-            await self.writer.tell(job, row)  # first: once the Job shows its end, nothing more is told
-        job = await self.writer.change(job, status.metadata_change(job, row, attempts))
-        if ended and (deleted or _has_ended(job)):
-            self.forget(row.id)
-            return
-        await self.writer.show(job, row, attempts)
-        await self.writer.tell(job, row)
+        if any(self.being_bound(one.id) for one in attempts):
+            pass  # whoever binds it writes all that is to be written now, and we see that by the watch
+        elif ended and (deleted or _has_ended(job)):
+            await self.writer.change(job, status.metadata_change(job, row, attempts))
+        elif left_ms := self._until_shown(job, attempts):
+            await self.writer.change(job, status.metadata_change(job, row, attempts))
+            self.due.again(_key(job), left_ms / SECOND)
+        else:
+            await self.writer.show(job, row, attempts)
+        self._tell_soon(_key(job), row)
+
+    def _until_shown(self, job: Json, attempts: list[AttemptRow]) -> Millis:
+        """How long its start may take before it is shown; 0: show what there is."""
+        newest = attempts[-1] if attempts else None
+        if newest is None or newest.phase != "starting" or part(job, "status").get("conditions"):
+            return 0
+        return max(0, newest.promised_at + STARTING_MS - self.plane.clock.now())
+
+    def _tell_soon(self, place: str, row: JobRow) -> None:
+        tale = self.tales.get(row.id)
+        if tale is not None and tale.has_news:
+            self.untold.again(place, TOLD_SECONDS)
+        elif row.phase in ENDED:
+            self.tales.pop(row.id, None)
+
+    async def _tell_of(self, place: str) -> None:
+        job = self.job_at(place)
+        our_id = self.ids.get(_uid(job), "") if job is not None else ""
+        if job is not None and our_id in self.tales:
+            await self.writer.tell(job, self.tales[our_id])
+            if _has_ended(job):
+                self.tales.pop(our_id, None)
 
     # --- taking it back -----------------------------------------------------------------------------------------------
 
@@ -278,6 +319,7 @@ class Door:
         return True
 
     def _forget(self, our_id: str) -> None:
+        self.tales.pop(our_id, None)
         self.places.pop(our_id, None)
         self.ids = {uid: one for uid, one in self.ids.items() if one != our_id}
 
@@ -335,16 +377,17 @@ class Door:
                 self._trouble("leaving", str(error))
                 await asyncio.sleep(LATER_SECONDS)
 
-    async def _give_back(self, job: Json, row: JobRow | None) -> None:
+    async def _give_back(self, job: Json, found: Found | None) -> None:
         """What waits at once, as an ordinary Job; what runs once it has ended."""
-        if part(job, "metadata").get("deletionTimestamp") or (row is not None and row.phase in ("placed", "leaving")):
-            await (self._show(job, row) if row is not None else self.writer.let_go(job))
-        elif row is not None and row.phase not in ENDED:
-            await self._cancel(row.id)
+        phase = found[0].phase if found is not None else ""
+        if part(job, "metadata").get("deletionTimestamp") or phase in ("placed", "leaving"):
+            await (self._show(job, *found) if found is not None else self.writer.let_go(job))
+        elif found is not None and phase not in ENDED:
+            await self._cancel(found[0].id)
         elif _has_ended(job):
             await self.writer.strip(job)
-        elif row is not None and row.phase != "cancelled":
-            await self._show(job, row)  # its end first; that is a change, and it is looked at again
+        elif found is not None and phase != "cancelled":
+            await self._show(job, *found)  # its end first; that is a change, and it is looked at again
         else:
             await leaving.give_back(self.cluster, job)
 

@@ -11,6 +11,7 @@ class Due:
         self.in_hand: set[str] = set()
         self.named_again: set[str] = set()  #: while somebody looked
         self.filled = asyncio.Event()
+        self.timed: dict[str, asyncio.TimerHandle] = {}  #: to be named at a time of its own
 
     def add(self, thing: str) -> None:
         if thing in self.in_hand:
@@ -21,7 +22,17 @@ class Due:
             self.filled.set()
 
     def again(self, thing: str, seconds: float) -> None:
-        asyncio.get_running_loop().call_later(seconds, self.add, thing)
+        """In so many seconds, or sooner if that was said already: one look then says when the next is due."""
+        loop, before = asyncio.get_running_loop(), self.timed.get(thing)
+        if before is not None and before.when() <= loop.time() + seconds:
+            return
+        if before is not None:
+            before.cancel()
+        self.timed[thing] = loop.call_later(seconds, self._in_time, thing)
+
+    def _in_time(self, thing: str) -> None:
+        del self.timed[thing]
+        self.add(thing)
 
     async def take(self) -> str:
         while not self.waiting:

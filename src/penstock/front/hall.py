@@ -12,22 +12,31 @@ from typing import Any, Final
 from penstock.core import events as e
 from penstock.core.units import MINUTE, Millis
 from penstock.front.door import Door, Home, live_jobs
+from penstock.front.gate import Gate
 from penstock.front.telling import Tale, job_of
 from penstock.journal.journal import Reader, Row, Unwritable
+from penstock.kube.closure import Json
 from penstock.live.plane import Plane
 
 AT_ONCE: Final = 200  #: rows of the journal read in one go
 LATER_SECONDS: Final = 2.0
 #: Older lines were told before a restart; clusters forget Events after an hour.
 NEWS_MS: Final[Millis] = 10 * MINUTE
+#: Nothing on a home Job shows them: no need to look at it.
+UNSEEN: Final = (e.LeaseRenewed, e.DeadlineSet, e.AttemptCheckpointed, e.AttemptProgressed)
 
 
 class Hall:
     def __init__(self, homes: Iterable[Home], plane: Plane, reader: Reader, kept: Path | None = None) -> None:
         """`kept`: a file that says which clusters we are leaving, so that a restart does not take their Jobs again."""
         self.plane, self.reader, self.kept = plane, reader, kept
-        self.doors = {home.site: Door(home, plane, reader, self.tale, self._forget) for home in homes}
         self.tales: dict[str, Tale] = {}
+        self.gates = [one for one in plane.drivers.values() if isinstance(one, Gate)]
+        self.doors = {
+            home.site: Door(home, plane, reader, self.tale, self.tales, self._is_being_bound) for home in homes
+        }
+        for gate in self.gates:
+            gate.seen = self._seen
         self.currency = "USD"
         self.number = 0  #: the last row that was heard
         for site in self._leaving():
@@ -54,8 +63,11 @@ class Hall:
         """An ended job's tale is not kept; what it still has to say is its row's."""
         return self.tales.get(job) or self._retold(job)
 
-    def _forget(self, job: str) -> None:
-        self.tales.pop(job, None)
+    def _seen(self, site: str, place: str) -> Json | None:
+        return self.doors[site].job_at(place) if site in self.doors else None
+
+    def _is_being_bound(self, attempt: str) -> bool:
+        return any(attempt in gate.binding for gate in self.gates)
 
     def leave(self, site: str) -> None:
         """Give every Job of this cluster back. Kept on disk before anything is done."""
@@ -125,7 +137,8 @@ class Hall:
         tale = self.tales.get(job_of(event))
         if tale is not None:
             tale.hear(event)
-            self.doors[tale.home].touch(tale.job)
+            if not isinstance(event, UNSEEN):
+                self.doors[tale.home].touch(tale.job)
 
 
 def _words(error: Exception) -> str:

@@ -14,6 +14,7 @@ from penstock.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 class Writer:
     def __init__(self, cluster: Cluster, tale: Callable[[str], Tale], now: Callable[[], Instant]) -> None:
         self.cluster, self.tale, self.now = cluster, tale, now
+        self.wrote: dict[str, str] = {}  #: by uid: the version that our last status made
 
     async def change(self, job: Json, change: Json) -> Json:
         """Guarded by the version we saw: if somebody else was first, it is looked at again."""
@@ -25,22 +26,33 @@ class Writer:
         )
 
     async def show(self, job: Json, row: JobRow, attempts: list[AttemptRow]) -> None:
-        """In its status, if that does not show it yet."""
+        """What it should be, and its status, as far as it does not show that yet: in one request, unless it must be
+        unsuspended first. A server that takes no marks with a status is told them when this comes back by the watch."""
+        change = status.metadata_change(job, row, attempts)
+        if "spec" in change:
+            job, change = await self.change(job, change), {}
         wanted = status.shown(job, row, attempts, self.tale(row.id).why)
-        if not status.is_shown(job, wanted):
-            metadata = part(job, "metadata")
-            await self.cluster.patch_status(
-                JOBS, metadata["name"], wanted, metadata["namespace"], seen=metadata["resourceVersion"]
-            )
+        if status.is_shown(job, wanted):
+            await self.change(job, change)
+            return
+        metadata = part(job, "metadata")
+        found = await self.cluster.patch_status(
+            *(JOBS, metadata["name"], wanted, metadata["namespace"]),
+            seen=metadata["resourceVersion"], marks=part(change, "metadata"),
+        )  # fmt: skip
+        if not status.metadata_change(found, row, attempts):
+            self.wrote[str(metadata["uid"])] = str(part(found, "metadata")["resourceVersion"])
 
-    async def tell(self, job: Json, row: JobRow) -> None:
+    def is_our_own(self, job: Json) -> bool:
+        """This is what we wrote last, all that was to be written: nothing to look at."""
+        metadata = part(job, "metadata")
+        return self.wrote.pop(str(metadata.get("uid")), "") == metadata.get("resourceVersion")
+
+    async def tell(self, job: Json, tale: Tale) -> None:
         """What of its story was not told yet."""
-        tale = self.tale(row.id)
-        while tale.told < len(tale.lines):
-            number = tale.told
-            reason, bad, line = tale.lines[number]
-            await self.post(job, f"{row.id}-{number}", reason, line.text, bad, at=line.at)
-            tale.told = max(tale.told, number + 1)
+        while (news := tale.news) is not None:
+            await self.post(job, f"{tale.job}-{news.upto - 1}", news.reason, news.words, news.bad, at=news.at)
+            tale.told = max(tale.told, news.upto)
 
     async def post(self, job: Json, name: str, reason: str, words: str, bad: bool, at: Instant = 0) -> None:
         event = event_of(job, name, reason, words, bad, at or self.now())

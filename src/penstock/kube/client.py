@@ -4,9 +4,10 @@ Typed objects cost more than they give here: most of an object is passed on or n
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -16,6 +17,7 @@ from lightkube.core.exceptions import ConfigError
 
 from penstock.core.values import value
 from penstock.kube.errors import AlreadyExists, Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unreachable
+from penstock.kube.lanes import LATER, NOW, SOON, Lanes, Rank
 
 Obj: TypeAlias = dict[str, Any]
 T = TypeVar("T")
@@ -71,9 +73,15 @@ class Cluster:
         self.http, self.context, self.namespace = http, context, namespace
         #: Of its last answer, by the cluster's own clock, in whole seconds; compared with its own times only.
         self.said_at = datetime.fromtimestamp(0, UTC)
+        self.heard_at = time.monotonic()  #: by ours
         self.requests = 0  #: sent so far; a bench counts them
-        self.lanes = asyncio.Semaphore(LANES)
+        self.lanes = Lanes(LANES)
         self.pending: set[asyncio.Task[Any]] = set()  #: on their way, also those that nobody waits for any more
+
+    @property
+    def time_there(self) -> datetime:
+        """By the cluster's clock, up to a second late: of its last answer, and what has passed since."""
+        return self.said_at + timedelta(seconds=time.monotonic() - self.heard_at)
 
     async def close(self) -> None:
         while self.pending:
@@ -93,15 +101,35 @@ class Cluster:
         return await self._ask("POST", kind, kind.path(namespace), body)
 
     async def patch(
-        self, kind: Kind, name: str, change: Obj, namespace: str = "", *, seen: str = "", part: str = ""
+        self,
+        kind: Kind,
+        name: str,
+        change: Obj,
+        namespace: str = "",
+        *,
+        seen: str = "",
+        part: str = "",
+        rank: Rank = NOW,
     ) -> Obj:
         """A merge patch: keys that are None go. `seen`: only if this is still its resourceVersion, else `Conflict`."""
         if seen:
             change = {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": seen}}
-        return await self._ask("PATCH", kind, kind.path(namespace, name, part), change, headers=MERGE)
+        return await self._ask("PATCH", kind, kind.path(namespace, name, part), change, headers=MERGE, rank=rank)
 
-    async def patch_status(self, kind: Kind, name: str, status: Obj, namespace: str = "", *, seen: str = "") -> Obj:
-        return await self.patch(kind, name, {"status": status}, namespace, seen=seen, part="status")
+    async def patch_status(
+        self,
+        kind: Kind,
+        name: str,
+        status: Obj,
+        namespace: str = "",
+        *,
+        seen: str = "",
+        marks: Obj | None = None,
+        rank: Rank = SOON,
+    ) -> Obj:
+        """`marks`: metadata to change with it, where the server takes both together; the answer shows whether."""
+        change = {"status": status, **({"metadata": marks} if marks else {})}
+        return await self.patch(kind, name, change, namespace, seen=seen, part="status", rank=rank)
 
     async def delete(
         self, kind: Kind, name: str, namespace: str = "", *, uid: str = "", grace_s: int | None = None
@@ -187,15 +215,22 @@ class Cluster:
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         verb: str = "",
+        rank: Rank = NOW,
     ) -> Obj:
-        answer = await self._send(method, path, body, params or {}, headers or {})
+        answer = await self._send(method, path, body, params or {}, headers or {}, LATER if kind is EVENTS else rank)
         if answer.status_code >= 300:
             raise _refusal(answer, verb or VERBS[method], kind.resource)
         found: Obj = _decoded(answer.content)
         return found
 
     async def _send(
-        self, method: str, path: str, body: Obj | None, params: Mapping[str, str], headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        body: Obj | None,
+        params: Mapping[str, str],
+        headers: Mapping[str, str],
+        rank: Rank = NOW,
     ) -> httpx2.Response:
         content = None if body is None else _encoded(body)
         told = {"Content-Type": "application/json", **headers} if body is not None else dict(headers)
@@ -204,7 +239,7 @@ class Cluster:
             self.requests += 1
             try:
                 sent = self.http.build_request(method, path, content=content, params=dict(params), headers=told)
-                answer = await asyncio.shield(self._on_its_way(self._in_a_lane(sent)))
+                answer = await asyncio.shield(self._on_its_way(self._in_a_lane(sent, rank)))
             except FAILED as error:
                 raise _unheard(error) from error
             self._note_time(answer)
@@ -232,8 +267,8 @@ class Cluster:
         except FAILED as error:
             raise _unheard(error) from error
 
-    async def _in_a_lane(self, request: httpx2.Request) -> httpx2.Response:
-        async with self.lanes:
+    async def _in_a_lane(self, request: httpx2.Request, rank: Rank) -> httpx2.Response:
+        async with self.lanes.one(rank):
             return await self.http.send(request)
 
     async def _opened(self, request: httpx2.Request) -> httpx2.Response:
@@ -254,7 +289,7 @@ class Cluster:
 
     def _note_time(self, answer: httpx2.Response) -> None:
         if date := answer.headers.get("Date"):
-            self.said_at = parsedate_to_datetime(date)
+            self.said_at, self.heard_at = parsedate_to_datetime(date), time.monotonic()
 
 
 async def _see_off(opening: "asyncio.Task[httpx2.Response]") -> None:
