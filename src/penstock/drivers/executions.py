@@ -17,7 +17,7 @@ from penstock.drivers.pods import End, Trouble, is_active, said
 from penstock.kube import names
 from penstock.kube.client import JOBS, NODES, PODS, Cluster, Obj
 from penstock.kube.places import Place
-from penstock.kube.watch import Mirror
+from penstock.kube.watch import Mirror, is_newer
 
 #: What is worth its memory of a Job and of a pod: ten thousand of them are kept.
 JOB_SPEC: Final = ("parallelism", "completions", "completionMode", "suspend", "activeDeadlineSeconds")
@@ -175,7 +175,7 @@ class Executions:
         if one is None:
             one = self.by_name[name] = Execution(job, self.make_log(said(job, names.ATTEMPT)))
             one.pods = self.waiting_pods.pop(name, {})
-        elif _is_newer(job, one.job):
+        elif job["metadata"]["uid"] != one.job["metadata"]["uid"] or is_newer(job, one.job):
             one.job = job
             one.newer.set()
             one.newer = asyncio.Event()
@@ -254,9 +254,3 @@ def keep_node(node: Obj) -> Obj:
 
 def _meta(obj: Obj) -> Obj:
     return {key: obj["metadata"][key] for key in META if key in obj["metadata"]}
-
-
-def _is_newer(job: Obj, than: Obj) -> bool:
-    """An answer to our own request may come before or after the watch tells of it."""
-    same = job["metadata"]["uid"] == than["metadata"]["uid"]
-    return not same or int(job["metadata"]["resourceVersion"]) > int(than["metadata"]["resourceVersion"])

@@ -68,7 +68,7 @@ class Door:
         `being_bound`: is an attempt's binding on its way to its home Job?"""
         self.site, self.cluster, self.plane, self.reader = home.site, home.cluster, plane, reader
         self.tales, self.being_bound = tales, being_bound
-        self.writer = Writer(home.cluster, tale, plane.clock.now)
+        self.writer = Writer(home.cluster, self.learn, tale, plane.clock.now)
         self.mirrors = {namespace: self._mirror(namespace) for namespace in home.namespaces or ("",)}
         self.due = Due()
         self.untold = Due()  #: Jobs of which there is news
@@ -80,6 +80,7 @@ class Door:
         self.failing: dict[str, str] = {}  #: `NAMESPACE/NAME` of Jobs that could not be shown, and why
         self.cancelled: set[str] = set()  #: told to the journal in this life
         self.explained: set[tuple[str, str]] = set()  #: uid and reason of Jobs that cannot be taken
+        self.first: set[str] | None = None  #: uids of the Jobs that were there when we came
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -111,16 +112,22 @@ class Door:
             self.due.add(place)
 
     def _changed(self, before: Json | None, now: Json | None) -> None:
+        self.due.add(_key(now or before or {}))
         if now is None:
             self.fewer.set()
-        elif self.writer.is_our_own(now) and not _has_ended(now):
-            return
-        self.due.add(_key(now or before or {}))
 
     def job_at(self, place: str) -> Json | None:
         """As it was last seen."""
-        mirror = self.mirrors.get("") or self.mirrors.get(place.partition("/")[0])
+        mirror = self._mirror_of(place)
         return mirror.objects.get(place) if mirror else None
+
+    def learn(self, job: Json) -> None:
+        """What the cluster answered when we changed it."""
+        if mirror := self._mirror_of(_key(job)):
+            mirror.learn(job)
+
+    def _mirror_of(self, place: str) -> Mirror | None:
+        return self.mirrors.get("") or self.mirrors.get(place.partition("/")[0])
 
     def _told(self, why: str) -> None:
         words = f"The home cluster {self.site} cannot be followed: {why}" if why else ""
@@ -200,6 +207,8 @@ class Door:
             row = self.reader.job(str(number)) if number else None
             if row is not None and row.user == who:
                 return row
+        if self.first is not None and _uid(job) not in self.first:
+            return None  # it came in this life, and whatever is submitted in this life is remembered
         found = self.reader.jobs(Filter(user=who), None, 1)
         return found[0] if found else None
 
@@ -259,7 +268,7 @@ class Door:
         if deleted and not ended:
             await self._cancel(row.id)
         if any(self.being_bound(one.id) for one in attempts):
-            pass  # whoever binds it writes all that is to be written now, and we see that by the watch
+            self.due.again(_key(job), STARTING_MS / SECOND)  # whoever binds it writes all that is to be written now
         elif ended and (deleted or _has_ended(job)):
             await self.writer.change(job, status.metadata_change(job, row, attempts))
         elif left_ms := self._until_shown(job, attempts):
@@ -328,6 +337,7 @@ class Door:
         for mirror in self.mirrors.values():
             await mirror.in_step.wait()
         there = {_uid(job) for mirror in self.mirrors.values() for job in mirror}
+        self.first = there if self.first is None else self.first
         for row in await asyncio.to_thread(live_jobs, self.reader):
             site, _, uid = row.user.partition(":")
             if site == self.site and uid and uid not in there:

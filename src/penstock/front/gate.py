@@ -29,6 +29,7 @@ class Gate:
     def __init__(self, driver: Driver, homes: Mapping[str, Cluster]) -> None:
         self.driver, self.homes = driver, homes
         self.seen: Callable[[str, str], Json | None] = nobody_looks  #: by site and `NAMESPACE/NAME`: the hall's to say
+        self.learn: Callable[[str, Json], None] = nobody_listens  #: a home Job as it is once it is bound
         self.binding: set[str] = set()  #: attempts whose binding is on its way: the door leaves their Jobs alone
 
     async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
@@ -47,7 +48,8 @@ class Gate:
         if home is None:  # its front door was closed since: there is nobody to tell
             return
         try:
-            await bind(home, metadata, ask, self.seen(site, f"{_namespace(metadata)}/{metadata['name']}"))
+            bound = await bind(home, metadata, ask, self.seen(site, f"{_namespace(metadata)}/{metadata['name']}"))
+            self.learn(site, bound)
         except KubeError as error:
             raise Unreachable(f"its home Job cannot be bound: {error}") from error
 
@@ -82,8 +84,9 @@ class Gate:
         await self.driver.forget(attempt)
 
 
-async def bind(home: Cluster, metadata: dict[str, Any], ask: StartAttempt, seen: Json | None = None) -> None:
-    """Write where it goes. Raises what the cluster says; a newer attempt that is bound already is a conflict.
+async def bind(home: Cluster, metadata: dict[str, Any], ask: StartAttempt, seen: Json | None = None) -> Json:
+    """Write where it goes; the Job as it is then. Raises what the cluster says; that a newer attempt is bound already
+    is a conflict.
 
     `seen`: the Job as a watch showed it. It is enough to try; whatever speaks against it, the cluster itself is asked.
     """
@@ -94,14 +97,15 @@ async def bind(home: Cluster, metadata: dict[str, Any], ask: StartAttempt, seen:
             job = await home.get(JOBS, name, namespace)
             _refuse(job, metadata, ask)
             if bound_attempt(job) == ask.attempt:
-                return
+                return job
         try:
-            await home.patch(JOBS, name, _bound(job, ask), namespace, seen=part(job, "metadata")["resourceVersion"])
-            return
+            seen_version = part(job, "metadata")["resourceVersion"]
+            return await home.patch(JOBS, name, _bound(job, ask), namespace, seen=seen_version)
         except Conflict:
             if not tries_left:
                 raise
             job = None
+    raise AssertionError("the last try returns or raises")
 
 
 def _may_bind(job: Json, metadata: Json, ask: StartAttempt) -> bool:
@@ -133,6 +137,10 @@ def _namespace(metadata: Json) -> str:
 def nobody_looks(_site: str, _place: str) -> Json | None:
     """Until a hall is open."""
     return None
+
+
+def nobody_listens(_site: str, _job: Json) -> None:
+    """The same."""
 
 
 def _number(attempt: str) -> int:

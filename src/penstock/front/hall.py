@@ -36,7 +36,7 @@ class Hall:
             home.site: Door(home, plane, reader, self.tale, self.tales, self._is_being_bound) for home in homes
         }
         for gate in self.gates:
-            gate.seen = self._seen
+            gate.seen, gate.learn = self._seen, self._learn
         self.currency = "USD"
         self.number = 0  #: the last row that was heard
         for site in self._leaving():
@@ -65,6 +65,10 @@ class Hall:
 
     def _seen(self, site: str, place: str) -> Json | None:
         return self.doors[site].job_at(place) if site in self.doors else None
+
+    def _learn(self, site: str, job: Json) -> None:
+        if site in self.doors:
+            self.doors[site].learn(job)
 
     def _is_being_bound(self, attempt: str) -> bool:
         return any(attempt in gate.binding for gate in self.gates)

@@ -8,26 +8,34 @@ from penstock.front.telling import Tale, event_of
 from penstock.journal.journal import AttemptRow, JobRow
 from penstock.kube.client import EVENTS, JOBS, Cluster
 from penstock.kube.closure import Json, part
-from penstock.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from penstock.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 
 
 class Writer:
-    def __init__(self, cluster: Cluster, tale: Callable[[str], Tale], now: Callable[[], Instant]) -> None:
-        self.cluster, self.tale, self.now = cluster, tale, now
-        self.wrote: dict[str, str] = {}  #: by uid: the version that our last status made
+    def __init__(
+        self,
+        cluster: Cluster,
+        learn: Callable[[Json], None],
+        tale: Callable[[str], Tale],
+        now: Callable[[], Instant],
+    ) -> None:
+        """`learn`: a Job as the cluster says it is now."""
+        self.cluster, self.learn, self.tale, self.now = cluster, learn, tale, now
 
     async def change(self, job: Json, change: Json) -> Json:
         """Guarded by the version we saw: if somebody else was first, it is looked at again."""
         if not change:
             return job
         metadata = part(job, "metadata")
-        return await self.cluster.patch(
+        found = await self.cluster.patch(
             JOBS, metadata["name"], change, metadata["namespace"], seen=metadata["resourceVersion"]
         )
+        self.learn(found)
+        return found
 
     async def show(self, job: Json, row: JobRow, attempts: list[AttemptRow]) -> None:
         """What it should be, and its status, as far as it does not show that yet: in one request, unless it must be
-        unsuspended first. A server that takes no marks with a status is told them when this comes back by the watch."""
+        unsuspended first."""
         change = status.metadata_change(job, row, attempts)
         if "spec" in change:
             job, change = await self.change(job, change), {}
@@ -40,13 +48,9 @@ class Writer:
             *(JOBS, metadata["name"], wanted, metadata["namespace"]),
             seen=metadata["resourceVersion"], marks=part(change, "metadata"),
         )  # fmt: skip
-        if not status.metadata_change(found, row, attempts):
-            self.wrote[str(metadata["uid"])] = str(part(found, "metadata")["resourceVersion"])
-
-    def is_our_own(self, job: Json) -> bool:
-        """This is what we wrote last, all that was to be written: nothing to look at."""
-        metadata = part(job, "metadata")
-        return self.wrote.pop(str(metadata.get("uid")), "") == metadata.get("resourceVersion")
+        if status.metadata_change(found, row, attempts):
+            raise Conflict("its marks were not taken with its status")  # looked at again: then they go by themselves
+        self.learn(found)
 
     async def tell(self, job: Json, tale: Tale) -> None:
         """What of its story was not told yet."""

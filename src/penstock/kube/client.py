@@ -11,13 +11,12 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeAlias, TypeVar
 
-import httpx2
 import msgspec
-from lightkube.core.exceptions import ConfigError
 
 from penstock.core.values import value
 from penstock.kube.errors import AlreadyExists, Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unreachable
 from penstock.kube.lanes import LATER, NOW, SOON, Lanes, Rank
+from penstock.kube.wire import Answer, Request, Stream, Wire
 
 Obj: TypeAlias = dict[str, Any]
 T = TypeVar("T")
@@ -31,9 +30,8 @@ BUSY_MOST_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 100.0
 CONNECT_SECONDS: Final = 5.0
 WATCH_SECONDS: Final = 3_000  #: then the server ends it, and it is taken up again where it was
-MERGE: Final = {"Content-Type": "application/merge-patch+json"}
-#: A login program that fails is lightkube's own error; the file of a token may be gone for a moment.
-FAILED: Final = (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ConfigError, OSError)
+JSON: Final = "application/json"
+MERGE: Final = "application/merge-patch+json"
 VERBS: Final = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"}
 
 
@@ -69,8 +67,8 @@ REVIEWS: Final = Kind(
 
 
 class Cluster:
-    def __init__(self, http: httpx2.AsyncClient, context: str, namespace: str) -> None:
-        self.http, self.context, self.namespace = http, context, namespace
+    def __init__(self, wire: Wire, context: str, namespace: str) -> None:
+        self.wire, self.context, self.namespace = wire, context, namespace
         #: Of its last answer, by the cluster's own clock, in whole seconds; compared with its own times only.
         self.said_at = datetime.fromtimestamp(0, UTC)
         self.heard_at = time.monotonic()  #: by ours
@@ -88,7 +86,7 @@ class Cluster:
             _, late = await asyncio.wait(self.pending, timeout=CONNECT_SECONDS)
             for task in late:
                 task.cancel()
-        await self.http.aclose()
+        await self.wire.close()
 
     # --- one object --------------------------------------------------------------------------------------------------
 
@@ -114,7 +112,7 @@ class Cluster:
         """A merge patch: keys that are None go. `seen`: only if this is still its resourceVersion, else `Conflict`."""
         if seen:
             change = {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": seen}}
-        return await self._ask("PATCH", kind, kind.path(namespace, name, part), change, headers=MERGE, rank=rank)
+        return await self._ask("PATCH", kind, kind.path(namespace, name, part), change, sort=MERGE, rank=rank)
 
     async def patch_status(
         self,
@@ -185,7 +183,7 @@ class Cluster:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """What it printed, in pieces as they come. `params` as the log API has them: follow, timestamps, sinceTime."""
         async with self._stream(PODS, PODS.path(namespace, pod, "log"), params, "get", silence_s) as answer:
-            yield _pieces(answer)
+            yield answer.pieces()
 
     # --- what we may -------------------------------------------------------------------------------------------------
 
@@ -198,9 +196,9 @@ class Cluster:
 
     async def version(self) -> str:
         """Like v1.35.8."""
-        answer = await self._send("GET", "/version", None, {}, {})
-        if answer.status_code != 200:
-            raise _refusal(answer, "get", "version")
+        answer = await self._send(Request("GET", "/version"))
+        if answer.status != 200:
+            raise _refusal(answer.status, answer.content, "get", "version")
         return str(msgspec.json.decode(answer.content)["gitVersion"])
 
     # --- one request -------------------------------------------------------------------------------------------------
@@ -213,66 +211,49 @@ class Cluster:
         body: Obj | None = None,
         *,
         params: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
+        sort: str = JSON,
         verb: str = "",
         rank: Rank = NOW,
     ) -> Obj:
-        answer = await self._send(method, path, body, params or {}, headers or {}, LATER if kind is EVENTS else rank)
-        if answer.status_code >= 300:
-            raise _refusal(answer, verb or VERBS[method], kind.resource)
+        content = None if body is None else _encoded(body)
+        request = Request(method, path, tuple((params or {}).items()), content, sort)
+        answer = await self._send(request, LATER if kind is EVENTS else rank)
+        if answer.status >= 300:
+            raise _refusal(answer.status, answer.content, verb or VERBS[method], kind.resource)
         found: Obj = _decoded(answer.content)
         return found
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: Obj | None,
-        params: Mapping[str, str],
-        headers: Mapping[str, str],
-        rank: Rank = NOW,
-    ) -> httpx2.Response:
-        content = None if body is None else _encoded(body)
-        told = {"Content-Type": "application/json", **headers} if body is not None else dict(headers)
+    async def _send(self, request: Request, rank: Rank = NOW) -> Answer:
         tries = 1
         while True:
             self.requests += 1
-            try:
-                sent = self.http.build_request(method, path, content=content, params=dict(params), headers=told)
-                answer = await asyncio.shield(self._on_its_way(self._in_a_lane(sent, rank)))
-            except FAILED as error:
-                raise _unheard(error) from error
-            self._note_time(answer)
-            if answer.status_code != 429 or tries == BUSY_TRIES:
+            answer = await asyncio.shield(self._on_its_way(self._in_a_lane(request, rank)))
+            self._note_time(answer.headers)
+            if answer.status != 429 or tries == BUSY_TRIES:
                 return answer
             tries += 1
-            await asyncio.sleep(min(BUSY_MOST_SECONDS, _retry_after(answer)))
+            await asyncio.sleep(min(BUSY_MOST_SECONDS, _retry_after(answer.headers)))
 
     @asynccontextmanager
     async def _stream(
         self, kind: Kind, path: str, params: Mapping[str, str], verb: str, silence_s: float | None
-    ) -> AsyncIterator[httpx2.Response]:
-        timeout = httpx2.Timeout(CONNECT_SECONDS, read=silence_s, pool=None)
+    ) -> AsyncIterator[Stream]:
         self.requests += 1
+        answer = await self._opened(Request("GET", path, tuple(params.items())), silence_s)
         try:
-            answer = await self._opened(self.http.build_request("GET", path, params=dict(params), timeout=timeout))
-            try:
-                self._note_time(answer)
-                if answer.status_code >= 300:
-                    await answer.aread()
-                    raise _refusal(answer, verb, kind.resource)
-                yield answer
-            finally:
-                await answer.aclose()
-        except FAILED as error:
-            raise _unheard(error) from error
+            self._note_time(answer.headers)
+            if answer.status >= 300:
+                raise _refusal(answer.status, await answer.read(), verb, kind.resource)
+            yield answer
+        finally:
+            await answer.close()
 
-    async def _in_a_lane(self, request: httpx2.Request, rank: Rank) -> httpx2.Response:
+    async def _in_a_lane(self, request: Request, rank: Rank) -> Answer:
         async with self.lanes.one(rank):
-            return await self.http.send(request)
+            return await self.wire.send(request)
 
-    async def _opened(self, request: httpx2.Request) -> httpx2.Response:
-        task = self._on_its_way(self.http.send(request, stream=True))
+    async def _opened(self, request: Request, silence_s: float | None) -> Stream:
+        task = self._on_its_way(self.wire.open(request, silence_s))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -287,15 +268,15 @@ class Cluster:
         task.add_done_callback(self.pending.discard)
         return task
 
-    def _note_time(self, answer: httpx2.Response) -> None:
-        if date := answer.headers.get("Date"):
+    def _note_time(self, headers: Mapping[str, str]) -> None:
+        if date := headers.get("Date"):
             self.said_at, self.heard_at = parsedate_to_datetime(date), time.monotonic()
 
 
-async def _see_off(opening: "asyncio.Task[httpx2.Response]") -> None:
+async def _see_off(opening: "asyncio.Task[Stream]") -> None:
     """A stream that was opened for somebody who has left."""
-    with suppress(*FAILED):
-        await (await opening).aclose()
+    with suppress(KubeError):
+        await (await opening).close()
 
 
 def _selected(labels: str, fields: str) -> dict[str, str]:
@@ -316,21 +297,17 @@ def _decoded(content: bytes) -> Any:
         raise Unreachable(f"the answer is not JSON: {error}") from None
 
 
-def _retry_after(answer: httpx2.Response) -> float:
-    said = answer.headers.get("Retry-After", "1")
+def _retry_after(headers: Mapping[str, str]) -> float:
+    said = headers.get("Retry-After", "1")
     return float(said) if said.isdigit() else 1.0
 
 
-def _unheard(error: Exception) -> Unreachable:
-    return Unreachable(str(error) or type(error).__name__)
-
-
-def _refusal(answer: httpx2.Response, verb: str, resource: str) -> KubeError:
+def _refusal(code: int, content: bytes, verb: str, resource: str) -> KubeError:
     try:
-        status = msgspec.json.decode(answer.content)
+        status = msgspec.json.decode(content)
     except msgspec.DecodeError:
-        status = {"message": answer.content[:200].decode("utf-8", "replace")}
-    return _error(status if isinstance(status, dict) else {}, answer.status_code, verb, resource)
+        status = {"message": content[:200].decode("utf-8", "replace")}
+    return _error(status if isinstance(status, dict) else {}, code, verb, resource)
 
 
 def _error(status: Obj, code: int, verb: str, resource: str) -> KubeError:
@@ -352,15 +329,10 @@ def _error(status: Obj, code: int, verb: str, resource: str) -> KubeError:
             return Unreachable(words)
 
 
-async def _pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    async for piece in answer.aiter_bytes():
-        yield piece
-
-
-async def _lines(answer: httpx2.Response) -> AsyncIterator[bytes]:
+async def _lines(answer: Stream) -> AsyncIterator[bytes]:
     """Whole lines only: one that was cut off by a disconnect never happened."""
     parts: list[bytes] = []
-    async for piece in answer.aiter_bytes():
+    async for piece in answer.pieces():
         first, *others = piece.split(b"\n")
         parts.append(first)
         for line in others:
