@@ -24,7 +24,7 @@ def listen(file: TextIO) -> None:
             file.write(f"{obj['metadata']['name']} {time.monotonic():.6f}\n")
         hear(self, obj, surely)
 
-    Mirror._set = heard  # type: ignore[method-assign] - the one place that every change goes through
+    setattr(Mirror, "_set", heard)  # noqa: B010 - the one place that every change goes through
 
 
 def _place(obj: Any) -> tuple[str, str]:

@@ -180,6 +180,10 @@ class Penstock:
         found: Json = await self._until(lambda: (job := self.jobs.get(name, self.namespace)) and so(job) and job)
         return found
 
+    async def shows_all(self, so: Callable[[Json], object]) -> None:
+        """Wait until every Job in the namespace looks like this."""
+        await self._until(lambda: all(so(job) for job in self.jobs))
+
     async def is_gone(self, name: str) -> None:
         await self._until(lambda: self.jobs.in_step.is_set() and self.jobs.get(name, self.namespace) is None)
 

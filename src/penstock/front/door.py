@@ -33,7 +33,7 @@ from penstock.live.plane import NotReady, Plane, Quarantined
 
 T = TypeVar("T")
 Found: TypeAlias = tuple[JobRow, list[AttemptRow]]  #: our job for a home Job, as the journal has it
-HANDS: Final = 32  #: Jobs looked at side by side: so many can be submitted in one row of the journal
+HANDS: Final = 200  #: Jobs looked at side by side: who comes is taken in while others wait for a lane to be shown
 TELLERS: Final = 4  #: Events posted side by side
 TOLD_SECONDS: Final = 2.0  #: what is decided within that is told together
 #: A Job that shows nothing yet and starts at once shows that it runs; one that takes longer, that it starts.
@@ -178,6 +178,7 @@ class Door:
             await self._gone(place)
             return
         found = await self._find(job)
+        job = self.job_at(place) or job  # it may have been bound meanwhile
         if self.leaving.is_set():
             await self._give_back(job, found)
         elif found is not None:

@@ -5,6 +5,7 @@ Typed objects cost more than they give here: most of an object is passed on or n
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -72,7 +73,7 @@ class Cluster:
         #: Of its last answer, by the cluster's own clock, in whole seconds; compared with its own times only.
         self.said_at = datetime.fromtimestamp(0, UTC)
         self.heard_at = time.monotonic()  #: by ours
-        self.requests = 0  #: sent so far; a bench counts them
+        self.requests: Counter[str] = Counter()  #: sent so far, like "patch jobs.batch/status"
         self.lanes = Lanes(LANES)
         self.pending: set[asyncio.Task[Any]] = set()  #: on their way, also those that nobody waits for any more
 
@@ -196,7 +197,7 @@ class Cluster:
 
     async def version(self) -> str:
         """Like v1.35.8."""
-        answer = await self._send(Request("GET", "/version"))
+        answer = await self._send(Request("GET", "/version"), "get version")
         if answer.status != 200:
             raise _refusal(answer.status, answer.content, "get", "version")
         return str(msgspec.json.decode(answer.content)["gitVersion"])
@@ -217,16 +218,18 @@ class Cluster:
     ) -> Obj:
         content = None if body is None else _encoded(body)
         request = Request(method, path, tuple((params or {}).items()), content, sort)
-        answer = await self._send(request, LATER if kind is EVENTS else rank)
+        verb = verb or VERBS[method]
+        part = "/status" if path.endswith("/status") else ""
+        answer = await self._send(request, f"{verb} {kind.resource}{part}", LATER if kind is EVENTS else rank)
         if answer.status >= 300:
-            raise _refusal(answer.status, answer.content, verb or VERBS[method], kind.resource)
+            raise _refusal(answer.status, answer.content, verb, kind.resource)
         found: Obj = _decoded(answer.content)
         return found
 
-    async def _send(self, request: Request, rank: Rank = NOW) -> Answer:
+    async def _send(self, request: Request, what: str, rank: Rank = NOW) -> Answer:
         tries = 1
         while True:
-            self.requests += 1
+            self.requests[what] += 1
             answer = await asyncio.shield(self._on_its_way(self._in_a_lane(request, rank)))
             self._note_time(answer.headers)
             if answer.status != 429 or tries == BUSY_TRIES:
@@ -238,7 +241,7 @@ class Cluster:
     async def _stream(
         self, kind: Kind, path: str, params: Mapping[str, str], verb: str, silence_s: float | None
     ) -> AsyncIterator[Stream]:
-        self.requests += 1
+        self.requests[f"{verb} {kind.resource}"] += 1
         answer = await self._opened(Request("GET", path, tuple(params.items())), silence_s)
         try:
             self._note_time(answer.headers)

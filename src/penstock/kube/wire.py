@@ -130,7 +130,8 @@ class Https:
 
 class _Open:
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
-        self.answer, self.status, self.headers = answer, answer.status, answer.headers
+        self.answer, self.status = answer, answer.status
+        self.headers: Mapping[str, str] = answer.headers
 
     async def read(self) -> bytes:
         try:
