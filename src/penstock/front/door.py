@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from penstock.core.events import CancelRequested
 from penstock.core.lifecycle import ENDED
-from penstock.core.units import SECOND, Millis
+from penstock.core.units import SECOND
 from penstock.core.values import value
 from penstock.front import leaving, reading, status
 from penstock.front.due import Due
@@ -27,17 +27,19 @@ from penstock.kube import names
 from penstock.kube.client import CONFIG_MAPS, JOBS, Cluster
 from penstock.kube.closure import Json, part, parts
 from penstock.kube.errors import Conflict, Forbidden, KubeError, NotFound
+from penstock.kube.lanes import LATER
 from penstock.kube.portability import config_maps
 from penstock.kube.watch import Mirror
 from penstock.live.plane import NotReady, Plane, Quarantined
 
 T = TypeVar("T")
 Found: TypeAlias = tuple[JobRow, list[AttemptRow]]  #: our job for a home Job, as the journal has it
-HANDS: Final = 200  #: Jobs looked at side by side: who comes is taken in while others wait for a lane to be shown
-TELLERS: Final = 4  #: Events posted side by side
+DOORMEN: Final = 64  #: Jobs that come, taken in side by side: so many can be in one row of the journal
+HANDS: Final = 12  #: Jobs shown side by side: fewer than there are lanes, so that what is written is not long known
+TELLERS: Final = 4  #: the same for what is only told: Events, and starts that take long
 TOLD_SECONDS: Final = 2.0  #: what is decided within that is told together
 #: A Job that shows nothing yet and starts at once shows that it runs; one that takes longer, that it starts.
-STARTING_MS: Final[Millis] = 30 * SECOND
+STARTING_SECONDS: Final = 30.0
 AGAIN_SECONDS: Final = 0.3  #: after somebody else was first
 LATER_SECONDS: Final = 3.0  #: after a cluster or a journal that could not be asked
 OLDEST: Final = (1, 32)  #: since then `managedBy` is on by default
@@ -90,6 +92,8 @@ class Door:
             tasks.create_task(self._cancel_orphans())
             tasks.create_task(self._check_version())
             tasks.create_task(self._leave())
+            for _ in range(DOORMEN):
+                tasks.create_task(self._see_to_each(self.due, self._look_at, ahead=True))
             for _ in range(HANDS):
                 tasks.create_task(self._see_to_each(self.due, self._look_at))
             for _ in range(TELLERS):
@@ -112,7 +116,7 @@ class Door:
             self.due.add(place)
 
     def _changed(self, before: Json | None, now: Json | None) -> None:
-        self.due.add(_key(now or before or {}))
+        self.due.add(_key(now or before or {}), ahead=before is None)
         if now is None:
             self.fewer.set()
 
@@ -125,6 +129,12 @@ class Door:
         """What the cluster answered when we changed it."""
         if mirror := self._mirror_of(_key(job)):
             mirror.learn(job)
+
+    def bound(self, job: Json) -> None:
+        """It is bound, and that was not our doing. What it showed while it waited is no longer so."""
+        self.learn(job)
+        if part(job, "status").get("conditions"):
+            self.due.add(_key(job))
 
     def _mirror_of(self, place: str) -> Mirror | None:
         return self.mirrors.get("") or self.mirrors.get(place.partition("/")[0])
@@ -140,9 +150,11 @@ class Door:
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
-    async def _see_to_each(self, due: Due, look: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+    async def _see_to_each(
+        self, due: Due, look: Callable[[str], Coroutine[Any, Any, None]], ahead: bool = False
+    ) -> None:
         while True:
-            place = await due.take()
+            place = await due.take(ahead)
             try:
                 await look(place)
                 self._trouble(place, "")
@@ -268,38 +280,47 @@ class Door:
         deleted, ended = bool(part(job, "metadata").get("deletionTimestamp")), row.phase in ENDED
         if deleted and not ended:
             await self._cancel(row.id)
-        if any(self.being_bound(one.id) for one in attempts):
-            self.due.again(_key(job), STARTING_MS / SECOND)  # whoever binds it writes all that is to be written now
-        elif ended and (deleted or _has_ended(job)):
-            await self.writer.change(job, status.metadata_change(job, row, attempts))
-        elif left_ms := self._until_shown(job, attempts):
-            await self.writer.change(job, status.metadata_change(job, row, attempts))
-            self.due.again(_key(job), left_ms / SECOND)
-        else:
-            await self.writer.show(job, row, attempts)
-        self._tell_soon(_key(job), row)
+        if not (attempts and self.being_bound(attempts[-1].id)):  # otherwise what is to be written is on its way
+            if (ended and (deleted or _has_ended(job))) or self._starts(job, attempts):
+                await self.writer.change(job, status.metadata_change(job, row, attempts))
+            else:
+                await self.writer.show(job, row, attempts)
+        self._tell_soon(job, row, attempts)
 
-    def _until_shown(self, job: Json, attempts: list[AttemptRow]) -> Millis:
-        """How long its start may take before it is shown; 0: show what there is."""
-        newest = attempts[-1] if attempts else None
-        if newest is None or newest.phase != "starting" or part(job, "status").get("conditions"):
-            return 0
-        return max(0, newest.promised_at + STARTING_MS - self.plane.clock.now())
+    def _starts(self, job: Json, attempts: list[AttemptRow]) -> bool:
+        """A Job that shows nothing yet, and is about to run: most do at once, and then show that."""
+        return bool(attempts) and attempts[-1].phase == "starting" and not part(job, "status").get("conditions")
 
-    def _tell_soon(self, place: str, row: JobRow) -> None:
+    def _tell_soon(self, job: Json, row: JobRow, attempts: list[AttemptRow]) -> None:
         tale = self.tales.get(row.id)
         if tale is not None and tale.has_news:
-            self.untold.again(place, TOLD_SECONDS)
+            self.untold.again(_key(job), TOLD_SECONDS)
+        elif self._starts(job, attempts):
+            self.untold.again(_key(job), STARTING_SECONDS)
         elif row.phase in ENDED:
             self.tales.pop(row.id, None)
 
     async def _tell_of(self, place: str) -> None:
         job = self.job_at(place)
         our_id = self.ids.get(_uid(job), "") if job is not None else ""
-        if job is not None and our_id in self.tales:
-            await self.writer.tell(job, self.tales[our_id])
-            if _has_ended(job):
-                self.tales.pop(our_id, None)
+        if job is None or our_id not in self.tales:
+            return
+        await self.writer.tell(job, self.tales[our_id])
+        if _has_ended(job):
+            self.tales.pop(our_id, None)
+        elif not part(job, "status").get("conditions"):
+            await self._show_start(job)
+
+    async def _show_start(self, job: Json) -> None:
+        """If it still starts, and has for long; if not yet, once it has."""
+        found = await self._find(job)
+        if found is None or not self._starts(job, found[1]):
+            return
+        left = STARTING_SECONDS - (self.plane.clock.now() - found[1][-1].promised_at) / SECOND
+        if left > 0:
+            self.untold.again(_key(job), left)
+        else:
+            await self.writer.show(job, *found, rank=LATER)
 
     # --- taking it back -----------------------------------------------------------------------------------------------
 

@@ -29,16 +29,12 @@ class Gate:
     def __init__(self, driver: Driver, homes: Mapping[str, Cluster]) -> None:
         self.driver, self.homes = driver, homes
         self.seen: Callable[[str, str], Json | None] = nobody_looks  #: by site and `NAMESPACE/NAME`: the hall's to say
-        self.learn: Callable[[str, Json], None] = nobody_listens  #: a home Job as it is once it is bound
+        self.bound: Callable[[str, Json], None] = nobody_listens  #: a home Job as it is once it is bound
         self.binding: set[str] = set()  #: attempts whose binding is on its way: the door leaves their Jobs alone
 
     async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
         if work.manifest:
-            self.binding.add(ask.attempt)
-            try:
-                await self._bind(ask, json.loads(work.manifest))
-            finally:
-                self.binding.discard(ask.attempt)
+            await self._bind(ask, json.loads(work.manifest))
         await self.driver.start(ask, work, earlier)
 
     async def _bind(self, ask: StartAttempt, manifest: dict[str, Any]) -> None:
@@ -47,11 +43,14 @@ class Gate:
         home = self.homes.get(site)
         if home is None:  # its front door was closed since: there is nobody to tell
             return
+        self.binding.add(ask.attempt)
         try:
-            bound = await bind(home, metadata, ask, self.seen(site, f"{_namespace(metadata)}/{metadata['name']}"))
-            self.learn(site, bound)
+            job = await bind(home, metadata, ask, self.seen(site, f"{_namespace(metadata)}/{metadata['name']}"))
         except KubeError as error:
             raise Unreachable(f"its home Job cannot be bound: {error}") from error
+        finally:
+            self.binding.discard(ask.attempt)
+        self.bound(site, job)
 
     async def open(self, say: Say) -> None:
         await self.driver.open(say)

@@ -36,7 +36,7 @@ class Hall:
             home.site: Door(home, plane, reader, self.tale, self.tales, self._is_being_bound) for home in homes
         }
         for gate in self.gates:
-            gate.seen, gate.learn = self._seen, self._learn
+            gate.seen, gate.bound = self._seen, self._bound
         self.currency = "USD"
         self.number = 0  #: the last row that was heard
         for site in self._leaving():
@@ -66,9 +66,9 @@ class Hall:
     def _seen(self, site: str, place: str) -> Json | None:
         return self.doors[site].job_at(place) if site in self.doors else None
 
-    def _learn(self, site: str, job: Json) -> None:
+    def _bound(self, site: str, job: Json) -> None:
         if site in self.doors:
-            self.doors[site].learn(job)
+            self.doors[site].bound(job)
 
     def _is_being_bound(self, attempt: str) -> bool:
         return any(attempt in gate.binding for gate in self.gates)

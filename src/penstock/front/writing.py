@@ -9,6 +9,7 @@ from penstock.journal.journal import AttemptRow, JobRow
 from penstock.kube.client import EVENTS, JOBS, Cluster
 from penstock.kube.closure import Json, part
 from penstock.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
+from penstock.kube.lanes import SOON, Rank
 
 
 class Writer:
@@ -33,7 +34,7 @@ class Writer:
         self.learn(found)
         return found
 
-    async def show(self, job: Json, row: JobRow, attempts: list[AttemptRow]) -> None:
+    async def show(self, job: Json, row: JobRow, attempts: list[AttemptRow], rank: Rank = SOON) -> None:
         """What it should be, and its status, as far as it does not show that yet: in one request, unless it must be
         unsuspended first."""
         change = status.metadata_change(job, row, attempts)
@@ -46,7 +47,7 @@ class Writer:
         metadata = part(job, "metadata")
         found = await self.cluster.patch_status(
             *(JOBS, metadata["name"], wanted, metadata["namespace"]),
-            seen=metadata["resourceVersion"], marks=part(change, "metadata"),
+            seen=metadata["resourceVersion"], marks=part(change, "metadata"), rank=rank,
         )  # fmt: skip
         if status.metadata_change(found, row, attempts):
             raise Conflict("its marks were not taken with its status")  # looked at again: then they go by themselves
