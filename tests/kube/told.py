@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import httpx2
 
-from penstock.kube.wire import Answer, Request, Stream, unheard
+from penstock.kube.wire import Answer, Request, Stream, Talk, unheard
 
 Say = Callable[[httpx2.Request], httpx2.Response | Awaitable[httpx2.Response]]
 
@@ -20,6 +20,9 @@ class Told:
 
     async def open(self, request: Request, silence_s: float | None) -> Stream:  # noqa: ARG002 - a wire's own
         return _Open(await self._said(request))
+
+    async def talk(self, request: Request, protocol: str) -> Talk | Answer:  # noqa: ARG002 - a wire's own
+        return await self.send(request)
 
     async def close(self) -> None:
         """Nothing is open."""

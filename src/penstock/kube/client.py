@@ -15,11 +15,13 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from penstock.core.values import value
+from penstock.kube import channels
 from penstock.kube.errors import AlreadyExists, Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unreachable
 from penstock.kube.lanes import LATER, NOW, SOON, Lanes, Rank
-from penstock.kube.wire import Answer, Request, Stream, Wire
+from penstock.kube.wire import Answer, Request, Stream, Talk, Wire
 
 Obj: TypeAlias = dict[str, Any]
+Params: TypeAlias = Mapping[str, str | list[str]]
 T = TypeVar("T")
 
 PAGE: Final = 500  #: objects in one piece of a list
@@ -185,6 +187,19 @@ class Cluster:
         """What it printed, in pieces as they come. `params` as the log API has them: follow, timestamps, sinceTime."""
         async with self._stream(PODS, PODS.path(namespace, pod, "log"), params, "get", silence_s) as answer:
             yield answer.pieces()
+
+    @asynccontextmanager
+    async def attach(self, pod: str, namespace: str, params: Params) -> AsyncIterator[Talk]:
+        """A command in it, begun; messages of `channels` from here on. `params` as the exec API has them."""
+        self.requests["create pods/exec"] += 1
+        pairs = tuple((key, one) for key, many in params.items() for one in ([many] if isinstance(many, str) else many))
+        talk = await self.wire.talk(Request("GET", PODS.path(namespace, pod, "exec"), pairs), channels.PROTOCOL)
+        if isinstance(talk, Answer):
+            raise _refusal(talk.status, talk.content, "create", PODS.resource)
+        try:
+            yield talk
+        finally:
+            await talk.close()
 
     # --- what we may -------------------------------------------------------------------------------------------------
 

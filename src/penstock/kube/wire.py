@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 15.0  #: a request that takes longer has failed
 CONNECT_SECONDS: Final = 5.0
+PING_SECONDS: Final = 20.0  #: whoever does not answer one is gone
+MOST_BYTES: Final = 1 << 20  #: of a message
 KEPT_SECONDS: Final = 30.0  #: how long a connection waits for the next request
 HEADERS: Final = {"Accept": "application/json", "User-Agent": "penstock"}
 #: A login program that fails is lightkube's own error; the file of a token may be gone for a moment.
@@ -59,12 +61,26 @@ class Stream(Protocol):
     async def close(self) -> None: ...
 
 
+class Talk(Protocol):
+    """Messages both ways. Raises `Unreachable` once the other side is gone."""
+
+    async def send(self, message: bytes) -> None: ...
+
+    async def receive(self) -> bytes: ...
+
+    async def close(self) -> None: ...
+
+
 class Wire(Protocol):
     """Raises `Unreachable` if no answer came."""
 
     async def send(self, request: Request) -> Answer: ...
 
     async def open(self, request: Request, silence_s: float | None) -> Stream: ...
+
+    async def talk(self, request: Request, protocol: str) -> Talk | Answer:
+        """A WebSocket; or the answer of a server that does not agree."""
+        ...
 
     async def close(self) -> None: ...
 
@@ -89,6 +105,23 @@ class Https:
         except FAILED as error:
             raise unheard(error) from error
 
+    async def talk(self, request: Request, protocol: str) -> Talk | Answer:
+        try:
+            return _Socket(
+                await self._opened().ws_connect(
+                    self._url(request),
+                    protocols=(protocol,),
+                    headers=self._headers(await self.login.header(), request),
+                    heartbeat=PING_SECONDS,
+                    max_msg_size=MOST_BYTES,
+                    proxy=self.proxy,
+                )
+            )
+        except aiohttp.WSServerHandshakeError:  # why, it says only to those who want no talk
+            return await self.send(request)
+        except FAILED as error:
+            raise unheard(error) from error
+
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
@@ -103,19 +136,23 @@ class Https:
         return answer
 
     async def _ask_as(self, header: str, request: Request, silence_s: float | None) -> aiohttp.ClientResponse:
-        headers = {"Authorization": header} if header else {}
-        if request.content is not None:
-            headers["Content-Type"] = request.kind
-        asked = f"?{urlencode(request.params)}" if request.params else ""
         return await self._opened().request(
             request.method,
-            URL(self.server + request.path + asked, encoded=True),
+            self._url(request),
             data=request.content,
-            headers=headers,
+            headers=self._headers(header, request),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence_s),
             allow_redirects=False,
             proxy=self.proxy,
         )
+
+    def _url(self, request: Request) -> URL:
+        asked = f"?{urlencode(request.params)}" if request.params else ""
+        return URL(self.server + request.path + asked, encoded=True)
+
+    def _headers(self, login: str, request: Request) -> dict[str, str]:
+        content = {} if request.content is None else {"Content-Type": request.kind}
+        return content | ({"Authorization": login} if login else {})
 
     def _opened(self) -> aiohttp.ClientSession:
         """With the first request, for it belongs to the loop that runs then. How many at once is `lanes`' to say; each
@@ -148,6 +185,26 @@ class _Open:
 
     async def close(self) -> None:
         self.answer.close()
+
+
+class _Socket:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket = socket
+
+    async def send(self, message: bytes) -> None:
+        try:
+            await self.socket.send_bytes(message)
+        except FAILED as error:
+            raise unheard(error) from error
+
+    async def receive(self) -> bytes:
+        heard = await self.socket.receive()
+        if heard.type not in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT):
+            raise Unreachable(f"the connection broke off ({heard.extra or heard.data or heard.type.name})")
+        return heard.data if isinstance(heard.data, bytes) else str(heard.data).encode()
+
+    async def close(self) -> None:
+        await self.socket.close()
 
 
 class Login:
