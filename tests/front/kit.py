@@ -25,9 +25,9 @@ from penstock.devcluster.given import GivenCluster
 from penstock.drivers.connection import KubernetesSettings
 from penstock.drivers.driver import Driver
 from penstock.drivers.kubernetes import KubernetesDriver
-from penstock.front.door import Home
 from penstock.front.gate import Gate
 from penstock.front.hall import Hall
+from penstock.front.home import Home
 from penstock.journal.open import open_journal, open_reader
 from penstock.journal.story import tell
 from penstock.kube import names

@@ -7,7 +7,6 @@ came together in one of them: they are news, and nothing waits for them.
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,16 +15,16 @@ from typing import Any, Final, TypeAlias, TypeVar
 from penstock.core.events import CancelRequested
 from penstock.core.lifecycle import ENDED
 from penstock.core.units import SECOND
-from penstock.core.values import value
 from penstock.front import leaving, reading, status
 from penstock.front.due import Due
+from penstock.front.home import Home, has_ended, live_jobs, place_of, too_old, uid_of, worth_keeping
 from penstock.front.reading import Unfit
 from penstock.front.telling import Tale
 from penstock.front.writing import Writer
 from penstock.journal.journal import AttemptRow, Filter, JobRow, Reader, Unwritable
 from penstock.kube import names
-from penstock.kube.client import CONFIG_MAPS, JOBS, Cluster
-from penstock.kube.closure import Json, part, parts
+from penstock.kube.client import CONFIG_MAPS, JOBS
+from penstock.kube.closure import Json, part
 from penstock.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from penstock.kube.lanes import LATER
 from penstock.kube.portability import config_maps
@@ -42,18 +41,8 @@ TOLD_SECONDS: Final = 2.0  #: what is decided within that is told together
 STARTING_SECONDS: Final = 30.0
 AGAIN_SECONDS: Final = 0.3  #: after somebody else was first
 LATER_SECONDS: Final = 3.0  #: after a cluster or a journal that could not be asked
-OLDEST: Final = (1, 32)  #: since then `managedBy` is on by default
 #: A Job this young that runs by itself has just been created so; an older one was labelled later, and runs on.
 JUST_CREATED: Final = timedelta(seconds=60)
-
-
-@value
-class Home:
-    """A home cluster, and the namespaces in which labelled Jobs are taken; none: in all."""
-
-    site: str
-    cluster: Cluster
-    namespaces: tuple[str, ...] = ()
 
 
 class Door:
@@ -106,7 +95,7 @@ class Door:
             self._changed,
             namespace=namespace,
             labels=names.QUEUE,
-            keep=_worth_keeping,
+            keep=worth_keeping,
             told=self._told,
         )
 
@@ -116,7 +105,7 @@ class Door:
             self.due.add(place)
 
     def _changed(self, before: Json | None, now: Json | None) -> None:
-        self.due.add(_key(now or before or {}), ahead=before is None)
+        self.due.add(place_of(now or before or {}), ahead=before is None)
         if now is None:
             self.fewer.set()
 
@@ -127,14 +116,14 @@ class Door:
 
     def learn(self, job: Json) -> None:
         """What the cluster answered when we changed it."""
-        if mirror := self._mirror_of(_key(job)):
+        if mirror := self._mirror_of(place_of(job)):
             mirror.learn(job)
 
     def bound(self, job: Json) -> None:
         """It is bound, and that was not our doing. What it showed while it waited is no longer so."""
         self.learn(job)
         if part(job, "status").get("conditions"):
-            self.due.add(_key(job))
+            self.due.add(place_of(job))
 
     def _mirror_of(self, place: str) -> Mirror | None:
         return self.mirrors.get("") or self.mirrors.get(place.partition("/")[0])
@@ -197,7 +186,7 @@ class Door:
             await self._show(job, *found)
         elif part(job, "metadata").get("deletionTimestamp"):
             await self.writer.let_go(job)
-        elif not _has_ended(job):
+        elif not has_ended(job):
             await self._submit(job)
 
     async def _find(self, job: Json) -> Found | None:
@@ -216,17 +205,17 @@ class Door:
         the others are quicker, and checked."""
         who = reading.origin(self.site, job)
         written = part(part(job, "metadata"), "annotations").get(names.JOB)
-        for number in (self.ids.get(_uid(job)), written):
+        for number in (self.ids.get(uid_of(job)), written):
             row = self.reader.job(str(number)) if number else None
             if row is not None and row.user == who:
                 return row
-        if self.first is not None and _uid(job) not in self.first:
+        if self.first is not None and uid_of(job) not in self.first:
             return None  # it came in this life, and whatever is submitted in this life is remembered
         found = self.reader.jobs(Filter(user=who), None, 1)
         return found[0] if found else None
 
     def _remember(self, job: Json, our_id: str) -> None:
-        self.ids[_uid(job)], self.places[our_id] = our_id, _key(job)
+        self.ids[uid_of(job)], self.places[our_id] = our_id, place_of(job)
 
     # --- taking a Job in ----------------------------------------------------------------------------------------------
 
@@ -235,7 +224,7 @@ class Door:
             carried, unread = await self._carried(job)
             wish = reading.read(job, self.site, self.plane.clock.now(), self._models(), carried, unread)
             who = reading.origin(self.site, job)
-            told = await self.plane.submit(wish.spec, wish.work, key=f"home:{who}", body=_uid(job))
+            told = await self.plane.submit(wish.spec, wish.work, key=f"home:{who}", body=uid_of(job))
         except Unfit as unfit:
             await self._explain(job, unfit.reason, str(unfit))
             return
@@ -243,7 +232,7 @@ class Door:
             await self._explain(job, "SetAside", str(error))
             return
         self._remember(job, told.answer)
-        self.due.add(_key(job))
+        self.due.add(place_of(job))
 
     async def _carried(self, job: Json) -> tuple[list[Json], tuple[str, ...]]:
         """ConfigMaps that may travel with it, as they are now, and those that cannot."""
@@ -262,12 +251,12 @@ class Door:
 
     async def _explain(self, job: Json, reason: str, words: str) -> None:
         """It cannot be taken, and runs nowhere. Told once."""
-        if (_uid(job), reason) in self.explained:
+        if (uid_of(job), reason) in self.explained:
             return
         if reason == "NotManaged" and self._began_just_now(job):
             await self.writer.change(job, {"spec": {"suspend": True}})
         await self.writer.post(job, reason.lower(), reason, words, bad=True)
-        self.explained.add((_uid(job), reason))
+        self.explained.add((uid_of(job), reason))
 
     def _began_just_now(self, job: Json) -> bool:
         created = datetime.fromisoformat(str(part(job, "metadata").get("creationTimestamp")))
@@ -281,7 +270,7 @@ class Door:
         if deleted and not ended:
             await self._cancel(row.id)
         if not (attempts and self.being_bound(attempts[-1].id)):  # otherwise what is to be written is on its way
-            if (ended and (deleted or _has_ended(job))) or self._starts(job, attempts):
+            if (ended and (deleted or has_ended(job))) or self._starts(job, attempts):
                 await self.writer.change(job, status.metadata_change(job, row, attempts))
             else:
                 await self.writer.show(job, row, attempts)
@@ -294,19 +283,19 @@ class Door:
     def _tell_soon(self, job: Json, row: JobRow, attempts: list[AttemptRow]) -> None:
         tale = self.tales.get(row.id)
         if tale is not None and tale.has_news:
-            self.untold.again(_key(job), TOLD_SECONDS)
+            self.untold.again(place_of(job), TOLD_SECONDS)
         elif self._starts(job, attempts):
-            self.untold.again(_key(job), STARTING_SECONDS)
+            self.untold.again(place_of(job), STARTING_SECONDS)
         elif row.phase in ENDED:
             self.tales.pop(row.id, None)
 
     async def _tell_of(self, place: str) -> None:
         job = self.job_at(place)
-        our_id = self.ids.get(_uid(job), "") if job is not None else ""
+        our_id = self.ids.get(uid_of(job), "") if job is not None else ""
         if job is None or our_id not in self.tales:
             return
         await self.writer.tell(job, self.tales[our_id])
-        if _has_ended(job):
+        if has_ended(job):
             self.tales.pop(our_id, None)
         elif not part(job, "status").get("conditions"):
             await self._show_start(job)
@@ -318,7 +307,7 @@ class Door:
             return
         left = STARTING_SECONDS - (self.plane.clock.now() - found[1][-1].promised_at) / SECOND
         if left > 0:
-            self.untold.again(_key(job), left)
+            self.untold.again(place_of(job), left)
         else:
             await self.writer.show(job, *found, rank=LATER)
 
@@ -345,7 +334,7 @@ class Door:
             job = await self.cluster.get(JOBS, name, namespace)
         except NotFound:
             return True
-        if _uid(job) in self.ids:
+        if uid_of(job) in self.ids:
             await self.writer.let_go(job)
         return True
 
@@ -358,7 +347,7 @@ class Door:
         """Jobs of the journal whose home Job was deleted while nobody watched. Only a whole list can say so."""
         for mirror in self.mirrors.values():
             await mirror.in_step.wait()
-        there = {_uid(job) for mirror in self.mirrors.values() for job in mirror}
+        there = {uid_of(job) for mirror in self.mirrors.values() for job in mirror}
         self.first = there if self.first is None else self.first
         for row in await asyncio.to_thread(live_jobs, self.reader):
             site, _, uid = row.user.partition(":")
@@ -416,45 +405,10 @@ class Door:
             await (self._show(job, *found) if found is not None else self.writer.let_go(job))
         elif found is not None and phase not in ENDED:
             await self._cancel(found[0].id)
-        elif _has_ended(job):
+        elif has_ended(job):
             await self.writer.strip(job)
         elif found is not None and phase != "cancelled":
-            await self._show(job, *found)  # its end first; that is a change, and it is looked at again
+            await self._show(job, *found)  # its end first, and then it is looked at again
+            self.due.add(place_of(job))
         else:
             await leaving.give_back(self.cluster, job)
-
-
-def too_old(version: str) -> bool:
-    """`v1.31.4-eks-1` is; what does not look like a version is not judged."""
-    found = re.match(r"v?(\d+)\.(\d+)", version)
-    return found is not None and (int(found[1]), int(found[2])) < OLDEST
-
-
-def live_jobs(reader: Reader) -> list[JobRow]:
-    """All that have not ended."""
-    found: list[JobRow] = []
-    phases = Filter(phases=("waiting", "placed", "leaving", "paused"))
-    after: int | None = None
-    while page := reader.jobs(phases, after, 500):
-        found += page
-        after = page[-1].number
-    return found
-
-
-def _worth_keeping(job: Json) -> Json:
-    metadata = {key: found for key, found in job["metadata"].items() if key != "managedFields"}
-    return {**job, "metadata": metadata}
-
-
-def _has_ended(job: Json) -> bool:
-    ends = [one for one in parts(part(job, "status"), "conditions") if one.get("type") in ("Complete", "Failed")]
-    return any(one.get("status") == "True" for one in ends)
-
-
-def _uid(job: Json) -> str:
-    return str(part(job, "metadata").get("uid", ""))
-
-
-def _key(job: Json) -> str:
-    metadata = part(job, "metadata")
-    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from penstock.core import events as e
 from penstock.core.units import MINUTE, Millis
-from penstock.front.door import Door, Home, live_jobs
+from penstock.front.door import Door
 from penstock.front.gate import Gate
+from penstock.front.home import Home, live_jobs
 from penstock.front.telling import Tale, job_of
 from penstock.journal.journal import Reader, Row, Unwritable
 from penstock.kube.closure import Json
