@@ -18,6 +18,7 @@ from penstock.core.units import SECOND
 from penstock.front import leaving, reading, status
 from penstock.front.due import Due
 from penstock.front.home import Home, has_ended, live_jobs, place_of, too_old, uid_of, worth_keeping
+from penstock.front.parting import Parting
 from penstock.front.reading import Unfit
 from penstock.front.telling import Tale
 from penstock.front.writing import Writer
@@ -66,7 +67,7 @@ class Door:
         self.ids: dict[str, str] = {}  #: a Job's uid -> our job
         self.places: dict[str, str] = {}  #: our job -> `NAMESPACE/NAME`
         self.leaving = asyncio.Event()  #: every Job is given back
-        self.left = asyncio.Event()  #: nothing of ours is there any more
+        self.parting = Parting(home.site, home.cluster, home.namespaces, plane.installation)
         self.fewer = asyncio.Event()  #: a Job is no longer ours
         self.failing: dict[str, str] = {}  #: `NAMESPACE/NAME` of Jobs that could not be shown, and why
         self.cancelled: set[str] = set()  #: told to the journal in this life
@@ -365,6 +366,11 @@ class Door:
     # --- giving everything back ---------------------------------------------------------------------------------------
 
     @property
+    def left(self) -> asyncio.Event:
+        """Nothing of ours is there any more."""
+        return self.parting.left
+
+    @property
     def jobs_here(self) -> int:
         """Jobs that are ours."""
         return sum(len(mirror.objects) for mirror in self.mirrors.values())
@@ -380,12 +386,7 @@ class Door:
         while self.jobs_here:
             self.fewer.clear()
             await self.fewer.wait()
-        for namespace in self.mirrors:
-            ours = (self.cluster, self.plane.installation, namespace)
-            while await self._steadily(partial(leaving.sweep, *ours)):
-                await asyncio.sleep(LATER_SECONDS)
-            await self._steadily(partial(leaving.release, *ours))
-        self.left.set()
+        await self.parting.part()
 
     async def _steadily(self, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """One step; a cluster that cannot be asked is asked again."""
