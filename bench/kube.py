@@ -340,18 +340,15 @@ class Run:
 
     async def shows(self, wanted: Sequence[str]) -> None:
         """Until each was seen to run, here and there."""
-        telling = asyncio.create_task(self._tell_progress(wanted))
-        try:
-            await self.ran.until(wanted)
-            await self.shown.until(wanted)
-        finally:
-            telling.cancel()
+        await self.ran.until(wanted)
+        await self.shown.until(wanted)
 
-    async def _tell_progress(self, wanted: Sequence[str]) -> None:
+    async def tell_progress(self) -> None:
+        """Of all Jobs so far, for whoever waits: until it is cancelled."""
         while True:
             await asyncio.sleep(PROGRESS_S)
-            ran, shown = (sum(name in times for name in wanted) for times in (self.ran, self.shown))
-            say(f"{ran:,} of {len(wanted):,} run, {shown:,} home Jobs say so; load {os.getloadavg()[0]:.1f}")
+            created, ran, shown = (f"{len(times):,}" for times in (self.answered, self.ran, self.shown))
+            say(f"{created} Jobs created, {ran} run, {shown} say so; load {os.getloadavg()[0]:.1f}")
 
     async def quiet(self) -> None:
         """Until Penstock asks for nothing any more: what it tells of all this is told."""
@@ -403,7 +400,7 @@ async def watching(bed: Bed, heard: Path) -> AsyncIterator[Run]:
     run = Run(bed, ways["lab"], heard)
     mirrors = [Mirror(ways["lab"], client.JOBS, run.saw_job, namespace=PEOPLE, labels=LABEL, keep=_kept)]
     mirrors += [_pods_of(site, way, run) for site, way in ways.items()]
-    tasks = [asyncio.create_task(one.run()) for one in mirrors]
+    tasks = [asyncio.create_task(one.run()) for one in mirrors] + [asyncio.create_task(run.tell_progress())]
     try:
         await asyncio.gather(*(one.in_step.wait() for one in mirrors))
         yield run
