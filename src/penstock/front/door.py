@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from penstock.core.events import CancelRequested
 from penstock.core.lifecycle import ENDED
-from penstock.core.units import SECOND
+from penstock.core.units import SECOND, Millis
 from penstock.front import leaving, reading, status
 from penstock.front.due import Due
 from penstock.front.home import Home, has_ended, live_jobs, place_of, too_old, uid_of, worth_keeping
@@ -40,6 +40,7 @@ TELLERS: Final = 4  #: the same for what is only told: Events, and starts that t
 TOLD_SECONDS: Final = 2.0  #: what is decided within that is told together
 #: A Job that shows nothing yet and starts at once shows that it runs; one that takes longer, that it starts.
 STARTING_SECONDS: Final = 30.0
+HEARD_MS: Final[Millis] = 5 * SECOND  #: by then the hall has read what is in the journal
 AGAIN_SECONDS: Final = 0.3  #: after somebody else was first
 LATER_SECONDS: Final = 3.0  #: after a cluster or a journal that could not be asked
 #: A Job this young that runs by itself has just been created so; an older one was labelled later, and runs on.
@@ -270,12 +271,22 @@ class Door:
         deleted, ended = bool(part(job, "metadata").get("deletionTimestamp")), row.phase in ENDED
         if deleted and not ended:
             await self._cancel(row.id)
-        if not (attempts and self.being_bound(attempts[-1].id)):  # otherwise what is to be written is on its way
-            if (ended and (deleted or has_ended(job))) or self._starts(job, attempts):
-                await self.writer.change(job, status.metadata_change(job, row, attempts))
-            else:
-                await self.writer.show(job, row, attempts)
+        if ended and not has_ended(job) and self._is_about_to_hear(row):
+            self.due.again(place_of(job), AGAIN_SECONDS)
+            return
+        if attempts and self.being_bound(attempts[-1].id):
+            pass  # what is to be written now is on its way
+        elif (ended and (deleted or has_ended(job))) or self._starts(job, attempts):
+            await self.writer.change(job, status.metadata_change(job, row, attempts))
+        else:
+            await self.writer.show(job, row, attempts)
         self._tell_soon(job, row, attempts)
+
+    def _is_about_to_hear(self, row: JobRow) -> bool:
+        """It has just ended, and its tale does not say yet how: what an ended Job says is never changed again."""
+        why = self.writer.tale(row.id).why
+        ended_at = row.ended_at or 0
+        return (why is None or why.at < ended_at) and self.plane.clock.now() - ended_at < HEARD_MS
 
     def _starts(self, job: Json, attempts: list[AttemptRow]) -> bool:
         """A Job that shows nothing yet, and is about to run: most do at once, and then show that."""

@@ -184,7 +184,12 @@ class _Open:
             raise unheard(error) from error
 
     async def close(self) -> None:
+        """At once: what is cut off in the middle has no use for a long goodbye."""
+        connection = self.answer.connection
+        transport = connection.transport if connection is not None else None
         self.answer.close()
+        if transport is not None:
+            transport.abort()
 
 
 class _Socket:
