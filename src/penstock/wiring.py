@@ -134,7 +134,7 @@ def long_over(reader: Reader, job: str, now: Instant) -> bool:
 async def _begin(plane: Plane) -> None:
     try:
         await plane.start()
-    except (Held, Refused, Unwritable) as error:
+    except (Held, Refused, Unwritable, Fenced) as error:  # fenced: it was stopped for longer than its lease lasts
         raise BadInput(str(error)) from None
 
 

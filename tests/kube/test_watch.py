@@ -8,6 +8,7 @@ import pytest
 
 from penstock.kube import watch
 from penstock.kube.client import JOBS, Obj
+from penstock.kube.errors import Unreachable
 from penstock.kube.watch import Mirror
 from tests.awaiting import story
 from tests.kube.scripted import Server
@@ -201,3 +202,19 @@ async def test_a_watch_that_is_behind_our_own_change_takes_nothing_back_and_a_li
         server.disconnect()
         await told.until(lambda: "changed a uid-a" in told.words)
         assert mirror.objects["default/a"].get("theirs")
+
+
+@story
+async def test_a_request_without_an_answer_casts_doubt_on_a_watch_that_says_nothing() -> None:
+    """Behind a gateway that forgot the connection nothing breaks: such a watch was believed for 100 s."""
+    server = Server()
+    async with following(server) as (mirror, told):
+        server.down = True
+        with pytest.raises(Unreachable):
+            await mirror.cluster.get(JOBS, "any", "default")
+        await told.until(lambda: "out" in told.words)
+        server.down = False
+        await told.until(lambda: "in step" in told.words)
+        server.put("a")
+        await told.until(lambda: "came a uid-a" in told.words)
+        assert mirror.lists == 1

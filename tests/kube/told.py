@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import httpx2
 
-from penstock.kube.wire import Answer, Request, Stream, Talk, unheard
+from penstock.kube.errors import Silent
+from penstock.kube.wire import Answer, Request, Stream, Talk
 
 Say = Callable[[httpx2.Request], httpx2.Response | Awaitable[httpx2.Response]]
 
@@ -39,7 +40,7 @@ class Told:
             found = self.say(asked)
             return await found if inspect.isawaitable(found) else found
         except httpx2.HTTPError as error:
-            raise unheard(error) from error
+            raise Silent(str(error)) from error
 
 
 class _Open:
@@ -55,7 +56,7 @@ class _Open:
             async for piece in self.found.aiter_bytes():
                 yield piece
         except httpx2.HTTPError as error:
-            raise unheard(error) from error
+            raise Silent(str(error)) from error
 
     async def close(self) -> None:
         await self.found.aclose()

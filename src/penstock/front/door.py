@@ -8,6 +8,7 @@ came together in one of them: they are news, and nothing waits for them.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
@@ -23,7 +24,7 @@ from penstock.front.reading import Unfit
 from penstock.front.telling import Tale
 from penstock.front.writing import Writer
 from penstock.journal.journal import AttemptRow, Filter, JobRow, Reader, Unwritable
-from penstock.kube import names
+from penstock.kube import kueue, names
 from penstock.kube.client import CONFIG_MAPS, JOBS
 from penstock.kube.closure import Json, part
 from penstock.kube.errors import Conflict, Forbidden, KubeError, NotFound
@@ -43,6 +44,7 @@ STARTING_SECONDS: Final = 30.0
 HEARD_MS: Final[Millis] = 5 * SECOND  #: by then the hall has read what is in the journal
 AGAIN_SECONDS: Final = 0.3  #: after somebody else was first
 LATER_SECONDS: Final = 3.0  #: after a cluster or a journal that could not be asked
+TOUCH_SECONDS: Final = 20.0  #: how often a home cluster is asked something, however still it is
 #: A Job this young that runs by itself has just been created so; an older one was labelled later, and runs on.
 JUST_CREATED: Final = timedelta(seconds=60)
 
@@ -135,7 +137,13 @@ class Door:
         self.plane.alarms.set("front door", f"door:{self.site}", words)
 
     async def _check_version(self) -> None:
-        version = await self._steadily(self.cluster.version)
+        """Now and then: also because a watch alone says nothing for minutes when the connection is dead."""
+        while True:
+            with suppress(KubeError):
+                self._say_if_too_old(await self.cluster.version())
+            await asyncio.sleep(TOUCH_SECONDS)
+
+    def _say_if_too_old(self, version: str) -> None:
         words = f"The home cluster {self.site} is Kubernetes {version}; home Jobs need 1.32 or newer (managedBy)."
         self.plane.alarms.set("front door", f"door:{self.site}:version", words if too_old(version) else "")
 
@@ -222,6 +230,10 @@ class Door:
     # --- taking a Job in ----------------------------------------------------------------------------------------------
 
     async def _submit(self, job: Json) -> None:
+        if part(job, "spec").get("suspend") is True and (change := kueue.park(part(job, "metadata"))):
+            await self.writer.change(job, change)  # before Kueue reserves quota for it; then it is looked at again
+            self.due.add(place_of(job), ahead=True)
+            return
         try:
             carried, unread = await self._carried(job)
             wish = reading.read(job, self.site, self.plane.clock.now(), self._models(), carried, unread)

@@ -14,7 +14,7 @@ from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.units import Instant, Millis
 from penstock.drivers.driver import Command, Driver, Say, Seen, Unreachable, Work
 from penstock.front.status import binding, bound_attempt, finalizers_of
-from penstock.kube import marks, names
+from penstock.kube import kueue, marks, names
 from penstock.kube.channels import Printed, Typed
 from penstock.kube.client import JOBS, Cluster
 from penstock.kube.closure import Json, part
@@ -129,8 +129,8 @@ def _bound(job: Json, ask: StartAttempt) -> Json:
     finalizers = finalizers_of(metadata, keep=True)
     if finalizers != (metadata.get("finalizers") or []):
         change["finalizers"] = finalizers
-    spec = {"spec": {"suspend": False}} if part(job, "spec").get("suspend") is True else {}
-    return {"metadata": change, **spec}
+    suspended = part(job, "spec").get("suspend") is True and not kueue.is_kueues(metadata)
+    return {"metadata": change, **({"spec": {"suspend": False}} if suspended else {})}
 
 
 def _namespace(metadata: Json) -> str:

@@ -16,7 +16,17 @@ import msgspec
 
 from penstock.core.values import value
 from penstock.kube import channels
-from penstock.kube.errors import AlreadyExists, Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unreachable
+from penstock.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    KubeError,
+    NotFound,
+    Silent,
+    Unreachable,
+)
 from penstock.kube.lanes import LATER, NOW, SOON, Lanes, Rank
 from penstock.kube.wire import Answer, Request, Stream, Talk, Wire
 
@@ -77,6 +87,7 @@ class Cluster:
         self.heard_at = time.monotonic()  #: by ours
         self.requests: Counter[str] = Counter()  #: sent so far, like "patch jobs.batch/status"
         self.lanes = Lanes(LANES)
+        self.doubt = asyncio.Event()  #: set, and another put in its place, when a request got no answer
         self.pending: set[asyncio.Task[Any]] = set()  #: on their way, also those that nobody waits for any more
 
     @property
@@ -115,7 +126,9 @@ class Cluster:
         """A merge patch: keys that are None go. `seen`: only if this is still its resourceVersion, else `Conflict`."""
         if seen:
             change = {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": seen}}
-        return await self._ask("PATCH", kind, kind.path(namespace, name, part), change, sort=MERGE, rank=rank)
+        return await self._ask(
+            "PATCH", kind, kind.path(namespace, name, part), change, sort=MERGE, part=part, rank=rank
+        )
 
     async def patch_status(
         self,
@@ -229,15 +242,15 @@ class Cluster:
         params: Mapping[str, str] | None = None,
         sort: str = JSON,
         verb: str = "",
+        part: str = "",
         rank: Rank = NOW,
     ) -> Obj:
         content = None if body is None else _encoded(body)
         request = Request(method, path, tuple((params or {}).items()), content, sort)
-        verb = verb or VERBS[method]
-        part = "/status" if path.endswith("/status") else ""
-        answer = await self._send(request, f"{verb} {kind.resource}{part}", LATER if kind is EVENTS else rank)
+        verb, resource = verb or VERBS[method], kind.resource + (f"/{part}" if part else "")
+        answer = await self._send(request, f"{verb} {resource}", LATER if kind is EVENTS else rank)
         if answer.status >= 300:
-            raise _refusal(answer.status, answer.content, verb, kind.resource)
+            raise _refusal(answer.status, answer.content, verb, resource)
         found: Obj = _decoded(answer.content)
         return found
 
@@ -245,7 +258,11 @@ class Cluster:
         tries = 1
         while True:
             self.requests[what] += 1
-            answer = await asyncio.shield(self._on_its_way(self._in_a_lane(request, rank)))
+            try:
+                answer = await asyncio.shield(self._on_its_way(self._in_a_lane(request, rank)))
+            except Silent:
+                self._cast_doubt()
+                raise
             self._note_time(answer.headers)
             if answer.status != 429 or tries == BUSY_TRIES:
                 return answer
@@ -285,6 +302,12 @@ class Cluster:
         self.pending.add(task)
         task.add_done_callback(self.pending.discard)
         return task
+
+    def _cast_doubt(self) -> None:
+        """A request got no answer: then a watch that says nothing may be dead, too, and it would not be noticed for
+        minutes. Whoever watches asks anew."""
+        doubt, self.doubt = self.doubt, asyncio.Event()
+        doubt.set()
 
     def _note_time(self, headers: Mapping[str, str]) -> None:
         if date := headers.get("Date"):

@@ -17,7 +17,7 @@ from lightkube.core.exceptions import ConfigError
 from yarl import URL
 
 from penstock.core.values import value
-from penstock.kube.errors import Unreachable
+from penstock.kube.errors import Silent, Unreachable
 
 if TYPE_CHECKING:
     import httpx2
@@ -244,7 +244,9 @@ class Login:
 
 
 def unheard(error: Exception) -> Unreachable:
-    return Unreachable(str(error) or type(error).__name__)
+    """A server that did not answer; or we could not even say who we are."""
+    silent = isinstance(error, aiohttp.ClientError | TimeoutError | ConnectionError)
+    return (Silent if silent else Unreachable)(str(error) or type(error).__name__)
 
 
 def _proxy(server: str) -> str | None:
