@@ -162,6 +162,7 @@ def policies(draw: st.DrawFn) -> Policy:
         estimator=draw(pick("recent", "life_table")),
         home=draw(st.booleans()),
         defragment=draw(st.booleans()),
+        share_nodes=draw(pick(True, True, False)),
         burst=draw(pick(True, True, True, True, False)),
         preempt=draw(st.booleans()),
         displace=draw(st.booleans()),

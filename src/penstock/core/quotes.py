@@ -32,6 +32,7 @@ class Quote:
     start_ms: Millis
     run_ms: Millis
     total: Money  # the cost, and what the time it takes longer than its run is worth: what offers are ranked by
+    node: str = ""  # a rented node that it would join; empty: one of its own, or several
 
 
 def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Quote]:
@@ -39,16 +40,19 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Q
     left_ms = max(0, expected_ms - job.kept_ms)
     shape, quotes = job.shape, []
     ways = shape.ways or ways_of(shape, state)
-    value = worth_of(state, job) if len(ways) > 1 else 0  # it only ranks them
+    value = worth_of(state, job) if len(ways) > 1 or state.seats else 0  # it only ranks them
     for offer, rate in ways:
         if available(state, offer, rate, job.spec.gpus, now):
             loss = loss_ppm(state.losses, offer) if offer.term == "spot" else offer.loss_ppm_per_hour
             quotes.append(quote(shape, offer, rate, left_ms, loss, value))
-    if len(quotes) > 1:
-        quotes.sort(key=lambda q: (q.total, q.offer.id))
-        if job.spec.models_ordered:
-            wanted = [choice.model for choice in job.spec.gpu_models]
-            quotes.sort(key=lambda q: wanted.index(q.offer.gpu_model))
+    return ranked(job, quotes) if len(quotes) > 1 else quotes
+
+
+def ranked(job: Job, quotes: list[Quote]) -> list[Quote]:
+    quotes.sort(key=lambda q: (q.total, q.offer.id))
+    if job.spec.models_ordered:
+        wanted = [choice.model for choice in job.spec.gpu_models]
+        quotes.sort(key=lambda q: wanted.index(q.offer.gpu_model))
     return quotes
 
 
@@ -63,13 +67,13 @@ def quote(shape: Shape, offer: Offer, rate: Rate, left_ms: Millis, loss: int = 0
     run_ms = left_ms if speed == PERMILLE else ceil_div(left_ms * PERMILLE, speed)
     billed_ms = offer.start_ms + run_ms
     if loss:
-        billed_ms += _lost_ms(shape, offer, run_ms, loss)
+        billed_ms += lost_ms(shape, offer, run_ms, loss)
     cost = rate.once - (-rate.price_per_hour * billed_ms // HOUR)
     late = cost_of(value_per_hour, billed_ms - run_ms) if value_per_hour else 0
     return Quote(offer, rate, cost, offer.start_ms, run_ms, cost + late)
 
 
-def _lost_ms(shape: Shape, offer: Offer, run_ms: Millis, loss: int) -> Millis:
+def lost_ms(shape: Shape, offer: Offer, run_ms: Millis, loss: int) -> Millis:
     """Expected losses times what one costs: another start, and half a checkpoint's interval done again."""
     spec = shape.spec
     redone = run_ms // 2 if spec.checkpoint_every_ms is None else min(run_ms, spec.checkpoint_every_ms) // 2
