@@ -49,34 +49,35 @@ def main() -> int:
 
 
 class Points:
-    """Where the protocol could be cut. The one that was drawn is the last."""
+    """Where the protocol could be cut. The one that was drawn is the last; of all, or of those with this name."""
 
-    def __init__(self, last: int) -> None:
-        self.last, self.passed = last, 0
+    def __init__(self, last: int, only: str = "", by: int = signal.SIGKILL) -> None:
+        self.last, self.only, self.by, self.passed = last, only, by, 0
 
-    def __call__(self) -> None:
-        self.passed += 1
-        if self.passed == self.last:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def __call__(self, name: str = "") -> None:
+        if self.only in ("", name):
+            self.passed += 1
+            if self.passed == self.last:
+                os.kill(os.getpid(), self.by)
 
 
 def worsen_the_world(points: Points, luck: random.Random) -> None:
     scribe.SNAPSHOT_EVENTS = SNAPSHOT_EVENTS  # type: ignore[misc]  # a constant of the product, not of its bench
     copyist.MANY_JOBS = MANY_JOBS  # type: ignore[misc]  # as above
-    _around(Keeper, "append", points)
+    around(Keeper, "append", points)
     for call in CALLS:
         _unsteady(call, points, luck)
     _late(disk.LocalDisk, "begin", luck)
 
 
-def _around(owner: type, name: str, points: Points) -> None:
-    right = getattr(owner, name)
+def around(owner: type, name: str, points: Points, said: str = "") -> None:
+    right, said = getattr(owner, name), said or name
 
     @functools.wraps(right)
     def cut(*args: Any, **kwargs: Any) -> Any:
-        points()
+        points(f"before {said}")
         answer = right(*args, **kwargs)
-        points()
+        points(f"after {said}")
         return answer
 
     setattr(owner, name, cut)
@@ -313,11 +314,11 @@ def logs_begun_anew(_: Points) -> None:
     LocalDriver._watch = wrong  # type: ignore[method-assign]
 
 
-def _named(mistakes: Iterable[Callable[[Points], None]]) -> dict[str, Callable[[Points], None]]:
+def named(mistakes: Iterable[Callable[[Points], None]]) -> dict[str, Callable[[Points], None]]:
     return {mistake.__name__: mistake for mistake in mistakes}
 
 
-MISTAKES: Final = _named(
+MISTAKES: Final = named(
     (
         release_on_unknown,
         bind_after_create,

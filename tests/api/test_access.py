@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import httpx2
 import pytest
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, WebSocket
 
-from penstock.api.access import MAY, PREFIX, Needs, Role, Tokens, check_routes, first_token, permissions
+from penstock.api.access import MAY, PREFIX, TALK, Needs, Role, Tokens, check_routes, first_token, permissions
 from penstock.api.app import Limits, build, gate_of
+from penstock.kube import channels
 from tests.api.kit import WAITS, Penstock, python, running
 from tests.awaiting import story
 
@@ -35,6 +36,16 @@ def test_what_is_mounted_without_a_permission_is_found_too() -> None:
     app = FastAPI(openapi_url=None)
     app.mount("/files", FastAPI())
     with pytest.raises(RuntimeError, match="/files"):
+        check_routes(app)
+
+
+def test_a_talk_without_a_permission_is_found_too() -> None:
+    app = FastAPI(openapi_url=None)
+
+    @app.websocket("/talk")
+    async def forgotten(socket: WebSocket) -> None: ...
+
+    with pytest.raises(RuntimeError, match="TALK /talk; add Needs"):
         check_routes(app)
 
 
@@ -77,6 +88,8 @@ async def ask(client: httpx2.AsyncClient, method: str, path: str, job: str = "no
             if answer.status_code >= 400:
                 await answer.aread()
             return answer
+    if method == TALK:
+        return await client.get(address, params={"command": "true"}, headers=channels.upgrade())
     body = BODIES.get(path) if method in ("POST", "PUT") else None
     return await client.request(method, address, json=body, params=params)
 
@@ -120,7 +133,7 @@ async def test_fault_19_another_teams_job_is_not_found_on_every_route(tmp_path: 
             other = penstock.team("b", role)
             for method, path in about_jobs:
                 theirs, nobodys = await ask(other, method, path, job), await ask(other, method, path, "none")
-                expected = 403 if role == "viewer" and method == "POST" else 404
+                expected = 403 if role == "viewer" and method in ("POST", TALK) else 404
                 assert theirs.status_code == nobodys.status_code == expected, f"{role} {method} {path}"
                 assert theirs.json()["detail"].replace(job, "none") == nobodys.json()["detail"]
         assert (await penstock.until(job, "placed"))["phase"] == "placed"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from penstock.cli.client import Client
 from penstock.cli.main import main
 
 PYTHON = sys.executable
@@ -274,3 +275,72 @@ for k in range(1, 50): print("line", k, flush=True)
 def test_completion_is_a_script_for_the_shell(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     assert "_PENSTOCK_COMPLETE" in capfd.readouterr().out
+
+
+# --- a command where a job runs --------------------------------------------------------------------------------------
+
+WAITS = "import time; print('runs', flush=True); time.sleep(600)"
+
+
+@pytest.fixture
+def runs(says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A job in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    job = says("run", "--detach", "--env", "LR=0.1", "--", PYTHON, "-c", WAITS).strip()
+    while not Client().send("GET", f"/v1/jobs/{job}/log", params={"wait": 20}).content:
+        pass
+    yield job
+    says("cancel", job)
+    says("logs", "-f", job)
+
+
+def executed(home: Path, *args: str, typed: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [PYTHON, "-m", "penstock.cli", "exec", *args]
+    env = os.environ | {"PENSTOCK_HOME": str(home)}
+    return subprocess.run(command, input=typed, capture_output=True, timeout=60, env=env, check=False)
+
+
+def test_a_command_has_the_jobs_folder_and_environment_and_its_own_exit_code(
+    runs: str, home: Path, tmp_path: Path
+) -> None:
+    done = executed(home, runs, "--", "sh", "-c", "pwd; echo $LR $PENSTOCK_JOB; echo oh >&2; exit 3")
+    assert (done.returncode, done.stdout, done.stderr) == (3, f"{tmp_path}\n0.1 {runs}\n".encode(), b"oh\n")
+    assert executed(home, runs, "--", "sh", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
+
+
+def test_what_is_piped_in_is_read_to_its_end_and_comes_back_to_the_byte(runs: str, home: Path) -> None:
+    typed = os.urandom(3_000_000)
+    done = executed(home, runs, "--", "cat", typed=typed)
+    assert (done.returncode, done.stdout == typed) == (0, True)
+
+
+def test_a_command_that_is_not_there_and_a_job_that_does_not_run_are_said_so(runs: str, home: Path, says: Says) -> None:
+    done = executed(home, runs, "--", "no-such-program")
+    assert (done.returncode, b"'no-such-program' could not be started" in done.stderr) == (2, True)
+    assert b"one process, of rank 0" in executed(home, runs, "--rank", "1", "--", "true").stderr
+    assert "There is no job 'none'" in says("exec", "none", "--", "true", code=2)
+    says("run", "--name", "over", "--", "true")
+    over = shown(says, "jobs", "--text", "over")["jobs"][0]["id"]
+    assert "runs nowhere now; a command needs a job that runs" in says("exec", over, "--", "true", code=2)
+
+
+def test_on_a_terminal_there_is_one_of_the_same_size_and_control_c_is_the_commands(runs: str, home: Path) -> None:
+    import pty
+
+    program = "import os, sys\nprint(sys.stdin.isatty(), os.get_terminal_size())\ninput()"
+    pid, terminal = pty.fork()
+    if not pid:
+        os.environ["PENSTOCK_HOME"] = str(home)
+        os.execv(PYTHON, [PYTHON, "-m", "penstock.cli", "exec", runs, "--", PYTHON, "-c", program])
+    try:
+        seen = b""
+        while b"lines=" not in seen or b")" not in seen.partition(b"lines=")[2]:
+            seen += os.read(terminal, 1000)
+        assert b"True" in seen
+        os.write(terminal, b"\x03")
+        while b"KeyboardInterrupt" not in seen:
+            seen += os.read(terminal, 1000)
+    finally:
+        _, status = os.waitpid(pid, 0)
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 128 + signal.SIGINT

@@ -7,15 +7,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from penstock.core.engine import replay
 from penstock.journal.journal import Fenced, Held, Unwritable
 from penstock.journal.keeper import Keeper
 from penstock.journal.open import open_journal, open_reader, read
+from penstock.journal.postgres import PostgresDatabase
 from penstock.journal.sqlite import SqliteDatabase
 from tests.conftest import ROOT
 from tests.contract.journals import KINDS, LEASE, append, claimed, everything, new_address, story
@@ -77,6 +79,33 @@ def test_fault_6_a_process_that_slept_through_its_lease_is_fenced(where: str) ->
             assert first.wait(PATIENCE) == FENCED
             append(second, epoch, [engine.handle(*submission(engine.state.at + 1, engine.state.steps))])
             assert [row.number for row in second.read()] == list(range(1, len(rows) + 2))
+
+
+@pytest.mark.slow
+def test_fault_6_a_writer_stopped_within_an_append_does_not_keep_the_next_one_out(postgres: Server) -> None:
+    """Of what is sent together PostgreSQL has no timeout: such a writer kept everybody out for as long as it was
+    stopped, and one whose machine was gone for two hours."""
+    where = postgres.new_database()
+    with closing(open_journal(where)) as first, closing(PostgresDatabase(where)) as second:
+        assert isinstance(first.db, PostgresDatabase)
+        stops_here = first.db.transaction()
+        stops_here.__enter__()
+        first.db.all("select 1")
+        until = time.monotonic() + PATIENCE
+        while not _may_write(second):
+            assert time.monotonic() < until
+        with pytest.raises(Unwritable):
+            first.db.all("select 1")
+        with suppress(Unwritable, psycopg.Error):
+            stops_here.__exit__(None, None, None)
+
+
+def _may_write(db: PostgresDatabase) -> bool:
+    try:
+        with db.transaction():
+            return bool(db.all("select 1"))
+    except Unwritable:  # after five seconds of waiting for the lock
+        return False
 
 
 def stopped_between_appends(process: "subprocess.Popen[str]", where: str) -> Keeper:

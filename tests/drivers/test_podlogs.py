@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from penstock.drivers import podlogs
+from penstock.drivers.executions import Execution
 from penstock.drivers.podlogs import Kubelets, PodLog
 from penstock.kube.client import Cluster
 from tests.awaiting import story
@@ -51,7 +52,7 @@ async def test_a_log_that_breaks_off_is_read_on_and_nothing_is_doubled(tmp_path:
     one = cluster(answer)
     log = PodLog(tmp_path / "log", 1000, Kubelets(), lambda: told.append(1))
     await follow(log, one, lambda: len(asked) > len(LINES))
-    text, size = log.read(0, 1000)
+    text, size = log.kept.read(0, 1000)
     assert text.decode().splitlines() == [line.partition(" ")[2] for line in LINES]
     assert size == len(text)
     assert asked[1].url.params["sinceTime"] == LINES[0].partition(" ")[0]
@@ -68,7 +69,7 @@ async def test_of_a_log_without_end_a_part_is_kept_and_all_is_read(tmp_path: Pat
     one = cluster(lambda _: httpx2.Response(200, text="\n".join(LINES) + "\n"))
     log = PodLog(tmp_path / "log", 10, Kubelets(), lambda: None)
     await follow(log, one, lambda: True)
-    assert log.read(0, 1000)[0].startswith(b"begins\npen\npenstock: this log is longer")
+    assert log.kept.read(0, 1000)[0].startswith(b"begins\npen\npenstock: this log is longer")
     assert log.finished
     await one.close()
 
@@ -96,3 +97,27 @@ async def test_where_no_kubelet_answers_few_ask_and_later_one_asks_for_all(
     await asyncio.wait([log.task for log in logs if log.task])
     assert len(asked) == before + 1
     await one.close()
+
+
+def execution(tmp_path: Path, *pods: tuple[str, str, str], mode: str = "Indexed", parallelism: int = 2) -> Execution:
+    """Pods by name, age and index."""
+    job = {"metadata": {}, "spec": {"parallelism": parallelism, "completionMode": mode}}
+    one = Execution(job, PodLog(tmp_path, 1, Kubelets(), lambda: None))
+    for name, age, index in pods:
+        one.pods[name] = {"metadata": {"name": name, "creationTimestamp": age}, "index": index}
+    return one
+
+
+def ranks(one: Execution) -> dict[int, str]:
+    return {rank: pod["metadata"]["name"] for rank, pod in sorted(one.ranks().items())}
+
+
+def test_a_rank_is_its_newest_pod(tmp_path: Path) -> None:
+    assert ranks(execution(tmp_path, ("b", "2", "1"), ("a", "1", "0"), ("c", "3", "0"))) == {0: "c", 1: "b"}
+    retried = execution(tmp_path, ("a", "1", ""), ("b", "2", ""), mode="", parallelism=1)
+    assert ranks(retried) == {0: "b"}
+
+
+def test_pods_without_numbers_are_counted_as_they_come(tmp_path: Path) -> None:
+    pods = (("y", "1", ""), ("x", "1", ""), ("z", "2", ""))
+    assert ranks(execution(tmp_path, *pods, mode="NonIndexed", parallelism=3)) == {0: "x", 1: "y", 2: "z"}

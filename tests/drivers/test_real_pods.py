@@ -9,7 +9,7 @@ import pytest
 from penstock.core import events as e
 from penstock.devcluster import Bed
 from penstock.devcluster.images import PYTHON
-from penstock.drivers.driver import NoCapacity, Work
+from penstock.drivers.driver import NoCapacity, Refused, Work
 from tests.awaiting import story
 from tests.contract.kit import KubernetesGround, Watch, opened, start
 
@@ -38,6 +38,7 @@ else:
     for _ in range(300):
         try:
             socket.create_connection(where).sendall(b"rank %d" % rank)
+            print("there")
             break
         except OSError:
             time.sleep(0.1)
@@ -86,12 +87,19 @@ async def test_a_log_is_read_for_checkpoints_followed_over_restarts_and_kept_whe
 
 
 @story
-async def test_two_pods_on_two_nodes_meet(ground: KubernetesGround) -> None:
+async def test_two_pods_on_two_nodes_meet_and_the_logs_of_both_are_kept(ground: KubernetesGround) -> None:
     async with opened(ground) as site:
         gang = start("gang", slots=((0, 4), (1, 4)), width=8)
         await site.driver.start(gang, python(MEETS), "")
         assert (await site.hears(e.AttemptEnded, "gang.1")).outcome == "done"
-        assert (await site.driver.log("gang.1", 0, 1000))[0] == b"met rank 1 of 2\n"
+        lines = (await site.driver.log("gang.1", 0, 1000))[0].splitlines()
+        assert sorted(lines) == [b"[0] met rank 1 of 2", b"[1] there"]
+        await site.driver.forget("gang.1")
+        assert await site.driver.log("gang.1", 0, 1000, rank=1) == (b"there\n", False)
+    async with opened(ground) as site:
+        assert await site.driver.log("gang.1", 0, 1000, rank=0) == (b"met rank 1 of 2\n", False)
+        with pytest.raises(Refused, match="no rank 2; 0 to 1"):
+            await site.driver.log("gang.1", 0, 1000, rank=2)
 
 
 @story

@@ -13,8 +13,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from fastapi import FastAPI, Request
-from fastapi.routing import APIRoute
+from fastapi import FastAPI
+from fastapi.routing import APIRoute, APIWebSocketRoute
+from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute
 
 from penstock.api.limits import Buckets
@@ -31,6 +32,7 @@ MAY: Final[dict[str, tuple[Permission, ...]]] = {
 }
 COOKIE: Final = "penstock_token"  #: for browsers, whose event streams cannot send a header; reads only
 PREFIX: Final = "pst_"
+TALK: Final = "TALK"  #: instead of a method, of a WebSocket
 
 
 @value
@@ -139,12 +141,12 @@ class Audit:
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
         self.path, self.now = path, now
 
-    def write(self, request: Request, token: Token | None, what: str) -> None:
+    def write(self, request: HTTPConnection, token: Token | None, what: str) -> None:
         line = {
             "at": int(self.now() * 1000),
             "token": token.id if token else "",
             "from": request.client.host if request.client else "",
-            "asked": f"{request.method} {request.url.path}",
+            "asked": f"{method_of(request)} {request.url.path}",
             "what": what,
         }
         if self.path.exists() and self.path.stat().st_size > self.MOST_BYTES:
@@ -172,7 +174,7 @@ class Needs:
     def __init__(self, permission: Permission) -> None:
         self.permission = permission
 
-    async def __call__(self, request: Request) -> Token:
+    async def __call__(self, request: HTTPConnection) -> Token:
         gate: Gate = request.app.state.gate
         if self.permission == "nothing":
             return Token("", "", "viewer")
@@ -183,7 +185,7 @@ class Needs:
             gate.audit.write(request, token, f"denied: {token.role} may not {self.permission}")
             raise Problem(403, "forbidden", f"A token of role {token.role} may not do this; ask for another role.")
         self._within_limits(gate, token)
-        if self.permission in ("operate", "tokens") and request.method != "GET":
+        if self.permission in ("operate", "tokens") and method_of(request) != "GET":
             gate.audit.write(request, token, self.permission)
         return token
 
@@ -200,15 +202,20 @@ def too_many(wait: float) -> Problem:
     return Problem(429, "too-many", f"Too many requests; try again in {seconds} s.", {"Retry-After": str(seconds)})
 
 
-def _secret(request: Request) -> str:
+def _secret(request: HTTPConnection) -> str:
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return secret.strip()
     # A cookie comes with requests that other pages make, too: it may look, and never change anything.
-    return request.cookies.get(COOKIE, "") if request.method == "GET" else ""
+    return request.cookies.get(COOKIE, "") if method_of(request) == "GET" else ""
 
 
-def stranger(gate: Gate, request: Request) -> Problem:
+def method_of(request: HTTPConnection) -> str:
+    """A talk has none of its own: it may change things, and no cookie opens it."""
+    return str(request.scope.get("method", TALK))
+
+
+def stranger(gate: Gate, request: HTTPConnection) -> Problem:
     wait = gate.strangers.take(request.client.host if request.client else "")
     if wait:
         return too_many(wait)
@@ -244,6 +251,8 @@ def permissions(routes: Sequence[BaseRoute]) -> Iterator[tuple[str, str, Permiss
             yield from (
                 (method, route.path_format, _declared(route.dependant)) for method in sorted(route.methods or ())
             )
+        elif isinstance(route, APIWebSocketRoute):
+            yield TALK, route.path_format, _declared(route.dependant)
         else:
             yield "ANY", getattr(route, "path", repr(route)), None
 

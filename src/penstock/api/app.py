@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock import __version__
-from penstock.api import control, doors, jobs, list_page, login, logs, money, pages, places, problems, stream
+from penstock.api import control, doors, jobs, list_page, login, logs, money, pages, places, problems, stream, talk
 from penstock.api.access import Audit, Gate, Tokens, check_routes
 from penstock.api.limits import BodyLimit, Buckets
 from penstock.core.values import value
@@ -58,7 +58,7 @@ def build(
     app.state.hall = None  # of front doors; wiring opens it once the plane has started
     app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
     app.include_router(jobs.quick)  # what is asked most is found first
-    for part in (jobs, logs, control, stream, places, doors, money, login):
+    for part in (jobs, logs, talk, control, stream, places, doors, money, login):
         app.include_router(part.routes)
     for people in (login.people, list_page.routes, pages.routes):
         app.include_router(people)

@@ -2,8 +2,9 @@
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from fastapi import Depends, Request
+from fastapi import Depends
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import HTTPConnection
 
 from penstock.api import saying, schemas
 from penstock.api.access import Needs, Token, own
@@ -30,12 +31,12 @@ class JobIdInPath(Convertor[str]):
 register_url_convertor("job", JobIdInPath())
 
 
-async def _plane(request: Request) -> Plane:  # async, although it awaits nothing: otherwise a thread is asked
+async def _plane(request: HTTPConnection) -> Plane:  # async, although it awaits nothing: otherwise a thread is asked
     plane: Plane = request.app.state.plane
     return plane
 
 
-async def _reader(request: Request) -> Reader:
+async def _reader(request: HTTPConnection) -> Reader:
     reader: Reader = request.app.state.reader
     return reader
 

@@ -18,6 +18,7 @@ from penstock.api.desk import MayRead, PlaneHere, ReaderHere
 from penstock.api.problems import not_found
 from penstock.core.lifecycle import ENDED
 from penstock.core.values import value
+from penstock.drivers.driver import Refused
 from penstock.journal.journal import AttemptRow, Reader
 from penstock.live.plane import Plane
 
@@ -59,12 +60,16 @@ async def log(
     reader: ReaderHere,
     caller: MayRead,
     attempt: Annotated[str, Query(description="Of this attempt; empty: of its last.", max_length=300)] = "",
+    rank: Annotated[int | None, Query(ge=0, lt=1 << 20, description="Of this pod of a gang; empty: of all.")] = None,
     after: Annotated[int, Query(ge=0, lt=1 << 62, description="From this byte on.")] = 0,
     wait: Annotated[int, Query(ge=0, le=30, description="So many seconds for something new, if need be.")] = 0,
     follow: Annotated[bool, Query(description="Go on until the job has ended, over all further attempts.")] = False,
 ) -> Response:
-    """Headers say what to ask next: Penstock-Attempt, -Next (as `after`), -More, -Then (the next attempt), -Ended."""
-    asked = Asked(plane, reader, caller, job)
+    """Of a gang each line has its pod's `[RANK] ` before it.
+
+    Headers say what to ask next: Penstock-Attempt, -Next (as `after`), -More, -Then (the next attempt), -Ended.
+    """
+    asked = Asked(plane, reader, caller, job, rank)
     piece = await asked.piece(attempt, after, wait)
     if follow:
         return StreamingResponse(asked.follow(piece), media_type=TEXT, headers=HEADERS)
@@ -74,14 +79,18 @@ async def log(
 class Asked:
     """One request for the log of one job."""
 
-    def __init__(self, plane: Plane, reader: Reader, caller: Token, job: str) -> None:
-        self.plane, self.reader, self.caller, self.job = plane, reader, caller, job
+    def __init__(self, plane: Plane, reader: Reader, caller: Token, job: str, rank: int | None = None) -> None:
+        self.plane, self.reader, self.caller, self.job, self.rank = plane, reader, caller, job, rank
 
     async def follow(self, piece: Piece) -> AsyncIterator[bytes]:
         while True:
             yield piece.text
             if piece.then and not piece.more and not piece.text:
-                piece = await self.piece(piece.then, 0, 30)
+                try:
+                    piece = await self.piece(piece.then, 0, 30)
+                except Refused as refused:  # it went on with fewer pods
+                    yield f"penstock: {refused}\n".encode()
+                    return
             elif piece.ended and not piece.more and not piece.text:
                 return
             else:
@@ -115,7 +124,7 @@ class Asked:
 
     async def _read(self, attempt: AttemptRow, after: int) -> tuple[bytes, bool]:
         try:
-            return await self.plane.log(attempt.site, attempt.id, after, MOST)
+            return await self.plane.log(attempt.site, attempt.id, after, MOST, self.rank)
         except KeyError:
             return b"", False  # the site has left, and its logs with it
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi import FastAPI, Request, WebSocket
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.websockets import WebSocketState
 
 from penstock.core.errors import BadInput
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable
@@ -50,13 +51,17 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Problem, _answer)
     app.add_exception_handler(HTTPException, _answer)
     app.add_exception_handler(RequestValidationError, _answer)
+    app.add_exception_handler(WebSocketRequestValidationError, _answer)
     app.add_exception_handler(Exception, _answer)
     for kind in (BadInput, KeyReused, NotReady, Unwritable, Quarantined, Unreachable, Refused, NoCapacity):
         app.add_exception_handler(kind, _answer)
 
 
-async def _answer(_: Request, error: Exception) -> JSONResponse:
-    return problem_of(error).response()
+async def _answer(asked: Request | WebSocket, error: Exception) -> JSONResponse:
+    answer = problem_of(error).response()
+    if isinstance(asked, WebSocket) and asked.client_state == WebSocketState.CONNECTING:
+        await asked.send_denial_response(answer)
+    return answer
 
 
 def problem_of(error: Exception) -> Problem:
@@ -65,7 +70,7 @@ def problem_of(error: Exception) -> Problem:
             return error
         case BadInput():
             return Problem(422, "bad-input", str(error))
-        case RequestValidationError():
+        case RequestValidationError() | WebSocketRequestValidationError():
             return Problem(422, "bad-input", _invalid(error.errors()))
         case HTTPException(status_code=404):
             return Problem(404, "not-found", "There is nothing at this address; /v1/openapi.json lists what there is.")

@@ -81,9 +81,9 @@ class Client:
         import httpx2
 
         try:
-            return self._checked(self._session.request(method, path, headers=headers, **more))
+            return self.checked(self._session.request(method, path, headers=headers, **more))
         except httpx2.HTTPError as error:
-            raise self._unanswered(error) from None
+            raise self.unanswered(error) from None
 
     def steadily(self, method: str, path: str, **more: Any) -> "httpx2.Response":
         """As `send`, for what goes on for hours: a Penstock that is being started again is waited for."""
@@ -104,9 +104,9 @@ class Client:
             with self._session.stream("GET", path, headers=headers, params=_said(params), timeout=None) as answer:
                 if answer.status_code >= 400:
                     answer.read()
-                yield from self._checked(answer).iter_lines()
+                yield from self.checked(answer).iter_lines()
         except httpx2.HTTPError as error:
-            raise self._unanswered(error) from None
+            raise self.unanswered(error) from None
 
     @property
     def _session(self) -> "httpx2.Client":
@@ -120,7 +120,14 @@ class Client:
                 context.call_on_close(self._made.close)
         return self._made
 
-    def _checked(self, answer: "httpx2.Response") -> "httpx2.Response":
+    def session(self) -> "httpx2.AsyncClient":
+        """For what goes both ways at once."""
+        import httpx2
+
+        auth = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        return httpx2.AsyncClient(base_url=self.url, headers=auth, timeout=40, trust_env=False)
+
+    def checked(self, answer: "httpx2.Response") -> "httpx2.Response":
         status = answer.status_code
         if status < 400:
             return answer
@@ -130,7 +137,7 @@ class Client:
             detail = f"{self.url} answered {status}, and not as a Penstock does."
         raise Failed(detail, UNANSWERED if status >= 500 else EXIT_CODES.get(status, 2), status)
 
-    def _unanswered(self, error: Exception) -> Failed:
+    def unanswered(self, error: Exception) -> Failed:
         return Failed(f"No Penstock answers at {self.url} ({error}); start one: penstock up", UNANSWERED)
 
 

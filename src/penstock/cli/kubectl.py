@@ -1,7 +1,7 @@
 """`kubectl penstock`: what Penstock knows of Jobs, where people look at Jobs. The console script `kubectl-penstock`.
 
-`apply` needs only the cluster. `why` asks Penstock if one is known here, otherwise it reads Events. `plan` and `logs`
-ask Penstock.
+`apply` needs only the cluster. `why` asks Penstock if one is known here, otherwise it reads Events. `plan`, `logs`
+and `exec` ask Penstock.
 """
 
 import sys
@@ -102,17 +102,32 @@ def plan(filename: str, team: str, namespace: str, url: str | None) -> None:
 @command.command("logs")
 @click.argument("job")
 @click.option("-f", "--follow", "go_on", is_flag=True, help="Go on until the Job has ended.")
+@click.option("--rank", type=click.IntRange(0), metavar="N", help="Of this pod; of all if left out.")
 @reaches
 @known_as_penstock
-def logs(job: str, go_on: bool, url: str | None, **where: Any) -> None:
+def logs(job: str, go_on: bool, rank: int | None, url: str | None, **where: Any) -> None:
     """Print what a Job printed, wherever it ran."""
     from penstock.cli import logs as printing
 
     number = _number(ask(where, lambda cluster: _find(cluster, job, where["namespace"])))
     if go_on:
-        printing.follow(Client(url), number)
+        printing.follow(Client(url), number, rank=rank)
     else:
-        printing.copy(Client(url), number, "")
+        printing.copy(Client(url), number, "", rank)
+
+
+@command.command("exec")
+@click.argument("job")
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("--rank", default=0, type=click.IntRange(0), metavar="N", help="In this pod; the first if left out.")
+@reaches
+@known_as_penstock
+def exec_(job: str, words: tuple[str, ...], rank: int, url: str | None, **where: Any) -> int:
+    """Run a command where a Job runs, wherever that is."""
+    from penstock.cli import exec as running
+
+    number = _number(ask(where, lambda cluster: _find(cluster, job, where["namespace"])))
+    return running.run(Client(url), number, words, rank)
 
 
 async def _find(cluster: "Cluster", job: str, namespace: str) -> Json:

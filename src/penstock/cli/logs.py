@@ -11,22 +11,23 @@ from penstock.cli.client import Client, job_path, talks
 @click.argument("job")
 @click.option("-f", "--follow", "go_on", is_flag=True, help="Go on until the job has ended.")
 @click.option("--attempt", default="", help="Of this attempt; of its last if left out.")
+@click.option("--rank", type=click.IntRange(0), metavar="N", help="Of this pod of a gang; of all if left out.")
 @talks
-def command(client: Client, job: str, go_on: bool, attempt: str, as_json: bool) -> None:
+def command(client: Client, job: str, go_on: bool, attempt: str, rank: int | None, as_json: bool) -> None:
     """Print what a job printed."""
     if as_json:
-        _print_json(client, job, attempt)
+        _print_json(client, job, attempt, rank)
     elif go_on:
-        follow(client, job, attempt)
+        follow(client, job, attempt, rank)
     else:
-        copy(client, job, attempt)
+        copy(client, job, attempt, rank)
 
 
-def follow(client: Client, job: str, attempt: str = "") -> None:
+def follow(client: Client, job: str, attempt: str = "", rank: int | None = None) -> None:
     """Pieces, each from where the last one ended; on to the next attempt when there is nothing more of this one."""
     after = 0
     while True:
-        params = {"attempt": attempt, "after": after, "wait": 20}
+        params = {"attempt": attempt, "after": after, "wait": 20, **_of(rank)}
         answer = client.steadily("GET", job_path(job, "/log"), params=params)
         _write(answer.content)
         attempt, after = answer.headers["Penstock-Attempt"], int(answer.headers["Penstock-Next"])
@@ -38,14 +39,18 @@ def follow(client: Client, job: str, attempt: str = "") -> None:
             return
 
 
-def copy(client: Client, job: str, attempt: str) -> None:
+def copy(client: Client, job: str, attempt: str, rank: int | None = None) -> None:
     after = 0
     while True:
-        answer = client.send("GET", job_path(job, "/log"), params={"attempt": attempt, "after": after})
+        answer = client.send("GET", job_path(job, "/log"), params={"attempt": attempt, "after": after, **_of(rank)})
         if not answer.content:
             return
         _write(answer.content)
         attempt, after = answer.headers["Penstock-Attempt"], int(answer.headers["Penstock-Next"])
+
+
+def _of(rank: int | None) -> dict[str, int]:
+    return {} if rank is None else {"rank": rank}
 
 
 def _write(text: bytes) -> None:
@@ -53,10 +58,10 @@ def _write(text: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _print_json(client: Client, job: str, attempt: str) -> None:
+def _print_json(client: Client, job: str, attempt: str, rank: int | None) -> None:
     from penstock.cli.show import print_json
 
-    answer = client.send("GET", job_path(job, "/log"), params={"attempt": attempt})
+    answer = client.send("GET", job_path(job, "/log"), params={"attempt": attempt, **_of(rank)})
     headers = answer.headers
     print_json(
         {

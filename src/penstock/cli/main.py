@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "job": ("penstock.cli.jobs:job", "Show one job with its attempts."),
     "why": ("penstock.cli.why", "Say why a job is where it is, a line for each decision."),
     "logs": ("penstock.cli.logs", "Print what a job printed."),
+    "exec": ("penstock.cli.exec", "Run a command where a job runs; ends as it ends."),
     "cancel": ("penstock.cli.wish:cancel", "Cancel jobs; what runs is told to stop."),
     "retry": ("penstock.cli.wish:retry", "Submit an ended job again, as a new one."),
     "move": ("penstock.cli.wish:move", "Move a running job to another offer, with its checkpoint."),

@@ -20,13 +20,16 @@ def command() -> None:
 @click.option("--role", type=click.Choice(["look", "act", "home"]), default="home", show_default=True,
               help="look: shadow mode. act: attempts run here. home: people's Jobs are here, too.")  # fmt: skip
 @click.option("--also", multiple=True, metavar="NAMESPACE", help="Another namespace to act in; may be given again.")
+@click.option("--exec", "commands", is_flag=True, help="Also let `penstock exec` run commands in pods.")
 @named
 @placed
-def rbac(role: "Role", also: tuple[str, ...], account: str, own: str) -> None:
+def rbac(role: "Role", also: tuple[str, ...], commands: bool, account: str, own: str) -> None:
     """A service account and its rights."""
     from penstock.kube import manifests
 
-    _print(manifests.rbac(role, account, own, also))
+    if commands and role == "look":
+        raise click.UsageError("--exec is not for looking; say --role act or home.")
+    _print(manifests.rbac(role, account, own, also, commands=commands))
 
 
 @command.command("admission")

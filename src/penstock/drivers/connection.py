@@ -73,7 +73,7 @@ class Connection:
 
     def connect(
         self,
-        make_log: Callable[[str], PodLog],
+        make_log: Callable[[str, int], PodLog],
         changed: Callable[[Execution], None],
         room_changed: Callable[[], None],
         told: Callable[[str], None],

@@ -28,6 +28,7 @@ from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.events import Fact
 from penstock.core.units import Instant, Millis
 from penstock.core.values import value
+from penstock.kube.channels import Printed, Typed
 
 
 class NoCapacity(Exception):
@@ -55,6 +56,16 @@ class Work:
     folder: str = ""  # the working directory; empty: one of its own
     image: str = ""  # for sites that run containers
     manifest: str = ""  # JSON of the Kubernetes Job that a person applied; empty: a cluster's Job is made of the above
+
+
+@value
+class Command:
+    """What to run beside an attempt: in its pod, or in its folder and environment."""
+
+    words: tuple[str, ...]
+    rank: int = 0  # in which pod of a gang
+    tty: bool = False
+    size: tuple[int, int] = (24, 80)  # rows and columns of the terminal
 
 
 SeenPhase: TypeAlias = Literal["running", "done", "failed", "stopped", "lost"]
@@ -108,8 +119,12 @@ class Driver(Protocol):
     async def look(self) -> Seen:
         """What is there now."""
 
-    async def log(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
-        """Bytes of its log from an offset on, and whether more may come."""
+    async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
+        """Bytes of its log from an offset on, and whether more may come: of one rank, or of all, with `[RANK] ` before
+        each line where there are several."""
+
+    async def exec(self, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
+        """Run a command where the attempt runs; returns its exit code. Cancelled: it is hung up on."""
 
     async def forget(self, attempt: str) -> None:
         """Its end is on record: what the site kept of it may go."""

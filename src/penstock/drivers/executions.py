@@ -11,6 +11,7 @@ from penstock.core.model import Offer
 from penstock.core.units import PERMILLE, Instant, Millis
 from penstock.drivers.disk import kept_ms
 from penstock.drivers.driver import Unreachable
+from penstock.drivers.execution import pods_of
 from penstock.drivers.inventory import hostname, name_of, requested, usable
 from penstock.drivers.podlogs import PodLog
 from penstock.drivers.pods import End, Trouble, is_active, said
@@ -30,7 +31,8 @@ class Execution:
     """One attempt's Job with its pods, and what we found out of it."""
 
     def __init__(self, job: Obj, log: PodLog) -> None:
-        self.job, self.log = job, log
+        self.job, self.log = job, log  #: of the first pod, which speaks for all
+        self.others: dict[int, PodLog] = {}  #: of a gang's other pods, by rank
         self.pods: dict[str, Obj] = {}
         self.begun = False  #: it runs, or did
         self.end: End | None = None
@@ -68,9 +70,25 @@ class Execution:
 
     @property
     def leader(self) -> Obj | None:
-        """The pod that speaks for all: the first of a gang, the newest if one failed in place and was tried again."""
-        first = [pod for pod in self.pods.values() if pod["index"] in ("", "0")]
-        return max(first, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=None)
+        """The pod that speaks for all: the first of a gang."""
+        return self.ranks().get(0)
+
+    def ranks(self) -> dict[int, Obj]:
+        """Its pods; of each rank the newest, if one failed in place and was tried again. Pods that do not know their
+        numbers are counted as they come."""
+        by_age = sorted(self.pods.values(), key=_age)
+        if any(pod["index"] for pod in by_age) or self.size == 1:
+            return {int(pod["index"] or 0): pod for pod in by_age}
+        return dict(enumerate(by_age))
+
+    @property
+    def size(self) -> int:
+        """Pods at once."""
+        return max(1, pods_of(self.job["spec"]))
+
+    @property
+    def logs(self) -> list[PodLog]:
+        return [self.log, *self.others.values()]
 
 
 class Executions:
@@ -80,7 +98,7 @@ class Executions:
         installation: str,
         namespaces: tuple[str, ...],
         places: Mapping[str, tuple[Offer, Place]],
-        make_log: Callable[[str], PodLog],
+        make_log: Callable[[str, int], PodLog],
         changed: Callable[[Execution], None],
         room_changed: Callable[[], None],
         told: Callable[[str], None],
@@ -131,7 +149,7 @@ class Executions:
                 raise Unreachable(f"its {mirror.kind.plural} cannot be read: {mirror.why}")
 
     async def close(self) -> None:
-        logs = [one.log.task for one in self.by_name.values() if one.log.task is not None]
+        logs = [log.task for one in self.by_name.values() for log in one.logs if log.task is not None]
         tasks = [*self.tasks, *logs]
         for task in tasks:
             task.cancel()
@@ -166,12 +184,13 @@ class Executions:
             gone = self.by_name.pop(before["metadata"]["name"], None) if before else None
             if gone is not None:
                 gone.news.set()
-                gone.log.cancel()
+                for log in gone.logs:
+                    log.cancel()
             return
         name = job["metadata"]["name"]
         one = self.by_name.get(name)
         if one is None:
-            one = self.by_name[name] = Execution(job, self.make_log(said(job, names.ATTEMPT)))
+            one = self.by_name[name] = Execution(job, self.make_log(said(job, names.ATTEMPT), pods_of(job["spec"])))
             one.pods = self.waiting_pods.pop(name, {})
         elif not _is_older(job, one.job):
             one.job = job
@@ -210,6 +229,10 @@ class Executions:
         asked = {resource: requested(pod, resource) for resource in self.taken}
         gpus = {resource: count for resource, count in asked.items() if count}
         return {"metadata": _meta(pod), "node": pod["spec"].get("nodeName", ""), "gpus": gpus}
+
+
+def _age(pod: Obj) -> tuple[str, str]:
+    return str(pod["metadata"].get("creationTimestamp", "")), str(pod["metadata"]["name"])
 
 
 def keep_job(job: Obj) -> Obj:

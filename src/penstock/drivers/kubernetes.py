@@ -15,7 +15,8 @@ Here is what a driver can be told. How each is done, in the order of an attempt'
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -26,14 +27,15 @@ from penstock.data.checkpoints import Store
 from penstock.drivers import deadlines, ending, ownership
 from penstock.drivers.connection import Connection, KubernetesSettings, to_nobody
 from penstock.drivers.deadlines import deadline_of
-from penstock.drivers.driver import Refused, Say, Seen, SeenAttempt, Unreachable, Work
+from penstock.drivers.driver import Command, Refused, Say, Seen, SeenAttempt, Unreachable, Work
 from penstock.drivers.executions import Execution
 from penstock.drivers.logs import Logs
 from penstock.drivers.minding import Minder
-from penstock.drivers.pods import said
+from penstock.drivers.pods import is_active, said
 from penstock.drivers.room import Room
 from penstock.drivers.starting import Starting
-from penstock.kube import names
+from penstock.kube import errors, names, shell
+from penstock.kube.channels import Printed, Typed
 from penstock.kube.client import Cluster
 
 TICK_SECONDS: Final = 60.0  #: what failed is tried again, hours change, tombstones grow old
@@ -152,12 +154,34 @@ class KubernetesDriver:
         seen = [_seen(one) for one in self.here.executions if not one.forgotten]
         return Seen(tuple(one for one in seen if one is not None))
 
-    async def log(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
-        return await self.logs.read(attempt, after, most)
+    async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
+        return await self.logs.read(attempt, after, most, rank)
+
+    async def exec(self, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
+        async with self.here.asking(), _commands():
+            one = await self.here.find(attempt)
+            pod = one.ranks().get(command.rank) if one is not None and one.end is None else None
+            if one is None or pod is None or not is_active(pod):
+                raise Refused(f"rank {command.rank} of {attempt} does not run now")
+            name, tty = str(pod["metadata"]["name"]), command.tty
+            cluster, where = self.here.cluster, (name, one.namespace, pod["container"])
+            return await shell.run(cluster, *where, command.words, typed, printed, tty)
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
         """The last step that it reported, and of how many; 0 if it did not say."""
         return self.logs.progress(attempt)
+
+
+@asynccontextmanager
+async def _commands() -> AsyncIterator[None]:
+    """That a command cannot be run is no trouble of the attempt's."""
+    try:
+        yield
+    except errors.Forbidden as error:
+        grant = "its platform engineer lets us by 'penstock manifests rbac --exec'"
+        raise Refused(f"our account may not run commands there; {grant} ({error})") from error
+    except (errors.Invalid, errors.NotFound) as error:
+        raise Refused(f"it could not be run: {error}") from error
 
 
 def _seen(one: Execution) -> SeenAttempt | None:

@@ -19,9 +19,11 @@ from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.model import Site
 from penstock.core.units import NEVER, PERMILLE, Instant, Millis
 from penstock.data.checkpoints import Store
+from penstock.drivers import beside
 from penstock.drivers.disk import LocalDisk, LocalSettings, Record, kept_ms
-from penstock.drivers.driver import Say, Seen, SeenAttempt, Unreachable, Work
+from penstock.drivers.driver import Command, Refused, Say, Seen, SeenAttempt, Unreachable, Work
 from penstock.drivers.keeper import read
+from penstock.kube.channels import Printed, Typed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -168,7 +170,9 @@ class LocalDriver:
     def _deadline(self, folder: Path, order: Record) -> Instant:
         return min(self.disk.deadline_at(Path(place)) for place in (folder, *order["nodes"]))
 
-    async def log(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
+    async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
+        if rank:
+            raise Refused(f"{attempt} is one process, of rank 0")
         folder = self.disk.attempt(attempt)
         over = self.disk.is_over(folder)  # before reading: what is written in between is then not missed
         try:
@@ -178,6 +182,15 @@ class LocalDriver:
         except FileNotFoundError:
             return b"", folder.exists() and not over
         return text, not over or after + len(text) < size
+
+    async def exec(self, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
+        folder = self.disk.attempt(attempt)
+        if command.rank:
+            raise Refused(f"{attempt} is one process, of rank 0")
+        if self.disk.is_over(folder) or not (folder / "begun.json").exists():
+            raise Refused(f"{attempt} does not run now")
+        order = await self._do(read, f"{folder}/order.json")
+        return await beside.run(command, order["folder"], order["env"], typed, printed)
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
         """The last step that it reported, and of how many; 0 if it did not say."""

@@ -3,15 +3,19 @@ progress. `KubernetesDriver` has one; `podlogs.py` knows how a single log is fol
 """
 
 import asyncio
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from penstock.core import events as e
 from penstock.core.units import PERMILLE
 from penstock.data.checkpoints import safe_name
 from penstock.drivers.connection import Connection
+from penstock.drivers.driver import Refused
 from penstock.drivers.executions import Execution
-from penstock.drivers.podlogs import Kubelets, PodLog
+from penstock.drivers.podlogs import Kept, Kubelets, PodLog
 from penstock.drivers.pods import began_at, is_active
+from penstock.kube.client import Obj
 
 
 class Logs:
@@ -19,29 +23,53 @@ class Logs:
         self.here, self.folder = here, folder
         self.kubelets = Kubelets()
 
-    def of(self, attempt: str) -> PodLog:
-        folder = self.folder / safe_name(attempt)
-        return PodLog(folder, self.here.settings.log_bytes, self.kubelets, lambda: self._marked(attempt))
+    def of(self, attempt: str, pods: int = 1, rank: int = 0) -> PodLog:
+        """Of the first pod, as many bytes as are kept of an attempt; the others share as many again."""
+        first, most = self._folder(attempt), self.here.settings.log_bytes
+        also = partial(_add, self.together(attempt), rank) if pods > 1 else _nowhere
+        if rank == 0:
+            return PodLog(first, most, self.kubelets, lambda: self._marked(attempt), also)
+        return PodLog(_of_rank(first, rank), most // (pods - 1), self.kubelets, lambda: None, also)
+
+    def together(self, attempt: str) -> Kept:
+        """What a gang's pods printed, as it came."""
+        return Kept(self._folder(attempt) / "together", self.here.settings.log_bytes)
+
+    def _folder(self, attempt: str) -> Path:
+        return self.folder / safe_name(attempt)
 
     def follow(self, one: Execution) -> None:
-        pod = one.leader
-        began = began_at(pod) if pod is not None else None
-        if pod is not None and began is not None and not one.forgotten:
-            where = {"namespace": one.namespace, "container": pod["container"]}
-            name = str(pod["metadata"]["name"])
-            one.log.follow(self.here.cluster, name, where, began, lambda: one.end is not None or not _runs(one, name))
+        for rank, pod in one.ranks().items():
+            began = began_at(pod)
+            if began is not None and not one.forgotten:
+                self._follow(one, rank, pod, began)
+
+    def _follow(self, one: Execution, rank: int, pod: Obj, began: datetime) -> None:
+        if rank and rank not in one.others:
+            one.others[rank] = self.of(one.attempt, max(one.size, 2), rank)
+        log = one.others[rank] if rank else one.log
+        name, where = str(pod["metadata"]["name"]), {"namespace": one.namespace, "container": pod["container"]}
+        log.follow(self.here.cluster, name, where, began, lambda: one.end is not None or not _runs(one, name))
 
     def in_step_again(self, why: str) -> None:
         """While the cluster itself did not answer, its kubelets could not be asked either."""
         if not why:
             self.kubelets.failed = 0
 
-    async def read(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
+    async def read(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
         one = self.here.known(attempt)
         growing = one is not None and not (one.concluded or one.forgotten)
-        kept = one.log if one is not None else self.of(attempt)
+        kept_of = await asyncio.to_thread(self._pods, attempt)
+        pods = max(one.size, kept_of) if one is not None else kept_of
+        if rank is not None and rank >= pods:
+            raise Refused(f"{attempt} has no rank {rank}; " + ("there is one pod" if pods == 1 else f"0 to {pods - 1}"))
+        kept = self.together(attempt) if rank is None and pods > 1 else self.of(attempt, pods, rank or 0).kept
         text, size = await asyncio.to_thread(kept.read, after, most)
         return text, growing or after + len(text) < size
+
+    def _pods(self, attempt: str) -> int:
+        """Whose logs are here: all there is to know of one that is no longer in the cluster."""
+        return 1 + len(list(self._folder(attempt).glob("rank-*")))
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
         """The last step that it reported, and of how many; 0 if it did not say."""
@@ -62,6 +90,18 @@ class Logs:
         if permille // 100 != one.tenths:
             one.tenths = permille // 100
             here.say(e.AttemptProgressed(here.clock(), attempt, permille))
+
+
+def _of_rank(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}"
+
+
+def _add(together: Kept, rank: int, lines: list[bytes]) -> None:
+    together.add(b"".join(b"[%d] %s" % (rank, line) for line in lines))
+
+
+def _nowhere(_: list[bytes]) -> None:
+    """A single pod's log is the whole."""
 
 
 def _runs(one: Execution, pod: str) -> bool:

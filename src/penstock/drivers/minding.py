@@ -104,6 +104,8 @@ class Minder:
                 await asyncio.wait([one.log.task], timeout=BREATH_SECONDS * 10)
             if one.log.heard:
                 await asyncio.wait([one.log.task], timeout=LOG_SECONDS)
+        if rest := [log.task for log in one.others.values() if log.heard and log.task and not log.task.done()]:
+            await asyncio.wait(rest, timeout=LOG_SECONDS)
         pods = list(one.pods.values())
         one.end = end_of(one.job, pods, self.here.executions.node_names(), one.log.finished) or one.end
         assert one.end is not None

@@ -1,5 +1,5 @@
-"""What an attempt's first pod prints: followed while it runs, read for its progress and checkpoints, and kept here
-after the pod is gone. The Kubernetes driver has one for each attempt that began.
+"""What a pod prints: followed while it runs, read for its progress and checkpoints, and kept here after the pod is
+gone. The Kubernetes driver has one for each pod of an attempt that began.
 
 The cluster puts a time before each line, so a log that broke off, or a control plane that was away, goes on with the
 line after the last one, and a checkpoint that was written meanwhile is counted from when it was written.
@@ -48,9 +48,42 @@ class Kubelets:
             self.again_at = asyncio.get_running_loop().time() + self.AGAIN_SECONDS
 
 
+class Kept:
+    """A file that grows up to a size."""
+
+    def __init__(self, path: Path, most_bytes: int) -> None:
+        self.path, self.most_bytes = path, most_bytes
+
+    def add(self, text: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with open(self.path, "ab") as file:
+            room = self.most_bytes - file.tell()
+            if room > 0:
+                file.write(text if len(text) <= room else text[:room] + TOO_LONG)
+
+    def read(self, after: int, most: int) -> tuple[bytes, int]:
+        """A piece, and how much there is in all."""
+        try:
+            with open(self.path, "rb") as file:
+                size = file.seek(0, 2)
+                file.seek(min(after, size))
+                return file.read(most), size
+        except FileNotFoundError:
+            return b"", 0
+
+
 class PodLog:
-    def __init__(self, folder: Path, most_bytes: int, kubelets: Kubelets, marked: Callable[[], None]) -> None:
-        self.folder, self.most_bytes, self.kubelets, self.marked = folder, most_bytes, kubelets, marked
+    def __init__(
+        self,
+        folder: Path,
+        most_bytes: int,
+        kubelets: Kubelets,
+        marked: Callable[[], None],
+        also: Callable[[list[bytes]], None] = lambda _: None,
+    ) -> None:
+        """`marked`: it told of progress or a checkpoint. `also`: whoever else wants its lines."""
+        self.folder, self.kubelets, self.marked, self.also = folder, kubelets, marked, also
+        self.kept = Kept(folder / "log", most_bytes)
         self.marks: dict[str, Any] = read(f"{folder}/marks.json")
         self.heard = False  #: the cluster lets us read it
         self.failed = False  #: it did not, the last time
@@ -114,7 +147,9 @@ class PodLog:
             for found in MARK.finditer(text):
                 self._note(stamp, began, *(None if part is None else int(part) for part in found.groups()))
         changed = {key: found for key, found in self.marks.items() if key not in ("upto", "of_pod")} != before
-        self._keep(b"".join(text + b"\n" for _, text in new))
+        printed = [text + b"\n" for _, text in new]
+        self.kept.add(b"".join(printed))
+        self.also(printed)
         self.marks |= {"upto": new[-1][0], "of_pod": pod}
         write(f"{self.folder}/marks.json", self.marks)
         if changed:
@@ -135,23 +170,6 @@ class PodLog:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.marks["pod"] = pod
         write(f"{self.folder}/marks.json", self.marks)
-
-    def _keep(self, text: bytes) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(self.folder / "log", "ab") as file:
-            room = self.most_bytes - file.tell()
-            if room > 0:
-                file.write(text if len(text) <= room else text[:room] + TOO_LONG)
-
-    def read(self, after: int, most: int) -> tuple[bytes, int]:
-        """A piece, and how much there is in all."""
-        try:
-            with open(self.folder / "log", "rb") as file:
-                size = file.seek(0, 2)
-                file.seek(min(after, size))
-                return file.read(most), size
-        except FileNotFoundError:
-            return b"", 0
 
     def cancel(self) -> None:
         if self.task is not None:

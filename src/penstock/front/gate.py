@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.units import Instant, Millis
-from penstock.drivers.driver import Driver, Say, Seen, Unreachable, Work
+from penstock.drivers.driver import Command, Driver, Say, Seen, Unreachable, Work
 from penstock.front.status import binding, bound_attempt
 from penstock.kube import marks, names
+from penstock.kube.channels import Printed, Typed
 from penstock.kube.client import JOBS, Cluster
 from penstock.kube.closure import part
 from penstock.kube.errors import Conflict, KubeError
@@ -67,8 +68,11 @@ class Gate:
     async def look(self) -> Seen:
         return await self.driver.look()
 
-    async def log(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
-        return await self.driver.log(attempt, after, most)
+    async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
+        return await self.driver.log(attempt, after, most, rank)
+
+    async def exec(self, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
+        return await self.driver.exec(attempt, command, typed, printed)
 
     async def forget(self, attempt: str) -> None:
         await self.driver.forget(attempt)

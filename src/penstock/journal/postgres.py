@@ -23,6 +23,13 @@ WRITER: Final = 0x70656E73
 TRANSACTION: Final = 0x70656E74
 #: How long a connection may take, in seconds; the loop tries again.
 PATIENCE: Final = 5
+#: A writer that keeps the lock and says nothing for so many seconds writes no more. Folding a chunk takes a few.
+STALLED_SECONDS: Final = 10
+STALLED: Final = """
+    select pg_terminate_backend(pid) from pg_locks join pg_stat_activity using (pid)
+    where locktype = 'advisory' and objid = %s and granted and datname = current_database()
+    and wait_event = 'ClientRead' and state_change < now() - make_interval(secs => %s)
+"""
 #: Errors after which the same statement may work: no server, no space, read-only, too many connections, a lock.
 PASSING: Final = (
     psycopg.OperationalError,
@@ -76,9 +83,20 @@ class PostgresDatabase:
         """One at a time, whoever writes: the lock ends with it. What nobody waits for an answer to is sent together."""
         with self._told():
             db = self.db
-            with db.pipeline(), db.transaction():
-                db.execute("select pg_advisory_xact_lock(%s)", (TRANSACTION,))
-                yield
+            try:
+                with db.pipeline(), db.transaction():
+                    db.execute("select pg_advisory_xact_lock(%s)", (TRANSACTION,))
+                    yield
+            except (psycopg.errors.LockNotAvailable, Unwritable) as error:  # the first word with the server says it
+                if isinstance(error.__cause__ or error, psycopg.errors.LockNotAvailable):
+                    self._end_stalled()
+                raise
+
+    def _end_stalled(self) -> None:
+        """Whoever was stopped in the middle of an append, or whose machine is gone, keeps everybody out; and of what is
+        sent together the server has no timeout. What has said nothing for so long is ended: it learns that it is
+        fenced when it comes back."""
+        self.db.execute(STALLED, (TRANSACTION, STALLED_SECONDS))
 
     def all(self, sql: str, *values: Any) -> list[Any]:
         with self._told():

@@ -8,16 +8,21 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import httpx2
 import msgspec
 from lightkube.core.exceptions import ConfigError
 
 from penstock.core.values import value
+from penstock.kube import channels
 from penstock.kube.errors import AlreadyExists, Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unreachable
 
+if TYPE_CHECKING:
+    from httpx2.websockets import AsyncWebSocketSession
+
 Obj: TypeAlias = dict[str, Any]
+Params: TypeAlias = Mapping[str, str | list[str]]
 T = TypeVar("T")
 
 PAGE: Final = 500  #: objects in one piece of a list
@@ -159,6 +164,16 @@ class Cluster:
         async with self._stream(PODS, PODS.path(namespace, pod, "log"), params, "get", silence_s) as answer:
             yield _pieces(answer)
 
+    @asynccontextmanager
+    async def attach(self, pod: str, namespace: str, params: Params) -> "AsyncIterator[AsyncWebSocketSession]":
+        """A command in it, begun; messages of `channels` from here on. `params` as the exec API has them."""
+        path, asked = PODS.path(namespace, pod, "exec"), channels.upgrade()
+        async with (
+            self._stream(PODS, path, params, "create", CONNECT_SECONDS * 3, asked) as answer,
+            channels.session(answer) as socket,
+        ):
+            yield socket
+
     # --- what we may -------------------------------------------------------------------------------------------------
 
     async def may(self, verb: str, kind: Kind, namespace: str = "", part: str = "") -> bool:
@@ -215,12 +230,21 @@ class Cluster:
 
     @asynccontextmanager
     async def _stream(
-        self, kind: Kind, path: str, params: Mapping[str, str], verb: str, silence_s: float | None
+        self,
+        kind: Kind,
+        path: str,
+        params: Params,
+        verb: str,
+        silence_s: float | None,
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[httpx2.Response]:
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=silence_s, pool=None)
         self.requests += 1
         try:
-            answer = await self._opened(self.http.build_request("GET", path, params=dict(params), timeout=timeout))
+            sent = self.http.build_request(
+                "GET", path, params=dict(params), headers=dict(headers or {}), timeout=timeout
+            )
+            answer = await self._opened(sent)
             try:
                 self._note_time(answer)
                 if answer.status_code >= 300:

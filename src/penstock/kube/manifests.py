@@ -42,17 +42,20 @@ SHOWING: Final = (
     _rule("batch", "jobs/status", "patch"),
     _rule("", "events", "create"),
 )
+#: For `penstock exec`, only if asked for: whoever has this right can do whatever those pods can.
+RUNNING: Final = (_rule("", "pods/exec", "get create"),)  # newer clusters want the second, too
 
 
-def rbac(role: Role, account: str, own: str, namespaces: Sequence[str] = ()) -> list[Json]:
-    """A service account in namespace `own`, and its rights: to look, to act, or to act and show home Jobs."""
+def rbac(role: Role, account: str, own: str, namespaces: Sequence[str] = (), *, commands: bool = False) -> list[Json]:
+    """A service account in namespace `own`, and its rights: to look, to act, or to act and show home Jobs; and to run
+    commands in pods."""
     subject = {"kind": "ServiceAccount", "name": account, "namespace": own}
     made: list[Json] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": own}}]
     if role == "look":
         return [*made, *_granted(LOOKING, f"{account}-look", subject)]
     made += _granted(EVERYWHERE, f"{account}-act", subject)
     for namespace in dict.fromkeys((own, *namespaces)):
-        rules = ACTING if role == "act" else ACTING + SHOWING
+        rules = (ACTING if role == "act" else ACTING + SHOWING) + (RUNNING if commands else ())
         made += _granted(rules, f"{account}-act", subject, namespace)
     return made
 

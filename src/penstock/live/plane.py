@@ -25,8 +25,9 @@ from penstock.core.model import JobSpec
 from penstock.core.rules import BuiltInRules, Rules
 from penstock.core.units import HOUR, MINUTE, SECOND, Instant, Millis
 from penstock.core.values import value
-from penstock.drivers.driver import Driver, Seen, Work
+from penstock.drivers.driver import Command, Driver, Seen, Work
 from penstock.journal.journal import Fenced, Held, Journal, Unwritable
+from penstock.kube.channels import Printed, Typed
 from penstock.live import opening
 from penstock.live import plan as plans
 from penstock.live.alarms import Alarms
@@ -139,7 +140,11 @@ class Plane:
                 if not self.setup.stand_by:
                     raise
                 self._trouble = "Another process runs this installation; this one stands by."
-                await asyncio.sleep(self.setup.beat_ms / SECOND)
+            except Unwritable as error:  # a leader that was stopped in the middle of a row locks everybody out
+                if not self.setup.stand_by:
+                    raise
+                self._trouble = f"This one stands by, and the journal cannot be asked ({error})."
+            await asyncio.sleep(self.setup.beat_ms / SECOND)
 
     async def _record_first(self, news: list[Fact]) -> None:
         """What the configuration and the sites say. What it makes us do is part of what is outstanding, said once."""
@@ -242,9 +247,13 @@ class Plane:
     def _plan(self, spec: JobSpec) -> Plan:
         return plans.plan(self.scribe.state_now(), spec, self.scribe.rules, self.clock.now())
 
-    async def log(self, site: str, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
+    async def log(self, site: str, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
         """Bytes of an attempt's log, and whether more may come. Raises the driver's errors; KeyError: no such site."""
-        return await self.drivers[site].log(attempt, after, most)
+        return await self.drivers[site].log(attempt, after, most, rank)
+
+    async def exec(self, site: str, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
+        """Run a command where an attempt runs; its exit code. Raises the driver's errors; KeyError: no such site."""
+        return await self.drivers[site].exec(attempt, command, typed, printed)
 
     async def heard(self, number: int) -> int:
         """Wait until the journal has a row after `number`; returns the newest row's number. For event streams."""

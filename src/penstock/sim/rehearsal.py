@@ -16,7 +16,8 @@ from penstock.core import actions as a
 from penstock.core import events as e
 from penstock.core.model import JobSpec
 from penstock.core.units import MINUTE, NEVER, SECOND, Instant, Millis
-from penstock.drivers.driver import NoCapacity, Refused, Say, Seen, SeenAttempt, Unreachable, Work
+from penstock.drivers.driver import Command, NoCapacity, Refused, Say, Seen, SeenAttempt, Unreachable, Work
+from penstock.kube.channels import Printed, Typed
 from penstock.sim.chance import normal
 from penstock.sim.world import Run, Truth, World
 
@@ -290,9 +291,14 @@ class Rehearsal:
                 return SeenAttempt(attempt, "lost", fact.kept_ms)
         return None
 
-    async def log(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
+    async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
+        if rank:
+            raise Refused(f"{attempt} is rehearsed as one process, of rank 0")
         text = self.stage.logs.get(attempt, b"")
         return text[after : after + most], attempt in self.world.runs or after + most < len(text)
+
+    async def exec(self, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:  # noqa: ARG002 - as above
+        raise Refused("a rehearsal runs no programs, so there is nothing to run a command in")
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
         """Seconds of work done, of how many."""

@@ -1,0 +1,84 @@
+"""A command in a pod: `pods/exec` over a WebSocket. The Kubernetes driver calls it."""
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from penstock.kube import channels
+from penstock.kube.channels import Printed, Typed
+from penstock.kube.client import Cluster
+from penstock.kube.errors import Invalid, KubeError, Unreachable
+
+if TYPE_CHECKING:
+    from httpx2.websockets import AsyncWebSocketSession
+
+
+async def run(
+    cluster: Cluster,
+    pod: str,
+    namespace: str,
+    container: str,
+    command: tuple[str, ...],
+    typed: Typed | None,
+    printed: Printed,
+    tty: bool = False,
+) -> int:
+    """Its exit code. Cancelled: its terminal, or its input and output, are closed."""
+    from httpx2.websockets import HTTPXWSException
+
+    # With a terminal all is one stream; the cluster refuses to have errors apart.
+    params: dict[str, str | list[str]] = {
+        "container": container,
+        "command": list(command),
+        "stdin": _flag(typed is not None),
+        "stdout": "true",
+        "stderr": _flag(not tty),
+        "tty": _flag(tty),
+    }
+    said: tuple[int | None, str, str] | KubeError
+    async with cluster.attach(pod, namespace, params) as socket:
+        typing = asyncio.create_task(_type(socket, typed)) if typed is not None else None
+        try:
+            said = await _listen(socket, printed)
+        except HTTPXWSException as error:
+            said = Unreachable(f"the connection broke off ({str(error) or type(error).__name__})")
+        finally:
+            if typing is not None:
+                typing.cancel()
+                await asyncio.wait([typing])
+    return _code(said)
+
+
+async def _listen(socket: "AsyncWebSocketSession", printed: Printed) -> tuple[int | None, str, str]:
+    """Until it says how it ended."""
+    while True:
+        heard = await socket.receive_bytes()
+        channel, text = heard[0] if heard else channels.CLOSE, heard[1:]
+        if channel == channels.STATUS:
+            return channels.result(text)
+        if channel in (channels.STDOUT, channels.STDERR) and text:
+            await printed(text, channel == channels.STDERR)
+
+
+async def _type(socket: "AsyncWebSocketSession", typed: Typed) -> None:
+    from httpx2.websockets import HTTPXWSException
+
+    with suppress(HTTPXWSException):  # it has ended, and whoever listens hears how
+        async for one in typed:
+            await socket.send_bytes(
+                channels.message(channels.STDIN, one) if isinstance(one, bytes) else channels.resized(*one)
+            )
+        await socket.send_bytes(channels.END_OF_INPUT)
+
+
+def _code(said: tuple[int | None, str, str] | KubeError) -> int:
+    if isinstance(said, KubeError):
+        raise said
+    code, words, _ = said
+    if code is None:
+        raise Invalid(words)
+    return code
+
+
+def _flag(so: bool) -> str:
+    return "true" if so else "false"

@@ -1,0 +1,3 @@
+from tests.clusters import real_bed
+
+__all__ = ["real_bed"]

@@ -1,0 +1,28 @@
+"""Two clusters of this worker's own, which a test may break, and a PostgreSQL: what two control planes share."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from bench import pair
+from penstock.devcluster import Bed, programs
+from tests.clusters import NOT_OURS
+from tests.postgres import Server, server
+
+
+@pytest.fixture(scope="session")
+def database() -> Iterator[Server]:
+    with server() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def two_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    """`lab` and `east` as `bench.pair` wants them."""
+    if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
+        pytest.skip(NOT_OURS)
+    if not programs.found():
+        pytest.skip(programs.HOW)
+    with Bed(tmp_path_factory.mktemp("pair") / "bed", pair.PLANS) as made:
+        yield made
