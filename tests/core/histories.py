@@ -434,6 +434,7 @@ class Life:
         self.jobs_are_conserved(step)
         rule(not self.provider.twice(), "never two attempts at once", str(self.provider.twice()))
         rule(not self.provider.overfull(), "capacity", str(self.provider.overfull()))
+        rule(not self.provider.guests(), "only who pays for a node is on it", str(self.provider.guests()))
 
     def caps_hold(self) -> None:
         """1 and 7: within the cap; after it was lowered below what is committed, at least never more than before."""

@@ -312,6 +312,13 @@ class Provider:
         jobs = [run.action.job for run in self.runs.values()]
         return [job for job in dict.fromkeys(jobs) if jobs.count(job) > 1]
 
+    def guests(self) -> list[str]:
+        """Runs on nodes that others pay for."""
+        on = [(node, run) for run in self.runs.values() for node in run.action.nodes if node in self.nodes]
+        paid = {node: self.jobs[thing.job][1] for node, (thing, _) in self.nodes.items()}
+        payers = [(node, run.spec, paid[node]) for node, run in on]
+        return [node for node, one, two in payers if (one.team, one.project) != (two.team, two.project)]
+
     def overfull(self) -> list[str]:
         """Standing nodes with more on them than they have, and rented offers beyond their limits."""
         found = []

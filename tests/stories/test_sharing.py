@@ -1,6 +1,5 @@
 """Rented nodes with GPUs to spare: who joins them, what that costs, and who goes when."""
 
-from dataclasses import replace
 from typing import Any
 
 from penstock.core.actions import Action
@@ -195,7 +194,7 @@ def test_nobody_joins_a_node_whose_lease_was_denied() -> None:
     penstock = one_running(sharing(), cap("org", "20"), run="9h")
     while "RenewalDenied" not in penstock.kinds():
         sleeps(penstock)
-    penstock.takes(replace(submitted("b", gpus=1)(penstock.engine.state.at), number=1))
+    penstock.hears(submitted("b", gpus=1), at=f"{penstock.engine.state.at / HOUR}:0")
     assert penstock.promise(StartPromised).joins == ""
 
 

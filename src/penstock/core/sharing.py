@@ -27,7 +27,7 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant, leaving: 
     seats = [
         _seat(state, job, offer, rate, node, left_ms, now)
         for offer, rate in job.shape.ways or quotes.ways_of(job.shape, state)
-        if offer.site not in state.lost_sites and not rate.terms[0].egress
+        if offer.site not in state.lost_sites and _leaves_free(rate)
         for node in _with_room(state, job, offer)
         if node.id not in leaving
     ]
@@ -40,6 +40,11 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant, leaving: 
 def _may_join(state: State, job: Job) -> bool:
     """A job with a cap of its own needs a hold of its own, and in scopes that froze nothing starts."""
     return job.spec.cap is None and not any(scope in state.ledger.frozen for scope in job.shape.scopes)
+
+
+def _leaves_free(rate: Rate) -> bool:
+    """The node's hold covers what leaves of the job that it was asked for, and of no other."""
+    return not rate.terms[0].egress
 
 
 def _with_room(state: State, job: Job, offer: Offer) -> list[Node]:
