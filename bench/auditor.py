@@ -1,4 +1,5 @@
-"""What `bench.kill` believes: not the control plane, but its journal, the sites' disks and the jobs' own witness.
+"""What `bench.kill` and `bench.kill_kube` believe: not the control plane, but its journal, what sites show, and what
+the jobs themselves bear witness to.
 
 The journal is folded row by row as it grows, and every row must leave all caps whole. While the control plane is dead,
 whatever runs must end by itself before the money that is held for it does. In the end each run of each job must lie
@@ -150,9 +151,14 @@ class Auditor:
         for path in sorted(folder.iterdir()):
             said = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
             job = jobs.get(path.name, "")
-            printed[job] = {}
-            for one in said:
-                self._ask_run(path.name, job, one, printed[job])
+            printed[job] = self.hear_witness(path.name, job, said)
+        return printed
+
+    def hear_witness(self, key: str, job: str, said: list[dict[str, Any]]) -> dict[str, int]:
+        """The same of one job."""
+        printed: dict[str, int] = {}
+        for one in said:
+            self._ask_run(key, job, one, printed)
         return printed
 
     def _ask_run(self, key: str, job: str, one: dict[str, Any], lines: dict[str, int]) -> None:

@@ -94,7 +94,7 @@ def run(journal: str, kills: int, seed: int, mistake: str = "") -> "Run":
     """With a mistake it ends as soon as something is found."""
     with ExitStack() as stack:
         home = Path(stack.enter_context(_folder()))
-        told = Run(home, _where(journal, home, stack), random.Random(f"{seed}/{mistake}"), mistake)
+        told = Run(home, where_of(journal, home, stack), random.Random(f"{seed}/{mistake}"), mistake)
         stack.callback(told.end)
         for number in range(1, kills + 1):
             told.live(number)
@@ -128,7 +128,7 @@ def _end_all(home: Path) -> None:
         time.sleep(0.05)
 
 
-def _where(journal: str, home: Path, stack: ExitStack) -> str:
+def where_of(journal: str, home: Path, stack: ExitStack) -> str:
     if journal == "sqlite":
         return str(home / "journal.db")
     from bench.journal import running

@@ -33,7 +33,7 @@ from penstock.kube import names
 from penstock.kube.client import JOBS, Cluster, Kind, Obj
 from penstock.kube.errors import KubeError, Unreachable
 from penstock.kube.watch import Mirror
-from penstock.live import plane, recover
+from penstock.live import plane, recover, watch
 
 LEASE_MS: Final = 3_000
 BEAT_MS: Final = 500
@@ -66,6 +66,7 @@ def hurry() -> None:
 
     _put(plane.Plane, __init__=init)
     _put(recover, MISSING_MS=MISSING_MS)
+    _put(watch, AGAIN_MS=BEAT_MS, MOST_MS=LOOK_MS)
 
 
 def put_points(points: Points) -> None:

@@ -103,6 +103,15 @@ class Brain:
             self.process.kill()
             self.process.wait(LIMIT_S)
 
+    def asked(self, *command: str) -> str:
+        """What a command of ours says of it, whether all is well or not."""
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock.cli", *command],
+            env={**os.environ, "PENSTOCK_HOME": str(self.home), "COLUMNS": "400"},
+            capture_output=True, text=True, check=False, timeout=LIMIT_S,
+        )  # fmt: skip
+        return done.stdout + done.stderr
+
     @property
     def words(self) -> str:
         """What it said last."""

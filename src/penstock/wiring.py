@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.data.checkpoints import Store
     from penstock.front.door import Home
     from penstock.front.hall import Hall
+    from penstock.kube.maps import Maps
     from penstock.kube.places import ClusterSite
     from penstock.sim.rehearsal import Stage
 
@@ -109,7 +110,7 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
                 await _begin(plane)
                 _calm_the_collector()
                 sweeping = asyncio.create_task(_sweep(store, reader, clock))
-                async with _doors(homes, plane, reader, options.home) as app.state.hall:
+                async with _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.hall:
                     yield plane, lambda: str(app.state.links.make(gate.tokens.find(secret)))
             finally:
                 if sweeping is not None:
@@ -133,26 +134,28 @@ def long_over(reader: Reader, job: str, now: Instant) -> bool:
 async def _begin(plane: Plane) -> None:
     try:
         await plane.start()
-    except (Held, Refused, Unwritable) as error:
+    except (Held, Refused, Unwritable, Fenced) as error:  # fenced: it was stopped for longer than its lease lasts
         raise BadInput(str(error)) from None
 
 
 @contextlib.asynccontextmanager
-async def _doors(homes: "list[Home]", plane: Plane, reader: Reader, home: Path) -> "AsyncIterator[Hall | None]":
+async def _doors(
+    homes: "list[Home]", elsewhere: "list[Home]", plane: Plane, reader: Reader, home: Path
+) -> "AsyncIterator[Hall | None]":
     """Home clusters are watched while this lasts."""
     if not homes:
         yield None
         return
     from penstock.front.hall import Hall
 
-    hall = Hall(homes, plane, reader, home / "leaving")
+    hall = Hall(homes, plane, reader, home / "leaving", elsewhere)
     task = asyncio.create_task(hall.keep_open())
     try:
         yield hall
     finally:
         task.cancel()
         await asyncio.wait([task])
-        for one in homes:
+        for one in (*homes, *elsewhere):
             await one.cluster.close()
 
 
@@ -217,6 +220,27 @@ def _homes(options: Options, file: SitesFile) -> "list[Home]":
         from penstock.kube.access import connect
 
     return [Home(site, connect(said.access), (said.namespace, *said.namespaces)) for site, said in homes]
+
+
+def _elsewhere(file: SitesFile, homes: "Sequence[Home]") -> "list[Home]":
+    """The other clusters, where attempts of home Jobs run. Nothing is sent by these connections before we leave."""
+    if not homes:
+        return []
+    from penstock.front.door import Home
+    from penstock.kube.access import connect
+
+    doors, maps = [home.site for home in homes], {one.site: one for one in file.maps}
+    return [
+        Home(site, connect(said.access), _namespaces(said, maps.get(site)))
+        for site, said in file.kubernetes
+        if site not in doors
+    ]
+
+
+def _namespaces(said: "ClusterSite", maps: "Maps | None") -> tuple[str, ...]:
+    """All that attempts run in there."""
+    mapped = tuple(to for _, to in maps.namespaces) if maps else ()
+    return tuple(dict.fromkeys((said.namespace, *said.namespaces, *mapped)))
 
 
 def opening(file: SitesFile) -> tuple[Fact, ...]:
@@ -293,7 +317,7 @@ def _kubernetes(
     maps = next((maps for maps in file.maps if maps.site == site.id), None)
     settings = KubernetesSettings(
         namespace=said.namespace,
-        namespaces=(*said.namespaces, *(to for _, to in maps.namespaces)) if maps else said.namespaces,
+        namespaces=_namespaces(said, maps),
         places=said.places,
         shared=said.shared,
         secret=said.secret,

@@ -139,8 +139,12 @@ class Penstock:
         self.plane = Plane(self.journal, drivers, Setup(opening=opening, look_ms=MINUTE), self.clock)
         await self.plane.start()
         homes = [Home(site, cluster, self.namespaces) for site, cluster in self.homes.items()]
-        self.hall = Hall(homes, self.plane, self.reader, self.kept)
+        self.hall = Hall(homes, self.plane, self.reader, self.kept, self.elsewhere())
         self.open = asyncio.create_task(self.hall.run())
+
+    def elsewhere(self) -> list[Home]:
+        """Clusters that are no home."""
+        return []
 
     def drivers(self) -> dict[str, Driver]:
         return {one.id: Rehearsal(one.id, self.stage) for one in self.sites}
@@ -249,6 +253,14 @@ class Clustered(Penstock):
 
     def drivers(self) -> dict[str, Driver]:
         return {one.id: self._driver(one) for one in self.sites}
+
+    def elsewhere(self) -> list[Home]:
+        self.far = connect(Access(kubeconfig=str(self.limited.get("east", self.clusters["east"].kubeconfig))))
+        return [Home("east", self.far, self.namespaces)]
+
+    async def goes_down(self) -> None:
+        await super().goes_down()
+        await self.far.close()
 
     def _driver(self, site: Site) -> Driver:
         access = Access(kubeconfig=str(self.limited.get(site.id, self.clusters[site.id].kubeconfig)))

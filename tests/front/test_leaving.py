@@ -2,27 +2,51 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.core import events as e
+from penstock.core.model import JobSpec
+from penstock.devcluster import Bed
 from penstock.devcluster.given import GivenCluster
+from penstock.drivers.driver import Work
 from penstock.front import leaving
 from penstock.kube import names
 from penstock.kube.access import Access, connect
 from penstock.kube.errors import Forbidden
-from tests.front.kit import LIMIT_S, SITES, Penstock, complete, home_job, running
+from tests.front.kit import LIMIT_S, SITES, Clustered, Penstock, binding, complete, home_job, running
 
 pytestmark = pytest.mark.slow
 DELAY = "pod-complete.stage.kwok.x-k8s.io/delay"
 Json = dict[str, Any]
+SCRATCH = {"name": "s", "persistentVolumeClaim": {"claimName": "scratch"}}
 
 
 @pytest.fixture
 def penstock(lab: GivenCluster, namespace: str, tmp_path: Path) -> Callable[..., Penstock]:
     return lambda **more: Penstock(lab, namespace, tmp_path, sites=SITES[:1], **more)
+
+
+@pytest.fixture
+def clustered(own_bed: Bed, tmp_path: Path) -> Iterator[Callable[..., Clustered]]:
+    """At home in one cluster, with another one to burst to."""
+    lab, east = own_bed.cluster("lab"), own_bed.cluster("east")
+    namespace = lab.new_namespace()
+    east.new_namespace(namespace)
+    yield lambda **more: Clustered(lab, east, namespace, tmp_path, **more)
+    for cluster in (lab, east):
+        if held := [f"job/{one['metadata']['name']}" for one in cluster.get("-n", namespace, "jobs")["items"]]:
+            cluster.kubectl("-n", namespace, "patch", *held, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+        cluster.kubectl("delete", "namespace", namespace, "--timeout=50s")
+
+
+def runs(name: str, delay: str, **more: Any) -> Json:
+    job = home_job(name, **more)
+    job["spec"]["template"]["metadata"] = {"annotations": {DELAY: delay}}
+    return job
 
 
 def lasting(name: str) -> Json:
@@ -61,6 +85,82 @@ def test_what_waits_becomes_an_ordinary_job_and_what_runs_is_shown_to_its_end(
             assert here.phase("j0") == "done"
 
     asyncio.run(tell())
+
+
+def marks_in(here: Clustered, site: str) -> str:
+    """Every word of ours in a cluster, as kubectl shows it."""
+    there = here.clusters[site].get("-n", here.namespace, "jobs,pods,configmaps,leases")["items"]
+    found = [{key: said for key, said in one.items() if key != "spec" or one["kind"] == "Lease"} for one in there]
+    return "\n".join(line for line in json.dumps(found, indent=1).splitlines() if "penstock" in line)
+
+
+def test_what_runs_elsewhere_ends_there_and_then_no_cluster_bears_a_mark_of_ours(
+    clustered: Callable[..., Clustered],
+) -> None:
+    async def tell() -> None:
+        async with clustered() as here:
+            here.apply(runs("a", "5s"))
+            await here.shows("a", running)
+            here.apply(runs("b", "8s"))
+            assert binding(await here.shows("b", running))["site"] == "east"
+            here.apply(runs("c", "1s", gpus=1, pod={"volumes": [SCRATCH]}))
+            first = await here.shows("c", waiting)
+            assert "penstock" in marks_in(here, "east")
+            here.hall.leave("lab")
+            await here.shows(
+                "b", lambda one: complete(one) and names.QUEUE not in (one["metadata"].get("labels") or {})
+            )
+            await here.shows("c", lambda one: one["metadata"]["uid"] != first["metadata"]["uid"])
+            await left(here)
+            assert [marks_in(here, site) for site in ("lab", "east")] == ["", ""]
+            assert here.phase("j1") == "done"
+
+    asyncio.run(tell())
+
+
+def test_what_keeps_checkpoints_is_brought_home_and_shown_to_its_end(clustered: Callable[..., Clustered]) -> None:
+    async def tell() -> None:
+        async with clustered() as here:
+            here.apply(runs("a", "2s"))
+            await here.shows("a", running)
+            here.apply(runs("b", "15s", annotations={"checkpoint-every": "1s", "run-time": "4h"}))
+            assert binding(await here.shows("b", running))["site"] == "east"
+            here.hall.leave("lab", bring_home=True)
+            await here.shows("b", lambda one: binding(one).get("site") == "lab")
+            await here.shows("b", complete)
+            await left(here)
+            tries = here.reader.attempts("j1")
+            assert [(one.site, one.outcome) for one in tries] == [("east", "stopped"), ("lab", "done")]
+            assert [marks_in(here, site) for site in ("lab", "east")] == ["", ""]
+
+    asyncio.run(tell())
+
+
+def test_what_is_still_there_is_named(clustered: Callable[..., Clustered]) -> None:
+    """Something of ours that is no home Job's keeps us there; it is told which."""
+
+    async def tell() -> None:
+        async with clustered() as here:
+            told = await here.plane.submit(JobSpec(8, user="ada"), Work((), image="x"))
+            await here.ends(told.answer, "placed")
+            here.hall.leave("lab")
+            door = here.hall.doors["lab"]
+            async with asyncio.timeout(LIMIT_S):
+                while not door.parting.remains:
+                    await asyncio.sleep(0.05)
+            name = names.execution_name(here.plane.installation, f"{told.answer}.1")
+            assert door.parting.remains == [f"Job {here.namespace}/{name}, whose end is not on record yet"]
+            await here.plane.tell(e.CancelRequested(0, told.answer))
+            await left(here)
+
+    asyncio.run(tell())
+
+
+async def left(here: Clustered) -> None:
+    """No home, and no other cluster."""
+    async with asyncio.timeout(LIMIT_S):
+        await here.hall.parted["lab"].wait()
+        await here.hall.elsewhere["east"].left.wait()
 
 
 def test_one_that_comes_while_we_leave_is_an_ordinary_job_too(penstock: Callable[..., Penstock]) -> None:

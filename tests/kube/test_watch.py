@@ -8,6 +8,7 @@ import pytest
 
 from penstock.kube import watch
 from penstock.kube.client import JOBS, Obj
+from penstock.kube.errors import Unreachable
 from penstock.kube.watch import Mirror
 from tests.awaiting import story
 from tests.kube.scripted import Server
@@ -169,3 +170,19 @@ async def test_a_list_longer_than_a_page_comes_whole() -> None:
     found, version = await cluster.list(JOBS)
     assert (len(found), version, len(server.asked)) == (1203, str(server.version), 3)
     await cluster.close()
+
+
+@story
+async def test_a_request_without_an_answer_casts_doubt_on_a_watch_that_says_nothing() -> None:
+    """Behind a gateway that forgot the connection nothing breaks: such a watch was believed for 100 s."""
+    server = Server()
+    async with following(server) as (mirror, told):
+        server.down = True
+        with pytest.raises(Unreachable):
+            await mirror.cluster.get(JOBS, "any", "default")
+        await told.until(lambda: "out" in told.words)
+        server.down = False
+        await told.until(lambda: "in step" in told.words)
+        server.put("a")
+        await told.until(lambda: "came a uid-a" in told.words)
+        assert mirror.lists == 1

@@ -215,6 +215,20 @@ async def test_a_site_out_of_reach_is_lost_and_back_and_nothing_there_is_given_u
 
 
 @story("09:00")
+async def test_what_waits_to_be_tried_again_is_tried_as_soon_as_its_site_answers(clock: VirtualClock) -> None:
+    """After some minutes without an answer a try was a minute away, and everybody waited for that."""
+    world = given(clock, site("lab"), runs={"j0": "10m"})
+    lab = world.drivers["lab"] = Late("lab", world.stage)
+    async with world.up() as plane:
+        lab.error = Unreachable("no route")
+        await plane.submit(job(), NOTHING)
+        await world.until("09:20:10")
+        lab.error, asked = None, lab.asked
+        await world.until("09:20:20")  # within one look
+        assert (lab.asked, plane.view.running) == (asked + 1, 1)
+
+
+@story("09:00")
 async def test_no_capacity_sends_the_job_elsewhere(clock: VirtualClock) -> None:
     world = given(clock, offer("cheap", price="1"), offer("dear", price="2"))
     cheap = world.drivers["cheap"] = Late("cheap", world.stage)

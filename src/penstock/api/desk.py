@@ -13,6 +13,7 @@ from penstock.core.model import STANDING
 from penstock.core.model import Offer as CoreOffer
 from penstock.core.units import NEVER, Instant
 from penstock.journal.journal import AttemptRow, JobRow, Reader
+from penstock.journal.story import Line
 from penstock.live.plane import Plane
 
 
@@ -93,6 +94,21 @@ def _said(row: JobRow, currency: str) -> dict[str, object]:
 def attempt_shape(row: AttemptRow, currency: str) -> schemas.Attempt:
     because = saying.reason(row.because, None, currency)
     return schemas.Attempt.of(row, deadline_at=moment(row.deadline_at), because=because)
+
+
+def trouble(plane: Plane, site: str) -> str:
+    """Why it does not answer; empty: it does."""
+    found = plane.trouble_at(site)
+    return found.text if found is not None else ""
+
+
+def silence(plane: Plane, row: JobRow) -> list[Line]:
+    """What a job's story does not say: that nobody can tell now how it does."""
+    found = plane.trouble_at(row.offer.partition("/")[0]) if row.phase in ("placed", "leaving") else None
+    if found is None:
+        return []
+    words = "What runs there runs on, its money stays held, and nothing is started twice; it goes on by itself."
+    return [Line(found.at, f"{found.text.rstrip('.')}. {words}")]
 
 
 def moment(at: Instant | None) -> Instant | None:

@@ -1,8 +1,8 @@
 """Routes about front doors: the home clusters whose Jobs Penstock places, and leaving them again."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 
 from penstock.api import desk, schemas
 from penstock.api.desk import MayOperate, MayRead
@@ -18,18 +18,32 @@ routes: Final = APIRouter(prefix="/v1", tags=["doors"], responses=desk.PROBLEMS)
 @routes.get("/doors", summary="Home clusters, and how many of their Jobs are ours")
 async def doors(request: Request, caller: MayRead) -> schemas.Doors:  # noqa: ARG001 - declares the permission
     hall: Hall | None = request.app.state.hall
-    return schemas.Doors(doors=[_shape(door) for door in hall.doors.values()] if hall else [])
+    if hall is None:
+        return schemas.Doors(doors=[], clusters=[])
+    others = [
+        schemas.LeftCluster(site=one.site, left=one.left.is_set(), remains=one.remains)
+        for one in hall.elsewhere.values()
+    ]
+    return schemas.Doors(doors=[_shape(hall, door) for door in hall.doors.values()], clusters=others)
 
 
 @routes.post("/doors/{site}/leave", summary="Give every Job of a home cluster back")
-async def leave(site: str, request: Request, caller: MayOperate) -> schemas.Door:  # noqa: ARG001 - as above
+async def leave(
+    site: str,
+    request: Request,
+    caller: MayOperate,  # noqa: ARG001 - as above
+    bring_home: Annotated[
+        bool, Query(description="Move home first what runs elsewhere and keeps checkpoints.")
+    ] = False,
+) -> schemas.Door:
     """What waits becomes an ordinary Job, what runs is shown to its end; then nothing of ours is left there."""
     hall: Hall | None = request.app.state.hall
     if hall is None or site not in hall.doors:
         raise not_found("front door", site)
-    hall.leave(site)
-    return _shape(hall.doors[site])
+    hall.leave(site, bring_home)
+    return _shape(hall, hall.doors[site])
 
 
-def _shape(door: "Door") -> schemas.Door:
-    return schemas.Door(site=door.site, jobs=door.jobs_here, leaving=door.leaving.is_set(), left=door.left.is_set())
+def _shape(hall: "Hall", door: "Door") -> schemas.Door:
+    leaving, left = door.leaving.is_set(), hall.parted[door.site].is_set()
+    return schemas.Door(site=door.site, jobs=door.jobs_here, leaving=leaving, left=left, remains=door.parting.remains)

@@ -222,9 +222,10 @@ def page_of(
 
 
 @routes.get("/jobs/{job:job}/story", summary="Why a job is where it is")
-def story(job: str, reader: ReaderHere, caller: MayRead) -> schemas.Story:
-    desk.find_job(reader, caller, job)
-    return schemas.Story(job=job, lines=[schemas.Line.of(line) for line in tell(reader.story(job), job)])
+def story(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> schemas.Story:
+    row = desk.find_job(reader, caller, job)
+    lines = [*tell(reader.story(job), job), *desk.silence(plane, row)]
+    return schemas.Story(job=job, lines=[schemas.Line.of(line) for line in lines])
 
 
 @routes.get("/jobs/{job:job}", response_model=schemas.JobDetail, summary="One job with its attempts")

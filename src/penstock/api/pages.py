@@ -189,7 +189,7 @@ class Tail:
 @routes.get("/jobs/{job:job}")
 async def one_job(job: str, request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
     found = await run_in_threadpool(jobs.detail_of, plane, reader, caller, job)
-    story = await run_in_threadpool(jobs.story, job, reader, caller)
+    story = await run_in_threadpool(jobs.story, job, plane, reader, caller)
     kinds, at, currency = terms(await places.sites(plane, caller)), instant(plane), plane.view.policy.currency
     return html(
         request,

@@ -14,7 +14,10 @@ routes: Final = APIRouter(prefix="/v1", tags=["places"], responses=desk.PROBLEMS
 @routes.get("/sites", summary="Sites with their offers and GPUs")
 async def sites(plane: PlaneHere, caller: MayRead) -> schemas.Sites:  # noqa: ARG001 - declares the permission
     view = plane.view
-    shapes = [schemas.Site.of(site, offers=[_offer(one) for one in site.offers]) for site in view.sites]
+    shapes = [
+        schemas.Site.of(site, offers=[_offer(one) for one in site.offers], says=desk.trouble(plane, site.id))
+        for site in view.sites
+    ]
     return schemas.Sites(at=view.at, currency=view.policy.currency, sites=shapes)
 
 

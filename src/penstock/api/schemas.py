@@ -205,6 +205,7 @@ class Site(Shape):
     law: str
     front_door: bool
     reachable: bool
+    says: str = Field("", description="Why it does not answer; empty: it does.")
     offers: list[Offer]
 
 
@@ -220,11 +221,21 @@ class Door(Shape):
     site: str
     jobs: int = Field(description="That are ours now.")
     leaving: bool
+    left: bool = Field(description="Nothing of ours is there any more, nor anywhere else for its Jobs.")
+    remains: list[str] = Field(description="While we leave: what of ours is still there.")
+
+
+class LeftCluster(Shape):
+    """A cluster that is no home: it is left when all homes are."""
+
+    site: str
     left: bool = Field(description="Nothing of ours is there any more.")
+    remains: list[str] = Field(description="What of ours is still there.")
 
 
 class Doors(Shape):
     doors: list[Door]
+    clusters: list[LeftCluster]
 
 
 class Offers(Shape):

@@ -69,6 +69,8 @@ def _server(url: str | None) -> Iterator[Check]:
     yield Check("ready", status["ready"], status["says"] or "submissions are taken")
     yield Check("running", not status["paused"], "paused; go on: penstock resume" if status["paused"] else "not paused")
     for site in client.get("/v1/sites")["sites"]:
-        yield Check("site", site["reachable"], f"{site['id']} {'answers' if site['reachable'] else 'does not answer'}")
+        answers = site["reachable"] and not site.get("says")
+        why = f": {site['says']}" if site.get("says") else ""
+        yield Check("site", answers, f"{site['id']} {'answers' if answers else f'does not answer{why}'}")
     for alarm in status["alarms"]:
         yield Check("alarm", False, f"{alarm['kind']}: {alarm['text']}")

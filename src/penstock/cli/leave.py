@@ -9,25 +9,27 @@ from penstock.cli.client import Client, talks
 from penstock.core.errors import BadInput
 
 LOOK_SECONDS: Final = 1.0
+SHOWN: Final = 3  #: of what is still there
 
 
 @click.command("leave")
 @click.option("--cluster", "clusters", multiple=True, metavar="SITE", help="This home cluster; all if left out.")
+@click.option("--bring-home", is_flag=True, help="First move home what runs elsewhere and keeps checkpoints.")
 @click.option("--detach", is_flag=True, help="Do not wait for what still runs.")
 @talks
-def command(client: Client, clusters: tuple[str, ...], detach: bool, as_json: bool) -> None:
+def command(client: Client, clusters: tuple[str, ...], bring_home: bool, detach: bool, as_json: bool) -> None:
     """Give every Kubernetes Job back, and leave no mark on the clusters."""
     sites = _sites(client, clusters)
     for site in sites:
-        client.post(f"/v1/doors/{site}/leave")
-    found = _doors(client, sites) if detach else _wait(client, sites)
+        client.post(f"/v1/doors/{site}/leave" + ("?bring_home=true" if bring_home else ""))
+    found = _places(client, sites) if detach else _wait(client, sites)
     if as_json:
         from penstock.cli.show import print_json
 
         print_json(found)
         return
-    for door in found:
-        click.echo(_says(door))
+    for place in found:
+        click.echo(_says(place))
 
 
 def _sites(client: Client, wanted: tuple[str, ...]) -> list[str]:
@@ -40,24 +42,34 @@ def _sites(client: Client, wanted: tuple[str, ...]) -> list[str]:
     return list(wanted) or known
 
 
-def _doors(client: Client, sites: list[str]) -> list[dict[str, Any]]:
-    return [door for door in client.get("/v1/doors")["doors"] if door["site"] in sites]
+def _places(client: Client, sites: list[str]) -> list[dict[str, Any]]:
+    """The homes that we leave; and if no other is left, all other clusters."""
+    found = client.get("/v1/doors")
+    others = found["clusters"] if all(door["leaving"] for door in found["doors"]) else []
+    return [*(door for door in found["doors"] if door["site"] in sites), *others]
 
 
 def _wait(client: Client, sites: list[str]) -> list[dict[str, Any]]:
-    told: dict[str, int] = {}
+    told: dict[str, str] = {}
     while True:
-        found = _doors(client, sites)
-        for door in found:
-            if not door["left"] and told.get(door["site"]) != door["jobs"]:
-                told[door["site"]] = door["jobs"]
-                click.echo(_says(door), err=True)
-        if all(door["left"] for door in found):
+        found = _places(client, sites)
+        for place in found:
+            if not place["left"] and told.get(place["site"]) != _says(place):
+                told[place["site"]] = _says(place)
+                click.echo(_says(place), err=True)
+        if all(place["left"] for place in found):
             return found
         time.sleep(LOOK_SECONDS)
 
 
-def _says(door: dict[str, Any]) -> str:
-    if door["left"]:
-        return f"{door['site']}: nothing of Penstock is left there. Take it out of the sites file."
-    return f"{door['site']}: {door['jobs']} Jobs are still to be given back; what runs is shown to its end."
+def _says(place: dict[str, Any]) -> str:
+    site = place["site"]
+    if place["left"]:
+        listed = "its Jobs, pods, ConfigMaps and Leases were listed"
+        return f"{site}: nothing of Penstock is left there ({listed}). Take it out of the sites file."
+    if place.get("jobs"):
+        return f"{site}: {place['jobs']} Jobs are still to be given back; what runs is shown to its end."
+    if remains := place["remains"]:
+        more = f" and {len(remains) - SHOWN} more" if len(remains) > SHOWN else ""
+        return f"{site}: still there: {', '.join(remains[:SHOWN])}{more}."
+    return f"{site}: what was made there is taken away once no home Job needs it."

@@ -32,7 +32,7 @@ def _site_row(site: dict[str, Any], one: dict[str, Any]) -> list[object]:
     return [
         site["id"], one["id"].partition("/")[2], one["term"], one["gpu_model"],
         "any" if one["gpus"] is None else one["gpus"], one["busy"], one["starting"], one["idle"], one["lost"],
-        _now(site["reachable"], one),
+        _now(site["reachable"] and not site.get("says"), one),
     ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ restart all Jobs are looked at once. Jobs without the label are not even listed.
 import asyncio
 import re
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -17,6 +18,7 @@ from penstock.core.lifecycle import ENDED
 from penstock.core.values import value
 from penstock.front import leaving, reading, status
 from penstock.front.due import Due
+from penstock.front.parting import Parting
 from penstock.front.reading import Unfit
 from penstock.front.telling import Tale
 from penstock.front.writing import Writer
@@ -33,6 +35,7 @@ T = TypeVar("T")
 HANDS: Final = 16  #: Jobs looked at side by side
 AGAIN_SECONDS: Final = 0.3  #: after somebody else was first
 LATER_SECONDS: Final = 3.0  #: after a cluster or a journal that could not be asked
+TOUCH_SECONDS: Final = 20.0  #: how often a home cluster is asked something, however still it is
 OLDEST: Final = (1, 32)  #: since then `managedBy` is on by default
 #: A Job this young that runs by itself has just been created so; an older one was labelled later, and runs on.
 JUST_CREATED: Final = timedelta(seconds=60)
@@ -65,7 +68,7 @@ class Door:
         self.ids: dict[str, str] = {}  #: a Job's uid -> our job
         self.places: dict[str, str] = {}  #: our job -> `NAMESPACE/NAME`
         self.leaving = asyncio.Event()  #: every Job is given back
-        self.left = asyncio.Event()  #: nothing of ours is there any more
+        self.parting = Parting(home.site, home.cluster, home.namespaces, plane.installation)
         self.fewer = asyncio.Event()  #: a Job is no longer ours
         self.failing: dict[str, str] = {}  #: `NAMESPACE/NAME` of Jobs that could not be shown, and why
         self.cancelled: set[str] = set()  #: told to the journal in this life
@@ -108,7 +111,13 @@ class Door:
         self.plane.alarms.set("front door", f"door:{self.site}", words)
 
     async def _check_version(self) -> None:
-        version = await self._steadily(self.cluster.version)
+        """Now and then: also because a watch alone says nothing for minutes when the connection is dead."""
+        while True:
+            with suppress(KubeError):
+                self._say_if_too_old(await self.cluster.version())
+            await asyncio.sleep(TOUCH_SECONDS)
+
+    def _say_if_too_old(self, version: str) -> None:
         words = f"The home cluster {self.site} is Kubernetes {version}; home Jobs need 1.32 or newer (managedBy)."
         self.plane.alarms.set("front door", f"door:{self.site}:version", words if too_old(version) else "")
 
@@ -302,6 +311,11 @@ class Door:
     # --- giving everything back ---------------------------------------------------------------------------------------
 
     @property
+    def left(self) -> asyncio.Event:
+        """Nothing of ours is there any more."""
+        return self.parting.left
+
+    @property
     def jobs_here(self) -> int:
         """Jobs that are ours."""
         return sum(len(mirror.objects) for mirror in self.mirrors.values())
@@ -317,12 +331,7 @@ class Door:
         while self.jobs_here:
             self.fewer.clear()
             await self.fewer.wait()
-        for namespace in self.mirrors:
-            ours = (self.cluster, self.plane.installation, namespace)
-            while await self._steadily(partial(leaving.sweep, *ours)):
-                await asyncio.sleep(LATER_SECONDS)
-            await self._steadily(partial(leaving.release, *ours))
-        self.left.set()
+        await self.parting.part()
 
     async def _steadily(self, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """One step; a cluster that cannot be asked is asked again."""

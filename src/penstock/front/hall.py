@@ -5,17 +5,21 @@ to look. After a restart the tales of what still lives are read again.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.core import events as e
 from penstock.core.units import MINUTE, Millis
+from penstock.front.bringing import Bringing
 from penstock.front.door import Door, Home, live_jobs
+from penstock.front.parting import Parting
 from penstock.front.telling import Tale, job_of
 from penstock.journal.journal import Reader, Row, Unwritable
 from penstock.live.plane import Plane
 
+BRING_HOME: Final = "bring-home"  #: as the file of clusters that we leave has it
 AT_ONCE: Final = 200  #: rows of the journal read in one go
 LATER_SECONDS: Final = 2.0
 #: Older lines were told before a restart; clusters forget Events after an hour.
@@ -23,15 +27,28 @@ NEWS_MS: Final[Millis] = 10 * MINUTE
 
 
 class Hall:
-    def __init__(self, homes: Iterable[Home], plane: Plane, reader: Reader, kept: Path | None = None) -> None:
-        """`kept`: a file that says which clusters we are leaving, so that a restart does not take their Jobs again."""
+    def __init__(
+        self,
+        homes: Iterable[Home],
+        plane: Plane,
+        reader: Reader,
+        kept: Path | None = None,
+        others: Iterable[Home] = (),
+    ) -> None:
+        """`kept`: a file that says which clusters we are leaving, so that a restart does not take their Jobs again.
+        `others`: clusters that are no home, where attempts run."""
         self.plane, self.reader, self.kept = plane, reader, kept
         self.doors = {home.site: Door(home, plane, reader, self.tale, self._forget) for home in homes}
         self.tales: dict[str, Tale] = {}
         self.currency = "USD"
         self.number = 0  #: the last row that was heard
-        for site in self._leaving():
-            self.doors[site].leaving.set()
+        self.elsewhere = {
+            one.site: Parting(one.site, one.cluster, one.namespaces, plane.installation) for one in others
+        }
+        self.bringing: dict[str, asyncio.Event] = {site: asyncio.Event() for site in self.doors}
+        self.parted = {site: asyncio.Event() for site in self.doors}  #: nothing of its Jobs is anywhere any more
+        for site, how in self._leaving().items():
+            self._begin_to_leave(site, how)
 
     async def keep_open(self) -> None:
         """Until it is cancelled. Whatever goes wrong in here, the plane and what runs are not touched by it."""
@@ -49,6 +66,9 @@ class Hall:
             tasks.create_task(self._follow())
             for door in self.doors.values():
                 tasks.create_task(door.run())
+                tasks.create_task(self._bring_home(door))
+                tasks.create_task(self._leave_elsewhere(door))
+            tasks.create_task(self._leave_all())
 
     def tale(self, job: str) -> Tale:
         """An ended job's tale is not kept; what it still has to say is its row's."""
@@ -57,16 +77,51 @@ class Hall:
     def _forget(self, job: str) -> None:
         self.tales.pop(job, None)
 
-    def leave(self, site: str) -> None:
-        """Give every Job of this cluster back. Kept on disk before anything is done."""
-        if self.kept is not None:
-            self.kept.write_text("\n".join([*self._leaving(), site]) + "\n", "utf-8")
-        self.doors[site].leaving.set()
+    # --- leaving ------------------------------------------------------------------------------------------------------
 
-    def _leaving(self) -> list[str]:
+    def leave(self, site: str, bring_home: bool = False) -> None:
+        """Give every Job of this cluster back. Kept on disk before anything is done."""
+        how = BRING_HOME if bring_home else ""
+        if self.kept is not None:
+            lines = [f"{one} {said}".strip() for one, said in {**self._leaving(), site: how}.items()]
+            self.kept.write_text("\n".join(lines) + "\n", "utf-8")
+        self._begin_to_leave(site, how)
+
+    def _begin_to_leave(self, site: str, how: str) -> None:
+        self.doors[site].leaving.set()
+        if how == BRING_HOME:
+            self.bringing[site].set()
+
+    def _leaving(self) -> dict[str, str]:
         if self.kept is None or not self.kept.exists():
-            return []
-        return [site for site in self.kept.read_text("utf-8").split() if site in self.doors]
+            return {}
+        said = [line.partition(" ") for line in self.kept.read_text("utf-8").splitlines()]
+        return {site: how for site, _, how in said if site in self.doors}
+
+    async def _bring_home(self, door: Door) -> None:
+        await self.bringing[door.site].wait()
+        await Bringing(self.plane, self.reader).bring(door.site, door.left)
+
+    async def _leave_elsewhere(self, door: Door) -> None:
+        """Once its Jobs are given back: what was made for them in other clusters goes, too."""
+        await door.left.wait()
+        others = [other.parting for other in self.doors.values() if other is not door]
+        await asyncio.gather(*(one.take(self._made_for(door.site)) for one in (*others, *self.elsewhere.values())))
+        self.parted[door.site].set()
+
+    def _made_for(self, site: str) -> Callable[[str], bool]:
+        @lru_cache(10_000)
+        def mine(job: str) -> bool:
+            row = self.reader.job(job)
+            return row is not None and row.user.startswith(f"{site}:")
+
+        return mine
+
+    async def _leave_all(self) -> None:
+        """No home is left: then nothing of ours stays in any cluster."""
+        for parted in self.parted.values():
+            await parted.wait()
+        await asyncio.gather(*(one.part() for one in self.elsewhere.values()))
 
     # --- the journal --------------------------------------------------------------------------------------------------
 

@@ -2,16 +2,18 @@
 
 What waits becomes an ordinary Job of the same name. `managedBy` cannot be taken off a Job, so it is made anew; what it
 shall be is kept in a ConfigMap meanwhile, and whoever comes after a crash goes on from there. What runs is shown to its
-end and then bears no mark of ours. At last goes what only we needed: execution Jobs, copies, the Lease.
+end and then bears no mark of ours. At last goes what only we needed: execution Jobs, tombstones, copies, the Lease; and
+whether anything remains is found by looking, not by remembering.
 """
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from penstock.front.status import PLACED, finalizers_of
 from penstock.kube import marks, names
-from penstock.kube.client import CONFIG_MAPS, JOBS, LEASES, Cluster, Kind
+from penstock.kube.client import CONFIG_MAPS, JOBS, LEASES, PODS, Cluster, Kind
 from penstock.kube.closure import Json, part, parts
 from penstock.kube.errors import AlreadyExists, NotFound
 
@@ -22,6 +24,8 @@ WRITTEN: Final = (
     "managedFields", "selfLink", "finalizers",
 )  # fmt: skip
 CONTROLLERS: Final = ("batch.kubernetes.io/", "controller-uid", "job-name")
+#: Annotations that only we write. Others of our domain are people's words, and stay on Jobs that were never ours.
+WRITTEN_BY_US: Final = (names.JOB, names.BINDING, names.ATTEMPT, names.ORIGIN)
 APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  #: holds our marks too, and kubectl makes a new one
 
 
@@ -111,18 +115,59 @@ async def _remove(cluster: Cluster, name: str, namespace: str, uid: str) -> None
 # --- what only we needed ----------------------------------------------------------------------------------------------
 
 
-async def sweep(cluster: Cluster, installation: str, namespace: str) -> int:
-    """Delete what we made and nobody needs any more; how much is still needed."""
-    label = f"{names.INSTALLATION}={names.label_value(installation)}"
-    needed = 0
-    for job in (await cluster.list(JOBS, namespace, labels=label))[0]:
-        if names.RESULT in (part(job, "metadata").get("finalizers") or []):
-            needed += 1  # its end is not on record yet
+def anybodys(_job: str) -> bool:
+    """Whatever job it was made for."""
+    return True
+
+
+async def sweep(cluster: Cluster, installation: str, namespace: str, mine: Callable[[str], bool]) -> list[str]:
+    """Delete what we made for these jobs and nobody needs any more; what is still needed."""
+    needed = []
+    for job in (await cluster.list(JOBS, namespace, labels=_made_by(installation)))[0]:
+        metadata = part(job, "metadata")
+        if not mine(str(part(metadata, "annotations").get(names.JOB, ""))):
+            continue
+        if names.RESULT in (metadata.get("finalizers") or []):
+            needed.append(f"{_word(JOBS, job)}, whose end is not on record yet")
         else:
             await _drop(cluster, JOBS, job)
-    for copied in (await cluster.list(CONFIG_MAPS, namespace, labels=marks.COPY))[0]:
-        await _drop(cluster, CONFIG_MAPS, copied)
+    if not needed and mine is anybodys:
+        for copied in (await cluster.list(CONFIG_MAPS, namespace, labels=marks.COPY))[0]:
+            await _drop(cluster, CONFIG_MAPS, copied)
     return needed
+
+
+async def remains(cluster: Cluster, installation: str, namespace: str) -> list[str]:
+    """Whatever there bears a mark of ours, by its kind and name."""
+    found = []
+    for kind in (JOBS, CONFIG_MAPS, LEASES):
+        there = (await cluster.list(kind, namespace))[0]
+        found += [_word(kind, one) for one in there if _bears_our_mark(one, installation)]
+    pods = (await cluster.list(PODS, namespace, labels=_made_by(installation)))[0]
+    return found + [_word(PODS, one) for one in pods]
+
+
+def _made_by(installation: str) -> str:
+    return f"{names.INSTALLATION}={names.label_value(installation)}"
+
+
+def _bears_our_mark(thing: Json, installation: str) -> bool:
+    metadata = part(thing, "metadata")
+    labels = part(metadata, "labels")
+    if labels.get(names.INSTALLATION, names.label_value(installation)) != names.label_value(installation):
+        return False  # another installation's
+    owners = [str(one.get("name", "")) for one in metadata.get("ownerReferences") or []]
+    written = [one for one in part(metadata, "annotations") if one in WRITTEN_BY_US]
+    words = [*labels, *written, *(metadata.get("finalizers") or [])]
+    words += [str(one.get("type")) for one in parts(part(thing, "status"), "conditions")]
+    meets = any(metadata.get("name") == f"{owner}-at" for owner in owners if owner.startswith("ps-"))
+    held = part(thing, "spec").get("holderIdentity") == installation
+    return held or meets or any(word.startswith(names.DOMAIN) for word in words)
+
+
+def _word(kind: Kind, thing: Json) -> str:
+    metadata = part(thing, "metadata")
+    return f"{kind.name} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
 
 
 async def release(cluster: Cluster, installation: str, namespace: str) -> None:

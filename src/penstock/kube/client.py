@@ -78,6 +78,7 @@ class Cluster:
         self.said_at = datetime.fromtimestamp(0, UTC)
         self.requests = 0  #: sent so far; a bench counts them
         self.lanes = asyncio.Semaphore(LANES)
+        self.doubt = asyncio.Event()  #: set, and another put in its place, when a request got no answer
         self.pending: set[asyncio.Task[Any]] = set()  #: on their way, also those that nobody waits for any more
 
     async def close(self) -> None:
@@ -103,7 +104,7 @@ class Cluster:
         """A merge patch: keys that are None go. `seen`: only if this is still its resourceVersion, else `Conflict`."""
         if seen:
             change = {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": seen}}
-        return await self._ask("PATCH", kind, kind.path(namespace, name, part), change, headers=MERGE)
+        return await self._ask("PATCH", kind, kind.path(namespace, name, part), change, headers=MERGE, part=part)
 
     async def patch_status(self, kind: Kind, name: str, status: Obj, namespace: str = "", *, seen: str = "") -> Obj:
         return await self.patch(kind, name, {"status": status}, namespace, seen=seen, part="status")
@@ -202,10 +203,11 @@ class Cluster:
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         verb: str = "",
+        part: str = "",
     ) -> Obj:
         answer = await self._send(method, path, body, params or {}, headers or {})
         if answer.status_code >= 300:
-            raise _refusal(answer, verb or VERBS[method], kind.resource)
+            raise _refusal(answer, verb or VERBS[method], kind.resource + (f"/{part}" if part else ""))
         found: Obj = _decoded(answer.content)
         return found
 
@@ -221,6 +223,8 @@ class Cluster:
                 sent = self.http.build_request(method, path, content=content, params=dict(params), headers=told)
                 answer = await asyncio.shield(self._on_its_way(self._in_a_lane(sent)))
             except FAILED as error:
+                if isinstance(error, httpx2.TransportError):
+                    self._cast_doubt()
                 raise _unheard(error) from error
             self._note_time(answer)
             if answer.status_code != 429 or tries == BUSY_TRIES:
@@ -275,6 +279,12 @@ class Cluster:
         self.pending.add(task)
         task.add_done_callback(self.pending.discard)
         return task
+
+    def _cast_doubt(self) -> None:
+        """A request got no answer: then a watch that says nothing may be dead, too, and it would not be noticed for
+        minutes. Whoever watches asks anew."""
+        doubt, self.doubt = self.doubt, asyncio.Event()
+        doubt.set()
 
     def _note_time(self, answer: httpx2.Response) -> None:
         if date := answer.headers.get("Date"):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from penstock.kube.client import Cluster, Kind, Obj
-from penstock.kube.errors import Gone, KubeError
+from penstock.kube.errors import Gone, KubeError, Unreachable
 
 FIRST_RETRY_SECONDS: Final = 0.2
 LAST_RETRY_SECONDS: Final = 15.0
@@ -49,7 +49,7 @@ class Mirror:
             try:
                 if not self.version:
                     await self._list()
-                await self._watch()
+                await self._watch_while_heard()
                 continue  # the server ended it in good order
             except Gone as error:
                 self.version = ""
@@ -69,6 +69,18 @@ class Mirror:
             self._set(obj)
         self.version = version
         self._back_in_step()
+
+    async def _watch_while_heard(self) -> None:
+        tasks = [asyncio.ensure_future(self._watch()), asyncio.ensure_future(self.cluster.doubt.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if not tasks[0].done():
+                raise Unreachable("it does not answer")
+            await tasks[0]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self) -> None:
         changes = self.cluster.watch(

@@ -5,6 +5,7 @@ about the same thing takes the place of an older one: a stop does not wait for a
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias, TypeVar, assert_never
@@ -33,6 +34,12 @@ class Dispatch:
         self.tasks: dict[tuple[str, str], tuple[a.Action, asyncio.Task[None]]] = {}
         self.deadlines: dict[str, Instant] = {}  #: the newest asked for, while a start of the same thing is tried
         self.forgetting: set[asyncio.Task[None]] = set()
+        self.back: dict[str, asyncio.Event] = {}  #: by site: what waits for it to answer need not wait any longer
+
+    def try_again(self, site: str) -> None:
+        """It answers again: whatever is to be tried there is tried now."""
+        if waited_for := self.back.pop(site, None):
+            waited_for.set()
 
     def do(self, order: Order) -> None:
         key = subject(order.action)
@@ -76,8 +83,14 @@ class Dispatch:
             else:
                 self.alarm("", thing, "")
                 return fact
-            await asyncio.sleep(wait_ms / SECOND)
+            await self._wait(order.site, wait_ms)
             wait_ms = min(2 * wait_ms, LAST_RETRY_MS)
+
+    async def _wait(self, site: str, wait_ms: Millis) -> None:
+        back = self.back.setdefault(site, asyncio.Event())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_ms / SECOND):
+                await back.wait()
 
     async def _call(self, order: Order) -> e.Fact | None:
         """Ask the site, and say in a fact that it is so."""

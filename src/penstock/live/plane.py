@@ -93,7 +93,9 @@ class Plane:
         self.alarms = Alarms(self.clock.now)
         self.dispatch = Dispatch(drivers, self.hear, self.alarms.set)
         self.watches = {
-            site: Watch(site, driver, self.hear, self._compare, self.clock.now, self.alarms.set)
+            site: Watch(
+                site, driver, self.hear, self._compare, self.clock.now, self.alarms.set, self.dispatch.try_again
+            )
             for site, driver in drivers.items()
         }
         self.beliefs = {site: Belief(site, self.setup.ids) for site in drivers}
@@ -212,6 +214,10 @@ class Plane:
     def ready(self) -> str:
         """Empty if submissions are taken; otherwise a sentence that says why not and what to do."""
         return self._trouble
+
+    def trouble_at(self, site: str) -> Alarm | None:
+        """Why this site does not answer; None: it does."""
+        return self.alarms.standing.get(site)
 
     async def submit(self, spec: JobSpec, work: Work, *, key: str = "", body: str = "") -> Told:
         """Record a new job; `answer` is its id. Raises `NotReady`, `Quarantined`.

@@ -22,9 +22,18 @@ Compare: TypeAlias = Callable[[str, Seen, Instant], Awaitable[None]]
 
 class Watch:
     def __init__(
-        self, site: str, driver: Driver, say: Say, compare: Compare, now: Callable[[], Instant], alarm: Raise
+        self,
+        site: str,
+        driver: Driver,
+        say: Say,
+        compare: Compare,
+        now: Callable[[], Instant],
+        alarm: Raise,
+        back: Callable[[str], None],
     ) -> None:
+        """`back`: called when it answers again after it did not."""
         self.site, self.driver, self.say, self.compare, self.now, self.alarm = site, driver, say, compare, now, alarm
+        self.back = back
         self.lost = False  #: we said so, or it is on record
         self.opened = False
         self.fails = 0
@@ -46,6 +55,8 @@ class Watch:
         except (Unreachable, TimeoutError) as error:
             self._failed(str(error) or "it does not answer")
             return
+        if self.fails:
+            self.back(self.site)
         self.fails = 0
         self.alarm("", self.site, "")
         if self.lost:

@@ -1,0 +1,397 @@
+"""`python -m bench.kill_kube`: kill and stop two control planes of one journal, again and again, while Jobs run in
+clusters, and see whether any is lost or runs twice.
+
+    python -m bench.kill_kube --kills 100 [--seed 1]
+    python -m bench.kill_kube --mutate [--kills 30] [--only NAME]
+
+Two real `penstock up --stand-by` on one PostgreSQL journal, in front of the test bed's clusters (docs/dev-cluster.md):
+real API servers, controllers and schedulers, and kwok's pods, which end by themselves. Home Jobs are created all the
+time; some are deleted, nodes are taken away, a cap binds, and now and then a Job of somebody else has the name that an
+attempt will want. The leader, the standby or both are ended by SIGKILL, or stopped for a while and sent on, at random
+instants and at points of the protocol; API servers answer late, or lose the question or the answer
+(`bench.kube_mistakes`). In the end all home Jobs must be complete, each once, by what a `Witness` saw in the clusters.
+With `--mutate` each seeded mistake takes a run of its own, which must find it.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from bench.auditor import COUNTED, Auditor
+from bench.kill import where_of
+from bench.kube_mistakes import LEASE_MS, MISTAKES
+from bench.kube_witness import Witness, brief, has_ended
+from bench.pair import PLANS, Brain, Ground, home_job, leader
+from penstock.devcluster import Bed
+from penstock.kube import names
+from penstock.kube.access import Access, connect
+from penstock.kube.client import JOBS, LEASES, NODES, Cluster
+from penstock.kube.errors import NotFound
+
+LIVE: Final = 8  #: home Jobs at once
+ROWS: Final = 3  #: of the journal, between two blows
+MOST_LIFE_S: Final = 15.0
+PATIENCE_S: Final = 75.0  #: a retry comes after a minute at most
+POINTS: Final = ("before create jobs", "after create jobs", "before patch jobs", "before append", "before writing")
+TOLERANCE_MS: Final = 1_000  #: a cluster keeps times in whole seconds
+TAINT: Final = {"key": "reclaimed", "value": "soon", "effect": "NoExecute"}
+FENCED: Final = 2  #: how a leader ends that slept through its lease
+Json = dict[str, Any]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=None, help="100, and at most 30 for each mistake")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mutate", action="store_true")
+    parser.add_argument("--only", choices=list(MISTAKES))
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever is impatient leaves nothing behind, either
+    if args.mutate or args.only:
+        return mutated([args.only] if args.only else list(MISTAKES), args.kills or 30, args.seed)
+    told = run(args.kills or 100, args.seed)
+    print(json.dumps(told.summary), flush=True)
+    for words in told.words:
+        print(words, file=sys.stderr)
+    return 0 if told.auditor.clean else 1
+
+
+def mutated(mistakes: list[str], kills: int, seed: int) -> int:
+    missed = 0
+    for name in mistakes:
+        told = run(kills, seed, name)
+        missed += told.auditor.clean
+        first = "NOT FOUND" if told.auditor.clean else f"found: {told.words[0]}"
+        print(f"{name:30} after {told.kills:3} kills, {told.stops:2} stops  {first[:150]}", flush=True)
+    print(json.dumps({"mistakes": len(mistakes), "found": len(mistakes) - missed}), flush=True)
+    return 1 if missed else 0
+
+
+def run(kills: int, seed: int, mistake: str = "") -> "Run":
+    """With a mistake it ends as soon as something is found."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-kill-kube-")))
+        bed = stack.enter_context(Bed(folder / "bed", PLANS))
+        where = where_of("postgres", folder, stack)
+        told = Run(Ground(bed, folder), where, folder, random.Random(f"{seed}/{mistake}"), mistake)
+        stack.callback(told.end)
+        asyncio.run(told.tell(kills))
+        return told
+
+
+class Run:
+    """One installation with two control planes, their lives and deaths, and whoever creates Jobs."""
+
+    lab: Cluster
+    east: Cluster
+
+    def __init__(self, ground: Ground, where: str, folder: Path, chance: random.Random, mistake: str) -> None:
+        self.ground, self.where, self.chance, self.mistake = ground, where, chance, mistake
+        self.brains = [Brain(folder / name, where, ground.sites) for name in ("a", "b")]
+        self.auditor, self.witness = Auditor(where, folder), Witness()
+        self.kills = self.stops = self.fenced = self.taints = 0
+        self.sent: list[str] = []
+        self.deleted: set[str] = set()
+        self.planted: set[str] = set()  #: attempts whose name somebody else has
+        self.may_start = asyncio.Event()  #: cleared while both shall be dead
+        self.killing = True
+
+    async def tell(self, kills: int) -> None:
+        async with self._connected() as clusters:
+            tasks = [asyncio.create_task(self.witness.watch(clusters))]
+            self.may_start.set()
+            tasks += [asyncio.create_task(self._keep_alive(one)) for one in self.brains]
+            tasks += [asyncio.create_task(self._crowd()), asyncio.create_task(self._weather())]
+            try:
+                await self._live(kills, tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[dict[str, Cluster]]:
+        ways = {one.name: connect(Access(str(one.kubeconfig))) for one in (self.ground.lab, self.ground.east)}
+        self.lab, self.east = ways["lab"], ways["east"]
+        try:
+            yield ways
+        finally:
+            for way in ways.values():
+                await way.close()
+
+    async def _live(self, kills: int, tasks: "list[asyncio.Task[None]]") -> None:
+        while self.kills + self.stops < kills:
+            await self._until_it_moves()
+            await asyncio.sleep(self.chance.uniform(0, 4))
+            await self._hurt()
+            self._ask_all()
+            for task in tasks:
+                if task.done():
+                    task.result()
+            if self.mistake and not self.auditor.clean:
+                return
+        self.killing = False
+        for brain in self.brains:  # whoever is armed goes; from here on they live
+            await self._kill(brain)
+        await self._until_all_ended()
+        await self._ask_in_the_end()
+
+    async def _until_it_moves(self) -> None:
+        """Somebody leads and has written rows since the last blow: who is killed while it starts learns nothing."""
+        before, until = self.auditor.engine.state.steps, time.monotonic() + MOST_LIFE_S
+        while self.auditor.engine.state.steps < before + ROWS and time.monotonic() < until:
+            await asyncio.sleep(0.1)
+            self.auditor.follow()
+
+    def end(self) -> None:
+        for brain in self.brains:
+            brain.end()
+
+    # --- lives and deaths --------------------------------------------------------------------------------------------
+
+    async def _keep_alive(self, brain: Brain) -> None:
+        """Start it whenever it is dead; send it on when it was stopped for a while."""
+        while True:
+            await self.may_start.wait()
+            brain.start(**self._fate())
+            while brain.code is None:
+                await asyncio.sleep(0.1)
+                if brain.stands_still:
+                    await self._send_on(brain)
+            self._bury(brain)
+            await asyncio.sleep(self.chance.uniform(0, 1.5) if self.killing else 0)
+
+    def _fate(self) -> dict[str, object]:
+        """Half of its lives end at a point of the protocol, or stand still there for a while."""
+        told: dict[str, object] = {"world": self.chance.randrange(1_000), "mistake": self.mistake}
+        if self.killing and self.chance.random() < 0.6:
+            told |= {"points": self.chance.randrange(1, 60), "signal": self.chance.choice(["KILL", "STOP"])}
+            if self.chance.random() < 0.6:
+                told |= {"points": self.chance.randrange(1, 6), "at": self.chance.choice(POINTS)}
+        return told
+
+    async def _send_on(self, brain: Brain) -> None:
+        """After a moment, or after its standby has taken over."""
+        self.stops += 1
+        longer = self.chance.random() < 0.7
+        if longer and self.killing:
+            await asyncio.sleep(LEASE_MS / 1000)
+            for name in [name for name in self.sent[-4:] if not self._has_ended(name)][:2]:
+                await self._delete(name)
+        await asyncio.sleep(self.chance.uniform(1, 2) * LEASE_MS / 1000 if longer else self.chance.random())
+        brain.signal(signal.SIGCONT)
+
+    def _bury(self, brain: Brain) -> None:
+        code = brain.code
+        if code == -signal.SIGKILL:
+            self.kills += 1
+        elif code == FENCED and "must stop" in brain.words:
+            self.fenced += 1
+        elif code == FENCED and "cannot be written now" in brain.words:
+            pass  # the other was stopped in the middle of a row, and this one could not even begin; the next can
+        else:
+            self.auditor.finds("lost", f"a control plane ended with {code}: {brain.words}")
+
+    async def _hurt(self) -> None:
+        leads = leader(self.where, self.brains)
+        other = next((one for one in self.brains if one is not leads), self.brains[0])
+        match self.chance.choice(["leader", "leader", "standby", "both", "stop", "stop"]):
+            case "leader" if leads is not None:
+                await self._kill(leads)
+            case "standby":
+                await self._kill(other)
+            case "both":
+                await self._kill_both()
+            case "stop" if leads is not None:
+                leads.signal(signal.SIGSTOP)
+
+    async def _kill(self, brain: Brain) -> None:
+        brain.signal(signal.SIGKILL)
+
+    async def _kill_both(self) -> None:
+        """And while nobody is there, see whether all that runs is paid for."""
+        self.may_start.clear()
+        for brain in self.brains:
+            await self._kill(brain)
+        while any(brain.process is not None and brain.code is None for brain in self.brains):
+            await asyncio.sleep(0.05)
+        await self._ask_money()
+        await asyncio.sleep(self.chance.uniform(0, 4))
+        self.may_start.set()
+
+    # --- whoever creates Jobs, and what befalls them ------------------------------------------------------------------
+
+    async def _crowd(self) -> None:
+        while True:
+            if self.killing and len(self.sent) - self._ended() < LIVE:
+                await self._create(f"job-{len(self.sent)}")
+            await asyncio.sleep(self.chance.uniform(0.05, 0.4))
+
+    async def _create(self, name: str) -> None:
+        job = home_job(name, 1, self.chance.choice(["500ms", "2s", "4s", "7s"]), self.chance.choice(["rich", "poor"]))
+        job["metadata"]["namespace"] = self.ground.people
+        self.sent.append(name)
+        await self.lab.create(JOBS, job)
+        if self.chance.random() < 0.15:
+            await asyncio.sleep(self.chance.uniform(0, 3))
+            await self._delete(name)
+
+    async def _delete(self, name: str) -> None:
+        self.deleted.add(name)
+        with suppress(NotFound):
+            await self.lab.delete(JOBS, name, self.ground.people)
+
+    def _ended(self) -> int:
+        return sum(self._has_ended(name) for name in self.sent)
+
+    def _has_ended(self, name: str) -> bool:
+        life = self.witness.homes.get(name)
+        if life is None:
+            return False
+        return life.now is None or has_ended(life.now, "Complete") or has_ended(life.now, "Failed")
+
+    async def _weather(self) -> None:
+        """Nodes are taken away and come back; somebody has the name that an attempt will want."""
+        await self._plant(self.chance.randrange(3, 12))
+        while True:
+            await asyncio.sleep(self.chance.uniform(4, 12))
+            if self.killing:
+                self.taints += 1
+                node = f"east-gpu-{self.chance.randrange(2)}"
+                await self.east.patch(NODES, node, {"spec": {"taints": [TAINT]}})
+                await asyncio.sleep(1)
+                await self.east.patch(NODES, node, {"spec": {"taints": None}})
+
+    async def _plant(self, number: int) -> None:
+        """Once the installation has a name: a Job that is nobody's, where the attempt will be made."""
+        lease: Json | None = None
+        while lease is None:
+            await asyncio.sleep(0.2)
+            try:
+                lease = await self.lab.get(LEASES, names.LEASE, self.ground.ours)
+            except NotFound:
+                continue
+        attempt = f"j{number}.1"
+        name = names.execution_name(lease["spec"]["holderIdentity"], attempt)
+        pod = {"restartPolicy": "Never", "containers": [{"name": "theirs", "image": "busybox"}]}
+        quick = {"annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1s"}}
+        job = {"metadata": {"name": name}, "spec": {"template": {"metadata": quick, "spec": pod}}}
+        await self.lab.create(JOBS, job, self.ground.people)
+        await self.east.create(JOBS, job, self.ground.ours)
+        self.planted.add(attempt)
+
+    # --- what must not be --------------------------------------------------------------------------------------------
+
+    def _ask_all(self) -> None:
+        """At any time."""
+        self.auditor.follow()
+        for words in self.witness.doubled():
+            self.auditor.finds("doubled", words)
+        for home in self.witness.homes:
+            self.auditor.hear_witness(home, self.witness.homes[home].job, self.witness.said_of(home))
+
+    async def _ask_money(self) -> None:
+        """Both are dead: what runs where it costs something has a hold, and ends by itself before that does."""
+        self.auditor.follow()
+        leases = self.auditor.engine.state.ledger.leases
+        found, _ = await self.east.list(JOBS, labels=names.EXECUTION)
+        for job in found:
+            said = job["metadata"].get("annotations") or {}
+            if has_ended(job, "Failed") or has_ended(job, "Complete") or job["spec"].get("suspend"):
+                continue
+            lease = leases.get(said.get(names.ATTEMPT, ""))
+            if lease is None:
+                self.auditor.finds("over_cap", f"{said.get(names.ATTEMPT)} is rented, and nothing is held for it")
+            elif (ends_at := _ends_at(job)) is not None and ends_at > lease.deadline_at + TOLERANCE_MS:
+                late = ends_at - lease.deadline_at
+                self.auditor.finds("over_cap", f"{said[names.ATTEMPT]} ends {late} ms after what is held for it covers")
+
+    async def _until_all_ended(self) -> None:
+        """Or until nothing at all has happened for a while: a busy machine is no fault of anybody here."""
+        steps, until = -1, 0.0
+        while steps < self.auditor.engine.state.steps or time.monotonic() < until:
+            if steps < self.auditor.engine.state.steps:
+                steps, until = self.auditor.engine.state.steps, time.monotonic() + PATIENCE_S
+            await asyncio.sleep(0.5)
+            self.auditor.follow()
+            held = self.auditor.engine.state.ledger.leases
+            kept = [one for one in self.witness.executions.values() if names.RESULT in _finalizers(one)]
+            if self._ended() == len(self.sent) and not held and not kept:
+                return
+
+    async def _ask_in_the_end(self) -> None:
+        self._ask_all()
+        for name in self.sent:
+            self._ask_home(name)
+        for job in self.witness.executions.values():
+            if names.RESULT in _finalizers(job):
+                self.auditor.finds("lost", f"an execution Job is kept for ever: {brief(job)}")
+        for hold in self.auditor.engine.state.ledger.leases:
+            self.auditor.finds("lost", f"money is held for {hold} though all Jobs should have ended")
+        for pod in self.witness.pods.values():
+            if pod.over is None:
+                self.auditor.finds("doubled", f"a pod of {pod.attempt} of {pod.home} runs on")
+        self.auditor.decide_again()
+
+    def _ask_home(self, name: str) -> None:
+        life = self.witness.homes.get(name)
+        succeeded = self.witness.succeeded(name)
+        if succeeded > 1:
+            self.auditor.finds("doubled", f"{name} succeeded {succeeded} times")
+        if life is None or not self._has_ended(name):
+            self.auditor.finds("lost", f"{name} never ended: {brief(life.now) if life and life.now else ''}")
+        elif life.now is None:
+            if name not in self.deleted:
+                self.auditor.finds("lost", f"{name} is gone, and nobody deleted it")
+        elif names.CANCEL in _finalizers(life.now):
+            self.auditor.finds("lost", f"{name} has ended and keeps our finalizer")
+        elif f"{life.job}.1" in self.planted:
+            if not has_ended(life.now, "Failed"):
+                self.auditor.finds("doubled", f"{name} took somebody else's Job for its own: {brief(life.now)}")
+        elif not has_ended(life.now, "Complete") and name not in self.deleted:
+            self.auditor.finds("lost", f"{name} did not complete: {brief(life.now)}")
+        elif has_ended(life.now, "Complete") and not succeeded:
+            self.auditor.finds("lost", f"{name} is said to be complete, and no pod of it succeeded")
+
+    # --- words -------------------------------------------------------------------------------------------------------
+
+    @property
+    def summary(self) -> Json:
+        audit = self.auditor
+        return {
+            "kills": self.kills, "stops": self.stops, "fenced": self.fenced, "reclaimed": self.taints,
+            "jobs": len(self.sent), "deleted": len(self.deleted), "attempts": len(audit.promised_at),
+            "pods": sum(pod.ran is not None for pod in self.witness.pods.values()), "losses": audit.losses,
+            "rented": len(audit.holds), "renewals": audit.renewals, "steps": audit.engine.state.steps,
+            **{name: len(audit.found[name]) for name in COUNTED if name != "log_lines_lost"},
+        }  # fmt: skip
+
+    @property
+    def words(self) -> list[str]:
+        return [f"{name}: {words}" for name in COUNTED for words in self.auditor.found[name]]
+
+
+def _finalizers(job: Json) -> list[str]:
+    return list(job["metadata"].get("finalizers") or ())
+
+
+def _ends_at(job: Json) -> int | None:
+    """By the cluster's own deadline; None: it has not started, or has none, or is being ended."""
+    start, most = (job.get("status") or {}).get("startTime"), job["spec"].get("activeDeadlineSeconds")
+    if not start or not most or most == 1:
+        return None
+    return int(datetime.fromisoformat(start).timestamp() + most) * 1000
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""What really happened in the clusters, as somebody sees it who only watches. `bench.kill_kube` asks it in the end.
+
+Both clusters of a test bed keep their objects in one etcd, so every change in either has a number in one order. What
+overlaps by these numbers did overlap: no clock is compared, and nothing depends on who heard of it first.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from bench.pair import LABEL
+from penstock.front.status import bound_attempt
+from penstock.kube import names
+from penstock.kube.client import JOBS, PODS, Cluster, Kind
+from penstock.kube.errors import KubeError
+
+OVER: Final = ("Succeeded", "Failed")
+Json = dict[str, Any]
+
+
+@dataclass
+class PodLife:
+    """One pod: for whom, and from when to when it ran."""
+
+    home: str  #: the home Job's name
+    attempt: str
+    index: str = ""
+    ran: int | None = None  #: the change that showed it running
+    over: int | None = None  #: the change that showed it ended, or gone
+    phase: str = ""
+    began_at: int | None = None  #: by its node's clock, in milliseconds, whole seconds
+    ended_at: int | None = None
+
+
+@dataclass
+class HomeLife:
+    """One home Job: what it was bound to, change by change, and how it looks now."""
+
+    bound: list[tuple[int, str]] = field(default_factory=list)
+    now: Json | None = None
+    job: str = ""  #: as the journal calls it
+
+
+@dataclass
+class Made:
+    """An execution Job that may run something: not a tombstone."""
+
+    home: str
+    attempt: str
+    at: int  #: the change that made it
+
+
+class Witness:
+    def __init__(self) -> None:
+        self.pods: dict[str, PodLife] = {}  #: by uid
+        self.homes: dict[str, HomeLife] = {}  #: by name
+        self.made: dict[str, Made] = {}  #: execution Jobs by uid
+        self.executions: dict[str, Json] = {}  #: that are there now, by uid
+        self.changed = asyncio.Event()
+
+    async def watch(self, clusters: Mapping[str, Cluster]) -> None:
+        """Until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for cluster in clusters.values():
+                tasks.create_task(self._follow(cluster, JOBS, names.EXECUTION))
+                tasks.create_task(self._follow(cluster, PODS, names.EXECUTION))
+            tasks.create_task(self._follow(clusters["lab"], JOBS, names.QUEUE))
+
+    async def _follow(self, cluster: Cluster, kind: Kind, labels: str) -> None:
+        """Every change, none twice: on from where it was, if the watch ends."""
+        found, version = await cluster.list(kind, labels=labels)
+        for obj in found:
+            self.hear(kind, "ADDED", obj)
+        while True:
+            with suppress(KubeError):
+                async for what, obj in cluster.watch(kind, labels=labels, since=version):
+                    version = obj["metadata"]["resourceVersion"] if obj else version
+                    if what in ("ADDED", "MODIFIED", "DELETED"):
+                        self.hear(kind, what, obj)
+
+    def hear(self, kind: Kind, what: str, obj: Json) -> None:
+        meta = obj["metadata"]
+        revision, gone = int(meta["resourceVersion"]), what == "DELETED"
+        if LABEL not in (meta.get("labels") or {}):
+            return  # a tombstone, or none of ours
+        if kind is PODS:
+            self._pod(obj, revision, gone=gone)
+        elif names.EXECUTION in meta["labels"]:
+            self._execution(obj, revision, gone=gone)
+        else:
+            self._home(obj, revision, gone=gone)
+        self.changed.set()
+
+    def _pod(self, pod: Json, revision: int, *, gone: bool) -> None:
+        meta, phase = pod["metadata"], (pod.get("status") or {}).get("phase", "")
+        life = self.pods.setdefault(meta["uid"], PodLife(meta["labels"][LABEL], _attempt(pod), _index(meta)))
+        life.began_at, life.ended_at = _times(pod, life)
+        if phase in ("Running", *OVER) and life.began_at is not None and life.ran is None:
+            life.ran = revision
+        if (gone or phase in OVER) and life.over is None:
+            life.over = revision
+        life.phase = phase
+
+    def _execution(self, job: Json, revision: int, *, gone: bool) -> None:
+        meta = job["metadata"]
+        said = (meta.get("annotations") or {}).get(names.ATTEMPT, "")
+        self.made.setdefault(meta["uid"], Made(meta["labels"][LABEL], said, revision))
+        if gone:
+            self.executions.pop(meta["uid"], None)
+        else:
+            self.executions[meta["uid"]] = job
+
+    def _home(self, job: Json, revision: int, *, gone: bool) -> None:
+        meta = job["metadata"]
+        life = self.homes.setdefault(meta["name"], HomeLife())
+        life.now = None if gone else job
+        life.job = life.job or (meta.get("annotations") or {}).get(names.JOB, "")
+        if (bound := bound_attempt(job)) and (not life.bound or life.bound[-1][1] != bound):
+            life.bound.append((revision, bound))
+
+    # --- what must not be --------------------------------------------------------------------------------------------
+
+    def doubled(self) -> Iterator[str]:
+        by_home: dict[str, list[PodLife]] = {}
+        for pod in self.pods.values():
+            if pod.ran is not None:
+                by_home.setdefault(pod.home, []).append(pod)
+        for ran in by_home.values():
+            yield from _doubled(sorted(ran, key=lambda pod: pod.ran or 0))
+        yield from self._unbound()
+
+    def _unbound(self) -> Iterator[str]:
+        """Bound first, then made; and never bound back to an older attempt."""
+        for one in self.made.values():
+            bound = self.homes[one.home].bound if one.home in self.homes else []
+            if not any(revision < one.at and attempt == one.attempt for revision, attempt in bound):
+                yield f"the Job of {one.attempt} was made before {one.home} was bound to it"
+        for name, life in self.homes.items():
+            numbers = [_number(attempt) for _, attempt in life.bound]
+            if numbers != sorted(numbers):
+                yield f"{name} was bound to {', then to '.join(attempt for _, attempt in life.bound)}"
+
+    def said_of(self, home: str) -> list[Json]:
+        """As a job of `bench.kill` bears witness: when each of its pods began and ended."""
+        ran = [pod for pod in self.pods.values() if pod.home == home and pod.began_at is not None]
+        job = self.homes[home].job
+        began = [
+            {"what": "began", "at": pod.began_at, "attempt": pod.attempt, "alone": True, "job": job} for pod in ran
+        ]
+        ended = [{"what": "ended", "at": pod.ended_at, "attempt": pod.attempt} for pod in ran if pod.ended_at]
+        return sorted((*began, *ended), key=lambda one: one["at"])
+
+    def succeeded(self, home: str) -> int:
+        return sum(pod.home == home and pod.phase == "Succeeded" for pod in self.pods.values())
+
+
+def _doubled(ran: Iterable[PodLife]) -> Iterator[str]:
+    """Of one home Job's pods, in the order in which they began to run."""
+    before: list[PodLife] = []
+    for pod in ran:
+        for other in before:
+            both = f"{other.attempt} and {pod.attempt} of {pod.home}"
+            if other.over is None or other.over > (pod.ran or 0):
+                yield f"{both} ran at once"
+            elif other.phase == "Succeeded":
+                yield f"{both}: it ran again though it had succeeded"
+            elif other.attempt == pod.attempt and other.index == pod.index:
+                yield f"{pod.attempt} of {pod.home} ran twice"
+        before.append(pod)
+
+
+def _attempt(pod: Json) -> str:
+    said = pod["spec"]["containers"][0].get("env") or ()
+    return next((str(one.get("value")) for one in said if one["name"] == "PENSTOCK_ATTEMPT"), "")
+
+
+def _index(meta: Json) -> str:
+    return str((meta.get("annotations") or {}).get("batch.kubernetes.io/job-completion-index", ""))
+
+
+def _times(pod: Json, life: PodLife) -> tuple[int | None, int | None]:
+    began, ended = life.began_at, life.ended_at
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        for state in (container.get("state") or {}).values():
+            began = began or _millis(state.get("startedAt"))
+            ended = ended or _millis(state.get("finishedAt"))
+    return began, ended
+
+
+def _millis(text: str | None) -> int | None:
+    return int(datetime.fromisoformat(text).timestamp() * 1000) if text else None
+
+
+def _number(attempt: str) -> int:
+    return int(attempt.rpartition(".")[2])
+
+
+def has_ended(job: Json, kind: str) -> bool:
+    found = (job.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == kind and one["status"] == "True" for one in found)
+
+
+def brief(job: Json) -> str:
+    """For a finding."""
+    meta = job["metadata"]
+    said = {key: meta.get(key) for key in ("name", "finalizers", "deletionTimestamp") if meta.get(key)}
+    return json.dumps({**said, "annotations": meta.get("annotations"), "status": job.get("status")})[:600]
