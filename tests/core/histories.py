@@ -184,6 +184,37 @@ def tense(history: History) -> History:
     return replace(history, jobs=jobs, policy=policy, commands=commands, slow_permille=1000, dies_at_step=None)
 
 
+def packed(history: History) -> History:
+    """The same with small jobs that come together and burst at once, where only nodes of eight GPUs are sold."""
+    jobs = tuple(
+        replace(job, at=history.zero + (job.at - history.zero) // 5, spec=_small(job.spec, k))
+        for k, job in enumerate(history.jobs)
+    )
+    sites = tuple(_by_eight(site) for site in history.sites if site.id != "lab")
+    policy = replace(history.policy, share_nodes=True, burst=True, waiting=Waiting("nowait"), pace=False)
+    kinds = ("cancel", "cap", "site")
+    commands = tuple(one for one in history.commands if one[1] in kinds and one[2][0] != "lab")
+    return replace(history, sites=sites, jobs=jobs, policy=policy, commands=commands)
+
+
+def _small(spec: JobSpec, k: int) -> JobSpec:
+    return replace(
+        spec, gpus=1 + k % 3, team=TEAMS[k % 5 % 2], project="", cap=None, data=(), data_class="", scaling=(),
+        lease_max_ms=HOUR,
+    )  # fmt: skip
+
+
+def _by_eight(site: Site) -> Site:
+    offers = tuple(replace(offer, sold_by="node", shapes=(_eight(offer.shapes[-1]),)) for offer in site.offers)
+    return replace(site, offers=offers)
+
+
+def _eight(shape: NodeShape) -> NodeShape:
+    times = 8 // shape.gpus
+    most = shape.most_per_hour and shape.most_per_hour * times
+    return NodeShape(8, shape.count, shape.list_per_hour * times, most_per_hour=most)
+
+
 def _pushing(spec: JobSpec, k: int) -> JobSpec:
     grace = max(spec.grace_ms, 2 * MINUTE)
     return replace(spec, gpus=min(spec.gpus, 8), priority=k, grace_ms=grace, checkpoint_every_ms=7 * MINUTE, scaling=())
