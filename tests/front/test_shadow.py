@@ -3,14 +3,16 @@
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from penstock.core.units import HOUR
 from penstock.devcluster.given import GivenCluster
-from penstock.sim.shadow import Followed
+from penstock.sim.shadow import Followed, lives
 from tests.front.kit import home_job
 
 Json = dict[str, Any]
@@ -81,17 +83,18 @@ def began(uid: str, at: str) -> Json:
     return {"metadata": {"labels": labels}, "status": {"containerStatuses": states}}
 
 
-def report(found: Followed, tmp_path: Path, *others: Json) -> Any:
+def report(found: Followed, tmp_path: Path, *others: Json, now: int = 0) -> Any:
     from penstock.cli.shadow import _scenario
     from penstock.config import read_sites
-    from penstock.sim.shadow import compare
+    from penstock.sim.shadow import compare, lives
     from penstock.wiring import policy
 
     lab = {"name": "lab", "front_door": True, "driver": "kubernetes", "offers": [OWNED]}
     path = tmp_path / "sites.yaml"
     text = {"currency": "EUR", "sites": [lab, *others], "policy": {"value_of_waiting": 100000}}
     path.write_text(yaml.safe_dump(text))
-    return compare(found, _scenario(found, str(path)), policy(read_sites(str(path))), "lab")
+    jobs = lives(found, now)
+    return compare(found, jobs, _scenario(jobs, str(path)), policy(read_sites(str(path))), "lab")
 
 
 def test_two_jobs_that_queued_for_hours_would_have_run_at_once_for_a_price(tmp_path: Path) -> None:
@@ -119,6 +122,33 @@ def test_one_that_may_not_leave_would_have_waited(tmp_path: Path) -> None:
     east = {"name": "east", "driver": "kubernetes", "offers": [RENTED], "maps": {"namespaces": {"vision": "vision"}}}
     (day,) = report(found, tmp_path, east)
     assert (day.would_burst, day.stays_home, day.would_cost) == (0, 1, 0)
+
+
+def test_what_runs_and_waits_is_judged_by_what_it_is_expected_to_take(tmp_path: Path) -> None:
+    """Three of a kind took four hours; at noon the fourth has run for one, and the fifth has waited for two."""
+    past = [seen(f"train-{k}", 8, f"0{k}:00:00", "", f"0{k + 4}:00:00", uid=f"u-{k}") for k in range(3)]
+    runs, waits = seen("train-8", 8, "10:00:00", "", ""), seen("train-9", 8, "10:00:00", "", "")
+    for one in (runs, waits):
+        one["status"] = {}
+    found = followed(*past, runs, waits)
+    for k in range(3):
+        found.see_pod(None, began(f"u-{k}", f"0{k}:00:00"))
+    found.see_pod(None, began("train-8", "11:00:00"))
+    noon = int(datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp() * 1000)
+    jobs = lives(found, noon)
+    assert {name: (one.phase, one.waited_ms // HOUR) for name, one in jobs.items() if one.phase != "ended"} == {
+        "vision/train-8": ("running", 1),
+        "vision/train-9": ("waiting", 2),
+    }
+    ends = {name: one.job["status"]["completionTime"] for name, one in jobs.items()}
+    assert "2026-11-16T14" < ends["vision/train-8"] < "2026-11-16T17"
+    assert "2026-11-16T14" < ends["vision/train-9"] < "2026-11-16T18"  # three are few, and it is careful
+    east = {"name": "east", "driver": "kubernetes", "offers": [RENTED], "maps": {"namespaces": {"vision": "vision"}}}
+    (day,) = report(found, tmp_path, east, now=noon)
+    assert (day.jobs, day.running, day.waiting) == (5, 1, 1)
+    assert day.would_burst >= 1
+    assert day.waited_hours == 3
+    assert 2 < day.saved_hours <= 3  # not more than was waited: of what waits still, only up to now
 
 
 def test_two_jobs_of_one_name_one_after_the_other_are_two(tmp_path: Path) -> None:

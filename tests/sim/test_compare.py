@@ -187,6 +187,11 @@ def test_the_saving_is_counted_against_the_bound_at_the_same_delay() -> None:
     assert [row(found, point)["closed"] for point in found.points] == ["-", "47 %", "40 %"]
 
 
+def test_what_an_hour_of_delay_saved_is_counted_from_the_same_policys_point_with_less_delay() -> None:
+    found = made(nowait=[(0, 1000)], compute=[(2, 400), (0.5, 600)], penstock=[(1, 500)])
+    assert [row(found, point)["hour"] for point in found.points] == ["-", "$26.67", "-", "-"]  # $200 in 5 x 1.5 hours
+
+
 def test_nothing_can_be_saved_where_nothing_is_spent() -> None:
     found = made(nowait=[(0, 0)], compute=[(1, 0)])
     assert found.saving_closed(found.points[1]) is None
@@ -227,7 +232,7 @@ def made(**curves: Sequence[tuple[float, float]]) -> Compared:
 
 def point(name: str, delay_h: float, cost: float) -> Point:
     zero: dict[str, Any] = dict.fromkeys(get_type_hints(Report), 0)
-    known = {"policy": name, "knob": "0.1", "currency": "USD", "mean_delay_h": delay_h, "cloud_cost": cost}
+    known = {"policy": name, "knob": "0.1", "jobs": 5, "mean_delay_h": delay_h, "cloud_cost": cost, "currency": "USD"}
     return Point(Report(**(zero | known)), cost, 0.0)
 
 

@@ -11,12 +11,16 @@ from penstock.core.units import money as usd
 from tests.stories.kit import (
     Told,
     clock,
+    data,
     ended,
     given,
+    landed,
+    lost,
     nothing,
     offer,
     policy,
     ready,
+    rule,
     site,
     start,
     started,
@@ -189,3 +193,55 @@ def test_a_move_that_costs_more_than_it_gains_is_not_made() -> None:
     penstock.hears(submitted("wide", gpus=7, run="1m"), at="08:01")
     penstock.hears(ended("x.1"), at="08:01:10")
     assert promises(penstock, StopPromised) == []
+
+
+# --- nobody is later than a day --------------------------------------------------------------------------------------
+
+
+def spot_and_on_demand(*more: Told) -> Any:
+    """`a` has the lab for weeks. Spot is a quarter of the price, and lost every ten hours."""
+    spot = offer("spot", price="0.25", most="1", term="spot", loss_ppm_per_hour=100_000)
+    penstock = given(site("lab"), spot, offer("cloud"), ours("0.01"), *more)
+    penstock.hears(submitted("a", run="900h", checkpoint=None), at="09:00")
+    return penstock
+
+
+def test_who_may_be_lost_afterwards_waits_less_so_that_all_of_it_is_a_day() -> None:
+    """Ten losses are expected of 100 hours, hardly more than 16; each costs a restart and a checkpoint's work."""
+    penstock = spot_and_on_demand()
+    penstock.hears(submitted("short", run="1h"), at="09:00")
+    penstock.hears(submitted("long", run="100h", restart_ms="5m"), at="09:00")
+    waits = {wait.job: wait.until_at for wait in promises(penstock, WaitPromised)}
+    assert waits["short"] == clock("day 2, 09:00")
+    assert waits["long"] == clock("day 2, 10:00") - 16_324 * 20 * MINUTE // 1000
+
+
+def test_who_is_late_already_goes_where_it_cannot_be_lost_again() -> None:
+    penstock = spot_and_on_demand()
+    penstock.hears(submitted("b", run="40h", restart_ms="5m"), at="09:00")
+    leaves = promises(penstock, WaitPromised)[-1].until_at
+    assert leaves > clock("day 2, 06:00")
+    penstock.takes(nothing(leaves))
+    assert promises(penstock, StartPromised)[-1].offer == "spot"
+    penstock.hears(ready("b.1/n0"), at="day 2, 09:00")
+    penstock.hears(started("b.1"), at="day 2, 09:00")
+    penstock.hears(lost("b.1", kept="0s"), at="day 2, 10:00")
+    again = promises(penstock, StartPromised)[-1]
+    assert (again.offer, again.because.kind, again.because.passed_over) == ("cloud", "LostNode", "spot")
+    assert "spot is cheaper, but losses or copies there could make it later" in penstock.story("b")[-1]
+
+
+def test_a_place_that_has_the_data_is_worth_more_than_one_that_has_not() -> None:
+    """A terabyte took five hours; rented nodes stand still for it meanwhile, and are paid for."""
+    may_go = ours("1000", data_rules=(rule("open", "*"),))
+    terabyte = data("set", at_site="lab", data_class="open", gb=1000)
+    penstock = given(site("lab"), offer("near", price="1.1"), offer("far"), may_go, terabyte)
+    penstock.hears(submitted("first", run="900h", checkpoint=None), at="08:00")
+    penstock.hears(submitted("b", run="1h", data=("set",)), at="09:00")
+    penstock.hears(nothing, at="09:01")
+    assert promises(penstock, StartPromised)[-1].offer == "far"  # nothing is known of the line yet
+    penstock.hears(landed("set", "far"), at="14:01")
+    penstock.hears(submitted("c", run="1h", data=("set",)), at="15:00")
+    penstock.hears(nothing, at="15:01")
+    assert promises(penstock, StartPromised)[-1].offer == "far"
+    assert promises(penstock, StartPromised)[-1].because.next_cost == usd("52.8")  # an hour, and five of standing still

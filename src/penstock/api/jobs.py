@@ -15,13 +15,13 @@ from penstock.api.lean import Lean, answered
 from penstock.api.problems import Problem, conflict, not_found
 from penstock.config.jobs import JobFile, json_schema, parse_job, parse_json_job
 from penstock.core.errors import BadInput
-from penstock.core.events import CancelRequested, JobSubmitted, MoveRequested, StartPromised
+from penstock.core.events import AttemptQueued, CancelRequested, JobSubmitted, MoveRequested, StartPromised
 from penstock.core.lifecycle import ENDED, JobPhase
 from penstock.core.model import JobSpec
 from penstock.core.units import Instant
 from penstock.drivers.driver import Work
 from penstock.front import reading
-from penstock.journal.journal import Filter, Reader
+from penstock.journal.journal import AttemptRow, Filter, Reader
 from penstock.journal.story import tell
 from penstock.live.plan import Choice
 from penstock.live.plane import Plane
@@ -237,12 +237,20 @@ def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.
     row, currency = desk.find_job(reader, caller, job), plane.view.policy.currency
     blob = reader.blob(row.work) if row.work else None
     work = unpack_work(blob) if blob else Work(())  # erased, or a rehearsal's job without any
+    tries = reader.attempts(job)
     return desk.job_detail(
         row,
         currency,
-        tries=[desk.attempt_shape(attempt, currency) for attempt in reader.attempts(job)],
+        tries=[desk.attempt_shape(attempt, currency) for attempt in tries],
+        waits=_waits(reader, tries[-1]) if tries and tries[-1].phase == "starting" else "",
         command=list(work.command),
         folder=work.folder,
         image=work.image,
         variables=[name for name, _ in work.env],
     )
+
+
+def _waits(reader: Reader, attempt: AttemptRow) -> str:
+    heard = [event for row in reader.story(attempt.job) for event in row.inputs if isinstance(event, AttemptQueued)]
+    words = next((event.words for event in reversed(heard) if event.attempt == attempt.id), None)
+    return "" if words is None else f"waits at the site {attempt.site}: {words}"

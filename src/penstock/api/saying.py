@@ -74,6 +74,7 @@ def says(event: Any, currency: str) -> str:
 #: Events that a story tells only together with what went before them.
 SHORT: Final[dict[str, str]] = {
     "AttemptStarted": "Runs.",
+    "AttemptQueued": "Waits at the site: {event.words}.",
     "AttemptStopped": "Stopped; {kept} of work is kept.",
     "AttemptLost": "Its capacity was taken away; {kept} of work is kept.",
     "AttemptRefused": "There was no room after all.",

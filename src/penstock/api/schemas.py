@@ -99,6 +99,7 @@ class JobDetail(Job):
     """With its attempts and what runs. Variables are named, and their contents kept to those who set them."""
 
     tries: list[Attempt]
+    waits: str = Field(description="What its last attempt waits for at its site; empty: for nothing.")
     command: list[str]
     folder: str
     image: str

@@ -79,6 +79,7 @@ def _facts(found: dict[str, Any], currency: str) -> list[tuple[str, str]]:
         ("cost", f"{money(found['spent'], currency)} spent, {money(found['held'], currency)} held"),
         ("kept", f"{span(found['kept_ms'])} of work"),
         ("runs", " ".join(found["command"])),
+        ("now", found["waits"]),
         ("why", _why(found)),
     ]
     return [(name, text) for name, text in facts if text not in ("", "-")]

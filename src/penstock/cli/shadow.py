@@ -11,7 +11,7 @@ from penstock.cli.clusters import reaches
 from penstock.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from penstock.sim.shadow import Day, Followed
+    from penstock.sim.shadow import Day, Followed, Life
 
 SAVE_SECONDS: Final = 30.0
 
@@ -103,32 +103,35 @@ def _seconds(option: str, text: str) -> float:
 
 
 def _report(followed: "Followed", sites: str, home: str, as_json: bool) -> None:
+    from time import time
+
     from penstock.config import read_sites
-    from penstock.sim.shadow import compare
+    from penstock.sim.shadow import compare, lives
     from penstock.wiring import policy
 
-    file = read_sites(sites)
+    file, jobs = read_sites(sites), lives(followed, int(time() * 1000))
     try:
-        scenario = _scenario(followed, sites)
+        scenario = _scenario(jobs, sites)
     except BadInput as none:
         days: list[Day] = []
         said = str(none)
     else:
-        days, said = compare(followed, scenario, policy(file), home), ""
+        days, said = compare(followed, jobs, scenario, policy(file), home), ""
     if as_json:
         _print_json(days, len(followed.jobs), file.currency)
     else:
         _draw(days, len(followed.jobs), file.currency, said)
 
 
-def _scenario(followed: "Followed", sites: str) -> Any:
-    """As `penstock simulate` reads them: what has not ended, or asks for no GPU, is left out."""
+def _scenario(jobs: "dict[str, Life]", sites: str) -> Any:
+    """As `penstock simulate` reads them: what asks for no GPU is left out."""
     import tempfile
 
     from penstock.cli.inputs import scenario_from
+    from penstock.sim.shadow import as_list
 
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
-        file.write(followed.text())
+        file.write(as_list(one.job for one in jobs.values()))
         file.flush()
         asked = {"trace": file.name, "form": "kubernetes", "sites": sites, "knowledge": "e2", "costs": "l1", "seed": 0}
         try:
@@ -151,14 +154,28 @@ def _draw(days: "list[Day]", jobs: int, currency: str, said: str) -> None:
 
     rows = [
         [
-            *(day.day, day.jobs, f"{day.gpu_hours:,.1f}", f"{day.waited_hours:,.2f} h"),
+            *(day.day, day.jobs, day.running, day.waiting, f"{day.gpu_hours:,.1f}", f"{day.waited_hours:,.2f} h"),
             *(f"{day.would_wait_hours:,.2f} h", f"{day.saved_hours:,.2f} h", day.would_burst, day.stays_home),
             money(day.would_cost, currency),
         ]
         for day in days
     ]
-    columns = ["day", "Jobs", "GPU-h", "waited", "would wait", "saved", "would burst", "stay home", "would pay"]
-    table("What Penstock would have done", columns, rows, said or "No Job has ended yet.")
-    click.echo(
-        f"{jobs:,} Jobs seen; those that have not ended are not counted yet. Nothing was written to the cluster."
+    columns = [
+        "day",
+        "Jobs",
+        "run",
+        "wait",
+        "GPU-h",
+        "waited",
+        "would wait",
+        "saved",
+        "would burst",
+        "stay home",
+        "would pay",
+    ]
+    table("What Penstock would have done", columns, rows, said or "No Job was seen yet.")
+    unended = sum(day.running + day.waiting for day in days)
+    expected = (
+        f" Of {unended:,} that have not ended, the rest of the run is expected, by those that have." if unended else ""
     )
+    click.echo(f"{jobs:,} Jobs seen.{expected} Nothing was written to the cluster.")

@@ -160,6 +160,15 @@ class AttemptStarted:
 
 
 @value
+class AttemptQueued:
+    """The site has it and holds it back, as a cluster's own queue does with what exceeds a quota: it waits there."""
+
+    at: Instant
+    attempt: str
+    words: str = ""  # the site's own
+
+
+@value
 class AttemptRefused:
     """The site did not take it; it never ran."""
 
@@ -447,6 +456,7 @@ Fact: TypeAlias = (
     | DataSetRegistered
     | ReplicaLanded
     | NodeReady
+    | AttemptQueued
     | AttemptStarted
     | AttemptCheckpointed
     | AttemptProgressed
@@ -501,6 +511,7 @@ _ID: Final[dict[type, str]] = {
     **dict.fromkeys(
         (
             AttemptStarted,
+            AttemptQueued,
             AttemptRefused,
             AttemptCheckpointed,
             AttemptProgressed,

@@ -134,7 +134,10 @@ def data_set_registered(state: State, event: e.DataSetRegistered) -> None:
 def replica_landed(state: State, event: e.ReplicaLanded) -> None:
     key = (event.data_set, event.site)
     state.replicas[key] = event.expires_at
-    for attempt in state.copying.pop(key, ()):
+    waited = state.copying.pop(key, [])
+    if waited and event.data_set in state.data:
+        state.line.saw(state.data[event.data_set].size_bytes, event.at - waited[0].promised_at)
+    for attempt in waited:
         attempt.copies.pop(event.data_set, None)
         begin_if_ready(state, attempt)
 
@@ -151,6 +154,10 @@ def event_quarantined(state: State, event: e.EventQuarantined) -> None:
     books.alarm(state, "quarantine", f"{event.what} {event.about} was set aside: {event.error}")
 
 
+def attempt_queued(state: State, event: e.AttemptQueued) -> None:
+    """Said for people: it is starting as before, and its money is held as before."""
+
+
 def woke(state: State, event: e.Woke) -> None:
     """Only `at` moves."""
 
@@ -160,6 +167,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.AttemptEnded: attempt_ended,
     e.AttemptLost: attempt_lost,
     e.AttemptProgressed: attempt_progressed,
+    e.AttemptQueued: attempt_queued,
     e.AttemptRefused: attempt_refused,
     e.AttemptStarted: attempt_started,
     e.AttemptStopped: attempt_stopped,

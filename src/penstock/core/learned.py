@@ -1,12 +1,12 @@
-"""What history teaches about capacity: when standing GPUs come free, and how often rented ones are lost.
+"""What history teaches: when standing GPUs come free, how often rented ones are lost, how long data is on its way.
 
-Fed by starts and ends only, and kept by replay, as `runtimes` is for how long jobs run.
+Fed by starts, ends and landings only, and kept by replay, as `runtimes` is for how long jobs run.
 """
 
 from typing import Final
 
 from penstock.core.model import Offer
-from penstock.core.units import HOUR, MICRO, PERMILLE, Instant, Millis
+from penstock.core.units import GB, HOUR, MICRO, PERMILLE, Instant, Millis
 
 #: A prediction that proved too short grows by a quarter; one that held shrinks by so much that one in ten is too short.
 MISSED_NUM, MISSED_DEN, HELD_PART = 3, 2, 20
@@ -89,3 +89,27 @@ class Losses:
 def loss_ppm(losses: dict[str, Losses], offer: Offer) -> int:
     known = losses.get(offer.id)
     return offer.loss_ppm_per_hour if known is None else known.ppm_per_hour(offer.loss_ppm_per_hour)
+
+
+#: Copied so much, the past counts half from then on.
+FORGET_BYTES: Final = 20_000 * GB
+
+
+class Line:
+    """How long data sets take to other sites, waiting for their turn on the company's line included."""
+
+    __slots__ = ("ms", "size_bytes")
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self.ms: Millis = 0
+
+    def saw(self, size_bytes: int, ms: Millis) -> None:
+        self.size_bytes += size_bytes
+        self.ms += ms
+        if self.size_bytes > FORGET_BYTES:
+            self.size_bytes, self.ms = self.size_bytes // 2, self.ms // 2
+
+    def takes(self, size_bytes: int) -> Millis:
+        """Nothing, before any has landed."""
+        return self.ms * size_bytes // self.size_bytes if self.size_bytes else 0

@@ -247,8 +247,10 @@ def _paced(choices: Choices, job: Job, quote: Quote, queue_cap: int | None) -> b
 def _why_burst(
     choices: Choices, job: Job, quote: Quote, ranked: list[Quote], expected: Millis, queue_cap: int | None
 ) -> Reason:
+    cheapest = min(ranked, key=lambda q: q.total)
+    passed_over = cheapest.offer.id if quote is ranked[0] and quote.total > cheapest.total else ""
     if job.lost:
-        return LostNode(job.lost, job.kept_ms, job.redone_ms, quote.cost)
+        return LostNode(job.lost, job.kept_ms, job.redone_ms, quote.cost, passed_over)
     if queue_cap is not None:
         return QueueFull(choices.state.waiting, queue_cap, quote.cost)
     waited, patience_ms = choices.now - job.submitted_at, job.patience_ms
@@ -265,7 +267,7 @@ def _why_burst(
         soonest, _ = waiting.soonest_start(job)
         return NotWorthWaiting(
             waited, worth.cost, worth.value_per_hour, worth.allowed_ms, soonest, expected, next_offer, next_cost,
-            worth.leave_at,
+            worth.leave_at, passed_over,
         )  # fmt: skip
     return PatienceOver(waited, patience_ms, expected, quote.cost, next_offer, next_cost)
 

@@ -1,8 +1,11 @@
-"""What each offer would cost a job. Rates are per shape and offer; a quote adds the job's own run time.
+"""What each offer would cost a job. Rates are per shape and offer; a quote adds the job's own run time and data.
 
 Two prices for standing GPUs: the marginal one here, for choosing; the full one is for showback. Otherwise an idle
 owned GPU would lose to a cheaper rented one.
 """
+
+from math import isqrt
+from typing import Final
 
 from penstock.core.learned import loss_ppm
 from penstock.core.model import NodeShape, Offer, Terms, egress_cost, fill
@@ -10,6 +13,9 @@ from penstock.core.rules import speed_on
 from penstock.core.state import Job, Shape, State
 from penstock.core.units import GB, HOUR, MICRO, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
 from penstock.core.values import value
+
+#: What starts, restarts and work done again may add to the longest wait: together they are the longest delay.
+ON_TOP_MS: Final = HOUR
 
 
 @value
@@ -29,7 +35,7 @@ class Quote:
     offer: Offer
     rate: Rate
     cost: Money  # expected: start, run, losses, fees and what leaves at the end
-    start_ms: Millis
+    start_ms: Millis  # until it runs: the start, and its data's way there
     run_ms: Millis
     total: Money  # the cost, and what the time it takes longer than its run is worth: what offers are ranked by
     node: str = ""  # a rented node that it would join; empty: one of its own, or several
@@ -43,13 +49,14 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Q
     value = worth_of(state, job) if len(ways) > 1 or state.seats else 0  # it only ranks them
     for offer, rate in ways:
         if available(state, offer, rate, job.spec.gpus, now):
-            loss = loss_ppm(state.losses, offer) if offer.term == "spot" else offer.loss_ppm_per_hour
-            quotes.append(quote(shape, offer, rate, left_ms, loss, value))
-    return ranked(job, quotes) if len(quotes) > 1 else quotes
+            copy_ms = copying_ms(state, job, offer, now) if job.spec.data else 0
+            quotes.append(quote(shape, offer, rate, left_ms, _loss(state, offer), value, copy_ms))
+    return ranked(state, job, quotes, now) if len(quotes) > 1 else quotes
 
 
-def ranked(job: Job, quotes: list[Quote]) -> list[Quote]:
+def ranked(state: State, job: Job, quotes: list[Quote], now: Instant) -> list[Quote]:
     quotes.sort(key=lambda q: (q.total, q.offer.id))
+    _spare_who_is_late(state, job, quotes, now)
     if job.spec.models_ordered:
         wanted = [choice.model for choice in job.spec.gpu_models]
         quotes.sort(key=lambda q: wanted.index(q.offer.gpu_model))
@@ -62,15 +69,52 @@ def worth_of(state: State, job: Job) -> Money:
     return value * dict(weights).get(job.spec.job_class, PERMILLE) // PERMILLE if weights else value
 
 
-def quote(shape: Shape, offer: Offer, rate: Rate, left_ms: Millis, loss: int = 0, value_per_hour: Money = 0) -> Quote:
+def _loss(state: State, offer: Offer) -> int:
+    return loss_ppm(state.losses, offer) if offer.term == "spot" else offer.loss_ppm_per_hour
+
+
+def quote(
+    shape: Shape, offer: Offer, rate: Rate, left_ms: Millis, loss: int = 0, value_per_hour: Money = 0,
+    copy_ms: Millis = 0,
+) -> Quote:  # fmt: skip
+    """Nodes are asked for while the data is on its way, and billed; where attempts are sold, the data comes first."""
     speed = rate.speed_permille
     run_ms = left_ms if speed == PERMILLE else ceil_div(left_ms * PERMILLE, speed)
-    billed_ms = offer.start_ms + run_ms
+    unbilled_ms = 0 if rate.nodes else copy_ms
+    billed_ms = (max(offer.start_ms, copy_ms) if rate.nodes else offer.start_ms) + run_ms
+    start_ms = unbilled_ms + billed_ms - run_ms
     if loss:
         billed_ms += lost_ms(shape, offer, run_ms, loss)
     cost = rate.once - (-rate.price_per_hour * billed_ms // HOUR)
-    late = cost_of(value_per_hour, billed_ms - run_ms) if value_per_hour else 0
-    return Quote(offer, rate, cost, offer.start_ms, run_ms, cost + late)
+    late = cost_of(value_per_hour, unbilled_ms + billed_ms - run_ms) if value_per_hour else 0
+    return Quote(offer, rate, cost, start_ms, run_ms, cost + late)
+
+
+def _spare_who_is_late(state: State, job: Job, quotes: list[Quote], now: Instant) -> None:
+    """Whoever waited long goes where it cannot lose much more: offers that could make it later than anybody may be
+    come last."""
+    most = state.policy.waiting.most_ms + ON_TOP_MS
+    late_ms = now - job.submitted_at - job.kept_ms
+    if state.policy.waiting.kind == "worth" and 2 * late_ms > most:
+        quotes.sort(key=lambda q: late_ms + late_at_worst(state, job, q) > most)
+
+
+def late_at_worst(state: State, job: Job, quote: Quote) -> Millis:
+    """What starting there and losing it may cost in time: as many losses as nineteen of twenty such runs do not
+    exceed, and after each another start, its work since the checkpoint, and its data's way to the next place."""
+    shape, offer, run_ms = job.shape, quote.offer, quote.run_ms
+    losses = run_ms * _loss(state, offer) * PERMILLE // (MICRO * HOUR)
+    if not losses:
+        return quote.start_ms
+    losses += 2 * isqrt(losses * PERMILLE)
+    every = shape.spec.checkpoint_every_ms
+    redone = run_ms if every is None else min(run_ms, every)
+    data_ms = state.line.takes(sum([state.data[name].size_bytes for name in job.spec.data]))
+    return quote.start_ms + losses * (max(offer.start_ms, data_ms) + shape.spec.restart_ms + redone) // PERMILLE
+
+
+def copying_ms(state: State, job: Job, offer: Offer, now: Instant) -> Millis:
+    return state.line.takes(sum([state.data[name].size_bytes for name in missing_data(state, job, offer, now)]))
 
 
 def lost_ms(shape: Shape, offer: Offer, run_ms: Millis, loss: int) -> Millis:

@@ -73,6 +73,7 @@ class NotWorthWaiting:
     next_offer: str
     next_cost: Money
     leave_at: Instant = 0  # the latest it can leave and still meet its deadline; 0 if it has none
+    passed_over: str = ""  # a cheaper offer, where losses or copies could make it later than anybody may be
     kind: Literal["NotWorthWaiting"] = "NotWorthWaiting"
 
 
@@ -264,6 +265,7 @@ class LostNode:
     kept_ms: Millis
     redone_ms: Millis
     cost: Money
+    passed_over: str = ""  # a cheaper offer, where losses or copies could make it later than anybody may be
     kind: Literal["LostNode"] = "LostNode"
 
 

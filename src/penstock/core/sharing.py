@@ -34,7 +34,7 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant, leaving: 
     if not seats:
         return found
     best = min(seats, key=lambda seat: (seat.total, state.nodes[seat.node].free, seat.node))
-    return quotes.ranked(job, [best, *found])
+    return quotes.ranked(state, job, [best, *found], now)
 
 
 def _may_join(state: State, job: Job) -> bool:
@@ -67,6 +67,8 @@ def _terms_hold(state: State, job: Job, node: Node) -> bool:
 
 def _seat(state: State, job: Job, offer: Offer, rate: Rate, node: Node, left_ms: Millis, now: Instant) -> Quote:
     wait_ms = max(0, node.asked_at + offer.start_ms - now) if node.phase == "asked" else 0
+    if job.spec.data:
+        wait_ms = max(wait_ms, quotes.copying_ms(state, job, offer, now))
     if job.attempts:
         wait_ms += job.spec.restart_ms
     run_ms = ceil_div(left_ms * PERMILLE, rate.speed_permille)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from penstock.core.actions import Action, CopyData, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
 from penstock.core.events import StartPromised
 from penstock.core.free import Pool, Slots
-from penstock.core.learned import Losses, Starts
+from penstock.core.learned import Line, Losses, Starts
 from penstock.core.ledger import Lease, Ledger
 from penstock.core.lifecycle import AttemptPhase, JobPhase, NodePhase
 from penstock.core.model import STANDING, DataSet, JobSpec, Offer, Policy, Site
@@ -232,7 +232,7 @@ class Fresh:
 class State:
     __slots__ = (
         "aim", "alarms", "at", "attempts", "away", "closed", "copying", "data", "ended", "followers", "fresh",
-        "history", "in_use", "jobs", "lane_of", "lanes", "ledger", "losses", "lost_sites", "newest", "nodes",
+        "history", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes",
         "numbered", "offers", "on_node", "paused", "policy", "pools", "probing", "refusals", "renewals", "replicas",
         "reserved", "revision", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "starts",
         "steps", "timers", "uses", "value_per_hour", "waiting", "yielding",
@@ -284,6 +284,7 @@ class State:
         self.data: dict[str, DataSet] = {}
         self.replicas: dict[tuple[str, str], Instant] = {}
         self.copying: dict[tuple[str, str], list[Attempt]] = {}
+        self.line = Line()
         self.ended: dict[str, int] = {}
         self.fresh = Fresh()
 
@@ -430,6 +431,7 @@ class State:
         yield [(scope, list(jobs)) for scope, jobs in self.short.items() if jobs]
         yield (list(self.data.values()), list(self.replicas.items()))
         yield [(key, [attempt.id for attempt in waiting]) for key, waiting in self.copying.items()]
+        yield (self.line.size_bytes, self.line.ms)
         ledger = self.ledger
         yield (ledger.periods, list(ledger.caps.items()), list(ledger.rate_caps.items()))
         yield (list(ledger.frozen), ledger.overrun)

@@ -53,7 +53,15 @@ def weigh(state: State, job: Job, quote: Quote) -> Worth:
         leave_at = _leave_at(state, job, quote, job.spec.deadline_at)
         allowed = _in_time(job, quote.cost, per_hour, allowed, leave_at - job.submitted_at)
         leave_at = max(0, leave_at)
-    return Worth(quote.cost, per_hour, min(allowed, waiting.most_ms), leave_at, dearer)
+    return Worth(quote.cost, per_hour, min(allowed, _longest(state, job, quote, allowed)), leave_at, dearer)
+
+
+def _longest(state: State, job: Job, quote: Quote, allowed_ms: Millis) -> Millis:
+    """Nobody waits so long that losses and copies afterwards could make it later than anybody may be."""
+    most = state.policy.waiting.most_ms
+    if 2 * allowed_ms <= most:
+        return most
+    return max(most // 2, min(most, most + quotes.ON_TOP_MS - quotes.late_at_worst(state, job, quote)))
 
 
 def _leave_at(state: State, job: Job, quote: Quote, deadline_at: Instant) -> Instant:

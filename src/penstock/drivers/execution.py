@@ -12,11 +12,10 @@ from penstock.core.model import Offer, fill
 from penstock.core.units import NEVER, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.driver import Refused, Work
-from penstock.kube import names
+from penstock.kube import kueue, names
 from penstock.kube.client import Obj
 from penstock.kube.places import Place
 
-KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 HOSTNAME: Final = "kubernetes.io/hostname"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 PORT: Final = 29_500  #: where a gang's first pod listens, as torchrun would
@@ -167,9 +166,11 @@ def _own_rules(manifest: Obj) -> list[Obj]:
 
 
 def _labels(manifest: Obj, order: Order, name: str) -> dict[str, str]:
-    own = names.without_ours(manifest.get("metadata", {}).get("labels")) if manifest else {}
-    queue = {KUEUE_QUEUE: order.place.queue} if order.place.queue else {}
-    return {**_not_controllers(own), **queue, **_ours(order, name)}
+    metadata = manifest.get("metadata", {})
+    own = names.without_ours(metadata.get("labels")) if manifest else {}
+    own.pop(kueue.QUEUE, None)
+    queue = order.place.queue or kueue.queue_of(metadata)
+    return {**_not_controllers(own), **({kueue.QUEUE: queue} if queue else {}), **_ours(order, name)}
 
 
 def _ours(order: Order, name: str) -> dict[str, str]:

@@ -41,6 +41,7 @@ class Execution:
         self.trouble: Trouble | None = None
         self.trouble_at: Instant = 0
         self.ordered_at: Instant | None = None  #: if this process made it
+        self.held_told = False  #: that the cluster's own queue holds it back
         self.tenths = 0  #: of its progress, told
         self.kept_told: Millis = 0
         self.address = ""  #: where its gang meets, told to its pods

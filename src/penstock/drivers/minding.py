@@ -19,6 +19,8 @@ from penstock.drivers.room import Room
 from penstock.kube import errors, names
 from penstock.kube.client import CONFIG_MAPS, NODES, Obj
 
+HELD_SECONDS: Final = 2.0
+HELD: Final = "its queue there holds it back until there is quota for it"
 BREATH_SECONDS: Final = 0.05  #: from the answer to a start until its end is said, if it ended meanwhile
 LOG_SECONDS: Final = 5.0  #: how long an end waits for the last lines of its log
 
@@ -46,6 +48,8 @@ class Minder:
         here, see_to = self.here, self.here.chores.see_to
         job, told_to_end = one.job, said(one.job, names.ENDING)
         self._note_trouble(one, pods)
+        if not told_to_end and not one.begun and _is_held(one):
+            see_to(f"held {one.name}", self._say_held, one)
         if not told_to_end and job["metadata"].get("deletionTimestamp"):
             see_to(f"deleted {one.name}", ending.take_down, here, one)
         if told_to_end and job["spec"].get("suspend") and job["spec"].get("parallelism", 1):
@@ -61,6 +65,13 @@ class Minder:
             if address and address != one.address:
                 one.address = address
                 see_to(f"gang {one.name}", self._tell_address, one, address)
+
+    async def _say_held(self, one: Execution) -> None:
+        """Kueue suspends every Job for a moment; one that it leaves so waits for its turn. Told once."""
+        await asyncio.sleep(HELD_SECONDS)
+        if _is_held(one) and not one.held_told and one.end is None and not said(one.job, names.ENDING):
+            one.held_told = True
+            self.here.say(e.AttemptQueued(self.here.clock(), one.attempt, HELD))
 
     def _note_trouble(self, one: Execution, pods: list[Obj]) -> None:
         job = one.job
@@ -132,3 +143,8 @@ class Minder:
         """After the answer to its start, if that is what its end waited for."""
         if one.concluded and not one.starters:
             asyncio.get_running_loop().call_later(BREATH_SECONDS, self.say_end, one)
+
+
+def _is_held(one: Execution) -> bool:
+    """By somebody else than us: what we suspend has nothing to run."""
+    return bool(one.job["spec"].get("suspend")) and one.job["spec"].get("parallelism", 1) > 0

@@ -1,4 +1,5 @@
-"""From a Job as people write it to a home Job: the label, `suspend` and `managedBy` are added, the rest is left alone.
+"""From a Job as people write it to a home Job: the label, `suspend` and `managedBy` are added, Kueue is kept from
+reserving quota for it, the rest is left alone.
 
 `kubectl penstock apply` and `penstock submit` call it, with the rights of whoever types. Clusters that serve
 MutatingAdmissionPolicy do the same by themselves (`penstock manifests admission`).
@@ -9,7 +10,7 @@ from typing import Final
 
 from penstock.core.errors import BadInput
 from penstock.front.reading import Unfit, gpus_of, spec_of
-from penstock.kube import names
+from penstock.kube import kueue, names
 from penstock.kube.client import JOBS, Cluster
 from penstock.kube.closure import Json, part
 from penstock.kube.errors import AlreadyExists
@@ -31,6 +32,7 @@ def as_home_job(job: Json, team: str = "", namespace: str = "") -> Json:
         raise BadInput(f"Whose job is it? Say --team, or write the label {names.QUEUE}.")
     if namespace:
         metadata["namespace"] = namespace
+    job["metadata"] = kueue.parked(metadata)
     job["spec"] = {**spec, "suspend": True, "managedBy": names.MANAGER}
     _refuse_unfit(job)
     return job

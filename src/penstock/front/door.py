@@ -23,7 +23,7 @@ from penstock.front.reading import Unfit
 from penstock.front.telling import Tale
 from penstock.front.writing import Writer
 from penstock.journal.journal import Filter, JobRow, Reader, Unwritable
-from penstock.kube import names
+from penstock.kube import kueue, names
 from penstock.kube.client import CONFIG_MAPS, JOBS, Cluster
 from penstock.kube.closure import Json, part, parts
 from penstock.kube.errors import Conflict, Forbidden, KubeError, NotFound
@@ -199,6 +199,9 @@ class Door:
     # --- taking a Job in ----------------------------------------------------------------------------------------------
 
     async def _submit(self, job: Json) -> None:
+        if part(job, "spec").get("suspend") is True and (change := kueue.park(part(job, "metadata"))):
+            await self.writer.change(job, change)  # before Kueue reserves quota for it; then it is looked at again
+            return
         try:
             carried, unread = await self._carried(job)
             wish = reading.read(job, self.site, self.plane.clock.now(), self._models(), carried, unread)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from penstock.front.status import PLACED, finalizers_of
-from penstock.kube import marks, names
+from penstock.kube import kueue, marks, names
 from penstock.kube.client import CONFIG_MAPS, JOBS, LEASES, PODS, Cluster, Kind
 from penstock.kube.closure import Json, part, parts
 from penstock.kube.errors import AlreadyExists, NotFound
@@ -32,7 +32,8 @@ APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  #: holds ou
 def ordinary(job: Json) -> Json:
     """The Job as it would have been without us."""
     metadata = {key: found for key, found in part(job, "metadata").items() if key not in WRITTEN}
-    metadata["labels"] = _theirs(part(metadata, "labels"))
+    queue = kueue.queue_of(metadata)
+    metadata["labels"] = _theirs(part(metadata, "labels")) | ({kueue.QUEUE: queue} if queue else {})
     metadata["annotations"] = _theirs(part(metadata, "annotations"))
     metadata.pop("generateName", None)
     spec = {key: found for key, found in part(job, "spec").items() if key not in ("managedBy", "suspend", "selector")}
@@ -43,7 +44,8 @@ def ordinary(job: Json) -> Json:
 
 def _theirs(words: Json) -> Json:
     ours = (names.DOMAIN, *CONTROLLERS, APPLIED)
-    return {key: text for key, text in words.items() if not key.startswith(ours)}
+    theirs = {key: text for key, text in words.items() if not key.startswith(ours)}
+    return {key: text for key, text in theirs.items() if (key, text) != (kueue.QUEUE, kueue.NOWHERE)}
 
 
 def stripped(job: Json) -> Json:

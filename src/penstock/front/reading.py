@@ -16,7 +16,7 @@ from penstock.core.model import JOB_CLASSES, GpuChoice, JobClass, JobSpec
 from penstock.core.units import MICRO, SECOND, Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Work
-from penstock.kube import marks, names
+from penstock.kube import kueue, marks, names
 from penstock.kube.closure import Json, containers, part, pod_of
 from penstock.kube.portability import needs, packed
 
@@ -57,6 +57,7 @@ def read(
     Raises `Unfit`.
     """
     refuse_unmanaged(job)
+    refuse_counted(job)
     spec = spec_of(job, site, now, models)
     missing = tuple(f"the missing config map {name}" for name in unread)
     return Wish(replace(spec, needs=spec.needs + missing), work_of(job, site, list(carried)))
@@ -71,6 +72,19 @@ def refuse_unmanaged(job: Json) -> None:
             "NotManaged",
             f"It has the label {names.QUEUE} but {other}, so Penstock does not run it. The field cannot be added "
             f"later: delete the Job and create it with 'kubectl penstock apply', or with managedBy: {names.MANAGER}.",
+        )
+
+
+def refuse_counted(job: Json) -> None:
+    """Kueue has admitted it already: it holds quota for what does not run, and only deleting it gives that back."""
+    metadata = part(job, "metadata")
+    label = part(metadata, "labels").get(kueue.QUEUE)
+    if label and label != kueue.NOWHERE and part(job, "spec").get("suspend") is not True:
+        raise Unfit(
+            "CountedByKueue",
+            f"Kueue took it for a Job of its queue {label} and reserves quota for it, beside what Penstock would run; "
+            "so it runs nowhere. Delete it and create it with 'kubectl penstock apply', or with the label "
+            f"{kueue.QUEUE}: {kueue.NOWHERE}.",
         )
 
 

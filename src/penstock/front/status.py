@@ -15,7 +15,7 @@ from penstock.core.units import SECOND, Instant
 from penstock.core.values import value
 from penstock.front.reading import Unfit, pods_at_once
 from penstock.journal.journal import AttemptRow, JobRow
-from penstock.kube import names
+from penstock.kube import kueue, names
 from penstock.kube.closure import Json, part, parts
 
 PLACED: Final = "penstock.dev/Placed"  #: our condition: has it a place, and why or why not
@@ -43,7 +43,7 @@ def metadata_change(job: Json, row: JobRow, attempts: Sequence[AttemptRow]) -> J
     if finalizers != (metadata.get("finalizers") or []):
         change["finalizers"] = finalizers
     patch: Json = {"metadata": change} if change else {}
-    if part(job, "spec").get("suspend") is True and _has_begun(row, attempts):
+    if part(job, "spec").get("suspend") is True and _has_begun(row, attempts) and not kueue.is_kueues(metadata):
         patch["spec"] = {"suspend": False}
     return patch
 

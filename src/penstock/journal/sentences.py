@@ -96,6 +96,7 @@ def not_worth_waiting(why: r.NotWorthWaiting, say: Say) -> str:
         f"Owned GPUs were full, for another {duration(why.soonest_ms)} at the soonest, and it waited "
         f"{duration(why.waited_ms)}. About {say.cash(why.cost)} for {duration(why.expected_run_ms)}, which at "
         f"{say.cash(why.value_per_hour)} an hour buys {duration(why.patience_ms)} of waiting{_beside(why, say)}.{due}"
+        + _passed_over(why)
     )
 
 
@@ -119,8 +120,13 @@ def queue_full(why: r.QueueFull, say: Say) -> str:
 def lost_node(why: r.LostNode, say: Say) -> str:
     return (
         f"Resumes after {why.lost_attempt} was lost: {duration(why.kept_ms)} kept, {duration(why.redone_ms)} done "
-        f"again. About {say.cash(why.cost)} to the end."
+        f"again. About {say.cash(why.cost)} to the end." + _passed_over(why)
     )
+
+
+def _passed_over(why: r.NotWorthWaiting | r.LostNode) -> str:
+    cheaper = f" {why.passed_over} is cheaper, but losses or copies there could make it later than anybody should be."
+    return cheaper if why.passed_over else ""
 
 
 # --- money and room --------------------------------------------------------------------------------------------------

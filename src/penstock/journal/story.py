@@ -97,6 +97,9 @@ class Teller:
                 waited = event.at - promised.at
                 if waited:
                     self._say(event.at, f"Runs on {promised.offer}, {duration(waited)} after it was asked for.")
+            case e.AttemptQueued(words=words):
+                site = self.attempts[event.attempt].offer.partition("/")[0]
+                self._say(event.at, f"Waits at the site {site}" + (f": {words}." if words else "."))
             case e.AttemptEnded(outcome=outcome, detail=detail):
                 failed = f"Failed by its own fault: {detail}." if detail else "Failed by its own fault."
                 self._say(event.at, "Done." if outcome == "done" else failed)

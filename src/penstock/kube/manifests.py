@@ -6,7 +6,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
-from penstock.kube import marks, names
+from penstock.kube import kueue, marks, names
 
 Json: TypeAlias = dict[str, Any]
 Role: TypeAlias = Literal["look", "act", "home"]
@@ -92,7 +92,11 @@ def admission(account: str, own: str) -> list[Json]:
 
 def mutation() -> list[Json]:
     """The label alone is enough, where the cluster serves MutatingAdmissionPolicy."""
-    spec = f'Object{{spec: Object.spec{{suspend: true, managedBy: "{names.MANAGER}"}}}}'
+    labels, queue = "object.metadata.labels", kueue.QUEUE
+    meant = f'"{queue}" in {labels} && {labels}["{queue}"] != "{kueue.NOWHERE}" ? {labels}["{queue}"] : ""'
+    metadata = f'labels: {{"{queue}": "{kueue.NOWHERE}"}}, annotations: {{"{kueue.MEANT}": {meant}}}'
+    managed = f'suspend: true, managedBy: "{names.MANAGER}"'
+    spec = f"Object{{metadata: Object.metadata{{{metadata}}}, spec: Object.spec{{{managed}}}}}"
     name = "penstock-home-jobs"
     match = {"resourceRules": [_resources(["CREATE"], ["jobs"])], "objectSelector": _has(names.QUEUE)}
     return [

@@ -129,6 +129,15 @@ class Compared:
         attainable = most - self.bound.at(point.report.mean_delay_h)
         return (most - point.cost) / attainable if attainable > 0 else None
 
+    def hour_saves(self, point: Point) -> float | None:
+        """What the last hours of one job's delay saved, each: against the same policy's next point with less delay."""
+        here = point.report
+        less = [other for other in self.of(here.policy) if other.report.mean_delay_h < here.mean_delay_h]
+        if not less:
+            return None
+        nearest = max(less, key=lambda other: other.report.mean_delay_h)
+        return (nearest.cost - point.cost) / ((here.mean_delay_h - nearest.report.mean_delay_h) * here.jobs)
+
 
 @value
 class Task:
@@ -308,12 +317,13 @@ def as_record(compared: Compared) -> dict[str, Any]:
 
 
 def _point_record(compared: Compared, point: Point) -> dict[str, Any]:
-    bound, closed = compared.bound, compared.saving_closed(point)
+    bound, closed, saves = compared.bound, compared.saving_closed(point), compared.hour_saves(point)
     report: dict[str, Any] = msgspec.to_builtins(point.report)
     return report | {
         "cost": point.cost,
         "bound_cost": round(bound.at(point.report.mean_delay_h), 2) if bound else None,
         "saving_closed": None if closed is None else round(closed, 4),
+        "hour_saves": None if saves is None else round(saves, 2),
         "seconds": point.seconds,
     }
 
@@ -330,12 +340,13 @@ COLUMNS: Final = (
     Column("longest", "Longest", minor=True),
     Column("cloud_jobs", "Cloud jobs", minor=True),
     Column("closed", "Saving closed"),
+    Column("hour", "An hour saves"),
 )
 
 
 def row(compared: Compared, point: Point) -> dict[str, str]:
     """One point in the words of `COLUMNS`."""
-    report, closed = point.report, compared.saving_closed(point)
+    report, closed, saves = point.report, compared.saving_closed(point), compared.hour_saves(point)
     return {
         "policy": report.policy,
         "knob": "-" if report.policy == BURST_AT_ONCE else point.knob,
@@ -347,6 +358,7 @@ def row(compared: Compared, point: Point) -> dict[str, str]:
         "longest": _hours(max(report.max_delay_h, report.p99_delay_h)),
         "cloud_jobs": f"{report.cloud_jobs:,}",
         "closed": "-" if closed is None or point is compared.burst_at_once else f"{closed * 100:.0f} %",
+        "hour": "-" if saves is None else f"{_symbol(report.currency)}{saves:,.2f}",
     }
 
 
@@ -475,9 +487,10 @@ def _setting(case: Case) -> str:
 def _formula(bounded: bool) -> str:
     price = cash(PER_GPU_HOUR / MICRO, "USD")
     closed = " Saving closed = (nowait's cost − cost) / (nowait's cost − the least possible at that mean delay)."
+    hour = " An hour saves = what each further hour of one job's delay did, from its next point with less of it."
     return (
         f"Cost = what the cloud bills + {price} for each GPU-hour of owned work pushed past the last submission. "
-        "Delay = completion − submission − pure run time." + closed * bounded
+        "Delay = completion − submission − pure run time." + closed * bounded + hour
     )
 
 

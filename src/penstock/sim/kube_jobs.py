@@ -67,7 +67,7 @@ class _Reader:
         asked = _gpus(job)
         if isinstance(asked, str):
             return asked
-        end, end_path = _end(job)
+        end, end_path = end_of(job)
         if not end:
             return NOT_ENDED
         start = _text(job, "status", "startTime")
@@ -86,7 +86,7 @@ class _Reader:
         return Found(f"{namespace}/{name}", submit_at, run_ms, JobSpec(gpus, team, name=kind, mig_profile=mig_profile))
 
 
-def _end(job: object) -> tuple[str, str]:
+def end_of(job: object) -> tuple[str, str]:
     """When it ended, well or badly, and where that is written; an empty time if it has not."""
     done = _text(job, "status", "completionTime")
     if done:

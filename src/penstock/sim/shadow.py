@@ -1,8 +1,9 @@
 """Shadow mode: what Penstock would have done with the Jobs of a cluster that it only looked at.
 
 `penstock shadow` calls it. `Followed` keeps what it sees of Jobs, and when their pods really began; nothing is ever
-written to the cluster. `compare` gives those that have ended to the engine that would have placed them, with the sites
-of the sites file for a world, and sets its waits and costs beside what really happened.
+written to the cluster. `lives` says how long those that have not ended are expected to run, by what those that have
+teach. `compare` gives all to the engine that would have placed them, with the sites of the sites file for a world, and
+sets its waits and costs beside what really happened.
 """
 
 import json
@@ -11,16 +12,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from penstock.core import events as e
 from penstock.core.engine import Engine, Step
 from penstock.core.model import NodeShape, Policy, Site
+from penstock.core.runtimes import LifeTable
 from penstock.core.units import DAY, HOUR, SECOND, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.kube import names
 from penstock.kube.portability import needs
-from penstock.sim.kube_jobs import WHOLE
+from penstock.sim.kube_jobs import WHOLE, end_of, kubernetes_rows
+from penstock.sim.rows import NOT_A_JOB, Clock, Found, Row, Unreadable
 from penstock.sim.scenario import Scenario, run
 from penstock.sim.traces import TraceJob
 
@@ -31,10 +34,13 @@ KEPT: Final = ("name", "generateName", "namespace", "uid", "labels", "creationTi
 
 @value
 class Day:
-    """Jobs submitted on one day that have ended since."""
+    """Jobs submitted on one day. Of those that have not ended, the rest of their run is expected and not known, and so
+    is what it would cost; waits are those up to now."""
 
     day: str
     jobs: int
+    running: int  # of them, still
+    waiting: int
     gpu_hours: float
     waited_hours: float  # really, all of them together
     would_wait_hours: float
@@ -94,7 +100,7 @@ class Followed:
 
     def text(self) -> str:
         """As `kubectl get jobs -o json` prints them, with the start that counts; `penstock simulate` reads it too."""
-        return json.dumps({"kind": "List", "items": list(self.by_name().values())})
+        return as_list(self.by_name().values())
 
     def by_name(self) -> dict[str, Json]:
         """By `NAMESPACE/NAME`; another of the same name has the beginning of its uid added."""
@@ -108,6 +114,10 @@ class Followed:
         return found
 
 
+def as_list(jobs: Iterable[Json]) -> str:
+    return json.dumps({"kind": "List", "items": list(jobs)})
+
+
 def _began(pod: Json) -> str:
     states = [one.get("state") or {} for one in (pod.get("status") or {}).get("containerStatuses") or ()]
     begun = [(one.get("running") or one.get("terminated") or {}).get("startedAt") or "" for one in states]
@@ -118,17 +128,67 @@ def _with_real_start(job: Json) -> Json:
     return {**job, "status": {**job["status"], "startTime": job["began"]}} if job["began"] else job
 
 
+# --- how long it takes ------------------------------------------------------------------------------------------------
+
+
+@value
+class Life:
+    """A Job with its end, known or expected."""
+
+    job: Json
+    phase: Literal["ended", "running", "waiting"]
+    created_at: Instant
+    waited_ms: Millis  # really, up to now
+
+
+def lives(followed: Followed, now: Instant) -> dict[str, Life]:
+    """All that was seen. The rest of a run is what the engine's own estimator expects of it."""
+    jobs, table = followed.by_name(), LifeTable()
+    for job in jobs.values():
+        if end_of(job)[0] and isinstance(found := _read(job), Found):
+            table.learn(found.spec, found.run_ms)
+    return {name: _life(job, table, now) for name, job in jobs.items()}
+
+
+def _life(job: Json, table: LifeTable, now: Instant) -> Life:
+    created_at = _instant(job["metadata"]["creationTimestamp"])
+    began = job["began"] or (job["status"].get("startTime") if job["status"].get("ready") else "")
+    if end_of(job)[0]:
+        began = began or job["status"].get("startTime")
+        return Life(job, "ended", created_at, max(0, _instant(began) - created_at) if began else 0)
+    began_at = min(_instant(began), now) if began else now
+    found = _read(_ended(job, began_at, began_at + SECOND))
+    left_ms = table.remaining(found.spec, now - began_at) if isinstance(found, Found) else SECOND
+    expected = _ended(job, began_at, now + max(left_ms, SECOND))
+    return Life(expected, "running" if began else "waiting", created_at, max(0, began_at - created_at))
+
+
+def _read(job: Json) -> Row:
+    try:
+        return next(kubernetes_rows(json.dumps(job), Clock()))
+    except Unreadable:
+        return NOT_A_JOB
+
+
+def _ended(job: Json, began_at: Instant, ended_at: Instant) -> Json:
+    status = {**job["status"], "startTime": _text(began_at), "completionTime": _text(ended_at)}
+    return {**job, "status": status}
+
+
+def _text(at: Instant) -> str:
+    return f"{datetime.fromtimestamp(at // SECOND, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 # --- what would have happened -----------------------------------------------------------------------------------------
 
 
-def compare(followed: Followed, scenario: Scenario, policy: Policy, home: str) -> list[Day]:
-    """`scenario`: the followed jobs that have ended, at the sites of the sites file."""
-    jobs = followed.by_name()
+def compare(followed: Followed, jobs: Mapping[str, "Life"], scenario: Scenario, policy: Policy, home: str) -> list[Day]:
+    """`scenario`: the followed jobs as `lives` has them, at the sites of the sites file."""
     bound = [_at_home(job, jobs.get(job.id), home) for job in scenario.jobs]
     seen = _Seen()
     sites = tuple(_counted(site, followed.node_gpus) if site.id == home else site for site in scenario.sites)
     run(replace(scenario, jobs=tuple(bound), sites=sites), policy, seen.see)
-    zero = min(_instant(jobs[job.id]["metadata"]["creationTimestamp"]) for job in bound if job.id in jobs)
+    zero = min(jobs[job.id].created_at for job in bound if job.id in jobs)
     first = min(job.submit_at for job in bound)
     days: dict[str, list[TraceJob]] = {}
     for job in bound:
@@ -148,9 +208,9 @@ def _with_count(shape: NodeShape, node_gpus: list[int]) -> NodeShape:
     return shape if shape.count is not None else replace(shape, count=sum(gpus == shape.gpus for gpus in node_gpus))
 
 
-def _at_home(job: TraceJob, known: Json | None, home: str) -> TraceJob:
+def _at_home(job: TraceJob, known: "Life | None", home: str) -> TraceJob:
     """With what it refers to, so that it leaves only where that is mapped."""
-    return job if known is None else replace(job, spec=replace(job.spec, home=home, needs=needs(known)))
+    return job if known is None else replace(job, spec=replace(job.spec, home=home, needs=needs(known.job)))
 
 
 class _Seen:
@@ -195,23 +255,26 @@ class _Seen:
         return self.began.get(job, self.submitted.get(job, 0)) - self.submitted.get(job, 0)
 
 
-def _sum_up(day: str, some: list[TraceJob], known: Mapping[str, Json], seen: _Seen) -> Day:
+def _sum_up(day: str, some: list[TraceJob], known: Mapping[str, "Life"], seen: _Seen) -> Day:
     ids = [job.id for job in some]
+    phases = [known[one].phase for one in ids if one in known]
     return Day(
         day=day,
         jobs=len(some),
+        running=phases.count("running"),
+        waiting=phases.count("waiting"),
         gpu_hours=sum(job.spec.gpus * job.run_ms for job in some) / HOUR,
-        waited_hours=sum(_really_waited(known[one]) for one in ids if one in known) / HOUR,
-        would_wait_hours=sum(seen.waited_ms(one) for one in ids) / HOUR,
+        waited_hours=sum(known[one].waited_ms for one in ids if one in known) / HOUR,
+        would_wait_hours=sum(_would_wait(seen.waited_ms(one), known.get(one)) for one in ids) / HOUR,
         would_burst=sum(one in seen.burst for one in ids),
         would_cost=sum(seen.cost.get(one, 0) for one in ids),
         stays_home=sum(one in seen.kept_home for one in ids),
     )
 
 
-def _really_waited(job: Json) -> Millis:
-    began = job["began"] or job["status"].get("startTime")
-    return max(0, _instant(began) - _instant(job["metadata"]["creationTimestamp"])) if began else 0
+def _would_wait(waited_ms: Millis, known: "Life | None") -> Millis:
+    """Up to now, if it really waits still."""
+    return min(waited_ms, known.waited_ms) if known is not None and known.phase == "waiting" else waited_ms
 
 
 def _job(attempt: str) -> str:

@@ -1,0 +1,110 @@
+"""Where Kueue keeps quota at home: the home Job reserves none, what runs for it is counted once, and what Kueue holds
+back is said to wait at the site."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.api.access import Token
+from penstock.api.jobs import detail_of
+from penstock.core.model import NodeShape, Offer, Site
+from penstock.data.checkpoints import NoStore
+from penstock.devcluster import Bed, Cluster, ClusterPlan, NodePlan, kueue, programs
+from penstock.drivers.connection import KubernetesSettings
+from penstock.drivers.driver import Driver
+from penstock.drivers.kubernetes import KubernetesDriver
+from penstock.front import applying, leaving, reading
+from penstock.kube import kueue as beside
+from penstock.kube.access import Access, connect
+from penstock.kube.maps import Maps, has
+from tests.front.kit import Penstock, complete, home_job, running
+
+Json = dict[str, Any]
+
+
+class AtHome(Penstock):
+    """One cluster, home and site."""
+
+    def __init__(self, lab: Cluster, namespace: str, folder: Path) -> None:
+        owned = Offer("lab/a100", "lab", "owned", (NodeShape(8, None),), gpu_model="A100")
+        super().__init__(lab, namespace, folder, sites=(Site("lab", (owned,), front_door=True, has=has(Maps("lab"))),))
+
+    def drivers(self) -> dict[str, Driver]:
+        settings = KubernetesSettings(namespace=self.namespace, maps=Maps("lab"), shared=True)
+        access = Access(kubeconfig=str(self.given.kubeconfig))
+        made = (self.sites[0], self.folder / "lab", self.journal.installation, NoStore(), self.clock.now)
+        return {"lab": KubernetesDriver(*made, lambda: connect(access), settings)}
+
+
+@pytest.fixture
+def queued(tmp_path: Path) -> Iterator[tuple[Cluster, str]]:
+    """Sixteen GPUs, of which Kueue gives out eight; every Job of the namespace goes through it."""
+    with Bed(tmp_path / "bed", [ClusterPlan("lab", (NodePlan(2, gpus=8),), kueue=True)]) as bed:
+        cluster = bed.cluster("lab")
+        namespace = cluster.new_namespace()
+        cluster.apply(*kueue.queue("team", namespace, gpus=8))
+        cluster.kubectl("-n", namespace, "wait", "localqueue/default", "--for=condition=Active", "--timeout=55s")
+        yield cluster, namespace
+
+
+def reserved(cluster: Cluster) -> tuple[int, str]:
+    """Workloads with quota, and their GPUs."""
+    status = cluster.get("clusterqueue/team")["status"]
+    counted = {one["name"]: one["total"] for one in status["flavorsReservation"][0]["resources"]}
+    return status["reservingWorkloads"], counted["nvidia.com/gpu"]
+
+
+def runs(name: str, delay: str) -> Json:
+    job = home_job(name)
+    job["spec"]["template"]["metadata"] = {"annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": delay}}
+    return job
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not programs.found(), reason=programs.HOW)
+@pytest.mark.skipif(not kueue.found(), reason=kueue.HOW)
+def test_a_home_job_reserves_no_quota_what_runs_is_counted_once_and_what_is_held_back_waits_at_the_site(
+    queued: tuple[Cluster, str], tmp_path: Path
+) -> None:
+    cluster, namespace = queued
+
+    async def tell() -> None:
+        async with AtHome(cluster, namespace, tmp_path) as here:
+            here.apply(applying.as_home_job(runs("a", "12s")))
+            await here.shows("a", running)
+            assert reserved(cluster) == (1, "8")  # by what runs, and not by the home Job
+            here.apply(runs("b", "1s"))  # as it is: Kueue gives it the queue `default`, and holds it back
+            await here.says("b", "AttemptQueued")
+            waits = "Waits at the site lab: its queue there holds it back until there is quota for it."
+            assert waits in here.why("j1")
+            shown = detail_of(here.plane, here.reader, Token("", "", "admin"), "j1")
+            assert shown.waits.startswith("waits at the site lab")
+            assert reserved(cluster) == (1, "8")
+            await here.shows("a", complete)
+            job = await here.shows("b", complete)
+            assert job["metadata"]["annotations"][beside.MEANT] == "default"
+            assert [one.outcome for one in here.reader.attempts("j1")] == ["done"]
+
+    asyncio.run(tell())
+
+
+def test_one_that_kueue_has_admitted_already_is_explained_and_runs_nowhere() -> None:
+    admitted = home_job("a", labels={beside.QUEUE: "default"}, spec={"suspend": False})
+    with pytest.raises(reading.Unfit, match="Delete it and create it with 'kubectl penstock apply'") as refused:
+        reading.read(admitted, "lab", 0)
+    assert refused.value.reason == "CountedByKueue"
+    reading.read(home_job("a", labels={beside.QUEUE: beside.NOWHERE}, spec={"suspend": False}), "lab", 0)
+
+
+def test_the_queue_that_was_meant_is_kept_for_what_runs_and_given_back_when_we_leave() -> None:
+    plain = home_job("a", labels={beside.QUEUE: "research"})
+    plain["metadata"]["uid"] = "u"
+    home = applying.as_home_job(plain)
+    assert home["metadata"]["labels"][beside.QUEUE] == beside.NOWHERE
+    assert beside.queue_of(home["metadata"]) == "research"
+    assert applying.as_home_job(home) == home
+    assert leaving.ordinary(home)["metadata"]["labels"] == {beside.QUEUE: "research"}
+    assert leaving.ordinary(applying.as_home_job(home_job("b")))["metadata"]["labels"] == {}
