@@ -24,7 +24,7 @@ def offer(
 def sites(*offers: schemas.Offer, reachable: bool = True) -> schemas.Sites:
     made = [
         schemas.Site(
-            id=name, location="", operator="", law="", front_door=False, reachable=reachable,
+            id=name, location="", operator="", law="", front_door=False, reachable=reachable, says="",
             offers=[one for one in offers if one.site == name],
         )
         for name in dict.fromkeys(one.site for one in offers)
@@ -37,8 +37,8 @@ def job(**more: Any) -> schemas.JobDetail:
         "id": "j1", "number": 1, "team": "vision", "name": "train", "user": "u", "project": "", "job_class": "training",
         "priority": 0, "gpus": 1, "phase": "waiting", "attempt": "", "offer": "", "submitted_at": NOW - 3_600_000,
         "started_at": None, "ended_at": None, "kept_ms": 0, "attempts": 0, "moves": 0, "losses": 0, "spent": 0,
-        "held": 0, "until_at": None, "short_of": "", "because": None, "tries": [], "command": [], "folder": "",
-        "image": "", "variables": [],
+        "held": 0, "until_at": None, "short_of": "", "because": None, "tries": [], "waits": "", "command": [],
+        "folder": "", "image": "", "variables": [],
     }  # fmt: skip
     return schemas.JobDetail(**(filled | more))
 

@@ -78,7 +78,7 @@ def test_a_right_that_is_missing_is_named_and_nothing_is_half_done(
         async with Clustered(lab, east, namespace, tmp_path, kubeconfig=path, limited=limited) as here:
             here.apply(home_job("a"))
             await here.shows("a", lambda one: one["spec"]["suspend"] is False)
-            words = "our account may not patch jobs.batch; see 'penstock manifests rbac'"
+            words = "our account may not patch jobs.batch/status; see 'penstock manifests rbac'"
             async with asyncio.timeout(55):
                 while not any(words in alarm.text for alarm in here.plane.alarms.now()):
                     await asyncio.sleep(0.2)
