@@ -262,6 +262,7 @@ def policy(file: SitesFile) -> Policy:
         currency=file.currency,
         data_rules=file.data_rules,
         waiting=replace(base.waiting, value_per_hour=worth, most_ms=said.longest_wait_ms),
+        share_nodes=said.share_nodes,
         preempt=said.preempt,
         displace=said.displace,
         exhausted=said.when_exhausted,

@@ -57,6 +57,8 @@ def decide(choices: Choices, rules: Rules) -> None:
             leases.settle(choices)
             if not state.paused:
                 spend_room(choices)
+    if fresh.review and state.policy.share_nodes and state.policy.home and not state.paused:
+        moves.move_on(choices)
     if fresh.idle:
         giveback.idle(choices)
 
