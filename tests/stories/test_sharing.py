@@ -269,3 +269,15 @@ def test_owned_gpus_that_come_free_bring_home_who_shares_by_its_part_of_the_rent
     assert penstock.hears(ended("old.1"), at="10:00") == [stop("a.1"), stop("b.1")]
     assert penstock.why("a").saves == usd("32")  # type: ignore[union-attr]  # half of the node's, for eight hours
     assert penstock.why("b").saves == usd("32")  # type: ignore[union-attr]
+
+
+def test_a_long_job_goes_to_spot_when_its_lease_is_renewed_and_spot_has_room_again() -> None:
+    penstock = given(offer("spot", price="0.3", most="1", term="spot"), offer("sure", price="1"), sharing(home=True))
+    penstock.hears(submitted("a", gpus=8, run="40h"), at="09:00")
+    assert penstock.hears(node_refused("a.1/n0"), at="09:00") == [launch("a.2/n0", at="sure")]
+    penstock.hears(ready("a.2/n0"), at="09:00")
+    penstock.hears(started("a.2"), at="09:00")
+    assert sleeps(penstock) == [set_deadline("a.2/n0"), launch("a.3/n0", at="spot"), stop("a.2")]
+    assert isinstance(penstock.why("a"), CheaperElsewhere)
+    assert penstock.hears(ready("a.3/n0"), at="18:00") == []
+    assert penstock.hears(stopped("a.2", "9h"), at="18:02") == [start("a.3", on="spot"), release("a.2/n0")]
