@@ -6,7 +6,9 @@ The clusters are the test bed's (docs/dev-cluster.md): real API servers, control
 `lab` is owned and where Jobs are created; `east` and `west` are rented as soon as it is full, for waiting is dear here.
 First other people's Jobs, without our label: what the clusters do by themselves, and how fast. Then Penstock with
 nothing to do; then a Job a second, on free GPUs; then very many at once. A Job's time runs from just before it is
-created until its pod runs, and until the home Job says so, as somebody sees it who watches both.
+created until its pod runs, and until the home Job says so, as somebody sees it who watches both. The watch's lag is the
+time from the API server's answer to whoever created a Job until Penstock has it in hand (bench/heard.py). Requests and
+processors are counted until all is quiet again: Events come last.
 
 All of it shares this machine's processors. What each side took of them is said, too, with what it takes when idle: that
 is what another machine would show again.
@@ -43,6 +45,8 @@ ENDS: Final = "pod-complete.stage.kwok.x-k8s.io/delay"
 LIMIT_S: Final = 3600
 PACED: Final = 30  #: Jobs, one a second
 WRITERS: Final = 16  #: who create Jobs side by side
+PROGRESS_S: Final = 20
+QUIET_S: Final = 5  #: in which fewer requests than one a second are quiet
 EVERYTHING: Final = ({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},)
 #: Service accounts are counted apart by an API server, and Penstock has the only one that asks for anything.
 REQUESTS: Final = re.compile(
@@ -122,9 +126,10 @@ async def measure(folder: Path, size: Size) -> list[Figure]:
     with Bed(folder / "bed", [ClusterPlan(name, nodes) for name in ("lab", "east", "west")]) as bed:
         say(f"three clusters of {size.nodes} nodes with {size.gpus} GPUs each")
         sites = furnish(bed, size)
-        async with watching(bed) as run:
+        async with watching(bed, folder / "heard") as run:
             figures = await alone(run, size)
-            with up(str(folder / "journal.db"), sites) as (_, process):
+            program = ("bench.heard", str(run.heard_file))
+            with up(str(folder / "journal.db"), sites, program) as (_, process):
                 run.penstock = process.pid
                 await run.shows(await run.create(["first"]))
                 figures += await idle(run, size)
@@ -155,7 +160,7 @@ def say(words: str) -> None:
 async def alone(run: "Run", size: Size) -> list[Figure]:
     """Other people's Jobs, in the lab only and without Penstock: what a cluster needs for one."""
     say(f"{size.others} Jobs of other people")
-    before, began = run.clusters_cpu(), time.perf_counter()
+    before, began = run.clusters_cpu(), time.monotonic()
     jobs = [plain_job(f"other-{number}", gpus=number % 2) for number in range(size.others)]
     made = await run.create_all(jobs)
     await run.shows(made)
@@ -184,14 +189,15 @@ async def paced(run: "Run") -> list[Figure]:
     """One a second on free GPUs; each runs for some seconds."""
     say(f"a Job a second, {PACED} s")
     made: list[str] = []
-    begin = time.perf_counter()
+    begin = time.monotonic()
     for number in range(PACED):
-        await asyncio.sleep(max(0.0, begin + number - time.perf_counter()))
+        await asyncio.sleep(max(0.0, begin + number - time.monotonic()))
         made += await run.create([f"paced-{number}"], runs="5s")
     await run.shows(made)
     return [
         Figure("a Job a second on free GPUs: created until its pod runs", spread(run.took(made, run.ran)), "p95 5 s"),
         Figure("the same until the home Job says so", spread(run.took(made, run.shown))),
+        Figure("the same: the watch's lag", tail(run.lag(made))),
     ]
 
 
@@ -201,7 +207,10 @@ async def burst(run: "Run", size: Size) -> list[Figure]:
     made = await run.create([f"burst-{number}" for number in range(size.jobs)])
     say(f"created at {size.jobs / (run.created.last(made) - run.created.first(made)):.0f} a second")
     await run.shows(made)
-    ours, theirs, asked = cpu(run.penstock) - ours, run.clusters_cpu() - theirs, run.all_requests() - asked
+    say("all run, and their home Jobs say so")
+    theirs = run.clusters_cpu() - theirs
+    await run.quiet()
+    ours, asked = cpu(run.penstock) - ours, run.all_requests() - asked
     began, many = run.created.first(made), len(made)
     lag = [max(0.0, run.shown[name] - run.ran[name]) for name in made]
     return [
@@ -210,6 +219,7 @@ async def burst(run: "Run", size: Size) -> list[Figure]:
         Figure("created until its pod runs", spread(run.took(made, run.ran))),
         Figure("created until the home Job says so", spread(run.took(made, run.shown))),
         Figure("its pod runs until the home Job says so", spread(lag)),
+        Figure("the watch's lag", tail(run.lag(made))),
         Figure("where they ran", run.where(made)),
         Figure("our processor for each Job", f"{ours / many * 1000:.1f} ms"),
         Figure("the clusters' processors for each Job, home Job included", f"{theirs / many * 1000:.0f} ms"),
@@ -222,6 +232,12 @@ def spread(seconds: Iterable[float]) -> str:
     ordered = sorted(seconds)
     p95 = ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)]
     return f"p50 {statistics.median(ordered):.2f} s p95 {p95:.2f} s"
+
+
+def tail(seconds: Iterable[float]) -> str:
+    ordered = sorted(seconds)
+    p99 = ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
+    return f"p50 {statistics.median(ordered):.2f} s p99 {p99:.2f} s"
 
 
 def peak(pid: int) -> int:
@@ -275,7 +291,7 @@ class Times(dict[str, float]):
         self.all_seen = asyncio.Event()
 
     def note(self, name: str) -> None:
-        self.setdefault(name, time.perf_counter())
+        self.setdefault(name, time.monotonic())
         self.awaited.discard(name)
         if not self.awaited:
             self.all_seen.set()
@@ -301,10 +317,10 @@ class Times(dict[str, float]):
 class Run:
     """Creates Jobs, and sees what becomes of them."""
 
-    def __init__(self, bed: Bed, lab: client.Cluster) -> None:
-        self.lab, self.clusters = lab, {one.name: one for one in bed.clusters()}
+    def __init__(self, bed: Bed, lab: client.Cluster, heard: Path) -> None:
+        self.lab, self.heard_file, self.clusters = lab, heard, {one.name: one for one in bed.clusters()}
         self.pids = [process.pid for process in bed.processes()]
-        self.created, self.ran, self.shown = Times(), Times(), Times()
+        self.created, self.answered, self.ran, self.shown = Times(), Times(), Times(), Times()
         self.places: dict[str, str] = {}  #: Job -> the cluster where its pod ran
         self.penstock = 0  #: its process
 
@@ -320,11 +336,32 @@ class Run:
         for job in jobs:
             self.created.note(job["metadata"]["name"])
             await self.lab.create(client.JOBS, job)
+            self.answered.note(job["metadata"]["name"])
 
     async def shows(self, wanted: Sequence[str]) -> None:
         """Until each was seen to run, here and there."""
         await self.ran.until(wanted)
         await self.shown.until(wanted)
+
+    async def tell_progress(self) -> None:
+        """Of all Jobs so far, for whoever waits: until it is cancelled."""
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            created, ran, shown = (f"{len(times):,}" for times in (self.answered, self.ran, self.shown))
+            say(f"{created} Jobs created, {ran} run, {shown} say so; load {os.getloadavg()[0]:.1f}")
+
+    async def quiet(self) -> None:
+        """Until Penstock asks for nothing any more: what it tells of all this is told."""
+        before = -1.0
+        while (asked := self.all_requests()) - before > QUIET_S:
+            before = asked
+            await asyncio.sleep(QUIET_S)
+
+    def lag(self, wanted: Iterable[str]) -> list[float]:
+        """From the server's answer until Penstock had it in hand; it may hear of it before the answer comes."""
+        lines = (line.split() for line in self.heard_file.read_text("utf-8").splitlines())
+        heard = {name: float(at) for name, at in lines}
+        return [max(0.0, heard[name] - self.answered[name]) for name in wanted]
 
     def took(self, wanted: Iterable[str], until: Times) -> list[float]:
         return [until[name] - self.created[name] for name in wanted]
@@ -358,12 +395,12 @@ class Run:
 
 
 @asynccontextmanager
-async def watching(bed: Bed) -> AsyncIterator[Run]:
+async def watching(bed: Bed, heard: Path) -> AsyncIterator[Run]:
     ways = {one.name: connect(Access(kubeconfig=str(one.kubeconfig))) for one in bed.clusters()}
-    run = Run(bed, ways["lab"])
+    run = Run(bed, ways["lab"], heard)
     mirrors = [Mirror(ways["lab"], client.JOBS, run.saw_job, namespace=PEOPLE, labels=LABEL, keep=_kept)]
     mirrors += [_pods_of(site, way, run) for site, way in ways.items()]
-    tasks = [asyncio.create_task(one.run()) for one in mirrors]
+    tasks = [asyncio.create_task(one.run()) for one in mirrors] + [asyncio.create_task(run.tell_progress())]
     try:
         await asyncio.gather(*(one.in_step.wait() for one in mirrors))
         yield run

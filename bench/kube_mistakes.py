@@ -101,10 +101,10 @@ def worsen_the_clusters(luck: random.Random) -> None:
             raise Unreachable("the bench lost the answer")
         return answer
 
-    async def send(self: Any, request: Any) -> Any:
+    async def send(self: Any, request: Any, *more: Any) -> Any:
         if request.method != "GET" and luck.random() < 0.2:
             await asyncio.sleep(SLOW_S * luck.random())
-        return await right_send(self, request)
+        return await right_send(self, request, *more)
 
     _put(Cluster, _ask=ask, _in_a_lane=send)
 
@@ -137,9 +137,9 @@ def bind_after_create(points: Points) -> None:
 def bind_without_looking(_: Points) -> None:
     """Whoever binds last is right: nobody asks which attempt is the newer, or what the Job was when it was seen."""
 
-    async def wrong(home: Cluster, metadata: dict[str, Any], ask: Any) -> None:
+    async def wrong(home: Cluster, metadata: dict[str, Any], ask: Any, _seen: Obj | None = None) -> Obj:
         said = {names.JOB: ask.job, names.BINDING: status.binding(ask.attempt, ask.offer)}
-        await home.patch(JOBS, metadata["name"], {"metadata": {"annotations": said}}, metadata["namespace"])
+        return await home.patch(JOBS, metadata["name"], {"metadata": {"annotations": said}}, metadata["namespace"])
 
     _put(gate, bind=wrong)
 

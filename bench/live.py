@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -230,12 +230,14 @@ def _resident(process: "subprocess.Popen[str]") -> int:
 
 
 @contextmanager
-def up(where: str, content: str = SITES) -> Iterator[tuple[httpx2.Client, "subprocess.Popen[str]"]]:
+def up(
+    where: str, content: str = SITES, program: Sequence[str] = ("penstock.cli",)
+) -> Iterator[tuple[httpx2.Client, "subprocess.Popen[str]"]]:
     """A Penstock of its own on this journal and these sites, with a client that may do everything."""
     with tempfile.TemporaryDirectory(prefix="penstock-live-") as home:
         sites = Path(home) / "sites.yaml"
         sites.write_text(content)
-        command = [sys.executable, "-m", "penstock.cli", "up", "--home", home, "--sites", str(sites), "--port", "0"]
+        command = [sys.executable, "-m", *program, "up", "--home", home, "--sites", str(sites), "--port", "0"]
         process = subprocess.Popen([*command, "--json", "--journal", where], stdout=subprocess.PIPE, text=True)
         try:
             told = said(process)

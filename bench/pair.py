@@ -24,6 +24,7 @@ from penstock.kube import names
 LIMIT_S: Final = 120  #: whatever takes longer has failed
 LABEL: Final = "bench"  #: on a home Job and on its pods wherever they run: the home Job's name
 ENDS: Final = "pod-complete.stage.kwok.x-k8s.io/delay"
+STOPS: Final = "pod-terminate.stage.kwok.x-k8s.io/delay"  #: how long it takes to stop when told to
 LAB_GPUS: Final = 2
 PLANS: Final = (
     ClusterPlan("lab", (NodePlan(1, gpus=LAB_GPUS, model="A100"),)),
@@ -160,7 +161,7 @@ def home_job(name: str, gpus: int = 1, runs: str = "1s", team: str = "rich") -> 
     """`runs`: how long its pod runs before it ends by itself."""
     container = {"name": "train", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
     template = {
-        "metadata": {"labels": {LABEL: name}, "annotations": {ENDS: runs}},
+        "metadata": {"labels": {LABEL: name}, "annotations": {ENDS: runs, STOPS: "2s"}},
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
     return {

@@ -103,6 +103,7 @@ policy:
   value_of_waiting: 7.50
   longest_wait: 2h
   come_home: false
+  share_nodes: false
   stay: 1m
   least_left: 2m
   least_lease: 3m
@@ -158,7 +159,7 @@ def test_every_part_of_a_site_can_be_said() -> None:
         local=(("cloud", LocalSite(1_000, 3_000, (40_000, 0))),),
         data_folders=(("scans", "/data/scans"),),
         policy=Wishes(
-            money("7.50"), 120 * MINUTE, False, MINUTE, 2 * MINUTE, 3 * MINUTE, True, True, "move_home", True
+            money("7.50"), 120 * MINUTE, False, False, MINUTE, 2 * MINUTE, 3 * MINUTE, True, True, "move_home", True
         ),
         time_zone="Europe/Oslo",
     )

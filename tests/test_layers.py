@@ -54,6 +54,7 @@ CORE = [
     "fold",
     "ordering",
     "quotes",
+    "sharing",
     "waiting",
     "placement",
     "moves",

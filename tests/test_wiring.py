@@ -139,7 +139,7 @@ def test_without_a_sites_file_this_machine_is_the_one_site() -> None:
 FILE = b"""
 currency: EUR
 time_zone: Europe/Berlin
-policy: {value_of_waiting: 7.50, stay: 1m, least_left: 30s, when_exhausted: move_home, preempt: true}
+policy: {value_of_waiting: 7.5, share_nodes: false, stay: 1m, least_left: 30s, when_exhausted: move_home, preempt: true}
 sites:
   - name: lab
     driver: local
@@ -165,6 +165,7 @@ def test_the_sites_file_says_how_sites_are_reached_and_what_waiting_is_worth(tmp
     chosen = policy(file)
     assert (chosen.currency, chosen.waiting.value_per_hour) == ("EUR", money("7.50"))
     assert (chosen.settle_ms, chosen.least_left_ms, chosen.exhausted) == (MINUTE, MINUTE // 2, "move_home")
+    assert not chosen.share_nodes
     assert file.time_zone == "Europe/Berlin"
     assert dict(file.local)["lab"].losses_ms == (40_000, 0)
     with (

@@ -35,8 +35,8 @@ from penstock.sim.policies import DEFAULT_VALUE, ours
 
 if TYPE_CHECKING:
     from penstock.data.checkpoints import Store
-    from penstock.front.door import Home
     from penstock.front.hall import Hall
+    from penstock.front.home import Home
     from penstock.kube.maps import Maps
     from penstock.kube.places import ClusterSite
     from penstock.sim.rehearsal import Stage
@@ -216,7 +216,7 @@ def _homes(options: Options, file: SitesFile) -> "list[Home]":
     if not homes:
         return []
     with _extra(homes[0][0]):
-        from penstock.front.door import Home
+        from penstock.front.home import Home
         from penstock.kube.access import connect
 
     return [Home(site, connect(said.access), (said.namespace, *said.namespaces)) for site, said in homes]
@@ -226,7 +226,7 @@ def _elsewhere(file: SitesFile, homes: "Sequence[Home]") -> "list[Home]":
     """The other clusters, where attempts of home Jobs run. Nothing is sent by these connections before we leave."""
     if not homes:
         return []
-    from penstock.front.door import Home
+    from penstock.front.home import Home
     from penstock.kube.access import connect
 
     doors, maps = [home.site for home in homes], {one.site: one for one in file.maps}
@@ -262,6 +262,7 @@ def policy(file: SitesFile) -> Policy:
         currency=file.currency,
         data_rules=file.data_rules,
         waiting=replace(base.waiting, value_per_hour=worth, most_ms=said.longest_wait_ms),
+        share_nodes=said.share_nodes,
         preempt=said.preempt,
         displace=said.displace,
         exhausted=said.when_exhausted,

@@ -273,6 +273,24 @@ async def test_a_node_s_deadline_ends_what_runs_on_it_and_the_node(renting: Grou
 
 
 @story
+async def test_two_that_share_a_node_run_beside_each_other_and_its_deadline_ends_both(renting: Ground) -> None:
+    async with opened(renting) as lab:
+        later = renting.clock() + HOUR
+        await lab.driver.launch_node(launch("long.1/n0", deadline_at=later))
+        for number in (1, 2):
+            await lab.start("long", number, offer="lab/nodes", nodes=("long.1/n0",), deadline_at=later)
+        await lab.driver.stop("long.1", 0)
+        await lab.hears(e.AttemptStopped, "long.1")
+        await lab.start("long", 3, offer="lab/nodes", nodes=("long.1/n0",), deadline_at=later)
+        running = [one.attempt for one in (await lab.driver.look()).attempts if one.phase == "running"]
+        assert running == ["long.2", "long.3"]
+        await lab.driver.set_deadline("long.1/n0", renting.clock() + 100)
+        await lab.hears(e.AttemptStopped, "long.2")
+        await lab.hears(e.AttemptStopped, "long.3")
+        await lab.hears(e.NodeGone, "long.1/n0")
+
+
+@story
 async def test_what_runs_on_a_node_lives_as_long_as_the_node_s_lease_is_renewed(renting: Ground) -> None:
     async with opened(renting) as lab:
         first = renting.clock() + 40_000

@@ -162,6 +162,7 @@ def policies(draw: st.DrawFn) -> Policy:
         estimator=draw(pick("recent", "life_table")),
         home=draw(st.booleans()),
         defragment=draw(st.booleans()),
+        share_nodes=draw(pick(True, True, False)),
         burst=draw(pick(True, True, True, True, False)),
         preempt=draw(st.booleans()),
         displace=draw(st.booleans()),
@@ -181,6 +182,37 @@ def tense(history: History) -> History:
     policy = replace(history.policy, preempt=True, displace=True, backfill=True)
     commands = tuple(one for one in history.commands if one[1] != "policy")
     return replace(history, jobs=jobs, policy=policy, commands=commands, slow_permille=1000, dies_at_step=None)
+
+
+def packed(history: History) -> History:
+    """The same with small jobs that come together and burst at once, where only nodes of eight GPUs are sold."""
+    jobs = tuple(
+        replace(job, at=history.zero + (job.at - history.zero) // 5, spec=_small(job.spec, k))
+        for k, job in enumerate(history.jobs)
+    )
+    sites = tuple(_by_eight(site) for site in history.sites if site.id != "lab")
+    policy = replace(history.policy, share_nodes=True, burst=True, waiting=Waiting("nowait"), pace=False)
+    kinds = ("cancel", "cap", "site")
+    commands = tuple(one for one in history.commands if one[1] in kinds and one[2][0] != "lab")
+    return replace(history, sites=sites, jobs=jobs, policy=policy, commands=commands)
+
+
+def _small(spec: JobSpec, k: int) -> JobSpec:
+    return replace(
+        spec, gpus=1 + k % 3, team=TEAMS[k % 5 % 2], project="", cap=None, data=(), data_class="", scaling=(),
+        lease_max_ms=HOUR,
+    )  # fmt: skip
+
+
+def _by_eight(site: Site) -> Site:
+    offers = tuple(replace(offer, sold_by="node", shapes=(_eight(offer.shapes[-1]),)) for offer in site.offers)
+    return replace(site, offers=offers)
+
+
+def _eight(shape: NodeShape) -> NodeShape:
+    times = 8 // shape.gpus
+    most = shape.most_per_hour and shape.most_per_hour * times
+    return NodeShape(8, shape.count, shape.list_per_hour * times, most_per_hour=most)
 
 
 def _pushing(spec: JobSpec, k: int) -> JobSpec:
@@ -433,6 +465,7 @@ class Life:
         self.jobs_are_conserved(step)
         rule(not self.provider.twice(), "never two attempts at once", str(self.provider.twice()))
         rule(not self.provider.overfull(), "capacity", str(self.provider.overfull()))
+        rule(not self.provider.guests(), "only who pays for a node is on it", str(self.provider.guests()))
 
     def caps_hold(self) -> None:
         """1 and 7: within the cap; after it was lowered below what is committed, at least never more than before."""

@@ -97,7 +97,7 @@ class Provider:
         self.heap: list[tuple[Instant, int, Callable[[Instant], list[e.Fact]]]] = []
         self.count = 0
         self.things: dict[str, Thing] = {}  #: all there ever were
-        self.nodes: dict[str, tuple[Thing, int, str]] = {}  #: live: thing, GPUs, attempt
+        self.nodes: dict[str, tuple[Thing, int]] = {}  #: live: thing, GPUs
         self.runs: dict[str, Run] = {}
         self.asked: dict[str, bool] = {}  #: every id it was ever asked for, and whether it agreed
 
@@ -160,7 +160,7 @@ class Provider:
         thing = self._rent(node, offer, job, size.price_per_hour + offer.extras.per_hour, action.deadline_at, now)
         if node.endswith("/n0"):
             thing.egress = self._egress(offer, self.jobs[job][1])
-        self.nodes[node] = (thing, action.gpus, action.attempt)
+        self.nodes[node] = (thing, action.gpus)
         self.later(now + offer.start_ms, lambda at: [e.NodeReady(at, node)] if node in self.nodes else [])
         self._doom(offer, node, now, lambda at: self._node_lost(node, at))
 
@@ -184,6 +184,8 @@ class Provider:
             thing = self._rent(attempt, offer, action.job, price, action.deadline_at, now)
             thing.egress = self._egress(offer, spec)
             self._doom(offer, attempt, now, lambda at: self._lost(attempt, at))
+        if action.nodes and self.nodes[action.nodes[0]][0].job != action.job:  # what else leaves from that node
+            self.nodes[action.nodes[0]][0].egress += self._egress(offer, spec)
         begins = now if action.nodes else now + offer.start_ms
         left = math.ceil(Fraction(max(0, run_ms - action.resume_ms) * 1000, action.speed_permille))
         fails = self.chance("fails", attempt).random() < 0.05
@@ -242,7 +244,11 @@ class Provider:
             return []
         if thing.id not in self.nodes:
             return self._stopped(thing.id, now)
-        return self._stopped(self.nodes[thing.id][2], now) + self._node_gone(thing.id, now)
+        return self._all_on(thing.id, self._stopped, now) + self._node_gone(thing.id, now)
+
+    def _all_on(self, node: str, end: Callable[[str, Instant], list[e.Fact]], now: Instant) -> list[e.Fact]:
+        here = [attempt for attempt, run in self.runs.items() if node in run.action.nodes]
+        return [fact for attempt in here for fact in end(attempt, now)]
 
     def _doom(self, offer: Offer, name: str, now: Instant, lose: Callable[[Instant], list[e.Fact]]) -> None:
         if offer.loss_ppm_per_hour:
@@ -286,7 +292,7 @@ class Provider:
         known = self.nodes.get(node)
         if known is None:
             return []
-        facts = self._lost(known[2], now)
+        facts = self._all_on(node, self._lost, now)
         del self.nodes[node]
         known[0].until = now
         return [*facts, e.NodeLost(now, node)]
@@ -305,6 +311,13 @@ class Provider:
         """Jobs with more than one run at once."""
         jobs = [run.action.job for run in self.runs.values()]
         return [job for job in dict.fromkeys(jobs) if jobs.count(job) > 1]
+
+    def guests(self) -> list[str]:
+        """Runs on nodes that others pay for."""
+        on = [(node, run) for run in self.runs.values() for node in run.action.nodes if node in self.nodes]
+        paid = {node: self.jobs[thing.job][1] for node, (thing, _) in self.nodes.items()}
+        payers = [(node, run.spec, paid[node]) for node, run in on]
+        return [node for node, one, two in payers if (one.team, one.project) != (two.team, two.project)]
 
     def overfull(self) -> list[str]:
         """Standing nodes with more on them than they have, and rented offers beyond their limits."""
@@ -325,10 +338,23 @@ class Provider:
         return [f"{offer.id}/{node}: {gpus}" for node, gpus in used.items() if gpus > offer.shapes[-1].gpus]
 
     def _overfull_rented(self, offer: Offer) -> list[str]:
-        nodes = [gpus for thing, gpus, _ in self.nodes.values() if thing.offer.id == offer.id]
+        nodes = [gpus for thing, gpus in self.nodes.values() if thing.offer.id == offer.id]
         widths = [run.action.width for run in self.runs.values() if run.offer.id == offer.id and not run.action.nodes]
         found = []
         if offer.limit_gpus is not None and sum(nodes) + sum(widths) > offer.limit_gpus:
             found.append(f"{offer.id}: {sum(nodes) + sum(widths)} GPUs")
         over = [size for size in offer.shapes if size.count is not None and nodes.count(size.gpus) > size.count]
+        found += self._overfull_nodes(offer)
         return found + [f"{offer.id}: {nodes.count(size.gpus)} nodes of {size.gpus}" for size in over]
+
+    def _overfull_nodes(self, offer: Offer) -> list[str]:
+        """Rented nodes with more on them than they have, and runs on nodes that were given back under them."""
+        used: dict[str, int] = {}
+        for run in [run for run in self.runs.values() if run.offer.id == offer.id]:
+            left = run.action.width
+            for node in run.action.nodes:
+                gpus = self.nodes[node][1] if node in self.nodes else 0
+                used[node] = used.get(node, 0) + (min(left, gpus) if gpus else left)  # all too much where it is gone
+                left -= gpus
+        has = {node: gpus for node, (_, gpus) in self.nodes.items()}
+        return [f"{node}: {gpus} of {has.get(node, 0)}" for node, gpus in used.items() if gpus > has.get(node, 0)]

@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from penstock.core import decide, events, fold, leases, placement, queue, quotes
+from penstock.core import decide, events, fold, leases, placement, queue, quotes, sharing
 from penstock.core.free import Pool
 from penstock.core.ledger import Ledger
 from penstock.core.model import Part
-from penstock.core.state import Attempt, State
-from tests.core.histories import Violated, live, tense
+from penstock.core.state import Attempt, Node, State
+from tests.core.histories import Violated, live, packed, tense
 from tests.core.test_promises import explore
 
 Patch: TypeAlias = pytest.MonkeyPatch
@@ -146,6 +146,21 @@ def gpus_given_back_twice(patch: Patch) -> None:
     patch.setattr(Pool, "give", wrong)
 
 
+def more_on_a_rented_node_than_it_has(patch: Patch) -> None:
+    patch.setattr(Node, "to_spare", property(lambda self: self.gpus if self.open else 0))
+
+
+def nodes_of_others_joined(patch: Patch) -> None:
+    def wrong(state: State, job: Any, offer: Any) -> Any:
+        return [node for node in state.nodes.values() if node.offer is offer and node.free >= job.spec.gpus]
+
+    patch.setattr(sharing, "_with_room", wrong)
+
+
+def egress_of_who_joins_not_asked(patch: Patch) -> None:
+    patch.setattr(sharing, "_leaves_free", lambda _: True)
+
+
 def jobs_forgotten_when_lost(patch: Patch) -> None:
     right = fold.APPLY[events.AttemptLost]
 
@@ -209,6 +224,9 @@ MISTAKES: list[tuple[Callable[[Patch], None], str]] = [
     (gpus_given_back_twice, "the state"),
     (jobs_forgotten_when_lost, "every job ends|the state"),
     (limits_of_offers_not_asked, "capacity"),
+    (more_on_a_rented_node_than_it_has, "capacity|the state"),
+    (nodes_of_others_joined, "only who pays"),
+    (egress_of_who_joins_not_asked, "2 |11 "),
     (holds_of_what_never_began_kept, "10 |the state"),
     (actions_forgotten_after_a_crash, "owed"),
     (state_that_the_record_does_not_tell, "4 "),
@@ -217,11 +235,15 @@ MISTAKES: list[tuple[Callable[[Patch], None], str]] = [
 CROWDED = (yielded_gpus_taken_before_they_are_left, next_place_before_the_last_is_left)
 
 
+#: And these several on a node.
+SHARED = (more_on_a_rented_node_than_it_has, nodes_of_others_joined, egress_of_who_joins_not_asked)
+
+
 @pytest.mark.parametrize(("mistake", "rules"), MISTAKES, ids=[mistake.__name__ for mistake, _ in MISTAKES])
 def test_a_seeded_mistake_is_caught(
     mistake: Callable[[Patch], None], rules: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mistake(monkeypatch)
-    crowded = mistake in CROWDED
+    among = tense if mistake in CROWDED else packed if mistake in SHARED else lambda history: history
     with pytest.raises(Violated, match=f"^({rules})"):
-        explore(0, 660, lambda history: live(tense(history) if crowded else history), shrink=False)
+        explore(0, 660, lambda history: live(among(history)), shrink=False)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import Phase, given, seed, settings
 
-from tests.core.histories import History, histories, live, tense
+from penstock.core.events import StartPromised
+from tests.core.histories import History, histories, live, packed, tense
 
 PARTS = 6
 
@@ -31,8 +32,21 @@ def test_every_promise_holds_where_everybody_is_in_each_others_way() -> None:
     explore(0, 120, lambda history: live(tense(history)))
 
 
+def test_every_promise_holds_where_nodes_are_shared() -> None:
+    joined = 0
+
+    def shares(history: History) -> None:
+        nonlocal joined
+        starts = [event for step in live(packed(history)).steps for event in step.outputs]
+        joined += any(isinstance(event, StartPromised) and event.joins for event in starts)
+
+    explore(0, 120, shares)
+    assert joined > 30  # otherwise this would say little
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 def test_every_promise_holds_in_two_thousand_more(part: int) -> None:
     explore(1_000 + part, 260, live)
     explore(2_000 + part, 60, lambda history: live(tense(history)))
+    explore(3_000 + part, 100, lambda history: live(packed(history)))

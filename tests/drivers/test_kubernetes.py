@@ -318,6 +318,30 @@ async def test_what_finds_no_room_is_refused_never_runs_and_stays_refused(
 
 
 @story
+async def test_who_slept_while_its_pods_got_a_node_does_not_end_what_has_begun(
+    lab: GivenCluster, room: Room, namespace: str, tmp_path: Path
+) -> None:
+    """A leader that woke up stale found its patience at an end, and stopped what its successor had seen running."""
+    ground = KubernetesGround(lab.kubeconfig, namespace, tmp_path, **room.settings(room_ms=600_000))
+    async with opened(ground) as site:
+        lab.kubectl("cordon", *room.names)
+        starting = asyncio.create_task(site.driver.start(start("long"), TRAIN, ""))
+        assert isinstance(site.driver, KubernetesDriver)
+        here = site.driver.here
+        await until(lambda: (one := here.known("long.1")) is not None and "room" in repr(one.trouble))
+        one = here.known("long.1")
+        assert one is not None
+        for watching in here.executions.tasks:
+            watching.cancel()
+        lab.kubectl("uncordon", *room.names)
+        await until(lambda: job_of(ground, lab, "long.1")["status"].get("ready") == 1)
+        one.trouble_at -= 3_600_000  # an hour later
+        one.news.set()
+        await starting
+        assert names.ENDING not in job_of(ground, lab, "long.1")["metadata"]["annotations"]
+
+
+@story
 async def test_an_image_that_is_not_there_is_told_to_the_user_and_one_that_cannot_be_fetched_goes_elsewhere(
     lab: GivenCluster, room: Room, namespace: str, tmp_path: Path
 ) -> None:

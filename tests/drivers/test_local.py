@@ -417,6 +417,23 @@ async def test_attempts_at_once_have_different_gpus_and_give_them_back(tmp_path:
 
 
 @story
+async def test_attempts_that_share_a_rented_node_have_different_gpus_of_it(tmp_path: Path) -> None:
+    async with opened(LocalGround(tmp_path, devices=tuple(f"GPU-{k}" for k in range(8)))) as lab:
+        program = OBEDIENT.replace('"listening"', "os.environ['CUDA_VISIBLE_DEVICES']")
+        await lab.driver.launch_node(launch("a.1/n0"))
+        for job in ("a", "b"):
+            await lab.driver.start(start(job, offer="lab/nodes", nodes=("a.1/n0",)), python(program), "")
+        assert await line(lab, "a.1", 1) + await line(lab, "b.1", 1) == ["GPU-4", "GPU-5"]
+        await lab.driver.stop("a.1", 0)
+        await lab.hears(e.AttemptStopped, "a.1")
+        await lab.driver.start(start("c", offer="lab/nodes", nodes=("a.1/n0",)), python(program), "")
+        assert await line(lab, "c.1", 1) == ["GPU-4"]
+        for attempt in ("b.1", "c.1"):
+            await lab.driver.stop(attempt, 0)
+            await lab.hears(e.AttemptStopped, attempt)
+
+
+@story
 async def test_progress_is_said_by_tenths_and_checkpoints_each_time(tmp_path: Path) -> None:
     program = """
 import os, time

@@ -13,6 +13,7 @@ from penstock.drivers.executions import Execution
 from penstock.drivers.podlogs import Kubelets, PodLog
 from penstock.kube.client import Cluster
 from tests.awaiting import story
+from tests.kube.told import Told
 
 BEGAN = datetime.fromisoformat("2026-11-16T07:00:00Z")
 LINES = [
@@ -29,8 +30,7 @@ def _try_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cluster(answer: Callable[[httpx2.Request], httpx2.Response]) -> Cluster:
-    http = httpx2.AsyncClient(base_url="https://c", transport=httpx2.MockTransport(answer))
-    return Cluster(http, "c", "n")
+    return Cluster(Told(answer), "c", "n")
 
 
 async def follow(log: PodLog, one: Cluster, over: Callable[[], bool]) -> None:

@@ -184,7 +184,6 @@ def test_a_token_that_has_expired_is_named_and_a_new_one_in_its_file_is_taken_at
     one.runs("first")
     east.revoke(f"penstock-{one.ground.ours}")
     one.says("doctor", "east does not answer", "the token is wrong or has expired")
-    one.says("why j0", "the token is wrong or has expired", "nothing is started twice")
     one.ground.apply(home_job("second", BIG))
     account(one, east)
     one.completes("first", "second")

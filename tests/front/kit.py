@@ -25,9 +25,9 @@ from penstock.devcluster.given import GivenCluster
 from penstock.drivers.connection import KubernetesSettings
 from penstock.drivers.driver import Driver
 from penstock.drivers.kubernetes import KubernetesDriver
-from penstock.front.door import Home
 from penstock.front.gate import Gate
 from penstock.front.hall import Hall
+from penstock.front.home import Home
 from penstock.journal.open import open_journal, open_reader
 from penstock.journal.story import tell
 from penstock.kube import names
@@ -184,6 +184,10 @@ class Penstock:
         found: Json = await self._until(lambda: (job := self.jobs.get(name, self.namespace)) and so(job) and job)
         return found
 
+    async def shows_all(self, so: Callable[[Json], object]) -> None:
+        """Wait until every Job in the namespace looks like this."""
+        await self._until(lambda: all(so(job) for job in self.jobs))
+
     async def is_gone(self, name: str) -> None:
         await self._until(lambda: self.jobs.in_step.is_set() and self.jobs.get(name, self.namespace) is None)
 
@@ -195,6 +199,10 @@ class Penstock:
     def told(self, name: str) -> list[Json]:
         found = [one for one in self.events if one["involvedObject"]["name"] == name]
         return sorted(found, key=lambda one: _place(one["metadata"]["name"]))
+
+    def text(self, name: str) -> str:
+        """All Events about it, one after another: those that came together are one."""
+        return " ".join(one["message"] for one in self.told(name))
 
     async def ends(self, job: str, phase: str) -> None:
         """Wait until the journal says so."""

@@ -14,6 +14,7 @@ from penstock.drivers.driver import Unreachable
 from penstock.front.gate import Gate, bind
 from penstock.front.reading import read
 from penstock.front.status import bound_attempt
+from penstock.kube import names
 from penstock.kube.access import Access, connect
 from penstock.kube.client import JOBS, Cluster
 from penstock.kube.errors import Conflict
@@ -71,6 +72,28 @@ def test_ten_who_bind_at_once_leave_the_newest_bound(lab: GivenCluster, job: Jso
         binds = [bind(home, job["metadata"], start(number)) for number in range(1, 6)]
         await asyncio.gather(*binds, return_exceptions=True)
         assert bound_attempt(await home.get(JOBS, "a", job["metadata"]["namespace"])) == "j7.5"
+
+    on(lab, tell)
+
+
+def test_a_job_that_a_watch_shows_is_bound_held_and_unsuspended_in_one_request(lab: GivenCluster, job: Json) -> None:
+    async def tell(home: Cluster) -> None:
+        bound = await bind(home, job["metadata"], start(1), seen=job)
+        assert home.requests == {"patch jobs.batch": 1}
+        assert (bound["spec"]["suspend"], bound["metadata"]["finalizers"]) == (False, [names.CANCEL])
+        assert bound_attempt(bound) == "j7.1"
+
+    on(lab, tell)
+
+
+def test_a_watch_that_is_behind_costs_two_requests_more_and_binds_nothing_wrong(lab: GivenCluster, job: Json) -> None:
+    async def tell(home: Cluster) -> None:
+        await bind(home, job["metadata"], start(3), seen=job)
+        with pytest.raises(Conflict, match="newer than"):
+            await bind(home, job["metadata"], start(2), seen=job)
+        await bind(home, job["metadata"], start(4), seen=job)
+        assert home.requests == {"patch jobs.batch": 4, "get jobs.batch": 2}
+        assert bound_attempt(await home.get(JOBS, "a", job["metadata"]["namespace"])) == "j7.4"
 
     on(lab, tell)
 

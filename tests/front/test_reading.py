@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.model import GpuChoice
 from penstock.core.units import HOUR, MINUTE
-from penstock.front.door import too_old
+from penstock.front.home import too_old
 from penstock.front.reading import Unfit, read
 from penstock.kube import marks
 from tests.front.kit import home_job

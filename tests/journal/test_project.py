@@ -9,7 +9,7 @@ from penstock.core.lifecycle import ENDED
 from penstock.core.units import HOUR, NEVER
 from penstock.journal import lines as t
 from penstock.journal.project import project
-from penstock.journal.tables import Changes, Tables
+from penstock.journal.tables import Changes, Tables, as_list
 from tests.core.histories import History, Life, histories, tense
 from tests.stories.kit import (
     asked_to_move,
@@ -23,6 +23,7 @@ from tests.stories.kit import (
     started,
     stopped,
     submitted,
+    usd,
 )
 from tests.stories.kit import given as given_story
 
@@ -94,8 +95,8 @@ def says_what_the_state_says(stored: Stored, state: Any) -> None:
         a.id: (a.phase, a.offer.id, a.offer.site, a.width, a.started_at, a.resume_ms, a.kept_ms, a.then)
         for a in state.attempts.values()
     }
-    assert {n.id: (n.phase, n.gpus) for n in stored.all(t.Node)} == {
-        n.id: (n.phase, n.gpus) for n in state.nodes.values()
+    assert {n.id: (n.phase, n.gpus, as_list(n.on)) for n in stored.all(t.Node)} == {
+        n.id: (n.phase, n.gpus, list(n.on)) for n in state.nodes.values()
     }
     assert {c.offer: c.until_at for c in stored.all(t.Closed)} == state.closed
     says_what_the_books_say(stored, state.ledger)
@@ -195,6 +196,26 @@ def test_what_has_ended_is_forgotten_once_nothing_is_held_for_it() -> None:
     assert (list(tables.jobs), list(tables.attempts), list(tables.nodes)) == (["a"], ["a.1"], [node])
     penstock.hears(gone(node), at="10:01")
     project(tables, penstock.steps[-1:])
+    assert (tables.jobs, tables.attempts, tables.nodes, tables.holds, tables.rented) == ({}, {}, {}, {}, {})
+
+
+def test_those_who_share_a_node_share_what_it_costs_by_gpus_and_time() -> None:
+    tables, stored = Tables(), Stored()
+    penstock = given_story(offer("cloud", price="1"), policy(share_nodes=True))
+    penstock.hears(submitted("a", gpus=1), at="09:00")
+    penstock.hears(ready("a.1/n0"), at="09:00")
+    penstock.hears(submitted("b", gpus=3), at="10:00")
+    penstock.hears(started("a.1"), started("b.1"), at="10:00")
+    penstock.hears(ended("a.1"), at="11:00")
+    stored.take(project(tables, penstock.steps))
+    says_what_the_state_says(stored, penstock.engine.state)
+    assert "a" in tables.jobs  # it has ended, and has still to pay
+    penstock.hears(ended("b.1"), at="12:00")
+    penstock.hears(gone("a.1/n0"), at="12:00")
+    stored.take(project(tables, penstock.steps[-2:]))
+    # $24, for two GPU-hours of a and six of b; nobody else is there to pay for the GPUs that nobody had.
+    assert {job.id: job.spent for job in stored.all(t.Job)} == {"a": usd("6"), "b": usd("18")}
+    says_what_the_state_says(stored, penstock.engine.state)
     assert (tables.jobs, tables.attempts, tables.nodes, tables.holds, tables.rented) == ({}, {}, {}, {}, {})
 
 

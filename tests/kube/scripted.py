@@ -11,6 +11,7 @@ import httpx2
 import msgspec
 
 from penstock.kube.client import Cluster
+from tests.kube.told import Told
 
 
 class Server:
@@ -26,8 +27,7 @@ class Server:
         self.asked: list[httpx2.Request] = []
 
     def cluster(self) -> Cluster:
-        http = httpx2.AsyncClient(base_url="https://scripted", transport=httpx2.MockTransport(self.answer))
-        return Cluster(http, "scripted", "default")
+        return Cluster(Told(self.answer), "scripted", "default")
 
     # --- what the test does ------------------------------------------------------------------------------------------
 

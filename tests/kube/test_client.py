@@ -10,13 +10,13 @@ import pytest
 from penstock.kube import client, errors
 from penstock.kube.client import JOBS, NODES, PODS, Cluster
 from tests.awaiting import story
+from tests.kube.told import Told
 
 Answer = Callable[[httpx2.Request], httpx2.Response]
 
 
 def cluster(answer: Answer) -> Cluster:
-    http = httpx2.AsyncClient(base_url="https://c", transport=httpx2.MockTransport(answer))
-    return Cluster(http, "c", "default")
+    return Cluster(Told(answer), "c", "default")
 
 
 def status(code: int, message: str = "words", **more: Any) -> Answer:

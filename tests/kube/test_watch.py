@@ -173,6 +173,38 @@ async def test_a_list_longer_than_a_page_comes_whole() -> None:
 
 
 @story
+async def test_what_we_changed_ourselves_is_known_at_once_and_is_no_news() -> None:
+    server = Server()
+    server.put("a")
+    async with following(server) as (mirror, told):
+        answer = {**server.objects["a"], "metadata": {**server.objects["a"]["metadata"], "resourceVersion": "12"}}
+        mirror.learn({**answer, "ours": True})
+        assert mirror.objects["default/a"]["ours"]
+        server.put("a", ours=True)  # version 12, by the watch
+        server.put("b")
+        await told.until(lambda: "came b uid-b" in told.words)
+        assert told.words == ["came b uid-b"]
+
+
+@story
+async def test_a_watch_that_is_behind_our_own_change_takes_nothing_back_and_a_list_does() -> None:
+    server = Server()
+    server.put("a")
+    async with following(server) as (mirror, told):
+        meta = server.objects["a"]["metadata"]
+        mirror.learn({"metadata": {**meta, "resourceVersion": "50"}, "ours": True})
+        mirror.learn({"metadata": {**meta, "uid": "another's", "resourceVersion": "60"}})
+        server.put("a", theirs=True)  # version 12: before ours
+        server.put("b")
+        await told.until(lambda: "came b uid-b" in told.words)
+        assert mirror.objects["default/a"].get("ours")
+        server.forget_old_versions()
+        server.disconnect()
+        await told.until(lambda: "changed a uid-a" in told.words)
+        assert mirror.objects["default/a"].get("theirs")
+
+
+@story
 async def test_a_request_without_an_answer_casts_doubt_on_a_watch_that_says_nothing() -> None:
     """Behind a gateway that forgot the connection nothing breaks: such a watch was believed for 100 s."""
     server = Server()

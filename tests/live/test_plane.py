@@ -8,7 +8,7 @@ from penstock.core import events as e
 from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.units import Instant, Millis
 from penstock.drivers.driver import NoCapacity, Refused, Seen, Unreachable, Work
-from penstock.journal.journal import Fenced, Held
+from penstock.journal.journal import Fenced, Held, Unwritable
 from penstock.live.plane import KeyReused, NotReady
 from penstock.sim.rehearsal import Rehearsal
 from tests.live.kit import at, given, job, story
@@ -226,6 +226,32 @@ async def test_what_waits_to_be_tried_again_is_tried_as_soon_as_its_site_answers
         lab.error, asked = None, lab.asked
         await world.until("09:20:20")  # within one look
         assert (lab.asked, plane.view.running) == (asked + 1, 1)
+
+
+@story("09:00")
+async def test_who_slept_through_its_lease_asks_nothing_of_a_site_before_it_has_asked_the_journal(
+    clock: VirtualClock,
+) -> None:
+    """A leader that was stopped woke up and went on with what it was about to try, while another had taken over."""
+    world = given(clock, site("lab"), runs={"j0": "10m"})
+    lab = world.drivers["lab"] = Late("lab", world.stage)
+    async with world.up() as plane:
+        lab.error = RuntimeError("a bug of the driver")
+        await plane.submit(job(), NOTHING)
+        await world.until("09:01")
+        renew = plane.journal.renew
+        setattr(plane.journal, "renew", _away)  # noqa: B010 - the database, for a while
+        await world.until("09:02")
+        asked = lab.asked
+        await world.until("09:10")
+        assert lab.asked == asked
+        setattr(plane.journal, "renew", renew)  # noqa: B010 - and it is back
+        await world.until("09:12")
+        assert lab.asked > asked
+
+
+def _away(*_: object) -> None:
+    raise Unwritable("the database is away")
 
 
 @story("09:00")

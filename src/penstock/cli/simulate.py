@@ -116,7 +116,7 @@ def _starts(watchers: list[Callable[[Any, Any], None]]) -> dict[str, tuple[int, 
         for event in step.outputs:
             if type(event) is StartPromised:
                 at, rented = found.get(event.job, (event.at, False))
-                found[event.job] = (at, rented or bool(event.nodes) or event.hold is not None)
+                found[event.job] = (at, rented or event.rented)
 
     watchers.append(see)
     return found

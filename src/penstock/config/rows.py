@@ -186,6 +186,7 @@ class PolicyRow(Row, frozen=True):
     value_of_waiting: Amount | None = None
     longest_wait: Interval = Interval(23 * HOUR)
     come_home: Flag = Flag(True)
+    share_nodes: Flag = Flag(True)
     stay: Duration = Duration(30 * MINUTE)
     least_left: Duration = Duration(30 * MINUTE)
     least_lease: Interval = Interval(10 * MINUTE)

@@ -35,6 +35,7 @@ class Wishes:
     value_of_waiting: Money | None = None  # of one job's hour; None: the usual
     longest_wait_ms: Millis = 23 * HOUR
     come_home: bool = True
+    share_nodes: bool = True
     stay_ms: Millis = 30 * MINUTE
     least_left_ms: Millis = 30 * MINUTE
     least_lease_ms: Millis = 10 * MINUTE
@@ -229,6 +230,7 @@ def _wishes(file: FileRow) -> Wishes:
         value_of_waiting=None if row.value_of_waiting is None else Exchange(None).ours(row.value_of_waiting),
         longest_wait_ms=int(row.longest_wait),
         come_home=bool(row.come_home),
+        share_nodes=bool(row.share_nodes),
         stay_ms=int(row.stay),
         least_left_ms=int(row.least_left),
         least_lease_ms=int(row.least_lease),

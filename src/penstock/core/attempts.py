@@ -83,7 +83,7 @@ def start_promised(state: State, event: e.StartPromised) -> None:
         count_use(state, job, event.width)
     elif job.spec.checkpoint_every_ms is not None and job.spec.interruptible:
         state.away.setdefault(job.spec.gpus, {})[attempt.id] = attempt
-    if event.nodes or event.hold or event.after or event.copies:
+    if event.nodes or event.hold or event.joins or event.after or event.copies:
         _note_needs(state, event, attempt)
     begin_if_ready(state, attempt)
 
@@ -96,7 +96,9 @@ def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
         attempt.lease = hold.id
         _open(state, hold).asked = False
         state.in_use[offer.id, 0] = state.in_use.get((offer.id, 0), 0) + attempt.width
-    if offer.id in state.refusals:
+    if event.joins:
+        _join(state, state.nodes[event.joins], attempt)
+    elif offer.id in state.refusals:
         state.probing.setdefault(offer.id, attempt.id)
     if event.nodes:
         _ask_for_nodes(state, event.nodes, attempt)
@@ -114,14 +116,44 @@ def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
 
 
 def _ask_for_nodes(state: State, nodes: tuple[NodeAsk, ...], attempt: Attempt) -> None:
-    offer = attempt.offer
+    offer, left = attempt.offer, attempt.width
     for ask in nodes:
-        node = state.nodes[ask.node] = Node(ask.node, offer, ask.gpus, attempt.id, state.at)
+        node = state.nodes[ask.node] = Node(ask.node, offer, ask.gpus, attempt.id, state.at, ask.hold.scopes)
         attempt.missing[ask.node] = None
         state.in_use[offer.id, ask.gpus] = state.in_use.get((offer.id, ask.gpus), 0) + 1
         _open(state, ask.hold)
         state.fresh.actions.append(launch_action(state, node))
+        node.on[attempt.id] = min(left, ask.gpus)
+        node.open = ask.hold.scopes == attempt.job.shape.scopes  # no guest's on another's account, no job's own cap
+        count_seats(state, node)
+        left -= ask.gpus
     attempt.nodes = tuple([ask.node for ask in nodes])
+
+
+def _join(state: State, node: Node, attempt: Attempt) -> None:
+    attempt.nodes = (node.id,)
+    node.on[attempt.id] = attempt.width
+    count_seats(state, node)
+    if node.phase == "asked":
+        attempt.missing[node.id] = None
+
+
+def count_seats(state: State, node: Node) -> None:
+    """Somebody came or left, or nobody else may join: from now on it is known by what it has to spare now."""
+    free = node.to_spare
+    if node.free:
+        known = state.seats[node.offer.id, node.payer, node.free]
+        del known[node.id]
+        if not known:
+            del state.seats[node.offer.id, node.payer, node.free]
+    node.free = free
+    if free:
+        state.seats.setdefault((node.offer.id, node.payer, free), {})[node.id] = node
+
+
+def close_to_others(state: State, node: Node) -> None:
+    node.open = False
+    count_seats(state, node)
 
 
 def _open(state: State, hold: Hold) -> Lease:
@@ -136,9 +168,10 @@ def begin_if_ready(state: State, attempt: Attempt) -> None:
     move_attempt(attempt, "starting")
     if attempt.lease:
         state.ledger.leases[attempt.lease].ask(state.at)
-    for node_id in attempt.nodes:
-        move_node(state.nodes[node_id], "busy")
-        state.nodes[node_id].idle_at = None
+    for node in [state.nodes[name] for name in attempt.nodes]:
+        if node.phase != "busy":
+            move_node(node, "busy")
+        node.idle_at = None
     state.fresh.actions.append(start_action(state, attempt))
 
 
@@ -151,7 +184,7 @@ def attempt_started(state: State, event: e.AttemptStarted) -> None:
     if attempt.started_at is None:
         attempt.started_at = event.at
         attempt.job.lost = ""  # not before: a next place may be refused, and then it is still lost
-    if state.refusals:
+    if state.refusals and not attempt.nodes:  # a node said so when it was ready, and one that was joined says nothing
         found_room(state, attempt.offer)
 
 
@@ -247,6 +280,8 @@ def lose(state: State, attempt_id: str, at: Instant, kept_ms: Millis, billed: bo
             job.attempt.then = "wait"
         return
     _keep(job, attempt, at, kept_ms)
+    for node in [state.nodes[name] for name in attempt.nodes if name in state.nodes and attempt.phase != "promised"]:
+        close_to_others(state, node)  # what failed one may fail the next
     if billed:  # a refusal loses nothing
         job.lost = attempt.id
     if job.cancelled:
@@ -302,13 +337,9 @@ def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
         if billed:
             saw(state, offer, state.at - attempt.promised_at, lost=job.lost == attempt.id)
         state.fresh.closing.append((state.ledger.leases[attempt.lease], billed, leaves))
-    for node_id in attempt.nodes:
-        node = state.nodes.get(node_id)
-        if node is not None:
-            if node.phase == "busy":
-                move_node(node, "idle")
-            node.idle_at = state.at
-            state.fresh.also().idle.append(node)
+    for name in attempt.nodes:
+        if name in state.nodes:
+            _leave_node(state, state.nodes[name], attempt, leaves)
     for data_set in attempt.copies:
         waiting = state.copying.get((data_set, offer.site), [])
         if attempt in waiting:
@@ -319,6 +350,20 @@ def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
             begin_if_ready(state, follower)
     if state.probing and state.probing.get(offer.id) == attempt.id:
         del state.probing[offer.id]
+
+
+def _leave_node(state: State, node: Node, attempt: Attempt, leaves: bool) -> None:
+    """It is given back when the last has left."""
+    del node.on[attempt.id]
+    count_seats(state, node)
+    node.leaves = node.leaves or (leaves and attempt.id == node.attempt)
+    if node.phase == "busy" and all(state.attempts[other].phase == "promised" for other in node.on):
+        move_node(node, "idle")
+    if node.on:
+        state.fresh.review.append(node.id)
+    else:
+        node.idle_at = state.at
+        state.fresh.also().idle.append(node)
 
 
 def _leave(state: State, attempt: Attempt) -> None:

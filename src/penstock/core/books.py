@@ -19,6 +19,7 @@ def lease_renewed(state: State, event: e.LeaseRenewed) -> None:
     state.ledger.renew(lease, event.at, event.charged, event.parts, event.deadline_at, event.renew_at)
     lease.unconfirmed = True
     renew_later(state, lease)
+    state.fresh.review.append(event.hold)
     state.fresh.actions.append(SetDeadline(event.hold, event.deadline_at))
 
 

@@ -50,6 +50,8 @@ def decide(choices: Choices, rules: Rules) -> None:
             leases.settle(choices)
             if fresh.seldom is not None and not state.paused:
                 spend_room(choices, fresh.seldom)
+    if fresh.review and state.policy.share_nodes and state.policy.home and not state.paused:
+        moves.move_on(choices)
     if fresh.seldom is not None:
         giveback.idle(choices, fresh.seldom.idle)
 

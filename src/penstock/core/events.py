@@ -311,6 +311,11 @@ class StartPromised:
     after: tuple[str, ...]  # attempts that must be over first: its predecessor, or whom it displaces
     copies: tuple[str, ...]  # data sets that must land at the site first
     because: Reason
+    joins: str = ""  # a rented node that is there already and has GPUs to spare; then it asks for none
+
+    @property
+    def rented(self) -> bool:
+        return bool(self.nodes or self.hold or self.joins)
 
 
 @value

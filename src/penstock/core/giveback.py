@@ -1,4 +1,7 @@
-"""Rented nodes cost money while idle: each is given back as soon as nothing is promised to run on it."""
+"""Rented nodes cost money while idle: each is given back as soon as nothing is promised to run on it.
+
+Asked last in a step, so that whoever bursts in it may have joined the node by then.
+"""
 
 from penstock.core.events import ReleasePromised
 from penstock.core.placement import Choices
@@ -8,7 +11,7 @@ from penstock.core.state import Node
 
 def idle(choices: Choices, nodes: list[Node]) -> None:
     for node in nodes:
-        if node.attempt in choices.state.attempts or node.phase not in ("asked", "idle"):
+        if node.on or node.phase not in ("asked", "idle"):
             continue
         since = node.idle_at if node.idle_at is not None else choices.now
         because = NoMoreWork(choices.now - since) if node.phase == "idle" else NeverStarted()

@@ -59,9 +59,9 @@ def _deny(choices: Choices, lease: Lease, because: Denial) -> None:
     last = left < 2 * MINUTE
     again = NEVER if last else choices.now + left // 2
     choices.record(RenewalDenied(choices.now, lease.hold.id, again, because))
-    attempt = _attempt_on(choices.state, lease)
-    if last and attempt is not None and attempt.phase in ("starting", "running", "promised"):
-        _drain(choices, attempt, because)
+    for attempt in _attempts_on(choices.state, lease) if last else ():
+        if attempt.phase in ("starting", "running", "promised"):
+            _drain(choices, attempt, because)
 
 
 def _drain(choices: Choices, attempt: Attempt, because: Denial) -> None:
@@ -99,6 +99,6 @@ def compare(choices: Choices, readings: list[tuple[Lease, Money]]) -> None:
             choices.record(OverrunFound(choices.now, lease.hold.id, over))
 
 
-def _attempt_on(state: State, lease: Lease) -> Attempt | None:
+def _attempts_on(state: State, lease: Lease) -> list[Attempt]:
     node = state.nodes.get(lease.hold.id)
-    return state.attempts.get(node.attempt if node else lease.hold.id)
+    return [state.attempts[name] for name in (node.on if node else (lease.hold.id,)) if name in state.attempts]

@@ -74,7 +74,7 @@ NODE: Final[dict[NodePhase, dict[NodePhase, str]]] = {
         "gone": "lost, or its own deadline passed",
     },
     "busy": {
-        "idle": "what ran on it is over",
+        "idle": "the last that ran on it is over",
         "gone": "lost, with what ran on it",
     },
     "returning": {

@@ -241,6 +241,7 @@ class Policy:
     estimator: Literal["recent", "life_table"] = "recent"
     home: bool = False  # do rented jobs come home when standing GPUs are free?
     defragment: bool = False  # may jobs on standing GPUs be moved together so that a wider one fits?
+    share_nodes: bool = False  # may a burst join a rented node that has GPUs to spare?
     class_weights: tuple[tuple[JobClass, int], ...] = ()  # thousandths; what waiting is worth, by class
     burst: bool = True  # False: owned only
     pace: bool = False  # is a period's money released evenly over it, and dearer the more of it is used?

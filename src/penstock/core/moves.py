@@ -1,12 +1,14 @@
-"""Coming home, and moving together. Both are moves that pay: what they save is weighed against what they cost,
-a restart and the work since the last checkpoint, at the value of waiting."""
+"""Coming home, and going where rent is lower: moves that pay. What they save is weighed against what they cost, a
+restart and the work since the last checkpoint, at the value of waiting."""
 
-from penstock.core import placement, quotes
+from penstock.core import placement, quotes, sharing
+from penstock.core.learned import loss_ppm
 from penstock.core.model import Offer
 from penstock.core.placement import Choices
-from penstock.core.reasons import ComesHome
+from penstock.core.quotes import Quote
+from penstock.core.reasons import CheaperElsewhere, ComesHome
 from penstock.core.state import Attempt, State
-from penstock.core.units import HOUR, Instant, Millis, Money, cost_of
+from penstock.core.units import HOUR, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
 
 #: How many of one width are looked at: the longest away come first, and if those do not pay, the others hardly will.
 LOOKED_AT = 4
@@ -41,7 +43,7 @@ def pays_to_come(state: State, attempt: Attempt, now: Instant) -> ComesHome | No
     left_ms = state.remaining(job, attempt.done_ms(now))
     if left_ms < state.policy.least_left_ms:
         return None
-    saves = cost_of(quotes.rate_of(job.shape, state, attempt.offer).price_per_hour, left_ms)
+    saves = cost_of(sharing.rent_per_hour(state, attempt), left_ms)
     move = move_ms(attempt, now)
     value = quotes.worth_of(state, job)
     worth: Money = value * move // HOUR
@@ -56,3 +58,43 @@ def move_ms(attempt: Attempt, now: Instant) -> Millis:
     ran = now - attempt.started_at
     every = spec.checkpoint_every_ms
     return spec.restart_ms + (ran % every if every else ran)
+
+
+# --- between rented places -------------------------------------------------------------------------------------------
+
+
+def move_on(choices: Choices) -> None:
+    """A lease was renewed, or others left a node: who is alone there goes where the rest of its run is cheaper."""
+    state = choices.state
+    things = dict.fromkeys(state.fresh.review)
+    names = [name for thing in things for name in (state.nodes[thing].on if thing in state.nodes else (thing,))]
+    for attempt in [state.attempts[name] for name in names if name in state.attempts]:
+        found = _cheaper(state, attempt, choices.now)
+        if found is not None:
+            placement.move_rented(choices, attempt.job, *found)
+
+
+def _cheaper(state: State, attempt: Attempt, now: Instant) -> tuple[Quote, CheaperElsewhere] | None:
+    job, restart_ms = attempt.job, attempt.job.spec.restart_ms
+    shared = any(len(state.nodes[name].on) > 1 for name in attempt.nodes if name in state.nodes)
+    if shared or attempt.phase != "running" or job.next is not None or not placement.may_move(state, job, now):
+        return None
+    left_ms, again_ms = state.remaining(job, attempt.done_ms(now)), move_ms(attempt, now) - restart_ms
+    ways = sharing.for_job(state, job, job.kept_ms + left_ms + again_ms, now, attempt.nodes)
+    if left_ms < state.policy.least_left_ms or not ways:
+        return None
+    best, value = ways[0], quotes.worth_of(state, job)
+    move = best.start_ms + again_ms + (0 if best.node else restart_ms)  # the wait for a seat has it already
+    worth = cost_of(value, move)
+    stays, late = _stays(state, attempt, left_ms)
+    pays = stays + late > best.total + worth - cost_of(value, best.start_ms)
+    return (best, CheaperElsewhere(left_ms, stays, best.cost, move, worth)) if pays else None
+
+
+def _stays(state: State, attempt: Attempt, left_ms: Millis) -> tuple[Money, Money]:
+    """What the rest of its run costs where it is, and what the delay by losses there is worth."""
+    offer, shape = attempt.offer, attempt.job.shape
+    run_ms = ceil_div(left_ms * PERMILLE, attempt.speed_permille)
+    lost_ms = quotes.lost_ms(shape, offer, run_ms, loss_ppm(state.losses, offer))
+    rent = sharing.rent_per_hour(state, attempt)
+    return cost_of(rent, run_ms + lost_ms), cost_of(quotes.worth_of(state, attempt.job), lost_ms)

@@ -3,7 +3,7 @@ numbers it used; `decide` says when each is asked."""
 
 from collections.abc import Callable
 
-from penstock.core import quotes, waiting
+from penstock.core import quotes, sharing, waiting
 from penstock.core.events import Promise, ReservePromised, StartPromised, StopPromised, WaitPromised
 from penstock.core.fold import APPLY
 from penstock.core.free import Pool, Slots
@@ -12,6 +12,7 @@ from penstock.core.quotes import Quote
 from penstock.core.reasons import (
     Denial,
     Displaced,
+    JoinsNode,
     LostNode,
     NoRoomThere,
     NotWorthWaiting,
@@ -73,15 +74,16 @@ def _widest(job: Job, pool: Pool) -> tuple[int, int]:
 
 def _start(
     choices: Choices, job: Job, offer: Offer, width: int, speed: int, slots: Slots, nodes: tuple[NodeAsk, ...],
-    hold: Hold | None, after: tuple[str, ...], because: Reason,
+    hold: Hold | None, after: tuple[str, ...], because: Reason, joins: str = "",
 ) -> StartPromised:  # fmt: skip
     copies = quotes.missing_data(choices.state, job, offer, choices.now) if job.spec.data else ()
     if slots and choices.state.yielding:
         after = tuple(dict.fromkeys((*after, *_still_there(choices.state, offer, slots))))
     attempt = f"{job.id}.{job.attempts + 1}" if hold is None else hold.id
     return StartPromised(
-        choices.now, job.id, attempt, offer.id, width, speed, job.kept_ms, slots, nodes, hold, after, copies, because
-    )
+        choices.now, job.id, attempt, offer.id, width, speed, job.kept_ms, slots, nodes, hold, after, copies, because,
+        joins,
+    )  # fmt: skip
 
 
 def _still_there(state: State, offer: Offer, slots: Slots) -> list[str]:
@@ -111,7 +113,7 @@ def answer(choices: Choices, job: Job) -> bool:
     until = job.submitted_at + allowed
     if until <= now:
         return True
-    offers = quotes.for_job(state, job, expected, now)
+    offers = sharing.for_job(state, job, expected, now)
     cost = offers[0].cost if offers else None
     choices.record(WaitPromised(now, job.id, until, WaitsForOwned(allowed, expected, free, cost)))
     return False
@@ -120,7 +122,7 @@ def answer(choices: Choices, job: Job) -> bool:
 def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
     """Wait while bursting costs more than the waiting is worth, unless even an optimistic start comes too late."""
     state, now = choices.state, choices.now
-    offers = quotes.for_job(state, job, expected, now)
+    offers = sharing.for_job(state, job, expected, now)
     if job.lost or not offers or not job.shape.standing:  # nothing to wait for
         return True
     worth = waiting.weigh(state, job, offers[0])
@@ -205,14 +207,14 @@ def start_reserved(choices: Choices) -> None:
 
 
 def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
-    """To the cheapest allowed offer that has room and money; otherwise record what it waits for now."""
+    """To the cheapest allowed place that has room and money; otherwise record what it waits for now."""
     state, now = choices.state, choices.now
     if not job.shape.rented or not state.policy.burst:  # since it was told that it may
         if queue_cap is None:
             _only_owned(choices, job, 0)
         return False
     expected = state.expect(job)
-    ranked = quotes.for_job(state, job, expected, now)
+    ranked = sharing.for_job(state, job, expected, now)
     if state.policy.pace and ranked and _paced(choices, job, ranked[0], queue_cap):
         return False
     denied: Denial | None = None
@@ -256,6 +258,10 @@ def _why_burst(
     if len(ranked) > 1:
         after = ranked[1] if quote is ranked[0] else ranked[0]
         next_offer, next_cost = after.offer.id, after.cost
+    if quote.node:
+        node = choices.state.nodes[quote.node]
+        lasts = sharing.lasts_ms(choices.state, node, choices.now)
+        return JoinsNode(waited, node.free, lasts, expected, quote.cost, next_offer, next_cost)
     if choices.state.policy.waiting.kind == "worth":
         worth = waiting.weigh(choices.state, job, quote)
         soonest, _ = waiting.soonest_start(job)
@@ -282,8 +288,10 @@ def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
 
 
 def fund(choices: Choices, job: Job, quote: Quote) -> tuple[Hold, ...] | Denial:
-    """Room for this start in all scopes at once, or the scope that binds."""
+    """Room for this start in all scopes at once, or the scope that binds. A node that it joins is paid for."""
     state = choices.state
+    if quote.node:
+        return ()
     return state.ledger.authorise(scopes_of(job), _things(job, quote), choices.now, state.policy.least_lease_ms)
 
 
@@ -310,8 +318,11 @@ def _things(job: Job, quote: Quote) -> list[tuple[str, Terms]]:
 def _rented(
     choices: Choices, job: Job, quote: Quote, holds: tuple[Hold, ...], after: tuple[str, ...], because: Reason
 ) -> StartPromised:
-    """With one hold for the attempt, or one for each node."""
+    """With one hold for the attempt, or one for each node, or on a node that has one."""
     rate, width = quote.rate, job.spec.gpus
+    if quote.node:
+        speed = rate.speed_permille
+        return _start(choices, job, quote.offer, width, speed, (), (), None, after, because, joins=quote.node)
     if not rate.nodes:
         return _start(choices, job, quote.offer, width, rate.speed_permille, (), (), holds[0], after, because)
     nodes = tuple([NodeAsk(hold.id, gpus, hold) for gpus, hold in zip(rate.nodes, holds, strict=True)])
@@ -337,8 +348,6 @@ def may_move(state: State, job: Job, now: Instant) -> bool:
 def move(choices: Choices, job: Job, offer: Offer, because: Reason, after: tuple[str, ...] = ()) -> bool:
     """Promise the next place first, then the stop: a job that moves has always somewhere to go."""
     state = choices.state
-    old = job.attempt
-    assert old is not None
     if state.standing(offer):
         pool = state.pools[offer.id]
         reached = offer.id in job.shape.standing and offer.site not in state.lost_sites
@@ -346,8 +355,21 @@ def move(choices: Choices, job: Job, offer: Offer, because: Reason, after: tuple
             return False
         move_standing(choices, job, offer, pool.choose(job.spec.gpus, state.policy.packing), because, after)
         return True
-    if not _rent_next(choices, job, offer, because):
+    rate = quotes.rate_of(job.shape, state, offer)
+    if offer.id not in job.shape.rented or not quotes.available(state, offer, rate, job.spec.gpus, choices.now):
         return False
+    quote = quotes.quote(job.shape, offer, rate, max(0, state.expect(job) - job.kept_ms))
+    return move_rented(choices, job, quote, because)
+
+
+def move_rented(choices: Choices, job: Job, quote: Quote, because: Reason) -> bool:
+    """To rented nodes, its own or joined, if there is money for them."""
+    old = job.attempt
+    assert old is not None
+    holds = fund(choices, job, quote)
+    if not isinstance(holds, tuple):
+        return False
+    choices.record(_rented(choices, job, quote, holds, (old.id,), because))
     choices.record(StopPromised(choices.now, old.id, "move", yields=False, because=because))
     return True
 
@@ -362,20 +384,6 @@ def move_standing(
     first = (old.id, *after)
     choices.record(_start(choices, job, offer, job.spec.gpus, speed, slots, (), None, first, because))
     choices.record(StopPromised(choices.now, old.id, "move", yields=bool(old.slots), because=because))
-
-
-def _rent_next(choices: Choices, job: Job, offer: Offer, because: Reason) -> bool:
-    state = choices.state
-    rate = quotes.rate_of(job.shape, state, offer)
-    if offer.id not in job.shape.rented or not quotes.available(state, offer, rate, job.spec.gpus, choices.now):
-        return False
-    assert job.attempt is not None
-    quote = quotes.quote(job.shape, offer, rate, max(0, state.expect(job) - job.kept_ms))
-    holds = fund(choices, job, quote)
-    if not isinstance(holds, tuple):
-        return False
-    choices.record(_rented(choices, job, quote, holds, (job.attempt.id,), because))
-    return True
 
 
 # --- making room -----------------------------------------------------------------------------------------------------

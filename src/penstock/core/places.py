@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from penstock.core import events as e
 from penstock.core.actions import ReleaseNode
-from penstock.core.attempts import begin_if_ready, found_room, lose, saw, set_open
+from penstock.core.attempts import begin_if_ready, close_to_others, found_room, lose, saw, set_open
 from penstock.core.books import drop_stale_renewals
 from penstock.core.edges import move_node
 from penstock.core.free import Pool
@@ -98,12 +98,11 @@ def node_ready(state: State, event: e.NodeReady) -> None:
     node.idle_at = event.at
     if state.refusals:
         found_room(state, node.offer)
-    attempt = state.attempts.get(node.attempt)
-    if attempt is None:
+    if not node.on:
         state.fresh.also().idle.append(node)
-        return
-    attempt.missing.pop(node.id, None)
-    begin_if_ready(state, attempt)
+    for attempt in [state.attempts[name] for name in node.on]:
+        attempt.missing.pop(node.id, None)
+        begin_if_ready(state, attempt)
 
 
 def node_refused(state: State, event: e.NodeRefused) -> None:
@@ -129,17 +128,18 @@ def node_gone(state: State, event: e.NodeGone) -> None:
 
 
 def _gone(state: State, node: Node, billed: bool, lost: bool = False) -> None:
-    leaves = node.phase == "returning"
+    leaves = node.leaves or node.phase == "returning"
     move_node(node, "gone")
     del state.nodes[node.id]
+    close_to_others(state, node)
     state.in_use[node.offer.id, node.gpus] -= 1
     if billed:
         saw(state, node.offer, state.at - node.asked_at, lost)
     state.fresh.closing.append((state.ledger.leases[node.id], billed, leaves))
-    attempt = state.attempts.get(node.attempt)
     # What runs is told of by its own AttemptLost, with what it kept; what only waited for this node cannot begin.
-    if attempt is not None and attempt.phase == "promised":
-        lose(state, attempt.id, state.at, attempt.resume_ms, billed)
+    for attempt in [state.attempts[name] for name in node.on]:
+        if attempt.phase == "promised":
+            lose(state, attempt.id, state.at, attempt.resume_ms, billed)
 
 
 def _standing_node(state: State, node_id: str, up: bool) -> None:
@@ -158,6 +158,7 @@ def _standing_node(state: State, node_id: str, up: bool) -> None:
 def release_promised(state: State, event: e.ReleasePromised) -> None:
     node = state.nodes[event.node]
     move_node(node, "returning")
+    close_to_others(state, node)
     # Never renewed again: if giving it back fails for good, its own deadline is what ends it.
     state.ledger.leases[node.id].renew_at = NEVER
     drop_stale_renewals(state)

@@ -38,6 +38,7 @@ class Quote:
     start_ms: Millis  # until it runs: the start, and its data's way there
     run_ms: Millis
     total: Money  # the cost, and what the time it takes longer than its run is worth: what offers are ranked by
+    node: str = ""  # a rented node that it would join; empty: one of its own, or several
 
 
 def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Quote]:
@@ -45,18 +46,21 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Q
     shape, quotes = job.shape, []
     left_ms = expected_ms - job.kept_ms if job.kept_ms < expected_ms else 0
     ways = shape.ways or ways_of(shape, state)
-    value = worth_of(state, job) if len(ways) > 1 else 0  # it only ranks them
+    value = worth_of(state, job) if len(ways) > 1 or state.seats else 0  # it only ranks them
     calm = not (state.lost_sites or state.probing or state.closed)
     for offer, rate in ways:
         if (calm and rate.endless) or available(state, offer, rate, job.spec.gpus, now):
-            copy_ms = _copy_ms(state, job, offer, now) if job.spec.data else 0
+            copy_ms = copying_ms(state, job, offer, now) if job.spec.data else 0
             quotes.append(quote(shape, offer, rate, left_ms, _loss(state, offer), value, copy_ms))
-    if len(quotes) > 1:
-        quotes.sort(key=lambda q: (q.total, q.offer.id))
-        _spare_who_is_late(state, job, quotes, now)
-        if job.spec.models_ordered:
-            wanted = [choice.model for choice in job.spec.gpu_models]
-            quotes.sort(key=lambda q: wanted.index(q.offer.gpu_model))
+    return ranked(state, job, quotes, now) if len(quotes) > 1 else quotes
+
+
+def ranked(state: State, job: Job, quotes: list[Quote], now: Instant) -> list[Quote]:
+    quotes.sort(key=lambda q: (q.total, q.offer.id))
+    _spare_who_is_late(state, job, quotes, now)
+    if job.spec.models_ordered:
+        wanted = [choice.model for choice in job.spec.gpu_models]
+        quotes.sort(key=lambda q: wanted.index(q.offer.gpu_model))
     return quotes
 
 
@@ -81,7 +85,7 @@ def quote(
     billed_ms = (max(offer.start_ms, copy_ms) if rate.nodes else offer.start_ms) + run_ms
     start_ms = unbilled_ms + billed_ms - run_ms
     if loss:
-        billed_ms += _lost_ms(shape, offer, run_ms, loss)
+        billed_ms += lost_ms(shape, offer, run_ms, loss)
     cost = rate.once - (-rate.price_per_hour * billed_ms // HOUR)
     late = cost_of(value_per_hour, unbilled_ms + billed_ms - run_ms) if value_per_hour else 0
     return Quote(offer, rate, cost, start_ms, run_ms, cost + late)
@@ -110,11 +114,11 @@ def late_at_worst(state: State, job: Job, quote: Quote) -> Millis:
     return quote.start_ms + losses * (max(offer.start_ms, data_ms) + shape.spec.restart_ms + redone) // PERMILLE
 
 
-def _copy_ms(state: State, job: Job, offer: Offer, now: Instant) -> Millis:
+def copying_ms(state: State, job: Job, offer: Offer, now: Instant) -> Millis:
     return state.line.takes(sum([state.data[name].size_bytes for name in missing_data(state, job, offer, now)]))
 
 
-def _lost_ms(shape: Shape, offer: Offer, run_ms: Millis, loss: int) -> Millis:
+def lost_ms(shape: Shape, offer: Offer, run_ms: Millis, loss: int) -> Millis:
     """Expected losses times what one costs: another start, and half a checkpoint's interval done again."""
     spec = shape.spec
     redone = run_ms // 2 if spec.checkpoint_every_ms is None else min(run_ms, spec.checkpoint_every_ms) // 2

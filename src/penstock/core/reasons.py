@@ -78,6 +78,32 @@ class NotWorthWaiting:
 
 
 @value
+class JoinsNode:
+    """Burst: onto a node that is rented already, where it costs less than a node of its own."""
+
+    waited_ms: Millis
+    free_gpus: int  # to spare there, before this start
+    lasts_ms: Millis  # how long those who are there are expected to stay
+    expected_run_ms: Millis
+    cost: Money  # expected: of the whole node, for as long as it outlives them
+    next_offer: str  # the cheapest node of its own, empty if there was none
+    next_cost: Money
+    kind: Literal["JoinsNode"] = "JoinsNode"
+
+
+@value
+class CheaperElsewhere:
+    """Moved between rented places: what is left would cost more there than here, and the move."""
+
+    left_ms: Millis  # expected, given how long it has run
+    stays: Money  # what that costs where it is
+    cost: Money  # and where it goes
+    move_ms: Millis  # start, restart and work done again
+    move_worth: Money
+    kind: Literal["CheaperElsewhere"] = "CheaperElsewhere"
+
+
+@value
 class ComesHome:
     """Moved to standing GPUs: what is left would cost more rented than the move costs."""
 
@@ -301,6 +327,8 @@ Reason: TypeAlias = (
     | WaitWorth
     | WaitedLongest
     | NotWorthWaiting
+    | JoinsNode
+    | CheaperElsewhere
     | ComesHome
     | MovesTogether
     | QueueFull

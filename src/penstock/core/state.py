@@ -89,14 +89,30 @@ class Attempt:
 
 
 class Node:
-    """A rented node: it has a hold of its own from the asking until the provider says that it is gone."""
+    """A rented node: it has a hold of its own from the asking until the provider says that it is gone.
 
-    __slots__ = ("asked_at", "attempt", "gpus", "id", "idle_at", "offer", "phase")
+    Who pays for it may put more jobs on it; the hold does not grow by that.
+    """
 
-    def __init__(self, node_id: str, offer: Offer, gpus: int, attempt: str, asked_at: Instant) -> None:
+    __slots__ = (
+        "asked_at", "attempt", "free", "gpus", "id", "idle_at", "leaves", "offer", "on", "open", "payer", "phase",
+    )  # fmt: skip
+
+    def __init__(
+        self, node_id: str, offer: Offer, gpus: int, attempt: str, asked_at: Instant, payer: tuple[str, ...]
+    ) -> None:
         self.id, self.offer, self.gpus, self.attempt, self.asked_at = node_id, offer, gpus, attempt, asked_at
+        self.payer = payer  #: the scopes of its hold
         self.phase: NodePhase = "asked"
         self.idle_at: Instant | None = None
+        self.on: dict[str, int] = {}  #: attempts that run here or will, each with the GPUs it has of this node
+        self.open = True  #: may others join?
+        self.free = 0  #: GPUs to spare for them: `State.seats` knows it by these
+        self.leaves = False  #: the output of whom it was asked for has left
+
+    @property
+    def to_spare(self) -> int:
+        return self.gpus - sum(self.on.values()) if self.open else 0
 
 
 class Shape:
@@ -169,11 +185,12 @@ class Aim:
 class Fresh:
     """What the facts of this step changed: what `decide` looks at, and what must now be done."""
 
-    __slots__ = ("actions", "arrived", "closing", "freed", "seldom")
+    __slots__ = ("actions", "arrived", "closing", "freed", "review", "seldom")
 
     def __init__(self) -> None:
         self.arrived: list[Job] = []  #: need an answer: new, lost, or stopped and waiting again
         self.freed = False  #: standing GPUs came free
+        self.review: list[str] = []  #: rented things with a new lease, or that somebody left while others stay
         self.closing: list[tuple[Lease, bool, bool]] = []  #: gone; was it billed; does its output leave
         self.actions: list[Action] = []
         self.seldom: Seldom | None = None  #: None: nothing of that kind, as in most steps
@@ -193,6 +210,8 @@ class Fresh:
             self.arrived = []
         if self.closing:
             self.closing = []
+        if self.review:
+            self.review = []
 
 
 class Seldom:
@@ -215,8 +234,8 @@ class State:
         "aim", "alarms", "at", "attempts", "away", "closed", "copying", "data", "ended", "followers", "fresh",
         "history", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes",
         "numbered", "offers", "on_node", "paused", "policy", "pools", "probing", "refusals", "renewals", "replicas",
-        "reserved", "revision", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "starts", "steps",
-        "timers", "uses", "value_per_hour", "waiting", "yielding",
+        "reserved", "revision", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "starts",
+        "steps", "timers", "uses", "value_per_hour", "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -243,6 +262,7 @@ class State:
         self.away: dict[int, dict[str, Attempt]] = {}  #: by width, rented and movable, longest there first
         self.on_node: dict[str, list[dict[str, Attempt]]] = {}  #: standing offer -> node -> who has GPUs there
         self.nodes: dict[str, Node] = {}
+        self.seats: dict[tuple[str, tuple[str, ...], int], dict[str, Node]] = {}  #: by offer, payer and GPUs to spare
         self.followers: dict[str, list[Attempt]] = {}
         self.yielding: dict[str, Attempt] = {}  #: told to stop, with their GPUs promised already
         self.shapes: dict[ShapeKey, Shape] = {}
@@ -309,8 +329,7 @@ class State:
         self._check_jobs()
         self._check_slots()
         self._check_kept()
-        for node in self.nodes.values():
-            assert node.id in self.ledger.leases, f"node {node.id} is {node.phase} without a hold"
+        self._check_nodes()
         for attempt in self.attempts.values():
             sold = attempt.offer.sold_by == "attempt" and not self.standing(attempt.offer)
             assert not sold or attempt.lease in self.ledger.leases, f"attempt {attempt.id} has no hold"
@@ -333,6 +352,19 @@ class State:
             assert job.queued == (job.phase in ("waiting", "paused")), f"job {job.id} is {job.phase}"
             assert (job.attempt is None) == job.queued, f"job {job.id} is {job.phase}"
             assert job.queued or job.until_at == NEVER, f"job {job.id} is {job.phase}, with an answer due"
+
+    def _check_nodes(self) -> None:
+        on = {(node, attempt.id) for attempt in self.attempts.values() for node in attempt.nodes if node in self.nodes}
+        for node in self.nodes.values():
+            assert node.id in self.ledger.leases, f"node {node.id} is {node.phase} without a hold"
+            assert sum(node.on.values()) <= node.gpus, f"node {node.id} of {node.gpus} GPUs has {node.on} on it"
+            assert node.phase != "returning" or not node.on, f"node {node.id} is given back with {list(node.on)} on it"
+            assert all((node.id, attempt) in on for attempt in node.on), f"node {node.id} has {node.on} on it"
+            assert node.free == node.to_spare, f"node {node.id} has {node.to_spare} GPUs to spare, not {node.free}"
+        assert len(on) == sum(len(node.on) for node in self.nodes.values()), "an attempt is not on its node"
+        listed = [(key, node) for key, nodes in self.seats.items() for node in nodes.values()]
+        assert all(key == (node.offer.id, node.payer, node.free) for key, node in listed), "a node is listed wrongly"
+        assert len(listed) == sum(node.free > 0 for node in self.nodes.values()), "a node is not listed"
 
     def _check_kept(self) -> None:
         kept: dict[str, int] = {}
@@ -394,6 +426,7 @@ class State:
         yield from ((j.shape.number, j.attempt and j.attempt.id, j.next and j.next.id) for j in self.jobs.values())
         yield from (_plain(attempt, ("job", "offer")) for attempt in self.attempts.values())
         yield from (_plain(node, ("offer",)) for node in self.nodes.values())
+        yield [(key, list(nodes)) for key, nodes in self.seats.items()]
         yield from ((shape.number, shape.standing, shape.rented, shape.judged) for shape in self.shape_list)
         yield from (sorted({job.seq for _, job in lane.heap if job.queued}) for lane in self.lanes)
         yield sorted((at, seq) for at, seq, job in self.timers if job.until_at == at)

@@ -35,7 +35,7 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
 }
 BAD: Final = ("lost", "alarm")
 #: Why a job stops, where its next start or a person's wish tells the same.
-TOLD_ELSEWHERE: Final = ("ComesHome", "MovesTogether", "MoveAsked", "CancelAsked")
+TOLD_ELSEWHERE: Final = ("ComesHome", "CheaperElsewhere", "MovesTogether", "MoveAsked", "CancelAsked")
 #: What a start adds about money; a job's own story tells it.
 HELD: Final = re.compile(r" \S+ is held, enough until .*$")
 
@@ -88,12 +88,14 @@ def _goes(event: schemas.Event) -> str:
             return "comes home to"
         case "LostNode":
             return "resumes on"
+        case "JoinsNode":
+            return "joins a node of"
         case _:
             return "bursts to" if _rents(event) else "starts on"
 
 
 def _rents(event: schemas.Event) -> bool:
-    return bool(event.event.get("nodes") or event.event.get("hold"))
+    return bool(event.event.get("nodes") or event.event.get("hold") or event.event.get("joins"))
 
 
 def _icon(event: schemas.Event) -> str:

@@ -2,8 +2,9 @@
 `KubernetesDriver` makes one, and all of its parts work through it.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Final
 
@@ -17,10 +18,12 @@ from penstock.drivers.executions import Execution, Executions
 from penstock.drivers.podlogs import PodLog
 from penstock.kube import errors, names
 from penstock.kube.client import JOBS, Cluster, Obj
+from penstock.kube.lanes import NOW, Rank
 from penstock.kube.maps import Maps
 from penstock.kube.places import Place
 
 CONFLICTS: Final = 8  #: somebody else writes to our Jobs that often at most
+CATCH_UP_SECONDS: Final = 1.0  #: how far a watch may be behind
 FULL: Final = ("exceeded quota", "forbidden: maximum")
 
 
@@ -112,19 +115,31 @@ class Connection:
                 continue
         return None
 
-    async def change(self, one: Execution, change: Callable[[Obj], Obj | None]) -> None:
+    async def change(
+        self, one: Execution, change: Callable[[Obj], Obj | None], rank: Rank = NOW, tries: int = CONFLICTS
+    ) -> None:
         """What is to be changed depends on what is there: if that moved on meanwhile, it is thought over again."""
-        for _ in range(CONFLICTS):
+        for _ in range(tries):
             wanted = change(one.job)
             if wanted is None:
                 return
+            seen = one.job["metadata"]["resourceVersion"]
             try:
-                seen = one.job["metadata"]["resourceVersion"]
-                self.executions.note(await self.cluster.patch(JOBS, one.name, wanted, one.namespace, seen=seen))
+                found = await self.cluster.patch(JOBS, one.name, wanted, one.namespace, seen=seen, rank=rank)
+                self.executions.note(found)
                 return
             except errors.Conflict:
-                self.executions.note(await self.cluster.get(JOBS, one.name, one.namespace))
+                await self._catch_up(one, seen)
         raise Unreachable(f"somebody else keeps changing Job {one.name}")
+
+    async def _catch_up(self, one: Execution, seen: str) -> None:
+        """The watch is about to tell what it is now; if it does not, the cluster is asked."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                while one.job["metadata"]["resourceVersion"] == seen:
+                    await one.newer.wait()
+                return
+        self.executions.note(await self.cluster.get(JOBS, one.name, one.namespace))
 
     # --- asking ------------------------------------------------------------------------------------------------------
 

@@ -5,32 +5,30 @@ in ours, so that we can tell it again. `KubernetesDriver` moves it when told to,
 from datetime import datetime
 
 from penstock.core.units import NEVER, Instant
-from penstock.drivers.connection import Connection
+from penstock.drivers.connection import CONFLICTS, Connection
 from penstock.drivers.execution import seconds_left
 from penstock.drivers.executions import Execution
 from penstock.drivers.pods import said
 from penstock.kube import names
-from penstock.kube.client import JOBS, Obj
+from penstock.kube.client import Obj
 
 
-async def move(here: Connection, one: Execution, deadline_at: Instant) -> None:
-    """The cluster counts from the Job's start by its own clock, of which an answer tells us the time."""
-    here.executions.note(await here.cluster.get(JOBS, one.name, one.namespace))
-    said_at = here.cluster.said_at
-    await here.change(one, lambda job: _moved(job, deadline_at, here.clock(), said_at))
+async def move(here: Connection, one: Execution, deadline_at: Instant, tries: int = CONFLICTS) -> None:
+    """The cluster counts from the Job's start by its own clock, of which its answers tell us the time."""
+    await here.change(one, lambda job: _moved(job, deadline_at, here.clock(), here.cluster.time_there), tries=tries)
 
 
 def deadline_of(job: Obj) -> Instant:
     return int(said(job, names.DEADLINE) or NEVER)
 
 
-def _moved(job: Obj, deadline_at: Instant, now: Instant, said_at: datetime) -> Obj | None:
-    """The change that moves it, unless the Job is being ended. `said_at`: the cluster's time."""
+def _moved(job: Obj, deadline_at: Instant, now: Instant, time_there: datetime) -> Obj | None:
+    """The change that moves it, unless the Job is being ended. `time_there`: the cluster's own."""
     if said(job, names.ENDING):
         return None
     left = seconds_left(deadline_at, now)
     start = (job["status"] or {}).get("startTime")
-    ran = max(0, int((said_at - datetime.fromisoformat(start)).total_seconds())) if start else 0
+    ran = max(0, int((time_there - datetime.fromisoformat(start)).total_seconds())) if start else 0
     noted = None if left is None else str(deadline_at)
     return {
         "metadata": {"annotations": {names.DEADLINE: noted}},

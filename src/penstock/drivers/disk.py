@@ -153,9 +153,10 @@ class LocalDisk:
 
     def _deal(self, ask: StartAttempt, offer: Offer, folder: Path) -> list[int]:
         """The numbers of its GPUs, none of which anybody else has."""
-        if ask.nodes:
-            return [slot for node in ask.nodes for slot in read(f"{self.node(node)}/node.json")["slots"]][: ask.width]
         taken = {slot for other in self._live("attempts") if other != folder for slot in self._slots(other)}
+        if ask.nodes:
+            there = [slot for node in ask.nodes for slot in read(f"{self.node(node)}/node.json")["slots"]]
+            return [slot for slot in there if slot not in taken][: ask.width]  # others may share the node
         if offer.term in STANDING:
             parts = [(self.slots.of_node(offer, node), gpus) for node, gpus in ask.slots]
         else:

@@ -9,9 +9,10 @@ from penstock.core.units import SECOND, Millis
 from penstock.drivers.connection import Connection
 from penstock.drivers.execution import tombstone
 from penstock.drivers.executions import Execution
-from penstock.drivers.pods import is_active, said
+from penstock.drivers.pods import all_ready, is_active, said
 from penstock.kube import errors, names
 from penstock.kube.client import JOBS, PODS, Obj
+from penstock.kube.lanes import LATER
 
 
 async def end(here: Connection, one: Execution, how: str, words: str, grace_ms: Millis | None = None) -> None:
@@ -44,7 +45,7 @@ async def bury(here: Connection, attempt: str) -> Execution:
 
 async def forget(here: Connection, one: Execution) -> None:
     """Its Job stays a while, so that a late start meets it; then the cluster takes it away."""
-    await here.change(one, lambda job: _forgotten(job, here.settings.keep_ms))
+    await here.change(one, lambda job: _forgotten(job, here.settings.keep_ms), LATER)
     if one.job["metadata"].get("deletionTimestamp"):
         await _leave_stone(here, one)
 
@@ -53,7 +54,7 @@ async def prune(here: Connection) -> None:
     """Tombstones that nobody can come late for any more. What the cluster itself finishes, it takes away itself."""
     for one in here.executions:
         meta = one.job["metadata"]
-        age_ms = (here.cluster.said_at - datetime.fromisoformat(meta["creationTimestamp"])).total_seconds() * SECOND
+        age_ms = (here.cluster.time_there - datetime.fromisoformat(meta["creationTimestamp"])).total_seconds() * SECOND
         if one.forgotten and one.job["spec"].get("suspend") and age_ms > here.settings.keep_ms:
             try:
                 await here.cluster.delete(JOBS, one.name, one.namespace, uid=meta["uid"])
@@ -62,7 +63,10 @@ async def prune(here: Connection) -> None:
 
 
 def _ending(job: Obj, how: str, words: str, *, at_once: bool) -> Obj | None:
-    """The change that ends a Job. A suspended one has no deadline that could pass: it is left with nothing to run."""
+    """The change that ends a Job. A suspended one has no deadline that could pass: it is left with nothing to run. Only
+    what never ran is refused: whoever slept meanwhile does not end what has begun."""
+    if how == "refused" and not said(job, names.ENDING) and all_ready(job):
+        return None
     meta: Obj = {} if said(job, names.ENDING) else {"annotations": {names.ENDING: how, names.WORDS: words}}
     spec: Obj = {"activeDeadlineSeconds": 1} if at_once and job["spec"].get("activeDeadlineSeconds") != 1 else {}
     if job["spec"].get("suspend") and job["spec"].get("parallelism", 1):

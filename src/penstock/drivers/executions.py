@@ -18,7 +18,7 @@ from penstock.drivers.pods import End, Trouble, is_active, said
 from penstock.kube import names
 from penstock.kube.client import JOBS, NODES, PODS, Cluster, Obj
 from penstock.kube.places import Place
-from penstock.kube.watch import Mirror
+from penstock.kube.watch import Mirror, is_newer
 
 #: What is worth its memory of a Job and of a pod: ten thousand of them are kept.
 JOB_SPEC: Final = ("parallelism", "completions", "completionMode", "suspend", "activeDeadlineSeconds")
@@ -46,6 +46,7 @@ class Execution:
         self.kept_told: Millis = 0
         self.address = ""  #: where its gang meets, told to its pods
         self.news = asyncio.Event()
+        self.newer = asyncio.Event()  #: set once its Job is seen to have changed; the next change has its own
 
     @property
     def name(self) -> str:
@@ -167,8 +168,9 @@ class Executions:
         self._job(None, keep_job(job))
         return self.by_name[job["metadata"]["name"]]
 
-    def node_names(self) -> list[str] | None:
-        return [name_of(node) for node in self.nodes] if self.nodes.in_step.is_set() else None
+    def node_names(self) -> Iterator[str] | None:
+        """One after another, for hardly anybody wants them: this is asked with every change of every Job."""
+        return map(name_of, self.nodes) if self.nodes.in_step.is_set() else None
 
     def hostnames(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
         found = {name: self.nodes.get(name) for name in nodes}
@@ -193,8 +195,12 @@ class Executions:
         if one is None:
             one = self.by_name[name] = Execution(job, self.make_log(said(job, names.ATTEMPT), pods_of(job["spec"])))
             one.pods = self.waiting_pods.pop(name, {})
-        elif not _is_older(job, one.job):
+        elif job["metadata"]["uid"] != one.job["metadata"]["uid"] or is_newer(job, one.job):
             one.job = job
+            one.newer.set()
+            one.newer = asyncio.Event()
+        else:
+            return
         self.changed(one)
 
     def _pod(self, before: Obj | None, pod: Obj | None) -> None:
@@ -272,9 +278,3 @@ def keep_node(node: Obj) -> Obj:
 
 def _meta(obj: Obj) -> Obj:
     return {key: obj["metadata"][key] for key in META if key in obj["metadata"]}
-
-
-def _is_older(job: Obj, than: Obj) -> bool:
-    """An answer to our own request may come before or after the watch tells of it."""
-    same = job["metadata"]["uid"] == than["metadata"]["uid"]
-    return same and int(job["metadata"]["resourceVersion"]) < int(than["metadata"]["resourceVersion"])

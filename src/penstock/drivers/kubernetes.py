@@ -36,7 +36,7 @@ from penstock.drivers.room import Room
 from penstock.drivers.starting import Starting
 from penstock.kube import errors, names, shell
 from penstock.kube.channels import Printed, Typed
-from penstock.kube.client import Cluster
+from penstock.kube.client import JOBS, Cluster
 
 TICK_SECONDS: Final = 60.0  #: what failed is tried again, hours change, tombstones grow old
 
@@ -132,10 +132,12 @@ class KubernetesDriver:
             one = await self.here.find(thing)
             if one is None:
                 raise Unreachable(f"{thing} is not here, or not yet")
+            self.here.executions.note(await self.here.cluster.get(JOBS, one.name, one.namespace))
             stands = deadline_of(one.job)
             if one.end is not None or said(one.job, names.ENDING) or stands <= self.here.clock():
                 return stands if stands < NEVER else deadline_at
-            await deadlines.move(self.here, one, deadline_at)
+            # Once only: who writes at the same time may have taken over while we slept, and decided otherwise.
+            await deadlines.move(self.here, one, deadline_at, tries=1)
             return deadline_at
 
     async def forget(self, attempt: str) -> None:

@@ -131,10 +131,18 @@ def words_of(pod: Obj) -> str:
 
 def has_begun(job: Obj, pods: Sequence[Obj]) -> bool:
     """Did all of it run at once, or has any part of it ended of itself?"""
-    if condition(job, "Complete") or any(_ran(pod) and not is_active(pod) for pod in pods):
+    if condition(job, "Complete") or all_ready(job) or any(_ran(pod) and not is_active(pod) for pod in pods):
         return True
-    wanted = pods_of(job["spec"]) - int(job.get("status", {}).get("succeeded", 0))
-    return bool(pods) and wanted > 0 and sum(is_active(pod) and _ran(pod) for pod in pods) >= wanted
+    return bool(pods) and _wanted(job) > 0 and sum(is_active(pod) and _ran(pod) for pod in pods) >= _wanted(job)
+
+
+def all_ready(job: Obj) -> bool:
+    """By the cluster's own count, which a watch of the pods may be behind."""
+    return 0 < _wanted(job) <= int((job.get("status") or {}).get("ready") or 0)
+
+
+def _wanted(job: Obj) -> int:
+    return pods_of(job["spec"]) - int((job.get("status") or {}).get("succeeded") or 0)
 
 
 def trouble_of(job: Obj, pods: Sequence[Obj]) -> Trouble | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock.core.events import MoveRequested
 from penstock.core.model import STANDING
-from penstock.front.door import live_jobs
+from penstock.front.home import live_jobs
 from penstock.journal.journal import JobRow, Reader
 from penstock.live.plane import NotReady, Plane
 

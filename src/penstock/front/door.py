@@ -2,52 +2,51 @@
 
 Whatever happens to a Job, here or in the journal, makes it due to be looked at; looking compares what it should be with
 what it is and writes the difference, guarded by the version that was seen. So every step can be repeated, and after a
-restart all Jobs are looked at once. Jobs without the label are not even listed.
+restart all Jobs are looked at once. Jobs without the label are not even listed. Events come after all of that, and what
+came together in one of them: they are news, and nothing waits for them.
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from penstock.core.events import CancelRequested
 from penstock.core.lifecycle import ENDED
-from penstock.core.values import value
+from penstock.core.units import SECOND, Millis
 from penstock.front import leaving, reading, status
 from penstock.front.due import Due
+from penstock.front.home import Home, has_ended, live_jobs, place_of, too_old, uid_of, worth_keeping
 from penstock.front.parting import Parting
 from penstock.front.reading import Unfit
 from penstock.front.telling import Tale
 from penstock.front.writing import Writer
-from penstock.journal.journal import Filter, JobRow, Reader, Unwritable
+from penstock.journal.journal import AttemptRow, Filter, JobRow, Reader, Unwritable
 from penstock.kube import kueue, names
-from penstock.kube.client import CONFIG_MAPS, JOBS, Cluster
-from penstock.kube.closure import Json, part, parts
+from penstock.kube.client import CONFIG_MAPS, JOBS
+from penstock.kube.closure import Json, part
 from penstock.kube.errors import Conflict, Forbidden, KubeError, NotFound
+from penstock.kube.lanes import LATER
 from penstock.kube.portability import config_maps
 from penstock.kube.watch import Mirror
 from penstock.live.plane import NotReady, Plane, Quarantined
 
 T = TypeVar("T")
-HANDS: Final = 16  #: Jobs looked at side by side
+Found: TypeAlias = tuple[JobRow, list[AttemptRow]]  #: our job for a home Job, as the journal has it
+DOORMEN: Final = 64  #: Jobs that come, taken in side by side: so many can be in one row of the journal
+HANDS: Final = 12  #: Jobs shown side by side: fewer than there are lanes, so that what is written is not long known
+TELLERS: Final = 4  #: the same for what is only told: Events, and starts that take long
+TOLD_SECONDS: Final = 2.0  #: what is decided within that is told together
+#: A Job that shows nothing yet and starts at once shows that it runs; one that takes longer, that it starts.
+STARTING_SECONDS: Final = 30.0
+HEARD_MS: Final[Millis] = 5 * SECOND  #: by then the hall has read what is in the journal
 AGAIN_SECONDS: Final = 0.3  #: after somebody else was first
 LATER_SECONDS: Final = 3.0  #: after a cluster or a journal that could not be asked
 TOUCH_SECONDS: Final = 20.0  #: how often a home cluster is asked something, however still it is
-OLDEST: Final = (1, 32)  #: since then `managedBy` is on by default
 #: A Job this young that runs by itself has just been created so; an older one was labelled later, and runs on.
 JUST_CREATED: Final = timedelta(seconds=60)
-
-
-@value
-class Home:
-    """A home cluster, and the namespaces in which labelled Jobs are taken; none: in all."""
-
-    site: str
-    cluster: Cluster
-    namespaces: tuple[str, ...] = ()
 
 
 class Door:
@@ -57,14 +56,17 @@ class Door:
         plane: Plane,
         reader: Reader,
         tale: Callable[[str], Tale],
-        forget: Callable[[str], None],
+        tales: dict[str, Tale],
+        being_bound: Callable[[str], bool],
     ) -> None:
-        """`tale`: a job's story so far, as the hall follows it; `forget`: it is told."""
+        """`tale`: a job's story so far, as the hall follows it; `tales`: those it keeps, until they are told.
+        `being_bound`: is an attempt's binding on its way to its home Job?"""
         self.site, self.cluster, self.plane, self.reader = home.site, home.cluster, plane, reader
-        self.forget = forget
-        self.writer = Writer(home.cluster, tale, plane.clock.now)
+        self.tales, self.being_bound = tales, being_bound
+        self.writer = Writer(home.cluster, self.learn, tale, plane.clock.now)
         self.mirrors = {namespace: self._mirror(namespace) for namespace in home.namespaces or ("",)}
         self.due = Due()
+        self.untold = Due()  #: Jobs of which there is news
         self.ids: dict[str, str] = {}  #: a Job's uid -> our job
         self.places: dict[str, str] = {}  #: our job -> `NAMESPACE/NAME`
         self.leaving = asyncio.Event()  #: every Job is given back
@@ -73,6 +75,7 @@ class Door:
         self.failing: dict[str, str] = {}  #: `NAMESPACE/NAME` of Jobs that could not be shown, and why
         self.cancelled: set[str] = set()  #: told to the journal in this life
         self.explained: set[tuple[str, str]] = set()  #: uid and reason of Jobs that cannot be taken
+        self.first: set[str] | None = None  #: uids of the Jobs that were there when we came
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -82,8 +85,12 @@ class Door:
             tasks.create_task(self._cancel_orphans())
             tasks.create_task(self._check_version())
             tasks.create_task(self._leave())
+            for _ in range(DOORMEN):
+                tasks.create_task(self._see_to_each(self.due, self._look_at, ahead=True))
             for _ in range(HANDS):
-                tasks.create_task(self._look_at_each())
+                tasks.create_task(self._see_to_each(self.due, self._look_at))
+            for _ in range(TELLERS):
+                tasks.create_task(self._see_to_each(self.untold, self._tell_of))
 
     def _mirror(self, namespace: str) -> Mirror:
         return Mirror(
@@ -92,7 +99,7 @@ class Door:
             self._changed,
             namespace=namespace,
             labels=names.QUEUE,
-            keep=_worth_keeping,
+            keep=worth_keeping,
             told=self._told,
         )
 
@@ -102,9 +109,28 @@ class Door:
             self.due.add(place)
 
     def _changed(self, before: Json | None, now: Json | None) -> None:
-        self.due.add(_key(now or before or {}))
+        self.due.add(place_of(now or before or {}), ahead=before is None)
         if now is None:
             self.fewer.set()
+
+    def job_at(self, place: str) -> Json | None:
+        """As it was last seen."""
+        mirror = self._mirror_of(place)
+        return mirror.objects.get(place) if mirror else None
+
+    def learn(self, job: Json) -> None:
+        """What the cluster answered when we changed it."""
+        if mirror := self._mirror_of(place_of(job)):
+            mirror.learn(job)
+
+    def bound(self, job: Json) -> None:
+        """It is bound, and that was not our doing. What it showed while it waited is no longer so."""
+        self.learn(job)
+        if part(job, "status").get("conditions"):
+            self.due.add(place_of(job))
+
+    def _mirror_of(self, place: str) -> Mirror | None:
+        return self.mirrors.get("") or self.mirrors.get(place.partition("/")[0])
 
     def _told(self, why: str) -> None:
         words = f"The home cluster {self.site} cannot be followed: {why}" if why else ""
@@ -123,27 +149,29 @@ class Door:
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
-    async def _look_at_each(self) -> None:
+    async def _see_to_each(
+        self, due: Due, look: Callable[[str], Coroutine[Any, Any, None]], ahead: bool = False
+    ) -> None:
         while True:
-            place = await self.due.take()
+            place = await due.take(ahead)
             try:
-                await self._look_at(place)
+                await look(place)
                 self._trouble(place, "")
             except (Conflict, NotFound):
-                self.due.again(place, AGAIN_SECONDS)
+                due.again(place, AGAIN_SECONDS)
             except Forbidden as error:
                 self._trouble(
                     place, f"our account may not {error.verb} {error.resource}; see 'penstock manifests rbac'"
                 )
-                self.due.again(place, LATER_SECONDS * 5)
+                due.again(place, LATER_SECONDS * 5)
             except (KubeError, NotReady, Unwritable) as error:
                 self._trouble(place, str(error))
-                self.due.again(place, LATER_SECONDS)
+                due.again(place, LATER_SECONDS)
             except Exception as error:  # noqa: BLE001 - a bug of ours, and one Job never stops the others
                 self._trouble(place, f"{type(error).__name__}: {error}")
-                self.due.again(place, LATER_SECONDS * 20)
+                due.again(place, LATER_SECONDS * 20)
             finally:
-                self.due.done(place)
+                due.done(place)
 
     def _trouble(self, place: str, why: str) -> None:
         """One alarm for all Jobs that cannot be shown, taken back when the last of them can be."""
@@ -156,57 +184,61 @@ class Door:
         self.plane.alarms.set("front door", f"door:{self.site}:write", words)
 
     async def _look_at(self, place: str) -> None:
-        job = self._job(place)
+        job = self.job_at(place)
         if job is None:
             await self._gone(place)
             return
         found = await self._find(job)
+        job = self.job_at(place) or job  # it may have been bound meanwhile
         if self.leaving.is_set():
             await self._give_back(job, found)
         elif found is not None:
-            await self._show(job, found)
+            await self._show(job, *found)
         elif part(job, "metadata").get("deletionTimestamp"):
             await self.writer.let_go(job)
-        elif not _has_ended(job):
+        elif not has_ended(job):
             await self._submit(job)
 
-    def _job(self, place: str) -> Json | None:
-        mirror = self.mirrors.get("") or self.mirrors.get(place.partition("/")[0])
-        return mirror.objects.get(place) if mirror else None
-
-    async def _find(self, job: Json) -> JobRow | None:
+    async def _find(self, job: Json) -> Found | None:
         """Our job for it, if the journal has one."""
-        row = await asyncio.to_thread(self._find_now, job)
-        if row is not None:
-            self._remember(job, row.id)
-        return row
+        found = await asyncio.to_thread(self._find_now, job)
+        if found is not None:
+            self._remember(job, found[0].id)
+        return found
 
-    def _find_now(self, job: Json) -> JobRow | None:
+    def _find_now(self, job: Json) -> Found | None:
+        row = self._row(job)
+        return None if row is None else (row, self.reader.attempts(row.id))
+
+    def _row(self, job: Json) -> JobRow | None:
         """By what we remember, by what is written on it, or by who asked for it. Only the last is the journal's word;
         the others are quicker, and checked."""
         who = reading.origin(self.site, job)
         written = part(part(job, "metadata"), "annotations").get(names.JOB)
-        for number in (self.ids.get(_uid(job)), written):
+        for number in (self.ids.get(uid_of(job)), written):
             row = self.reader.job(str(number)) if number else None
             if row is not None and row.user == who:
                 return row
+        if self.first is not None and uid_of(job) not in self.first:
+            return None  # it came in this life, and whatever is submitted in this life is remembered
         found = self.reader.jobs(Filter(user=who), None, 1)
         return found[0] if found else None
 
     def _remember(self, job: Json, our_id: str) -> None:
-        self.ids[_uid(job)], self.places[our_id] = our_id, _key(job)
+        self.ids[uid_of(job)], self.places[our_id] = our_id, place_of(job)
 
     # --- taking a Job in ----------------------------------------------------------------------------------------------
 
     async def _submit(self, job: Json) -> None:
         if part(job, "spec").get("suspend") is True and (change := kueue.park(part(job, "metadata"))):
             await self.writer.change(job, change)  # before Kueue reserves quota for it; then it is looked at again
+            self.due.add(place_of(job), ahead=True)
             return
         try:
             carried, unread = await self._carried(job)
             wish = reading.read(job, self.site, self.plane.clock.now(), self._models(), carried, unread)
             who = reading.origin(self.site, job)
-            told = await self.plane.submit(wish.spec, wish.work, key=f"home:{who}", body=_uid(job))
+            told = await self.plane.submit(wish.spec, wish.work, key=f"home:{who}", body=uid_of(job))
         except Unfit as unfit:
             await self._explain(job, unfit.reason, str(unfit))
             return
@@ -214,7 +246,7 @@ class Door:
             await self._explain(job, "SetAside", str(error))
             return
         self._remember(job, told.answer)
-        self.due.add(_key(job))
+        self.due.add(place_of(job))
 
     async def _carried(self, job: Json) -> tuple[list[Json], tuple[str, ...]]:
         """ConfigMaps that may travel with it, as they are now, and those that cannot."""
@@ -233,34 +265,75 @@ class Door:
 
     async def _explain(self, job: Json, reason: str, words: str) -> None:
         """It cannot be taken, and runs nowhere. Told once."""
-        if (_uid(job), reason) in self.explained:
+        if (uid_of(job), reason) in self.explained:
             return
         if reason == "NotManaged" and self._began_just_now(job):
             await self.writer.change(job, {"spec": {"suspend": True}})
         await self.writer.post(job, reason.lower(), reason, words, bad=True)
-        self.explained.add((_uid(job), reason))
+        self.explained.add((uid_of(job), reason))
 
     def _began_just_now(self, job: Json) -> bool:
         created = datetime.fromisoformat(str(part(job, "metadata").get("creationTimestamp")))
         runs = part(job, "spec").get("suspend") is not True
-        return runs and self.cluster.said_at - created < JUST_CREATED
+        return runs and self.cluster.time_there - created < JUST_CREATED
 
     # --- showing what happens to it -----------------------------------------------------------------------------------
 
-    async def _show(self, job: Json, row: JobRow) -> None:
-        deleted = bool(part(job, "metadata").get("deletionTimestamp"))
-        if deleted and row.phase not in ENDED:
+    async def _show(self, job: Json, row: JobRow, attempts: list[AttemptRow]) -> None:
+        deleted, ended = bool(part(job, "metadata").get("deletionTimestamp")), row.phase in ENDED
+        if deleted and not ended:
             await self._cancel(row.id)
-        attempts = await asyncio.to_thread(self.reader.attempts, row.id)
-        ended = row.phase in ENDED
-        if ended and not deleted and not _has_ended(job):
-            await self.writer.tell(job, row)  # first: once the Job shows its end, nothing more is told
-        job = await self.writer.change(job, status.metadata_change(job, row, attempts))
-        if ended and (deleted or _has_ended(job)):
-            self.forget(row.id)
+        if ended and not has_ended(job) and self._is_about_to_hear(row):
+            self.due.again(place_of(job), AGAIN_SECONDS)
             return
-        await self.writer.show(job, row, attempts)
-        await self.writer.tell(job, row)
+        if attempts and self.being_bound(attempts[-1].id):
+            pass  # what is to be written now is on its way
+        elif (ended and (deleted or has_ended(job))) or self._starts(job, attempts):
+            await self.writer.change(job, status.metadata_change(job, row, attempts))
+        else:
+            await self.writer.show(job, row, attempts)
+        self._tell_soon(job, row, attempts)
+
+    def _is_about_to_hear(self, row: JobRow) -> bool:
+        """It has just ended, and its tale does not say yet how: what an ended Job says is never changed again."""
+        why = self.writer.tale(row.id).why
+        ended_at = row.ended_at or 0
+        return (why is None or why.at < ended_at) and self.plane.clock.now() - ended_at < HEARD_MS
+
+    def _starts(self, job: Json, attempts: list[AttemptRow]) -> bool:
+        """A Job that shows nothing yet, and is about to run: most do at once, and then show that."""
+        return bool(attempts) and attempts[-1].phase == "starting" and not part(job, "status").get("conditions")
+
+    def _tell_soon(self, job: Json, row: JobRow, attempts: list[AttemptRow]) -> None:
+        tale = self.tales.get(row.id)
+        if tale is not None and tale.has_news:
+            self.untold.again(place_of(job), TOLD_SECONDS)
+        elif self._starts(job, attempts):
+            self.untold.again(place_of(job), STARTING_SECONDS)
+        elif row.phase in ENDED:
+            self.tales.pop(row.id, None)
+
+    async def _tell_of(self, place: str) -> None:
+        job = self.job_at(place)
+        our_id = self.ids.get(uid_of(job), "") if job is not None else ""
+        if job is None or our_id not in self.tales:
+            return
+        await self.writer.tell(job, self.tales[our_id])
+        if has_ended(job):
+            self.tales.pop(our_id, None)
+        elif not part(job, "status").get("conditions"):
+            await self._show_start(job)
+
+    async def _show_start(self, job: Json) -> None:
+        """If it still starts, and has for long; if not yet, once it has."""
+        found = await self._find(job)
+        if found is None or not self._starts(job, found[1]):
+            return
+        left = STARTING_SECONDS - (self.plane.clock.now() - found[1][-1].promised_at) / SECOND
+        if left > 0:
+            self.untold.again(place_of(job), left)
+        else:
+            await self.writer.show(job, *found, rank=LATER)
 
     # --- taking it back -----------------------------------------------------------------------------------------------
 
@@ -285,11 +358,12 @@ class Door:
             job = await self.cluster.get(JOBS, name, namespace)
         except NotFound:
             return True
-        if _uid(job) in self.ids:
+        if uid_of(job) in self.ids:
             await self.writer.let_go(job)
         return True
 
     def _forget(self, our_id: str) -> None:
+        self.tales.pop(our_id, None)
         self.places.pop(our_id, None)
         self.ids = {uid: one for uid, one in self.ids.items() if one != our_id}
 
@@ -297,7 +371,8 @@ class Door:
         """Jobs of the journal whose home Job was deleted while nobody watched. Only a whole list can say so."""
         for mirror in self.mirrors.values():
             await mirror.in_step.wait()
-        there = {_uid(job) for mirror in self.mirrors.values() for job in mirror}
+        there = {uid_of(job) for mirror in self.mirrors.values() for job in mirror}
+        self.first = there if self.first is None else self.first
         for row in await asyncio.to_thread(live_jobs, self.reader):
             site, _, uid = row.user.partition(":")
             if site == self.site and uid and uid not in there:
@@ -347,51 +422,17 @@ class Door:
                 self._trouble("leaving", str(error))
                 await asyncio.sleep(LATER_SECONDS)
 
-    async def _give_back(self, job: Json, row: JobRow | None) -> None:
+    async def _give_back(self, job: Json, found: Found | None) -> None:
         """What waits at once, as an ordinary Job; what runs once it has ended."""
-        if part(job, "metadata").get("deletionTimestamp") or (row is not None and row.phase in ("placed", "leaving")):
-            await (self._show(job, row) if row is not None else self.writer.let_go(job))
-        elif row is not None and row.phase not in ENDED:
-            await self._cancel(row.id)
-        elif _has_ended(job):
+        phase = found[0].phase if found is not None else ""
+        if part(job, "metadata").get("deletionTimestamp") or phase in ("placed", "leaving"):
+            await (self._show(job, *found) if found is not None else self.writer.let_go(job))
+        elif found is not None and phase not in ENDED:
+            await self._cancel(found[0].id)
+        elif has_ended(job):
             await self.writer.strip(job)
-        elif row is not None and row.phase != "cancelled":
-            await self._show(job, row)  # its end first; that is a change, and it is looked at again
+        elif found is not None and phase != "cancelled":
+            await self._show(job, *found)  # its end first, and then it is looked at again
+            self.due.add(place_of(job))
         else:
             await leaving.give_back(self.cluster, job)
-
-
-def too_old(version: str) -> bool:
-    """`v1.31.4-eks-1` is; what does not look like a version is not judged."""
-    found = re.match(r"v?(\d+)\.(\d+)", version)
-    return found is not None and (int(found[1]), int(found[2])) < OLDEST
-
-
-def live_jobs(reader: Reader) -> list[JobRow]:
-    """All that have not ended."""
-    found: list[JobRow] = []
-    phases = Filter(phases=("waiting", "placed", "leaving", "paused"))
-    after: int | None = None
-    while page := reader.jobs(phases, after, 500):
-        found += page
-        after = page[-1].number
-    return found
-
-
-def _worth_keeping(job: Json) -> Json:
-    metadata = {key: found for key, found in job["metadata"].items() if key != "managedFields"}
-    return {**job, "metadata": metadata}
-
-
-def _has_ended(job: Json) -> bool:
-    ends = [one for one in parts(part(job, "status"), "conditions") if one.get("type") in ("Complete", "Failed")]
-    return any(one.get("status") == "True" for one in ends)
-
-
-def _uid(job: Json) -> str:
-    return str(part(job, "metadata").get("uid", ""))
-
-
-def _key(job: Json) -> str:
-    metadata = part(job, "metadata")
-    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"

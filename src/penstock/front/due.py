@@ -1,33 +1,53 @@
-"""What is to be looked at: each thing once however often it is named, and never by two hands at a time."""
+"""What is to be looked at: each thing once however often it is named, and never by two hands at a time.
+
+There are two rows to wait in, each with hands of its own, so that who has just come does not wait for all the others.
+"""
 
 import asyncio
 from collections import deque
 
 
-class Due:
+class Row:
     def __init__(self) -> None:
         self.waiting: deque[str] = deque()
+        self.filled = asyncio.Event()
+
+
+class Due:
+    def __init__(self) -> None:
+        self.rows = (Row(), Row())  #: the second: ahead of the others
         self.named: set[str] = set()  #: of those that wait
         self.in_hand: set[str] = set()
         self.named_again: set[str] = set()  #: while somebody looked
-        self.filled = asyncio.Event()
+        self.timed: dict[str, asyncio.TimerHandle] = {}  #: to be named at a time of its own
 
-    def add(self, thing: str) -> None:
+    def add(self, thing: str, ahead: bool = False) -> None:
         if thing in self.in_hand:
             self.named_again.add(thing)
         elif thing not in self.named:
             self.named.add(thing)
-            self.waiting.append(thing)
-            self.filled.set()
+            self.rows[ahead].waiting.append(thing)
+            self.rows[ahead].filled.set()
 
     def again(self, thing: str, seconds: float) -> None:
-        asyncio.get_running_loop().call_later(seconds, self.add, thing)
+        """In so many seconds, or sooner if that was said already: one look then says when the next is due."""
+        loop, before = asyncio.get_running_loop(), self.timed.get(thing)
+        if before is not None and before.when() <= loop.time() + seconds:
+            return
+        if before is not None:
+            before.cancel()
+        self.timed[thing] = loop.call_later(seconds, self._in_time, thing)
 
-    async def take(self) -> str:
-        while not self.waiting:
-            self.filled.clear()
-            await self.filled.wait()
-        thing = self.waiting.popleft()
+    def _in_time(self, thing: str) -> None:
+        del self.timed[thing]
+        self.add(thing)
+
+    async def take(self, ahead: bool = False) -> str:
+        row = self.rows[ahead]
+        while not row.waiting:
+            row.filled.clear()
+            await row.filled.wait()
+        thing = row.waiting.popleft()
         self.named.discard(thing)
         self.in_hand.add(thing)
         return thing

@@ -2,21 +2,22 @@
 each driver where there is a front door.
 
 The journal has decided already; the binding repeats it where people look. It is guarded by the version that was seen,
-so that of two control planes, one stopped for a while and one that took over, only the newer's attempt is bound.
+so that of two control planes, one stopped for a while and one that took over, only the newer's attempt is bound. One
+request does it all: whose it is, that deleting it cancels first, and that it is no longer suspended.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.units import Instant, Millis
 from penstock.drivers.driver import Command, Driver, Say, Seen, Unreachable, Work
-from penstock.front.status import binding, bound_attempt
-from penstock.kube import marks, names
+from penstock.front.status import binding, bound_attempt, finalizers_of
+from penstock.kube import kueue, marks, names
 from penstock.kube.channels import Printed, Typed
 from penstock.kube.client import JOBS, Cluster
-from penstock.kube.closure import part
+from penstock.kube.closure import Json, part
 from penstock.kube.errors import Conflict, KubeError
 from penstock.kube.portability import unpacked
 
@@ -28,6 +29,9 @@ class Gate:
 
     def __init__(self, driver: Driver, homes: Mapping[str, Cluster]) -> None:
         self.driver, self.homes = driver, homes
+        self.seen: Callable[[str, str], Json | None] = nobody_looks  #: by site and `NAMESPACE/NAME`: the hall's to say
+        self.bound: Callable[[str, Json], None] = nobody_listens  #: a home Job as it is once it is bound
+        self.binding: set[str] = set()  #: attempts whose binding is on its way: the door leaves their Jobs alone
 
     async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
         if work.manifest:
@@ -36,13 +40,18 @@ class Gate:
 
     async def _bind(self, ask: StartAttempt, manifest: dict[str, Any]) -> None:
         metadata = part(unpacked(manifest)[0], "metadata")
-        home = self.homes.get(str(part(metadata, "annotations").get(marks.HOME)))
+        site = str(part(metadata, "annotations").get(marks.HOME))
+        home = self.homes.get(site)
         if home is None:  # its front door was closed since: there is nobody to tell
             return
+        self.binding.add(ask.attempt)
         try:
-            await bind(home, metadata, ask)
+            job = await bind(home, metadata, ask, self.seen(site, f"{_namespace(metadata)}/{metadata['name']}"))
         except KubeError as error:
             raise Unreachable(f"its home Job cannot be bound: {error}") from error
+        finally:
+            self.binding.discard(ask.attempt)
+        self.bound(site, job)
 
     async def open(self, say: Say) -> None:
         await self.driver.open(say)
@@ -78,25 +87,63 @@ class Gate:
         await self.driver.forget(attempt)
 
 
-async def bind(home: Cluster, metadata: dict[str, Any], ask: StartAttempt) -> None:
-    """Write where it goes. Raises what the cluster says; a newer attempt that is bound already is a conflict."""
-    name, namespace = str(metadata["name"]), str(metadata.get("namespace") or "default")
+async def bind(home: Cluster, metadata: dict[str, Any], ask: StartAttempt, seen: Json | None = None) -> Json:
+    """Write where it goes; the Job as it is then. Raises what the cluster says; that a newer attempt is bound already
+    is a conflict.
+
+    `seen`: the Job as a watch showed it. It is enough to try; whatever speaks against it, the cluster itself is asked.
+    """
+    name, namespace = str(metadata["name"]), _namespace(metadata)
+    job = seen if seen is not None and _may_bind(seen, metadata, ask) else None
     for tries_left in reversed(range(TRIES)):
-        job = await home.get(JOBS, name, namespace)
-        if part(job, "metadata").get("uid") != metadata.get("uid"):
-            raise Conflict("another Job has its name now")
-        bound = bound_attempt(job)
-        if bound == ask.attempt:
-            return
-        if _number(bound) > _number(ask.attempt):
-            raise Conflict(f"{bound} is bound already, which is newer than {ask.attempt}")
-        change = {"metadata": {"annotations": {names.JOB: ask.job, names.BINDING: binding(ask.attempt, ask.offer)}}}
+        if job is None:
+            job = await home.get(JOBS, name, namespace)
+            _refuse(job, metadata, ask)
+            if bound_attempt(job) == ask.attempt:
+                return job
         try:
-            await home.patch(JOBS, name, change, namespace, seen=part(job, "metadata")["resourceVersion"])
-            return
+            seen_version = part(job, "metadata")["resourceVersion"]
+            return await home.patch(JOBS, name, _bound(job, ask), namespace, seen=seen_version)
         except Conflict:
             if not tries_left:
                 raise
+            job = None
+    raise AssertionError("the last try returns or raises")
+
+
+def _may_bind(job: Json, metadata: Json, ask: StartAttempt) -> bool:
+    same = part(job, "metadata").get("uid") == metadata.get("uid")
+    return same and _number(bound_attempt(job)) < _number(ask.attempt)
+
+
+def _refuse(job: Json, metadata: Json, ask: StartAttempt) -> None:
+    if part(job, "metadata").get("uid") != metadata.get("uid"):
+        raise Conflict("another Job has its name now")
+    if _number(bound_attempt(job)) > _number(ask.attempt):
+        raise Conflict(f"{bound_attempt(job)} is bound already, which is newer than {ask.attempt}")
+
+
+def _bound(job: Json, ask: StartAttempt) -> Json:
+    metadata = part(job, "metadata")
+    change: Json = {"annotations": {names.JOB: ask.job, names.BINDING: binding(ask.attempt, ask.offer)}}
+    finalizers = finalizers_of(metadata, keep=True)
+    if finalizers != (metadata.get("finalizers") or []):
+        change["finalizers"] = finalizers
+    suspended = part(job, "spec").get("suspend") is True and not kueue.is_kueues(metadata)
+    return {"metadata": change, **({"spec": {"suspend": False}} if suspended else {})}
+
+
+def _namespace(metadata: Json) -> str:
+    return str(metadata.get("namespace") or "default")
+
+
+def nobody_looks(_site: str, _place: str) -> Json | None:
+    """Until a hall is open."""
+    return None
+
+
+def nobody_listens(_site: str, _job: Json) -> None:
+    """The same."""
 
 
 def _number(attempt: str) -> int:

@@ -13,10 +13,13 @@ from typing import Any, Final
 from penstock.core import events as e
 from penstock.core.units import MINUTE, Millis
 from penstock.front.bringing import Bringing
-from penstock.front.door import Door, Home, live_jobs
+from penstock.front.door import Door
+from penstock.front.gate import Gate
+from penstock.front.home import Home, live_jobs
 from penstock.front.parting import Parting
 from penstock.front.telling import Tale, job_of
 from penstock.journal.journal import Reader, Row, Unwritable
+from penstock.kube.closure import Json
 from penstock.live.plane import Plane
 
 BRING_HOME: Final = "bring-home"  #: as the file of clusters that we leave has it
@@ -24,6 +27,8 @@ AT_ONCE: Final = 200  #: rows of the journal read in one go
 LATER_SECONDS: Final = 2.0
 #: Older lines were told before a restart; clusters forget Events after an hour.
 NEWS_MS: Final[Millis] = 10 * MINUTE
+#: Nothing on a home Job shows them: no need to look at it.
+UNSEEN: Final = (e.LeaseRenewed, e.DeadlineSet, e.AttemptCheckpointed, e.AttemptProgressed)
 
 
 class Hall:
@@ -38,8 +43,13 @@ class Hall:
         """`kept`: a file that says which clusters we are leaving, so that a restart does not take their Jobs again.
         `others`: clusters that are no home, where attempts run."""
         self.plane, self.reader, self.kept = plane, reader, kept
-        self.doors = {home.site: Door(home, plane, reader, self.tale, self._forget) for home in homes}
         self.tales: dict[str, Tale] = {}
+        self.gates = [one for one in plane.drivers.values() if isinstance(one, Gate)]
+        self.doors = {
+            home.site: Door(home, plane, reader, self.tale, self.tales, self._is_being_bound) for home in homes
+        }
+        for gate in self.gates:
+            gate.seen, gate.bound = self._seen, self._bound
         self.currency = "USD"
         self.number = 0  #: the last row that was heard
         self.elsewhere = {
@@ -74,8 +84,15 @@ class Hall:
         """An ended job's tale is not kept; what it still has to say is its row's."""
         return self.tales.get(job) or self._retold(job)
 
-    def _forget(self, job: str) -> None:
-        self.tales.pop(job, None)
+    def _seen(self, site: str, place: str) -> Json | None:
+        return self.doors[site].job_at(place) if site in self.doors else None
+
+    def _bound(self, site: str, job: Json) -> None:
+        if site in self.doors:
+            self.doors[site].bound(job)
+
+    def _is_being_bound(self, attempt: str) -> bool:
+        return any(attempt in gate.binding for gate in self.gates)
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 
@@ -180,7 +197,8 @@ class Hall:
         tale = self.tales.get(job_of(event))
         if tale is not None:
             tale.hear(event)
-            self.doors[tale.home].touch(tale.job)
+            if not isinstance(event, UNSEEN):
+                self.doors[tale.home].touch(tale.job)
 
 
 def _words(error: Exception) -> str:

@@ -1,13 +1,15 @@
 """A job's story as Kubernetes Events: the same sentences as `penstock why`, each with the word of its reason.
 
-A `Tale` hears a job's events as the journal is followed; the door posts its lines. An Event is named by the Job and by
-the line's place in its story, so that telling it twice is telling it once.
+A `Tale` hears a job's events as the journal is followed; the door posts its lines: those that came together in one
+Event. It is named by the Job and by its last line's place in the story, so that telling it twice is telling it once.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.core import events as e
 from penstock.core.units import Instant
+from penstock.core.values import value
 from penstock.front.status import Why, when
 from penstock.journal.story import Line, Teller
 from penstock.kube.closure import Json, part
@@ -15,6 +17,22 @@ from penstock.kube.closure import Json, part
 BAD: Final = ("JobRefused", "AttemptLost", "AttemptRefused", "RenewalDenied")
 COMPONENT: Final = "penstock"
 LONGEST: Final = 1000  #: letters of an Event's message, by the API's rule
+#: Shown by the Job's status, or by none: no Event of their own. They are told with the next line that is worth one.
+QUIET: Final = ("AttemptStarted", "LeaseRenewed")
+#: An Event of several lines is called by another of them.
+LESSER: Final = (*QUIET, "JobSubmitted", "Settled")
+Lines = Sequence[tuple[str, bool, Line]]
+
+
+@value
+class News:
+    """One Event: so many lines of the story are told with it."""
+
+    upto: int
+    reason: str
+    words: str
+    bad: bool
+    at: Instant
 
 
 class Tale:
@@ -35,14 +53,39 @@ class Tale:
 
     @property
     def why(self) -> Why | None:
-        if not self.lines:
+        """That its lease goes on is no reason, and comes too often to be written on a Job."""
+        for reason, _, line in reversed(self.lines):
+            if reason != "LeaseRenewed":
+                return Why(reason, line.text, line.at)
+        return None
+
+    @property
+    def has_news(self) -> bool:
+        return any(reason not in QUIET for reason, _, _ in self.lines[self.told :])
+
+    @property
+    def news(self) -> News | None:
+        """As much of what was not told yet as goes into one Event."""
+        if not self.has_news:
             return None
-        reason, _, line = self.lines[-1]
-        return Why(reason, line.text, line.at)
+        upto, letters = self.told + 1, len(self.lines[self.told][2].text)
+        while upto < len(self.lines) and letters + len(self.lines[upto][2].text) < LONGEST:
+            letters += 1 + len(self.lines[upto][2].text)
+            upto += 1
+        lines = self.lines[self.told : upto]
+        words = " ".join(line.text for _, _, line in lines)
+        return News(upto, _word(lines), words, any(bad for _, bad, _ in lines), lines[-1][2].at)
 
     def forget_before(self, at: Instant) -> None:
         """What is older was told in another life."""
         self.told = sum(line.at < at for _, _, line in self.lines)
+
+
+def _word(lines: Lines) -> str:
+    """The newest that says most: what went wrong, then what was decided."""
+    bad = [reason for reason, is_bad, _ in lines if is_bad]
+    decided = [reason for reason, _, _ in lines if reason not in LESSER]
+    return (bad or decided or [lines[-1][0]])[-1]
 
 
 def job_of(event: Any) -> str:

@@ -8,39 +8,56 @@ from penstock.front.telling import Tale, event_of
 from penstock.journal.journal import AttemptRow, JobRow
 from penstock.kube.client import EVENTS, JOBS, Cluster
 from penstock.kube.closure import Json, part
-from penstock.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from penstock.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
+from penstock.kube.lanes import SOON, Rank
 
 
 class Writer:
-    def __init__(self, cluster: Cluster, tale: Callable[[str], Tale], now: Callable[[], Instant]) -> None:
-        self.cluster, self.tale, self.now = cluster, tale, now
+    def __init__(
+        self,
+        cluster: Cluster,
+        learn: Callable[[Json], None],
+        tale: Callable[[str], Tale],
+        now: Callable[[], Instant],
+    ) -> None:
+        """`learn`: a Job as the cluster says it is now."""
+        self.cluster, self.learn, self.tale, self.now = cluster, learn, tale, now
 
     async def change(self, job: Json, change: Json) -> Json:
         """Guarded by the version we saw: if somebody else was first, it is looked at again."""
         if not change:
             return job
         metadata = part(job, "metadata")
-        return await self.cluster.patch(
+        found = await self.cluster.patch(
             JOBS, metadata["name"], change, metadata["namespace"], seen=metadata["resourceVersion"]
         )
+        self.learn(found)
+        return found
 
-    async def show(self, job: Json, row: JobRow, attempts: list[AttemptRow]) -> None:
-        """In its status, if that does not show it yet."""
+    async def show(self, job: Json, row: JobRow, attempts: list[AttemptRow], rank: Rank = SOON) -> None:
+        """What it should be, and its status, as far as it does not show that yet: in one request, unless it must be
+        unsuspended first."""
+        change = status.metadata_change(job, row, attempts)
+        if "spec" in change:
+            job, change = await self.change(job, change), {}
         wanted = status.shown(job, row, attempts, self.tale(row.id).why)
-        if not status.is_shown(job, wanted):
-            metadata = part(job, "metadata")
-            await self.cluster.patch_status(
-                JOBS, metadata["name"], wanted, metadata["namespace"], seen=metadata["resourceVersion"]
-            )
+        if status.is_shown(job, wanted):
+            await self.change(job, change)
+            return
+        metadata = part(job, "metadata")
+        found = await self.cluster.patch_status(
+            *(JOBS, metadata["name"], wanted, metadata["namespace"]),
+            seen=metadata["resourceVersion"], marks=part(change, "metadata"), rank=rank,
+        )  # fmt: skip
+        if status.metadata_change(found, row, attempts):
+            raise Conflict("its marks were not taken with its status")  # looked at again: then they go by themselves
+        self.learn(found)
 
-    async def tell(self, job: Json, row: JobRow) -> None:
+    async def tell(self, job: Json, tale: Tale) -> None:
         """What of its story was not told yet."""
-        tale = self.tale(row.id)
-        while tale.told < len(tale.lines):
-            number = tale.told
-            reason, bad, line = tale.lines[number]
-            await self.post(job, f"{row.id}-{number}", reason, line.text, bad, at=line.at)
-            tale.told = max(tale.told, number + 1)
+        while (news := tale.news) is not None:
+            await self.post(job, f"{tale.job}-{news.upto - 1}", news.reason, news.words, news.bad, at=news.at)
+            tale.told = max(tale.told, news.upto)
 
     async def post(self, job: Json, name: str, reason: str, words: str, bad: bool, at: Instant = 0) -> None:
         event = event_of(job, name, reason, words, bad, at or self.now())

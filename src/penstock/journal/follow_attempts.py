@@ -34,18 +34,23 @@ def start_promised(tables: Tables, event: e.StartPromised) -> None:
 
 def _note_needs(tables: Tables, event: e.StartPromised, attempt: t.Attempt) -> None:
     needs = [f"node:{ask.node}" for ask in event.nodes]
+    if event.joins and tables.nodes[event.joins].phase == "asked":
+        needs.append(f"node:{event.joins}")
     needs += [f"over:{other}" for other in event.after if tables.live_attempt(other)]
     needs += [f"copy:{attempt.site}:{data_set}" for data_set in event.copies]
     attempt.needs = as_json(needs)
     for need in needs:
         tables.awaited.setdefault(need, {})[attempt.id] = None
+    left = event.width
     for ask in event.nodes:
-        node = t.Node(ask.node, attempt.id, attempt.offer, ask.gpus, "asked", event.at)
-        tables.take_node(node)
-        tables.changes.put(node)
-        money.hold(tables, ask.hold, attempt)
+        tables.sit(t.Node(ask.node, attempt.id, attempt.offer, ask.gpus, "asked", event.at), attempt.id)
+        money.hold(tables, ask.hold, attempt, min(left, ask.gpus))
+        left -= ask.gpus
+    if event.joins:
+        tables.sit(tables.nodes[event.joins], attempt.id)
+        money.join(tables, event.joins, attempt, event.at)
     if event.hold is not None:
-        money.hold(tables, event.hold, attempt)
+        money.hold(tables, event.hold, attempt, event.width)
 
 
 def begin_if_ready(tables: Tables, attempt: t.Attempt) -> None:
@@ -177,10 +182,9 @@ def _over(tables: Tables, attempt: t.Attempt, outcome: str, at: Instant) -> None
     attempt.deadline_at = None
     tables.changes.put(attempt)
     tables.over.append(attempt)
-    for node in tables.rented.get(attempt.id, {}).values():
-        if node.phase == "busy":
-            node.phase = "idle"
-            tables.changes.put(node)
+    for node in tables.rented.pop(attempt.id, {}).values():
+        tables.rise(node, attempt.id)
+        money.leave(tables, node.id, attempt, at)
     for need in as_list(attempt.needs):
         tables.awaited.get(need, {}).pop(attempt.id, None)
     attempt.needs = "[]"

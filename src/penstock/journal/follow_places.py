@@ -4,7 +4,8 @@ from penstock.core import events as e
 from penstock.core.units import Instant
 from penstock.journal import lines as t
 from penstock.journal.follow_attempts import arrived, lost
-from penstock.journal.tables import Tables
+from penstock.journal.follow_money import leave
+from penstock.journal.tables import Tables, as_list
 
 
 def policy_set(tables: Tables, event: e.PolicySet) -> None:
@@ -60,12 +61,11 @@ def _gone(tables: Tables, node_id: str, at: Instant, outcome: str) -> None:
     if node is None:
         return
     tables.changes.drop(node)
-    del tables.rented[node.attempt][node.id]
-    if not tables.rented[node.attempt]:
-        del tables.rented[node.attempt]
-    attempt = tables.live_attempt(node.attempt)
-    if attempt is not None and attempt.phase == "promised":
-        lost(tables, attempt.id, at, attempt.resume_ms, outcome)
+    for attempt in [tables.attempts[name] for name in as_list(node.on)]:
+        leave(tables, node.id, attempt, at)
+        del tables.rented[attempt.id][node.id]
+        if attempt.phase == "promised":
+            lost(tables, attempt.id, at, attempt.resume_ms, outcome)
 
 
 def release_promised(tables: Tables, event: e.ReleasePromised) -> None:

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias, get_type_hints
 
 #: Of the tables below and of what `project` writes into them.
-PROJECTION: Final = 2
+PROJECTION: Final = 3
 
 
 @dataclass(slots=True)
@@ -81,16 +81,17 @@ class Node:
     """A rented node that is not gone."""
 
     id: str
-    attempt: str
+    attempt: str  #: for which it was asked
     offer: str
     gpus: int
     phase: str
     asked_at: int
+    on: str = "[]"  #: attempts that run there or will, as JSON
 
 
 @dataclass(slots=True)
 class Hold:
-    """An open one: what is held for an attempt or one of its nodes."""
+    """An open one: what is held for an attempt or one of its nodes. Those who share a node share what it costs."""
 
     id: str
     attempt: str
@@ -98,6 +99,8 @@ class Hold:
     parts: str  # JSON: period and amount
     deadline_at: int
     beyond_ms: int  #: grace and kill: what is paid for after the deadline
+    shares: str = "[]"  #: JSON: attempt, its GPUs now, and their milliseconds since the last charge
+    counted_to: int = 0
 
 
 @dataclass(slots=True)

@@ -100,6 +100,15 @@ def not_worth_waiting(why: r.NotWorthWaiting, say: Say) -> str:
     )
 
 
+def joins_node(why: r.JoinsNode, say: Say) -> str:
+    beside = f"; a node of its own, at {why.next_offer}, would be {say.cash(why.next_cost)}" if why.next_offer else ""
+    stays = f"who is there is expected to stay {duration(why.lasts_ms)}" if why.lasts_ms else "nobody else needs it"
+    return (
+        f"It has {why.free_gpus} GPUs to spare, and {stays}. "
+        f"About {say.cash(why.cost)} for {duration(why.expected_run_ms)}{beside}."
+    )
+
+
 def _beside(why: r.PatienceOver | r.NotWorthWaiting, say: Say) -> str:
     return f"; {why.next_offer} would be {say.cash(why.next_cost)}" if why.next_offer else ""
 
@@ -186,6 +195,13 @@ def comes_home(why: r.ComesHome, say: Say) -> str:
     )
 
 
+def cheaper_elsewhere(why: r.CheaperElsewhere, say: Say) -> str:
+    return (
+        f"Moves to cheaper GPUs: about {duration(why.left_ms)} are left, {say.cash(why.stays)} where it was and "
+        f"{say.cash(why.cost)} where it goes; the move takes {duration(why.move_ms)}, worth {say.cash(why.move_worth)}."
+    )
+
+
 def moves_together(why: r.MovesTogether, say: Say) -> str:
     return (
         f"Moves together so that {why.gainer} ({why.gainer_gpus} GPUs) fits: gains {say.cash(why.gains)}, "
@@ -229,8 +245,10 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.AimsAtSpend: aims_at_spend,
     r.CancelAsked: cancel_asked,
     r.CapBinds: cap_binds,
+    r.CheaperElsewhere: cheaper_elsewhere,
     r.ComesHome: comes_home,
     r.Displaced: displaced,
+    r.JoinsNode: joins_node,
     r.LostNode: lost_node,
     r.MoveAsked: move_asked,
     r.MovesTogether: moves_together,

@@ -77,7 +77,7 @@ class Teller:
                 self._say(event.at, f"Asked by a person to move to {event.offer}.")
 
     def _where(self, event: e.StartPromised) -> str:
-        verb = "Bursts to" if event.nodes or event.hold else "Starts on"
+        verb = f"Joins node {event.joins} of" if event.joins else "Bursts to" if event.rented else "Starts on"
         again = " again" if len(self.attempts) > 1 else ""
         wide = f", {event.width} GPUs wide" if event.width > 1 else ""
         first = f", once {', '.join(event.copies)} is copied there" if event.copies else ""

@@ -81,7 +81,21 @@ class Tables:
 
     def take_node(self, node: t.Node) -> None:
         self.nodes[node.id] = node
-        self.rented.setdefault(node.attempt, {})[node.id] = node
+        for attempt in as_list(node.on):
+            self.rented.setdefault(attempt, {})[node.id] = node
+
+    def sit(self, node: t.Node, attempt: str) -> None:
+        node.on = as_json([*as_list(node.on), attempt])
+        self.take_node(node)
+        self.changes.put(node)
+
+    def rise(self, node: t.Node, attempt: str) -> None:
+        """It is idle when nobody who has begun is on it."""
+        left = [other for other in as_list(node.on) if other != attempt]
+        node.on = as_json(left)
+        if node.phase == "busy" and all(self.attempts[other].phase == "promised" for other in left):
+            node.phase = "idle"
+        self.changes.put(node)
 
     @property
     def numbered(self) -> int:

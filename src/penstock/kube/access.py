@@ -16,13 +16,11 @@ from penstock.core.errors import BadInput
 from penstock.core.values import value
 
 if TYPE_CHECKING:
-    import httpx2
     from lightkube.config.kubeconfig import SingleConfig
 
     from penstock.kube.client import Cluster
+    from penstock.kube.wire import Wire
 
-ANSWER_SECONDS: Final = 15.0  #: a request that takes longer has failed
-CONNECT_SECONDS: Final = 5.0
 METADATA: Final = ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "metadata.google.internal", "metadata")
 
 
@@ -44,7 +42,7 @@ def connect(access: Access) -> "Cluster":
 
     config = _config(access)
     _check(config, access)
-    return Cluster(_http(config), config.context_name, config.namespace)
+    return Cluster(_wire(config), config.context_name, config.namespace)
 
 
 def _config(access: Access) -> "SingleConfig":
@@ -108,10 +106,11 @@ def _is_allowed(command: str, allowed: Sequence[str]) -> bool:
     return command in allowed and (PurePath(command).name == command or PurePath(command).is_absolute())
 
 
-def _http(config: "SingleConfig") -> "httpx2.AsyncClient":
-    import httpx2
+def _wire(config: "SingleConfig") -> "Wire":
     from lightkube.config.client_adapter import user_auth, verify_cluster
     from lightkube.core.exceptions import ConfigError
+
+    from penstock.kube.wire import Https
 
     assert config.user is not None  # `_config` saw to that
     try:
@@ -119,12 +118,4 @@ def _http(config: "SingleConfig") -> "httpx2.AsyncClient":
         auth = user_auth(config.user)
     except (ConfigError, OSError, ValueError) as error:
         raise BadInput(f"The certificates of '{config.context_name}' cannot be used ({_words(error)}).") from None
-    return httpx2.AsyncClient(
-        base_url=config.cluster.server,
-        auth=auth,
-        verify=verify,
-        timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, pool=None),
-        # Each log that is followed and each watch holds one for as long as it lasts.
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
-        headers={"Accept": "application/json", "User-Agent": "penstock"},
-    )
+    return Https(config.cluster.server, verify, auth)

@@ -4,22 +4,31 @@ Typed objects cost more than they give here: most of an object is passed on or n
 """
 
 import asyncio
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
-import httpx2
 import msgspec
-from lightkube.core.exceptions import ConfigError
 
 from penstock.core.values import value
 from penstock.kube import channels
-from penstock.kube.errors import AlreadyExists, Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unreachable
-
-if TYPE_CHECKING:
-    from httpx2.websockets import AsyncWebSocketSession
+from penstock.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    KubeError,
+    NotFound,
+    Silent,
+    Unreachable,
+)
+from penstock.kube.lanes import LATER, NOW, SOON, Lanes, Rank
+from penstock.kube.wire import Answer, Request, Stream, Talk, Wire
 
 Obj: TypeAlias = dict[str, Any]
 Params: TypeAlias = Mapping[str, str | list[str]]
@@ -34,9 +43,8 @@ BUSY_MOST_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 100.0
 CONNECT_SECONDS: Final = 5.0
 WATCH_SECONDS: Final = 3_000  #: then the server ends it, and it is taken up again where it was
-MERGE: Final = {"Content-Type": "application/merge-patch+json"}
-#: A login program that fails is lightkube's own error; the file of a token may be gone for a moment.
-FAILED: Final = (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ConfigError, OSError)
+JSON: Final = "application/json"
+MERGE: Final = "application/merge-patch+json"
 VERBS: Final = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"}
 
 
@@ -72,21 +80,27 @@ REVIEWS: Final = Kind(
 
 
 class Cluster:
-    def __init__(self, http: httpx2.AsyncClient, context: str, namespace: str) -> None:
-        self.http, self.context, self.namespace = http, context, namespace
+    def __init__(self, wire: Wire, context: str, namespace: str) -> None:
+        self.wire, self.context, self.namespace = wire, context, namespace
         #: Of its last answer, by the cluster's own clock, in whole seconds; compared with its own times only.
         self.said_at = datetime.fromtimestamp(0, UTC)
-        self.requests = 0  #: sent so far; a bench counts them
-        self.lanes = asyncio.Semaphore(LANES)
+        self.heard_at = time.monotonic()  #: by ours
+        self.requests: Counter[str] = Counter()  #: sent so far, like "patch jobs.batch/status"
+        self.lanes = Lanes(LANES)
         self.doubt = asyncio.Event()  #: set, and another put in its place, when a request got no answer
         self.pending: set[asyncio.Task[Any]] = set()  #: on their way, also those that nobody waits for any more
+
+    @property
+    def time_there(self) -> datetime:
+        """By the cluster's clock, up to a second late: of its last answer, and what has passed since."""
+        return self.said_at + timedelta(seconds=time.monotonic() - self.heard_at)
 
     async def close(self) -> None:
         while self.pending:
             _, late = await asyncio.wait(self.pending, timeout=CONNECT_SECONDS)
             for task in late:
                 task.cancel()
-        await self.http.aclose()
+        await self.wire.close()
 
     # --- one object --------------------------------------------------------------------------------------------------
 
@@ -99,15 +113,37 @@ class Cluster:
         return await self._ask("POST", kind, kind.path(namespace), body)
 
     async def patch(
-        self, kind: Kind, name: str, change: Obj, namespace: str = "", *, seen: str = "", part: str = ""
+        self,
+        kind: Kind,
+        name: str,
+        change: Obj,
+        namespace: str = "",
+        *,
+        seen: str = "",
+        part: str = "",
+        rank: Rank = NOW,
     ) -> Obj:
         """A merge patch: keys that are None go. `seen`: only if this is still its resourceVersion, else `Conflict`."""
         if seen:
             change = {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": seen}}
-        return await self._ask("PATCH", kind, kind.path(namespace, name, part), change, headers=MERGE, part=part)
+        return await self._ask(
+            "PATCH", kind, kind.path(namespace, name, part), change, sort=MERGE, part=part, rank=rank
+        )
 
-    async def patch_status(self, kind: Kind, name: str, status: Obj, namespace: str = "", *, seen: str = "") -> Obj:
-        return await self.patch(kind, name, {"status": status}, namespace, seen=seen, part="status")
+    async def patch_status(
+        self,
+        kind: Kind,
+        name: str,
+        status: Obj,
+        namespace: str = "",
+        *,
+        seen: str = "",
+        marks: Obj | None = None,
+        rank: Rank = SOON,
+    ) -> Obj:
+        """`marks`: metadata to change with it, where the server takes both together; the answer shows whether."""
+        change = {"status": status, **({"metadata": marks} if marks else {})}
+        return await self.patch(kind, name, change, namespace, seen=seen, part="status", rank=rank)
 
     async def delete(
         self, kind: Kind, name: str, namespace: str = "", *, uid: str = "", grace_s: int | None = None
@@ -163,17 +199,20 @@ class Cluster:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """What it printed, in pieces as they come. `params` as the log API has them: follow, timestamps, sinceTime."""
         async with self._stream(PODS, PODS.path(namespace, pod, "log"), params, "get", silence_s) as answer:
-            yield _pieces(answer)
+            yield answer.pieces()
 
     @asynccontextmanager
-    async def attach(self, pod: str, namespace: str, params: Params) -> "AsyncIterator[AsyncWebSocketSession]":
+    async def attach(self, pod: str, namespace: str, params: Params) -> AsyncIterator[Talk]:
         """A command in it, begun; messages of `channels` from here on. `params` as the exec API has them."""
-        path, asked = PODS.path(namespace, pod, "exec"), channels.upgrade()
-        async with (
-            self._stream(PODS, path, params, "create", CONNECT_SECONDS * 3, asked) as answer,
-            channels.session(answer) as socket,
-        ):
-            yield socket
+        self.requests["create pods/exec"] += 1
+        pairs = tuple((key, one) for key, many in params.items() for one in ([many] if isinstance(many, str) else many))
+        talk = await self.wire.talk(Request("GET", PODS.path(namespace, pod, "exec"), pairs), channels.PROTOCOL)
+        if isinstance(talk, Answer):
+            raise _refusal(talk.status, talk.content, "create", PODS.resource)
+        try:
+            yield talk
+        finally:
+            await talk.close()
 
     # --- what we may -------------------------------------------------------------------------------------------------
 
@@ -186,9 +225,9 @@ class Cluster:
 
     async def version(self) -> str:
         """Like v1.35.8."""
-        answer = await self._send("GET", "/version", None, {}, {})
-        if answer.status_code != 200:
-            raise _refusal(answer, "get", "version")
+        answer = await self._send(Request("GET", "/version"), "get version")
+        if answer.status != 200:
+            raise _refusal(answer.status, answer.content, "get", "version")
         return str(msgspec.json.decode(answer.content)["gitVersion"])
 
     # --- one request -------------------------------------------------------------------------------------------------
@@ -201,71 +240,55 @@ class Cluster:
         body: Obj | None = None,
         *,
         params: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
+        sort: str = JSON,
         verb: str = "",
         part: str = "",
+        rank: Rank = NOW,
     ) -> Obj:
-        answer = await self._send(method, path, body, params or {}, headers or {})
-        if answer.status_code >= 300:
-            raise _refusal(answer, verb or VERBS[method], kind.resource + (f"/{part}" if part else ""))
+        content = None if body is None else _encoded(body)
+        request = Request(method, path, tuple((params or {}).items()), content, sort)
+        verb, resource = verb or VERBS[method], kind.resource + (f"/{part}" if part else "")
+        answer = await self._send(request, f"{verb} {resource}", LATER if kind is EVENTS else rank)
+        if answer.status >= 300:
+            raise _refusal(answer.status, answer.content, verb, resource)
         found: Obj = _decoded(answer.content)
         return found
 
-    async def _send(
-        self, method: str, path: str, body: Obj | None, params: Mapping[str, str], headers: Mapping[str, str]
-    ) -> httpx2.Response:
-        content = None if body is None else _encoded(body)
-        told = {"Content-Type": "application/json", **headers} if body is not None else dict(headers)
+    async def _send(self, request: Request, what: str, rank: Rank = NOW) -> Answer:
         tries = 1
         while True:
-            self.requests += 1
+            self.requests[what] += 1
             try:
-                sent = self.http.build_request(method, path, content=content, params=dict(params), headers=told)
-                answer = await asyncio.shield(self._on_its_way(self._in_a_lane(sent)))
-            except FAILED as error:
-                if isinstance(error, httpx2.TransportError):
-                    self._cast_doubt()
-                raise _unheard(error) from error
-            self._note_time(answer)
-            if answer.status_code != 429 or tries == BUSY_TRIES:
+                answer = await asyncio.shield(self._on_its_way(self._in_a_lane(request, rank)))
+            except Silent:
+                self._cast_doubt()
+                raise
+            self._note_time(answer.headers)
+            if answer.status != 429 or tries == BUSY_TRIES:
                 return answer
             tries += 1
-            await asyncio.sleep(min(BUSY_MOST_SECONDS, _retry_after(answer)))
+            await asyncio.sleep(min(BUSY_MOST_SECONDS, _retry_after(answer.headers)))
 
     @asynccontextmanager
     async def _stream(
-        self,
-        kind: Kind,
-        path: str,
-        params: Params,
-        verb: str,
-        silence_s: float | None,
-        headers: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[httpx2.Response]:
-        timeout = httpx2.Timeout(CONNECT_SECONDS, read=silence_s, pool=None)
-        self.requests += 1
+        self, kind: Kind, path: str, params: Mapping[str, str], verb: str, silence_s: float | None
+    ) -> AsyncIterator[Stream]:
+        self.requests[f"{verb} {kind.resource}"] += 1
+        answer = await self._opened(Request("GET", path, tuple(params.items())), silence_s)
         try:
-            sent = self.http.build_request(
-                "GET", path, params=dict(params), headers=dict(headers or {}), timeout=timeout
-            )
-            answer = await self._opened(sent)
-            try:
-                self._note_time(answer)
-                if answer.status_code >= 300:
-                    await answer.aread()
-                    raise _refusal(answer, verb, kind.resource)
-                yield answer
-            finally:
-                await answer.aclose()
-        except FAILED as error:
-            raise _unheard(error) from error
+            self._note_time(answer.headers)
+            if answer.status >= 300:
+                raise _refusal(answer.status, await answer.read(), verb, kind.resource)
+            yield answer
+        finally:
+            await answer.close()
 
-    async def _in_a_lane(self, request: httpx2.Request) -> httpx2.Response:
-        async with self.lanes:
-            return await self.http.send(request)
+    async def _in_a_lane(self, request: Request, rank: Rank) -> Answer:
+        async with self.lanes.one(rank):
+            return await self.wire.send(request)
 
-    async def _opened(self, request: httpx2.Request) -> httpx2.Response:
-        task = self._on_its_way(self.http.send(request, stream=True))
+    async def _opened(self, request: Request, silence_s: float | None) -> Stream:
+        task = self._on_its_way(self.wire.open(request, silence_s))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -286,15 +309,15 @@ class Cluster:
         doubt, self.doubt = self.doubt, asyncio.Event()
         doubt.set()
 
-    def _note_time(self, answer: httpx2.Response) -> None:
-        if date := answer.headers.get("Date"):
-            self.said_at = parsedate_to_datetime(date)
+    def _note_time(self, headers: Mapping[str, str]) -> None:
+        if date := headers.get("Date"):
+            self.said_at, self.heard_at = parsedate_to_datetime(date), time.monotonic()
 
 
-async def _see_off(opening: "asyncio.Task[httpx2.Response]") -> None:
+async def _see_off(opening: "asyncio.Task[Stream]") -> None:
     """A stream that was opened for somebody who has left."""
-    with suppress(*FAILED):
-        await (await opening).aclose()
+    with suppress(KubeError):
+        await (await opening).close()
 
 
 def _selected(labels: str, fields: str) -> dict[str, str]:
@@ -315,21 +338,17 @@ def _decoded(content: bytes) -> Any:
         raise Unreachable(f"the answer is not JSON: {error}") from None
 
 
-def _retry_after(answer: httpx2.Response) -> float:
-    said = answer.headers.get("Retry-After", "1")
+def _retry_after(headers: Mapping[str, str]) -> float:
+    said = headers.get("Retry-After", "1")
     return float(said) if said.isdigit() else 1.0
 
 
-def _unheard(error: Exception) -> Unreachable:
-    return Unreachable(str(error) or type(error).__name__)
-
-
-def _refusal(answer: httpx2.Response, verb: str, resource: str) -> KubeError:
+def _refusal(code: int, content: bytes, verb: str, resource: str) -> KubeError:
     try:
-        status = msgspec.json.decode(answer.content)
+        status = msgspec.json.decode(content)
     except msgspec.DecodeError:
-        status = {"message": answer.content[:200].decode("utf-8", "replace")}
-    return _error(status if isinstance(status, dict) else {}, answer.status_code, verb, resource)
+        status = {"message": content[:200].decode("utf-8", "replace")}
+    return _error(status if isinstance(status, dict) else {}, code, verb, resource)
 
 
 def _error(status: Obj, code: int, verb: str, resource: str) -> KubeError:
@@ -351,15 +370,10 @@ def _error(status: Obj, code: int, verb: str, resource: str) -> KubeError:
             return Unreachable(words)
 
 
-async def _pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    async for piece in answer.aiter_bytes():
-        yield piece
-
-
-async def _lines(answer: httpx2.Response) -> AsyncIterator[bytes]:
+async def _lines(answer: Stream) -> AsyncIterator[bytes]:
     """Whole lines only: one that was cut off by a disconnect never happened."""
     parts: list[bytes] = []
-    async for piece in answer.aiter_bytes():
+    async for piece in answer.pieces():
         first, *others = piece.split(b"\n")
         parts.append(first)
         for line in others:

@@ -36,3 +36,7 @@ class Forbidden(KubeError):
 
 class Unreachable(KubeError):
     """Again later: it may or may not have happened."""
+
+
+class Silent(Unreachable):
+    """It said nothing at all: who else listens to it may be waiting in vain."""

@@ -2,15 +2,12 @@
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from penstock.kube import channels
 from penstock.kube.channels import Printed, Typed
 from penstock.kube.client import Cluster
 from penstock.kube.errors import Invalid, KubeError, Unreachable
-
-if TYPE_CHECKING:
-    from httpx2.websockets import AsyncWebSocketSession
+from penstock.kube.wire import Talk
 
 
 async def run(
@@ -24,8 +21,6 @@ async def run(
     tty: bool = False,
 ) -> int:
     """Its exit code. Cancelled: its terminal, or its input and output, are closed."""
-    from httpx2.websockets import HTTPXWSException
-
     # With a terminal all is one stream; the cluster refuses to have errors apart.
     params: dict[str, str | list[str]] = {
         "container": container,
@@ -40,8 +35,8 @@ async def run(
         typing = asyncio.create_task(_type(socket, typed)) if typed is not None else None
         try:
             said = await _listen(socket, printed)
-        except HTTPXWSException as error:
-            said = Unreachable(f"the connection broke off ({str(error) or type(error).__name__})")
+        except Unreachable as error:
+            said = error
         finally:
             if typing is not None:
                 typing.cancel()
@@ -49,10 +44,10 @@ async def run(
     return _code(said)
 
 
-async def _listen(socket: "AsyncWebSocketSession", printed: Printed) -> tuple[int | None, str, str]:
+async def _listen(socket: Talk, printed: Printed) -> tuple[int | None, str, str]:
     """Until it says how it ended."""
     while True:
-        heard = await socket.receive_bytes()
+        heard = await socket.receive()
         channel, text = heard[0] if heard else channels.CLOSE, heard[1:]
         if channel == channels.STATUS:
             return channels.result(text)
@@ -60,15 +55,13 @@ async def _listen(socket: "AsyncWebSocketSession", printed: Printed) -> tuple[in
             await printed(text, channel == channels.STDERR)
 
 
-async def _type(socket: "AsyncWebSocketSession", typed: Typed) -> None:
-    from httpx2.websockets import HTTPXWSException
-
-    with suppress(HTTPXWSException):  # it has ended, and whoever listens hears how
+async def _type(socket: Talk, typed: Typed) -> None:
+    with suppress(Unreachable):  # it has ended, and whoever listens hears how
         async for one in typed:
-            await socket.send_bytes(
+            await socket.send(
                 channels.message(channels.STDIN, one) if isinstance(one, bytes) else channels.resized(*one)
             )
-        await socket.send_bytes(channels.END_OF_INPUT)
+        await socket.send(channels.END_OF_INPUT)
 
 
 def _code(said: tuple[int | None, str, str] | KubeError) -> int:

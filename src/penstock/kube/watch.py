@@ -66,7 +66,7 @@ class Mirror:
         for before in [obj for key, obj in self.objects.items() if key not in there]:
             self._gone(before)
         for obj in there.values():
-            self._set(obj)
+            self._set(obj, surely=True)
         self.version = version
         self._back_in_step()
 
@@ -95,13 +95,20 @@ class Mirror:
             self.version = obj["metadata"]["resourceVersion"] if obj else self.version
             self._back_in_step()
 
-    def _set(self, obj: Obj) -> None:
+    def learn(self, obj: Obj) -> None:
+        """What the cluster answered to a change of our own. That the watch tells it again is no news."""
+        before = self.objects.get(key_of(obj))
+        if before is not None and before["metadata"]["uid"] == obj["metadata"]["uid"] and is_newer(obj, before):
+            self.objects[key_of(obj)] = self.keep(obj)
+
+    def _set(self, obj: Obj, surely: bool = False) -> None:
+        """`surely`: from a list, which is how it is. A watch may tell of a version before one that we learned of."""
         key, kept = key_of(obj), self.keep(obj)
         before = self.objects.get(key)
         if before is not None and before["metadata"]["uid"] != kept["metadata"]["uid"]:
             self._gone(before)  # it went and another came in its place while nobody watched
             before = None
-        if before is None or version_of(before) != version_of(kept):
+        if before is None or is_newer(kept, before) or (surely and version_of(kept) != version_of(before)):
             self.objects[key] = kept
             self.changed(before, kept)
 
@@ -131,6 +138,11 @@ class Mirror:
 
 def key_of(obj: Obj) -> str:
     return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
+
+
+def is_newer(obj: Obj, than: Obj) -> bool:
+    """Of one object. Versions are numbers that grow, as Kubernetes says since 1.35 and every server has always done."""
+    return int(version_of(obj)) > int(version_of(than))
 
 
 def version_of(obj: Obj) -> str:

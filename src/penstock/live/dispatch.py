@@ -29,8 +29,11 @@ Timed = TypeVar("Timed", a.LaunchNode, a.StartAttempt)
 
 
 class Dispatch:
-    def __init__(self, drivers: Mapping[str, Driver], hear: Hear, alarm: Raise) -> None:
-        self.drivers, self.hear, self.alarm = drivers, hear, alarm
+    def __init__(
+        self, drivers: Mapping[str, Driver], hear: Hear, alarm: Raise, leads: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`leads`: may anything be asked of a site now? Not while another may have taken over."""
+        self.drivers, self.hear, self.alarm, self.leads = drivers, hear, alarm, leads
         self.tasks: dict[tuple[str, str], tuple[a.Action, asyncio.Task[None]]] = {}
         self.deadlines: dict[str, Instant] = {}  #: the newest asked for, while a start of the same thing is tried
         self.forgetting: set[asyncio.Task[None]] = set()
@@ -67,6 +70,8 @@ class Dispatch:
     async def _until_answered(self, order: Order, thing: str) -> e.Fact | None:
         wait_ms = FIRST_RETRY_MS
         while True:
+            while not self.leads():
+                await asyncio.sleep(FIRST_RETRY_MS / SECOND)
             try:
                 fact = await self._call(order)
             except NoCapacity as error:

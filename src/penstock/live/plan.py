@@ -6,7 +6,7 @@ Nothing is promised and nothing spent: it asks the engine's own rules, quotes an
 from copy import copy
 from typing import Literal, TypeAlias
 
-from penstock.core import quotes, waiting
+from penstock.core import quotes, sharing, waiting
 from penstock.core.decide import verdicts
 from penstock.core.learned import Starts
 from penstock.core.model import JobSpec, Offer
@@ -151,5 +151,5 @@ def _answer(
 def _patience(state: State, job: Job, expected: Millis, now: Instant) -> Millis:
     if state.policy.waiting.kind != "worth":
         return waiting.patience(state.policy.waiting, job.spec.gpus, expected)
-    ranked = quotes.for_job(state, job, expected, now)
+    ranked = sharing.for_job(state, job, expected, now)
     return waiting.weigh(state, job, ranked[0]).allowed_ms if ranked else 0

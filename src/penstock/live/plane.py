@@ -91,7 +91,7 @@ class Plane:
         calendar, rules = self.setup.calendar or Months(), self.setup.rules or BuiltInRules()
         self.scribe = Scribe(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
-        self.dispatch = Dispatch(drivers, self.hear, self.alarms.set)
+        self.dispatch = Dispatch(drivers, self.hear, self.alarms.set, self._leads)
         self.watches = {
             site: Watch(
                 site, driver, self.hear, self._compare, self.clock.now, self.alarms.set, self.dispatch.try_again
@@ -106,6 +106,7 @@ class Plane:
         self._heard: deque[Fact] = deque()
         self._inbox = asyncio.Event()
         self._news = asyncio.Event()
+        self._leads_until: Instant = 0  #: nobody else can have the journal before
         self._trouble = "Penstock is starting; try again in a few seconds."
         self._gone = False
         self._wakes_at: Instant | None = None
@@ -137,7 +138,10 @@ class Plane:
     async def _claim(self) -> int:
         while True:
             try:
-                return await self._think(self.journal.claim, self.setup.holder, self.clock.now(), self.setup.lease_ms)
+                at = self.clock.now()
+                epoch = await self._think(self.journal.claim, self.setup.holder, at, self.setup.lease_ms)
+                self._leads_until = at + self.setup.lease_ms
+                return epoch
             except Held:
                 if not self.setup.stand_by:
                     raise
@@ -302,7 +306,7 @@ class Plane:
         heard = self._take_heard()
         try:
             if self._retry_at:  # is the journal itself again?
-                await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), self.setup.lease_ms)
+                await self._renew()
             taken = await self._think(self.scribe.take, [ask for ask, _ in asks], heard, self.clock.now())
         except (Unwritable, Raised) as error:
             self._set_back(asks, heard, error)
@@ -412,11 +416,20 @@ class Plane:
         while True:
             await asyncio.sleep(self.setup.beat_ms / SECOND)
             with contextlib.suppress(Unwritable):
-                await self._think(self.journal.renew, self.scribe.epoch, self.clock.now(), self.setup.lease_ms)
+                await self._renew()
                 await self._think(self.scribe.save)
                 await self._forget_keys()
             if self.clock.jumped():
                 self._inbox.set()
+
+    async def _renew(self) -> None:
+        at = self.clock.now()
+        await self._think(self.journal.renew, self.scribe.epoch, at, self.setup.lease_ms)
+        self._leads_until = at + self.setup.lease_ms
+
+    def _leads(self) -> bool:
+        """Has nobody else taken over? Whoever slept through its lease asks the journal before it asks a site."""
+        return self.clock.now() < self._leads_until
 
     async def _forget_keys(self) -> None:
         """Once in a while: whoever sends a submission again does so within minutes."""

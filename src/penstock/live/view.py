@@ -134,10 +134,10 @@ def _use(state: State) -> dict[str, list[int]]:
             counts = use.setdefault(attempt.offer.id, [0, 0, 0])
             counts[0 if attempt.phase in ("running", "stopping") else 1] += attempt.width
     for node in state.nodes.values():
-        holder = state.attempts.get(node.attempt)
-        runs = holder is not None and holder.phase in ("running", "stopping")
-        which = 2 if node.phase == "idle" and holder is None else 0 if runs else 1
-        use.setdefault(node.offer.id, [0, 0, 0])[which if node.phase != "returning" else 2] += node.gpus
+        counts = use.setdefault(node.offer.id, [0, 0, 0])
+        for attempt, gpus in ((state.attempts[name], gpus) for name, gpus in node.on.items()):
+            counts[0 if attempt.phase in ("running", "stopping") else 1] += gpus
+        counts[2] += node.gpus - sum(node.on.values())
     return use
 
 

@@ -62,6 +62,7 @@ def ours(name: str, value: str, target_delay_ms: Millis = 0, target_spend: Money
         home=moves,
         defragment=moves,
         displace=moves,
+        share_nodes=True,
         reserve=True,
     )
 

@@ -123,11 +123,10 @@ class Tally:
         self.refused += 1
 
     def promised(self, event: e.StartPromised) -> None:
-        rented = bool(event.nodes) or event.hold is not None
         life = self.lives[event.job]
-        self.live[event.attempt] = Live(life, event, rented)
-        if rented:
-            self.launches += len(event.nodes) or 1
+        self.live[event.attempt] = Live(life, event, event.rented)
+        if event.rented:
+            self.launches += len(event.nodes) or (event.hold is not None)
             if not life.rented:
                 life.rented = True
                 self.cloud_jobs += 1

@@ -240,7 +240,7 @@ class _Seen:
         self.began.setdefault(_job(event.attempt), event.at)
 
     def _promised(self, event: e.StartPromised) -> None:
-        if event.nodes or event.hold is not None:
+        if event.rented:
             self.burst[event.job] = None
 
     def _waits(self, event: e.WaitPromised) -> None:

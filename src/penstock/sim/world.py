@@ -98,7 +98,7 @@ class World:
         self.now: Instant = 0
         self.count = 0
         self.runs: dict[str, Run] = {}
-        self.nodes: dict[str, tuple[Offer, Instant, str]] = {}  #: rented: offer, ready at, for which attempt
+        self.nodes: dict[str, tuple[Offer, Instant, list[str]]] = {}  #: rented: offer, ready at, who started there
         self.deadlines: dict[str, Instant] = {}
         self.meter: dict[str, tuple[Instant, Instant | None]] = {}  #: rented things: billed from, until
         for fault in faults:
@@ -150,7 +150,7 @@ class World:
             self._later(now, self._refuse_node, node)
             return
         ready_at = now + offer.start_ms
-        self.nodes[node] = (offer, ready_at, action.attempt)
+        self.nodes[node] = (offer, ready_at, [])
         self.deadlines[node] = action.deadline_at
         self.meter[node] = (now, None)
         self._later(ready_at, self._ready, node)
@@ -182,8 +182,11 @@ class World:
             self.meter[attempt] = (now, None)
             deadlines[attempt] = action.deadline_at
             self._doom(offer, attempt, now, self._lose_run)
+        elif action.nodes[0] != f"{attempt}/n0" and not attempt.endswith(".1"):
+            started_at += truth.spec.restart_ms  # a node that starts takes as long as that; this one has
         for node in action.nodes:
             deadlines[node] = self.deadlines[node]
+            self.nodes[node][2].append(attempt)
         run = self.runs[attempt] = Run(action, truth, offer, started_at, deadlines)
         self._later(started_at, self._started, attempt)
         self._schedule(run)
@@ -239,11 +242,11 @@ class World:
         thing = action.thing
         if thing in self.deadlines:
             self.deadlines[thing] = action.deadline_at
-        attempt = self.nodes[thing][2] if thing in self.nodes else thing
-        run = self.runs.get(attempt)
-        if run is not None and thing in run.deadlines:
-            run.deadlines[thing] = action.deadline_at
-            self._schedule(run)
+        for attempt in self.nodes[thing][2] if thing in self.nodes else (thing,):
+            run = self.runs.get(attempt)
+            if run is not None and thing in run.deadlines:
+                run.deadlines[thing] = action.deadline_at
+                self._schedule(run)
         self._later(now, self._confirm, action)
 
     def _confirm(self, action: a.SetDeadline, now: Instant) -> list[e.Fact]:
@@ -277,7 +280,7 @@ class World:
         known = self.nodes.get(node)
         if known is None:
             return []
-        facts = self._lose_run(known[2], now) if known[2] in self.runs else []
+        facts = [fact for attempt in known[2] for fact in self._lose_run(attempt, now)]
         del self.nodes[node]
         self._stop_meter(node, now)
         return [*facts, e.NodeLost(now, node)]
