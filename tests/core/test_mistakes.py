@@ -247,7 +247,10 @@ def test_a_seeded_mistake_is_caught(
     mistake(monkeypatch)
     among = tense if mistake in CROWDED else packed if mistake in SHARED else lambda history: history
     with pytest.raises(Violated, match=f"^({rules})"):
-        for number in range(
-            SEEDS
-        ):  # what is drawn depends on which modules are loaded, too; the first nearly always does
-            explore(number, 660, lambda history: live(among(history)), shrink=False)
+        look(lambda history: live(among(history)))
+
+
+def look(then: Callable[[Any], object]) -> None:
+    """The first seed finds nearly all; but what is drawn depends on which modules are loaded, too."""
+    for number in range(SEEDS):
+        explore(number, 660, then, shrink=False)
