@@ -61,7 +61,7 @@ def _plane(made: Scenario, policy: Policy, journal: Journal, clock: VirtualClock
     policy = replace(policy, currency=made.currency, data_rules=made.data_rules + policy.data_rules)
     first = opening(made.sites, policy, made.jobs[0].submit_at, made.caps, made.data)
     facts = tuple(fact for fact in first if not isinstance(fact, e.PeriodOpened))  # the plane opens months itself
-    setup = Setup(opening=facts, calendar=SimulatedMonths(), beat_ms=HOUR, look_ms=HOUR)
+    setup = Setup(opening=facts, calendar=SimulatedMonths(), lease_ms=2 * HOUR, beat_ms=HOUR, look_ms=HOUR)
     return Plane(journal, drivers, setup, clock, SameThread())
 
 

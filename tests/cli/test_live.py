@@ -287,8 +287,9 @@ def runs(says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     """A job in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     job = says("run", "--detach", "--env", "LR=0.1", "--", PYTHON, "-c", WAITS).strip()
-    while not Client().send("GET", f"/v1/jobs/{job}/log", params={"wait": 20}).content:
-        pass
+    with Client()._session as http:  # outside of a command nobody else closes it
+        while not http.get(f"/v1/jobs/{job}/log", params={"wait": 20}).content:
+            pass
     yield job
     says("cancel", job)
     says("logs", "-f", job)

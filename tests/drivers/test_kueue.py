@@ -47,7 +47,7 @@ async def test_an_attempt_waits_for_its_turn_at_the_site_and_is_stopped_there_fo
             await asyncio.to_thread(queued.kubectl, "wait", f"job/{name}", "--for=condition=Suspended", "--timeout=50s")
             await site.hears(e.AttemptQueued, attempt)
         assert [one.attempt for one in (await site.driver.look()).attempts] == ["first.1"]
-        assert [type(one) for one in site.said] == [e.AttemptQueued, e.AttemptQueued]
+        assert {type(one) for one in site.said} == {e.AttemptQueued}  # the first waited, too, if Kueue took its time
         third.cancel()
         await site.driver.stop("third.1", 1000)
         await site.hears(e.AttemptStopped, "third.1")

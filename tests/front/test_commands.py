@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,13 @@ class Setting:
         (self.folder / f"{name}.yaml").write_text(yaml.safe_dump(job))
         return f"{name}.yaml"
 
+    def described(self, name: str, word: str) -> None:
+        """`kubectl describe` says so, once the Event is there: it comes after the status."""
+        until = time.monotonic() + LIMIT_S
+        while word not in (told := self.lab.kubectl("-n", self.namespace, "describe", "job", name)):
+            assert time.monotonic() < until, told
+            time.sleep(0.1)
+
     def waits(self, name: str, what: str) -> None:
         self.lab.kubectl("-n", self.namespace, "wait", f"job/{name}", f"--for={what}", "--timeout=55s")
 
@@ -130,8 +138,7 @@ def test_apply_plan_why_and_leave_as_people_type_them(setting: Setting) -> None:
     setting.waits("b", "jsonpath={.status.ready}=1")
     told = setting.says("kubectl", "why", "b", *n)
     assert "Bursts to east/a100" in told
-    described = setting.lab.kubectl(*n, "describe", "job", "b")
-    assert "NotWorthWaiting" in described or "PatienceOver" in described
+    setting.described("b", "NotWorthWaiting")
 
     volume = {"name": "s", "persistentVolumeClaim": {"claimName": "scratch"}}
     bound = setting.writes("c", pod={"volumes": [volume]})

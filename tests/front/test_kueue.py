@@ -57,6 +57,13 @@ def reserved(cluster: Cluster) -> tuple[int, str]:
     return status["reservingWorkloads"], counted["nvidia.com/gpu"]
 
 
+async def until_reserved(cluster: Cluster, wanted: tuple[int, str]) -> None:
+    """Kueue counts a moment after it lets somebody in."""
+    async with asyncio.timeout(60):
+        while reserved(cluster) != wanted:
+            await asyncio.sleep(0.1)
+
+
 def runs(name: str, delay: str) -> Json:
     job = home_job(name)
     job["spec"]["template"]["metadata"] = {"annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": delay}}
@@ -75,7 +82,7 @@ def test_a_home_job_reserves_no_quota_what_runs_is_counted_once_and_what_is_held
         async with AtHome(cluster, namespace, tmp_path) as here:
             here.apply(applying.as_home_job(runs("a", "12s")))
             await here.shows("a", running)
-            assert reserved(cluster) == (1, "8")  # by what runs, and not by the home Job
+            await until_reserved(cluster, (1, "8"))  # by what runs, and not by the home Job
             here.apply(runs("b", "1s"))  # as it is: Kueue gives it the queue `default`, and holds it back
             await here.says("b", "AttemptQueued")
             waits = "Waits at the site lab: its queue there holds it back until there is quota for it."

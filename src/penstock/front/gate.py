@@ -112,13 +112,16 @@ async def bind(home: Cluster, metadata: dict[str, Any], ask: StartAttempt, seen:
 
 
 def _may_bind(job: Json, metadata: Json, ask: StartAttempt) -> bool:
-    same = part(job, "metadata").get("uid") == metadata.get("uid")
+    there = part(job, "metadata")
+    same = there.get("uid") == metadata.get("uid") and "deletionTimestamp" not in there
     return same and _number(bound_attempt(job)) < _number(ask.attempt)
 
 
 def _refuse(job: Json, metadata: Json, ask: StartAttempt) -> None:
     if part(job, "metadata").get("uid") != metadata.get("uid"):
         raise Conflict("another Job has its name now")
+    if "deletionTimestamp" in part(job, "metadata"):
+        raise Conflict("it is being deleted, and about to be cancelled")
     if _number(bound_attempt(job)) > _number(ask.attempt):
         raise Conflict(f"{bound_attempt(job)} is bound already, which is newer than {ask.attempt}")
 
