@@ -100,12 +100,20 @@ def test_those_before_it_run_first() -> None:
     assert (wait_of(penstock, "d").soonest_ms, wait_of(penstock, "d").ahead) == (2 * HOUR, 1)
 
 
-def test_those_after_it_do_not_count() -> None:
-    """One of higher priority is asked as if nobody waited."""
+def test_those_whose_turn_is_later_run_later() -> None:
+    """One of higher priority starts as if nobody waited."""
     penstock = busy(("a", 8, "3h"))
     penstock.hears(submitted("b", run="1h"), at="10:30")
     penstock.hears(submitted("first", run="1h", priority=1), at="10:59")
     assert wait_of(penstock, "first").soonest_ms == 61 * MINUTE
+
+
+def test_a_wide_one_is_overtaken_by_those_who_fit_where_it_does_not() -> None:
+    """`b` has the later turn, and takes the node that comes free at 11:00, for nine hours."""
+    penstock = busy(("a", 8, "2h"), ("long", 8, "5h"), nodes=2, value="0.5")
+    penstock.hears(submitted("b", gpus=8, run="9h"), at="09:00")
+    penstock.hears(submitted("wide", gpus=16, run="9h", priority=1), at="09:00")
+    assert wait_of(penstock, "wide").soonest_ms == 11 * HOUR
 
 
 def test_small_ones_that_wait_behind_a_wide_one_take_what_it_cannot_use() -> None:

@@ -18,7 +18,7 @@ from penstock.core.units import PERMILLE, Instant, Millis, ceil_div
 LOOKED_AT: Final = 500
 
 End: TypeAlias = tuple[Instant, int, str, Slots]  # when, of which job, where
-Line: TypeAlias = tuple[Lane, list[tuple[Key, Job]]]  # those of a lane who are before a job, the first last
+Line: TypeAlias = tuple[Lane, list[tuple[Key, Job]]]  # those of a lane who wait, the first last
 
 
 # --- on which node ---------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def left_ms(state: State, attempt: Attempt) -> Millis:
 def soonest(state: State, job: Job, within_ms: Millis) -> Millis | None:
     """In how long the job starts, if all run as long as they say and nobody comes in between; None: no telling.
 
-    Played through: whoever runs ends, and those before it start in their turn. It looks no further than `within_ms`,
+    Played through: whoever runs ends, and those who wait start in their turn. It looks no further than `within_ms`,
     and answers with the first end after that.
     """
     if state.waiting > LOOKED_AT:
@@ -70,7 +70,7 @@ def soonest(state: State, job: Job, within_ms: Millis) -> Millis | None:
     if ends and ends[0][0] > now + within_ms:
         return ends[0][0] - now
     pools = {offer: pool.scratch() for offer, pool in state.pools.items()}
-    lines = _before(state, job)
+    lines = _queue(state)
     while ends:
         at = ends[0][0]
         if at > now + within_ms:
@@ -96,17 +96,13 @@ def _ends(state: State) -> list[End]:
     return ends
 
 
-def _before(state: State, job: Job) -> list[Line]:
-    """The queue up to the job, lane by lane."""
-    lane = job.shape.lane
-    assert lane is not None
-    mine = _key(state, lane, job)
+def _queue(state: State) -> list[Line]:
+    """All who wait, lane by lane; those after the job count, too, if they fit where it does not."""
     lines = []
-    for other in state.lanes:
-        keys = [(_key(state, other, waits), waits) for _, waits in other.heap if waits.queued]
-        before = sorted([(key, waits) for key, waits in keys if key <= mine], key=lambda one: one[0], reverse=True)  # type: ignore[operator]  # one kind of key at a time
-        if before:
-            lines.append((other, before))
+    for lane in state.lanes:
+        keys = [(_key(state, lane, job), job) for _, job in lane.heap if job.queued]
+        if keys:
+            lines.append((lane, sorted(keys, key=lambda one: one[0], reverse=True)))
     return lines
 
 
