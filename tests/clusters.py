@@ -9,13 +9,14 @@ then skipped. Without the programs (`make kube`) all of them are, with one line.
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from penstock.devcluster import Bed, ClusterPlan, NodePlan, programs, real
-from penstock.devcluster.given import GivenCluster
+from penstock.devcluster.cluster import Cluster
+from penstock.devcluster.given import GivenCluster, random_name
 
 A100, H100 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3"
 PLANS = (
@@ -71,14 +72,19 @@ def namespace(clusters: dict[str, GivenCluster]) -> Iterator[str]:
     yield name
     for cluster in clusters.values():
         cluster.drop_namespace(name)
-        _let_go(cluster, name)
+        cluster.let_go(name)
 
 
-def _let_go(cluster: GivenCluster, namespace: str) -> None:
-    """A Job keeps its result until somebody has it on record, and its namespace with it; here nobody ever will."""
-    held = [job["metadata"] for job in cluster.get("jobs", "-n", namespace)["items"]]
-    if kept := [f"job/{one['name']}" for one in held if one.get("finalizers")]:
-        cluster.kubectl("patch", "-n", namespace, "--type=merge", "-p", '{"metadata":{"finalizers":null}}', *kept)
+@contextmanager
+def emptied_namespace(*clusters: Cluster) -> Iterator[str]:
+    """A fresh one of the same name in each. Afterwards whatever it used is free for the next test."""
+    name = random_name()
+    for cluster in clusters:
+        cluster.new_namespace(name)
+    yield name
+    for cluster in clusters:
+        cluster.empty_namespace(name)
+        cluster.drop_namespace(name)
 
 
 @pytest.fixture

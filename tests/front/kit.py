@@ -41,6 +41,7 @@ from penstock.sim.rehearsal import Rehearsal, Stage
 from penstock.sim.world import Truth, World
 
 LIMIT_S: Final = 60
+DELAY: Final = "pod-complete.stage.kwok.x-k8s.io/delay"  #: on a pod: when it ends well; without it, it runs on
 Json = dict[str, Any]
 
 
@@ -210,6 +211,12 @@ class Penstock:
             async with asyncio.timeout(LIMIT_S):
                 await self.plane.heard(self.plane.number)
 
+    async def starts(self, job: str, site: str) -> None:
+        """Wait until the journal says that it runs there."""
+        async with asyncio.timeout(LIMIT_S):
+            while not any(one.site == site and one.phase == "running" for one in self.reader.attempts(job)):
+                await self.plane.heard(self.plane.number)
+
     async def counts(self, wanted: Mapping[str, int]) -> None:
         """Wait until the journal has so many jobs in each phase, and no others."""
         async with asyncio.timeout(LIMIT_S):
@@ -277,6 +284,11 @@ class Clustered(Penstock):
         return KubernetesDriver(
             site, folder, self.journal.installation, NoStore(), self.clock.now, lambda: connect(access), settings
         )
+
+    def finish(self, site: str) -> None:
+        """Whatever runs there ends well, now."""
+        kept = ("-n", self.namespace, "annotate", "pods", "--all", "--overwrite", f"{DELAY}=0s")
+        self.clusters[site].kubectl(*kept)
 
     def executions(self, site: str) -> list[Json]:
         found = self.clusters[site].get("-n", self.namespace, "jobs", "-l", names.EXECUTION)["items"]

@@ -9,26 +9,18 @@ import pytest
 
 from penstock.devcluster import Bed
 from penstock.kube import names
-from tests.front.kit import Clustered, binding, complete, failed, home_job, ours, running
+from tests.clusters import emptied_namespace
+from tests.front.kit import DELAY, Clustered, binding, complete, failed, home_job, ours, running
 
 pytestmark = pytest.mark.slow
-DELAY = "pod-complete.stage.kwok.x-k8s.io/delay"
 Made = Callable[..., Clustered]
 
 
 @pytest.fixture
 def penstock(own_bed: Bed, tmp_path: Path) -> Iterator[Made]:
     lab, east = own_bed.cluster("lab"), own_bed.cluster("east")
-    namespace = lab.new_namespace()
-    east.new_namespace(namespace)
-    yield lambda **more: Clustered(lab, east, namespace, tmp_path, **more)
-    for cluster in (lab, east):
-        for job in cluster.get("-n", namespace, "jobs")["items"]:
-            cluster.kubectl(
-                *("-n", namespace, "patch", "job", job["metadata"]["name"], "--type=merge"),
-                *("-p", '{"metadata":{"finalizers":null}}'),
-            )
-        cluster.kubectl("delete", "namespace", namespace, "--timeout=50s")  # its GPUs are free again
+    with emptied_namespace(lab, east) as namespace:
+        yield lambda **more: Clustered(lab, east, namespace, tmp_path, **more)
 
 
 def lasting(name: str, delay: str = "", **more: Any) -> dict[str, Any]:
@@ -41,16 +33,18 @@ def lasting(name: str, delay: str = "", **more: Any) -> dict[str, Any]:
 def test_one_runs_at_home_the_next_bursts_and_both_home_jobs_complete(penstock: Made) -> None:
     async def tell() -> None:
         async with penstock() as here:
-            here.apply(lasting("a", "4s"))
+            here.apply(lasting("a"))
             job = await here.shows("a", running)
             assert binding(job)["site"] == "lab"
-            here.apply(lasting("b", "4s"))
+            here.apply(lasting("b"))
             job = await here.shows("b", running)
             assert binding(job)["site"] == "east"
             (there,) = here.executions("east")
             assert names.QUEUE not in there["metadata"]["labels"]
             assert there["spec"].get("managedBy") in (None, "kubernetes.io/job-controller")
+            here.finish("lab")
             await here.shows("a", complete)
+            here.finish("east")
             job = await here.shows("b", complete)
             assert job["status"]["succeeded"] == 1
             await here.says("b", "AttemptEnded")
@@ -135,12 +129,12 @@ def test_deleting_a_home_job_ends_what_runs_for_it_elsewhere(penstock: Made) -> 
 def test_another_job_of_the_same_name_is_another_job(penstock: Made) -> None:
     async def tell() -> None:
         async with penstock() as here:
-            here.apply(lasting("a", "1s", gpus=1))
+            here.apply(lasting("a", "300ms", gpus=1))
             await here.shows("a", complete)
             assert ours(await here.shows("a", lambda one: not one["metadata"].get("finalizers"))) != []
             here.delete("a")
             await here.is_gone("a")
-            here.apply(lasting("a", "1s", gpus=1))
+            here.apply(lasting("a", "300ms", gpus=1))
             await here.shows("a", complete)
             assert [(one.phase, one.jobs) for one in here.reader.counts()] == [("done", 2)]
 

@@ -17,10 +17,10 @@ from penstock.front import leaving
 from penstock.kube import names
 from penstock.kube.access import Access, connect
 from penstock.kube.errors import Forbidden
-from tests.front.kit import LIMIT_S, SITES, Clustered, Penstock, binding, complete, home_job, running
+from tests.clusters import emptied_namespace
+from tests.front.kit import DELAY, LIMIT_S, SITES, Clustered, Penstock, binding, complete, home_job, running
 
 pytestmark = pytest.mark.slow
-DELAY = "pod-complete.stage.kwok.x-k8s.io/delay"
 Json = dict[str, Any]
 SCRATCH = {"name": "s", "persistentVolumeClaim": {"claimName": "scratch"}}
 
@@ -34,19 +34,8 @@ def penstock(lab: GivenCluster, namespace: str, tmp_path: Path) -> Callable[...,
 def clustered(own_bed: Bed, tmp_path: Path) -> Iterator[Callable[..., Clustered]]:
     """At home in one cluster, with another one to burst to."""
     lab, east = own_bed.cluster("lab"), own_bed.cluster("east")
-    namespace = lab.new_namespace()
-    east.new_namespace(namespace)
-    yield lambda **more: Clustered(lab, east, namespace, tmp_path, **more)
-    for cluster in (lab, east):
-        if held := [f"job/{one['metadata']['name']}" for one in cluster.get("-n", namespace, "jobs")["items"]]:
-            cluster.kubectl("-n", namespace, "patch", *held, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-        cluster.kubectl("delete", "namespace", namespace, "--timeout=50s")
-
-
-def runs(name: str, delay: str, **more: Any) -> Json:
-    job = home_job(name, **more)
-    job["spec"]["template"]["metadata"] = {"annotations": {DELAY: delay}}
-    return job
+    with emptied_namespace(lab, east) as namespace:
+        yield lambda **more: Clustered(lab, east, namespace, tmp_path, **more)
 
 
 def lasting(name: str) -> Json:
@@ -99,14 +88,16 @@ def test_what_runs_elsewhere_ends_there_and_then_no_cluster_bears_a_mark_of_ours
 ) -> None:
     async def tell() -> None:
         async with clustered() as here:
-            here.apply(runs("a", "5s"))
+            here.apply(home_job("a"))
             await here.shows("a", running)
-            here.apply(runs("b", "8s"))
+            here.apply(home_job("b"))
             assert binding(await here.shows("b", running))["site"] == "east"
-            here.apply(runs("c", "1s", gpus=1, pod={"volumes": [SCRATCH]}))
+            here.apply(home_job("c", gpus=1, pod={"volumes": [SCRATCH]}))
             first = await here.shows("c", waiting)
             assert "penstock" in marks_in(here, "east")
             here.hall.leave("lab")
+            for site in ("lab", "east"):
+                here.finish(site)
             await here.shows(
                 "b", lambda one: complete(one) and names.QUEUE not in (one["metadata"].get("labels") or {})
             )
@@ -121,12 +112,15 @@ def test_what_runs_elsewhere_ends_there_and_then_no_cluster_bears_a_mark_of_ours
 def test_what_keeps_checkpoints_is_brought_home_and_shown_to_its_end(clustered: Callable[..., Clustered]) -> None:
     async def tell() -> None:
         async with clustered() as here:
-            here.apply(runs("a", "2s"))
+            here.apply(home_job("a"))
             await here.shows("a", running)
-            here.apply(runs("b", "15s", annotations={"checkpoint-every": "1s", "run-time": "4h"}))
+            here.apply(home_job("b", annotations={"checkpoint-every": "1s", "run-time": "4h"}))
             assert binding(await here.shows("b", running))["site"] == "east"
             here.hall.leave("lab", bring_home=True)
-            await here.shows("b", lambda one: binding(one).get("site") == "lab")
+            here.finish("lab")
+            await here.starts("j1", "lab")
+            assert binding(await here.shows("b", running))["site"] == "lab"
+            here.finish("lab")
             await here.shows("b", complete)
             await left(here)
             tries = here.reader.attempts("j1")

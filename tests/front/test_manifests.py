@@ -12,26 +12,18 @@ from penstock.devcluster import Bed
 from penstock.devcluster.cluster import Cluster
 from penstock.devcluster.given import Refusal
 from penstock.kube import manifests, names
-from tests.front.kit import Clustered, complete, home_job, running
+from tests.clusters import emptied_namespace
+from tests.front.kit import DELAY, Clustered, complete, home_job, running
 
 pytestmark = pytest.mark.slow
-DELAY = "pod-complete.stage.kwok.x-k8s.io/delay"
 Json = dict[str, Any]
 
 
 @pytest.fixture
 def place(own_bed: Bed) -> Iterator[tuple[Cluster, Cluster, str]]:
     lab, east = own_bed.cluster("lab"), own_bed.cluster("east")
-    namespace = lab.new_namespace()
-    east.new_namespace(namespace)
-    yield lab, east, namespace
-    for cluster in (lab, east):
-        for job in cluster.get("-n", namespace, "jobs")["items"]:
-            cluster.kubectl(
-                *("-n", namespace, "patch", "job", job["metadata"]["name"], "--type=merge"),
-                *("-p", '{"metadata":{"finalizers":null}}'),
-            )
-        cluster.kubectl("delete", "namespace", namespace, "--timeout=55s")
+    with emptied_namespace(lab, east) as namespace:
+        yield lab, east, namespace
 
 
 def kubeconfig(cluster: Cluster, role: manifests.Role, namespace: str) -> Path:

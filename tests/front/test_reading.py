@@ -26,7 +26,7 @@ def test_annotations_are_read_as_job_files_are() -> None:
     said = {
         "run-time": "6h", "checkpoint-every": "15m", "deadline": "8h", "data": "scans, labels",
         "data-class": "personal", "class": "critical", "priority": "7", "project": "p1", "cap": "12.50",
-        "interruptible": "false",
+        "interruptible": "false", "lease-max": "30m",
     }  # fmt: skip
     spec = read(job(annotations=said), "lab", NOW).spec
     assert (spec.gpus, spec.team, spec.name, spec.home) == (8, "vision", "vision/train", "lab")
@@ -34,6 +34,7 @@ def test_annotations_are_read_as_job_files_are() -> None:
     assert spec.deadline_at == NOW + 8 * HOUR
     assert (spec.data, spec.data_class, spec.job_class) == (("scans", "labels"), "personal", "critical")
     assert (spec.priority, spec.project, spec.cap, spec.interruptible) == (7, "p1", 12_500_000, False)
+    assert spec.lease_max_ms == 30 * MINUTE
 
 
 def test_a_deadline_may_be_an_instant() -> None:

@@ -109,6 +109,7 @@ def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = ()) -> J
         data=said.names(marks.DATA),
         data_class=said.read(marks.DATA_CLASS, Name, str, ""),
         cap=said.read(marks.CAP, Amount, lambda amount: int(amount * MICRO), None),
+        lease_max_ms=said.read(marks.LEASE_MAX, Interval, int, usual.lease_max_ms),
         home=site,
         needs=needs(job),
     )

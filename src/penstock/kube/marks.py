@@ -18,6 +18,7 @@ PROJECT: Final = "penstock.dev/project"
 GPU: Final = "penstock.dev/gpu"  #: GPU models it can use, with commas
 CAP: Final = "penstock.dev/cap"  #: the most that renting for it may cost
 INTERRUPTIBLE: Final = "penstock.dev/interruptible"
+LEASE_MAX: Final = "penstock.dev/lease-max"  #: the longest that money is held ahead for it
 
 # --- on what travels --------------------------------------------------------------------------------------------------
 
