@@ -30,13 +30,14 @@ def alike(state: State, offer: str, pool: Pool, width: int, run_ms: Millis) -> t
 
     So nodes come free as a whole. One that is empty stays so while another has room.
     """
-    *whole, (node, rest) = pool.choose(width, "best_fit")
+    slots = pool.choose(width, "best_fit")
+    rest = slots[-1][1]
     partly = pool.having[rest] & ~pool.having[pool.per_node]
     if rest == pool.per_node or not partly:
-        return (*whole, (node, rest)), 0
+        return slots, 0
     busy = [(_last_end(state, offer, node), node) for node in range(pool.size) if partly >> node & 1]
     _, busy_ms, node = min((max(0, run_ms - ms), ms, node) for ms, node in busy)
-    return (*whole, (node, rest)), busy_ms
+    return (*slots[:-1], (node, rest)), busy_ms
 
 
 def plain(policy: Policy) -> Literal["first_fit", "best_fit"]:
