@@ -132,7 +132,7 @@ def test_who_will_have_left_by_then_is_not_in_the_way() -> None:
     penstock.hears(submitted("c", run="1h"), at="12:10")
     assert wait_of(penstock, "c").soonest_ms == HOUR
     penstock.hears(nothing, at="12:30")
-    assert isinstance(penstock.why("b"), NotWorthWaiting)
+    assert penstock.why("b") == NotWorthWaiting(2 * HOUR, usd("8"), usd("4"), 2 * HOUR, HOUR, HOUR, "", 0)
 
 
 def test_one_that_has_several_nodes_ends_once() -> None:
