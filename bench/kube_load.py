@@ -18,6 +18,7 @@ from penstock.kube.client import JOBS, LEASES, NODES, Cluster
 from penstock.kube.errors import NotFound
 
 LIVE: Final = 8  #: home Jobs at once
+FOR_EVER: Final = "1h"
 RUNS: Final = ("500ms", "2s", "4s", "7s", "11s")
 LEASE: Final = "6s"  #: renewed when a quarter of it is left, so that the longer ones need it once or twice
 TAINT: Final = {"key": "reclaimed", "value": "soon", "effect": "NoExecute"}
@@ -41,19 +42,28 @@ class Load:
     # --- Jobs --------------------------------------------------------------------------------------------------------
 
     async def crowd(self) -> None:
-        while True:
-            if self.coming and len(self.sent) - self.ended() < LIVE:
-                await self._create(f"job-{len(self.sent)}")
-            await asyncio.sleep(self.chance.uniform(0.05, 0.4))
+        async with asyncio.TaskGroup() as people:
+            while True:
+                if self.coming and len(self.sent) - self.ended() < LIVE:
+                    people.create_task(self._apply(f"job-{len(self.sent)}"))
+                await asyncio.sleep(self.chance.uniform(0.05, 0.4))
 
-    async def _create(self, name: str) -> None:
-        job = home_job(name, 1, self.chance.choice(RUNS), self.chance.choice(["rich", "poor"]), LEASE)
+    async def _apply(self, name: str) -> None:
+        """One in four is deleted, at any time; half of these run for ever, and somebody waits until they do."""
+        patient, hasty = self.chance.random() < 0.15, self.chance.random() < 0.15
+        runs = FOR_EVER if patient else self.chance.choice(RUNS)
+        job = home_job(name, 1, runs, self.chance.choice(["rich", "poor"]), LEASE)
         job["metadata"]["namespace"] = self.ground.people
         self.sent.append(name)
         await self.lab.create(JOBS, job)
-        if self.chance.random() < 0.15:
+        while patient and not self._runs(name) and self.coming:
+            await asyncio.sleep(0.1)
+        if patient or hasty:
             await asyncio.sleep(self.chance.uniform(0, 3))
             await self._delete(name)
+
+    def _runs(self, name: str) -> bool:
+        return any(pod.home == name and pod.ran and not pod.over for pod in self.witness.pods.values())
 
     async def delete_some(self) -> None:
         """Of those that came last."""
