@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -41,10 +41,11 @@ from penstock.kube.client import JOBS, Cluster
 ROWS: Final = 3  #: of the journal, between two blows
 MOST_LIFE_S: Final = 15.0
 PATIENCE_S: Final = 75.0  #: a retry comes after a minute at most
+LATE: Final = "before bind"
 POINTS: Final = (
     "before create jobs",
     "after create jobs",
-    "before bind",
+    LATE,
     "before patch jobs",
     "before append",
     "before writing",
@@ -108,12 +109,14 @@ class Run:
         self.auditor, self.witness = Auditor(where, folder), Witness()
         self.kills = self.stops = self.fenced = 0
         self.may_start = asyncio.Event()  #: cleared while both shall be dead
+        self.calm = asyncio.Event()  #: cleared while nobody is to be hurt
 
     async def tell(self, kills: int) -> None:
         async with self._connected() as clusters:
             self.load, self.east = Load(self.ground, self.witness, clusters, self.chance), clusters["east"]
             tasks = [asyncio.create_task(self.witness.watch(clusters))]
             self.may_start.set()
+            self.calm.set()
             tasks += [asyncio.create_task(self._keep_alive(one)) for one in self.brains]
             tasks += [asyncio.create_task(self.load.crowd()), asyncio.create_task(self.load.weather())]
             try:
@@ -136,6 +139,7 @@ class Run:
         while self.kills + self.stops < kills:
             await self._until_it_moves()
             await asyncio.sleep(self.chance.uniform(0, 4))
+            await self.calm.wait()
             await self._hurt()
             self._ask_all()
             for task in tasks:
@@ -166,40 +170,53 @@ class Run:
         """Start it whenever it is dead; send it on when it was stopped for a while."""
         while True:
             await self.may_start.wait()
-            brain.start(**self._fate())
+            fate = self._fate()
+            brain.start(**fate)
             while brain.code is None:
                 await asyncio.sleep(0.1)
                 if brain.stands_still:
-                    await self._send_on(brain)
+                    self.stops += 1
+                    await (self._overtake() if fate.get("at") == LATE else self._rest())
+                    brain.signal(signal.SIGCONT)
             self._bury(brain)
             await asyncio.sleep(self.chance.uniform(0, 1.5) if self.load.coming else 0)
 
     def _fate(self) -> dict[str, object]:
-        """Half of its lives end at a point of the protocol, or stand still there for a while."""
+        """Most of its lives end at a point of the protocol, or stand still there for a while."""
         told: dict[str, object] = {"world": self.chance.randrange(1_000), "mistake": self.mistake}
-        if self.load.coming and self.chance.random() < 0.6:
+        luck = self.chance.random() if self.load.coming else 1.0
+        if luck < 0.2:
+            return told | {"points": self.chance.randrange(1, 4), "at": LATE, "signal": "STOP"}
+        if luck < 0.7:
             told |= {"points": self.chance.randrange(1, 60), "signal": self.chance.choice(["KILL", "STOP"])}
             if self.chance.random() < 0.6:
                 told |= {"points": self.chance.randrange(1, 6), "at": self.chance.choice(POINTS)}
         return told
 
-    async def _send_on(self, brain: Brain) -> None:
-        """After a moment, or after its standby has taken over."""
-        self.stops += 1
+    async def _rest(self) -> None:
+        """For a moment, or until its standby has taken over."""
         longer = self.chance.random() < 0.7
         if longer and self.load.coming:
             await asyncio.sleep(LEASE_MS / 1000)
-            await self.chance.choice([self.load.delete_some, self._move_on])()
+            await self.chance.choice([self.load.delete_some, self.load.drain_all])()
         await asyncio.sleep(self.chance.uniform(1, 2) * LEASE_MS / 1000 if longer else self.chance.random())
-        brain.signal(signal.SIGCONT)
 
-    async def _move_on(self) -> None:
-        """Whoever took over makes Jobs, and loses them: when the sleeper wakes, newer attempts are bound than it knows
-        of."""
-        before, until = len(self.witness.made), time.monotonic() + 2 * LEASE_MS / 1000
-        while len(self.witness.made) == before and time.monotonic() < until:
-            await asyncio.sleep(0.1)
+    async def _overtake(self) -> None:
+        """Whoever takes over makes the Jobs that the sleeper was about to bind, and loses them: when it wakes, newer
+        attempts are bound than it knows of. Nobody is hurt meanwhile."""
+        self.calm.clear()
+        await self._grows(lambda: len(self.witness.made))
+        await asyncio.sleep(1)
         await self.load.drain_all()
+        await self._grows(lambda: sum(len(life.bound) for life in self.witness.homes.values()))
+        await asyncio.sleep(1)
+        self.calm.set()
+
+    async def _grows(self, count: Callable[[], int]) -> None:
+        """Or not, in twice the time that a successor needs: it may have been killed as well."""
+        before, until = count(), time.monotonic() + 4 * LEASE_MS / 1000
+        while count() == before and time.monotonic() < until:
+            await asyncio.sleep(0.1)
 
     def _bury(self, brain: Brain) -> None:
         code = brain.code
