@@ -3,7 +3,7 @@
 Each point runs in a process of its own, so that its memory is its own. Where the yardstick is beside the project, the
 same jobs go through it in the same process, and the ratio is printed.
 
-    python -m bench.engine [--sizes 10000,100000,1000000] [--policy compute] [--trace FILE --nodes N]
+    python -m bench.engine [--sizes 10000,100000,1000000] [--policy compute] [--compiled]
 """
 
 import argparse
@@ -20,6 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from bench import compiled
+
 SHARED = Path(os.environ.get("PENSTOCK_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 BUDGET = "0.25"
 
@@ -28,13 +30,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="10000,100000,1000000")
     parser.add_argument("--policy", default="compute")
+    parser.add_argument("--compiled", action="store_true", help="the engine as `make wheel` ships it")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--point", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.point:
         print(json.dumps(measure(**json.loads(args.point))))
         return
-    print(f"Python {platform.python_version()} ({platform.python_build()[0]}), {platform.machine()}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        if args.compiled:
+            os.environ["PYTHONPATH"] = str(compiled.package(Path(folder)))
+        show(args)
+
+
+def show(args: argparse.Namespace) -> None:
+    how = "compiled" if args.compiled else "plain"
+    print(f"{how}, Python {platform.python_version()} ({platform.python_build()[0]}), {platform.machine()}", flush=True)
     points = [
         {"jobs": int(size), "policy": args.policy, "keep": keep} for size in args.sizes.split(",") for keep in KEEP
     ]

@@ -1,5 +1,6 @@
 """`penstock demo`, the very same that people see: real processes, and figures that are counted, not claimed."""
 
+import contextlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.demo.again import days
+from penstock.demo.interrupts import KINDS, Interrupts, again_if_lost
 from penstock.demo.jobs import FIRST, SECOND, THIRD
 from penstock.demo.seen import Printed, Seen, doubled, missing, printed
 from penstock.demo.tale import CLAIMS, untrue
@@ -80,6 +82,17 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
         assert demo.wait(LIMIT_S) == 130
     assert _left_behind(tmp_path) == []
     assert list(tmp_path.glob("penstock-demo-*")) == []
+
+
+def test_an_interrupt_that_python_drops_is_raised_at_the_next_turn() -> None:
+    before = [signal.getsignal(kind) for kind in KINDS]
+    with Interrupts():
+        again_if_lost()  # none yet
+        with contextlib.suppress(KeyboardInterrupt):  # as a destructor does
+            os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            again_if_lost()
+    assert [signal.getsignal(kind) for kind in KINDS] == before
 
 
 def _until_a_job_runs(folder: Path) -> None:

@@ -191,6 +191,7 @@ def test_the_sdk_needs_the_standard_library_only() -> None:
 
 
 def test_a_handler_that_was_there_before_is_called_as_well() -> None:
+    before = signal.getsignal(signal.SIGTERM)
     program = """
 import os, signal
 from penstock import sdk
@@ -201,4 +202,4 @@ print(sdk.stopping())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "mine\nTrue\n"
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # here nobody listens
+    assert signal.getsignal(signal.SIGTERM) is before  # here nobody listens

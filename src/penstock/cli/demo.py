@@ -32,8 +32,10 @@ def command(keep: bool, out: str, as_json: bool, kube: bool, month: bool, jobs: 
         from penstock.cli.month import show_month
 
         return show_month(jobs, seed, out, as_json)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also then everything is ended in order
-    return _play_on_clusters(keep, Path(out), as_json) if kube else _play(keep, Path(out), as_json)
+    from penstock.demo.interrupts import Interrupts
+
+    with Interrupts():
+        return _play_on_clusters(keep, Path(out), as_json) if kube else _play(keep, Path(out), as_json)
 
 
 def _play_on_clusters(keep: bool, out: Path, as_json: bool) -> int:

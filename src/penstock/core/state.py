@@ -450,7 +450,10 @@ class State:
 
 
 def _plain(thing: object, without: tuple[str, ...]) -> list[tuple[str, object]]:
-    return [(name, getattr(thing, name)) for name in type(thing).__slots__ if name not in without]  # type: ignore[attr-defined]  # all are slotted
+    """By name, so that the compiled core, which keeps its own list of fields, tells the same."""
+    kind = type(thing)
+    names: tuple[str, ...] = getattr(kind, "__mypyc_attrs__", None) or kind.__slots__  # type: ignore[attr-defined]  # all are slotted
+    return [(name, getattr(thing, name)) for name in sorted(names) if name not in without]
 
 
 def _known(history: Runtimes) -> Iterator[object]:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from penstock.core.errors import BadInput
 from penstock.data.gateway import Gateway
+from penstock.demo.interrupts import again_if_lost
 from penstock.demo.machine import COMMAND, Machine
 from penstock.demo.seen import LIMIT_S, LOOK_S, Printed, Seen, doubled, missing, printed
 from penstock.demo.tale import Figures
@@ -149,6 +150,7 @@ def _until_complete(lab: Cluster) -> None:
         if time.monotonic() > end:
             raise BadInput(f"The demo waited {LIMIT_S} s in vain: Jobs that say how they ended. {conditions(lab)}")
         time.sleep(LOOK_S)
+        again_if_lost()
 
 
 def conditions(lab: Cluster) -> dict[str, str]:

@@ -17,6 +17,7 @@ from penstock.core.errors import BadInput
 from penstock.core.model import Hold, JobSpec
 from penstock.core.units import Instant, Millis, Money, cost_of
 from penstock.core.values import value
+from penstock.demo.interrupts import again_if_lost
 from penstock.journal.keeper import steps_of
 from penstock.journal.sqlite import SqliteDatabase
 
@@ -83,6 +84,7 @@ class Seen:
             if time.monotonic() > end:
                 raise BadInput(f"The demo waited {LIMIT_S} s in vain: {what}.")
             time.sleep(LOOK_S)
+            again_if_lost()
             self.look()
 
     def look(self) -> None:

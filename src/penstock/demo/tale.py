@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from penstock.core import reasons as r
 from penstock.core.errors import BadInput
 from penstock.demo import again
+from penstock.demo.interrupts import again_if_lost
 from penstock.demo.jobs import FIRST, SECOND, THIRD, Training, job_file
 from penstock.demo.machine import Machine, still_running
 from penstock.demo.seen import LIMIT_S, LOOK_S, Printed, Seen, Try, doubled, missing, price_of, printed
@@ -120,6 +121,7 @@ def _until_steps_grow(machine: Machine, voice: Voice) -> None:
         if time.monotonic() > end:
             raise BadInput(f"{len(waiting)} jobs stand still without a control plane.")
         time.sleep(LOOK_S)
+        again_if_lost()
         running = list(still_running(sites))
         waiting = [folder for folder in waiting if folder in running and _size(folder) == before[folder]]
     voice.now(f"Nobody is in charge, and all {len(before)} go on: each has printed further steps.")

@@ -28,7 +28,8 @@ OTHERS: Final = {("collections", "deque")}
 @cache
 def schema() -> str:
     """What a snapshot must have been made by to be read."""
-    sha = hashlib.sha256(repr((sys.version_info[:3], FROZEN)).encode())
+    compiled = hasattr(State, "__mypyc_attrs__")  # it keeps its fields in another order
+    sha = hashlib.sha256(repr((sys.version_info[:3], FROZEN, compiled)).encode())
     for file in sorted(Path(penstock.core.__path__[0]).glob("*.py")):
         sha.update(file.read_bytes())
     return sha.hexdigest()

@@ -1,0 +1,70 @@
+"""The package as `make wheel` ships it, for benches and tests: our sources with the libraries out of a wheel.
+
+The libraries are kept beside the other things that are built once, and built anew when a source of theirs changed.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+from penstock.devcluster.programs import cache
+
+ROOT = Path(__file__).resolve().parents[1]
+COMPILED = ("core/*.py", "sim/simulator.py", "sim/world.py")
+FORGET_AFTER_S = 7 * 24 * 3600
+
+
+def package(folder: Path) -> Path:
+    """A folder for PYTHONPATH."""
+    shutil.copytree(libraries(), folder, dirs_exist_ok=True)
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src" / "penstock", folder / "penstock", ignore=ignore, dirs_exist_ok=True)
+    return folder
+
+
+def libraries() -> Path:
+    """Two that ask at once build them once."""
+    kind = f"compiled-{sys.implementation.cache_tag}"
+    found = cache() / f"{kind}-{_fingerprint()}"
+    found.parent.mkdir(parents=True, exist_ok=True)
+    with (found.parent / f"{kind}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not found.exists():
+            _build(found)
+        found.touch()
+        for other in found.parent.glob(f"{kind}-*"):
+            if other.stat().st_mtime < time.time() - FORGET_AFTER_S:
+                shutil.rmtree(other)
+    return found
+
+
+def wheel(folder: str) -> Path:
+    """`make wheel` into `folder`; says what is missing where that fails."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder]
+    environ = os.environ | {"PENSTOCK_COMPILE": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"The wheel was not built. Is there gcc, with Python's headers?\n{done.stderr[-3000:]}")
+    return next(Path(folder).glob("penstock-*.whl"))
+
+
+def _build(found: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=found.parent) as folder:
+        with zipfile.ZipFile(wheel(folder)) as packed:
+            packed.extractall(f"{folder}/so", [name for name in packed.namelist() if name.endswith(".so")])
+        Path(folder, "so").rename(found)
+
+
+def _fingerprint() -> str:
+    sources = [file for pattern in COMPILED for file in (ROOT / "src" / "penstock").glob(pattern)]
+    sha = hashlib.sha256()
+    for file in sorted([ROOT / "hatch_build.py", *sources]):
+        sha.update(file.name.encode() + file.read_bytes())
+    return sha.hexdigest()[:12]

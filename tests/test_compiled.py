@@ -1,0 +1,97 @@
+"""The engine out of a compiled wheel (`make wheel`) is the same engine: it writes the same rows, and each of the two
+replays and decides the other's journal anew.
+"""
+
+import getpass
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from bench import compiled
+from tests.conftest import REQUIRE_ALL
+
+NO_COMPILER = "no gcc with Python's headers, which `make wheel` needs: apt install gcc python3-dev"
+RUNS = (
+    ("compute", "l0", "e0"),
+    ("power", "l1", "e1"),
+    ("nowait", "l2", "e2"),
+    ("penstock", "l1", "e2"),
+    ("penstock", "l2", "e2"),
+)
+PACKED = """
+from penstock.core.engine import replay
+from penstock.journal.open import read
+from penstock.live.snapshot import pack, unpack
+import penstock.core.state, sys
+state = replay((row.at, row.inputs, row.outputs) for row in read(sys.argv[1])).state
+assert penstock.core.state.__file__.endswith(".so")
+assert unpack(pack(state)).digest() == state.digest()
+print(len(state.jobs), "jobs")
+"""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not _can_compile() and not (REQUIRE_ALL and _installed()):
+        pytest.skip(NO_COMPILER)
+    return compiled.package(tmp_path_factory.mktemp("compiled"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy", "costs", "knowledge"), RUNS)
+def test_the_compiled_engine_writes_the_same_journal(
+    package: Path, tmp_path: Path, policy: str, costs: str, knowledge: str
+) -> None:
+    wanted = ["--generate", "600", "--policy", policy, "--costs", costs, "--knowledge", knowledge]
+    for name, where in (("plain", None), ("compiled", package)):
+        penstock(where, "simulate", *wanted, "--journal", str(tmp_path / name))
+    found = [
+        penstock(where, "replay", str(tmp_path / name), "--check", "--json")
+        for name in ("plain", "compiled")
+        for where in (None, package)
+    ]
+    assert len({each["digest"] for each in found}) == 1
+    heads = [penstock(None, "journal", "verify", str(tmp_path / name), "--json") for name in ("plain", "compiled")]
+    assert heads[0] == heads[1]
+
+
+@pytest.mark.slow
+def test_each_decides_the_others_journal_anew_and_packs_its_own_state(package: Path, tmp_path: Path) -> None:
+    for where in (None, package):
+        file = str(tmp_path / ("compiled" if where else "plain"))
+        penstock(where, "simulate", "--generate", "600", "--costs", "l2", "--journal", file)
+        other = None if where else package
+        assert penstock(other, "redecide", file, "--json")["different"] == 0
+    python(package, "-c", PACKED, str(tmp_path / "compiled"))
+
+
+def penstock(package: Path | None, *arguments: str) -> dict[str, object]:
+    said = python(package, "-m", "penstock.cli", *arguments)
+    return dict(json.loads(said)) if "--json" in arguments else {}
+
+
+def python(package: Path | None, *arguments: str) -> str:
+    environ = os.environ | ({"PYTHONPATH": str(package)} if package else {}) | {"PENSTOCK_FROZEN": "0"}
+    done = subprocess.run([sys.executable, *arguments], env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _can_compile() -> bool:
+    return shutil.which("gcc") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
+
+
+def _installed() -> bool:
+    """As root, where Debian has it."""
+    if getpass.getuser() != "root" or shutil.which("apt-get") is None:
+        return False
+    script = "apt-get install -qy gcc python3-dev || (apt-get update -q && apt-get install -qy gcc python3-dev)"
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(["flock", "/var/lock/penstock-gcc", "sh", "-c", script], env=quiet, check=True, capture_output=True)
+    return _can_compile()
