@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--fast", action="store_true", help="one setting a trace, fewer points, one run a point")
     parser.add_argument("--knowledge", default="e2")
     parser.add_argument("--costs", default="l1")
-    parser.add_argument("--policy", default="penstock")
+    parser.add_argument("--policy", help="[default: penstock; with e0 and l0 penstock-known, which may not move jobs]")
     parser.add_argument("--traces", default="")
     parser.add_argument("--unseen", action="store_true", help="only the last third of each trace in time")
     parser.add_argument("--half", action="store_true", help="half of the jobs, keyed by id, without checkpoints")
@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--out", help="write every point as JSON")
     parser.add_argument("--pictures", default="build/placement", help="a folder for one picture a setting")
     args = parser.parse_args()
+    args.policy = args.policy or ("penstock-known" if (args.knowledge, args.costs) == ("e0", "l0") else "penstock")
     began = time.time()
     common = {"knowledge": args.knowledge, "costs": args.costs, "unseen": args.unseen, "half": args.half}
     settings = chosen(args.traces, args.fast)

@@ -54,6 +54,7 @@ CORE = [
     "fold",
     "ordering",
     "quotes",
+    "ends",
     "sharing",
     "waiting",
     "placement",

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core import events as e
 from penstock.core.engine import Step
-from penstock.core.model import EgressTier, Extras, NodeShape, Offer, Part, Site, Terms
+from penstock.core.model import EgressTier, Extras, NodeShape, Offer, Part, Policy, Site, Terms
 from penstock.core.reasons import PatienceOver, WaitsForOwned
 from penstock.core.units import HOUR
 from penstock.sim.scenario import Scenario
@@ -55,11 +55,16 @@ def without_money(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("name", ["compute", "nowait"])
+def valued(policy: Policy, k: int) -> Policy:
+    """What an hour of waiting is worth is money, too; 0 where the policy does not weigh it."""
+    return replace(policy, waiting=replace(policy.waiting, value_per_hour=policy.waiting.value_per_hour * k))
+
+
+@pytest.mark.parametrize("name", ["compute", "nowait", "penstock-known"])
 def test_prices_times_k_are_money_times_k_and_no_other_decision(name: str) -> None:
     made = scenario()
-    one, _ = steps_of(scaled(made, 1), chosen(made, name))
-    three, _ = steps_of(scaled(made, 3), chosen(made, name))
+    one, _ = steps_of(scaled(made, 1), valued(chosen(made, name), 1))
+    three, _ = steps_of(scaled(made, 3), valued(chosen(made, name), 3))
     assert [without_money((step.inputs, step.outputs, step.actions)) for step in one] == [
         without_money((step.inputs, step.outputs, step.actions)) for step in three
     ]

@@ -30,7 +30,7 @@ from penstock.sim.compare import (
     row,
 )
 from penstock.sim.generate import generate, nodes_for
-from penstock.sim.policies import BASELINES
+from penstock.sim.policies import BASELINES, OURS
 from penstock.sim.report import Report
 from penstock.sim.scenario import Costs, yardstick
 from penstock.sim.traces import TraceJob
@@ -49,11 +49,16 @@ def case(jobs: int = 150, costs: Costs = "l1", name: str = "week", seed: int = 1
 
 def test_every_policy_can_be_compared_each_over_its_knob() -> None:
     lines = lines_for(CONTENDERS)
-    assert list(dict.fromkeys(name for name, _ in lines)) == [*BASELINES, "penstock-no-moves", "penstock"]
+    assert list(dict.fromkeys(name for name, _ in lines)) == [
+        *BASELINES,
+        "penstock-no-moves",
+        "penstock",
+        "penstock-known",
+    ]
     assert {name: [k for n, k in lines if n == name] for name in CONTENDERS} == {
         "nowait": ["0"],
         **{name: list(BUDGETS) for name in BASELINES[1:]},
-        **{name: list(VALUES) for name in ("penstock-no-moves", "penstock")},
+        **{name: list(VALUES) for name in OURS},
     }
 
 

@@ -9,7 +9,8 @@ import click
 if TYPE_CHECKING:
     from penstock.sim.compare import Case, Compared
 
-POLICIES = "nowait,constant,compute,compute-q30,power,penstock-no-moves,penstock"  # as in sim.compare
+POLICIES = "nowait,constant,compute,compute-q30,power,penstock-no-moves,penstock"
+ASKED = "penstock-known, where run times are known, if asked"
 FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 
 
@@ -21,7 +22,7 @@ FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 @click.option("--nodes", type=click.IntRange(0), metavar="N", help="Owned nodes of 8 GPUs.")
 @click.option("--load", type=float, metavar="X", help="Instead of --nodes: demand / owned capacity.  [generated: 1]")
 @click.option("--policies", metavar="A,B,...",
-              help=f"What is compared; nowait always is, to count savings from.  [default: {POLICIES}]")  # fmt: skip
+              help=f"What is compared; nowait always is, to count from; {ASKED}.  [default: {POLICIES}]")  # fmt: skip
 @click.option("--knobs", metavar="X,Y,...", help="Waiting budgets to try.  [default: 0.02,0.05,0.1,0.25,0.5,1]")
 @click.option("--knowledge", type=click.Choice(["e0", "e1", "e2"]), default="e2", show_default=True,
               help="Run times: e0 true, e1 wrong estimates, e2 only what history teaches.")  # fmt: skip
@@ -44,9 +45,9 @@ def command(**options: Any) -> None:
     import time
 
     from penstock.cli import show
-    from penstock.sim.compare import CONTENDERS, lines_for, measure, tasks_of
+    from penstock.sim.compare import lines_for, measure, tasks_of
 
-    policies = CONTENDERS if options["policies"] is None else options["policies"].split(",")
+    policies = (options["policies"] or POLICIES).split(",")
     lines = lines_for(policies, options["knobs"].split(",") if options["knobs"] else ())
     cases = _cases(options)
     folders = _folders(options["out"], [case.name for case in cases])

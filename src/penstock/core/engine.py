@@ -53,7 +53,7 @@ class Engine:
         begin_step(state, at)
         for event in inputs:
             APPLY[type(event)](state, event)
-        choices.state, choices.now, choices.promises = state, at, []
+        choices.state, choices.now, choices.promises, choices.foreseen = state, at, [], None
         decide(choices, self.rules)
         self.dead = False
         return Step(state.steps, at, inputs, tuple(choices.promises), tuple(state.fresh.actions), state.revision)

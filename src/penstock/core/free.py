@@ -62,6 +62,13 @@ class Pool:
                     break
         return (mask & -mask).bit_length() - 1
 
+    def scratch(self) -> "Pool":
+        """A copy to play with: what would be free if."""
+        copy = Pool(self.per_node, self.size)
+        copy.free, copy.having, copy.owed = self.free.copy(), self.having.copy(), self.owed.copy()
+        copy.up, copy.kept, copy.free_gpus, copy.open = self.up, self.kept, self.free_gpus, self.open
+        return copy
+
     def slots_on(self, nodes: tuple[int, ...], width: int) -> Slots:
         """The slots of these very nodes that such a job would take; none while they are not all free enough."""
         whole, rest = divmod(width, self.per_node)

@@ -235,10 +235,10 @@ class Policy:
     ordering: Literal["fifo", "priority", "fair"] = "fifo"  # fair: by priority, then who had least
     half_life_ms: Millis = DAY  # of what a team had, for fairness
     shares: tuple[tuple[str, int], ...] = ()  # of teams, in thousandths; a team that is not named counts one
-    packing: Literal["first_fit", "best_fit"] = "first_fit"
+    packing: Literal["first_fit", "best_fit", "ends_alike"] = "first_fit"  # the last: see `ends`
     backfill: bool = True  # may a later job start while an earlier one does not fit?
     waiting: Waiting = Waiting()
-    estimator: Literal["recent", "life_table"] = "recent"
+    estimator: Literal["recent", "life_table", "declared"] = "recent"  # the last: what jobs say is true
     home: bool = False  # do rented jobs come home when standing GPUs are free?
     defragment: bool = False  # may jobs on standing GPUs be moved together so that a wider one fits?
     share_nodes: bool = False  # may a burst join a rented node that has GPUs to spare?

@@ -26,12 +26,12 @@ def turn(state: State, lanes: Iterable[Lane], now: Instant) -> Lane | None:
     for lane in lanes:
         heap = lane.heap
         if heap:
-            key = heap[0][0] if not fair else _fair_key(state, lane, now)
+            key = heap[0][0] if not fair else fair_key(state, lane, heap[0][0], now)
             if (best is None or key < best_key) and (not backfill or lane.fits()):  # type: ignore[operator]  # one kind of key at a time
                 best, best_key = lane, key
     return best if best is None or backfill or best.fits() else None
 
 
-def _fair_key(state: State, lane: Lane, now: Instant) -> Key:
-    priority, number = lane.heap[0][0]  # type: ignore[misc]  # the keys of `fair` are pairs
+def fair_key(state: State, lane: Lane, key: OrderKey, now: Instant) -> Key:
+    priority, number = key  # type: ignore[misc]  # the keys of `fair` are pairs
     return (priority, had(state.uses, lane.team, state.policy, now), number)

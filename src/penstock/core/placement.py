@@ -3,7 +3,7 @@ numbers it used; `decide` says when each is asked."""
 
 from collections.abc import Callable
 
-from penstock.core import quotes, sharing, waiting
+from penstock.core import ends, quotes, sharing, waiting
 from penstock.core.events import Promise, ReservePromised, StartPromised, StopPromised, WaitPromised
 from penstock.core.fold import APPLY
 from penstock.core.free import Pool, Slots
@@ -12,6 +12,7 @@ from penstock.core.quotes import Quote
 from penstock.core.reasons import (
     Denial,
     Displaced,
+    EndsAlike,
     JoinsNode,
     LostNode,
     NoRoomThere,
@@ -33,11 +34,13 @@ from penstock.core.units import HOUR, MINUTE, NEVER, PERMILLE, Instant, Millis, 
 class Choices:
     """One decision's work: every promise is applied as it is made, so the next choice sees it."""
 
-    __slots__ = ("now", "promises", "state")
+    __slots__ = ("foreseen", "now", "promises", "state")
 
     def __init__(self, state: State, now: Instant) -> None:
         self.state, self.now = state, now
         self.promises: list[Promise] = []
+        #: In how long those who were weighed could start, where that was played through: it is asked for twice.
+        self.foreseen: dict[str, Millis] | None = None
 
     def record(self, promise: Promise) -> None:
         APPLY[type(promise)](self.state, promise)
@@ -58,11 +61,24 @@ def start_standing(choices: Choices, job: Job, after: tuple[str, ...] = ()) -> b
             continue
         width, scale = _widest(job, pool) if job.spec.scaling else (lane.width, PERMILLE)
         speed = quotes.rate_of(job.shape, state, offer).speed_permille * scale // PERMILLE
-        because = OwnedFree(now - job.submitted_at, pool.free_gpus)
-        slots = pool.choose(width, state.policy.packing)
+        because: Reason
+        if state.policy.packing == "ends_alike":
+            slots, because = _where_ends_are_alike(choices, job, offer_id, pool, width, speed)
+        else:
+            because = OwnedFree(now - job.submitted_at, pool.free_gpus)
+            slots = pool.choose(width, state.policy.packing)
         choices.record(_start(choices, job, offer, width, speed, slots, (), None, after, because))
         return True
     return False
+
+
+def _where_ends_are_alike(
+    choices: Choices, job: Job, offer_id: str, pool: Pool, width: int, speed: int
+) -> tuple[Slots, EndsAlike]:
+    state = choices.state
+    run_ms = ceil_div(max(0, state.expect(job) - job.kept_ms) * PERMILLE, speed)
+    slots, busy_ms = ends.alike(state, offer_id, pool, width, run_ms)
+    return slots, EndsAlike(choices.now - job.submitted_at, pool.free_gpus, run_ms, busy_ms)
 
 
 def _widest(job: Job, pool: Pool) -> tuple[int, int]:
@@ -126,8 +142,8 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
     if job.lost or not offers or not job.shape.standing:  # nothing to wait for
         return True
     worth = waiting.weigh(state, job, offers[0])
-    soonest, ahead = waiting.soonest_start(job)
     until = job.submitted_at + worth.allowed_ms
+    soonest, ahead = _soonest(choices, job, until)
     if until <= now or now + soonest > until:
         return True
     about, worst = waiting.foretell(state, job, ahead)
@@ -137,6 +153,19 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
     )  # fmt: skip
     choices.record(WaitPromised(now, job.id, until, because))
     return False
+
+
+def _soonest(choices: Choices, job: Job, until: Instant) -> tuple[Millis, int]:
+    """An optimistic start, and how many wait before it: by the ends that are known, or else by history."""
+    usual, ahead = waiting.soonest_start(job)
+    if choices.state.policy.estimator != "declared":
+        return usual, ahead
+    if choices.foreseen is None:
+        choices.foreseen = {}
+    if job.id not in choices.foreseen:
+        known = ends.soonest(choices.state, job, until - choices.now)
+        choices.foreseen[job.id] = usual if known is None else known
+    return choices.foreseen[job.id], ahead
 
 
 def _only_owned(choices: Choices, job: Job, free: int) -> None:
@@ -264,7 +293,7 @@ def _why_burst(
         return JoinsNode(waited, node.free, lasts, expected, quote.cost, next_offer, next_cost)
     if choices.state.policy.waiting.kind == "worth":
         worth = waiting.weigh(choices.state, job, quote)
-        soonest, _ = waiting.soonest_start(job)
+        soonest, _ = _soonest(choices, job, job.submitted_at + worth.allowed_ms)
         return NotWorthWaiting(
             waited, worth.cost, worth.value_per_hour, worth.allowed_ms, soonest, expected, next_offer, next_cost,
             worth.leave_at, passed_over,
@@ -353,7 +382,7 @@ def move(choices: Choices, job: Job, offer: Offer, because: Reason, after: tuple
         reached = offer.id in job.shape.standing and offer.site not in state.lost_sites
         if not reached or not pool.fits(job.spec.gpus):
             return False
-        move_standing(choices, job, offer, pool.choose(job.spec.gpus, state.policy.packing), because, after)
+        move_standing(choices, job, offer, pool.choose(job.spec.gpus, ends.plain(state.policy)), because, after)
         return True
     rate = quotes.rate_of(job.shape, state, offer)
     if offer.id not in job.shape.rented or not quotes.available(state, offer, rate, job.spec.gpus, choices.now):
@@ -447,7 +476,7 @@ def _make_room(
         offer, pool = state.offers[offer_id], state.pools[offer_id]
         speed = quotes.rate_of(job.shape, state, offer).speed_permille
         because = OwnedFree(choices.now - job.submitted_at, pool.free_gpus)
-        slots = pool.choose(job.spec.gpus, state.policy.packing)
+        slots = pool.choose(job.spec.gpus, ends.plain(state.policy))
         after = tuple(victim.id for victim in victims if victim.phase != "over")
         choices.record(_start(choices, job, offer, job.spec.gpus, speed, slots, (), None, after, because))
         return True

@@ -19,6 +19,17 @@ class OwnedFree:
 
 
 @value
+class EndsAlike:
+    """Started on standing GPUs, on the node that stays in use for least longer because of it."""
+
+    waited_ms: Millis
+    free_gpus: int  # at that offer, before this start
+    expected_run_ms: Millis
+    busy_ms: Millis  # how long others use the node anyway; 0 for a node, or several, that nobody used
+    kind: Literal["EndsAlike"] = "EndsAlike"
+
+
+@value
 class WaitsForOwned:
     """Not yet: standing GPUs are busy, and the job's patience is longer than nothing."""
 
@@ -322,6 +333,7 @@ class NeverStarted:
 
 Reason: TypeAlias = (
     OwnedFree
+    | EndsAlike
     | WaitsForOwned
     | PatienceOver
     | WaitWorth

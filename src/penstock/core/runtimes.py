@@ -214,4 +214,8 @@ def kind_of(name: str) -> str:
     return name.rstrip("0123456789").rstrip("-_.") or name
 
 
-ESTIMATORS: Final[dict[str, type[Recent] | type[LifeTable]]] = {"recent": Recent, "life_table": LifeTable}
+ESTIMATORS: Final[dict[str, type[Recent] | type[LifeTable]]] = {
+    "recent": Recent,
+    "life_table": LifeTable,
+    "declared": LifeTable,  # for jobs that declare nothing
+}

@@ -41,6 +41,15 @@ def owned_free(why: r.OwnedFree, _: Say) -> str:
     return f"{why.free_gpus} GPUs were free there{waited}."
 
 
+def ends_alike(why: r.EndsAlike, _: Say) -> str:
+    waited = f", after waiting {duration(why.waited_ms)}" if why.waited_ms else ""
+    there = f"in use for {duration(why.busy_ms)} anyway" if why.busy_ms else "not in use"
+    return (
+        f"{why.free_gpus} GPUs were free there{waited}; on a node that is {there}, expected to run "
+        f"{duration(why.expected_run_ms)}."
+    )
+
+
 def waits_for_owned(why: r.WaitsForOwned, say: Say) -> str:
     cost = why.burst_cost
     now = f"bursting now would cost about {say.cash(cost)}" if cost is not None else "nothing to rent fits now"
@@ -259,6 +268,7 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.NothingAllowed: nothing_allowed,
     r.OnlyOwned: only_owned,
     r.OwnedFree: owned_free,
+    r.EndsAlike: ends_alike,
     r.Paced: paced,
     r.PatienceOver: patience_over,
     r.PeriodUnknown: period_unknown,

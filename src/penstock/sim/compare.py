@@ -44,7 +44,8 @@ BUDGETS: Final = ("0.02", "0.05", "0.1", "0.25", "0.5", "1")
 #: Savings are counted from here, so it always takes part.
 VALUES: Final = ("640", "220", "80", "28", "10", "3")
 BURST_AT_ONCE: Final = "nowait"
-#: Everything that can be compared, in the order of the tables. A policy whose knob means something else goes here too,
+#: Everything that can be compared, in the order of the tables; all but the last are, unasked: that one believes what
+#: jobs say of their run times. A policy whose knob means something else goes here too,
 #: with knobs of its own, from the least waiting to the most; --knobs leaves those as they are.
 CONTENDERS: Final[dict[str, Contender]] = {
     BURST_AT_ONCE: Contender(("0",), waits_by_budget=False),
@@ -55,6 +56,7 @@ CONTENDERS: Final[dict[str, Contender]] = {
     # What an hour of one job's waiting is worth: the dearest waits least.
     "penstock-no-moves": Contender(VALUES, waits_by_budget=False, knob_in_words="${}/h"),
     "penstock": Contender(VALUES, waits_by_budget=False, knob_in_words="${}/h"),
+    "penstock-known": Contender(VALUES, waits_by_budget=False, knob_in_words="${}/h"),
 }
 #: The first of these that was measured is whom the lede speaks of.
 SUBJECTS: Final = ("penstock", "compute", "power", "compute-q30", "constant")

@@ -9,16 +9,19 @@ from typing import Final
 
 from penstock.core.errors import BadInput
 from penstock.core.model import Policy, Waiting
-from penstock.core.units import HOUR, Millis, Money, money
+from penstock.core.units import DAY, HOUR, Millis, Money, money
 from penstock.sim.traces import TraceJob
 
 BASELINES: Final = ("nowait", "constant", "compute", "compute-q30", "power")
 DEFAULT_KNOB: Final = "0.25"
-#: Ours, and ours without moves. The knob is what an hour of one job's waiting is worth.
-OURS: Final = ("penstock", "penstock-no-moves")
+#: Ours, ours without moves, and ours where run times are declared and right. The knob is what an hour of one job's
+#: waiting is worth.
+OURS: Final = ("penstock", "penstock-no-moves", "penstock-known")
 DEFAULT_VALUE: Final = "20"
 #: A day, less what starting, restarting and lost work may add: nobody is delayed by more than a day because of us.
 MOST_MS: Final = 23 * HOUR
+#: Who says how long it runs is told when it will start, and may be asked to wait as long as its bill buys.
+MOST_KNOWN_MS: Final = 30 * DAY
 
 
 def policy(
@@ -45,20 +48,21 @@ def ours(name: str, value: str, target_delay_ms: Millis = 0, target_spend: Money
     if per_hour < 0:
         raise BadInput(f"--knob is what an hour of waiting is worth and cannot be negative, but is {value}.")
     moves = name == "penstock"
+    known = name == "penstock-known"
     waiting = Waiting(
         "worth",
         value_per_hour=per_hour,
-        most_ms=MOST_MS,
+        most_ms=MOST_KNOWN_MS if known else MOST_MS,
         target_delay_ms=target_delay_ms,
         target_spend=target_spend,
     )
     return Policy(
         name,
         knob=value,
-        ordering="fair",
-        packing="best_fit",
+        ordering="priority" if known else "fair",
+        packing="ends_alike" if known else "best_fit",
         waiting=waiting,
-        estimator="life_table",
+        estimator="declared" if known else "life_table",
         home=moves,
         defragment=moves,
         displace=moves,
