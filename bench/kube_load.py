@@ -19,8 +19,8 @@ from penstock.kube.errors import NotFound
 
 LIVE: Final = 8  #: home Jobs at once
 FOR_EVER: Final = "1h"
-RUNS: Final = ("500ms", "2s", "4s", "7s", "11s")
-LEASE: Final = "6s"  #: renewed when a quarter of it is left, so that the longer ones need it once or twice
+RUNS: Final = ("500ms", "2s", "4s", "7s")
+LEASE: Final = "6s"  #: renewed when a quarter of it is left, so that the longest, and those that run for ever, need it
 TAINT: Final = {"key": "reclaimed", "value": "soon", "effect": "NoExecute"}
 TAINTED_S: Final = 1.0
 Json = dict[str, Any]
