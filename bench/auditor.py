@@ -73,8 +73,8 @@ class Auditor:
             case e.StartPromised():
                 self.promised_at.setdefault(event.attempt, event.at)
             case e.AttemptEnded() | e.AttemptStopped() | e.AttemptLost():
+                self.losses += isinstance(event, e.AttemptLost) and event.attempt not in self.over_at
                 self.over_at.setdefault(event.attempt, event.at)
-                self.losses += isinstance(event, e.AttemptLost)
             case e.LeaseRenewed():
                 self.renewals += 1
                 self._charge(event.hold, event.charged)

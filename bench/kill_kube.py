@@ -21,32 +21,38 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from bench.auditor import COUNTED, Auditor
 from bench.kill import where_of
+from bench.kube_load import Load
 from bench.kube_mistakes import LEASE_MS, MISTAKES
 from bench.kube_witness import Witness, brief, has_ended
-from bench.pair import PLANS, Brain, Ground, home_job, leader
+from bench.pair import PLANS, Brain, Ground, leader
 from penstock.devcluster import Bed
 from penstock.kube import names
 from penstock.kube.access import Access, connect
-from penstock.kube.client import JOBS, LEASES, NODES, Cluster
-from penstock.kube.errors import NotFound
+from penstock.kube.client import JOBS, Cluster
 
-LIVE: Final = 8  #: home Jobs at once
 ROWS: Final = 3  #: of the journal, between two blows
 MOST_LIFE_S: Final = 15.0
 PATIENCE_S: Final = 75.0  #: a retry comes after a minute at most
-POINTS: Final = ("before create jobs", "after create jobs", "before patch jobs", "before append", "before writing")
+LATE: Final = "before bind"
+POINTS: Final = (
+    "before create jobs",
+    "after create jobs",
+    LATE,
+    "before patch jobs",
+    "before append",
+    "before writing",
+)
 #: A cluster counts a Job's deadline from when it starts it, in whole seconds. Half of the offer's `kill` is the grace
 #: of its pods, so that the other half, which is held as well, is there for a Job that starts late.
 TOLERANCE_MS: Final = 1_000 + 2_000
-TAINT: Final = {"key": "reclaimed", "value": "soon", "effect": "NoExecute"}
 FENCED: Final = 2  #: how a leader ends that slept through its lease
 Json = dict[str, Any]
 
@@ -94,26 +100,25 @@ def run(kills: int, seed: int, mistake: str = "") -> "Run":
 class Run:
     """One installation with two control planes, their lives and deaths, and whoever creates Jobs."""
 
-    lab: Cluster
+    load: Load
     east: Cluster
 
     def __init__(self, ground: Ground, where: str, folder: Path, chance: random.Random, mistake: str) -> None:
         self.ground, self.where, self.chance, self.mistake = ground, where, chance, mistake
         self.brains = [Brain(folder / name, where, ground.sites) for name in ("a", "b")]
         self.auditor, self.witness = Auditor(where, folder), Witness()
-        self.kills = self.stops = self.fenced = self.taints = 0
-        self.sent: list[str] = []
-        self.deleted: set[str] = set()
-        self.planted: set[str] = set()  #: attempts whose name somebody else has
+        self.kills = self.stops = self.fenced = 0
         self.may_start = asyncio.Event()  #: cleared while both shall be dead
-        self.killing = True
+        self.calm = asyncio.Event()  #: cleared while nobody is to be hurt
 
     async def tell(self, kills: int) -> None:
         async with self._connected() as clusters:
+            self.load, self.east = Load(self.ground, self.witness, clusters, self.chance), clusters["east"]
             tasks = [asyncio.create_task(self.witness.watch(clusters))]
             self.may_start.set()
+            self.calm.set()
             tasks += [asyncio.create_task(self._keep_alive(one)) for one in self.brains]
-            tasks += [asyncio.create_task(self._crowd()), asyncio.create_task(self._weather())]
+            tasks += [asyncio.create_task(self.load.crowd()), asyncio.create_task(self.load.weather())]
             try:
                 await self._live(kills, tasks)
             finally:
@@ -124,7 +129,6 @@ class Run:
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[dict[str, Cluster]]:
         ways = {one.name: connect(Access(str(one.kubeconfig))) for one in (self.ground.lab, self.ground.east)}
-        self.lab, self.east = ways["lab"], ways["east"]
         try:
             yield ways
         finally:
@@ -135,6 +139,7 @@ class Run:
         while self.kills + self.stops < kills:
             await self._until_it_moves()
             await asyncio.sleep(self.chance.uniform(0, 4))
+            await self.calm.wait()
             await self._hurt()
             self._ask_all()
             for task in tasks:
@@ -142,7 +147,7 @@ class Run:
                     task.result()
             if self.mistake and not self.auditor.clean:
                 return
-        self.killing = False
+        self.load.coming = False
         for brain in self.brains:  # whoever is armed goes; from here on they live
             await self._kill(brain)
         await self._until_all_ended()
@@ -165,33 +170,53 @@ class Run:
         """Start it whenever it is dead; send it on when it was stopped for a while."""
         while True:
             await self.may_start.wait()
-            brain.start(**self._fate())
+            fate = self._fate()
+            brain.start(**fate)
             while brain.code is None:
                 await asyncio.sleep(0.1)
                 if brain.stands_still:
-                    await self._send_on(brain)
+                    self.stops += 1
+                    await (self._overtake() if fate.get("at") == LATE else self._rest())
+                    brain.signal(signal.SIGCONT)
             self._bury(brain)
-            await asyncio.sleep(self.chance.uniform(0, 1.5) if self.killing else 0)
+            await asyncio.sleep(self.chance.uniform(0, 1.5) if self.load.coming else 0)
 
     def _fate(self) -> dict[str, object]:
-        """Half of its lives end at a point of the protocol, or stand still there for a while."""
+        """Most of its lives end at a point of the protocol, or stand still there for a while."""
         told: dict[str, object] = {"world": self.chance.randrange(1_000), "mistake": self.mistake}
-        if self.killing and self.chance.random() < 0.6:
+        luck = self.chance.random() if self.load.coming else 1.0
+        if luck < 0.2:
+            return told | {"points": self.chance.randrange(1, 4), "at": LATE, "signal": "STOP"}
+        if luck < 0.7:
             told |= {"points": self.chance.randrange(1, 60), "signal": self.chance.choice(["KILL", "STOP"])}
             if self.chance.random() < 0.6:
                 told |= {"points": self.chance.randrange(1, 6), "at": self.chance.choice(POINTS)}
         return told
 
-    async def _send_on(self, brain: Brain) -> None:
-        """After a moment, or after its standby has taken over."""
-        self.stops += 1
+    async def _rest(self) -> None:
+        """For a moment, or until its standby has taken over."""
         longer = self.chance.random() < 0.7
-        if longer and self.killing:
+        if longer and self.load.coming:
             await asyncio.sleep(LEASE_MS / 1000)
-            for name in [name for name in self.sent[-4:] if not self._has_ended(name)][:2]:
-                await self._delete(name)
+            await self.chance.choice([self.load.delete_some, self.load.drain_all])()
         await asyncio.sleep(self.chance.uniform(1, 2) * LEASE_MS / 1000 if longer else self.chance.random())
-        brain.signal(signal.SIGCONT)
+
+    async def _overtake(self) -> None:
+        """Whoever takes over makes the Jobs that the sleeper was about to bind, and loses them: when it wakes, newer
+        attempts are bound than it knows of. Nobody is hurt meanwhile."""
+        self.calm.clear()
+        await self._grows(lambda: len(self.witness.made))
+        await asyncio.sleep(1)
+        await self.load.drain_all()
+        await self._grows(lambda: sum(len(life.bound) for life in self.witness.homes.values()))
+        await asyncio.sleep(1)
+        self.calm.set()
+
+    async def _grows(self, count: Callable[[], int]) -> None:
+        """Or not, in twice the time that a successor needs: it may have been killed as well."""
+        before, until = count(), time.monotonic() + 4 * LEASE_MS / 1000
+        while count() == before and time.monotonic() < until:
+            await asyncio.sleep(0.1)
 
     def _bury(self, brain: Brain) -> None:
         code = brain.code
@@ -231,67 +256,6 @@ class Run:
         await asyncio.sleep(self.chance.uniform(0, 4))
         self.may_start.set()
 
-    # --- whoever creates Jobs, and what befalls them ------------------------------------------------------------------
-
-    async def _crowd(self) -> None:
-        while True:
-            if self.killing and len(self.sent) - self._ended() < LIVE:
-                await self._create(f"job-{len(self.sent)}")
-            await asyncio.sleep(self.chance.uniform(0.05, 0.4))
-
-    async def _create(self, name: str) -> None:
-        job = home_job(name, 1, self.chance.choice(["500ms", "2s", "4s", "7s"]), self.chance.choice(["rich", "poor"]))
-        job["metadata"]["namespace"] = self.ground.people
-        self.sent.append(name)
-        await self.lab.create(JOBS, job)
-        if self.chance.random() < 0.15:
-            await asyncio.sleep(self.chance.uniform(0, 3))
-            await self._delete(name)
-
-    async def _delete(self, name: str) -> None:
-        self.deleted.add(name)
-        with suppress(NotFound):
-            await self.lab.delete(JOBS, name, self.ground.people)
-
-    def _ended(self) -> int:
-        return sum(self._has_ended(name) for name in self.sent)
-
-    def _has_ended(self, name: str) -> bool:
-        life = self.witness.homes.get(name)
-        if life is None:
-            return False
-        return life.now is None or has_ended(life.now, "Complete") or has_ended(life.now, "Failed")
-
-    async def _weather(self) -> None:
-        """Nodes are taken away and come back; somebody has the name that an attempt will want."""
-        await self._plant(self.chance.randrange(3, 12))
-        while True:
-            await asyncio.sleep(self.chance.uniform(4, 12))
-            if self.killing:
-                self.taints += 1
-                node = f"east-gpu-{self.chance.randrange(2)}"
-                await self.east.patch(NODES, node, {"spec": {"taints": [TAINT]}})
-                await asyncio.sleep(1)
-                await self.east.patch(NODES, node, {"spec": {"taints": None}})
-
-    async def _plant(self, number: int) -> None:
-        """Once the installation has a name: a Job that is nobody's, where the attempt will be made."""
-        lease: Json | None = None
-        while lease is None:
-            await asyncio.sleep(0.2)
-            try:
-                lease = await self.lab.get(LEASES, names.LEASE, self.ground.ours)
-            except NotFound:
-                continue
-        attempt = f"j{number}.1"
-        name = names.execution_name(lease["spec"]["holderIdentity"], attempt)
-        pod = {"restartPolicy": "Never", "containers": [{"name": "theirs", "image": "busybox"}]}
-        quick = {"annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1s"}}
-        job = {"metadata": {"name": name}, "spec": {"template": {"metadata": quick, "spec": pod}}}
-        await self.lab.create(JOBS, job, self.ground.people)
-        await self.east.create(JOBS, job, self.ground.ours)
-        self.planted.add(attempt)
-
     # --- what must not be --------------------------------------------------------------------------------------------
 
     def _ask_all(self) -> None:
@@ -328,12 +292,12 @@ class Run:
             self.auditor.follow()
             held = self.auditor.engine.state.ledger.leases
             kept = [one for one in self.witness.executions.values() if names.RESULT in _finalizers(one)]
-            if self._ended() == len(self.sent) and not held and not kept:
+            if self.load.ended() == len(self.load.sent) and not held and not kept:
                 return
 
     async def _ask_in_the_end(self) -> None:
         self._ask_all()
-        for name in self.sent:
+        for name in self.load.sent:
             self._ask_home(name)
         for job in self.witness.executions.values():
             if names.RESULT in _finalizers(job):
@@ -350,19 +314,19 @@ class Run:
         succeeded = self.witness.succeeded(name)
         if succeeded > 1:
             self.auditor.finds("doubled", f"{name} succeeded {succeeded} times")
-        if life is None or not self._has_ended(name):
+        if life is None or not self.load.has_ended(name):
             self.auditor.finds("lost", f"{name} never ended: {brief(life.now) if life and life.now else ''}")
         elif life.now is None:
-            if name not in self.deleted:
+            if name not in self.load.deleted:
                 self.auditor.finds("lost", f"{name} is gone, and nobody deleted it")
         elif names.CANCEL in _finalizers(life.now):
             self.auditor.finds("lost", f"{name} has ended and keeps our finalizer")
-        elif f"{life.job}.1" in self.planted:
+        elif f"{life.job}.1" in self.load.planted:
             if not has_ended(life.now, "Failed"):
                 self.auditor.finds("doubled", f"{name} took somebody else's Job for its own: {brief(life.now)}")
-        elif not has_ended(life.now, "Complete") and name not in self.deleted:
+        elif not has_ended(life.now, "Complete") and name not in self.load.deleted:
             self.auditor.finds("lost", f"{name} did not complete: {brief(life.now)}")
-        elif has_ended(life.now, "Complete") and not succeeded:
+        elif has_ended(life.now, "Complete") and not self.witness.succeeded(name, ghosts=True):
             self.auditor.finds("lost", f"{name} is said to be complete, and no pod of it succeeded")
 
     # --- words -------------------------------------------------------------------------------------------------------
@@ -371,8 +335,8 @@ class Run:
     def summary(self) -> Json:
         audit = self.auditor
         return {
-            "kills": self.kills, "stops": self.stops, "fenced": self.fenced, "reclaimed": self.taints,
-            "jobs": len(self.sent), "deleted": len(self.deleted), "attempts": len(audit.promised_at),
+            "kills": self.kills, "stops": self.stops, "fenced": self.fenced, "reclaimed": self.load.reclaimed,
+            "jobs": len(self.load.sent), "deleted": len(self.load.deleted), "attempts": len(audit.promised_at),
             "pods": sum(pod.ran is not None for pod in self.witness.pods.values()), "losses": audit.losses,
             "rented": len(audit.holds), "renewals": audit.renewals, "steps": audit.engine.state.steps,
             **{name: len(audit.found[name]) for name in COUNTED if name != "log_lines_lost"},

@@ -70,7 +70,8 @@ def hurry() -> None:
 
 
 def put_points(points: Points) -> None:
-    """`before append`, `before writing` (in its transaction); `before create jobs`, `after patch jobs`, and so on."""
+    """`before append`, `before writing` (in its transaction); `before bind`; `before create jobs`, `after patch jobs`,
+    and so on."""
     around(Keeper, "append", points)
     around(Keeper, "_append", points, "writing")
     right = Cluster._ask
@@ -78,13 +79,19 @@ def put_points(points: Points) -> None:
     async def ask(self: Any, method: str, kind: Kind, *args: Any, **more: Any) -> Obj:
         verb = VERBS.get(method) if kind is JOBS else None
         if verb:
-            points(f"before {verb} jobs")
+            points("before bind" if _binds(args) else f"before {verb} jobs")
         answer = await right(self, method, kind, *args, **more)
         if verb:
             points(f"after {verb} jobs")
         return answer
 
     _put(Cluster, _ask=ask)
+
+
+def _binds(args: tuple[Any, ...]) -> bool:
+    """A path and what is to be changed there."""
+    body = args[1] if len(args) > 1 else {}
+    return names.BINDING in ((body.get("metadata") or {}).get("annotations") or {})
 
 
 def worsen_the_clusters(luck: random.Random) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from bench.pair import LABEL
 from penstock.front.status import bound_attempt
 from penstock.kube import names
-from penstock.kube.client import JOBS, PODS, Cluster, Kind
+from penstock.kube.client import JOBS, NODES, PODS, Cluster, Kind
 from penstock.kube.errors import KubeError
 
 OVER: Final = ("Succeeded", "Failed")
@@ -32,6 +32,8 @@ class PodLife:
     ran: int | None = None  #: the change that showed it running
     over: int | None = None  #: the change that showed it ended, or gone
     phase: str = ""
+    node: str = ""
+    ghost: bool = False  #: its node is gone, and it with it, whatever is said of it later
     began_at: int | None = None  #: by its node's clock, in milliseconds, whole seconds
     ended_at: int | None = None
 
@@ -59,6 +61,7 @@ class Witness:
         self.pods: dict[str, PodLife] = {}  #: by uid
         self.homes: dict[str, HomeLife] = {}  #: by name
         self.made: dict[str, Made] = {}  #: execution Jobs by uid
+        self.gone: dict[str, int] = {}  #: nodes, with the change that took them away
         self.executions: dict[str, Json] = {}  #: that are there now, by uid
         self.changed = asyncio.Event()
 
@@ -68,6 +71,7 @@ class Witness:
             for cluster in clusters.values():
                 tasks.create_task(self._follow(cluster, JOBS, names.EXECUTION))
                 tasks.create_task(self._follow(cluster, PODS, names.EXECUTION))
+                tasks.create_task(self._follow(cluster, NODES, ""))
             tasks.create_task(self._follow(clusters["lab"], JOBS, names.QUEUE))
 
     async def _follow(self, cluster: Cluster, kind: Kind, labels: str) -> None:
@@ -85,6 +89,8 @@ class Witness:
     def hear(self, kind: Kind, what: str, obj: Json) -> None:
         meta = obj["metadata"]
         revision, gone = int(meta["resourceVersion"]), what == "DELETED"
+        if kind is NODES and gone:
+            self._node_gone(meta["name"], revision)
         if LABEL not in (meta.get("labels") or {}):
             return  # a tombstone, or none of ours
         if kind is PODS:
@@ -99,11 +105,23 @@ class Witness:
         meta, phase = pod["metadata"], (pod.get("status") or {}).get("phase", "")
         life = self.pods.setdefault(meta["uid"], PodLife(meta["labels"][LABEL], _attempt(pod), _index(meta)))
         life.began_at, life.ended_at = _times(pod, life)
-        if phase in ("Running", *OVER) and life.began_at is not None and life.ran is None:
+        life.phase, life.node = phase, pod["spec"].get("nodeName", "")
+        ghost = revision > self.gone.get(life.node, revision)
+        if phase in ("Running", *OVER) and life.began_at is not None and life.ran is None and not ghost:
             life.ran = revision
-        if (gone or phase in OVER) and life.over is None:
+        if (gone or phase in OVER) and life.over is None and not ghost:
             life.over = revision
-        life.phase = phase
+        self._lay(life)
+
+    def _node_gone(self, name: str, revision: int) -> None:
+        self.gone[name] = revision
+        for life in self.pods.values():
+            self._lay(life)
+
+    def _lay(self, life: PodLife) -> None:
+        """A pod is over with its node. Kubernetes shows it as it was for a minute, and kwok may let it end well yet."""
+        if life.over is None and life.node in self.gone:
+            life.over, life.ghost = self.gone[life.node], True
 
     def _execution(self, job: Json, revision: int, *, gone: bool) -> None:
         meta = job["metadata"]
@@ -151,11 +169,17 @@ class Witness:
         began = [
             {"what": "began", "at": pod.began_at, "attempt": pod.attempt, "alone": True, "job": job} for pod in ran
         ]
-        ended = [{"what": "ended", "at": pod.ended_at, "attempt": pod.attempt} for pod in ran if pod.ended_at]
+        ended = [
+            {"what": "ended", "at": pod.ended_at, "attempt": pod.attempt}
+            for pod in ran
+            if pod.ended_at and not pod.ghost
+        ]
         return sorted((*began, *ended), key=lambda one: one["at"])
 
-    def succeeded(self, home: str) -> int:
-        return sum(pod.home == home and pod.phase == "Succeeded" for pod in self.pods.values())
+    def succeeded(self, home: str, *, ghosts: bool = False) -> int:
+        """`ghosts`: those included that were said to succeed when their node was gone."""
+        ended = [pod for pod in self.pods.values() if pod.home == home and pod.phase == "Succeeded"]
+        return sum(ghosts or not pod.ghost for pod in ended)
 
 
 def _doubled(ran: Iterable[PodLife]) -> Iterator[str]:
@@ -166,7 +190,7 @@ def _doubled(ran: Iterable[PodLife]) -> Iterator[str]:
             both = f"{other.attempt} and {pod.attempt} of {pod.home}"
             if other.over is None or other.over > (pod.ran or 0):
                 yield f"{both} ran at once"
-            elif other.phase == "Succeeded":
+            elif other.phase == "Succeeded" and not other.ghost:
                 yield f"{both}: it ran again though it had succeeded"
             elif other.attempt == pod.attempt and other.index == pod.index:
                 yield f"{pod.attempt} of {pod.home} ran twice"

@@ -157,9 +157,10 @@ class Ground:
         ]
 
 
-def home_job(name: str, gpus: int = 1, runs: str = "1s", team: str = "rich") -> Json:
-    """`runs`: how long its pod runs before it ends by itself."""
+def home_job(name: str, gpus: int = 1, runs: str = "1s", team: str = "rich", lease: str = "") -> Json:
+    """`runs`: how long its pod runs before it ends by itself; `lease`: how far ahead money is held for it."""
     container = {"name": "train", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    about = {"penstock.dev/run-time": "1m", "penstock.dev/checkpoint-every": "1s"}
     template = {
         "metadata": {"labels": {LABEL: name}, "annotations": {ENDS: runs, STOPS: "2s"}},
         "spec": {"restartPolicy": "Never", "containers": [container]},
@@ -170,7 +171,7 @@ def home_job(name: str, gpus: int = 1, runs: str = "1s", team: str = "rich") -> 
         "metadata": {
             "name": name,
             "labels": {LABEL: name, names.QUEUE: team},
-            "annotations": {"penstock.dev/run-time": "1m", "penstock.dev/checkpoint-every": "1s"},
+            "annotations": {**about, **({"penstock.dev/lease-max": lease} if lease else {})},
         },
         "spec": {"backoffLimit": 0, "suspend": True, "managedBy": names.MANAGER, "template": template},
     }

@@ -27,7 +27,7 @@ from penstock.core.units import DAY, MICRO, Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Driver, Refused
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
-from penstock.journal.open import open_journal, open_reader
+from penstock.journal.open import open_journal, open_reader, reachable
 from penstock.live.clock import Clock
 from penstock.live.months import Months
 from penstock.live.plane import Plane, Setup
@@ -95,7 +95,9 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
     file = _sites(options)
     _make_home(options.home)
     where = options.journal or str(options.home / "journal.db")
-    with contextlib.closing(open_journal(where)) as journal, contextlib.closing(open_reader(where)) as reader:
+    with reachable():
+        opened = open_journal(where)
+    with contextlib.closing(opened) as journal, contextlib.closing(open_reader(where)) as reader:
         clock = clock_at(options.speed if options.rehearse else 1)
         homes = _homes(options, file)
         plane = make_plane(options, file, journal, reader, clock, homes)

@@ -29,6 +29,11 @@ def ended(code: int, reason: str = "Error", **more: Any) -> dict[str, Any]:
     return pod("Failed" if code else "Succeeded", containerStatuses=[{"state": state}])
 
 
+def told(one: dict[str, Any]) -> dict[str, Any]:
+    """To end, by whoever deleted it."""
+    return {**one, "metadata": {"deletionTimestamp": BEGAN}}
+
+
 def waiting(reason: str, message: str = "") -> dict[str, Any]:
     return pod("Pending", containerStatuses=[{"state": {"waiting": {"reason": reason, "message": message}}}])
 
@@ -117,13 +122,27 @@ def test_what_ran_on_a_node_that_is_gone_is_gone_with_it_but_not_its_gang_elsewh
 
 def test_a_job_that_said_its_last_step_is_done_though_it_was_told_to_stop() -> None:
     one = job("Failed", "DeadlineExceeded", ending="stopped")
-    assert end_of(one, [ended(0)], None, finished=True) == End("done", "exit code 0")
-    stopped = end_of(one, [ended(0)], None, finished=False)
+    assert end_of(one, [told(ended(0))], None, finished=True) == End("done", "exit code 0")
+    stopped = end_of(one, [told(ended(0))], None, finished=False)
     assert stopped is not None
     assert stopped.phase == "stopped"
-    failed = end_of(one, [ended(1)], None, finished=True)
+    failed = end_of(one, [told(ended(1))], None, finished=True)
     assert failed is not None
     assert failed.phase == "stopped"
+
+
+@pytest.mark.parametrize("ending", ["", "stopped", "lost"])
+def test_a_program_that_ended_well_before_anybody_told_it_to_end_is_done_whatever_its_cluster_saw_first(
+    ending: str,
+) -> None:
+    late = job("Failed", "DeadlineExceeded", ending=ending)
+    assert end_of(late, [ended(0)], ["another"]) == End("done", "exit code 0")
+    gang = job("Failed", "DeadlineExceeded", ending=ending, parallelism=2, completions=2)
+    assert end_of(gang, [ended(1), ended(0), ended(0)], None) == End("done", "exit code 0")
+    half = end_of(gang, [ended(0), told(ended(0))], None)
+    assert half is not None
+    assert half.phase == (ending or "stopped")
+    assert end_of(job(), [ended(0)], None) is None  # the cluster is about to say so itself
 
 
 def test_a_gang_has_begun_when_all_of_it_runs() -> None:

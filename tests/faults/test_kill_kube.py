@@ -12,7 +12,7 @@ from bench.kube_witness import Witness
 from bench.pair import LABEL
 from penstock.front.status import binding
 from penstock.kube import names
-from penstock.kube.client import JOBS, PODS
+from penstock.kube.client import JOBS, NODES, PODS
 
 
 class Seen(Witness):
@@ -31,10 +31,17 @@ class Seen(Witness):
         self.sees(
             {
                 "metadata": {"name": name, "uid": name, "labels": {LABEL: "train", names.EXECUTION: "e"}},
-                "spec": {"containers": [{"env": [{"name": "PENSTOCK_ATTEMPT", "value": attempt}]}]},
+                "spec": {
+                    "nodeName": "east-gpu-0",
+                    "containers": [{"env": [{"name": "PENSTOCK_ATTEMPT", "value": attempt}]}],
+                },
                 "status": {"phase": phase, "containerStatuses": [{"state": {"running": state} if state else {}}]},
             }
         )
+
+    def loses(self, node: str) -> None:
+        self.revision += 1
+        self.hear(NODES, "DELETED", {"metadata": {"name": node, "resourceVersion": str(self.revision)}})
 
     def execution(self, attempt: str) -> None:
         labels = {LABEL: "train", names.EXECUTION: "e"}
@@ -90,6 +97,25 @@ def test_what_runs_again_though_it_succeeded_or_twice_in_one_attempt_is_found(wi
     ]
 
 
+def test_a_pod_is_over_with_its_node_and_what_is_said_of_it_later_is_a_ghosts_word(witness: Seen) -> None:
+    for attempt in ("j0.1", "j0.2"):
+        witness.bound(attempt)
+        witness.execution(attempt)
+    witness.pod("j0.1", "Running")
+    witness.loses("another")
+    witness.pod("j0.2", "Pending")
+    witness.pod("j0.2", "Running")
+    assert list(witness.doubled()) == ["j0.1 and j0.2 of train ran at once"]
+    witness.pods.clear()
+    witness.pod("j0.1", "Running")
+    witness.loses("east-gpu-0")
+    witness.pod("j0.1", "Succeeded")
+    assert (witness.succeeded("train"), witness.succeeded("train", ghosts=True)) == (0, 1)
+    witness.gone.clear()  # another node, for whatever comes next
+    witness.pod("j0.2", "Running")
+    assert list(witness.doubled()) == []
+
+
 def test_a_job_made_before_its_home_job_was_bound_and_a_binding_that_goes_back_are_found(witness: Seen) -> None:
     witness.execution("j0.1")
     for attempt in ("j0.1", "j0.2", "j0.1"):
@@ -105,7 +131,7 @@ def test_rows_2_3_6_and_26_two_control_planes_killed_and_stopped_run_every_job_o
     told = kill_kube.run(kills=4, seed=2)
     assert told.words == []
     assert told.kills + told.stops >= 4
-    assert told.sent
+    assert told.load.sent
 
 
 @pytest.mark.slow

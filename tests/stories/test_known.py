@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.core.events import StartPromised, WaitPromised
+from penstock.core.events import Paused, Resumed, StartPromised, WaitPromised
 from penstock.core.model import Waiting
 from penstock.core.reasons import EndsAlike, NotWorthWaiting, WaitWorth
 from penstock.core.units import HOUR, MINUTE
@@ -88,6 +88,14 @@ def test_a_job_that_would_start_in_time_waits() -> None:
     assert penstock.hears(submitted("b", run="1h"), at="10:30") == []
     assert wait_of(penstock, "b").soonest_ms == 90 * MINUTE
     assert penstock.hears(ended("a.1"), at="12:00") == [start("b.1", on="lab")]
+
+
+def test_who_is_asked_again_is_told_what_is_true_then() -> None:
+    penstock = busy(("a", 8, "3h"))
+    penstock.hears(submitted("b", run="1h"), at="10:30")
+    penstock.hears(lambda at: Paused(at, "p1"), at="10:40")
+    penstock.hears(lambda at: Resumed(at, "p1"), at="11:00")
+    assert wait_of(penstock, "b").soonest_ms == HOUR
 
 
 def test_those_before_it_run_first() -> None:

@@ -51,7 +51,7 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
     ending, words = said(job, names.ENDING), said(job, names.WORDS)
     began = has_begun(job, pods)
     complete, failed = condition(job, "Complete"), condition(job, "Failed")
-    if complete:
+    if complete or ((ending or failed) and _ended_well(job, pods)):
         return End("done", "exit code 0")
     if ending == "lost" and not _alive(pods, there):
         return End("lost", words)
@@ -64,6 +64,14 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
     if ending:
         return End(_phase_of(ending), words, began=began)
     return _failed(failed, pods, began)
+
+
+def _ended_well(job: Obj, pods: Sequence[Obj]) -> bool:
+    """By themselves, before anybody told them to end. A cluster takes a second to see that, and may see first that the
+    Job's deadline passed. What ends well after it was told to has kept its work, and is not done."""
+    untold = [pod for pod in pods if "deletionTimestamp" not in (pod.get("metadata") or {})]
+    done, spec = sum(_phase(pod) == "Succeeded" for pod in untold), job["spec"]
+    return done >= max(1, int(spec.get("completions") or spec.get("parallelism") or 1))
 
 
 def _phase_of(ending: str) -> SeenPhase:

@@ -1,0 +1,100 @@
+"""Leaving, on real pods: every Job is given back as it is at that moment, and no cluster bears a mark of ours."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.devcluster import Bed
+from penstock.devcluster.images import BUSYBOX
+from penstock.kube import names
+from tests.front.kit import binding, home_job
+from tests.front.setting import LIMIT_S, Setting
+
+pytestmark = pytest.mark.slow
+KINDS = "jobs,pods,configmaps,leases,secrets,services,serviceaccounts"
+#: Until somebody opens the door.
+WAITS = "until [ -e /tmp/open ]; do sleep 0.1; done; echo ended"
+#: The first attempt trains for long, and has kept its work when it is told to stop; the next one is soon done.
+TRAVELS = (
+    "case $PENSTOCK_ATTEMPT in *.1) trap 'exit 0' TERM; echo penstock: checkpoint step 5; sleep 600 & wait;;"
+    " *) echo came home;; esac"
+)
+#: What is on the machine never travels.
+AT_HOME = {"volumes": [{"name": "scratch", "hostPath": {"path": "/tmp"}}]}
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def setting(real_bed: Bed, tmp_path: Path) -> Iterator[Setting]:
+    made = Setting(real_bed, tmp_path, gpus=4)
+    made.up()
+    yield made
+    made.end()
+
+
+def job(name: str, gpus: int, does: str, **more: Any) -> Json:
+    made = home_job(name, gpus, annotations={"run-time": "4h", "checkpoint-every": "1s"}, **more)
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    container |= {"image": BUSYBOX, "imagePullPolicy": "Never", "command": ["sh", "-c", does]}
+    return made
+
+
+def test_what_waits_really_runs_what_runs_is_shown_to_its_end_what_is_away_comes_home_and_no_mark_stays(
+    setting: Setting,
+) -> None:
+    runs = "jsonpath={.status.ready}=1"
+    applied(setting, job("at-home", 4, WAITS))
+    setting.waits("at-home", runs)
+    applied(setting, job("away", 2, TRAVELS))
+    setting.waits("away", runs)
+    assert binding(shown(setting, "away"))["site"] == "east"
+    applied(setting, job("waiting", 1, "echo ran by itself", pod=AT_HOME))
+    setting.waits("waiting", "jsonpath={.status.conditions[0].reason}=OnlyOwned")
+
+    with leaving(setting) as leave:
+        setting.waits("waiting", "jsonpath={.status.active}=1")  # its pod is made, and waits for room
+        (pod,) = setting.lab.get("-n", setting.namespace, "pods", "-l", names.EXECUTION)["items"]
+        setting.lab.kubectl("-n", setting.namespace, "exec", pod["metadata"]["name"], "--", "touch", "/tmp/open")
+        for name in ("at-home", "away", "waiting"):
+            setting.waits(name, "condition=Complete")
+        told, trouble = leave.communicate(timeout=LIMIT_S)
+    assert (leave.returncode, told.count("nothing of Penstock is left there")) == (0, 2), told + trouble
+
+    assert "ran by itself" in setting.lab.kubectl("-n", setting.namespace, "logs", "job/waiting")
+    assert [marks_in(cluster, setting.namespace) for cluster in (setting.lab, setting.east)] == [[], []]
+    told = setting.says("why", "j1")
+    assert "Runs on lab/a100" in told.partition("Runs on east/a100")[2], told
+
+
+def applied(setting: Setting, made: Json) -> None:
+    made["metadata"]["namespace"] = setting.namespace
+    setting.lab.apply(made)
+
+
+def shown(setting: Setting, name: str) -> Json:
+    return setting.lab.get("-n", setting.namespace, "job", name)
+
+
+@contextmanager
+def leaving(setting: Setting) -> Iterator["subprocess.Popen[str]"]:
+    """It goes on until nothing of ours is left."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli", "leave", "--bring-home"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=setting.env,
+    ) as going:  # fmt: skip
+        try:
+            yield going
+        finally:
+            going.kill()
+
+
+def marks_in(cluster: Any, namespace: str) -> list[str]:
+    """Labels, annotations and finalizers of ours, on whatever is there."""
+    found = [one["metadata"] for one in cluster.get("-n", namespace, KINDS)["items"]]
+    words = [word for one in found for part in ("labels", "annotations", "finalizers") for word in one.get(part) or ()]
+    return [word for word in words if names.DOMAIN in word]
