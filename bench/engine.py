@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -125,7 +126,7 @@ def measure(policy: str, keep: str, jobs: int = 0, trace: str = "", nodes: int =
 
 
 def reference_seconds(jobs: Any, policy: str, nodes: int) -> float:
-    """CPU seconds of the yardstick on the same jobs; 0 where it is not there."""
+    """CPU seconds of the yardstick on the same jobs, the median of five runs; 0 where it is not there."""
     path = SHARED / "bench" / "reference.py"
     if not path.exists():
         return 0.0
@@ -134,10 +135,13 @@ def reference_seconds(jobs: Any, policy: str, nodes: int) -> float:
     arrive, run = [job.submit_at - zero for job in jobs], [job.run_ms for job in jobs]
     gpus = [job.spec.gpus for job in jobs]
     windows = reference.windows(policy, float(BUDGET), run, gpus)
-    began = time.process_time()
     backfill, cap = policy not in ("nowait", "constant"), 30 if policy == "compute-q30" else None
-    reference.simulate(arrive, run, gpus, windows, nodes, out_of_order=backfill, queue_cap=cap)
-    return time.process_time() - began
+    taken = []
+    for _ in range(5):  # a fifth of a second each: one alone says little
+        began = time.process_time()
+        reference.simulate(arrive, run, gpus, windows, nodes, out_of_order=backfill, queue_cap=cap)
+        taken.append(time.process_time() - began)
+    return statistics.median(taken)
 
 
 def load(path: Path) -> ModuleType:

@@ -15,6 +15,7 @@ import pytest
 
 from penstock.core import events as e
 from penstock.core.units import HOUR, MINUTE, NEVER
+from penstock.drivers.disk import LocalDisk
 from penstock.drivers.driver import Refused, Work
 from penstock.drivers.keeper import is_locked, read, take_lock, write
 from penstock.drivers.local import LocalDriver
@@ -246,6 +247,25 @@ async def test_a_log_is_read_in_pieces_and_without_gaps(tmp_path: Path) -> None:
         await lab.hears(e.AttemptEnded, "job.1")
         await lab.driver.forget("job.1")
         assert (await lab.driver.log("job.1", 0, 1 << 20))[0] == read_so_far
+
+
+@story
+async def test_a_log_that_is_put_away_while_somebody_reads_it_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(LocalGround(tmp_path)) as lab:
+        await begin(lab, COUNTING)
+        await lab.hears(e.AttemptEnded, "job.1")
+        whole = await lab.driver.log("job.1", 0, 1 << 20)
+
+        def is_over_and_then_put_away(disk: LocalDisk, folder: Path) -> bool:
+            monkeypatch.undo()
+            over = disk.is_over(folder)
+            disk.forget("job.1")
+            return over
+
+        monkeypatch.setattr(LocalDisk, "is_over", is_over_and_then_put_away)
+        assert await lab.driver.log("job.1", 0, 1 << 20) == whole
 
 
 @story

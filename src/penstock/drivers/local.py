@@ -180,6 +180,8 @@ class LocalDriver:
                 text = os.pread(file.fileno(), most, after)
                 size = os.fstat(file.fileno()).st_size
         except FileNotFoundError:
+            if folder != self.disk.attempt(attempt):  # it was put away just now
+                return await self.log(attempt, after, most, rank)
             return b"", folder.exists() and not over
         return text, not over or after + len(text) < size
 
