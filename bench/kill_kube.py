@@ -276,6 +276,8 @@ class Run:
             if has_ended(job, "Failed") or has_ended(job, "Complete") or job["spec"].get("suspend"):
                 continue
             lease = leases.get(said.get(names.ATTEMPT, ""))
+            if "deletionTimestamp" in job["metadata"] and not self.witness.has_pods(said.get(names.ATTEMPT, "")):
+                continue  # nothing runs there, and nothing will
             if lease is None:
                 self.auditor.finds("over_cap", f"{said.get(names.ATTEMPT)} is rented, and nothing is held for it")
             elif (ends_at := _ends_at(job)) is not None and ends_at > lease.deadline_at + TOLERANCE_MS:

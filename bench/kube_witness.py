@@ -34,6 +34,7 @@ class PodLife:
     phase: str = ""
     node: str = ""
     ghost: bool = False  #: its node is gone, and it with it, whatever is said of it later
+    told: bool = False  #: to end, before it had
     began_at: int | None = None  #: by its node's clock, in milliseconds, whole seconds
     ended_at: int | None = None
 
@@ -104,6 +105,7 @@ class Witness:
     def _pod(self, pod: Json, revision: int, *, gone: bool) -> None:
         meta, phase = pod["metadata"], (pod.get("status") or {}).get("phase", "")
         life = self.pods.setdefault(meta["uid"], PodLife(meta["labels"][LABEL], _attempt(pod), _index(meta)))
+        life.told = life.told or ("deletionTimestamp" in meta and life.phase not in OVER)
         life.began_at, life.ended_at = _times(pod, life)
         life.phase, life.node = phase, pod["spec"].get("nodeName", "")
         ghost = revision > self.gone.get(life.node, revision)
@@ -176,10 +178,15 @@ class Witness:
         ]
         return sorted((*began, *ended), key=lambda one: one["at"])
 
+    def has_pods(self, attempt: str) -> bool:
+        return any(pod.attempt == attempt and pod.over is None for pod in self.pods.values())
+
     def succeeded(self, home: str, *, ghosts: bool = False) -> int:
-        """`ghosts`: those included that were said to succeed when their node was gone."""
+        """By themselves. `ghosts`: those included that were said to succeed when their node was gone, or once they were
+        told to end: such a one has kept its work, and is not done.
+        """
         ended = [pod for pod in self.pods.values() if pod.home == home and pod.phase == "Succeeded"]
-        return sum(ghosts or not pod.ghost for pod in ended)
+        return sum(ghosts or not (pod.ghost or pod.told) for pod in ended)
 
 
 def _doubled(ran: Iterable[PodLife]) -> Iterator[str]:
@@ -190,7 +197,7 @@ def _doubled(ran: Iterable[PodLife]) -> Iterator[str]:
             both = f"{other.attempt} and {pod.attempt} of {pod.home}"
             if other.over is None or other.over > (pod.ran or 0):
                 yield f"{both} ran at once"
-            elif other.phase == "Succeeded" and not other.ghost:
+            elif other.phase == "Succeeded" and not (other.ghost or other.told):
                 yield f"{both}: it ran again though it had succeeded"
             elif other.attempt == pod.attempt and other.index == pod.index:
                 yield f"{pod.attempt} of {pod.home} ran twice"

@@ -25,12 +25,13 @@ class Seen(Witness):
         what["metadata"]["resourceVersion"] = str(self.revision)
         self.hear(PODS if "containers" in what["spec"] else JOBS, "DELETED" if gone else "MODIFIED", what)
 
-    def pod(self, attempt: str, phase: str, name: str = "") -> None:
+    def pod(self, attempt: str, phase: str, name: str = "", *, told: bool = False) -> None:
         name = name or f"pod-{attempt}"
         state = {"startedAt": "2026-11-16T10:00:00Z"} if phase != "Pending" else {}
+        ending = {"deletionTimestamp": "2026-11-16T10:00:05Z"} if told else {}
         self.sees(
             {
-                "metadata": {"name": name, "uid": name, "labels": {LABEL: "train", names.EXECUTION: "e"}},
+                "metadata": {"name": name, "uid": name, "labels": {LABEL: "train", names.EXECUTION: "e"}, **ending},
                 "spec": {
                     "nodeName": "east-gpu-0",
                     "containers": [{"env": [{"name": "PENSTOCK_ATTEMPT", "value": attempt}]}],
@@ -95,6 +96,23 @@ def test_what_runs_again_though_it_succeeded_or_twice_in_one_attempt_is_found(wi
         "j0.1 of train ran twice",
         "j0.1 and j0.1 of train: it ran again though it had succeeded",
     ]
+
+
+def test_what_ends_well_only_after_it_was_told_to_end_is_not_done(witness: Seen) -> None:
+    """It has kept its work, as our own jobs do on SIGTERM. Told when it had ended well already, it is."""
+    for attempt in ("j0.1", "j0.2"):
+        witness.bound(attempt)
+        witness.execution(attempt)
+    witness.pod("j0.1", "Running")
+    witness.pod("j0.1", "Running", told=True)
+    witness.pod("j0.1", "Succeeded", told=True)
+    witness.pod("j0.2", "Running")
+    witness.pod("j0.2", "Succeeded")
+    witness.pod("j0.2", "Succeeded", told=True)
+    assert witness.succeeded("train") == 1
+    assert list(witness.doubled()) == []
+    witness.pod("j0.3", "Running")
+    assert list(witness.doubled()) == ["j0.2 and j0.3 of train: it ran again though it had succeeded"]
 
 
 def test_a_pod_is_over_with_its_node_and_what_is_said_of_it_later_is_a_ghosts_word(witness: Seen) -> None:

@@ -37,6 +37,8 @@ def metadata_change(job: Json, row: JobRow, attempts: Sequence[AttemptRow]) -> J
     metadata = part(job, "metadata")
     now = part(metadata, "annotations")
     wanted = {names.JOB: row.id, names.BINDING: binding_of(row, attempts)}
+    if row.phase in ENDED and bound_attempt(job):  # never back to an older one: a later may be over before it began
+        del wanted[names.BINDING]
     annotations = {key: text for key, text in wanted.items() if now.get(key) != text}
     change: Json = {"annotations": annotations} if annotations else {}
     finalizers = finalizers_of(metadata, keep=row.phase not in ENDED)

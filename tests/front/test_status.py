@@ -1,0 +1,43 @@
+"""What is written on a home Job, from what the journal's tables say."""
+
+from typing import Any
+
+from penstock.front.status import binding, metadata_change
+from penstock.journal.journal import AttemptRow, JobRow
+from penstock.kube import names
+
+ROW: dict[str, Any] = {
+    "id": "j7", "number": 7, "team": "vision", "name": "a", "user": "", "project": "", "job_class": "", "priority": 0,
+    "gpus": 8, "work": "", "attempt": "", "offer": "east/spot", "submitted_at": 0, "started_at": 1, "ended_at": None,
+    "kept_ms": 0, "attempts": 2, "moves": 0, "losses": 1, "spent": 0, "held": 0, "until_at": None, "short_of": "",
+    "because": "",
+}  # fmt: skip
+
+
+def attempt(number: int, phase: str, started: bool) -> AttemptRow:
+    return AttemptRow(
+        f"j7.{number}", number, "j7", "vision", "east/spot", "east", 8, phase, 0, 1 if started else None, None, "", 0,
+        0, 0, 0, None, "",
+    )  # fmt: skip
+
+
+def written(phase: str, bound: str, *attempts: AttemptRow) -> str | None:
+    """The binding that is written; empty: none is."""
+    annotations = {names.JOB: "j7"} | ({names.BINDING: binding(bound, "east/spot")} if bound else {})
+    job = {"metadata": {"annotations": annotations}, "spec": {}}
+    change = metadata_change(job, JobRow(**ROW, phase=phase), attempts)
+    found: str | None = change.get("metadata", {}).get("annotations", {}).get(names.BINDING, "")
+    return found
+
+
+def test_an_ended_job_keeps_the_binding_it_has_also_one_that_never_began() -> None:
+    """It was deleted before its second attempt began: it is not bound back to the first."""
+    attempts = attempt(1, "over", started=True), attempt(2, "over", started=False)
+    assert written("cancelled", "j7.2", *attempts) == ""
+    assert written("cancelled", "", *attempts) == binding("j7.1", "east/spot")
+
+
+def test_a_living_job_is_bound_where_it_lives_or_nowhere() -> None:
+    first = attempt(1, "over", started=True)
+    assert written("placed", "j7.1", first, attempt(2, "starting", started=False)) == binding("j7.2", "east/spot")
+    assert written("waiting", "j7.1", first) is None
