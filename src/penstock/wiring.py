@@ -118,6 +118,8 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
                 if sweeping is not None:
                     sweeping.cancel()
                 await plane.stop()
+                for one in homes:  # also if it never came as far as their doors: starts go through them
+                    await one.cluster.close()
 
 
 async def _sweep(store: "Store", reader: Reader, clock: Clock) -> None:
@@ -157,7 +159,7 @@ async def _doors(
     finally:
         task.cancel()
         await asyncio.wait([task])
-        for one in (*homes, *elsewhere):
+        for one in elsewhere:
             await one.cluster.close()
 
 
