@@ -145,18 +145,6 @@ def test_a_program_that_ended_well_before_anybody_told_it_to_end_is_done_whateve
     assert end_of(job(), [ended(0)], None) is None  # the cluster is about to say so itself
 
 
-@pytest.mark.parametrize(
-    ("ended_at", "phase"), [("10:00:04", "done"), ("10:00:05", "lost"), ("10:00:06", "lost"), ("", "lost")]
-)
-def test_what_is_cleared_away_after_it_ended_well_is_done(ended_at: str, phase: str) -> None:
-    """It was asked to go at 10:00:05, with thirty seconds' grace: its node was gone."""
-    when = {"finishedAt": f"2026-11-16T{ended_at}Z"} if ended_at else {}
-    gone = {"deletionTimestamp": "2026-11-16T10:00:35Z", "deletionGracePeriodSeconds": 30}
-    end = end_of(job("Failed", "DeadlineExceeded", ending="lost"), [{**ended(0, **when), "metadata": gone}], [])
-    assert end is not None
-    assert end.phase == phase
-
-
 def test_a_gang_has_begun_when_all_of_it_runs() -> None:
     gang = job(parallelism=2, completions=2)
     assert not has_begun(gang, [pod("Running"), pod("Pending")])

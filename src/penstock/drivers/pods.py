@@ -7,7 +7,7 @@ cannot run it (no room after all, an image that cannot be fetched from there): i
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, Literal
 
 from penstock.core.values import value
@@ -68,26 +68,10 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
 
 def _ended_well(job: Obj, pods: Sequence[Obj]) -> bool:
     """By themselves, before anybody told them to end. A cluster takes a second to see that, and may see first that the
-    Job's deadline passed, or that the node is gone. What ends well after it was told to has kept its work, and is not
-    done."""
-    done, spec = sum(_phase(pod) == "Succeeded" and not _was_told(pod) for pod in pods), job["spec"]
+    Job's deadline passed. What ends well after it was told to has kept its work, and is not done."""
+    untold = [pod for pod in pods if "deletionTimestamp" not in (pod.get("metadata") or {})]
+    done, spec = sum(_phase(pod) == "Succeeded" for pod in untold), job["spec"]
     return done >= max(1, int(spec.get("completions") or spec.get("parallelism") or 1))
-
-
-def _was_told(pod: Obj) -> bool:
-    """To end, before it had. Within one second there is no telling: then it was, since to resume loses less."""
-    meta = pod.get("metadata") or {}
-    if "deletionTimestamp" not in meta:
-        return False
-    gone_by = datetime.fromisoformat(meta["deletionTimestamp"])
-    asked_at = gone_by - timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
-    ends = [_ended_at(status) for status in _containers(pod)]
-    return not ends or any(end is None or end >= asked_at for end in ends)
-
-
-def _ended_at(status: Obj) -> datetime | None:
-    said = ((status.get("state") or {}).get("terminated") or {}).get("finishedAt")
-    return datetime.fromisoformat(said) if said else None
 
 
 def _phase_of(ending: str) -> SeenPhase:
