@@ -169,7 +169,8 @@ def test_a_lease_that_was_given_back_is_free_at_once(where: str) -> None:
     first, epoch = claimed(where, at=1_000)
     first.release(epoch)
     first.close()
-    second, _ = claimed(where, holder="there", at=1_001)
+    second, later = claimed(where, holder="there", at=1_001)
+    assert later == epoch + 1
     second.close()
 
 
