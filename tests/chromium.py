@@ -3,15 +3,15 @@
 with chromium.browser() as browser: ...
 """
 
-import getpass
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests import debian
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -43,15 +43,4 @@ def found() -> str | None:
 
 
 def installed() -> str | None:
-    """As root, and one at a time: every worker of a run may want it at once."""
-    if getpass.getuser() != "root" or shutil.which("apt-get") is None:
-        return None
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    script = "apt-get install -qy chromium || (apt-get update -q && apt-get install -qy chromium)"
-    done = subprocess.run(
-        ["flock", "/var/lock/penstock-chromium", "sh", "-c", script],
-        env=quiet, capture_output=True, text=True, check=False, timeout=900, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"Chromium could not be installed: {done.stdout[-500:]}{done.stderr[-500:]}")
-    return found()
+    return found() if debian.install("chromium") else None

@@ -4,7 +4,6 @@ Debian's, or any whose `initdb` is found. Under PENSTOCK_REQUIRE_ALL=1 it is ins
 machine that has apt; otherwise its tests are skipped, with the line below.
 """
 
-import getpass
 import os
 import shutil
 import socket
@@ -16,6 +15,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from tests import debian
 
 NO_SERVER = "no PostgreSQL server found (Debian: apt-get install postgresql): its journals are not tested"
 PLACES = ("/usr/lib/postgresql/*/bin", "/opt/homebrew/opt/postgresql*/bin", "/usr/local/pgsql/bin")
@@ -89,18 +90,7 @@ def found() -> Path | None:
 
 
 def installed() -> Path | None:
-    """As root, and one at a time: every worker of a run may want it at once."""
-    if getpass.getuser() != "root" or shutil.which("apt-get") is None:
-        return None
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    lock = ["flock", "/var/lock/penstock-postgres", "sh", "-c"]
-    script = "apt-get install -qy postgresql || (apt-get update -q && apt-get install -qy postgresql)"
-    done = subprocess.run(
-        [*lock, script], env=quiet, capture_output=True, text=True, check=False, timeout=600, stdin=subprocess.DEVNULL
-    )
-    if done.returncode:
-        raise RuntimeError(f"PostgreSQL could not be installed: {done.stdout[-500:]}{done.stderr[-500:]}")
-    return found()
+    return found() if debian.install("postgresql") else None
 
 
 def free_port() -> int:

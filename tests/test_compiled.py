@@ -2,7 +2,6 @@
 replays and decides the other's journal anew.
 """
 
-import getpass
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench import compiled
+from tests import debian
 from tests.conftest import REQUIRE_ALL
 
 NO_COMPILER = "no gcc with Python's headers, which `make wheel` needs: apt install gcc python3-dev"
@@ -38,7 +38,7 @@ print(len(state.jobs), "jobs")
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not _can_compile() and not (REQUIRE_ALL and _installed()):
+    if not _can_compile() and not (REQUIRE_ALL and debian.install("gcc", "python3-dev") and _can_compile()):
         pytest.skip(NO_COMPILER)
     return compiled.package(tmp_path_factory.mktemp("compiled"))
 
@@ -85,13 +85,3 @@ def python(package: Path | None, *arguments: str) -> str:
 
 def _can_compile() -> bool:
     return shutil.which("gcc") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
-
-
-def _installed() -> bool:
-    """As root, where Debian has it."""
-    if getpass.getuser() != "root" or shutil.which("apt-get") is None:
-        return False
-    script = "apt-get install -qy gcc python3-dev || (apt-get update -q && apt-get install -qy gcc python3-dev)"
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(["flock", "/var/lock/penstock-gcc", "sh", "-c", script], env=quiet, check=True, capture_output=True)
-    return _can_compile()
