@@ -17,6 +17,7 @@ LAYERS: list[list[str]] = [
     ["api", "front", "live", "sim", "assess", "telemetry", "dashboard"],
     ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config", "devcluster"],
     ["kube"],  # how to speak to clusters: configuration, drivers and front door all do
+    ["channels"],  # how one speaks with a command that runs elsewhere: sites, API and `penstock exec` all do
     ["core", "sdk"],  # the sdk runs inside jobs and knows nothing of us
 ]
 #: Imports within one row: (who, whom) -> why. `live` and `sim` never import each other, whatever the reason.

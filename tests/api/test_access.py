@@ -10,9 +10,9 @@ import httpx2
 import pytest
 from fastapi import Depends, FastAPI, WebSocket
 
+from penstock import channels
 from penstock.api.access import MAY, PREFIX, TALK, Needs, Role, Tokens, check_routes, first_token, permissions
 from penstock.api.app import Limits, build, gate_of
-from penstock.kube import channels
 from tests.api.kit import WAITS, Penstock, python, running
 from tests.awaiting import story
 

@@ -11,8 +11,8 @@ import httpx2
 import pytest
 from httpx2.websockets import AsyncWebSocketSession
 
+from penstock import channels
 from penstock.drivers.driver import Command, Refused
-from penstock.kube import channels
 from penstock.sim.rehearsal import Rehearsal, Stage
 from penstock.sim.world import World
 from tests.api.kit import LAB, WAITS, Penstock, python, running

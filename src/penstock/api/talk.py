@@ -1,4 +1,4 @@
-"""The route of a command where a job runs: a WebSocket, in the protocol of `kube/channels.py`. `penstock exec` asks it.
+"""The route of a command where a job runs: a WebSocket, in the protocol of `channels.py`. `penstock exec` asks it.
 
 Whoever may submit for a team may run commands in its jobs: it is the same power. Each one is audited by its attempt.
 """
@@ -11,13 +11,13 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
 
+from penstock import channels
 from penstock.api import desk
 from penstock.api.access import Gate, Token
 from penstock.api.desk import MaySubmit, PlaneHere, ReaderHere
 from penstock.api.problems import conflict, problem_of
 from penstock.drivers.driver import Command
 from penstock.journal.journal import AttemptRow, Reader
-from penstock.kube import channels
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"])
 LOOK_SECONDS: Final = 5.0  #: how often a token is looked at again: one that was revoked speaks no more

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from penstock import channels
 from penstock.cli.client import EXIT_CODES, UNANSWERED, Client, Failed, job_path
-from penstock.kube import channels
 
 if TYPE_CHECKING:
     from httpx2.websockets import AsyncWebSocketSession

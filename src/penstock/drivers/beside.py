@@ -18,10 +18,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from typing import Final
 
+from penstock.channels import PIECE_BYTES, Printed, Typed
 from penstock.core.values import value
 from penstock.drivers.driver import Command, Refused
 from penstock.drivers.keeper import signal_group
-from penstock.kube.channels import PIECE_BYTES, Printed, Typed
 
 LAST_WORDS_SECONDS: Final = 5.0  #: to read what was printed, after the end
 #: A session's first process makes its terminal the one that ^C comes from. Only the process itself can do that.

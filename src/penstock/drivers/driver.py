@@ -24,11 +24,11 @@ A call raises one of three errors, named by what happens next. Anything else is 
 from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias
 
+from penstock.channels import Printed, Typed
 from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.events import Fact
 from penstock.core.units import Instant, Millis
 from penstock.core.values import value
-from penstock.kube.channels import Printed, Typed
 
 
 class NoCapacity(Exception):

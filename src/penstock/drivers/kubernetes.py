@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from penstock.channels import Printed, Typed
 from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.model import Site
 from penstock.core.units import NEVER, Instant, Millis
@@ -35,7 +36,6 @@ from penstock.drivers.pods import is_active, said
 from penstock.drivers.room import Room
 from penstock.drivers.starting import Starting
 from penstock.kube import errors, names, shell
-from penstock.kube.channels import Printed, Typed
 from penstock.kube.client import JOBS, Cluster
 
 TICK_SECONDS: Final = 60.0  #: what failed is tried again, hours change, tombstones grow old

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from penstock.channels import Printed, Typed
 from penstock.core import events as e
 from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.model import Site
@@ -23,7 +24,6 @@ from penstock.drivers import beside
 from penstock.drivers.disk import LocalDisk, LocalSettings, Record, kept_ms
 from penstock.drivers.driver import Command, Refused, Say, Seen, SeenAttempt, Unreachable, Work
 from penstock.drivers.keeper import read
-from penstock.kube.channels import Printed, Typed
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,7 +9,6 @@ came together in one of them: they are news, and nothing waits for them.
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -19,19 +18,18 @@ from penstock.core.units import SECOND, Millis
 from penstock.front import leaving, reading, status
 from penstock.front.due import Due
 from penstock.front.home import Home, has_ended, live_jobs, place_of, too_old, uid_of, worth_keeping
+from penstock.front.intake import Intake
 from penstock.front.parting import Parting
-from penstock.front.reading import Unfit
 from penstock.front.telling import Tale
 from penstock.front.writing import Writer
 from penstock.journal.journal import AttemptRow, Filter, JobRow, Reader, Unwritable
 from penstock.kube import kueue, names
-from penstock.kube.client import CONFIG_MAPS, JOBS
+from penstock.kube.client import JOBS
 from penstock.kube.closure import Json, part
 from penstock.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from penstock.kube.lanes import LATER
-from penstock.kube.portability import config_maps
 from penstock.kube.watch import Mirror
-from penstock.live.plane import NotReady, Plane, Quarantined
+from penstock.live.plane import NotReady, Plane
 
 T = TypeVar("T")
 Found: TypeAlias = tuple[JobRow, list[AttemptRow]]  #: our job for a home Job, as the journal has it
@@ -45,8 +43,6 @@ HEARD_MS: Final[Millis] = 5 * SECOND  #: by then the hall has read what is in th
 AGAIN_SECONDS: Final = 0.3  #: after somebody else was first
 LATER_SECONDS: Final = 3.0  #: after a cluster or a journal that could not be asked
 TOUCH_SECONDS: Final = 20.0  #: how often a home cluster is asked something, however still it is
-#: A Job this young that runs by itself has just been created so; an older one was labelled later, and runs on.
-JUST_CREATED: Final = timedelta(seconds=60)
 
 
 class Door:
@@ -64,6 +60,7 @@ class Door:
         self.site, self.cluster, self.plane, self.reader = home.site, home.cluster, plane, reader
         self.tales, self.being_bound = tales, being_bound
         self.writer = Writer(home.cluster, self.learn, tale, plane.clock.now)
+        self.intake = Intake(home.site, home.cluster, plane, self.writer)
         self.mirrors = {namespace: self._mirror(namespace) for namespace in home.namespaces or ("",)}
         self.due = Due()
         self.untold = Due()  #: Jobs of which there is news
@@ -74,7 +71,6 @@ class Door:
         self.fewer = asyncio.Event()  #: a Job is no longer ours
         self.failing: dict[str, str] = {}  #: `NAMESPACE/NAME` of Jobs that could not be shown, and why
         self.cancelled: set[str] = set()  #: told to the journal in this life
-        self.explained: set[tuple[str, str]] = set()  #: uid and reason of Jobs that cannot be taken
         self.first: set[str] | None = None  #: uids of the Jobs that were there when we came
 
     async def run(self) -> None:
@@ -227,55 +223,13 @@ class Door:
     def _remember(self, job: Json, our_id: str) -> None:
         self.ids[uid_of(job)], self.places[our_id] = our_id, place_of(job)
 
-    # --- taking a Job in ----------------------------------------------------------------------------------------------
-
     async def _submit(self, job: Json) -> None:
         if part(job, "spec").get("suspend") is True and (change := kueue.park(part(job, "metadata"))):
             await self.writer.change(job, change)  # before Kueue reserves quota for it; then it is looked at again
             self.due.add(place_of(job), ahead=True)
-            return
-        try:
-            carried, unread = await self._carried(job)
-            wish = reading.read(job, self.site, self.plane.clock.now(), self._models(), carried, unread)
-            who = reading.origin(self.site, job)
-            told = await self.plane.submit(wish.spec, wish.work, key=f"home:{who}", body=uid_of(job))
-        except Unfit as unfit:
-            await self._explain(job, unfit.reason, str(unfit))
-            return
-        except Quarantined as error:
-            await self._explain(job, "SetAside", str(error))
-            return
-        self._remember(job, told.answer)
-        self.due.add(place_of(job))
-
-    async def _carried(self, job: Json) -> tuple[list[Json], tuple[str, ...]]:
-        """ConfigMaps that may travel with it, as they are now, and those that cannot."""
-        namespace = str(part(job, "metadata").get("namespace", ""))
-        found, unread = [], []
-        for name in config_maps(job):
-            try:
-                found.append(await self.cluster.get(CONFIG_MAPS, name, namespace))
-            except (NotFound, Forbidden):
-                unread.append(name)
-        return found, tuple(unread)
-
-    def _models(self) -> list[str]:
-        offers = [one.offer for site in self.plane.view.sites for one in site.offers]
-        return list(dict.fromkeys(offer.gpu_model for offer in offers if offer.gpu_model))
-
-    async def _explain(self, job: Json, reason: str, words: str) -> None:
-        """It cannot be taken, and runs nowhere. Told once."""
-        if (uid_of(job), reason) in self.explained:
-            return
-        if reason == "NotManaged" and self._began_just_now(job):
-            await self.writer.change(job, {"spec": {"suspend": True}})
-        await self.writer.post(job, reason.lower(), reason, words, bad=True)
-        self.explained.add((uid_of(job), reason))
-
-    def _began_just_now(self, job: Json) -> bool:
-        created = datetime.fromisoformat(str(part(job, "metadata").get("creationTimestamp")))
-        runs = part(job, "spec").get("suspend") is not True
-        return runs and self.cluster.time_there - created < JUST_CREATED
+        elif number := await self.intake.take(job):
+            self._remember(job, number)
+            self.due.add(place_of(job))
 
     # --- showing what happens to it -----------------------------------------------------------------------------------
 

@@ -10,12 +10,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from penstock.channels import Printed, Typed
 from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.units import Instant, Millis
 from penstock.drivers.driver import Command, Driver, Say, Seen, Unreachable, Work
 from penstock.front.status import binding, bound_attempt, finalizers_of
 from penstock.kube import kueue, marks, names
-from penstock.kube.channels import Printed, Typed
 from penstock.kube.client import JOBS, Cluster
 from penstock.kube.closure import Json, part
 from penstock.kube.errors import Conflict, KubeError

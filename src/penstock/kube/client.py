@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from penstock import channels
 from penstock.core.values import value
-from penstock.kube import channels
 from penstock.kube.errors import (
     AlreadyExists,
     Conflict,

@@ -3,8 +3,8 @@
 import asyncio
 from contextlib import suppress
 
-from penstock.kube import channels
-from penstock.kube.channels import Printed, Typed
+from penstock import channels
+from penstock.channels import Printed, Typed
 from penstock.kube.client import Cluster
 from penstock.kube.errors import Invalid, KubeError, Unreachable
 from penstock.kube.wire import Talk

@@ -18,6 +18,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
+from penstock.channels import Printed, Typed
 from penstock.core import events as e
 from penstock.core.actions import ReleaseNode, StopAttempt
 from penstock.core.events import Fact
@@ -27,7 +28,6 @@ from penstock.core.units import HOUR, MINUTE, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.driver import Command, Driver, Seen, Work
 from penstock.journal.journal import Fenced, Held, Journal, Unwritable
-from penstock.kube.channels import Printed, Typed
 from penstock.live import opening
 from penstock.live import plan as plans
 from penstock.live.alarms import Alarms

@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final, TypeAlias
 
+from penstock.channels import Printed, Typed
 from penstock.core import actions as a
 from penstock.core import events as e
 from penstock.core.model import JobSpec
 from penstock.core.units import MINUTE, NEVER, SECOND, Instant, Millis
 from penstock.drivers.driver import Command, NoCapacity, Refused, Say, Seen, SeenAttempt, Unreachable, Work
-from penstock.kube.channels import Printed, Typed
 from penstock.sim.chance import normal
 from penstock.sim.world import Run, Truth, World
 

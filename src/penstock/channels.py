@@ -1,6 +1,6 @@
 """How one speaks with a command that runs elsewhere: Kubernetes' own protocol, a byte for the channel, then bytes.
 
-The drivers speak it with clusters (`shell.py`), the API with its clients, and `penstock exec` with the API.
+The drivers speak it with clusters (`kube.shell`), the API with its clients, and `penstock exec` with the API.
 """
 
 import base64

@@ -1,0 +1,67 @@
+"""A home Job that comes is read and submitted, or it says why it cannot be. The door says when."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from penstock.front import reading
+from penstock.front.home import uid_of
+from penstock.front.reading import Unfit
+from penstock.front.writing import Writer
+from penstock.kube.client import CONFIG_MAPS, Cluster
+from penstock.kube.closure import Json, part
+from penstock.kube.errors import Forbidden, NotFound
+from penstock.kube.portability import config_maps
+from penstock.live.plane import Plane, Quarantined
+
+#: A Job this young that runs by itself has just been created so; an older one was labelled later, and runs on.
+JUST_CREATED: Final = timedelta(seconds=60)
+
+
+class Intake:
+    def __init__(self, site: str, cluster: Cluster, plane: Plane, writer: Writer) -> None:
+        self.site, self.cluster, self.plane, self.writer = site, cluster, plane, writer
+        self.explained: set[tuple[str, str]] = set()  #: uid and reason of Jobs that cannot be taken
+
+    async def take(self, job: Json) -> str:
+        """Our number for it; empty: it cannot be taken."""
+        try:
+            carried, unread = await self._carried(job)
+            wish = reading.read(job, self.site, self.plane.clock.now(), self._models(), carried, unread)
+            who = reading.origin(self.site, job)
+            told = await self.plane.submit(wish.spec, wish.work, key=f"home:{who}", body=uid_of(job))
+        except Unfit as unfit:
+            await self._explain(job, unfit.reason, str(unfit))
+            return ""
+        except Quarantined as error:
+            await self._explain(job, "SetAside", str(error))
+            return ""
+        return told.answer
+
+    async def _carried(self, job: Json) -> tuple[list[Json], tuple[str, ...]]:
+        """ConfigMaps that may travel with it, as they are now, and those that cannot."""
+        namespace = str(part(job, "metadata").get("namespace", ""))
+        found, unread = [], []
+        for name in config_maps(job):
+            try:
+                found.append(await self.cluster.get(CONFIG_MAPS, name, namespace))
+            except (NotFound, Forbidden):
+                unread.append(name)
+        return found, tuple(unread)
+
+    def _models(self) -> list[str]:
+        offers = [one.offer for site in self.plane.view.sites for one in site.offers]
+        return list(dict.fromkeys(offer.gpu_model for offer in offers if offer.gpu_model))
+
+    async def _explain(self, job: Json, reason: str, words: str) -> None:
+        """It cannot be taken, and runs nowhere. Told once."""
+        if (uid_of(job), reason) in self.explained:
+            return
+        if reason == "NotManaged" and self._began_just_now(job):
+            await self.writer.change(job, {"spec": {"suspend": True}})
+        await self.writer.post(job, reason.lower(), reason, words, bad=True)
+        self.explained.add((uid_of(job), reason))
+
+    def _began_just_now(self, job: Json) -> bool:
+        created = datetime.fromisoformat(str(part(job, "metadata").get("creationTimestamp")))
+        runs = part(job, "spec").get("suspend") is not True
+        return runs and self.cluster.time_there - created < JUST_CREATED
