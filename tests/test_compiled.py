@@ -3,20 +3,13 @@ replays and decides the other's journal anew.
 """
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 
-from bench import compiled
-from tests import debian
-from tests.conftest import REQUIRE_ALL
+from tests import compiling
+from tests.compiling import NO_COMPILER, python
 
-NO_COMPILER = "no gcc with Python's headers, which `make wheel` needs: apt install gcc python3-dev"
 RUNS = (
     ("compute", "l0", "e0"),
     ("power", "l1", "e1"),
@@ -38,9 +31,10 @@ print(len(state.jobs), "jobs")
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not _can_compile() and not (REQUIRE_ALL and debian.install("gcc", "python3-dev") and _can_compile()):
+    found = compiling.package(tmp_path_factory.mktemp("compiled"))
+    if found is None:
         pytest.skip(NO_COMPILER)
-    return compiled.package(tmp_path_factory.mktemp("compiled"))
+    return found
 
 
 @pytest.mark.slow
@@ -74,14 +68,3 @@ def test_each_decides_the_others_journal_anew_and_packs_its_own_state(package: P
 def penstock(package: Path | None, *arguments: str) -> dict[str, object]:
     said = python(package, "-m", "penstock.cli", *arguments)
     return dict(json.loads(said)) if "--json" in arguments else {}
-
-
-def python(package: Path | None, *arguments: str) -> str:
-    environ = os.environ | ({"PYTHONPATH": str(package)} if package else {}) | {"PENSTOCK_FROZEN": "0"}
-    done = subprocess.run([sys.executable, *arguments], env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def _can_compile() -> bool:
-    return shutil.which("gcc") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()

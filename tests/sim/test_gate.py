@@ -27,6 +27,8 @@ from penstock.sim.policies import BASELINES, policy
 from penstock.sim.scenario import run, yardstick
 from penstock.sim.traces import TraceJob
 from penstock.sim.traces import read as read_trace
+from tests import compiling
+from tests.compiling import python
 from tests.conftest import shared_data
 
 Starts: TypeAlias = list[tuple[int, bool]]  #: of each job: when, counted from the first submission; rented or not
@@ -34,6 +36,13 @@ GPUS = 8
 #: Trace and nodes: the middle one of the three loads that placement is judged at.
 SETTINGS = (("philly", 35), ("helios_venus", 60), ("pai", 78))
 SLICE = 3_000
+#: In a process of its own, whose engine may be the compiled one.
+WHOLE = """
+import sys
+from tests.sim import test_gate
+what, trace, nodes, last = sys.argv[1:]
+getattr(test_gate, what)(trace, int(nodes), last)
+"""
 
 
 # --- ours ------------------------------------------------------------------------------------------------------------
@@ -231,16 +240,36 @@ def test_a_slice_of_a_recorded_trace_starts_as_the_yardstick_says(
         assert through_journal(jobs[part], fewer, name, tmp_path / "j.db") == expected
 
 
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    """Whole traces are run as `make wheel` ships it, where that can be built: in less than half of the time."""
+    return compiling.package(tmp_path_factory.mktemp("engine"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BASELINES)
 @pytest.mark.parametrize(("trace", "nodes"), SETTINGS)
-def test_a_whole_recorded_trace_starts_as_the_yardstick_says(trace: str, nodes: int, name: str) -> None:
+def test_a_whole_recorded_trace_starts_as_the_yardstick_says(
+    trace: str, nodes: int, name: str, engine: Path | None
+) -> None:
+    shared_data()
+    python(engine, "-c", WHOLE, "check_whole", trace, str(nodes), name)
+
+
+def check_whole(trace: str, nodes: int, name: str) -> None:
     jobs, rows = recorded(trace)
     assert ours(jobs, nodes, name) == theirs(rows, nodes, name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("trace", "nodes"), SETTINGS)
-def test_a_whole_recorded_trace_replays_from_its_journal(trace: str, nodes: int, tmp_path: Path) -> None:
+def test_a_whole_recorded_trace_replays_from_its_journal(
+    trace: str, nodes: int, tmp_path: Path, engine: Path | None
+) -> None:
+    shared_data()
+    python(engine, "-c", WHOLE, "check_journal", trace, str(nodes), str(tmp_path / "j.db"))
+
+
+def check_journal(trace: str, nodes: int, path: str) -> None:
     jobs, rows = recorded(trace)
-    assert through_journal(jobs, nodes, "compute", tmp_path / "j.db") == theirs(rows, nodes, "compute")
+    assert through_journal(jobs, nodes, "compute", Path(path)) == theirs(rows, nodes, "compute")
