@@ -17,11 +17,12 @@ import argparse
 import asyncio
 import json
 import random
+import re
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -69,7 +70,7 @@ def main() -> int:
         return mutated(args.only or list(MISTAKES), args.kills or 30, args.seed)
     told = run(args.kills or 100, args.seed)
     print(json.dumps(told.summary), flush=True)
-    for words in told.words:
+    for words in (*told.words, *told.stories):
         print(words, file=sys.stderr)
     return 0 if told.auditor.clean else 1
 
@@ -279,8 +280,9 @@ class Run:
             if has_ended(job, "Failed") or has_ended(job, "Complete") or job["spec"].get("suspend"):
                 continue
             lease = leases.get(said.get(names.ATTEMPT, ""))
-            if "deletionTimestamp" in job["metadata"] and not self.witness.has_pods(said.get(names.ATTEMPT, "")):
-                continue  # nothing runs there, and nothing will
+            ends = "deletionTimestamp" in job["metadata"] or names.ENDING in said
+            if ends and not self.witness.has_pods(said.get(names.ATTEMPT, "")):
+                continue  # nothing runs there, and nothing will: what was left of it went with its node
             if lease is None:
                 self.auditor.finds("over_cap", f"{said.get(names.ATTEMPT)} is rented, and nothing is held for it")
             elif (ends_at := _ends_at(job)) is not None and ends_at > lease.deadline_at + TOLERANCE_MS:
@@ -350,6 +352,14 @@ class Run:
     @property
     def words(self) -> list[str]:
         return [f"{name}: {words}" for name in COUNTED for words in self.auditor.found[name]]
+
+    @property
+    def stories(self) -> Iterator[str]:
+        """Of the home Jobs that something was found of: all that was seen of them in the clusters."""
+        said = set(re.findall(r"[\w.-]+", " ".join(self.words)))
+        meant = {one.home for one in self.witness.made.values() if {one.home, one.attempt} & said}
+        for name in sorted(meant | said & set(self.load.sent)):
+            yield "\n  ".join((f"what was seen of {name}", *self.witness.story_of(name)))
 
 
 def _finalizers(job: Json) -> list[str]:

@@ -37,6 +37,7 @@ class PodLife:
     told: bool = False  #: to end, before it had
     began_at: int | None = None  #: by its node's clock, in milliseconds, whole seconds
     ended_at: int | None = None
+    story: list[str] = field(default_factory=list)  #: what was seen of it, change by change
 
 
 @dataclass
@@ -55,6 +56,7 @@ class Made:
     home: str
     attempt: str
     at: int  #: the change that made it
+    story: list[str] = field(default_factory=list)
 
 
 class Witness:
@@ -108,6 +110,7 @@ class Witness:
         life.told = life.told or ("deletionTimestamp" in meta and life.phase not in OVER)
         life.began_at, life.ended_at = _times(pod, life)
         life.phase, life.node = phase, pod["spec"].get("nodeName", "")
+        life.story.append(f"{revision} {_looks(pod)}{' gone' if gone else ''}")
         ghost = revision > self.gone.get(life.node, revision)
         if phase in ("Running", *OVER) and life.began_at is not None and life.ran is None and not ghost:
             life.ran = revision
@@ -128,7 +131,8 @@ class Witness:
     def _execution(self, job: Json, revision: int, *, gone: bool) -> None:
         meta = job["metadata"]
         said = (meta.get("annotations") or {}).get(names.ATTEMPT, "")
-        self.made.setdefault(meta["uid"], Made(meta["labels"][LABEL], said, revision))
+        made = self.made.setdefault(meta["uid"], Made(meta["labels"][LABEL], said, revision))
+        made.story.append(f"{revision} {_looks(job)}{' gone' if gone else ''}")
         if gone:
             self.executions.pop(meta["uid"], None)
         else:
@@ -178,6 +182,19 @@ class Witness:
         ]
         return sorted((*began, *ended), key=lambda one: one["at"])
 
+    def story_of(self, home: str) -> list[str]:
+        """All that was seen of its attempts, in the order in which it happened."""
+        pods = [
+            f"{line}  pod of {one.attempt} on {one.node}"
+            for one in self.pods.values()
+            if one.home == home
+            for line in one.story
+        ]
+        jobs = [f"{line}  Job of {one.attempt}" for one in self.made.values() if one.home == home for line in one.story]
+        nodes = {one.node for one in self.pods.values() if one.home == home} & set(self.gone)
+        gone = [f"{self.gone[node]} node {node} is gone" for node in nodes]
+        return sorted((*pods, *jobs, *gone), key=lambda line: int(line.split()[0]))
+
     def has_pods(self, attempt: str) -> bool:
         return any(pod.attempt == attempt and pod.over is None for pod in self.pods.values())
 
@@ -202,6 +219,21 @@ def _doubled(ran: Iterable[PodLife]) -> Iterator[str]:
             elif other.attempt == pod.attempt and other.index == pod.index:
                 yield f"{pod.attempt} of {pod.home} ran twice"
         before.append(pod)
+
+
+def _looks(obj: Json) -> str:
+    """What matters of an execution Job or its pod, in a line."""
+    status, said = obj.get("status") or {}, obj["metadata"].get("annotations") or {}
+    conditions = (
+        f"{one['type']}:{one.get('reason', '')}" for one in status.get("conditions") or () if one["status"] == "True"
+    )
+    words = (
+        status.get("phase", ""),
+        "deleted" if "deletionTimestamp" in obj["metadata"] else "",
+        " ".join(one for one in conditions if not one.startswith(("Pod", "Ready", "Init", "Containers"))),
+        f"told {said[names.ENDING]} ({said.get(names.WORDS)})" if names.ENDING in said else "",
+    )
+    return " ".join(word for word in words if word)
 
 
 def _attempt(pod: Json) -> str:

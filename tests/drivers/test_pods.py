@@ -21,7 +21,7 @@ def job(condition: str = "", reason: str = "", message: str = "", ending: str = 
 
 
 def pod(phase: str, *, node: str = "n1", **status: Any) -> dict[str, Any]:
-    return {"spec": {"nodeName": node}, "status": {"phase": phase, **status}}
+    return {"metadata": {}, "spec": {"nodeName": node}, "status": {"phase": phase, **status}}
 
 
 def ended(code: int, reason: str = "Error", **more: Any) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def ended(code: int, reason: str = "Error", **more: Any) -> dict[str, Any]:
 
 def told(one: dict[str, Any]) -> dict[str, Any]:
     """To end, by whoever deleted it."""
-    return {**one, "metadata": {"deletionTimestamp": BEGAN}}
+    return {**one, "metadata": {**one["metadata"], "deletionTimestamp": BEGAN}}
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:
@@ -143,6 +143,32 @@ def test_a_program_that_ended_well_before_anybody_told_it_to_end_is_done_whateve
     assert half is not None
     assert half.phase == (ending or "stopped")
     assert end_of(job(), [ended(0)], None) is None  # the cluster is about to say so itself
+
+
+def taken_at(one: dict[str, Any], second: int) -> dict[str, Any]:
+    """Its node was, and so it was told to end."""
+    at = f"2026-11-16T07:00:{second:02}Z"
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "taint"}
+    return told({**one, "status": {**one["status"], "conditions": [{**condition, "lastTransitionTime": at}]}})
+
+
+def test_what_ends_well_because_its_node_is_taken_has_kept_its_work_and_is_not_done() -> None:
+    """A trainer that saves and exits 0 when told to end: its cluster calls that complete."""
+    saved = taken_at(ended(0, finishedAt="2026-11-16T07:00:09Z"), 7)
+    assert end_of(job("Complete"), [saved], None) == End("lost", "DeletionByTaintManager: taint")
+    assert end_of(job("Complete"), [saved], None, finished=True) == End("done", "exit code 0")
+    assert end_of(job("Complete", ending="stopped"), [told(ended(0))], None) == End("stopped", "words")
+    deleted = end_of(job("Complete"), [told(ended(0))], None)
+    assert deleted == End("lost", "it was told to end before it was done")
+    assert end_of(job("Complete"), [], None) == End("done", "exit code 0")  # nobody knows better than its cluster
+
+
+@pytest.mark.parametrize("late", [job("Complete"), job("Failed", "DeadlineExceeded"), job(ending="lost")])
+def test_what_ended_well_before_its_node_was_taken_is_done(late: dict[str, Any]) -> None:
+    first = ended(0, finishedAt="2026-11-16T07:00:09Z")
+    assert end_of(late, [taken_at(first, 10)], None) == End("done", "exit code 0")
+    same = end_of(late, [taken_at(first, 9)], None)  # within one second nobody can say
+    assert same is None or same.phase != "done"
 
 
 def test_a_gang_has_begun_when_all_of_it_runs() -> None:

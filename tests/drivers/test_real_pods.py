@@ -1,6 +1,7 @@
 """The Kubernetes driver on real pods: what programs print, how they are told to stop, how a gang meets."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from penstock.core import events as e
 from penstock.devcluster import Bed
 from penstock.devcluster.images import PYTHON
 from penstock.drivers.driver import NoCapacity, Refused, Work
+from penstock.drivers.pods import condition
 from tests.awaiting import story
 from tests.contract.kit import KubernetesGround, Watch, opened, start
 
@@ -84,6 +86,26 @@ async def test_a_log_is_read_for_checkpoints_followed_over_restarts_and_kept_whe
         assert await site.driver.log("train.1", 10, 7) == (b"train.1", True)
     async with opened(ground) as site:
         assert await site.driver.log("train.1", 0, 1000) == (whole, False)
+
+
+@story
+async def test_a_program_that_saves_and_exits_well_when_its_place_is_taken_is_lost_and_not_done(
+    ground: KubernetesGround, real_bed: Bed
+) -> None:
+    """Its cluster calls that Job complete: an exit code of 0 is all it asks for."""
+    east, namespace = real_bed.cluster("east"), ground.settings.namespace
+    async with opened(ground) as site:
+        await site.driver.start(start("train"), python(TRAINS), "")
+        await prints(site, "train.1", b"INFO penstock: checkpoint step 5\n")
+        (pod,) = east.get("-n", namespace, "pods")["items"]
+        name = pod["metadata"]["name"]
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+        east.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+        assert (await site.hears(e.AttemptLost, "train.1")).kept_ms > 2000
+        assert (await site.driver.log("train.1", 0, 1000))[0].endswith(b"penstock: checkpoint step 9\n")
+    (job,) = east.get("-n", namespace, "jobs")["items"]
+    assert condition(job, "Complete")
 
 
 @story

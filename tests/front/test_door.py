@@ -13,8 +13,9 @@ from penstock.core.model import Offer
 from penstock.devcluster import Bed
 from penstock.devcluster.given import GivenCluster
 from penstock.front.status import PLACED
+from penstock.journal.journal import AttemptRow
 from penstock.kube import names
-from tests.front.kit import SITES, Penstock, binding, complete, condition, failed, home_job, ours, running
+from tests.front.kit import LIMIT_S, SITES, Penstock, binding, complete, condition, failed, home_job, ours, running
 
 pytestmark = pytest.mark.slow
 
@@ -88,6 +89,34 @@ def test_the_third_job_bursts_is_lost_and_goes_on_and_its_job_shows_the_same_sto
             assert " ".join(here.why("j1")).startswith(here.text("b"))
 
     asyncio.run(tell())
+
+
+def test_what_was_read_before_a_newer_attempt_was_bound_does_not_bind_the_older_again(
+    penstock: Callable[..., Penstock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the control plane stood still for a while between the two."""
+    bound: list[str] = []  #: whenever the journal is read again
+
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(home_job("a"), home_job("b"))
+            await here.shows("b", running)
+            first, read = here.reader.attempts("j1"), here.reader.attempts
+            here.loses("j1.1/n0")
+            await here.shows("b", lambda one: binding(one).get("attempt") == "j1.2" and running(one))
+
+            def late(job: str) -> list[AttemptRow]:
+                bound.append(binding(here.given.get("job", "b", "-n", here.namespace))["attempt"])
+                return read(job) if bound[1:] else first
+
+            monkeypatch.setattr(here.reader, "attempts", late)
+            here.given.kubectl("-n", here.namespace, "annotate", "job", "b", "note=touched")
+            async with asyncio.timeout(LIMIT_S):
+                while len(bound) < 2:
+                    await asyncio.sleep(0.1)
+
+    asyncio.run(tell())
+    assert bound[:2] == ["j1.2", "j1.2"]
 
 
 def test_deleting_the_home_job_cancels_what_runs_for_it_and_then_it_is_gone(penstock: Callable[..., Penstock]) -> None:

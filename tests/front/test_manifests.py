@@ -11,7 +11,7 @@ import pytest
 from penstock.devcluster import Bed
 from penstock.devcluster.cluster import Cluster
 from penstock.devcluster.given import Refusal
-from penstock.kube import manifests, names
+from penstock.kube import kueue, manifests, names
 from tests.clusters import emptied_namespace
 from tests.front.kit import DELAY, Clustered, complete, home_job, running
 
@@ -88,20 +88,41 @@ def ruled(place: tuple[Cluster, Cluster, str]) -> Iterator[tuple[Cluster, str]]:
     made = manifests.admission("penstock", namespace)
     lab.apply(*made)
     lab.kubectl("label", "namespace", namespace, f"{manifests.GOVERNED}=true")
-    _until_ruled(lab, namespace)
+    _until_ruled(lab, namespace, "kubectl penstock apply")
     yield lab, namespace
     for thing in made:
         lab.kubectl("delete", thing["kind"], thing["metadata"]["name"])
 
 
-def _until_ruled(cluster: Cluster, namespace: str) -> None:
-    """An API server takes policies up a moment after they are written; each try is a request of its own."""
+def _until_ruled(cluster: Cluster, namespace: str, word: str) -> None:
+    """An API server takes policies up a moment after they are written; each try is a request of its own. `word`: of
+    what it makes of an incomplete Job from then on, or of its refusal."""
     for _ in range(200):
         try:
-            cluster.kubectl("-n", namespace, "create", "--dry-run=server", "-f", "-", stdin=json.dumps(plain("probe")))
-        except Refusal:
+            said = json.dumps(created(cluster, namespace, plain("probe"), "--dry-run=server"))
+        except Refusal as refusal:
+            said = str(refusal)
+        if word in said:
             return
     raise AssertionError("the policies were never taken up")
+
+
+def created(cluster: Cluster, namespace: str, thing: Json, *more: str) -> Json:
+    text = cluster.kubectl("-n", namespace, "create", "-o", "json", *more, "-f", "-", stdin=json.dumps(thing))
+    made: Json = json.loads(text)
+    return made
+
+
+@pytest.fixture
+def completing(place: tuple[Cluster, Cluster, str]) -> Iterator[tuple[Cluster, Cluster, str]]:
+    """The policy that adds what a labelled Job lacks, beside the one that demands it."""
+    lab, _, namespace = place
+    made = [*manifests.mutation(beta=True), *manifests.admission("penstock", namespace)[:2]]
+    lab.apply(*made)
+    _until_ruled(lab, namespace, f'"managedBy": "{names.MANAGER}"')
+    yield place
+    for thing in made:
+        lab.kubectl("delete", thing["kind"], thing["metadata"]["name"])
 
 
 def plain(name: str, **more: Any) -> Json:
@@ -140,3 +161,36 @@ def test_admission_refuses_what_goes_around_us(ruled: tuple[Cluster, str]) -> No
     lab.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(home_job("good")))
     with pytest.raises(Refusal, match="Only Penstock writes"):
         lab.kubectl("-n", namespace, "annotate", "job", "good", f"{names.BINDING}=x")
+
+
+def test_where_the_cluster_completes_jobs_the_label_alone_is_enough(
+    completing: tuple[Cluster, Cluster, str], tmp_path: Path
+) -> None:
+    lab, east, namespace = completing
+    job = plain("a")
+    job["spec"]["template"]["metadata"] = {"annotations": {DELAY: "1s"}}
+
+    async def tell() -> None:
+        async with Clustered(lab, east, namespace, tmp_path) as here:
+            made = created(lab, namespace, job)
+            assert (made["spec"]["suspend"], made["spec"]["managedBy"]) == (True, names.MANAGER)
+            assert made["metadata"]["labels"] == {names.QUEUE: "vision", kueue.QUEUE: kueue.NOWHERE}
+            await here.shows("a", complete)
+
+    asyncio.run(tell())
+
+
+def test_a_job_that_is_complete_or_not_ours_stays_as_it_was_written(
+    completing: tuple[Cluster, Cluster, str],
+) -> None:
+    lab, _, namespace = completing
+    queued = created(lab, namespace, plain("queued", labels={kueue.QUEUE: "research"}))["metadata"]
+    assert (queued["labels"][kueue.QUEUE], queued["annotations"][kueue.MEANT]) == (kueue.NOWHERE, "research")
+    whole = created(lab, namespace, home_job("whole", labels={kueue.QUEUE: "mine"}))
+    assert whole["metadata"]["labels"][kueue.QUEUE] == "mine"
+    unlabelled = plain("unlabelled")
+    del unlabelled["metadata"]["labels"]
+    spec = created(lab, namespace, unlabelled)["spec"]
+    assert (spec["suspend"], spec.get("managedBy")) == (False, None)
+    theirs = home_job("theirs", spec={"managedBy": "kueue.x-k8s.io/multikueue"})
+    assert "needs suspend: true and managedBy" in refused(lab, namespace, theirs)

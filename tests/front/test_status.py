@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.front.status import binding, metadata_change
+from penstock.front.status import binding, is_behind, metadata_change
 from penstock.journal.journal import AttemptRow, JobRow
 from penstock.kube import names
 
@@ -41,3 +41,16 @@ def test_a_living_job_is_bound_where_it_lives_or_nowhere() -> None:
     first = attempt(1, "over", started=True)
     assert written("placed", "j7.1", first, attempt(2, "starting", started=False)) == binding("j7.2", "east/spot")
     assert written("waiting", "j7.1", first) is None
+
+
+def test_a_journal_that_was_read_before_the_job_was_bound_is_behind() -> None:
+    def behind(bound: str, *numbers: int) -> bool:
+        job = {"metadata": {"annotations": {names.BINDING: binding(bound, "east/spot")}}}
+        return is_behind(job, JobRow(**ROW, phase="placed"), [attempt(number, "running", True) for number in numbers])
+
+    assert behind("j7.2", 1)
+    assert behind("j7.1")
+    assert behind("j7.10", 8, 9)
+    assert not behind("j7.2", 1, 2)
+    assert not behind("j7.2", 1, 2, 3)
+    assert not behind("j3.9", 1)  # of a journal that is no more

@@ -34,13 +34,16 @@ def rbac(role: "Role", also: tuple[str, ...], commands: bool, account: str, own:
 
 @command.command("admission")
 @click.option("--mutating", is_flag=True, help="Also let the label alone be enough (MutatingAdmissionPolicy).")
+@click.option("--beta", is_flag=True, help="Of --mutating: for Kubernetes 1.34 and 1.35, where it is switched on.")
 @named
 @placed
-def admission(mutating: bool, account: str, own: str) -> None:
+def admission(mutating: bool, beta: bool, account: str, own: str) -> None:
     """Policies: home Jobs are complete, bindings are ours, governed GPUs are accounted for."""
     from penstock.kube import manifests
 
-    _print([*manifests.admission(account, own), *(manifests.mutation() if mutating else ())])
+    if beta and not mutating:
+        raise click.UsageError("--beta says how --mutating is served; give both, or neither.")
+    _print([*manifests.admission(account, own), *(manifests.mutation(beta=beta) if mutating else ())])
 
 
 def _print(objects: list[dict[str, Any]]) -> None:

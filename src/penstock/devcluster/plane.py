@@ -65,6 +65,9 @@ def _server(folder: Path, note: Flags) -> Flags:
         # It gives every pod a token of its account; kwok's pods cannot read.
         "disable-admission-plugins": "" if network else "ServiceAccount",
         "kubelet-preferred-address-types": "InternalIP",
+        # On from 1.36; served here, so that our policy for it meets a real API server.
+        "feature-gates": "MutatingAdmissionPolicy=true",
+        "runtime-config": "admissionregistration.k8s.io/v1beta1=true",
     }
 
 

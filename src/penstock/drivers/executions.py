@@ -14,7 +14,7 @@ from penstock.drivers.driver import Unreachable
 from penstock.drivers.execution import pods_of
 from penstock.drivers.inventory import hostname, name_of, requested, usable
 from penstock.drivers.podlogs import PodLog
-from penstock.drivers.pods import End, Trouble, is_active, said
+from penstock.drivers.pods import End, Trouble, has_succeeded, is_active, said
 from penstock.kube import names
 from penstock.kube.client import JOBS, NODES, PODS, Cluster, Obj
 from penstock.kube.places import Place
@@ -33,7 +33,7 @@ class Execution:
     def __init__(self, job: Obj, log: PodLog) -> None:
         self.job, self.log = job, log  #: of the first pod, which speaks for all
         self.others: dict[int, PodLog] = {}  #: of a gang's other pods, by rank
-        self.pods: dict[str, Obj] = {}
+        self.pods: dict[str, Obj] = {}  #: by name; what succeeded stays as it was then, whatever becomes of it
         self.begun = False  #: it runs, or did
         self.end: End | None = None
         self.concluded = False  #: its end is known whole, with what its log said last, and may be said
@@ -47,6 +47,17 @@ class Execution:
         self.address = ""  #: where its gang meets, told to its pods
         self.news = asyncio.Event()
         self.newer = asyncio.Event()  #: set once its Job is seen to have changed; the next change has its own
+
+    def see(self, pod: Obj) -> None:
+        """What comes after a success says nothing of it: a node that is taken takes the pods with it that are done."""
+        name = pod["metadata"]["name"]
+        if name not in self.pods or not has_succeeded(self.pods[name]):
+            self.pods[name] = pod
+
+    def miss(self, pod: Obj) -> None:
+        name = pod["metadata"]["name"]
+        if name in self.pods and not has_succeeded(self.pods[name]):
+            del self.pods[name]
 
     @property
     def name(self) -> str:
@@ -207,15 +218,20 @@ class Executions:
         found = pod or before
         assert found is not None
         one = self.by_name.get(found["execution"])
-        pods = one.pods if one is not None else self.waiting_pods.setdefault(found["execution"], {})
-        if pod is None:
-            pods.pop(found["metadata"]["name"], None)
-            if one is None and not pods:
-                self.waiting_pods.pop(found["execution"], None)
-        else:
-            pods[pod["metadata"]["name"]] = pod
-        if one is not None:
-            self.changed(one)
+        if one is None:
+            self._early_pod(found, gone=pod is None)
+            return
+        (one.see if pod else one.miss)(found)
+        self.changed(one)
+
+    def _early_pod(self, pod: Obj, *, gone: bool) -> None:
+        """Its Job was not seen yet."""
+        pods = self.waiting_pods.setdefault(pod["execution"], {})
+        pods[pod["metadata"]["name"]] = pod
+        if gone:
+            del pods[pod["metadata"]["name"]]
+        if not pods:
+            del self.waiting_pods[pod["execution"]]
 
     def _node(self, before: Obj | None, node: Obj | None) -> None:
         if node is None and before is not None:

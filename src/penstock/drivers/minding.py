@@ -17,7 +17,7 @@ from penstock.drivers.logs import Logs
 from penstock.drivers.pods import Trouble, end_of, has_begun, is_active, node_of, said, trouble_of
 from penstock.drivers.room import Room
 from penstock.kube import errors, names
-from penstock.kube.client import CONFIG_MAPS, NODES, Obj
+from penstock.kube.client import CONFIG_MAPS, NODES, PODS, Obj
 
 HELD_SECONDS: Final = 2.0
 HELD: Final = "its queue there holds it back until there is quota for it"
@@ -88,13 +88,17 @@ class Minder:
         return is_active(pod) and bool(node_of(pod)) and self.here.executions.nodes.get(node_of(pod)) is None
 
     async def _check_nodes(self, one: Execution) -> None:
-        """A pod's node is not in our list. The list may be behind: only the cluster's own word ends the attempt."""
+        """A pod's node is not in our list. The list may be behind, and so may what we know of the pod, which may have
+        ended well before: only the cluster's own word ends the attempt."""
+        cluster = self.here.cluster
         for node in {node_of(pod) for pod in one.pods.values() if self._is_orphan(pod)}:
             try:
-                await self.here.cluster.get(NODES, node)
+                await cluster.get(NODES, node)
             except errors.NotFound:
-                await ending.end(self.here, one, "lost", f"node {node} is gone")
-                return
+                pods, _ = await cluster.list(PODS, one.namespace, labels=f"{names.EXECUTION}={one.name}")
+                if any(is_active(pod) and node_of(pod) == node for pod in pods):
+                    await ending.end(self.here, one, "lost", f"node {node} is gone")
+                    return
 
     async def _tell_address(self, one: Execution, address: str) -> None:
         meta, cluster = one.job["metadata"], self.here.cluster

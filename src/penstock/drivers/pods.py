@@ -25,6 +25,7 @@ NO_SUCH_IMAGE: Final = re.compile(
     "not found|manifest unknown|unauthorized|denied|403|401|does not exist", re.IGNORECASE
 )
 IMAGE: Final = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ErrImageNeverPull", "ImageInspectError")
+TOLD: Final = "it was told to end before it was done"
 CANNOT_BEGIN: Final = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CrashLoopBackOff")
 
 
@@ -46,32 +47,51 @@ class Trouble:
 
 
 def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished: bool = False) -> End | None:
-    """None while it is not over. `there`: the names of all nodes, None if nobody knows; `finished`: it said that its
-    last step is done."""
+    """None while it is not over. `pods`: those that succeeded as they were when they were first seen so; `there`: the
+    names of all nodes, None if nobody knows; `finished`: it said that its last step is done."""
     ending, words = said(job, names.ENDING), said(job, names.WORDS)
     began = has_begun(job, pods)
     complete, failed = condition(job, "Complete"), condition(job, "Failed")
-    if complete or ((ending or failed) and _ended_well(job, pods)):
+    if (complete or ending or failed) and _all_ended_well(job, pods):
         return End("done", "exit code 0")
+    if complete:
+        kept = "" if finished else next((taken_away(pod) or TOLD for pod in pods if _only_kept(pod)), "")
+        return End(_phase_of(ending or "lost"), words or kept) if kept else End("done", "exit code 0")
     if ending == "lost" and not _alive(pods, there):
         return End("lost", words)
     if ending and _never_will(job, pods):
         return End(_phase_of(ending), words, began=began)
     if not failed:
         return None
-    if finished and pods and all(_phase(pod) == "Succeeded" for pod in pods):
+    if finished and pods and all(has_succeeded(pod) for pod in pods):
         return End("done", "exit code 0")
     if ending:
         return End(_phase_of(ending), words, began=began)
     return _failed(failed, pods, began)
 
 
-def _ended_well(job: Obj, pods: Sequence[Obj]) -> bool:
-    """By themselves, before anybody told them to end. A cluster takes a second to see that, and may see first that the
-    Job's deadline passed. What ends well after it was told to has kept its work, and is not done."""
-    untold = [pod for pod in pods if "deletionTimestamp" not in (pod.get("metadata") or {})]
-    done, spec = sum(_phase(pod) == "Succeeded" for pod in untold), job["spec"]
-    return done >= max(1, int(spec.get("completions") or spec.get("parallelism") or 1))
+def _all_ended_well(job: Obj, pods: Sequence[Obj]) -> bool:
+    """A cluster takes a second to see that, and may see first that the Job's deadline passed or its node went."""
+    spec = job["spec"]
+    wanted = max(1, int(spec.get("completions") or spec.get("parallelism") or 1))
+    return sum(has_succeeded(pod) and not _only_kept(pod) for pod in pods) >= wanted
+
+
+def _only_kept(pod: Obj) -> bool:
+    """Told to end, it saved its work and said that all is well. To its cluster that is a success like any other; to us
+    it is not done."""
+    is_told = "deletionTimestamp" in (pod.get("metadata") or {})
+    return has_succeeded(pod) and is_told and not _ended_before_it_was_taken(pod)
+
+
+def _ended_before_it_was_taken(pod: Obj) -> bool:
+    """By the clocks of its node and its cluster, in whole seconds: for whoever was not there to see it. When it was
+    deleted cannot be asked, for its kubelet sets that anew in the end."""
+    taken = [str(one.get("lastTransitionTime") or "") for one in _conditions(pod) if _is_disruption(one)]
+    ended = [str((one.get("state", {}).get("terminated") or {}).get("finishedAt") or "") for one in _containers(pod)]
+    if not taken or not ended or "" in (*taken, *ended):
+        return False
+    return max(map(datetime.fromisoformat, ended)) < min(map(datetime.fromisoformat, taken))
 
 
 def _phase_of(ending: str) -> SeenPhase:
@@ -108,10 +128,9 @@ def _failed(failed: Obj, pods: Sequence[Obj], began: bool) -> End:
 
 def taken_away(pod: Obj) -> str:
     """Why its capacity was taken from under it, or nothing."""
+    for one in filter(_is_disruption, _conditions(pod)):
+        return f"{one.get('reason', 'disrupted')}: {one.get('message', '')}".rstrip(": ")
     status = pod.get("status", {})
-    for one in status.get("conditions") or ():
-        if one["type"] == "DisruptionTarget" and one["status"] == "True":
-            return f"{one.get('reason', 'disrupted')}: {one.get('message', '')}".rstrip(": ")
     reason = str(status.get("reason", ""))
     if reason in TAKEN or _not_taken(pod):
         return f"{reason}: {status.get('message', '')}".rstrip(": ")
@@ -161,10 +180,10 @@ def trouble_of(job: Obj, pods: Sequence[Obj]) -> Trouble | None:
 
 
 def _trouble(pod: Obj) -> Trouble | None:
-    status, node = pod.get("status", {}), node_of(pod)
+    node = node_of(pod)
     if _phase(pod) == "Failed":
         return Trouble("place", taken_away(pod), node) if _not_taken(pod) else None
-    for one in status.get("conditions") or ():
+    for one in _conditions(pod):
         if one["type"] == "PodScheduled" and one["status"] == "False" and one.get("reason") == "Unschedulable":
             return Trouble("room", f"no node for it: {one.get('message', '')}")
     for container in _containers(pod):
@@ -200,6 +219,10 @@ def is_active(pod: Obj) -> bool:
     return _phase(pod) not in ("Succeeded", "Failed")
 
 
+def has_succeeded(pod: Obj) -> bool:
+    return _phase(pod) == "Succeeded"
+
+
 def node_of(pod: Obj) -> str:
     return str(pod.get("spec", {}).get("nodeName", ""))
 
@@ -215,6 +238,14 @@ def began_at(pod: Obj) -> datetime | None:
 
 def _ran(pod: Obj) -> bool:
     return _phase(pod) in ("Running", "Succeeded") or began_at(pod) is not None
+
+
+def _is_disruption(condition: Obj) -> bool:
+    return bool(condition["type"] == "DisruptionTarget" and condition["status"] == "True")
+
+
+def _conditions(pod: Obj) -> list[Obj]:
+    return list(pod.get("status", {}).get("conditions") or ())
 
 
 def _phase(pod: Obj) -> str:

@@ -234,6 +234,8 @@ class Door:
     # --- showing what happens to it -----------------------------------------------------------------------------------
 
     async def _show(self, job: Json, row: JobRow, attempts: list[AttemptRow]) -> None:
+        if status.is_behind(job, row, attempts):
+            raise Conflict("it was bound after the journal was read")  # looked at again
         deleted, ended = bool(part(job, "metadata").get("deletionTimestamp")), row.phase in ENDED
         if deleted and not ended:
             await self._cancel(row.id)

@@ -85,6 +85,18 @@ def bound_attempt(job: Json) -> str:
     return str(said.get("attempt", "")) if isinstance(said, dict) else ""
 
 
+def is_behind(job: Json, row: JobRow, attempts: Sequence[AttemptRow]) -> bool:
+    """Was the journal read before the Job was bound? Then it shows more than we know, and stays as it is."""
+    bound = bound_attempt(job)
+    ours = bound.startswith(f"{row.id}.")
+    return ours and number_of(bound) > max((number_of(one.id) for one in attempts), default=0)
+
+
+def number_of(attempt: str) -> int:
+    number = attempt.rpartition(".")[2]
+    return int(number) if number.isdigit() else 0
+
+
 def _has_begun(row: JobRow, attempts: Sequence[AttemptRow]) -> bool:
     return row.started_at is not None or any(one.phase in LIVE for one in attempts)
 

@@ -90,8 +90,10 @@ def admission(account: str, own: str) -> list[Json]:
     ]
 
 
-def mutation() -> list[Json]:
-    """The label alone is enough, where the cluster serves MutatingAdmissionPolicy."""
+def mutation(*, beta: bool = False) -> list[Json]:
+    """The label alone is enough, where the cluster serves MutatingAdmissionPolicy: by itself from 1.36 on, as `beta` if
+    it is switched on in 1.34 and 1.35."""
+    version = f"{ADMISSION}/{'v1beta1' if beta else 'v1'}"
     labels, queue = "object.metadata.labels", kueue.QUEUE
     meant = f'"{queue}" in {labels} && {labels}["{queue}"] != "{kueue.NOWHERE}" ? {labels}["{queue}"] : ""'
     metadata = f'labels: {{"{queue}": "{kueue.NOWHERE}"}}, annotations: {{"{kueue.MEANT}": {meant}}}'
@@ -101,7 +103,7 @@ def mutation() -> list[Json]:
     match = {"resourceRules": [_resources(["CREATE"], ["jobs"])], "objectSelector": _has(names.QUEUE)}
     return [
         {
-            "apiVersion": f"{ADMISSION}/v1beta1",
+            "apiVersion": version,
             "kind": "MutatingAdmissionPolicy",
             "metadata": {"name": name},
             "spec": {
@@ -113,7 +115,7 @@ def mutation() -> list[Json]:
             },
         },
         {
-            "apiVersion": f"{ADMISSION}/v1beta1",
+            "apiVersion": version,
             "kind": "MutatingAdmissionPolicyBinding",
             "metadata": {"name": name},
             "spec": {"policyName": name},
