@@ -40,6 +40,7 @@ from penstock.kube.access import Access, connect
 from penstock.kube.client import JOBS, Cluster
 
 ROWS: Final = 3  #: of the journal, between two blows
+PROGRESS_S: Final = 20
 MOST_LIFE_S: Final = 15.0
 PATIENCE_S: Final = 75.0  #: a retry comes after a minute at most
 LATE: Final = "before bind"
@@ -123,12 +124,24 @@ class Run:
             self.calm.set()
             tasks += [asyncio.create_task(self._keep_alive(one)) for one in self.brains]
             tasks += [asyncio.create_task(self.load.crowd()), asyncio.create_task(self.load.weather())]
+            tasks.append(asyncio.create_task(self._tell_progress(kills)))
             try:
                 await self._live(kills, tasks)
             finally:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _tell_progress(self, kills: int) -> None:
+        """For whoever waits."""
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            ended, sent = self.load.ended(), len(self.load.sent)
+            print(
+                f"{time.strftime('%H:%M:%S')} {self.kills} kills and {self.stops} stops of {kills}, "
+                f"{ended} of {sent} Jobs ended, {self.auditor.losses} losses, {len(self.words)} findings",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[dict[str, Cluster]]:
