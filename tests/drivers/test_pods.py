@@ -171,6 +171,17 @@ def test_what_ended_well_before_its_node_was_taken_is_done(late: dict[str, Any])
     assert same is None or same.phase != "done"
 
 
+def test_a_success_of_which_only_the_count_is_left_is_done_unless_we_told_it_to_end() -> None:
+    """Its deadline passed, its node was taken, and nobody was there."""
+    late, stopped = job("Failed", "DeadlineExceeded"), job("Failed", "DeadlineExceeded", ending="stopped")
+    late["status"]["succeeded"] = stopped["status"]["succeeded"] = 1
+    assert end_of(late, [], None) == End("done", "exit code 0")
+    assert end_of(stopped, [], None) == End("stopped", "words", began=False)
+    gang = job("Failed", "DeadlineExceeded", completions=2, parallelism=2)
+    gang["status"]["succeeded"] = 1
+    assert end_of(gang, [], None) == End("stopped", "its deadline passed", began=False)
+
+
 def test_a_gang_has_begun_when_all_of_it_runs() -> None:
     gang = job(parallelism=2, completions=2)
     assert not has_begun(gang, [pod("Running"), pod("Pending")])

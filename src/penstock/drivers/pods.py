@@ -57,6 +57,8 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
     if complete:
         kept = "" if finished else next((taken_away(pod) or TOLD for pod in pods if _only_kept(pod)), "")
         return End(_phase_of(ending or "lost"), words or kept) if kept else End("done", "exit code 0")
+    if failed and not ending and not pods and _succeeded(job) >= _completions(job):
+        return End("done", "exit code 0")  # they are gone, and nobody knows better than their cluster, which counted
     if ending == "lost" and not _alive(pods, there):
         return End("lost", words)
     if ending and _never_will(job, pods):
@@ -72,9 +74,11 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
 
 def _all_ended_well(job: Obj, pods: Sequence[Obj]) -> bool:
     """A cluster takes a second to see that, and may see first that the Job's deadline passed or its node went."""
-    spec = job["spec"]
-    wanted = max(1, int(spec.get("completions") or spec.get("parallelism") or 1))
-    return sum(has_succeeded(pod) and not _only_kept(pod) for pod in pods) >= wanted
+    return sum(has_succeeded(pod) and not _only_kept(pod) for pod in pods) >= _completions(job)
+
+
+def _completions(job: Obj) -> int:
+    return max(1, int(job["spec"].get("completions") or job["spec"].get("parallelism") or 1))
 
 
 def _only_kept(pod: Obj) -> bool:
@@ -169,7 +173,12 @@ def all_ready(job: Obj) -> bool:
 
 
 def _wanted(job: Obj) -> int:
-    return pods_of(job["spec"]) - int((job.get("status") or {}).get("succeeded") or 0)
+    return pods_of(job["spec"]) - _succeeded(job)
+
+
+def _succeeded(job: Obj) -> int:
+    """By the cluster's own count, which does not count what the Job's deadline ended."""
+    return int((job.get("status") or {}).get("succeeded") or 0)
 
 
 def trouble_of(job: Obj, pods: Sequence[Obj]) -> Trouble | None:
