@@ -87,11 +87,12 @@ def places(stack: ExitStack) -> Iterator[tuple[str, Callable[[], str]]]:
 def running(programs: Path) -> Iterator[Server]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         server = Server(programs, Path(folder))
-        server.start()
         try:
+            server.start()
             yield server
         finally:
-            server.stop()
+            if server.runs:  # whoever is interrupted while it starts leaves nothing behind, either
+                server.stop()
 
 
 # --- written ---------------------------------------------------------------------------------------------------------

@@ -39,6 +39,10 @@ class Server:
     def stop(self) -> None:
         self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", "immediate", "stop")
 
+    @property
+    def runs(self) -> bool:
+        return (self.folder / "data" / "postmaster.pid").exists()
+
     def new_database(self) -> str:
         self.databases += 1
         with psycopg.connect(self.address("postgres"), autocommit=True) as db:
