@@ -61,9 +61,17 @@ def test_a_pod_of_the_cluster_itself_needs_no_file() -> None:
         read("{in_cluster: true, context: c}")
 
 
+def test_a_kubeconfig_may_be_in_a_secret_instead_of_a_file() -> None:
+    assert read("{kubeconfig_secret: east, context: c}").access == Access(context="c", secret="east")
+    assert read("{kubeconfig_secret: ours/east.kube}").access == Access(secret="ours/east.kube")
+    with pytest.raises(BadInput, match=r"no 'kubeconfig' and no 'in_cluster'"):
+        read("{kubeconfig_secret: east, kubeconfig: k}")
+
+
 @pytest.mark.parametrize(
     ("kubernetes", "standing", "rented", "words"),
     [
+        ("{kubeconfig_secret: a/b/c}", "", ", sold_by: attempt", "not NAME or NAMESPACE/NAME"),
         ("{namespace: Not_One}", "", ", sold_by: attempt", "not a namespace"),
         ("{namespaces: [a.b]}", "", ", sold_by: attempt", "not a namespace"),
         ("{contxt: c}", "", ", sold_by: attempt", "context"),

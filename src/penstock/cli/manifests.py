@@ -21,15 +21,17 @@ def command() -> None:
               help="look: shadow mode. act: attempts run here. home: people's Jobs are here, too.")  # fmt: skip
 @click.option("--also", multiple=True, metavar="NAMESPACE", help="Another namespace to act in; may be given again.")
 @click.option("--exec", "commands", is_flag=True, help="Also let `penstock exec` run commands in pods.")
+@click.option("--secret", "secrets", multiple=True, metavar="NAME",
+              help="A Secret with another cluster's kubeconfig that it may read; may be given again.")  # fmt: skip
 @named
 @placed
-def rbac(role: "Role", also: tuple[str, ...], commands: bool, account: str, own: str) -> None:
+def rbac(role: "Role", also: tuple[str, ...], commands: bool, secrets: tuple[str, ...], account: str, own: str) -> None:
     """A service account and its rights."""
     from penstock.kube import manifests
 
     if commands and role == "look":
         raise click.UsageError("--exec is not for looking; say --role act or home.")
-    _print(manifests.rbac(role, account, own, also, commands=commands))
+    _print(manifests.rbac(role, account, own, also, commands=commands, secrets=secrets))
 
 
 @command.command("admission")

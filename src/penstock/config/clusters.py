@@ -11,6 +11,7 @@ from penstock.kube.access import Access
 from penstock.kube.places import ClusterSite, Place, Toleration
 
 A_NAMESPACE: Final = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+A_SECRET: Final = re.compile(r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 A_LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 HOURS: Final = 24
 
@@ -25,6 +26,7 @@ def cluster_of(row: SiteRow, page: Page, place: str) -> ClusterSite:
             context=str(said.context or ""),
             in_cluster=bool(said.in_cluster),
             allow_exec=tuple(str(one) for one in said.allow_exec),
+            secret=str(said.kubeconfig_secret or ""),
         ),
         namespace=str(said.namespace),
         namespaces=tuple(dict.fromkeys([*(str(one) for one in said.namespaces), *mapped])),
@@ -43,6 +45,11 @@ def cluster_of(row: SiteRow, page: Page, place: str) -> ClusterSite:
 def _check(said: ClusterRow, page: Page, place: str) -> None:
     if said.in_cluster and (said.kubeconfig is not None or said.context is not None):
         page.refuse(f"{place}.in_cluster", "with the pod's own account there is no 'kubeconfig' and no 'context'")
+    if (secret := said.kubeconfig_secret) is not None:
+        if said.in_cluster or said.kubeconfig is not None:
+            page.refuse(f"{place}.kubeconfig_secret", "with a Secret there is no 'kubeconfig' and no 'in_cluster'")
+        if not A_SECRET.fullmatch(secret):
+            page.refuse(f"{place}.kubeconfig_secret", f"{shown(secret)} is not NAME or NAMESPACE/NAME of a Secret")
     for key, name in [("namespace", said.namespace), *(("namespaces", one) for one in said.namespaces)]:
         if not A_NAMESPACE.fullmatch(name):
             page.refuse(f"{place}.{key}", f"{shown(name)} is not a namespace: small letters, digits and '-'")

@@ -113,6 +113,7 @@ class LocalRow(Row, frozen=True):
 
 class ClusterRow(Row, frozen=True):
     kubeconfig: Word | None = None
+    kubeconfig_secret: Word | None = None
     context: Text | None = None
     in_cluster: Flag = Flag(False)
     allow_exec: tuple[Text, ...] = ()

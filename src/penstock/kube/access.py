@@ -1,26 +1,35 @@
-"""From a kubeconfig, or the account of the pod we run in, to a connection. Whoever wants a `Cluster` begins here.
+"""From a kubeconfig, in a file or in a Secret, or the account of the pod we run in, to a connection. Whoever wants a
+`Cluster` begins here.
 
 Kubeconfig files and clouds' ways to log in are lightkube's; here is what we refuse before a byte is sent or a program
 is run: programs that were not allowed by name, connections that anybody can read, and addresses that hand out a
 machine's own credentials.
 """
 
+import base64
 import ipaddress
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 from penstock.core.errors import BadInput
 from penstock.core.values import value
 
 if TYPE_CHECKING:
-    from lightkube.config.kubeconfig import SingleConfig
+    from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+    from lightkube.config.models import User
 
     from penstock.kube.client import Cluster
     from penstock.kube.wire import Wire
 
+SECRET_KEY: Final = "kubeconfig"  #: of a Secret that holds one
+SECRET_SECONDS: Final = 10.0
+LOGIN: Final = "client.authentication.k8s.io"
 METADATA: Final = ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "metadata.google.internal", "metadata")
 
 
@@ -31,9 +40,11 @@ class Access:
     kubeconfig: str = ""  # empty: $KUBECONFIG or ~/.kube/config
     context: str = ""  # empty: the file's current one
     in_cluster: bool = False  # the account of the pod that Penstock runs in
-    allow_exec: tuple[
-        str, ...
-    ] = ()  # programs that a kubeconfig may run to log in, by name: aws, gke-gcloud-auth-plugin
+    #: Programs that a kubeconfig may run to log in, by name: aws, gke-gcloud-auth-plugin.
+    allow_exec: tuple[str, ...] = ()
+    secret: str = (
+        ""  # `NAME` or `NAMESPACE/NAME`, in the cluster that Penstock runs in: its key `kubeconfig` is the file
+    )
 
 
 def connect(access: Access) -> "Cluster":
@@ -47,12 +58,13 @@ def connect(access: Access) -> "Cluster":
 
 def _config(access: Access) -> "SingleConfig":
     import yaml
-    from lightkube.config.kubeconfig import KubeConfig
     from lightkube.core.exceptions import ConfigError
 
     try:
-        file = KubeConfig.from_service_account() if access.in_cluster else KubeConfig.from_file(_path(access))
-        config = file.get(access.context or None)
+        config = _file(access).get(access.context or None)
+    except HTTPError as error:
+        may = "; see 'penstock manifests rbac --secret'" if error.code in (401, 403) else ""
+        raise BadInput(f"{_what(access)} cannot be read ({_words(error)}){may}.") from None
     except (ConfigError, yaml.YAMLError, KeyError, TypeError, ValueError, OSError, AttributeError) as error:
         raise BadInput(f"{_what(access)} cannot be used ({_words(error)}).") from None
     if config is None or config.user is None:
@@ -60,11 +72,40 @@ def _config(access: Access) -> "SingleConfig":
     return config
 
 
+def _file(access: Access) -> "KubeConfig":
+    from lightkube.config.kubeconfig import KubeConfig
+
+    if access.secret:
+        return _from_secret(access.secret)
+    return KubeConfig.from_service_account() if access.in_cluster else KubeConfig.from_file(_path(access))
+
+
+def _from_secret(secret: str) -> "KubeConfig":
+    """Read once, with the account of the pod we run in."""
+    import yaml
+    from lightkube.config.client_adapter import verify_cluster
+    from lightkube.config.kubeconfig import KubeConfig
+
+    own = KubeConfig.from_service_account().get()
+    assert own is not None  # that file has one context
+    assert own.user is not None
+    namespace, _, name = secret.rpartition("/")
+    url = f"{own.cluster.server}/api/v1/namespaces/{namespace or own.namespace}/secrets/{name}"
+    asked = Request(url, headers={"Authorization": f"Bearer {own.user.token}"})
+    with urlopen(asked, timeout=SECRET_SECONDS, context=verify_cluster(own.cluster, own.user, own.abs_file)) as answer:
+        held = json.load(answer).get("data") or {}
+    if SECRET_KEY not in held:
+        raise ValueError(f"it has no key '{SECRET_KEY}'")
+    return KubeConfig.from_dict(yaml.safe_load(base64.b64decode(held[SECRET_KEY])))
+
+
 def _path(access: Access) -> Path:
     return Path(access.kubeconfig or os.environ.get("KUBECONFIG", "~/.kube/config")).expanduser()
 
 
 def _what(access: Access) -> str:
+    if access.secret:
+        return f"The kubeconfig in Secret {access.secret}"
     return "The service account of this pod" if access.in_cluster else f"The kubeconfig {_path(access)}"
 
 
@@ -84,6 +125,8 @@ def _check(config: "SingleConfig", access: Access) -> None:
     if config.cluster.insecure:
         raise BadInput(f"{what} does not check who '{context}' is; give it the certificate-authority of the cluster.")
     user = config.user
+    if access.secret and (config.cluster.certificate_auth or (user is not None and _names_files(user))):
+        raise BadInput(f"{what} names files of this machine; write what is in them into it, as '...-data' or 'token'.")
     if user is not None and user.exec is not None and not _is_allowed(user.exec.command, access.allow_exec):
         raise BadInput(
             f"{what} runs '{user.exec.command}' to log in to '{context}'; if that is meant, write its name under"
@@ -91,6 +134,10 @@ def _check(config: "SingleConfig", access: Access) -> None:
         )
     if user is not None and user.auth_provider is not None:
         raise BadInput(f"{what} logs in to '{context}' by an auth-provider, which Kubernetes has dropped; use a token.")
+
+
+def _names_files(user: "User") -> bool:
+    return bool(user.token_file or user.client_cert or user.client_key)
 
 
 def _hands_out_credentials(host: str) -> bool:
@@ -115,7 +162,21 @@ def _wire(config: "SingleConfig") -> "Wire":
     assert config.user is not None  # `_config` saw to that
     try:
         verify = verify_cluster(config.cluster, config.user, config.abs_file)
-        auth = user_auth(config.user)
+        auth = user_auth(_with_login(config.user))
     except (ConfigError, OSError, ValueError) as error:
         raise BadInput(f"The certificates of '{config.context_name}' cannot be used ({_words(error)}).") from None
     return Https(config.cluster.server, verify, auth)
+
+
+def _with_login(user: "User") -> "User":
+    """A login program is told what it is asked, as kubectl does; lightkube does not, and knows only the betas of the
+    answer, which the final version kept."""
+    if user.exec is None:
+        return user
+    from lightkube.config.models import NameValue
+    from msgspec.structs import replace
+
+    said = {"apiVersion": user.exec.apiVersion, "kind": "ExecCredential", "spec": {"interactive": False}}
+    told = [*(user.exec.env or ()), NameValue("KUBERNETES_EXEC_INFO", json.dumps(said))]
+    version = f"{LOGIN}/v1beta1" if user.exec.apiVersion == f"{LOGIN}/v1" else user.exec.apiVersion
+    return replace(user, exec=replace(user.exec, apiVersion=version, env=told))

@@ -46,11 +46,22 @@ SHOWING: Final = (
 RUNNING: Final = (_rule("", "pods/exec", "get create"),)  # newer clusters want the second, too
 
 
-def rbac(role: Role, account: str, own: str, namespaces: Sequence[str] = (), *, commands: bool = False) -> list[Json]:
-    """A service account in namespace `own`, and its rights: to look, to act, or to act and show home Jobs; and to run
-    commands in pods."""
+def rbac(
+    role: Role,
+    account: str,
+    own: str,
+    namespaces: Sequence[str] = (),
+    *,
+    commands: bool = False,
+    secrets: Sequence[str] = (),
+) -> list[Json]:
+    """A service account in namespace `own`, and its rights: to look, to act, or to act and show home Jobs; to run
+    commands in pods; and to read these Secrets in `own`, which hold kubeconfigs of other clusters."""
     subject = {"kind": "ServiceAccount", "name": account, "namespace": own}
     made: list[Json] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": own}}]
+    if secrets:
+        reading = {**_rule("", "secrets", "get"), "resourceNames": list(secrets)}
+        made += _granted([reading], f"{account}-kubeconfigs", subject, own)
     if role == "look":
         return [*made, *_granted(LOOKING, f"{account}-look", subject)]
     made += _granted(EVERYWHERE, f"{account}-act", subject)
