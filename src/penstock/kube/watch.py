@@ -13,7 +13,7 @@ from penstock.kube.client import Cluster, Kind, Obj
 from penstock.kube.errors import Gone, KubeError, Unreachable
 
 FIRST_RETRY_SECONDS: Final = 0.2
-LAST_RETRY_SECONDS: Final = 15.0
+LAST_RETRY_SECONDS: Final = 5.0  #: as often as a site out of reach is looked at
 
 #: What it was and what it is: no `before`, it came; no `now`, it went.
 Changed: TypeAlias = Callable[[Obj | None, Obj | None], None]
