@@ -87,13 +87,13 @@ def mutated(mistakes: list[str], kills: int, seed: int) -> int:
     return 1 if missed else 0
 
 
-def run(kills: int, seed: int, mistake: str = "", *, stormy: bool = True) -> "Run":
-    """With a mistake it ends as soon as something is found. Unless it is `stormy`, no node is taken back."""
+def run(kills: int, seed: int, mistake: str = "") -> "Run":
+    """With a mistake it ends as soon as something is found."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-kill-kube-")))
         bed = stack.enter_context(Bed(folder / "bed", PLANS))
         where = where_of("postgres", folder, stack)
-        told = Run(Ground(bed, folder), where, folder, random.Random(f"{seed}/{mistake}"), mistake, stormy)
+        told = Run(Ground(bed, folder), where, folder, random.Random(f"{seed}/{mistake}"), mistake)
         stack.callback(told.end)
         asyncio.run(told.tell(kills))
         return told
@@ -105,10 +105,8 @@ class Run:
     load: Load
     east: Cluster
 
-    def __init__(
-        self, ground: Ground, where: str, folder: Path, chance: random.Random, mistake: str, stormy: bool
-    ) -> None:
-        self.ground, self.where, self.chance, self.mistake, self.stormy = ground, where, chance, mistake, stormy
+    def __init__(self, ground: Ground, where: str, folder: Path, chance: random.Random, mistake: str) -> None:
+        self.ground, self.where, self.chance, self.mistake = ground, where, chance, mistake
         self.brains = [Brain(folder / name, where, ground.sites) for name in ("a", "b")]
         self.auditor, self.witness = Auditor(where, folder), Witness()
         self.kills = self.stops = self.fenced = 0
@@ -117,7 +115,7 @@ class Run:
 
     async def tell(self, kills: int) -> None:
         async with self._connected() as clusters:
-            self.load = Load(self.ground, self.witness, clusters, self.chance, self.stormy)
+            self.load = Load(self.ground, self.witness, clusters, self.chance)
             self.east = clusters["east"]
             tasks = [asyncio.create_task(self.witness.watch(clusters))]
             self.may_start.set()

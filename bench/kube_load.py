@@ -33,9 +33,8 @@ class Load:
         witness: Witness,
         clusters: Mapping[str, Cluster],
         chance: random.Random,
-        stormy: bool,
     ) -> None:
-        self.ground, self.witness, self.chance, self.stormy = ground, witness, chance, stormy
+        self.ground, self.witness, self.chance = ground, witness, chance
         self.lab, self.east = clusters["lab"], clusters["east"]
         self.sent: list[str] = []
         self.deleted: set[str] = set()
@@ -93,7 +92,7 @@ class Load:
 
     async def weather(self) -> None:
         await self._plant(self.chance.randrange(3, 12))
-        while self.stormy:
+        while True:
             await asyncio.sleep(self.chance.uniform(3, 9))
             if self.coming:
                 await self.chance.choice([self._drain_one, self._take_one])()
@@ -109,8 +108,6 @@ class Load:
 
     async def drain_all(self) -> None:
         """At home, too: whatever runs is lost, and goes on in another attempt."""
-        if not self.stormy:
-            return
         self.reclaimed += 1 + len(self.nodes)
         at_home = [self._drain(self.lab, name) for name, _ in PLANS[0].numbered()]
         await asyncio.gather(*at_home, *(self._drain(self.east, name) for name in self.nodes))
