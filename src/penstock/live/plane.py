@@ -24,7 +24,7 @@ from penstock.core.actions import ReleaseNode, StopAttempt
 from penstock.core.events import Fact
 from penstock.core.model import JobSpec
 from penstock.core.rules import BuiltInRules, Rules
-from penstock.core.units import HOUR, MINUTE, SECOND, Instant, Millis
+from penstock.core.units import HOUR, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.driver import Command, Driver, Seen, Work
 from penstock.journal.journal import Fenced, Held, Journal, Unwritable
@@ -72,7 +72,7 @@ class Setup:
     ids: str = "j"  # what new jobs' ids begin with
     lease_ms: Millis = 30 * SECOND  # on the journal: how long another process waits for us if we vanish
     beat_ms: Millis = 5 * SECOND  # how often the journal's lease is renewed, and the wall clock looked at
-    look_ms: Millis = MINUTE  # how often sites are looked at
+    look_ms: Millis = 30 * SECOND  # how often sites are looked at: one that is out of reach is named within 40 s
 
 
 class Plane:
