@@ -1,4 +1,4 @@
-"""`python -m bench.kube_outage`: an API server stands still for minutes and comes back. Who is told, what goes on, when?
+"""`python -m bench.kube_outage`: an API server stands still for minutes and comes back. Who is told, what goes on?
 
     python -m bench.kube_outage [--seconds 180] [--cluster east] [--json]
 
