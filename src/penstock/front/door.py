@@ -66,6 +66,7 @@ class Door:
         self.untold = Due()  #: Jobs of which there is news
         self.ids: dict[str, str] = {}  #: a Job's uid -> our job
         self.places: dict[str, str] = {}  #: our job -> `NAMESPACE/NAME`
+        self.at: dict[str, dict[str, str]] = {}  #: the other way: our jobs at a place, each with its Job's uid
         self.leaving = asyncio.Event()  #: every Job is given back
         self.parting = Parting(home.site, home.cluster, home.namespaces, plane.installation)
         self.fewer = asyncio.Event()  #: a Job is no longer ours
@@ -221,7 +222,9 @@ class Door:
         return found[0] if found else None
 
     def _remember(self, job: Json, our_id: str) -> None:
-        self.ids[uid_of(job)], self.places[our_id] = our_id, place_of(job)
+        uid, place = uid_of(job), place_of(job)
+        self.ids[uid], self.places[our_id] = our_id, place
+        self.at.setdefault(place, {})[our_id] = uid
 
     async def _submit(self, job: Json) -> None:
         if part(job, "spec").get("suspend") is True and (change := kueue.park(part(job, "metadata"))):
@@ -300,28 +303,28 @@ class Door:
 
     async def _gone(self, place: str) -> None:
         """Deleted without waiting for us, or its label was taken away. Either way it is no longer ours to run."""
-        for our_id in [one for one, where in self.places.items() if where == place]:
+        for our_id in list(self.at.get(place, ())):
             row = await asyncio.to_thread(self.reader.job, our_id)
             if row is not None and row.phase not in ENDED:
                 await self._cancel(our_id)
-            elif await self._is_clean(place):
+            else:
+                await self._clean(place)
                 self._forget(our_id)
 
-    async def _is_clean(self, place: str) -> bool:
+    async def _clean(self, place: str) -> None:
         """What is still there without the label shows nothing of us any more."""
         namespace, _, name = place.partition("/")
-        try:
+        with suppress(NotFound):
             job = await self.cluster.get(JOBS, name, namespace)
-        except NotFound:
-            return True
-        if uid_of(job) in self.ids:
-            await self.writer.let_go(job)
-        return True
+            if uid_of(job) in self.ids:
+                await self.writer.let_go(job)
 
     def _forget(self, our_id: str) -> None:
         self.tales.pop(our_id, None)
-        self.places.pop(our_id, None)
-        self.ids = {uid: one for uid, one in self.ids.items() if one != our_id}
+        place = self.places.pop(our_id, "")
+        self.ids.pop(self.at.get(place, {}).pop(our_id, ""), None)
+        if not self.at.get(place):
+            self.at.pop(place, None)
 
     async def _cancel_orphans(self) -> None:
         """Jobs of the journal whose home Job was deleted while nobody watched. Only a whole list can say so."""
