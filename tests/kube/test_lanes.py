@@ -24,6 +24,17 @@ async def test_binds_go_before_status_and_status_before_events_and_each_in_its_o
 
 
 @story
+async def test_in_a_long_burst_of_binds_every_fourth_turn_is_for_what_is_shown() -> None:
+    lanes, went = Lanes(1), list[str]()
+    async with lanes.one(NOW):
+        ranks: dict[str, Rank] = {"b": NOW, "s": SOON, "e": LATER}
+        tasks = [asyncio.create_task(go(lanes, ranks[name], name, went)) for name in "bbbbbbbbbssse"]
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert "".join(went) == "bbbsbbbsbbbse"
+
+
+@story
 async def test_a_lane_given_to_somebody_who_has_just_left_is_given_to_the_next() -> None:
     lanes, went = Lanes(1), list[str]()
     async with lanes.one(NOW):

@@ -1,6 +1,7 @@
 """So many requests to a cluster at once, and in which order the others go: what somebody waits for first. Of `client`.
 
-What starts or ends something goes before what shows it, and that before what is only told of it.
+What starts or ends something goes before what shows it, and that before what is only told of it. In a long burst of
+starts nobody should look at Jobs that show nothing for minutes, so every fourth turn is for what is shown.
 """
 
 import asyncio
@@ -13,11 +14,12 @@ Rank: TypeAlias = Literal[0, 1, 2]
 NOW: Final = 0  #: binds, creates, stops, and whatever is read
 SOON: Final = 1  #: what people look at: the status of home Jobs
 LATER: Final = 2  #: Events, and what nobody sees: marks on what is over
+SHARE: Final = 4  #: every so many turns what is shown goes first
 
 
 class Lanes:
     def __init__(self, many: int) -> None:
-        self.free = many
+        self.free, self.turns = many, 0
         self.waiting: tuple[deque[asyncio.Future[None]], ...] = (deque(), deque(), deque())
 
     @asynccontextmanager
@@ -43,7 +45,9 @@ class Lanes:
             raise
 
     def _give_back(self) -> None:
-        for waiting in self.waiting:
+        self.turns += 1
+        now, soon, later = self.waiting
+        for waiting in (soon, now, later) if self.turns % SHARE == 0 else (now, soon, later):
             while waiting:
                 if not (turn := waiting.popleft()).done():
                     turn.set_result(None)
