@@ -243,14 +243,17 @@ def replaced_behind_our_back(_: Points) -> None:
     execution.LOST["action"] = "Ignore"
 
 
-def forgotten_when_said(_: Points) -> None:
-    """The cluster may take a Job away as soon as its end is said, which is before it is on record."""
+def forgotten_when_seen(points: Points) -> None:
+    """The cluster may take a Job away as soon as its end is seen, which is before it is on record."""
     right = minding.Minder.say_end
 
     def wrong(self: Any, one: Any) -> None:
+        self.here.chores.see_to(f"forget {one.name}", forget, self, one)
+
+    async def forget(self: Any, one: Any) -> None:
+        await ending.forget(self.here, one)
+        points("before say")
         right(self, one)
-        if one.end is not None:
-            self.here.chores.see_to(f"forget {one.name}", ending.forget, self.here, one)
 
     _put(minding.Minder, say_end=wrong)
     forgotten = ending._forgotten
@@ -262,7 +265,7 @@ MISTAKES: Final[dict[str, Callable[[Points], None]]] = named(
         bind_after_create,
         bind_without_looking,
         time_to_live_too_early,
-        forgotten_when_said,
+        forgotten_when_seen,
         late_create,
         a_failed_list_is_empty,
         adopt_without_comparing,
