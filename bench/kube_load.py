@@ -15,7 +15,7 @@ from bench.kube_witness import Witness, has_ended
 from bench.pair import PLANS, Ground, home_job
 from penstock.kube import names
 from penstock.kube.client import JOBS, LEASES, NODES, Cluster
-from penstock.kube.errors import NotFound
+from penstock.kube.errors import AlreadyExists, NotFound
 
 LIVE: Final = 8  #: home Jobs at once
 FOR_EVER: Final = "1h"
@@ -23,6 +23,7 @@ RUNS: Final = ("500ms", "2s", "4s", "7s")
 LEASE: Final = "6s"  #: renewed when a quarter of it is left, so that the longest, and those that run for ever, need it
 TAINT: Final = {"key": "reclaimed", "value": "soon", "effect": "NoExecute"}
 TAINTED_S: Final = 1.0
+PLANTED: Final = 3
 Json = dict[str, Any]
 
 
@@ -91,7 +92,8 @@ class Load:
     # --- nodes -------------------------------------------------------------------------------------------------------
 
     async def weather(self) -> None:
-        await self._plant(self.chance.randrange(3, 12))
+        for number in self.chance.sample(range(3, 16), PLANTED):
+            await self._plant(number)
         while True:
             await asyncio.sleep(self.chance.uniform(3, 9))
             if self.coming:
@@ -130,7 +132,7 @@ class Load:
         self.nodes.append(f"east-spot-{number}")
 
     async def _plant(self, number: int) -> None:
-        """Once the installation has a name: a Job that is nobody's, where the attempt will be made."""
+        """Once the installation has a name: a Job that is nobody's, where the attempt may be made."""
         lease: Json | None = None
         while lease is None:
             await asyncio.sleep(0.2)
@@ -143,6 +145,7 @@ class Load:
         pod = {"restartPolicy": "Never", "containers": [{"name": "theirs", "image": "busybox"}]}
         quick = {"annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1s"}}
         job = {"metadata": {"name": name}, "spec": {"template": {"metadata": quick, "spec": pod}}}
-        await self.lab.create(JOBS, job, self.ground.people)
-        await self.east.create(JOBS, job, self.ground.ours)
-        self.planted.add(attempt)
+        with suppress(AlreadyExists):  # the attempt was first
+            await self.lab.create(JOBS, job, self.ground.people)
+            await self.east.create(JOBS, job, self.ground.ours)
+            self.planted.add(attempt)
