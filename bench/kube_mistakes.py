@@ -26,6 +26,7 @@ from bench import mistakes
 from bench.mistakes import Points, around, named
 from penstock.core import events as e
 from penstock.drivers import ending, execution, minding, ownership, pods, starting
+from penstock.drivers.connection import Connection
 from penstock.drivers.kubernetes import KubernetesDriver
 from penstock.front import gate, status
 from penstock.journal.keeper import Keeper
@@ -206,6 +207,7 @@ def a_failed_list_is_empty(_: Points) -> None:
 def adopt_without_comparing(_: Points) -> None:
     """What stands under an attempt's name is taken to be its own."""
     _put(ownership, check_own=lambda *_: None)
+    _put(Connection, is_own=lambda *_: True)
 
 
 def a_new_name_each_time(_: Points) -> None:

@@ -112,6 +112,31 @@ async def test_a_job_of_our_name_that_was_made_from_another_is_neither_adopted_n
 
 
 @story
+async def test_a_strangers_job_under_an_attempts_name_is_not_touched_and_the_attempt_can_be_stopped(
+    ground: KubernetesGround, lab: GivenCluster
+) -> None:
+    """The bench's finding: it was told to stop before it could be made, its stop was refused for ever, and its lease
+    renewed on the stranger's Job."""
+    name, namespace = names.execution_name(ground.installation, "long.1"), ground.settings.namespace
+    theirs = home_job("theirs")
+    theirs["metadata"] = {"name": name, "namespace": namespace}
+    lab.apply(theirs)
+    before = lab.get("job", name, "-n", namespace)
+    async with opened(ground) as site:
+        with pytest.raises(Refused, match="belongs to nobody"):
+            await site.start("long")
+        with pytest.raises(Unreachable, match="not here"):
+            await site.driver.set_deadline("long.1", ground.clock() + 5_000)
+        await site.driver.stop("long.1", 1000)
+        await site.hears(e.AttemptStopped, "long.1")
+        await site.driver.forget("long.1")
+        assert (await site.driver.look()).attempts == ()
+    after = lab.get("job", name, "-n", namespace)
+    assert after["spec"] == before["spec"]
+    assert after["metadata"]["annotations"] == before["metadata"]["annotations"]
+
+
+@story
 async def test_two_control_planes_that_start_the_same_attempt_make_one_job(
     ground: KubernetesGround, lab: GivenCluster
 ) -> None:

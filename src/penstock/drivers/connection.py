@@ -102,17 +102,24 @@ class Connection:
         return names.execution_name(self.installation, attempt)
 
     def known(self, attempt: str) -> Execution | None:
-        return self.executions.by_name.get(self.name(attempt))
+        one = self.executions.by_name.get(self.name(attempt))
+        return one if one is not None and self.is_own(one.job, attempt) else None
+
+    def is_own(self, job: Obj, attempt: str) -> bool:
+        """A name is only a name: what somebody else put under it is theirs, and nothing of it is read or changed."""
+        labels, notes = (job["metadata"].get(kind) or {} for kind in ("labels", "annotations"))
+        owner = job.get("owner") or labels.get(names.INSTALLATION, "")
+        return owner == names.label_value(self.installation) and notes.get(names.ATTEMPT) == attempt
 
     async def find(self, attempt: str) -> Execution | None:
         """What we see, or else what the cluster says: a watch may be a moment behind."""
         if (one := self.known(attempt)) is not None:
             return one
         for namespace in self.namespaces:
-            try:
-                return self.executions.note(await self.cluster.get(JOBS, self.name(attempt), namespace))
-            except errors.NotFound:
-                continue
+            with suppress(errors.NotFound):
+                found = await self.cluster.get(JOBS, self.name(attempt), namespace)
+                if self.is_own(found, attempt):
+                    return self.executions.note(found)
         return None
 
     async def change(

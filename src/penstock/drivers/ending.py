@@ -32,15 +32,17 @@ async def take_down(here: Connection, one: Execution) -> None:
         await _delete_pod(here, pod)
 
 
-async def bury(here: Connection, attempt: str) -> Execution:
-    """It may be on its way to us: whoever comes to make it finds its name taken."""
+async def bury(here: Connection, attempt: str) -> Execution | None:
+    """It may be on its way to us: whoever comes to make it finds its name taken. None: it is taken by a stranger's."""
+    made: Execution | None = None
     for namespace in here.namespaces:
         try:
             found = await here.cluster.create(JOBS, tombstone(here.installation, attempt, namespace))
         except errors.AlreadyExists:
             found = await here.cluster.get(JOBS, here.name(attempt), namespace)
-        here.executions.note(found)
-    return here.executions.by_name[here.name(attempt)]
+        if here.is_own(found, attempt):
+            made = here.executions.note(found)
+    return made
 
 
 async def forget(here: Connection, one: Execution) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.channels import Printed, Typed
+from penstock.core import events as e
 from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.model import Site
 from penstock.core.units import NEVER, Instant, Millis
@@ -106,7 +107,7 @@ class KubernetesDriver:
             raise Refused(f"site {self.site.id} has no offer {ask.offer}")
         async with self.here.asking():
             one = self.here.known(ask.attempt) or await self.starting.order(ask, work, earlier)
-            ownership.check_own(self.here, one, ask.attempt, self.starting.origin(ask, work))
+            ownership.check_own(self.here, one.job, ask.attempt, self.starting.origin(ask, work))
         if one.end is not None and said(one.job, names.ENDING) != "refused":
             if one.concluded:  # otherwise it is about to be said
                 self.minder.say_end(one)
@@ -121,8 +122,9 @@ class KubernetesDriver:
     async def stop(self, attempt: str, grace_ms: Millis) -> None:
         async with self.here.asking():
             one = await self.here.find(attempt) or await ending.bury(self.here, attempt)
-            ownership.check_own(self.here, one, attempt)
-            if one.concluded:
+            if one is None:  # nothing of it was made, and while the other stands nothing can be
+                self.here.say(e.AttemptStopped(self.here.clock(), attempt, 0))
+            elif one.concluded:
                 self.minder.say_end(one)
             elif one.end is None:
                 await ending.end(self.here, one, "stopped", "told to stop", grace_ms)

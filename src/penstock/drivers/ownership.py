@@ -6,7 +6,6 @@ from typing import Final
 
 from penstock.drivers.connection import Connection
 from penstock.drivers.driver import Refused
-from penstock.drivers.executions import Execution
 from penstock.drivers.pods import said
 from penstock.kube import errors, names
 from penstock.kube.client import LEASES, Obj
@@ -31,13 +30,13 @@ async def check_still_ours(here: Connection) -> None:
     _check_owner(here, await here.cluster.get(LEASES, names.LEASE, here.settings.namespace))
 
 
-def check_own(here: Connection, one: Execution, attempt: str, origin: str = "") -> None:
-    """A name is only a name: what was made for another attempt, or from another Job, is left alone."""
-    theirs = (one.attempt, said(one.job, names.ORIGIN) or origin)
-    if theirs != (attempt, origin or theirs[1]) or one.job["owner"] != names.label_value(here.installation):
+def check_own(here: Connection, job: Obj, attempt: str, origin: str) -> None:
+    """What was made for another attempt, or from another Job, is left alone."""
+    meta, theirs = job["metadata"], said(job, names.ORIGIN) or origin
+    if not here.is_own(job, attempt) or theirs != origin:
         raise Refused(
-            f"Job {one.namespace}/{one.name} was not made for this: it belongs to {theirs[0] or 'nobody'}"
-            f" ({theirs[1]}); look whose it is, and delete it if it is nobody's"
+            f"Job {meta['namespace']}/{meta['name']} was not made for this: it belongs to"
+            f" {said(job, names.ATTEMPT) or 'nobody'} ({theirs}); look whose it is, and delete it if it is nobody's"
         )
 
 

@@ -10,7 +10,7 @@ from penstock.core.actions import StartAttempt
 from penstock.core.model import STANDING
 from penstock.core.units import SECOND, Millis
 from penstock.data.checkpoints import Store
-from penstock.drivers import ending
+from penstock.drivers import ending, ownership
 from penstock.drivers.connection import Connection
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable, Work
 from penstock.drivers.execution import Order, execution_job, origin_of
@@ -42,7 +42,9 @@ class Starting:
         try:
             job = await here.cluster.create(JOBS, execution_job(order, given.manifest, ordered_at))
         except errors.AlreadyExists:
-            return here.executions.note(await here.cluster.get(JOBS, here.name(ask.attempt), namespace))
+            found = await here.cluster.get(JOBS, here.name(ask.attempt), namespace)
+            ownership.check_own(here, found, ask.attempt, self.origin(ask, work))
+            return here.executions.note(found)
         one = here.executions.note(job)
         one.ordered_at = ordered_at
         return one
