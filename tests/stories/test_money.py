@@ -178,6 +178,20 @@ def test_a_lease_is_renewed_while_there_is_room_and_what_was_metered_is_charged(
     assert penstock.account("org") == (0, usd("8"))
 
 
+def test_what_was_told_to_stop_is_renewed_once_more_at_most() -> None:
+    """It may need that for its checkpoint. If telling it never works, its own deadline ends it, and it costs no more."""
+    penstock = given(PODS)
+    penstock.hears(submitted("a", run="9h", lease_max_ms="1h"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    assert penstock.hears(cancelled("a"), at="09:44") == [stop("a.1")]
+    assert penstock.hears(nothing, at="09:45") == [set_deadline("a.1", "10:45")]
+    assert penstock.hears(confirmed("a.1", "10:45"), at="09:45") == []
+    assert penstock.hears(nothing, at="10:44") == []
+    assert penstock.until("a.1") == clock("10:45")
+    penstock.hears(stopped("a.1"), at="10:45")
+    assert penstock.account("org") == (0, usd("14"))
+
+
 def test_leases_shrink_as_a_scope_fills() -> None:
     penstock = given(PODS, cap("org", "100"))
     lengths = []

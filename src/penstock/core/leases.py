@@ -33,8 +33,7 @@ def shorten(choices: Choices, confirmed: list[tuple[Lease, Instant]]) -> None:
         if ledger.leases.get(lease.hold.id) is not lease:  # it ended in the instant that it confirmed
             continue
         parts = ledger.shortened(lease, deadline)
-        node = choices.state.nodes.get(lease.hold.id)
-        again = NEVER if node and node.phase == "returning" else renew_at(choices.now, deadline)
+        again = _again(choices.state, lease, choices.now, deadline)
         choices.record(LeaseShortened(choices.now, lease.hold.id, parts, deadline, again))
 
 
@@ -48,9 +47,18 @@ def renew(choices: Choices) -> None:
         if isinstance(found, tuple):
             deadline, parts = found
             charged = state.ledger.charge(lease, now)
-            choices.record(LeaseRenewed(now, lease.hold.id, charged, parts, deadline, renew_at(now, deadline)))
+            again = _again(state, lease, now, deadline)
+            choices.record(LeaseRenewed(now, lease.hold.id, charged, parts, deadline, again))
         else:
             _deny(choices, lease, found)
+
+
+def _again(state: State, lease: Lease, now: Instant, deadline: Instant) -> Instant:
+    """When to renew it next. What was told to end may need one more lease to write its checkpoint; if telling it never
+    works, its own deadline ends it."""
+    node, attempt = state.nodes.get(lease.hold.id), state.attempts.get(lease.hold.id)
+    ends = (node is not None and node.phase == "returning") or (attempt is not None and attempt.phase == "stopping")
+    return NEVER if ends else renew_at(now, deadline)
 
 
 def _deny(choices: Choices, lease: Lease, because: Denial) -> None:
