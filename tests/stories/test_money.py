@@ -179,7 +179,7 @@ def test_a_lease_is_renewed_while_there_is_room_and_what_was_metered_is_charged(
 
 
 def test_what_was_told_to_stop_is_renewed_once_more_at_most() -> None:
-    """It may need that for its checkpoint. If telling it never works, its own deadline ends it, and it costs no more."""
+    """It may need that for its checkpoint. If telling it never works, its own deadline ends it."""
     penstock = given(PODS)
     penstock.hears(submitted("a", run="9h", lease_max_ms="1h"), at="09:00")
     penstock.hears(started("a.1"), at="09:00")
