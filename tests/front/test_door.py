@@ -99,7 +99,9 @@ def test_what_was_read_before_a_newer_attempt_was_bound_does_not_bind_the_older_
 
     async def tell() -> None:
         async with penstock() as here:
-            here.apply(home_job("a"), home_job("b"))
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            here.apply(home_job("b"))
             await here.shows("b", running)
             first, read = here.reader.attempts("j1"), here.reader.attempts
             here.loses("j1.1/n0")
