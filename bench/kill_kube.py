@@ -339,8 +339,8 @@ class Run:
                 self.auditor.finds("lost", f"{name} is gone, and nobody deleted it")
         elif names.CANCEL in _finalizers(life.now):
             self.auditor.finds("lost", f"{name} has ended and keeps our finalizer")
-        elif f"{life.job}.1" in self.load.planted:
-            if not has_ended(life.now, "Failed"):
+        elif f"{life.job}.1" in self.load.planted:  # it fails, unless that attempt was stopped before it began
+            if has_ended(life.now, "Complete") and not self.witness.succeeded(name, ghosts=True):
                 self.auditor.finds("doubled", f"{name} took somebody else's Job for its own: {brief(life.now)}")
         elif not has_ended(life.now, "Complete") and name not in self.load.deleted:
             self.auditor.finds("lost", f"{name} did not complete: {brief(life.now)}")
