@@ -51,7 +51,7 @@ bench-placement: .venv/.installed-dev  ## our cost against the best published po
 kube: .venv/.installed  ## build or find the Kubernetes programs for `penstock dev-cluster` and its tests; as root also for real pods; KUEUE=1 for Kueue, too
 	@$(BIN)/penstock dev-cluster build $(if $(KUEUE)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--kueue)
 
-demo-kube: kube  ## a Job that bursts, loses its spot node and comes home, on three real clusters; KEEP=1 leaves them running
+demo-kube: kube .venv/.installed-dev  ## a Job that bursts, loses its spot node and comes home, on three real clusters; KEEP=1 leaves them running
 	@$(BIN)/penstock demo --kube $(if $(KEEP),--keep)
 
 e2e-kube: kube .venv/.installed-dev  ## the same tale as a test, with all that runs on real pods
