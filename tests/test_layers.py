@@ -66,6 +66,7 @@ CORE = [
     "leases",
     "decide",
     "engine",
+    "plan",
 ]
 #: Other packages that stay at the edges.
 ONLY_IN = {"pydantic": {"api", "config", "policy"}}

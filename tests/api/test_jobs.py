@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from penstock.core.events import PolicySet
+from penstock.core.model import Policy
 from tests.api.kit import CLOUD, LAB, WAITS, python, running
 from tests.awaiting import story
 
@@ -150,7 +152,9 @@ async def test_a_plan_ranks_offers_and_records_nothing(tmp_path: Path) -> None:
         plan = (await penstock.admin.post("/v1/plan", json=ask)).json()
         assert (plan["answer"], plan["offer"], plan["stated"]) == ("start", "lab/owned", True)
         assert [one["offer"] for one in plan["choices"]] == ["lab/owned", "cloud/pods"]
-        assert plan["choices"][1]["cost"] == 3_600_000
+        assert plan["choices"][1]["cost"] == plan["choices"][1]["total"] == 3_600_000
+        assert (plan["tally"], plan["effects"]) == ([{"answer": "start", "offer": "lab/owned", "jobs": 1}], [])
+        starts = plan
         plan = (await penstock.admin.post("/v1/plan", json={**ask, "gpu": "H100"})).json()
         assert plan["answer"] == "refuse"
         assert [(one["offer"], one["rule"]) for one in plan["excluded"]] == [
@@ -158,6 +162,25 @@ async def test_a_plan_ranks_offers_and_records_nothing(tmp_path: Path) -> None:
             ("lab/owned", "GPU A100 is not one it can use"),
         ]
         assert penstock.plane.number == before
+        job = await penstock.submits(gpus=2, command="x", run_time="1h")
+        story = (await penstock.admin.get(f"/v1/jobs/{job}/story")).json()
+        assert starts["says"] == story["lines"][1]["text"]
+        assert (starts["reason"]["kind"], starts["reason"]["says"]) == ("OwnedFree", "2 GPUs were free there.")
+
+
+@story
+async def test_a_plan_names_who_would_make_room_to_those_who_may_know(tmp_path: Path) -> None:
+    async with running(tmp_path, LAB) as penstock:
+        await penstock.plane.tell(PolicySet(0, 0, Policy("preempts", preempt=True)))
+        low = await penstock.submits(gpus=2, command=WAITS, team="red")
+        await penstock.until(low, "placed")
+        ask = {"gpus": 2, "command": "x", "priority": 5}
+        for client, job in ((penstock.admin, low), (penstock.team("blue"), "")):
+            plan = (await client.post("/v1/plan", json=ask)).json()
+            assert (plan["answer"], plan["offer"]) == ("start", "lab/owned")
+            assert [(one["job"], one["to"], one["reason"]["kind"]) for one in plan["effects"]] == [
+                (job, "", "Preempted")
+            ]
 
 
 @story

@@ -156,10 +156,17 @@ def test_places_money_and_plans_are_tables(says: Says) -> None:
     assert "here/gpu" in says("offers")
     assert "If Penstock died now, at most $0.00 more would be spent." in says("exposure")
     assert says("costs").startswith(("Costs of 31 days", "Nothing was used."))
-    plan = says("plan", "--gpus", "99", "--run-time", "1h")
-    assert plan.startswith("It would be refused.\nRun time 1 h, stated.\n")
-    assert "too wide" in plan
     assert shown(says, "plan", "--gpus", "1")["choices"][0]["offer"] == "here/gpu"
+
+
+def test_a_plan_begins_with_what_why_says_afterwards(says: Says, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("gpus: 99\nrun_time: 1h\ncommand: 'true'\n")
+    decision, run_time, *tables = says("plan", str(file)).splitlines()
+    job = says("submit", str(file)).strip()
+    assert decision == f"If submitted now: {shown(says, 'why', job)[-1]['text']}"
+    assert run_time == "Run time 1 h, stated."
+    assert "too wide" in "\n".join(tables)
 
 
 def test_caps_are_set_one_kind_at_a_time(says: Says) -> None:

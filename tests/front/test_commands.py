@@ -25,7 +25,7 @@ def test_apply_plan_why_and_leave_as_people_type_them(setting: Setting) -> None:
     """One story, because starting a Penstock on two clusters takes a while."""
     n = ("-n", setting.namespace)
     file = setting.writes("a")
-    assert "start now on lab/a100" in setting.says("kubectl", "plan", "-f", file, "--team", "vision", *n)
+    assert "If submitted now: Starts on lab/a100" in setting.says("kubectl", "plan", "-f", file, "--team", "vision", *n)
     assert setting.types("kubectl", "apply", "-f", file, *n).stderr.startswith("Error: Whose job is it?")
     assert setting.says("kubectl", "apply", "-f", file, "--team", "vision", *n) == "job.batch/a\n"
     setting.waits("a", "jsonpath={.status.ready}=1")
@@ -43,7 +43,7 @@ def test_apply_plan_why_and_leave_as_people_type_them(setting: Setting) -> None:
     volume = {"name": "s", "persistentVolumeClaim": {"claimName": "scratch"}}
     bound = setting.writes("c", pod={"volumes": [volume]})
     planned = setting.says("kubectl", "plan", "-f", bound, "--team", "vision", *n)
-    assert "wait for owned GPUs" in planned
+    assert planned.startswith("If submitted now: Waits for owned GPUs")
     assert "it needs volume scratch, and east has no map for it" in planned
     setting.says("submit", bound, "--team", "vision", *n)
     setting.waits("c", "jsonpath={.status.conditions[0].reason}=OnlyOwned")

@@ -373,7 +373,7 @@ async def test_a_restart_records_only_what_is_new(clock: VirtualClock) -> None:
 
 
 @story("09:00")
-async def test_plan_says_where_a_job_would_go_and_changes_nothing(clock: VirtualClock) -> None:
+async def test_plan_says_what_the_next_submission_is_told_and_changes_nothing(clock: VirtualClock) -> None:
     world = given(clock, site("lab"), offer("cloud", price="2"), policy("10m"), cap("team:poor", "1"))
     async with world.up() as plane:
         before = plane.scribe.state_now().digest()
@@ -383,17 +383,16 @@ async def test_plan_says_where_a_job_would_go_and_changes_nothing(clock: Virtual
             ("lab", True, 0),
             ("cloud", True, 48_000_000),
         ]
-        wide = await plane.plan(job(gpus=9, run="3h"))
-        assert (wide.answer, wide.offer) == ("burst", "cloud")
+        wide = await plane.plan(job(gpus=9, run="3h", team="poor"))
+        assert (wide.answer, wide.until_ms) == ("wait", span("10m"))  # though it can never fit: so this policy is
         assert [(one.offer, one.rule) for one in wide.excluded] == [("lab", "too wide: at most 8 GPUs there")]
-        poor = await plane.plan(job(gpus=9, team="poor"))
-        assert poor.answer == "short of money"
-        assert getattr(poor.choices[0].denied, "scope", "") == "team:poor"
+        assert getattr(wide.choices[0].denied, "scope", "") == "team:poor"
         assert plane.scribe.state_now().digest() == before
-        await plane.submit(job(), NOTHING)
-        await world.until("09:01")
+        await plane.submit(job(run="3h"), NOTHING)
         full = await plane.plan(job())
         assert (full.answer, full.until_ms) == ("wait", span("10m"))
+        await plane.submit(job(), NOTHING)
+    assert world.events(e.StartPromised, e.WaitPromised) == [free.decision, full.decision]
 
 
 @story("09:00")

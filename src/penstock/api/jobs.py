@@ -15,15 +15,22 @@ from penstock.api.lean import Lean, answered
 from penstock.api.problems import Problem, conflict, not_found
 from penstock.config.jobs import JobFile, json_schema, parse_job, parse_json_job
 from penstock.core.errors import BadInput
-from penstock.core.events import AttemptQueued, CancelRequested, JobSubmitted, MoveRequested, StartPromised
+from penstock.core.events import (
+    AttemptQueued,
+    CancelRequested,
+    JobSubmitted,
+    MoveRequested,
+    StartPromised,
+    WaitPromised,
+)
 from penstock.core.lifecycle import ENDED, JobPhase
 from penstock.core.model import JobSpec
+from penstock.core.plan import Choice, Effect, Plan
 from penstock.core.units import Instant
 from penstock.drivers.driver import Work
 from penstock.front import reading
 from penstock.journal.journal import AttemptRow, Filter, Reader
 from penstock.journal.story import tell
-from penstock.live.plan import Choice
 from penstock.live.plane import Plane
 from penstock.live.scribe import unpack_work
 
@@ -83,11 +90,29 @@ def _key(request: Request, caller: Token) -> str:
 
 @routes.post("/plan", openapi_extra=BODY, summary="What would happen to such a job now")
 async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas.Plan:
-    """Also of a Kubernetes Job, as the front door would read it."""
+    """The engine's own decision, on a copy. Also of a Kubernetes Job, as the front door would read it."""
     file = _home_job(plane, await request.body()) or (await _job_file(request))[1]
     found = await plane.plan(_as_asked_by(caller, file, plane.at))
-    currency = plane.view.policy.currency
-    return schemas.Plan.of(found, choices=[_choice(one, currency) for one in found.choices], currency=currency)
+    return _plan(found, caller, plane.view.policy.currency)
+
+
+def _plan(found: Plan, caller: Token, currency: str) -> schemas.Plan:
+    decision = found.decision
+    until_at = decision.until_at if isinstance(decision, WaitPromised) else None
+    return schemas.Plan.of(
+        found,
+        says=saying.says(decision, currency),
+        reason=saying.reason_shape(decision.because, until_at, currency),
+        tally=[schemas.Tally(answer=answer, offer=offer, jobs=jobs) for answer, offer, jobs in found.tally],
+        effects=[_effect(effect, caller, currency) for effect in found.effects],
+        choices=[_choice(choice, currency) for choice in found.choices],
+        currency=currency,
+    )
+
+
+def _effect(effect: Effect, caller: Token, currency: str) -> schemas.Effect:
+    job = effect.job if caller.sees(effect.team) else ""
+    return schemas.Effect(job=job, to=effect.to, reason=saying.reason_shape(effect.because, None, currency))
 
 
 def _choice(found: Choice, currency: str) -> schemas.Choice:

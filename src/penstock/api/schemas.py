@@ -139,13 +139,15 @@ class Choice(Shape):
     site: str
     term: str
     gpu_model: str
+    node: str = Field(description="A rented node that it would join; empty: standing GPUs, or nodes of its own.")
     fits_now: bool
-    wait_ms: Ms
-    start_ms: Ms
+    wait_ms: Ms = Field(description="Until it is expected to get a place there.")
+    start_ms: Ms = Field(description="From then until it runs, its data's way there included.")
     run_ms: Ms
-    cost: Money
+    cost: Money = Field(description="Expected, preemptions included.")
+    total: Money = Field(description="The cost and what the delay costs: what rented offers are ranked by.")
     held: Money = Field(description="What would be held at first.")
-    losses_ppm: int = Field(description="Expected losses over the run, in millionths.")
+    losses_ppm: int = Field(description="Expected preemptions over the run, in millionths.")
     copies: list[str]
     denied: Reason | None = Field(description="The cap that forbids it now.")
     guarantee: Literal["hard", "soft"]
@@ -157,12 +159,30 @@ class Excluded(Shape):
     where: str
 
 
-class Plan(Shape):
-    """What would happen to such a job now. Nothing is recorded and nothing spent."""
+class Tally(Shape):
+    answer: str
+    offer: str
+    jobs: int
 
+
+class Effect(Shape):
+    """A running job that would have to make room."""
+
+    job: str = Field(description="Empty if it belongs to a team that you may not look at.")
+    to: str = Field(description="The offer it would move to; empty: it would be queued again.")
+    reason: Reason
+
+
+class Plan(Shape):
+    """What the engine would decide if the job were submitted now. Nothing is recorded and nothing spent."""
+
+    says: str = Field(description="The decision, as `why` would tell it; of an array, that on its first job.")
     answer: str = Field(examples=["burst"])
     offer: str
-    until_ms: Ms = Field(description="How long it would wait at most before it bursts.")
+    reason: Reason
+    until_ms: Ms = Field(description="How long it would wait at most before it is decided anew; 0: no limit.")
+    tally: list[Tally] = Field(description="How many jobs get which answer: more than one job if it is an array.")
+    effects: list[Effect] = Field(description="Running jobs that would have to make room for it.")
     expected_run_ms: Ms
     stated: bool = Field(description="The run time was; otherwise it is an estimate from history.")
     choices: list[Choice]

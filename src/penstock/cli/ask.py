@@ -12,7 +12,7 @@ import click
 from penstock.cli.client import Client, job_path, talks
 from penstock.cli.clusters import ask as ask_cluster
 from penstock.cli.clusters import is_manifest, manifest_from, reaches
-from penstock.cli.output import answer, listed, money, span, table
+from penstock.cli.output import answer, listed, money, safe, span, table
 from penstock.core.errors import BadInput
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -187,39 +187,48 @@ def _last_line(client: Client, job: str) -> str:
 
 
 def draw_plan(found: dict[str, Any]) -> None:
+    """The first line is the decision, in the words `penstock why` would use once the job is submitted."""
     currency = found["currency"]
     known = "stated" if found["stated"] else "from what such jobs took before"
-    click.echo(f"It would {ANSWERS.get(found['answer'], found['answer'])}{_on(found)}.")
+    click.echo(safe(f"If submitted now: {_shared_out(found['tally'])}{found['says']}"))
+    for effect in found["effects"]:
+        job, then = effect["job"] or "A job of another team", effect["to"]
+        then = f"move to {then}" if then else "be queued again"
+        click.echo(safe(f"{job} would stop and {then}. {effect['reason']['says']}"))
     click.echo(f"Run time {span(found['expected_run_ms'])}, {known}.")
-    columns = ["offer", "term", "GPU", "wait", "start", "run", "cost", "held at first", "losses", "caps", "now"]
+    columns = ["offer", "term", "GPU", "wait", "start", "run", "cost", "with delay", "held at first", "losses"]
     rows = [_choice(one, currency) for one in found["choices"]]
-    table("Offers", columns, rows, "No offer may run it.")
+    table("Offers", [*columns, "caps", "now"], rows, "No offer may run it.")
     if found["excluded"]:
         excluded = [[one["offer"], one["rule"], one["where"]] for one in found["excluded"]]
         table("Excluded", ["offer", "because", "rule"], excluded, "")
 
 
 ANSWERS: Final = {
-    "start": "start now",
-    "wait": "wait for owned GPUs",
-    "burst": "burst now",
-    "refuse": "be refused",
+    "start": "start",
+    "wait": "wait",
+    "burst": "burst",
+    "refuse": "are refused",
     "short of money": "wait for money",
     "no room": "wait for room",
     "paused": "wait: Penstock is paused",
 }
 
 
-def _on(found: dict[str, Any]) -> str:
-    if found["offer"]:
-        return f" on {found['offer']}"
-    return f", at most {span(found['until_ms'])}" if found["answer"] == "wait" and found["until_ms"] else ""
+def _shared_out(tally: list[dict[str, Any]]) -> str:
+    """Of an array: what becomes of how many."""
+    jobs = sum(one["jobs"] for one in tally)
+    if jobs == 1:
+        return ""
+    parts = [f"{one['jobs']} {ANSWERS[one['answer']]}" + (one["offer"] and f" on {one['offer']}") for one in tally]
+    return f"of {jobs} jobs, {', '.join(parts)}. The first: "
 
 
 def _choice(one: dict[str, Any], currency: str) -> list[object]:
     denied = one["denied"] and one["denied"]["numbers"].get("scope", "")
     now = f"no money in {denied}" if one["denied"] else "fits" if one["fits_now"] else "full"
     spans = [span(one[key]) for key in ("wait_ms", "start_ms", "run_ms")]
-    costs = [money(one[key], currency) for key in ("cost", "held")]
+    costs = [money(one[key], currency) for key in ("cost", "total", "held")]
     losses = f"{one['losses_ppm'] / 1e6:.2f}"
-    return [one["offer"], one["term"], one["gpu_model"], *spans, *costs, losses, one["guarantee"], now]
+    offer = f"{one['offer']}, joins {one['node']}" if one["node"] else one["offer"]
+    return [offer, one["term"], one["gpu_model"], *spans, *costs, losses, one["guarantee"], now]

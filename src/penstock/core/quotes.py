@@ -51,7 +51,7 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Q
     for offer, rate in ways:
         if (calm and rate.endless) or available(state, offer, rate, job.spec.gpus, now):
             copy_ms = copying_ms(state, job, offer, now) if job.spec.data else 0
-            quotes.append(quote(shape, offer, rate, left_ms, _loss(state, offer), value, copy_ms))
+            quotes.append(quote(shape, offer, rate, left_ms, loss_of(state, offer), value, copy_ms))
     return ranked(state, job, quotes, now) if len(quotes) > 1 else quotes
 
 
@@ -70,7 +70,7 @@ def worth_of(state: State, job: Job) -> Money:
     return value * dict(weights).get(job.spec.job_class, PERMILLE) // PERMILLE if weights else value
 
 
-def _loss(state: State, offer: Offer) -> int:
+def loss_of(state: State, offer: Offer) -> int:
     return loss_ppm(state.losses, offer) if offer.term == "spot" else offer.loss_ppm_per_hour
 
 
@@ -104,7 +104,7 @@ def late_at_worst(state: State, job: Job, quote: Quote) -> Millis:
     """What starting there and losing it may cost in time: as many losses as nineteen of twenty such runs do not
     exceed, and after each another start, its work since the checkpoint, and its data's way to the next place."""
     shape, offer, run_ms = job.shape, quote.offer, quote.run_ms
-    losses = run_ms * _loss(state, offer) * PERMILLE // (MICRO * HOUR)
+    losses = run_ms * loss_of(state, offer) * PERMILLE // (MICRO * HOUR)
     if not losses:
         return quote.start_ms
     losses += 2 * isqrt(losses * PERMILLE)

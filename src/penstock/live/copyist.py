@@ -34,7 +34,7 @@ class Copyist:
         self.file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the copy has ended
         self.number = state.steps
         try:
-            child = _fork()
+            child = fork()
         except OSError:
             self.file.close()
             raise
@@ -66,7 +66,8 @@ class Copyist:
             return file.read()
 
 
-def _fork() -> int:
+def fork() -> int:
+    """A copy of this process, with this thread alone: 0 in the copy, its process id in the original."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads: the copy needs none of them, nor their locks
         return os.fork()

@@ -23,22 +23,23 @@ from penstock.core import events as e
 from penstock.core.actions import ReleaseNode, StopAttempt
 from penstock.core.events import Fact
 from penstock.core.model import JobSpec
+from penstock.core.plan import Plan, plan
 from penstock.core.rules import BuiltInRules, Rules
+from penstock.core.state import State
 from penstock.core.units import HOUR, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.driver import Command, Driver, Seen, Work
 from penstock.journal.journal import Fenced, Held, Journal, Unwritable
-from penstock.live import opening
-from penstock.live import plan as plans
+from penstock.live import months, opening
 from penstock.live.alarms import Alarms
 from penstock.live.clock import Clock
 from penstock.live.dispatch import Dispatch
 from penstock.live.months import Calendar, Months
-from penstock.live.plan import Plan
 from penstock.live.recover import Belief, Differences
 from penstock.live.scribe import Ask, KeyReused, Order, Quarantined, Raised, Scribe, Taken, Told, pack_work
 from penstock.live.view import Alarm, View, picture
 from penstock.live.watch import Watch
+from penstock.live.what_if import Question, Unanswered
 
 __all__ = ["KeyReused", "NotReady", "Plane", "Quarantined", "Setup", "Told"]
 
@@ -51,6 +52,8 @@ STUCK_MS: Final[Millis] = 60 * SECOND  #: the same for an engine that raises wha
 KEYS_MS: Final[Millis] = 24 * HOUR
 #: The picture is not drawn more often than this while there is more to do.
 DRAWN_MS: Final[Millis] = 200
+#: So many what-ifs at once; each may take a processor for a while.
+MOST_WHAT_IFS: Final = 2
 
 T = TypeVar("T")
 Waiting: TypeAlias = tuple[Ask, "asyncio.Future[Told]"]
@@ -115,6 +118,7 @@ class Plane:
         self._forgot_at: Instant = 0
         self._stale = False  #: rows were written since the picture was drawn
         self._tasks: list[asyncio.Task[None]] = []
+        self._what_ifs = asyncio.Semaphore(MOST_WHAT_IFS)
 
     # --- starting and stopping ---------------------------------------------------------------------------------------
 
@@ -249,13 +253,25 @@ class Plane:
         return await told
 
     async def plan(self, spec: JobSpec) -> Plan:
-        """What would happen to such a job now. Nothing is recorded."""
+        """What the engine would decide if this job were submitted now. Nothing is recorded. Raises `NotReady`."""
         if self._trouble:
             raise NotReady(self._trouble)
-        return await self._think(self._plan, spec)
+        try:  # shielded: whoever asked may be gone, and the process that answers must still be waited for
+            return await asyncio.shield(self._what_if(lambda copy: self._planned(copy, spec)))
+        except Unanswered as error:
+            raise NotReady(f"The plan could not be made ({error}); try again, and report it if that fails.") from None
 
-    def _plan(self, spec: JobSpec) -> Plan:
-        return plans.plan(self.scribe.state_now(), spec, self.scribe.rules, self.clock.now())
+    def _planned(self, copy: State, spec: JobSpec) -> Plan:
+        """The facts of the turn that would take it in: `scribe` opens months then, too."""
+        now, scribe = self.clock.now(), self.scribe
+        also = tuple(months.due(scribe.calendar, copy.ledger.periods, now))
+        number = copy.numbered + 1
+        return plan(copy, scribe.rules, e.JobSubmitted(now, number, f"{scribe.ids}{number}", spec), also)
+
+    async def _what_if(self, answer: Callable[[State], T]) -> T:
+        async with self._what_ifs:
+            question = await self._think(lambda: Question(self.scribe.state_now(), answer))
+            return await question.answer()
 
     async def log(self, site: str, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
         """Bytes of an attempt's log, and whether more may come. Raises the driver's errors; KeyError: no such site."""

@@ -1,0 +1,94 @@
+"""Asks the engine's own code what it would do, on a copy of the state. The plane calls it.
+
+    question = Question(state, lambda copy: plan(copy, ...))      # in the engine's thread, between two steps
+    found = await question.answer()                               # event loop and engine go on meanwhile
+
+To copy a hundred thousand waiting jobs object by object takes seconds, and nobody would be answered meanwhile. A forked
+process has its copy within milliseconds: it answers at low priority, may change the state as it likes, and ends.
+"""
+
+import asyncio
+import gc
+import os
+import pickle
+import signal
+from collections.abc import Callable
+from typing import Final, Generic, NoReturn, TypeVar
+
+from penstock.core.state import State
+from penstock.live import copyist, snapshot
+
+#: Up to so many jobs the state is copied in place: that takes some three milliseconds.
+FEW_JOBS: Final = 100
+#: A forked process that has not answered by then is killed.
+LONGEST_S: Final = 30
+
+T = TypeVar("T")
+
+
+class Unanswered(Exception):
+    """The copy of the engine raised, or there was no room for one. The engine that decides is not touched by it."""
+
+
+class Question(Generic[T]):
+    """Make it in the engine's thread: it copies the state as it is at this moment."""
+
+    def __init__(self, state: State, answer: Callable[[State], T]) -> None:
+        self.child = self.pipe = 0
+        self.found: T | None = None
+        self.error = ""
+        if copyist.FORKS and len(state.jobs) > FEW_JOBS:
+            self._fork(state, answer)
+        else:
+            self.found, self.error = _answered(snapshot.unpack(snapshot.pack(state)), answer)
+
+    async def answer(self) -> T:
+        """Raises `Unanswered`."""
+        if self.child:
+            await asyncio.to_thread(self._hear)
+        if self.found is None:
+            raise Unanswered(self.error)
+        return self.found
+
+    def _fork(self, state: State, answer: Callable[[State], T]) -> None:
+        self.pipe, out = os.pipe()
+        try:
+            self.child = copyist.fork()
+        except OSError as error:  # no more processes, or no memory
+            self.error = str(error)
+            os.close(self.pipe)
+            os.close(out)
+            return
+        if self.child == 0:
+            _answer_and_end(state, answer, out)
+        os.close(out)
+
+    def _hear(self) -> None:
+        with os.fdopen(self.pipe, "rb") as file:
+            said = file.read()
+        os.waitpid(self.child, 0)
+        self.child = 0
+        self.found, self.error = pickle.loads(said) if said else (None, "it took too long")
+
+
+def _answered(copy: State, answer: Callable[[State], T]) -> tuple[T | None, str]:
+    try:
+        return answer(copy), ""
+    except Exception as error:  # noqa: BLE001 - whatever it is, it happened to a copy
+        return None, f"{type(error).__name__}: {error}"
+
+
+def _answer_and_end(copy: State, answer: Callable[[State], T], out: int) -> NoReturn:
+    """In the forked process. Whatever goes wrong, it ends here, and does not become a second control plane."""
+    try:
+        os.nice(copyist.POLITE)
+        gc.disable()  # it would touch, and so copy, all that is shared with the process that goes on
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(LONGEST_S)
+        os.closerange(3, out)
+        os.closerange(out + 1, os.sysconf("SC_OPEN_MAX"))
+        with os.fdopen(out, "wb") as said:
+            pickle.dump(_answered(copy, answer), said)
+        os._exit(0)
+    finally:
+        os._exit(1)
