@@ -39,7 +39,7 @@ bench-journal: .venv/.installed-dev  ## how fast a journal is written, listed an
 bench-kube: kube .venv/.installed-dev  ## ten thousand Jobs on three clusters: rate, waits, idle load, memory; FAST=1 for a quick look
 	@$(BIN)/python -m bench.kube $(if $(FAST),--fast)
 
-bench-live: .venv/.installed-dev  ## a running Penstock under load: submits, lists, decisions, restarts; FAST=1 for a quick look
+bench-live: .venv/.installed-dev  ## a running Penstock under load: submits, lists, decisions, plans, restarts; FAST=1 for a quick look
 	@$(BIN)/python -m bench.live $(if $(FAST),--fast)
 
 docs: .venv/.installed-dev  ## write what the documents say of themselves: lives, picture, answers of commands

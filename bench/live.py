@@ -1,10 +1,11 @@
 """`make bench-live`: a real `penstock up` under load, over HTTP, with full durability. FAST=1 for smaller sizes.
 
-    python -m bench.live [--fast] [--only submits|lists|decisions|starts|memory] [--kind sqlite|postgres]
+    python -m bench.live [--fast] [--only submits|lists|decisions|plans|starts|memory] [--kind sqlite|postgres]
 
 Submits: 64 clients, each of a team of its own, each waiting for its answer before it submits again. Lists: a page and a
 job, one after the other, by how many jobs the journal has. Decisions: one submission at a time while so many wait,
-decided and durable, and `/healthz` asked beside it all the time. Starts: from the command to the first answer, by how
+decided and durable, and `/healthz` asked beside it all the time. Plans: one at a time while so many wait, with
+submissions and `/healthz` beside it. Starts: from the command to the first answer, by how
 many events, with the snapshot as old as it gets. Everything shares this machine's processors, clients and PostgreSQL
 included, so what the server itself took of them is said, too: that is what another machine would show again.
 """
@@ -146,20 +147,34 @@ def decisions(place: Callable[[], str], fast: bool) -> Iterator[str]:
             )
 
 
+def plans(place: Callable[[], str], fast: bool) -> Iterator[str]:
+    for waiting in (1_000, 5_000) if fast else (1_000, 10_000, 100_000):
+        with up(place()) as (client, process):
+            for _ in range(waiting // 1_000):
+                client.post("/v1/jobs", json={**JOB, "count": 1_000}).raise_for_status()
+            before = cpu(process.pid)
+            alone = [_one(client, "/v1/plan") for _ in range(50)]
+            used = (cpu(process.pid) - before) / len(alone)
+            with healthy(client) as beats, repeated(lambda: _one(client, "/v1/plan")) as asked:
+                submits = [_one(client) for _ in range(50)]
+            yield (
+                f"{waiting:,} waiting: a plan in {_spread(alone)}, {used * 1000:.1f} ms of it on the server's own "
+                f"processor; {len(asked)} of them beside submits: these in {_spread(submits)}, /healthz meanwhile in "
+                f"{_spread(beats)}"
+            )
+
+
 @contextmanager
-def healthy(client: httpx2.Client) -> Iterator[list[float]]:
-    """Asked all the time beside what the block does: does it answer while the engine thinks?"""
+def repeated(ask: Callable[[], float]) -> Iterator[list[float]]:
+    """Asked again and again beside what the block does; how long each took."""
     took: list[float] = []
     over = threading.Event()
 
-    def ask() -> None:
-        with httpx2.Client(base_url=client.base_url, timeout=120, trust_env=False) as another:
-            while not over.wait(0.01):
-                began = time.perf_counter()
-                another.get("/healthz").raise_for_status()
-                took.append(time.perf_counter() - began)
+    def go_on() -> None:
+        while not over.is_set():
+            took.append(ask())
 
-    asking = threading.Thread(target=ask)
+    asking = threading.Thread(target=go_on)
     asking.start()
     try:
         yield took
@@ -168,10 +183,25 @@ def healthy(client: httpx2.Client) -> Iterator[list[float]]:
         asking.join()
 
 
-def _one(client: httpx2.Client) -> float:
+@contextmanager
+def healthy(client: httpx2.Client) -> Iterator[list[float]]:
+    """Does it answer while the engine thinks?"""
+    with httpx2.Client(base_url=client.base_url, timeout=120, trust_env=False) as another:
+
+        def ask() -> float:
+            time.sleep(0.01)
+            began = time.perf_counter()
+            another.get("/healthz").raise_for_status()
+            return time.perf_counter() - began
+
+        with repeated(ask) as took:
+            yield took
+
+
+def _one(client: httpx2.Client, path: str = "/v1/jobs") -> float:
     time.sleep(0.02)  # within a team's limit
     began = time.perf_counter()
-    client.post("/v1/jobs", json=JOB).raise_for_status()
+    client.post(path, json=JOB).raise_for_status()
     return time.perf_counter() - began
 
 
@@ -260,7 +290,14 @@ def said(process: "subprocess.Popen[str]") -> dict[str, Any]:
     raise SystemExit(f"penstock up ended with {process.wait()}")
 
 
-MEASURES: Final = {"submits": submits, "lists": lists, "decisions": decisions, "starts": starts, "memory": memory}
+MEASURES: Final = {
+    "submits": submits,
+    "lists": lists,
+    "decisions": decisions,
+    "plans": plans,
+    "starts": starts,
+    "memory": memory,
+}
 
 
 if __name__ == "__main__":
