@@ -3,6 +3,8 @@
 The engine that is planned on is not touched, and then really given the job: both must agree.
 """
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.core import events as e
 from penstock.core.engine import Engine, Step
 from penstock.core.lifecycle import Broken
-from penstock.core.model import STANDING, JobSpec
+from penstock.core.model import STANDING, JobSpec, Waiting
 from penstock.core.plan import Plan, plan
 from penstock.core.reasons import (
     Displaced,
@@ -23,9 +25,9 @@ from penstock.core.reasons import (
     Reason,
 )
 from penstock.core.rules import BuiltInRules
-from penstock.core.units import HOUR, MINUTE, Instant
+from penstock.core.units import HOUR, MICRO, MINUTE, Instant
 from penstock.live import snapshot
-from tests.core.histories import History, Life, histories, packed, specs, tense
+from tests.core.histories import History, Life, histories, packed, rented, specs, tense
 
 ANSWERED = (e.StartPromised, e.WaitPromised, e.ReservePromised, e.JobRefused)
 JOB = "planned"
@@ -54,13 +56,22 @@ def planned(engine: Engine, submitted: e.JobSubmitted) -> Plan:
 
 
 @st.composite
+def eager(draw: st.DrawFn) -> History:
+    """Nothing is owned, money is there, delay is dear: jobs burst, and the two offers differ in start and losses."""
+    history = draw(histories())
+    policy = replace(history.policy, burst=True, pace=False, waiting=Waiting("worth", value_per_hour=20 * MICRO))
+    sites = (draw(rented("alpha")), draw(rented("beta")))
+    return replace(history, sites=sites, policy=policy, caps=(), commands=())
+
+
+@st.composite
 def moments(draw: st.DrawFn) -> tuple[History, int, JobSpec, int, bool]:
-    history = draw(st.one_of(histories(), histories().map(tense), histories().map(packed)))
+    history = draw(st.one_of(histories(), eager(), histories().map(tense), histories().map(packed)))
     later = draw(st.sampled_from((0, 0, 1, 7 * MINUTE, 3 * HOUR)))
     return history, draw(st.integers(0, 10_000)), draw(specs()), later, draw(st.sampled_from((False,) * 7 + (True,)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(moments())
 def test_the_plan_is_the_next_decision(moment: tuple[History, int, JobSpec, int, bool]) -> None:
     history, cut, spec, later, pauses = moment

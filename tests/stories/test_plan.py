@@ -7,7 +7,7 @@ from typing import Any
 from penstock.core import events as e
 from penstock.core.model import Waiting
 from penstock.core.plan import Choice, Effect, Plan, plan
-from penstock.core.reasons import CapBinds, Displaced, OwnedFree, PatienceOver, Preempted
+from penstock.core.reasons import CapBinds, Displaced, MovesTogether, OwnedFree, PatienceOver, Preempted
 from penstock.core.rules import BuiltInRules
 from penstock.core.units import HOUR, MINUTE
 from penstock.core.units import money as usd
@@ -18,6 +18,7 @@ from tests.stories.kit import (
     cap,
     clock,
     data,
+    ended,
     given,
     landed,
     launch,
@@ -33,6 +34,7 @@ from tests.stories.kit import (
     stop,
     submitted,
 )
+from tests.stories.test_placement import in_pieces
 
 
 def asked(penstock: Penstock, job: Told, at: str, *also: Told) -> Plan:
@@ -228,3 +230,16 @@ def test_it_names_whom_it_would_displace_and_where_to() -> None:
     assert (effect.job, effect.to) == ("free", "cloud")
     assert replace(effect.because, cost=0) == Displaced("bound", 8, 0)
     assert decided(penstock, job, "09:30") == [launch("free.2/n0", at="cloud"), stop("free.1")]
+
+
+def test_it_names_whom_it_would_move_together() -> None:
+    """The engine first lets it wait, and in the same step makes room: what counts is where the step ends."""
+    penstock = in_pieces()
+    penstock.hears(ended("x.1"), at="10:00")
+    job = submitted("wide", gpus=7, run="20h")
+    found = asked(penstock, job, "10:30")
+    assert (found.answer, found.offer) == ("start", "lab")
+    assert [(effect.job, effect.to, type(effect.because)) for effect in found.effects] == [("c", "lab", MovesTogether)]
+    assert decided(penstock, job, "10:30") == [stop("c.1")]
+    assert penstock.kinds() == ["WaitPromised", "StartPromised", "StopPromised", "StartPromised"]
+    assert penstock.promises[-1] == found.decision
