@@ -19,13 +19,21 @@ RUNS = (
 )
 PACKED = """
 from penstock.core.engine import replay
+from penstock.core.events import JobSubmitted
+from penstock.core.model import JobSpec
+from penstock.core.plan import plan
+from penstock.core.rules import BuiltInRules
 from penstock.journal.open import read
 from penstock.live.snapshot import pack, unpack
-import penstock.core.state, sys
-state = replay((row.at, row.inputs, row.outputs) for row in read(sys.argv[1])).state
+import penstock.core.state, pickle, sys
+engine = replay((row.at, row.inputs, row.outputs) for row in read(sys.argv[1]))
+state = engine.state
 assert penstock.core.state.__file__.endswith(".so")
 assert unpack(pack(state)).digest() == state.digest()
-print(len(state.jobs), "jobs")
+submitted = JobSubmitted(state.at, state.numbered + 1, "x", JobSpec(1))
+planned = plan(unpack(pack(state)), BuiltInRules(), submitted)
+assert pickle.loads(pickle.dumps(planned)) == planned
+assert planned.decision == engine.handle(submitted).outputs[-1]
 """
 
 
@@ -56,7 +64,7 @@ def test_the_compiled_engine_writes_the_same_journal(
 
 
 @pytest.mark.slow
-def test_each_decides_the_others_journal_anew_and_packs_its_own_state(package: Path, tmp_path: Path) -> None:
+def test_each_decides_the_others_journal_anew_packs_its_own_state_and_plans(package: Path, tmp_path: Path) -> None:
     for where in (None, package):
         file = str(tmp_path / ("compiled" if where else "plain"))
         penstock(where, "simulate", "--generate", "600", "--costs", "l2", "--journal", file)
