@@ -21,7 +21,7 @@ from penstock.core.units import NEVER, SECOND, Instant, Millis
 from penstock.data.checkpoints import FolderStore, NoStore, Store
 from penstock.drivers.connection import KubernetesSettings
 from penstock.drivers.disk import LocalSettings
-from penstock.drivers.driver import Driver, SeenAttempt, Work
+from penstock.drivers.driver import BaseDriver, SeenAttempt, Work
 from penstock.drivers.kubernetes import KubernetesDriver
 from penstock.drivers.local import LocalDriver
 from penstock.kube import marks
@@ -60,7 +60,7 @@ def site(*, losses: bool = False) -> Site:
 class Watch:
     """A driver that is open, and all that it said."""
 
-    def __init__(self, driver: Driver, work: Callable[[str], Work]) -> None:
+    def __init__(self, driver: BaseDriver, work: Callable[[str], Work]) -> None:
         self.driver, self.work = driver, work
         self.said: list[e.Fact] = []
         self.rooms: list[e.NodesSeen] = []  #: what a cluster says of its nodes, apart: that may come at any time
@@ -94,7 +94,7 @@ class Watch:
 class Ground(Protocol):
     kind: str
 
-    def driver(self) -> Driver: ...
+    def driver(self) -> BaseDriver: ...
 
     def clock(self) -> Instant: ...
 

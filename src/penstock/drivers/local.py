@@ -22,7 +22,7 @@ from penstock.core.units import NEVER, PERMILLE, Instant, Millis
 from penstock.data.checkpoints import Store
 from penstock.drivers import beside
 from penstock.drivers.disk import LocalDisk, LocalSettings, Record, kept_ms
-from penstock.drivers.driver import Command, Refused, Say, Seen, SeenAttempt, Unreachable, Work
+from penstock.drivers.driver import BaseDriver, Command, Refused, Say, Seen, SeenAttempt, Unreachable, Work
 from penstock.drivers.keeper import read
 
 P = ParamSpec("P")
@@ -42,7 +42,7 @@ class Watched:
         self.fresh = True
 
 
-class LocalDriver:
+class LocalDriver(BaseDriver):
     def __init__(
         self,
         site: Site,
