@@ -145,7 +145,7 @@ class Workloads(ABC):
 
     @abstractmethod
     async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
-        """Returns the deadline that stands now."""
+        """Returns the deadline that stands now, of an attempt or of a rented node."""
 
     async def copy(self, data_set: str) -> Instant:
         """Returns when the data set is at the site, with when it will be gone again."""
