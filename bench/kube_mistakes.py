@@ -25,6 +25,7 @@ from typing import Any, Final
 from bench import mistakes
 from bench.mistakes import Points, around, named
 from penstock.core import events as e
+from penstock.core.actions import StartAttempt
 from penstock.drivers import ending, execution, minding, ownership, pods, starting
 from penstock.drivers.connection import Connection
 from penstock.drivers.kubernetes import KubernetesDriver
@@ -129,17 +130,19 @@ def _put(owner: object, **parts: object) -> None:
 def bind_after_create(points: Points) -> None:
     """The execution Job is made first, and the home Job is told afterwards."""
 
-    async def wrong(self: Any, ask: Any, work: Any, earlier: str) -> None:
-        starting = asyncio.ensure_future(self.driver.start(ask, work, earlier))
+    async def wrong(self: Any, action: Any, work: Any = None) -> Any:
+        if not isinstance(action, StartAttempt):
+            return await right(self, action, work)
+        starting = asyncio.ensure_future(self.driver.do(action, work))
         await asyncio.wait([starting], timeout=0.3)
         points("before bind")
         try:
-            await right(self, ask, work, earlier)
+            return await right(self, action, work)
         finally:
             starting.cancel()
 
-    right = gate.Gate.start
-    _put(gate.Gate, start=wrong)
+    right = gate.Gate.do
+    _put(gate.Gate, do=wrong)
 
 
 def bind_without_looking(_: Points) -> None:
@@ -219,9 +222,9 @@ def a_new_name_each_time(_: Points) -> None:
         job["metadata"]["name"] += f"-{secrets.token_hex(2)}"
         return job
 
-    async def start(self: Any, ask: Any, work: Any, earlier: str) -> None:
+    async def start(self: Any, ask: Any, work: Any) -> None:
         self.here.executions.by_name.pop(self.here.name(ask.attempt), None)
-        await right_start(self, ask, work, earlier)
+        await right_start(self, ask, work)
 
     right_start = KubernetesDriver.start
     _put(starting, execution_job=wrong)

@@ -1,7 +1,8 @@
 """The documents are true: what they run is run, what they name exists, and what can be generated is generated.
 
-As a program (`make docs`) this file writes what its tests compare: docs/lifecycle.md, docs/compare.svg, and the answers
-of every block below `<!-- run -->`. Blocks below `<!-- file: NAME -->` are the files that those commands read.
+As a program (`make docs`) this file writes what its tests compare: docs/lifecycle.md, docs/vocabulary.md,
+docs/compare.svg, and the answers of every block below `<!-- run -->`. Blocks below `<!-- file: NAME -->` are the files
+that those commands read.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +25,7 @@ import pytest
 
 import penstock
 from penstock.cli.main import COMMANDS, load, main
-from penstock.core import events, lifecycle, reasons, values
+from penstock.core import actions, events, lifecycle, reasons, values
 from tests.conftest import ROOT
 from tests.test_layers import CORE
 
@@ -98,9 +100,51 @@ def _said_by(command: str) -> str:
 
 # --- what is generated -----------------------------------------------------------------------------------------------
 
+VOCABULARY = """# Events, reasons and actions
+
+Every word that the engine hears and says. `make docs` generates this page from the docstrings of
+`src/penstock/core/events.py`, `src/penstock/core/reasons.py` and `src/penstock/core/actions.py`;
+[the design](design.md#facts-promises-reasons) says how they work together."""
+
 
 def test_lives_are_drawn_from_the_tables() -> None:
     assert (DOCS / "lifecycle.md").read_text("utf-8") == lifecycle.document(), "run `make docs`"
+
+
+def test_the_vocabulary_is_that_of_the_core() -> None:
+    assert (DOCS / "vocabulary.md").read_text("utf-8") == vocabulary(), "run `make docs`"
+
+
+def vocabulary() -> str:
+    """Every event, reason and action, as its docstring explains it."""
+    listed = {
+        "Facts": (events.FACTS, "What happened. Drivers, people and the clock say so, and the engine takes them in."),
+        "Promises": (events.PROMISES, "What the engine decided. A promise is a fact once it is written."),
+        "Reasons": (tuple(reasons.REASONS.values()), "Why. Each promise that needs one carries it, with its numbers."),
+    }
+    parts = [VOCABULARY]
+    for title, (kinds, about) in listed.items():
+        rows = [f"| `{kind.__name__}` | {explained(kind)} | {fields_of(kind)} |" for kind in kinds]
+        parts.append(
+            "\n".join([f"## {title}\n\n{about}\n", "| name | meaning | carries |", "| --- | --- | --- |", *rows])
+        )
+    rows = [
+        f"| `{kind.__name__}` | {explained(kind)} | {', '.join(f'`{fact.__name__}`' for fact in facts) or 'its end'} |"
+        for kind, facts in actions.ANSWERS.items()
+    ]
+    about = "What to do. Each is idempotent by its id, and is repeated after a crash until a fact answers it."
+    parts.append(
+        "\n".join([f"## Actions\n\n{about}\n", "| name | meaning | answered by |", "| --- | --- | --- |", *rows])
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def explained(kind: type) -> str:
+    return " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
+
+
+def fields_of(kind: type) -> str:
+    return ", ".join(f"`{field.name}`" for field in fields(kind) if field.name not in ("at", "kind", "because"))
 
 
 @pytest.mark.slow
@@ -176,11 +220,10 @@ def test_every_class_named_exists(page: Path) -> None:
     assert not missing, f"not in penstock: {', '.join(sorted(missing))}"
 
 
-def test_every_kind_of_event_and_reason_is_explained_in_design() -> None:
-    named = {name for line in code_in((DOCS / "design.md").read_text("utf-8")) for name in re.findall(r"\w+", line)}
-    kinds = [kind.__name__ for kind in (*events.FACTS, *events.PROMISES)] + list(reasons.REASONS)
-    missing = [kind for kind in kinds if kind not in named]
-    assert not missing, f"docs/design.md does not name {', '.join(missing)}"
+@pytest.mark.parametrize("kind", [*events.FACTS, *events.PROMISES, *reasons.REASONS.values(), *actions.ACTIONS])
+def test_every_event_reason_and_action_is_explained(kind: type) -> None:
+    """Without a docstring a dataclass has its signature for one."""
+    assert not explained(kind).startswith(f"{kind.__name__}("), f"{kind.__name__} has no docstring"
 
 
 def test_the_files_of_core_are_listed_in_the_order_they_are_read() -> None:
@@ -278,6 +321,7 @@ def write() -> None:
     # conftest asks for frozen values, and as a program we had made ours before; the workers must make theirs alike.
     os.environ["PENSTOCK_FROZEN"] = str(int(values.FROZEN))
     (DOCS / "lifecycle.md").write_text(lifecycle.document(), "utf-8")
+    (DOCS / "vocabulary.md").write_text(vocabulary(), "utf-8")
     PICTURE.write_text(drawn(), "utf-8")
     for page in PAGES:
         old = page.read_text("utf-8")

@@ -21,7 +21,7 @@ from penstock.core.units import NEVER, SECOND, Instant, Millis
 from penstock.data.checkpoints import FolderStore, NoStore, Store
 from penstock.drivers.connection import KubernetesSettings
 from penstock.drivers.disk import LocalSettings
-from penstock.drivers.driver import Driver, SeenAttempt, Work
+from penstock.drivers.driver import BaseDriver, SeenAttempt, Work
 from penstock.drivers.kubernetes import KubernetesDriver
 from penstock.drivers.local import LocalDriver
 from penstock.kube import marks
@@ -60,7 +60,7 @@ def site(*, losses: bool = False) -> Site:
 class Watch:
     """A driver that is open, and all that it said."""
 
-    def __init__(self, driver: Driver, work: Callable[[str], Work]) -> None:
+    def __init__(self, driver: BaseDriver, work: Callable[[str], Work]) -> None:
         self.driver, self.work = driver, work
         self.said: list[e.Fact] = []
         self.rooms: list[e.NodesSeen] = []  #: what a cluster says of its nodes, apart: that may come at any time
@@ -84,7 +84,7 @@ class Watch:
 
     async def start(self, job: str, number: int = 1, **more: Any) -> str:
         ask = start(job, number, **more)
-        await self.driver.start(ask, self.work(job), "")
+        await self.driver.start(ask, self.work(job))
         return ask.attempt
 
     async def sees(self, attempt: str) -> SeenAttempt | None:
@@ -94,7 +94,7 @@ class Watch:
 class Ground(Protocol):
     kind: str
 
-    def driver(self) -> Driver: ...
+    def driver(self) -> BaseDriver: ...
 
     def clock(self) -> Instant: ...
 
@@ -203,10 +203,11 @@ def start(
     resume_ms: Millis = 0,
     speed_permille: int = 1000,
     width: int = 1,
+    earlier: str = "",
 ) -> StartAttempt:
     slots = slots if offer == "lab/owned" else ()
     attempt = f"{job}.{number}"
-    return StartAttempt(attempt, job, offer, width, speed_permille, resume_ms, slots, nodes, deadline_at)
+    return StartAttempt(attempt, job, offer, width, speed_permille, resume_ms, slots, nodes, deadline_at, earlier)
 
 
 def launch(node: str, offer: str = "lab/nodes", gpus: int = 2, deadline_at: Instant = NEVER) -> LaunchNode:

@@ -122,6 +122,7 @@ class Provider:
     # --- what it is asked --------------------------------------------------------------------------------------------
 
     def do(self, action: a.Action, now: Instant) -> None:
+        """A kind of action that is not here is never answered: no provider could be slower."""
         match action:
             case a.LaunchNode():
                 self._launch(action, now)

@@ -10,7 +10,7 @@ from penstock.core import events as e
 from penstock.core.engine import Engine, Step
 from penstock.core.model import JobSpec, Policy
 from penstock.core.units import HOUR, MINUTE, NEVER, Instant
-from penstock.drivers.driver import NoCapacity, Work
+from penstock.drivers.driver import NoCapacity, Work, no_capacity
 from penstock.sim.rehearsal import Guessed, Rehearsal, Stage, Until, at_speed
 from penstock.sim.scenario import Scenario
 from penstock.sim.simulator import MONTH_MS, open_month, opening, truths
@@ -38,7 +38,7 @@ class Miniature:
         policy = replace(policy, currency=made.currency, data_rules=made.data_rules + policy.data_rules)
         self.first = opening(made.sites, policy, self.now, made.caps, made.data)
         self.inbox: list[e.Fact] = []
-        self.calls: dict[str, asyncio.Task[None]] = {}
+        self.calls: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.engine, self.steps = Engine(), list[Step]()
 
     async def run(self) -> list[Step]:
@@ -81,39 +81,21 @@ class Miniature:
 
     def call(self, action: a.Action) -> None:
         """A newer action about the same thing takes the place of an older one, as in `live/dispatch`."""
-        key = str(getattr(action, "attempt", "") if isinstance(action, a.StartAttempt | a.StopAttempt) else "")
-        key = action.node if isinstance(action, a.LaunchNode | a.ReleaseNode) else key
-        before = self.calls.get(key)
-        self.calls[key or f"{action}"] = asyncio.create_task(self.answer(action, before))
+        key = a.subject_of(action)
+        self.calls[key] = asyncio.create_task(self.answer(action, self.calls.get(key)))
 
     async def answer(self, action: a.Action, before: asyncio.Task[None] | None) -> None:
-        offers = self.world.offers
-        if before is not None:
+        if before is not None and type(action) in a.LIFE:
             before.cancel()
             await asyncio.wait([before])
+        offer = self.world.offers.get(getattr(action, "offer", ""))
+        site = offer.site if offer else getattr(action, "site", "") or self.stage.site_of[a.thing_of(action)]
         try:
-            match action:
-                case a.LaunchNode():
-                    await self.drivers[offers[action.offer].site].launch_node(action)
-                    self.inbox.append(e.NodeReady(0, action.node))
-                case a.ReleaseNode(node):
-                    await self.drivers[self.stage.site_of[node]].release_node(node)
-                    self.inbox.append(e.NodeGone(0, node))
-                case a.StartAttempt():
-                    await self.drivers[offers[action.offer].site].start(action, Work(()), "")
-                    self.inbox.append(e.AttemptStarted(0, action.attempt))
-                case a.StopAttempt(attempt, grace_ms):
-                    await self.drivers[self.stage.site_of[attempt]].stop(attempt, grace_ms)
-                case a.SetDeadline(thing, deadline_at):
-                    stands = await self.drivers[self.stage.site_of[thing]].set_deadline(thing, deadline_at)
-                    self.inbox.append(e.DeadlineSet(0, thing, stands))
-                case a.CopyData(data_set, site):
-                    self.inbox.append(e.ReplicaLanded(0, data_set, site, await self.drivers[site].copy(data_set)))
+            fact = await self.drivers[site].do(action, Work(()))
         except NoCapacity as error:
-            if isinstance(action, a.LaunchNode):
-                self.inbox.append(e.NodeRefused(0, action.node, error.retry_ms))
-            elif isinstance(action, a.StartAttempt):
-                self.inbox.append(e.AttemptRefused(0, action.attempt, error.retry_ms))
+            fact = no_capacity(action, error.retry_ms)
+        if fact is not None:
+            self.inbox.append(fact)
 
 
 async def settle() -> None:

@@ -107,12 +107,8 @@ def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
             attempt.after[other] = None
             state.followers.setdefault(other, []).append(attempt)
     for data_set in event.copies:
-        key = (data_set, offer.site)
         attempt.copies[data_set] = None
-        if key not in state.copying:
-            state.copying[key] = []
-            state.fresh.actions.append(CopyData(data_set, offer.site))
-        state.copying[key].append(attempt)
+        state.owe(CopyData(data_set, offer.site)).append(attempt)
 
 
 def _ask_for_nodes(state: State, nodes: tuple[NodeAsk, ...], attempt: Attempt) -> None:
@@ -341,7 +337,7 @@ def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
         if name in state.nodes:
             _leave_node(state, state.nodes[name], attempt, leaves)
     for data_set in attempt.copies:
-        waiting = state.copying.get((data_set, offer.site), [])
+        waiting = state.owed.get(CopyData(data_set, offer.site), [])
         if attempt in waiting:
             waiting.remove(attempt)
     if attempt.id in state.followers:

@@ -16,6 +16,8 @@ from penstock.core.values import value
 
 @value
 class PolicySet:
+    """The policy in force from now on."""
+
     at: Instant
     revision: int
     policy: Policy
@@ -31,6 +33,8 @@ class Paused:
 
 @value
 class Resumed:
+    """A person lets placements go on."""
+
     at: Instant
     by: str = ""
 
@@ -47,7 +51,7 @@ class PeriodOpened:
 
 @value
 class CapSet:
-    """`scope` is `org`, `team:NAME`, `project:NAME`. None takes the cap away."""
+    """A cap on spending. `scope` is `org`, `team:NAME`, `project:NAME`; None takes the cap away."""
 
     at: Instant
     scope: str
@@ -65,7 +69,7 @@ class SiteJoined:
 
 @value
 class SiteLost:
-    """Out of reach. What runs there is not known to be dead, so its holds stay; nothing new starts there."""
+    """A site is out of reach. What runs there is not known to be dead, so its holds stay; nothing new starts there."""
 
     at: Instant
     site: str
@@ -73,6 +77,8 @@ class SiteLost:
 
 @value
 class SiteBack:
+    """A site that was out of reach answers again."""
+
     at: Instant
     site: str
 
@@ -89,12 +95,16 @@ class NodesSeen:
 
 @value
 class DataSetRegistered:
+    """A data set that jobs may name: its size, its class, and where it is."""
+
     at: Instant
     data_set: DataSet
 
 
 @value
 class ReplicaLanded:
+    """A copy of a data set is complete at a site, until it expires there."""
+
     at: Instant
     data_set: str
     site: str
@@ -103,6 +113,8 @@ class ReplicaLanded:
 
 @value
 class JobSubmitted:
+    """A person asks for a job."""
+
     at: Instant
     number: int  # the order in which people came; given by whoever took the submission
     job: str
@@ -111,12 +123,16 @@ class JobSubmitted:
 
 @value
 class CancelRequested:
+    """A person asks that a job ends now."""
+
     at: Instant
     job: str
 
 
 @value
 class MoveRequested:
+    """A person asks that a running job goes on at this offer."""
+
     at: Instant
     job: str
     offer: str
@@ -124,6 +140,8 @@ class MoveRequested:
 
 @value
 class NodeReady:
+    """A rented node can be used, or a standing one is back."""
+
     at: Instant
     node: str
 
@@ -139,7 +157,7 @@ class NodeRefused:
 
 @value
 class NodeLost:
-    """Taken away. For a rented node the provider confirms by this that it bills no more."""
+    """A node was taken away. For a rented node the provider confirms by this that it bills no more."""
 
     at: Instant
     node: str
@@ -147,7 +165,7 @@ class NodeLost:
 
 @value
 class NodeGone:
-    """Given back, and the provider says so."""
+    """A node was given back, and the provider says so."""
 
     at: Instant
     node: str
@@ -155,13 +173,15 @@ class NodeGone:
 
 @value
 class AttemptStarted:
+    """An attempt runs."""
+
     at: Instant
     attempt: str
 
 
 @value
 class AttemptQueued:
-    """The site has it and holds it back, as a cluster's own queue does with what exceeds a quota: it waits there."""
+    """A site holds an attempt back, as a cluster's own queue does with what exceeds a quota: it waits there."""
 
     at: Instant
     attempt: str
@@ -170,7 +190,7 @@ class AttemptQueued:
 
 @value
 class AttemptRefused:
-    """The site did not take it; it never ran."""
+    """A site did not take an attempt; it never ran."""
 
     at: Instant
     attempt: str
@@ -179,6 +199,8 @@ class AttemptRefused:
 
 @value
 class AttemptCheckpointed:
+    """An attempt wrote a checkpoint."""
+
     at: Instant
     attempt: str
     kept_ms: Millis  # work that survives, in the job's own run time
@@ -195,7 +217,7 @@ class AttemptProgressed:
 
 @value
 class AttemptEnded:
-    """It ran to its own end, or the site will never take it."""
+    """An attempt ran to its own end, or the site will never take it."""
 
     at: Instant
     attempt: str
@@ -205,7 +227,7 @@ class AttemptEnded:
 
 @value
 class AttemptStopped:
-    """It was told to stop, or its deadline passed, and it is gone. `kept_ms` is what its last checkpoint holds."""
+    """An attempt was told to stop, or its deadline passed, and it ended. Its checkpoint holds `kept_ms` of work."""
 
     at: Instant
     attempt: str
@@ -214,7 +236,7 @@ class AttemptStopped:
 
 @value
 class AttemptLost:
-    """Its capacity was taken away under it."""
+    """An attempt was preempted: its node or its site was lost."""
 
     at: Instant
     attempt: str
@@ -281,6 +303,8 @@ class ShapeJudged:
 
 @value
 class JobRefused:
+    """This job can run nowhere, and ends."""
+
     at: Instant
     job: str
     because: Reason
@@ -288,6 +312,8 @@ class JobRefused:
 
 @value
 class WaitPromised:
+    """This job is queued, and is answered again at that instant at the latest."""
+
     at: Instant
     job: str
     until_at: Instant
@@ -352,6 +378,8 @@ class StopPromised:
 
 @value
 class ReleasePromised:
+    """This rented node will be given back."""
+
     at: Instant
     node: str
     because: Reason

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from penstock.core import books
 from penstock.core import events as e
+from penstock.core.actions import CopyData
 from penstock.core.attempts import (
     attempt_checkpointed,
     attempt_ended,
@@ -133,9 +134,8 @@ def data_set_registered(state: State, event: e.DataSetRegistered) -> None:
 
 
 def replica_landed(state: State, event: e.ReplicaLanded) -> None:
-    key = (event.data_set, event.site)
-    state.replicas[key] = event.expires_at
-    waited = state.copying.pop(key, [])
+    state.replicas[event.data_set, event.site] = event.expires_at
+    waited = state.owed.pop(CopyData(event.data_set, event.site), [])
     if waited and event.data_set in state.data:
         state.line.saw(state.data[event.data_set].size_bytes, event.at - waited[0].promised_at)
     for attempt in waited:

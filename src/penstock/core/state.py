@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from penstock.core.actions import Action, CopyData, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
+from penstock.core.actions import Action, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
 from penstock.core.events import StartPromised
 from penstock.core.free import Pool, Slots
 from penstock.core.learned import Line, Losses, Starts
@@ -231,9 +231,9 @@ class Seldom:
 
 class State:
     __slots__ = (
-        "aim", "alarms", "at", "attempts", "away", "closed", "copying", "data", "ended", "followers", "fresh",
-        "history", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes",
-        "numbered", "offers", "on_node", "paused", "policy", "pools", "probing", "refusals", "renewals", "replicas",
+        "aim", "alarms", "at", "attempts", "away", "closed", "data", "ended", "followers", "fresh", "history",
+        "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes", "numbered",
+        "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "refusals", "renewals", "replicas",
         "reserved", "revision", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "starts",
         "steps", "timers", "uses", "value_per_hour", "waiting", "yielding",
     )  # fmt: skip
@@ -283,7 +283,8 @@ class State:
         self.uses: dict[str, Use] = {}  #: by team, what it had of standing GPUs
         self.data: dict[str, DataSet] = {}
         self.replicas: dict[tuple[str, str], Instant] = {}
-        self.copying: dict[tuple[str, str], list[Attempt]] = {}
+        #: Said and not answered, where no phase or lease tells so; with the attempts that wait for the answer.
+        self.owed: dict[Action, list[Attempt]] = {}
         self.line = Line()
         self.ended: dict[str, int] = {}
         self.fresh = Fresh()
@@ -316,8 +317,14 @@ class State:
         for lease in self.ledger.leases.values():
             if lease.unconfirmed:
                 yield SetDeadline(lease.hold.id, lease.wanted_at)
-        for data_set, site in self.copying:
-            yield CopyData(data_set, site)
+        yield from self.owed
+
+    def owe(self, action: Action) -> list[Attempt]:
+        """Say this, once, until it is taken from `owed`; returns who waits for it, to be added to."""
+        if action not in self.owed:
+            self.owed[action] = []
+            self.fresh.actions.append(action)
+        return self.owed[action]
 
     # --- what must always be true ------------------------------------------------------------------------------------
 
@@ -434,7 +441,7 @@ class State:
         yield (list(self.reserved), self.value_per_hour, _plain(self.aim, ()))
         yield [(scope, list(jobs)) for scope, jobs in self.short.items() if jobs]
         yield (list(self.data.values()), list(self.replicas.items()))
-        yield [(key, [attempt.id for attempt in waiting]) for key, waiting in self.copying.items()]
+        yield [(key, [attempt.id for attempt in waiting]) for key, waiting in self.owed.items()]
         yield (self.line.size_bytes, self.line.ms)
         ledger = self.ledger
         yield (ledger.periods, list(ledger.caps.items()), list(ledger.rate_caps.items()))

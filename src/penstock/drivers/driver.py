@@ -1,5 +1,5 @@
-"""What a site can be told, and what it says. `live/dispatch` calls it; `tests/contract` is the suite every driver
-passes.
+"""What a site can be told, and what it says. `live/dispatch` calls `Driver`; a driver of a
+site is a `BaseDriver`, which has the table from actions to methods; `tests/contract` is the suite every driver passes.
 
 The contract, in words:
 
@@ -21,14 +21,18 @@ The contract, in words:
 A call raises one of three errors, named by what happens next. Anything else is a bug of the driver.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
 from penstock.channels import Printed, Typed
-from penstock.core.actions import LaunchNode, StartAttempt
-from penstock.core.events import Fact
-from penstock.core.units import Instant, Millis
+from penstock.core import actions as a
+from penstock.core import events as e
+from penstock.core.units import HOUR, Instant, Millis
 from penstock.core.values import value
+
+#: How long an offer is closed whose site will never take such a node; nobody knows better.
+REFUSED_MS: Final[Millis] = HOUR
 
 
 class NoCapacity(Exception):
@@ -88,33 +92,20 @@ class Seen:
     nodes: tuple[str, ...] = ()
 
 
-Say: TypeAlias = Callable[[Fact], None]
+Say: TypeAlias = Callable[[e.Fact], None]
 
 
 class Driver(Protocol):
+    """What `live` asks of a site."""
+
     async def open(self, say: Say) -> None:
         """Connect, and from now on say what happens. Raises `Refused` if another installation works here."""
 
     async def close(self) -> None:
         """Let go. Nothing that runs is touched."""
 
-    async def launch_node(self, ask: LaunchNode) -> None:
-        """Returns when the node is ready."""
-
-    async def release_node(self, node: str) -> None:
-        """Returns when the provider bills it no more."""
-
-    async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
-        """Returns when it runs. `earlier` is the last attempt of the job that left a checkpoint, or empty."""
-
-    async def stop(self, attempt: str, grace_ms: Millis) -> None:
-        """Returns when it has been told; that it stopped is said. An attempt that never began is said to be stopped."""
-
-    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
-        """Returns the deadline that stands now."""
-
-    async def copy(self, data_set: str) -> Instant:
-        """Returns when the data set is at the site, with when it will be gone again."""
+    async def do(self, action: a.Action, work: Work | None = None) -> e.Fact | None:
+        """Carry out an action; returns the fact that it is done. `work` is what a start runs, None if it was erased."""
 
     async def look(self) -> Seen:
         """What is there now."""
@@ -128,3 +119,85 @@ class Driver(Protocol):
 
     async def forget(self, attempt: str) -> None:
         """Its end is on record: what the site kept of it may go."""
+
+
+class Capacity:
+    """Renting nodes one by one. The methods as they stand are those of a site that rents none."""
+
+    async def launch_node(self, ask: a.LaunchNode) -> None:
+        """Returns when the node is ready."""
+        raise Refused(f"{ask.offer}: nodes are not rented one by one there; write 'sold_by: attempt'")
+
+    async def release_node(self, node: str) -> None:
+        """Returns when the provider bills it no more."""
+
+
+class Workloads(ABC):
+    """Running attempts. A site that cannot do something refuses it: override what it can do."""
+
+    @abstractmethod
+    async def start(self, ask: a.StartAttempt, work: Work) -> None:
+        """Returns when it runs, from the checkpoint that `ask.earlier` left if that names an attempt."""
+
+    @abstractmethod
+    async def stop(self, attempt: str, grace_ms: Millis) -> None:
+        """Returns when it has been told; that it stopped is said. An attempt that never began is said to be stopped."""
+
+    @abstractmethod
+    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
+        """Returns the deadline that stands now, of an attempt or of a rented node."""
+
+    async def copy(self, data_set: str) -> Instant:
+        """Returns when the data set is at the site, with when it will be gone again."""
+        raise Refused(f"nothing is copied to this site: data set {data_set} must be there already")
+
+
+class BaseDriver(Capacity, Workloads, Driver):
+    """What a site's driver begins with: each action is a method of its own, in `Capacity` or in `Workloads`."""
+
+    async def do(self, action: a.Action, work: Work | None = None) -> e.Fact | None:
+        """The table of all actions: which method each one is, and the fact that says that it returned."""
+        match action:
+            case a.LaunchNode():
+                await self.launch_node(action)
+                return e.NodeReady(0, action.node)
+            case a.ReleaseNode():
+                await self.release_node(action.node)
+                return e.NodeGone(0, action.node)
+            case a.StartAttempt():
+                if work is None:
+                    raise Refused("what it runs was erased; submit it again")
+                await self.start(action, work)
+                return e.AttemptStarted(0, action.attempt)
+            case a.StopAttempt():
+                await self.stop(action.attempt, action.grace_ms)
+                return None  # that it stopped, it says by itself
+            case a.SetDeadline():
+                stands = await self.set_deadline(action.thing, action.deadline_at)
+                return e.DeadlineSet(0, action.thing, stands)
+            case a.CopyData():
+                return e.ReplicaLanded(0, action.data_set, action.site, await self.copy(action.data_set))
+            case _:
+                assert_never(action)
+
+
+def no_capacity(action: a.Action, retry_ms: Millis) -> e.Fact | None:
+    """`NoCapacity` as a fact: the engine looks elsewhere. None: no fact says so, and the call has nothing to add."""
+    match action:
+        case a.LaunchNode():
+            return e.NodeRefused(0, action.node, retry_ms)
+        case a.StartAttempt():
+            return e.AttemptRefused(0, action.attempt, retry_ms)
+        case _:
+            return None
+
+
+def refused(action: a.Action, words: str) -> e.Fact | None:
+    """`Refused` as a fact: the job is told. None: no fact says so; a person must look, and it is tried again."""
+    match action:
+        case a.LaunchNode():
+            return e.NodeRefused(0, action.node, REFUSED_MS)
+        case a.StartAttempt():
+            return e.AttemptEnded(0, action.attempt, "failed", words)
+        case _:
+            return None

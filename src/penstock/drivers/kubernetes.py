@@ -22,14 +22,14 @@ from typing import Final
 
 from penstock.channels import Printed, Typed
 from penstock.core import events as e
-from penstock.core.actions import LaunchNode, StartAttempt
+from penstock.core.actions import StartAttempt
 from penstock.core.model import Site
 from penstock.core.units import NEVER, Instant, Millis
 from penstock.data.checkpoints import Store
 from penstock.drivers import deadlines, ending, ownership
 from penstock.drivers.connection import Connection, KubernetesSettings, to_nobody
 from penstock.drivers.deadlines import deadline_of
-from penstock.drivers.driver import Command, Refused, Say, Seen, SeenAttempt, Unreachable, Work
+from penstock.drivers.driver import BaseDriver, Command, Refused, Say, Seen, SeenAttempt, Unreachable, Work
 from penstock.drivers.executions import Execution
 from penstock.drivers.logs import Logs
 from penstock.drivers.minding import Minder
@@ -42,7 +42,7 @@ from penstock.kube.client import JOBS, Cluster
 TICK_SECONDS: Final = 60.0  #: what failed is tried again, hours change, tombstones grow old
 
 
-class KubernetesDriver:
+class KubernetesDriver(BaseDriver):
     def __init__(
         self,
         site: Site,
@@ -89,24 +89,13 @@ class KubernetesDriver:
             self.room.tell()
             await ending.prune(self.here)
 
-    # --- nodes and data ----------------------------------------------------------------------------------------------
-
-    async def launch_node(self, ask: LaunchNode) -> None:
-        raise Refused(f"{ask.offer}: nodes of a cluster are not rented one by one; write 'sold_by: attempt'")
-
-    async def release_node(self, node: str) -> None:
-        """None was ever launched."""
-
-    async def copy(self, data_set: str) -> Instant:
-        raise Refused(f"site {self.site.id} is a cluster: data set {data_set} must be there already")
-
     # --- an attempt --------------------------------------------------------------------------------------------------
 
-    async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
+    async def start(self, ask: StartAttempt, work: Work) -> None:
         if ask.offer not in self.here.offers:
             raise Refused(f"site {self.site.id} has no offer {ask.offer}")
         async with self.here.asking():
-            one = self.here.known(ask.attempt) or await self.starting.order(ask, work, earlier)
+            one = self.here.known(ask.attempt) or await self.starting.order(ask, work)
             ownership.check_own(self.here, one.job, ask.attempt, self.starting.origin(ask, work))
         if one.end is not None and said(one.job, names.ENDING) != "refused":
             if one.concluded:  # otherwise it is about to be said

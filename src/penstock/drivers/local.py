@@ -22,7 +22,7 @@ from penstock.core.units import NEVER, PERMILLE, Instant, Millis
 from penstock.data.checkpoints import Store
 from penstock.drivers import beside
 from penstock.drivers.disk import LocalDisk, LocalSettings, Record, kept_ms
-from penstock.drivers.driver import Command, Refused, Say, Seen, SeenAttempt, Unreachable, Work
+from penstock.drivers.driver import BaseDriver, Command, Refused, Say, Seen, SeenAttempt, Unreachable, Work
 from penstock.drivers.keeper import read
 
 P = ParamSpec("P")
@@ -42,7 +42,7 @@ class Watched:
         self.fresh = True
 
 
-class LocalDriver:
+class LocalDriver(BaseDriver):
     def __init__(
         self,
         site: Site,
@@ -114,10 +114,10 @@ class LocalDriver:
 
     # --- attempts ----------------------------------------------------------------------------------------------------
 
-    async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
+    async def start(self, ask: StartAttempt, work: Work) -> None:
         folder = self.disk.attempt(ask.attempt)
         if not self.disk.is_over(folder):
-            env = await self._do(self._checkpoints, ask, earlier)
+            env = await self._do(self._checkpoints, ask)
             folder = await self._do(self.disk.order, ask, work, env)
             await self._do(self.disk.begin, folder)
             self._watch(ask.attempt, folder)
@@ -127,11 +127,13 @@ class LocalDriver:
         elif ask.attempt not in self.watched:
             self._say_end(ask.attempt, Watched(folder))
 
-    def _checkpoints(self, ask: StartAttempt, earlier: str) -> dict[str, str]:
+    def _checkpoints(self, ask: StartAttempt) -> dict[str, str]:
         try:
-            return self.checkpoints.ready(self.site.id, ask.job, ask.attempt, earlier)
+            return self.checkpoints.ready(self.site.id, ask.job, ask.attempt, ask.earlier)
         except OSError as error:
-            raise Unreachable(f"the checkpoint of {earlier} could not be brought to {self.site.id}: {error}") from error
+            raise Unreachable(
+                f"the checkpoint of {ask.earlier} could not be brought to {self.site.id}: {error}"
+            ) from error
 
     async def stop(self, attempt: str, grace_ms: Millis) -> None:
         folder = await self._do(self.disk.stop, attempt, grace_ms)

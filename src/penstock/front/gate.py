@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from penstock.channels import Printed, Typed
-from penstock.core.actions import LaunchNode, StartAttempt
-from penstock.core.units import Instant, Millis
+from penstock.core.actions import Action, StartAttempt
+from penstock.core.events import Fact
 from penstock.drivers.driver import Command, Driver, Say, Seen, Unreachable, Work
 from penstock.front.status import binding, bound_attempt, finalizers_of, number_of
 from penstock.kube import kueue, marks, names
@@ -25,7 +25,7 @@ TRIES: Final = 5  #: against others who write on the same Job at the same time
 
 
 class Gate:
-    """All but `start` is the driver's own."""
+    """All but a start is the driver's own."""
 
     def __init__(self, driver: Driver, homes: Mapping[str, Cluster]) -> None:
         self.driver, self.homes = driver, homes
@@ -33,10 +33,10 @@ class Gate:
         self.bound: Callable[[str, Json], None] = nobody_listens  #: a home Job as it is once it is bound
         self.binding: set[str] = set()  #: attempts whose binding is on its way: the door leaves their Jobs alone
 
-    async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
-        if work.manifest:
-            await self._bind(ask, json.loads(work.manifest))
-        await self.driver.start(ask, work, earlier)
+    async def do(self, action: Action, work: Work | None = None) -> Fact | None:
+        if isinstance(action, StartAttempt) and work is not None and work.manifest:
+            await self._bind(action, json.loads(work.manifest))
+        return await self.driver.do(action, work)
 
     async def _bind(self, ask: StartAttempt, manifest: dict[str, Any]) -> None:
         metadata = part(unpacked(manifest)[0], "metadata")
@@ -58,21 +58,6 @@ class Gate:
 
     async def close(self) -> None:
         await self.driver.close()
-
-    async def launch_node(self, ask: LaunchNode) -> None:
-        await self.driver.launch_node(ask)
-
-    async def release_node(self, node: str) -> None:
-        await self.driver.release_node(node)
-
-    async def stop(self, attempt: str, grace_ms: Millis) -> None:
-        await self.driver.stop(attempt, grace_ms)
-
-    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
-        return await self.driver.set_deadline(thing, deadline_at)
-
-    async def copy(self, data_set: str) -> Instant:
-        return await self.driver.copy(data_set)
 
     async def look(self) -> Seen:
         return await self.driver.look()

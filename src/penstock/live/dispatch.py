@@ -1,4 +1,5 @@
 """Carry out what was promised: each action a driver call in a task of its own. Every answer comes back as a fact.
+Nothing here is about one kind of action: `core/actions` says what each is about, `drivers/driver` what is called.
 
 `Unreachable` is tried again, for as long as it takes; `NoCapacity` and `Refused` are facts at once. A newer action
 about the same thing takes the place of an older one: a stop does not wait for a start that hangs.
@@ -8,24 +9,21 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias, TypeVar, assert_never
+from typing import Final, TypeAlias
 
 from penstock.core import actions as a
 from penstock.core import events as e
-from penstock.core.units import HOUR, SECOND, Instant, Millis
-from penstock.drivers.driver import Driver, NoCapacity, Refused, Unreachable
+from penstock.core.units import SECOND, Instant, Millis
+from penstock.drivers.driver import Driver, NoCapacity, Refused, Unreachable, no_capacity, refused
 from penstock.live.scribe import Order
 
 #: Between two tries: twice as long each time, up to the second.
 FIRST_RETRY_MS: Final[Millis] = SECOND
 LAST_RETRY_MS: Final[Millis] = 60 * SECOND
-#: How long an offer is closed whose site will never take such a node; nobody knows better.
-REFUSED_MS: Final[Millis] = HOUR
 
 Hear: TypeAlias = Callable[[e.Fact], None]
 #: kind, about, text; an empty text takes the alarm back.
 Raise: TypeAlias = Callable[[str, str, str], None]
-Timed = TypeVar("Timed", a.LaunchNode, a.StartAttempt)
 
 
 class Dispatch:
@@ -45,7 +43,7 @@ class Dispatch:
             waited_for.set()
 
     def do(self, order: Order) -> None:
-        key = subject(order.action)
+        key = a.subject_of(order.action)
         before = self.tasks.get(key)
         if before is not None and before[0] == order.action:
             return  # on its way already
@@ -65,7 +63,8 @@ class Dispatch:
         finally:
             if self.tasks.get(key, (None, None))[1] is asyncio.current_task():
                 del self.tasks[key]
-                self.deadlines.pop(key[1], None)
+                if isinstance(order.action, (a.SetDeadline, *a.LIFE)):
+                    self.deadlines.pop(key[1], None)
 
     async def _until_answered(self, order: Order, thing: str) -> e.Fact | None:
         wait_ms = FIRST_RETRY_MS
@@ -75,7 +74,7 @@ class Dispatch:
             try:
                 fact = await self._call(order)
             except NoCapacity as error:
-                return no_capacity(order.action, error)
+                return no_capacity(order.action, error.retry_ms)
             except Refused as error:
                 fact = refused(order.action, str(error))
                 self.alarm("refused", thing, f"{order.site} refuses {thing}: {error}")
@@ -102,35 +101,15 @@ class Dispatch:
         driver = self.drivers.get(order.site)
         if driver is None:
             raise Unreachable("no driver of this site is set up; put it back into the sites file")
-        match order.action:
-            case a.LaunchNode() as ask:
-                await driver.launch_node(self._until(ask, ask.node))
-                return e.NodeReady(0, ask.node)
-            case a.ReleaseNode(node):
-                await driver.release_node(node)
-                return e.NodeGone(0, node)
-            case a.StartAttempt() as ask:
-                return await self._start(driver, order, ask)
-            case a.StopAttempt(attempt, grace_ms):
-                await driver.stop(attempt, grace_ms)
-                return None  # that it stopped, it says by itself
-            case a.SetDeadline(thing, deadline_at):
-                return e.DeadlineSet(0, thing, await driver.set_deadline(thing, deadline_at))
-            case a.CopyData(data_set, site):
-                return e.ReplicaLanded(0, data_set, site, await driver.copy(data_set))
-            case _:
-                assert_never(order.action)
+        return await driver.do(self._until(order.action), order.work)
 
-    async def _start(self, driver: Driver, order: Order, ask: a.StartAttempt) -> e.Fact:
-        if order.work is None:
-            raise Refused("what it runs was erased; submit it again")
-        await driver.start(self._until(ask, ask.nodes[0] if ask.nodes else ask.attempt), order.work, ask.earlier)
-        return e.AttemptStarted(0, ask.attempt)
-
-    def _until(self, ask: Timed, thing: str) -> Timed:
+    def _until(self, action: a.Action) -> a.Action:
         """With the newest deadline: a lease may have been renewed since this was first tried."""
-        newest = self.deadlines.get(thing, ask.deadline_at)
-        return ask if newest == ask.deadline_at else replace(ask, deadline_at=newest)
+        if not isinstance(action, a.LaunchNode | a.StartAttempt):
+            return action
+        nodes = action.nodes if isinstance(action, a.StartAttempt) else ()
+        newest = self.deadlines.get(nodes[0] if nodes else a.thing_of(action), action.deadline_at)
+        return action if newest == action.deadline_at else replace(action, deadline_at=newest)
 
     def forget(self, site: str, attempt: str) -> None:
         """Its end is on record. If that does not reach the site, the next look shows it, and it is told again."""
@@ -156,38 +135,3 @@ class Dispatch:
     async def stop(self) -> None:
         if tasks := self.cancel():
             await asyncio.wait(tasks)
-
-
-def subject(action: a.Action) -> tuple[str, str]:
-    """What an action is about. Its life and its deadline are two subjects: renewing does not stop a start."""
-    match action:
-        case a.LaunchNode(node=thing) | a.ReleaseNode(node=thing):
-            return "life", thing
-        case a.StartAttempt(attempt=thing) | a.StopAttempt(attempt=thing):
-            return "life", thing
-        case a.SetDeadline(thing=thing):
-            return "deadline", thing
-        case a.CopyData():
-            return "copy", f"{action.data_set} to {action.site}"
-
-
-def no_capacity(action: a.Action, error: NoCapacity) -> e.Fact | None:
-    """The engine looks elsewhere."""
-    match action:
-        case a.LaunchNode():
-            return e.NodeRefused(0, action.node, error.retry_ms)
-        case a.StartAttempt():
-            return e.AttemptRefused(0, action.attempt, error.retry_ms)
-        case _:
-            return None
-
-
-def refused(action: a.Action, words: str) -> e.Fact | None:
-    """Never: the job is told. Nothing to tell anybody by an event: a person must look, and it is tried again."""
-    match action:
-        case a.LaunchNode():
-            return e.NodeRefused(0, action.node, REFUSED_MS)
-        case a.StartAttempt():
-            return e.AttemptEnded(0, action.attempt, "failed", words)
-        case _:
-            return None

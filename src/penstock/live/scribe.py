@@ -342,20 +342,11 @@ def _named(fact: e.Fact) -> tuple[str, str]:
 
 def _site_of(state: State, action: a.Action) -> str:
     """Empty if what it is about is over already."""
-    match action:
-        case a.CopyData():
-            return action.site
-        case a.LaunchNode() | a.StartAttempt():
-            return state.offers[action.offer].site if action.offer in state.offers else action.offer.partition("/")[0]
-        case a.ReleaseNode():
-            node = state.nodes.get(action.node)
-            return node.offer.site if node else ""
-        case a.StopAttempt():
-            attempt = state.attempts.get(action.attempt)
-            return attempt.offer.site if attempt else ""
-        case a.SetDeadline():
-            thing = state.nodes.get(action.thing) or state.attempts.get(action.thing)
-            return thing.offer.site if thing else ""
+    site, offer = getattr(action, "site", ""), getattr(action, "offer", "")
+    if offer:
+        return state.offers[offer].site if offer in state.offers else str(offer.partition("/")[0])
+    thing = state.nodes.get(a.thing_of(action)) or state.attempts.get(a.thing_of(action))
+    return site or (thing.offer.site if thing else "")
 
 
 def pack_work(work: Work) -> tuple[str, bytes]:

@@ -17,7 +17,7 @@ from penstock.core import actions as a
 from penstock.core import events as e
 from penstock.core.model import JobSpec
 from penstock.core.units import MINUTE, NEVER, SECOND, Instant, Millis
-from penstock.drivers.driver import Command, NoCapacity, Refused, Say, Seen, SeenAttempt, Unreachable, Work
+from penstock.drivers.driver import BaseDriver, Command, NoCapacity, Refused, Say, Seen, SeenAttempt, Unreachable, Work
 from penstock.sim.chance import normal
 from penstock.sim.world import Run, Truth, World
 
@@ -26,17 +26,7 @@ UNKNOWN_RUN_MS: Final = 30 * MINUTE  #: how long a job runs of which nobody said
 #: Sleeps to an instant of the stage's clock.
 Until: TypeAlias = Callable[[Instant], Awaitable[None]]
 #: Which call a fact answers. If nobody waits for it, it is said.
-ANSWERS: Final[dict[type, type]] = {
-    e.NodeReady: a.LaunchNode,
-    e.NodeRefused: a.LaunchNode,
-    e.AttemptStarted: a.StartAttempt,
-    e.AttemptRefused: a.StartAttempt,
-    e.DeadlineSet: a.SetDeadline,
-    e.NodeGone: a.ReleaseNode,
-    e.ReplicaLanded: a.CopyData,
-}
-#: How a thing can be over: it never begins again.
-OVER: Final = (e.AttemptEnded, e.AttemptStopped, e.AttemptLost, e.AttemptRefused, e.NodeLost, e.NodeGone, e.NodeRefused)
+ANSWERED: Final[dict[type, type]] = {fact: action for action, facts in a.ANSWERS.items() for fact in facts}
 
 
 class Guessed(Mapping[str, Truth]):
@@ -121,15 +111,15 @@ class Stage:
     # --- who hears what ----------------------------------------------------------------------------------------------
 
     def _tell(self, fact: e.Fact) -> None:
-        about = about_what(fact)
+        about = a.thing_of_fact(fact)
         self._remember(fact, about)
-        if not self._answer(ANSWERS.get(type(fact), type(fact)), about, fact):
+        if not self._answer(ANSWERED.get(type(fact), type(fact)), about, fact):
             self.speak(self._site_of(about), fact)
-        if isinstance(fact, OVER):
+        if isinstance(fact, a.OVER):
             self._call_off(about)
 
     def _remember(self, fact: e.Fact, about: str) -> None:
-        if isinstance(fact, OVER) and about in self.site_of:
+        if isinstance(fact, a.OVER) and about in self.site_of:
             self.over[about] = fact
         elif isinstance(fact, e.NodeReady | e.AttemptStarted):
             self.begun[about] = None
@@ -168,15 +158,15 @@ class Stage:
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
-    async def ask(self, action: a.Action, about: str) -> e.Fact:
+    async def ask(self, action: a.Action) -> e.Fact:
         """Its answer, when the world gives one."""
-        answer = self.wait_for(type(action), about)
+        answer = self.wait_for(action)
         self.do(action)
         return await answer
 
-    def wait_for(self, kind: type, about: str) -> "asyncio.Future[e.Fact]":
+    def wait_for(self, action: a.Action) -> "asyncio.Future[e.Fact]":
         future: asyncio.Future[e.Fact] = asyncio.get_running_loop().create_future()
-        self.waiting.setdefault((kind, about), []).append(future)
+        self.waiting.setdefault((type(action), a.thing_of(action)), []).append(future)
         return future
 
     def do(self, action: a.Action) -> None:
@@ -185,7 +175,7 @@ class Stage:
 
     def end(self, site: str, fact: e.Fact) -> None:
         """Over before the world ever heard of it."""
-        self.site_of[about_what(fact)] = site
+        self.site_of[a.thing_of_fact(fact)] = site
         self._tell(fact)
 
     def is_over(self, thing: str) -> bool:
@@ -198,7 +188,7 @@ class Stage:
         return fact is not None
 
 
-class Rehearsal:
+class Rehearsal(BaseDriver):
     """One site on the stage, as a driver."""
 
     def __init__(self, site: str, stage: Stage) -> None:
@@ -213,6 +203,12 @@ class Rehearsal:
         if not self.stage.say:
             await self.stage.halt()
 
+    async def do(self, action: a.Action, work: Work | None = None) -> e.Fact | None:
+        """What a site must remember has a method below. All else is asked of the world, whose answer is the fact."""
+        if isinstance(action, (a.SetDeadline, *a.LIFE)):
+            return await super().do(action, work)
+        return await self.stage.ask(action)
+
     # --- nodes -------------------------------------------------------------------------------------------------------
 
     async def launch_node(self, ask: a.LaunchNode) -> None:
@@ -223,7 +219,7 @@ class Rehearsal:
         if node in self.stage.over:
             return
         if node in self.world.nodes:
-            await self.stage.ask(a.ReleaseNode(node), node)
+            await self.stage.ask(a.ReleaseNode(node))
         else:
             self.stage.end(self.site, e.NodeGone(self.stage.clock(), node))
 
@@ -233,13 +229,13 @@ class Rehearsal:
         if thing in self.stage.begun:
             return
         self.stage.site_of[thing] = self.site
-        fact = await (self.stage.wait_for(type(ask), thing) if known else self.stage.ask(ask, thing))
+        fact = await (self.stage.wait_for(ask) if known else self.stage.ask(ask))
         if isinstance(fact, e.NodeRefused | e.AttemptRefused):
             raise NoCapacity(f"{ask.offer} has no capacity now", fact.retry_ms)
 
     # --- attempts ----------------------------------------------------------------------------------------------------
 
-    async def start(self, ask: a.StartAttempt, work: Work, earlier: str) -> None:  # noqa: ARG002 - nothing really runs
+    async def start(self, ask: a.StartAttempt, work: Work) -> None:  # noqa: ARG002 - nothing really runs
         if self.stage.is_over(ask.attempt):
             return
         known = ask.attempt in self.world.runs
@@ -260,14 +256,9 @@ class Rehearsal:
     async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
         if thing not in self.stage.site_of:
             raise Unreachable(f"{thing} is not here, or not yet")
-        fact = await self.stage.ask(a.SetDeadline(thing, deadline_at), thing)
+        fact = await self.stage.ask(a.SetDeadline(thing, deadline_at))
         assert isinstance(fact, e.DeadlineSet)
         return fact.deadline_at
-
-    async def copy(self, data_set: str) -> Instant:
-        fact = await self.stage.ask(a.CopyData(data_set, self.site), f"{data_set} at {self.site}")
-        assert isinstance(fact, e.ReplicaLanded)
-        return fact.expires_at
 
     # --- what is there -----------------------------------------------------------------------------------------------
 
@@ -320,12 +311,6 @@ def at_speed(clock: Callable[[], Instant], speed: float) -> Until:
         await asyncio.sleep(max(0, at - clock()) / SECOND / speed)
 
     return until
-
-
-def about_what(fact: e.Fact) -> str:
-    if isinstance(fact, e.ReplicaLanded):
-        return f"{fact.data_set} at {fact.site}"
-    return str(next(getattr(fact, name) for name in ("attempt", "node", "thing", "site") if hasattr(fact, name)))
 
 
 def _running(run: Run) -> SeenAttempt:
