@@ -7,17 +7,19 @@ from penstock.core.events import (
     OverrunFound,
     RenewalDenied,
     Settled,
+    StartPromised,
     StopPromised,
     WaitPromised,
 )
 from penstock.core.model import Part
-from penstock.core.reasons import CapBinds, OwnedFree, PeriodUnknown, RateBinds
+from penstock.core.reasons import CapBinds, LeaseNotRenewed, OwnedFree, PeriodUnknown, RateBinds
 from penstock.core.units import HOUR, MINUTE, NEVER
 from tests.stories.kit import (
     Extras,
     asked_to_move,
     cancelled,
     cap,
+    checkpointed,
     clock,
     confirmed,
     copy,
@@ -247,9 +249,22 @@ def test_out_of_money_a_job_moves_home_where_the_policy_says_so() -> None:
     penstock.hears(started("a.1"), at="09:00")
     penstock.hears(ended("owned.1"), at="09:05")
     penstock.hears(nothing, at="09:07:30")
+    penstock.hears(checkpointed("a.1", "5m"), at="09:08")
     assert penstock.hears(nothing, at="09:08:45") == [stop("a.1")]
-    assert penstock.kinds() == ["RenewalDenied", "StartPromised", "StopPromised"]
-    assert penstock.hears(stopped("a.1", kept="0s"), at="09:09") == [start("a.2", on="lab")]
+    # Another ten minutes need as much as is held, and the 8 min 45 s so far come on top.
+    denied = CapBinds("org", "month 1", usd("1.70"), spent=0, held=LEAST, needed=usd("1.166667"))
+    because = LeaseNotRenewed("pods", 5 * MINUTE, denied)
+    at = clock("09:08:45")
+    assert penstock.promises == [
+        RenewalDenied(at, "a.1", NEVER, denied),
+        StartPromised(at, "a", "a.2", "lab", 8, 1000, 0, ((0, 8),), (), None, ("a.1",), (), because),
+        StopPromised(at, "a.1", "move", yields=False, because=because),
+    ]
+    assert penstock.story("a")[-1] == (
+        "Told to checkpoint and stop. Moves from pods to owned GPUs, 5 min of work kept: its lease there was not "
+        "renewed. org may spend $1.70 in month 1; $0.00 is spent, $1.60 held, and it needs $1.17."
+    )
+    assert penstock.hears(stopped("a.1", kept="5m"), at="09:09") == [start("a.2", on="lab", resume_ms=5 * MINUTE)]
     assert penstock.phase("a") == "placed"
 
 

@@ -251,7 +251,7 @@ def answer_requests(choices: Choices, requests: list[tuple[str, str]]) -> None:
         if not offer_id:
             choices.record(StopPromised(choices.now, job.attempt.id, "cancel", yields=False, because=CancelAsked()))
         elif not state.paused and placement.may_move(state, job, choices.now):
-            placement.move(choices, job, state.offers[offer_id], MoveAsked(job.attempt.offer.id, job.kept_ms))
+            placement.move(choices, job, state.offers[offer_id], MoveAsked(job.attempt.offer.id, job.attempt.kept_ms))
     if state.fresh.closing:  # what had not begun is over at once
         leases.settle(choices)
 

@@ -1,6 +1,7 @@
-"""Why: a closed list. Each reason carries the numbers the choice used, as values; `journal.story` puts them into words.
+"""Why: a closed list. Each reason carries the numbers the choice used; `journal.sentences` puts them into words.
 
-A reason is recorded with the promise it explains and never made up afterwards. `kind` names it in the journal.
+A reason is recorded with the promise it explains and never made up afterwards. `kind` names it in the journal. It only
+explains: what a promise does to the state stands in the promise's own fields.
 """
 
 from typing import Final, Literal, TypeAlias, get_args
@@ -232,6 +233,10 @@ class PeriodUnknown:
     kind: Literal["PeriodUnknown"] = "PeriodUnknown"
 
 
+#: Why money was refused: the ledger answers with one of these.
+Denial: TypeAlias = CapBinds | RateBinds | PeriodUnknown
+
+
 @value
 class NoRoomThere:
     """Not yet: each rented offer that fits is closed for now, or at its limit."""
@@ -285,8 +290,18 @@ class MoveAsked:
     """Moved because a person asked."""
 
     from_offer: str
-    kept_ms: Millis
+    kept_ms: Millis  # what its last checkpoint holds
     kind: Literal["MoveAsked"] = "MoveAsked"
+
+
+@value
+class LeaseNotRenewed:
+    """Moved to standing GPUs because its rented place may not be paid for any longer; names what denied that."""
+
+    from_offer: str
+    kept_ms: Millis  # what its last checkpoint holds
+    denied: Denial
+    kind: Literal["LeaseNotRenewed"] = "LeaseNotRenewed"
 
 
 @value
@@ -357,6 +372,7 @@ Reason: TypeAlias = (
     | NothingAllowed
     | LostNode
     | MoveAsked
+    | LeaseNotRenewed
     | Displaced
     | Preempted
     | CancelAsked
@@ -364,5 +380,3 @@ Reason: TypeAlias = (
     | NeverStarted
 )
 REASONS: Final[dict[str, type]] = {cls.__name__: cls for cls in get_args(Reason)}
-#: Why money was refused: the ledger answers with one of these.
-Denial: TypeAlias = CapBinds | RateBinds | PeriodUnknown

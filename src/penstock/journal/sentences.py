@@ -142,18 +142,11 @@ def _passed_over(why: r.NotWorthWaiting | r.LostNode) -> str:
 
 
 def cap_binds(why: r.CapBinds, say: Say) -> str:
-    month = f" in {why.period}" if why.period else ""
-    return (
-        f"Waits for money: {why.scope} may spend {say.cash(why.cap)}{month}; {say.cash(why.spent)} is spent, "
-        f"{say.cash(why.held)} held, and it needs {say.cash(why.needed)}."
-    )
+    return f"Waits for money: {_denied(why, say)}"
 
 
 def rate_binds(why: r.RateBinds, say: Say) -> str:
-    return (
-        f"Waits for money: {why.scope} may spend {say.cash(why.cap_per_hour)} an hour, "
-        f"{say.cash(why.running_per_hour)} is running, and it needs {say.cash(why.needed_per_hour)}."
-    )
+    return f"Waits for money: {_denied(why, say)}"
 
 
 def period_unknown(_: r.PeriodUnknown, __: Say) -> str:
@@ -195,6 +188,30 @@ def aims_at_spend(why: r.AimsAtSpend, say: Say) -> str:
 
 def move_asked(why: r.MoveAsked, _: Say) -> str:
     return f"Moved from {why.from_offer} as asked; {duration(why.kept_ms)} of work kept."
+
+
+def lease_not_renewed(why: r.LeaseNotRenewed, say: Say) -> str:
+    kept = f"{duration(why.kept_ms)} of work kept"
+    binds = _denied(why.denied, say)
+    return f"Moves from {why.from_offer} to owned GPUs, {kept}: its lease there was not renewed. {binds}"
+
+
+def _denied(why: r.Denial, say: Say) -> str:
+    """What binds, without what is done about it."""
+    match why:
+        case r.CapBinds():
+            month = f" in {why.period}" if why.period else ""
+            return (
+                f"{why.scope} may spend {say.cash(why.cap)}{month}; {say.cash(why.spent)} is spent, "
+                f"{say.cash(why.held)} held, and it needs {say.cash(why.needed)}."
+            )
+        case r.RateBinds():
+            return (
+                f"{why.scope} may spend {say.cash(why.cap_per_hour)} an hour, "
+                f"{say.cash(why.running_per_hour)} is running, and it needs {say.cash(why.needed_per_hour)}."
+            )
+        case r.PeriodUnknown():
+            return "The month it would be booked to is not open yet."
 
 
 def comes_home(why: r.ComesHome, say: Say) -> str:
@@ -258,6 +275,7 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.ComesHome: comes_home,
     r.Displaced: displaced,
     r.JoinsNode: joins_node,
+    r.LeaseNotRenewed: lease_not_renewed,
     r.LostNode: lost_node,
     r.MoveAsked: move_asked,
     r.MovesTogether: moves_together,
