@@ -147,11 +147,30 @@ def test_an_unknown_class_of_data_goes_nowhere_but_where_it_lives() -> None:
     assert penstock.why("b") == OnlyOwned(0, "data class unknown may not go to cloud")
 
 
-def test_a_declared_class_without_a_rule_stays_at_the_front_door() -> None:
+def test_a_declared_class_without_a_rule_stays_at_home() -> None:
     penstock = given(site("lab"), offer("cloud"))
-    penstock.hears(submitted("a", data_class="secret"), submitted("b", data_class="secret"), at="09:00")
+    brings: dict[str, Any] = {"home": "lab", "data_class": "secret"}
+    penstock.hears(submitted("a", **brings), submitted("b", **brings), at="09:00")
     assert penstock.why("a") == OwnedFree(0, 8)
     assert penstock.why("b") == OnlyOwned(0, "data class secret may not go to cloud")
+
+
+def test_a_declared_class_holds_at_other_peoples_front_doors_too() -> None:
+    """Every site with a front door was excepted from a declared class: a flag decided where data goes."""
+    penstock = given(site("lab"), site("annex"))
+    brings: dict[str, Any] = {"home": "lab", "data_class": "secret"}
+    assert penstock.hears(submitted("a", **brings), at="09:00") == [start("a.1", on="lab")]
+    assert penstock.hears(submitted("b", **brings), at="09:01") == []
+    assert penstock.why("b") == OnlyOwned(0, "data class secret may not go to annex")
+    allowed = policy(revision=2, data_rules=(rule("secret", "annex"),))
+    assert penstock.hears(allowed, at="09:02") == [start("b.1", on="annex")]
+
+
+def test_a_declared_class_of_a_job_without_a_home_goes_only_where_a_rule_lets_it() -> None:
+    penstock = given(site("lab"), site("annex"), policy(data_rules=(rule("open", "annex"),)))
+    assert penstock.hears(submitted("a", data_class="secret"), at="09:00") == []
+    assert penstock.why("a") == NothingAllowed("annex", "data class secret may not go to annex", "built in")
+    assert penstock.hears(submitted("b", data_class="open"), at="09:01") == [start("b.1", on="annex")]
 
 
 def test_a_job_that_refers_to_things_at_home_leaves_only_for_a_site_that_has_them() -> None:

@@ -348,7 +348,7 @@ def test_a_job_that_may_not_leave_displaces_one_that_may_on_the_gainers_account(
     penstock.hears(submitted("roams", team="science", run="3h"), at="09:00")
     penstock.hears(started("roams.1"), at="09:00")
     # Its class of data may go nowhere, so it can only run at home.
-    bound = submitted("bound", team="clinic", data_class="patients")
+    bound = submitted("bound", team="clinic", home="lab", data_class="patients")
     assert penstock.hears(bound, at="10:00") == [launch("roams.2/n0", at="cloud"), stop("roams.1")]
     assert penstock.why("roams").kind == "Displaced"
     held, _ = penstock.account("team:clinic")
@@ -370,7 +370,7 @@ def test_a_job_that_may_not_leave_displaces_one_that_may_on_the_gainers_account(
 def test_nobody_is_displaced_who_may_not_move() -> None:
     penstock = given(site("lab"), offer("cloud"), policy("1h", displace=True))
     penstock.hears(submitted("stays", checkpoint=None), at="09:00")
-    assert penstock.hears(submitted("bound", data_class="patients"), at="10:00") == []
+    assert penstock.hears(submitted("bound", home="lab", data_class="patients"), at="10:00") == []
     assert penstock.why("bound") == OnlyOwned(0, "data class patients may not go to cloud")
 
 
@@ -379,7 +379,7 @@ def test_displacing_needs_room_for_everybody_who_must_go() -> None:
     penstock = given(site("lab"), offer("cloud", sizes=(4,), count=1), policy("1h", displace=True))
     penstock.hears(submitted("a", gpus=4), submitted("b", gpus=4), at="09:00")
     penstock.hears(started("a.1"), started("b.1"), at="09:00")
-    assert penstock.hears(submitted("bound", gpus=8, data_class="patients"), at="10:00") == []
+    assert penstock.hears(submitted("bound", gpus=8, home="lab", data_class="patients"), at="10:00") == []
 
 
 def test_moves_of_a_waiting_or_unknown_job_or_to_nowhere_change_nothing() -> None:

@@ -80,12 +80,16 @@ def _listed(names: list[str], most: int = 3) -> str:
 
 
 def data_may_go(asked: Asked) -> str:
-    """Promise 3: each data set may go where its class allows; an unknown class goes nowhere but where it lives."""
+    """Promise 3: each data set may go where its class allows; an unknown class goes nowhere but where it lives.
+
+    What a job brings along is at its home already, and goes to any other site only where its declared class allows.
+    Being a front door excepts no site: another job's home is not this one's, and a job may have none.
+    """
     spec, site = asked.spec, asked.site
     if len(asked.data) < len(spec.data):
         return "a data set is not registered"
-    classes = [item.data_class for item in asked.data if item.site != site.id]
-    if spec.data_class and not site.front_door:
+    classes = [data_set.data_class for data_set in asked.data if data_set.site != site.id]
+    if spec.data_class and site.id != spec.home:
         classes.append(spec.data_class)
     for name in classes:
         if not _class_allows(name, site, asked.policy):
