@@ -12,6 +12,7 @@ from penstock.core.reasons import (
     TooWide,
     WaitsForOwned,
 )
+from penstock.core.rules import Asked, Verdict
 from penstock.core.units import HOUR, MINUTE, NEVER
 from tests.stories.kit import (
     Told,
@@ -173,6 +174,22 @@ def test_too_wide_for_anything_that_exists_is_refused_at_once() -> None:
     assert penstock.hears(submitted("a", gpus=25), at="09:00") == []
     assert penstock.promises == [JobRefused(clock("09:00"), "a", TooWide(25, widest=24, offer="cloud"))]
     assert penstock.phase("a") == "ended"
+
+
+def test_only_what_nothing_could_hold_is_refused_for_its_width_whatever_a_rule_calls_itself() -> None:
+    """The words of a verdict were searched for "too wide": a policy's own rule that began so was taken for the width."""
+
+    class Rules:
+        def verdict(self, asked: Asked) -> Verdict:
+            return Verdict(False, "too wide a question for us", "rules.yaml:7")
+
+    penstock = given(site("lab", nodes=2))
+    penstock.engine.rules = Rules()
+    penstock.hears(submitted("a", gpus=4), at="09:00")
+    because = NothingAllowed("lab", "too wide a question for us", "rules.yaml:7")
+    assert penstock.promises == [JobRefused(clock("09:00"), "a", because)]
+    penstock.hears(submitted("b", gpus=17), at="09:01")
+    assert penstock.promises == [JobRefused(clock("09:01"), "b", TooWide(17, widest=16, offer="lab"))]
 
 
 def test_the_second_of_a_shape_that_was_refused_is_refused_too() -> None:

@@ -12,7 +12,7 @@ from penstock.core.events import JobRefused, OfferClosed, OfferOpened, ShapeJudg
 from penstock.core.model import Offer, Policy
 from penstock.core.placement import Choices
 from penstock.core.reasons import CancelAsked, MoveAsked, NothingAllowed, PlacementsPaused, TooWide
-from penstock.core.rules import Asked, Rules, widest_of
+from penstock.core.rules import Asked, Rules, could_hold, widest_of
 from penstock.core.state import Job, Lane, Seldom, Shape, State
 from penstock.core.units import HOUR, NEVER, Instant, Millis
 
@@ -208,12 +208,15 @@ def verdicts(state: State, shape: Shape, rules: Rules, now: Instant) -> ShapeJud
 
 
 def refuse(choices: Choices, shape: Shape) -> None:
-    state, spec = choices.state, shape.spec
-    widest = {offer.id: widest_of(offer) or 0 for offer in state.offers.values()}
-    name = max(widest, key=lambda key: (widest[key], key))
-    offer, rule, where = shape.excluded[0]
-    fits_somewhere = any(not said.startswith("too wide") for _, said, _ in shape.excluded)
-    because = NothingAllowed(offer, rule, where) if fits_somewhere else TooWide(spec.gpus, widest[name], name)
+    """No offer may run it: all its queued jobs are refused, for their width, or by the first rule that objected."""
+    state, gpus = choices.state, shape.spec.gpus
+    because: TooWide | NothingAllowed
+    if any(could_hold(offer, gpus) for offer in state.offers.values()):
+        offer_id, rule, where = shape.excluded[0]
+        because = NothingAllowed(offer=offer_id, rule=rule, where=where)
+    else:
+        widest, offer_id = max((widest_of(offer) or 0, offer.id) for offer in state.offers.values())
+        because = TooWide(gpus=gpus, widest=widest, offer=offer_id)
     for job in [job for job in state.jobs.values() if job.shape is shape and job.queued]:
         choices.record(JobRefused(choices.now, job.id, because))
 

@@ -48,8 +48,9 @@ class BuiltInRules:
 
 
 def fits_at_all(asked: Asked) -> str:
-    widest = widest_of(asked.offer)
-    return "" if widest is None or asked.spec.gpus <= widest else f"too wide: at most {widest} GPUs there"
+    if could_hold(asked.offer, asked.spec.gpus):
+        return ""
+    return f"too wide: at most {widest_of(asked.offer)} GPUs there"
 
 
 def gpu_wanted(asked: Asked) -> str:
@@ -132,6 +133,12 @@ def _class_allows(data_class: str, site: Site, policy: Policy) -> bool:
             lawful = not laws or site.law in laws
             return "*" in sites or site.id in sites or (bool(locations or laws) and placed and lawful)
     return False
+
+
+def could_hold(offer: Offer, gpus: int) -> bool:
+    """Is the offer wide enough for a gang of so many GPUs, if all of it were free?"""
+    widest = widest_of(offer)
+    return widest is None or gpus <= widest
 
 
 def widest_of(offer: Offer) -> int | None:
