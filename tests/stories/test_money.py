@@ -56,7 +56,7 @@ def test_a_team_at_its_cap_is_denied_naming_the_scope_and_the_numbers() -> None:
     penstock = given(PODS, cap("team:vision", "1"))
     assert penstock.hears(submitted("a", team="vision"), at="09:00") == []
     because = CapBinds("team:vision", "month 1", usd("1"), spent=0, held=0, needed=LEAST)
-    assert penstock.promises == [WaitPromised(clock("09:00"), "a", NEVER, because)]
+    assert penstock.promises == [WaitPromised(clock("09:00"), "a", NEVER, because, scope="team:vision")]
     assert penstock.hears(submitted("b", team="speech"), at="09:01") == [start("b.1", on="pods")]
 
 

@@ -67,7 +67,7 @@ def test_a_job_waits_with_its_reason_and_the_numbers_it_rests_on() -> None:
     assert penstock.hears(submitted("b", gpus=4, run="2h"), at="09:05") == []
     # A whole node of 8 GPUs for two hours, at a dollar a GPU and hour.
     because = WaitsForOwned(10 * MINUTE, 2 * HOUR, free_gpus=2, burst_cost=usd("16"))
-    assert penstock.promises == [WaitPromised(clock("09:05"), "b", clock("09:15"), because)]
+    assert penstock.promises == [WaitPromised(clock("09:05"), "b", clock("09:15"), because, patience_ms=10 * MINUTE)]
     assert penstock.wakes() == clock("09:15")
 
 
@@ -148,6 +148,14 @@ def test_a_full_queue_leaves_those_who_cannot_leave() -> None:
     assert penstock.why("b") == OnlyOwned(0, "too wide: at most 1 GPUs there")
 
 
+def test_a_job_that_comes_before_any_site_waits_for_one() -> None:
+    """It was refused as too wide for the widest of no offers, and the engine died of it."""
+    penstock = given()
+    assert penstock.hears(submitted("a"), at="09:00") == []
+    assert penstock.promises == [WaitPromised(clock("09:00"), "a", NEVER, OnlyOwned(0, "no site has joined yet"))]
+    assert penstock.hears(site("lab"), at="09:10") == [start("a.1", on="lab")]
+
+
 def test_order_by_priority_is_kept_among_those_who_wait() -> None:
     penstock = given(site("lab"), policy(ordering="priority"))
     penstock.hears(submitted("a"), at="09:00")
@@ -177,16 +185,16 @@ def test_too_wide_for_anything_that_exists_is_refused_at_once() -> None:
 
 
 def test_only_what_nothing_could_hold_is_refused_for_its_width_whatever_a_rule_calls_itself() -> None:
-    """The words of a verdict were searched for "too wide": a policy's own rule that began so was taken for the width."""
+    """A verdict's words were searched for "too wide": a policy's own rule that began so was taken for the width."""
 
     class Rules:
         def verdict(self, asked: Asked) -> Verdict:
-            return Verdict(False, "too wide a question for us", "rules.yaml:7")
+            return Verdict(False, f"too wide a question for {asked.site.id}", "rules.yaml:7")
 
     penstock = given(site("lab", nodes=2))
     penstock.engine.rules = Rules()
     penstock.hears(submitted("a", gpus=4), at="09:00")
-    because = NothingAllowed("lab", "too wide a question for us", "rules.yaml:7")
+    because = NothingAllowed("lab", "too wide a question for lab", "rules.yaml:7")
     assert penstock.promises == [JobRefused(clock("09:00"), "a", because)]
     penstock.hears(submitted("b", gpus=17), at="09:01")
     assert penstock.promises == [JobRefused(clock("09:01"), "b", TooWide(17, widest=16, offer="lab"))]

@@ -90,8 +90,9 @@ def place(choices: Choices, arrived: list[Job]) -> None:
     state = choices.state
     policy = state.policy
     for job in arrived:
-        if job.queued and not job.shape.standing and not job.shape.rented:  # another of a shape that was refused
-            refuse(choices, job.shape)
+        shape = job.shape
+        if job.queued and shape.judged and not shape.standing and not shape.rented:  # another of a refused shape
+            refuse(choices, shape)
     if state.reserved and state.fresh.freed:
         placement.start_reserved(choices)
     fresh_lanes = None if state.fresh.freed or not policy.backfill else arrived

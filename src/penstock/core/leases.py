@@ -8,10 +8,9 @@ from penstock.core.events import (
     RenewalDenied,
     Settled,
     StopPromised,
-    WaitPromised,
 )
 from penstock.core.ledger import Lease, renew_at, sum_of
-from penstock.core.placement import Choices, move
+from penstock.core.placement import Choices, move, wait_for_money
 from penstock.core.reasons import Denial, LeaseNotRenewed
 from penstock.core.state import Attempt, State
 from penstock.core.units import MINUTE, NEVER, Instant, Money
@@ -84,8 +83,7 @@ def _drain(choices: Choices, attempt: Attempt, denied: Denial) -> None:
                 return
     choices.record(StopPromised(choices.now, attempt.id, "pause", yields=False, because=denied))
     if job.queued:  # it had not begun, so it waits already, and nobody asks again why
-        until = choices.now + MINUTE if denied.kind == "PeriodUnknown" else NEVER
-        choices.record(WaitPromised(choices.now, job.id, until, denied))
+        wait_for_money(choices, job, NEVER, denied)
 
 
 def call_back(choices: Choices) -> None:

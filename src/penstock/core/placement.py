@@ -131,7 +131,8 @@ def answer(choices: Choices, job: Job) -> bool:
         return True
     offers = sharing.for_job(state, job, expected, now)
     cost = offers[0].cost if offers else None
-    choices.record(WaitPromised(now, job.id, until, WaitsForOwned(allowed, expected, free, cost)))
+    because = WaitsForOwned(patience_ms=allowed, expected_run_ms=expected, free_gpus=free, burst_cost=cost)
+    choices.record(WaitPromised(now, job.id, until, because, patience_ms=allowed))
     return False
 
 
@@ -148,10 +149,22 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
         return True
     about, worst = waiting.foretell(state, job, ahead)
     because = WaitWorth(
-        worth.cost, worth.value_per_hour, worth.allowed_ms, expected, soonest, ahead, free, about, worst,
-        worth.leave_at, worth.dearer_permille,
-    )  # fmt: skip
-    choices.record(WaitPromised(now, job.id, until, because))
+        cost=worth.cost,
+        value_per_hour=worth.value_per_hour,
+        patience_ms=worth.allowed_ms,
+        expected_run_ms=expected,
+        soonest_ms=soonest,
+        ahead=ahead,
+        free_gpus=free,
+        about_ms=about,
+        worst_ms=worst,
+        leave_at=worth.leave_at,
+        dearer_permille=worth.dearer_permille,
+    )
+    patience = worth.allowed_ms
+    choices.record(
+        WaitPromised(now, job.id, until, because, patience_ms=patience, about_ms=about, worst_ms=worst),
+    )
     return False
 
 
@@ -169,14 +182,22 @@ def _soonest(choices: Choices, job: Job, until: Instant) -> tuple[Millis, int]:
 
 
 def _only_owned(choices: Choices, job: Job, free: int) -> None:
-    pools = choices.state.pools
-    elsewhere = [
-        rule for offer, rule, _ in job.shape.excluded if offer not in pools
-    ]  # owned ones say nothing of leaving
-    said = elsewhere or [rule for _, rule, _ in job.shape.excluded]
-    rule = said[0] if said and not job.shape.rented else "policy bursts nothing"
     if not reserve(choices, job):
-        choices.record(WaitPromised(choices.now, job.id, _patience_over_at(choices, job), OnlyOwned(free, rule)))
+        because = OnlyOwned(free_gpus=free, rule=_why_it_stays(choices.state, job))
+        choices.record(WaitPromised(choices.now, job.id, _patience_over_at(choices, job), because))
+
+
+def _why_it_stays(state: State, job: Job) -> str:
+    """The rule that keeps it from rented offers; where there are none to rent, what keeps it from other owned ones."""
+    shape = job.shape
+    if shape.rented:
+        return "policy bursts nothing"
+    for offer, rule, _ in shape.excluded:
+        if offer not in state.pools:
+            return rule
+    if shape.excluded:
+        return shape.excluded[0][1]
+    return "there is nothing to rent" if shape.judged else "no site has joined yet"
 
 
 def _patience_over_at(choices: Choices, job: Job) -> Instant:
@@ -269,7 +290,7 @@ def _paced(choices: Choices, job: Job, quote: Quote, queue_cap: int | None) -> b
         job.short_of == because.scope and choices.now < job.until_at <= enough_at
     )  # it knows, and will be asked again
     if queue_cap is None and not told and not reserve(choices, job):
-        choices.record(WaitPromised(choices.now, job.id, enough_at, because))
+        choices.record(WaitPromised(choices.now, job.id, enough_at, because, scope=because.scope))
     return True
 
 
@@ -307,13 +328,24 @@ def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
     if denied is not None:
         if reserve(choices, job):
             return
-        until = now + MINUTE if denied.kind == "PeriodUnknown" else _patience_over_at(choices, job)
-        if denied.kind == "PeriodUnknown" or denied.scope != job.short_of or job.until_at != until:
-            choices.record(WaitPromised(now, job.id, until, denied))
+        if denied.kind == "PeriodUnknown":
+            wait_for_money(choices, job, NEVER, denied)
+            return
+        until = _patience_over_at(choices, job)
+        if denied.scope != job.short_of or job.until_at != until:  # otherwise it knows
+            wait_for_money(choices, job, until, denied)
         return
     opens = [(max(state.closed.get(name, 0), now + MINUTE), name) for name in job.shape.rented]
     until, offer = min(opens)
     choices.record(WaitPromised(now, job.id, until, NoRoomThere(offer, until)))
+
+
+def wait_for_money(choices: Choices, job: Job, until: Instant, denied: Denial) -> None:
+    """Asked again when the scope that binds has room; for a month that is not open yet, every minute."""
+    if denied.kind == "PeriodUnknown":
+        choices.record(WaitPromised(choices.now, job.id, choices.now + MINUTE, denied))
+    else:
+        choices.record(WaitPromised(choices.now, job.id, until, denied, scope=denied.scope))
 
 
 def fund(choices: Choices, job: Job, quote: Quote) -> tuple[Hold, ...] | Denial:

@@ -16,7 +16,6 @@ from penstock.core.learned import Line, Losses, Starts
 from penstock.core.ledger import Lease, Ledger
 from penstock.core.lifecycle import AttemptPhase, JobPhase, NodePhase
 from penstock.core.model import STANDING, DataSet, JobSpec, Offer, Policy, Site
-from penstock.core.reasons import Reason
 from penstock.core.runtimes import LifeTable, Recent, Runtimes
 from penstock.core.shares import Use
 from penstock.core.units import NEVER, PERMILLE, Instant, Millis, Money
@@ -490,8 +489,3 @@ def shape_key(spec: JobSpec) -> ShapeKey:
         spec.mig_profile, spec.scaling, spec.interruptible, spec.data, spec.data_class, spec.checkpoint_every_ms,
         spec.restart_ms, spec.output_bytes, spec.grace_ms, spec.lease_max_ms, spec.home, spec.needs,
     )  # fmt: skip
-
-
-def reason_scope(reason: Reason) -> str:
-    """The scope whose room a waiting job needs, empty if it waits for something else."""
-    return getattr(reason, "scope", "")
