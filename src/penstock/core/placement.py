@@ -67,7 +67,7 @@ def start_standing(choices: Choices, job: Job, after: tuple[str, ...] = ()) -> b
         else:
             because = OwnedFree(now - job.submitted_at, pool.free_gpus)
             slots = pool.choose(width, state.policy.packing)
-        choices.record(_start(choices, job, offer, width, speed, slots, (), None, after, because))
+        choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
         return True
     return False
 
@@ -89,17 +89,40 @@ def _widest(job: Job, pool: Pool) -> tuple[int, int]:
 
 
 def _start(
-    choices: Choices, job: Job, offer: Offer, width: int, speed: int, slots: Slots, nodes: tuple[NodeAsk, ...],
-    hold: Hold | None, after: tuple[str, ...], because: Reason, joins: str = "",
-) -> StartPromised:  # fmt: skip
+    choices: Choices,
+    job: Job,
+    offer: Offer,
+    because: Reason,
+    *,
+    width: int,
+    speed: int,
+    after: tuple[str, ...],  # attempts that must be over first
+    slots: Slots = (),  # on standing GPUs: which
+    nodes: tuple[NodeAsk, ...] = (),  # on rented ones: nodes to ask for, or a hold for the attempt, or a node to join
+    hold: Hold | None = None,
+    joins: str = "",
+) -> StartPromised:
+    """The one place where a start is put together."""
     copies = quotes.missing_data(choices.state, job, offer, choices.now) if job.spec.data else ()
     if slots and choices.state.yielding:
         after = tuple(dict.fromkeys((*after, *_still_there(choices.state, offer, slots))))
     attempt = f"{job.id}.{job.attempts + 1}" if hold is None else hold.id
     return StartPromised(
-        choices.now, job.id, attempt, offer.id, width, speed, job.kept_ms, slots, nodes, hold, after, copies, because,
-        joins,
-    )  # fmt: skip
+        at=choices.now,
+        job=job.id,
+        attempt=attempt,
+        offer=offer.id,
+        width=width,
+        speed_permille=speed,
+        resume_ms=job.kept_ms,
+        slots=slots,
+        nodes=nodes,
+        hold=hold,
+        after=after,
+        copies=copies,
+        because=because,
+        joins=joins,
+    )
 
 
 def _still_there(state: State, offer: Offer, slots: Slots) -> list[str]:
@@ -250,7 +273,8 @@ def start_reserved(choices: Choices) -> None:
             offer = state.offers[offer_id]
             speed = quotes.rate_of(job.shape, state, offer).speed_permille
             because = OwnedFree(choices.now - job.submitted_at, sum(pool.free[node] for node in nodes))
-            choices.record(_start(choices, job, offer, job.spec.gpus, speed, slots, (), None, (), because))
+            width = job.spec.gpus
+            choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=()))
 
 
 # --- rented GPUs -----------------------------------------------------------------------------------------------------
@@ -303,7 +327,7 @@ def _why_burst(
         return LostNode(job.lost, job.kept_ms, job.redone_ms, quote.cost, passed_over)
     if queue_cap is not None:
         return QueueFull(choices.state.waiting, queue_cap, quote.cost)
-    waited, patience_ms = choices.now - job.submitted_at, job.patience_ms
+    waited = choices.now - job.submitted_at
     next_offer, next_cost = "", 0
     if len(ranked) > 1:
         after = ranked[1] if quote is ranked[0] else ranked[0]
@@ -311,15 +335,38 @@ def _why_burst(
     if quote.node:
         node = choices.state.nodes[quote.node]
         lasts = sharing.lasts_ms(choices.state, node, choices.now)
-        return JoinsNode(waited, node.free, lasts, expected, quote.cost, next_offer, next_cost)
+        return JoinsNode(
+            waited_ms=waited,
+            free_gpus=node.free,
+            lasts_ms=lasts,
+            expected_run_ms=expected,
+            cost=quote.cost,
+            next_offer=next_offer,
+            next_cost=next_cost,
+        )
     if choices.state.policy.waiting.kind == "worth":
         worth = waiting.weigh(choices.state, job, quote)
         soonest, _ = _soonest(choices, job, job.submitted_at + worth.allowed_ms)
         return NotWorthWaiting(
-            waited, worth.cost, worth.value_per_hour, worth.allowed_ms, soonest, expected, next_offer, next_cost,
-            worth.leave_at, passed_over,
-        )  # fmt: skip
-    return PatienceOver(waited, patience_ms, expected, quote.cost, next_offer, next_cost)
+            waited_ms=waited,
+            cost=worth.cost,
+            value_per_hour=worth.value_per_hour,
+            patience_ms=worth.allowed_ms,
+            soonest_ms=soonest,
+            expected_run_ms=expected,
+            next_offer=next_offer,
+            next_cost=next_cost,
+            leave_at=worth.leave_at,
+            passed_over=passed_over,
+        )
+    return PatienceOver(
+        waited_ms=waited,
+        patience_ms=job.patience_ms,
+        expected_run_ms=expected,
+        cost=quote.cost,
+        next_offer=next_offer,
+        next_cost=next_cost,
+    )
 
 
 def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
@@ -380,14 +427,14 @@ def _rented(
     choices: Choices, job: Job, quote: Quote, holds: tuple[Hold, ...], after: tuple[str, ...], because: Reason
 ) -> StartPromised:
     """With one hold for the attempt, or one for each node, or on a node that has one."""
-    rate, width = quote.rate, job.spec.gpus
+    rate, offer, width = quote.rate, quote.offer, job.spec.gpus
+    speed = rate.speed_permille
     if quote.node:
-        speed = rate.speed_permille
-        return _start(choices, job, quote.offer, width, speed, (), (), None, after, because, joins=quote.node)
+        return _start(choices, job, offer, because, width=width, speed=speed, after=after, joins=quote.node)
     if not rate.nodes:
-        return _start(choices, job, quote.offer, width, rate.speed_permille, (), (), holds[0], after, because)
+        return _start(choices, job, offer, because, width=width, speed=speed, after=after, hold=holds[0])
     nodes = tuple([NodeAsk(hold.id, gpus, hold) for gpus, hold in zip(rate.nodes, holds, strict=True)])
-    return _start(choices, job, quote.offer, width, rate.speed_permille, (), nodes, None, after, because)
+    return _start(choices, job, offer, because, width=width, speed=speed, after=after, nodes=nodes)
 
 
 def scopes_of(job: Job) -> tuple[str, ...]:
@@ -442,8 +489,9 @@ def move_standing(
     old = job.attempt
     assert old is not None
     speed = quotes.rate_of(job.shape, choices.state, offer).speed_permille
-    first = (old.id, *after)
-    choices.record(_start(choices, job, offer, job.spec.gpus, speed, slots, (), None, first, because))
+    after = (old.id, *after)
+    width = job.spec.gpus
+    choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
     choices.record(StopPromised(choices.now, old.id, "move", yields=bool(old.slots), because=because))
 
 
@@ -510,7 +558,8 @@ def _make_room(
         because = OwnedFree(choices.now - job.submitted_at, pool.free_gpus)
         slots = pool.choose(job.spec.gpus, ends.plain(state.policy))
         after = tuple(victim.id for victim in victims if victim.phase != "over")
-        choices.record(_start(choices, job, offer, job.spec.gpus, speed, slots, (), None, after, because))
+        width = job.spec.gpus
+        choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
         return True
     return False
 

@@ -94,8 +94,19 @@ class Node:
     """
 
     __slots__ = (
-        "asked_at", "attempt", "free", "gpus", "id", "idle_at", "leaves", "offer", "on", "open", "payer", "phase",
-    )  # fmt: skip
+        "asked_at",
+        "attempt",
+        "free",
+        "gpus",
+        "id",
+        "idle_at",
+        "leaves",
+        "offer",
+        "on",
+        "open",
+        "payer",
+        "phase",
+    )
 
     def __init__(
         self, node_id: str, offer: Offer, gpus: int, attempt: str, asked_at: Instant, payer: tuple[str, ...]
@@ -192,17 +203,18 @@ class Fresh:
         self.review: list[str] = []  #: rented things with a new lease, or that somebody left while others stay
         self.closing: list[tuple[Lease, bool, bool]] = []  #: gone; was it billed; does its output leave
         self.actions: list[Action] = []
-        self.seldom: Seldom | None = None  #: None: nothing of that kind, as in most steps
+        self.seldom = Seldom()  #: only `also` writes to it
 
     def also(self) -> "Seldom":
         """To note something seldom in."""
-        if self.seldom is None:
-            self.seldom = Seldom()
+        self.seldom.noted = True
         return self.seldom
 
     def forget(self) -> None:
         """Empty again; most steps touch only one or two of these."""
-        self.freed, self.seldom = False, None
+        self.freed = False
+        if self.seldom.noted:
+            self.seldom = Seldom()
         if self.actions:
             self.actions = []
         if self.arrived:
@@ -216,9 +228,10 @@ class Fresh:
 class Seldom:
     """What few steps change, apart, so that the others need not look at each."""
 
-    __slots__ = ("idle", "readings", "refused", "requests", "room", "shortened", "stale")
+    __slots__ = ("idle", "noted", "readings", "refused", "requests", "room", "shortened", "stale")
 
     def __init__(self) -> None:
+        self.noted = False  #: False: all of these are empty
         self.idle: list[Node] = []
         self.room: dict[str, None] = {}  #: scopes with more room than before
         self.refused: list[tuple[Offer, Millis]] = []
