@@ -3,12 +3,14 @@
 from penstock.core.events import JobRefused, JobSubmitted, StartPromised, WaitPromised
 from penstock.core.model import JobSpec, Waiting
 from penstock.core.reasons import (
+    Displaced,
     NothingAllowed,
     OnlyOwned,
     OwnedFree,
     PatienceOver,
     Preempted,
     QueueFull,
+    RoomMade,
     TooWide,
     WaitsForOwned,
 )
@@ -341,6 +343,10 @@ def test_a_job_of_higher_priority_preempts_the_fewest_of_lower_and_starts_once_t
     assert penstock.hears(submitted("urgent", gpus=4, priority=9), at="09:30") == [stop("c.1")]
     assert penstock.promise(StartPromised).after == ("c.1",)
     assert penstock.why("c") == Preempted("urgent", 9, 0)
+    assert penstock.why("urgent") == RoomMade(0, free_gpus=0, left_by=("c",))
+    assert penstock.story("urgent")[-1] == (
+        "Starts on lab, 4 GPUs wide. 1 job makes room for it there (c), beside 0 free GPUs."
+    )
     assert penstock.hears(stopped("c.1", kept="15m"), at="09:31") == [start("urgent.1", on="lab", slots=((1, 4),))]
     assert penstock.phase("c") == "waiting"
     assert penstock.hears(ended("urgent.1"), at="10:00") == [start("c.2", on="lab", resume_ms=15 * MINUTE)]
@@ -365,7 +371,7 @@ def test_nobody_preempts_an_equal_or_a_job_that_may_not_be_interrupted() -> None
     penstock = given(site("lab", nodes=2), policy(preempt=True))
     penstock.hears(submitted("a", priority=5), submitted("b", interruptible=False), at="09:00")
     assert penstock.hears(submitted("urgent", priority=5), at="09:30") == []
-    assert isinstance(penstock.why("urgent"), OnlyOwned)
+    assert penstock.why("urgent") == OnlyOwned(0, "there is nothing to rent")
 
 
 def test_a_job_that_may_not_leave_displaces_one_that_may_on_the_gainers_account() -> None:
@@ -375,7 +381,8 @@ def test_a_job_that_may_not_leave_displaces_one_that_may_on_the_gainers_account(
     # Its class of data may go nowhere, so it can only run at home.
     bound = submitted("bound", team="clinic", home="lab", data_class="patients")
     assert penstock.hears(bound, at="10:00") == [launch("roams.2/n0", at="cloud"), stop("roams.1")]
-    assert penstock.why("roams").kind == "Displaced"
+    assert penstock.why("roams") == Displaced("bound", 8, cost=usd("8") * 185 // 60 + 1)
+    assert penstock.why("bound") == RoomMade(0, free_gpus=0, left_by=("roams",))
     held, _ = penstock.account("team:clinic")
     assert held > usd("16")
     assert penstock.account("team:science") == (0, 0)

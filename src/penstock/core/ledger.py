@@ -10,7 +10,7 @@ kill, rounded up to the billing step. And held + spent <= cap is asked in all sc
 from typing import Final, TypeAlias
 
 from penstock.core.model import Hold, Part, Terms
-from penstock.core.reasons import CapBinds, Denial, PeriodUnknown, RateBinds
+from penstock.core.reasons import CapBinds, Denial, PeriodUnknown, RateBinds, ScopeFrozen
 from penstock.core.units import HOUR, NEVER, Instant, Millis, Money, step_up
 
 Parts: TypeAlias = tuple[Part, ...]
@@ -287,7 +287,7 @@ class Ledger:
     ) -> tuple[Instant, list[Parts]] | Denial:
         """The longest lease that leaves a fifth of every cap free, or takes a quarter of the room; or the least."""
         if self.frozen and (scope := next((scope for scope in scopes if scope in self.frozen), "")):
-            return CapBinds(scope, "", self.caps.get(scope, 0), 0, 0, self.overrun)
+            return ScopeFrozen(scope, self.overrun)
         capped = [scope for scope in scopes if scope in self.caps] if self.caps else []
         length = max(wanted[0][1].lease_max_ms, least_ms)
         while True:

@@ -23,6 +23,7 @@ from penstock.core.reasons import (
     Preempted,
     QueueFull,
     Reason,
+    RoomMade,
     WaitedLongest,
     WaitsForOwned,
     WaitWorth,
@@ -550,12 +551,13 @@ def _make_room(
 ) -> bool:
     state = choices.state
     for offer_id in job.shape.standing:
-        victims = _victims(state, offer_id, job.spec.gpus, eligible)
-        if victims is None or not state.pools[offer_id].open or not give_way(victims):
-            continue
         offer, pool = state.offers[offer_id], state.pools[offer_id]
+        victims, free = _victims(state, offer_id, job.spec.gpus, eligible), pool.free_gpus
+        if victims is None or not pool.open or not give_way(victims):
+            continue
         speed = quotes.rate_of(job.shape, state, offer).speed_permille
-        because = OwnedFree(choices.now - job.submitted_at, pool.free_gpus)
+        waited, left_by = choices.now - job.submitted_at, tuple([victim.job.id for victim in victims])
+        because = RoomMade(waited_ms=waited, free_gpus=free, left_by=left_by) if left_by else OwnedFree(waited, free)
         slots = pool.choose(job.spec.gpus, ends.plain(state.policy))
         after = tuple(victim.id for victim in victims if victim.phase != "over")
         width = job.spec.gpus

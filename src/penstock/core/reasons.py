@@ -31,6 +31,16 @@ class EndsAlike:
 
 
 @value
+class RoomMade:
+    """Started on standing GPUs that others leave for it: preempted, or moved to rented offers."""
+
+    waited_ms: Millis
+    free_gpus: int  # at that offer, before they leave
+    left_by: tuple[str, ...]  # jobs
+    kind: Literal["RoomMade"] = "RoomMade"
+
+
+@value
 class WaitsForOwned:
     """Not yet: standing GPUs are busy, and the job's patience is longer than nothing."""
 
@@ -233,8 +243,17 @@ class PeriodUnknown:
     kind: Literal["PeriodUnknown"] = "PeriodUnknown"
 
 
+@value
+class ScopeFrozen:
+    """Not yet, or no longer: a provider billed more in this scope than was held, and a person must look first."""
+
+    scope: str
+    overrun: Money  # in all scopes so far
+    kind: Literal["ScopeFrozen"] = "ScopeFrozen"
+
+
 #: Why money was refused: the ledger answers with one of these.
-Denial: TypeAlias = CapBinds | RateBinds | PeriodUnknown
+Denial: TypeAlias = CapBinds | RateBinds | PeriodUnknown | ScopeFrozen
 
 
 @value
@@ -349,6 +368,7 @@ class NeverStarted:
 Reason: TypeAlias = (
     OwnedFree
     | EndsAlike
+    | RoomMade
     | WaitsForOwned
     | PatienceOver
     | WaitWorth
@@ -363,6 +383,7 @@ Reason: TypeAlias = (
     | CapBinds
     | RateBinds
     | PeriodUnknown
+    | ScopeFrozen
     | Paced
     | AimsAtDelay
     | AimsAtSpend
