@@ -127,6 +127,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         interruptible=draw(pick(True, True, True, False)),
         data=draw(pick((), (), (), (), ("open",), ("open",), ("open", "closed"))),
         data_class=draw(pick("", "", "", "", "", "secret")),
+        home=draw(pick("", "lab")),
         output_bytes=draw(pick(0, 0, 3 * GB + 1, 40 * GB)),
         scaling=((gpus * 2, 1800),) if draw(pick(False, False, True)) else (),
         cap=draw(pick(None, None, None, 3 * MICRO, 30 * MICRO)),

@@ -5,9 +5,10 @@ from hypothesis import given, settings
 
 from penstock.core import events as e
 from penstock.core.engine import Engine, replay
-from penstock.core.fold import APPLY
+from penstock.core.fold import APPLY, apply
 from penstock.core.lifecycle import Broken
-from penstock.core.model import Policy
+from penstock.core.model import JobSpec, Policy
+from penstock.core.reasons import CapBinds, PlacementsPaused, WaitWorth
 from tests.core.histories import History, Life, histories
 
 
@@ -39,6 +40,24 @@ def test_steps_are_numbered_and_carry_the_policys_revision() -> None:
     first, second = engine.handle(e.PolicySet(0, 7, Policy("x"))), engine.handle(e.Woke(5))
     assert [(step.number, step.at, step.revision) for step in (first, second)] == [(1, 0, 7), (2, 5, 7)]
     assert (second.inputs, second.outputs, second.actions) == ((e.Woke(5),), (), ())
+
+
+def test_the_reason_of_a_wait_only_explains_it() -> None:
+    """What a job waits for, how long it may and what was foretold were read off the reason: words drove the state."""
+    engine = Engine()
+    engine.handle(e.JobSubmitted(0, 0, "a", JobSpec(1)))
+    job = engine.state.jobs["a"]
+    apply(engine.state, e.WaitPromised(0, "a", 9, WaitWorth(1, 2, 3, 4, 5, 6, 7, about_ms=8, worst_ms=9)))
+    apply(engine.state, e.WaitPromised(0, "a", 9, CapBinds("org", "month 1", 1, 2, 3, 4)))
+    assert (job.short_of, job.patience_ms, job.foretold, engine.state.short) == ("", 0, None, {})
+    wait = e.WaitPromised(0, "a", 9, PlacementsPaused(), scope="org", patience_ms=3, about_ms=8, worst_ms=9)
+    apply(engine.state, wait)
+    assert (job.short_of, job.patience_ms, job.foretold, engine.state.short) == (
+        "org",
+        3,
+        (0, 8, 9),
+        {"org": {"a": job}},
+    )
 
 
 class Twin(Life):

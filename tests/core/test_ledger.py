@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.core.ledger import Ledger, renew_at
 from penstock.core.model import Hold, Part, Terms
-from penstock.core.reasons import CapBinds, PeriodUnknown, RateBinds
+from penstock.core.reasons import CapBinds, PeriodUnknown, RateBinds, ScopeFrozen
 from penstock.core.units import DAY, HOUR, MINUTE
 
 MONTH = 30 * DAY
@@ -153,7 +153,8 @@ def test_a_month_that_is_not_open_is_not_promised() -> None:
 def test_a_frozen_scope_gets_no_more_money() -> None:
     ledger = books(org=10**12)
     ledger.frozen["org"] = None
-    assert isinstance(ledger.authorise(("org",), [("a", terms())], 0, 10 * MINUTE), CapBinds)
+    ledger.overrun = 7
+    assert ledger.authorise(("org",), [("a", terms())], 0, 10 * MINUTE) == ScopeFrozen("org", 7)
 
 
 def test_an_end_learned_late_is_charged_to_its_deadline_and_no_further() -> None:

@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core import events as e
+from penstock.core import reasons as r
 from penstock.core.errors import BadInput
 from penstock.core.model import JobSpec
 from penstock.journal import codec
+from tests.core.histories import History, Life, histories
 from tests.core.samples import events, made
 
 
@@ -60,3 +62,25 @@ def test_an_event_of_an_older_version_is_read_as_it_would_be_written_today(monke
     for version, body in ((1, first), (2, second), (3, third)):
         row = b'[["Woke",{"at":1}],["CapSet",' + body + b"]]"
         assert codec.decode(row, version) == (e.Woke(1), e.CapSet(1, "org", 5, 7))
+
+
+@settings(max_examples=25)
+@given(histories())
+def test_a_wait_of_version_1_means_what_it_meant(history: History) -> None:
+    """Version 1 had no scope, patience and forecast beside the reason: they are read from it."""
+    life = Life(history)
+    life.run()
+    waits = [event for step in life.steps for event in step.outputs if isinstance(event, e.WaitPromised)]
+    for wait in waits:
+        ((kind, body),) = msgspec.json.decode(codec.encode((wait,)))
+        old = {name: body[name] for name in ("at", "job", "until_at", "because")}
+        assert codec.decode(msgspec.json.encode([(kind, old)]), version=1) == (wait,)
+
+
+def test_a_wait_is_written_without_what_is_usual() -> None:
+    wait = e.WaitPromised(5, "a", 9, r.PlacementsPaused())
+    ((_, body),) = msgspec.json.decode(codec.encode((wait,)))
+    assert body == {"at": 5, "job": "a", "until_at": 9, "because": {"kind": "PlacementsPaused"}}
+    short = e.WaitPromised(5, "a", 9, r.PlacementsPaused(), scope="org", patience_ms=0, about_ms=3, worst_ms=4)
+    ((_, body),) = msgspec.json.decode(codec.encode((short,)))
+    assert (body["scope"], body["patience_ms"], body["about_ms"], body["worst_ms"]) == ("org", 0, 3, 4)

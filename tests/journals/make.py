@@ -15,7 +15,7 @@ from penstock.journal import codec
 from tests.parity import chosen, scenario, steps_of
 
 FOLDER = Path(__file__).parent
-NAME = "v1.jsonl.gz"
+NAME = f"v{VERSION}.jsonl.gz"
 
 
 def make() -> bytes:

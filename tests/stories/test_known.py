@@ -103,7 +103,7 @@ def test_those_before_it_run_first() -> None:
     penstock = busy(("a", 8, "3h"))
     penstock.hears(submitted("b", run="1h"), at="10:30")
     penstock.hears(submitted("c", run="1h"), at="10:59")
-    assert isinstance(penstock.why("c"), NotWorthWaiting)
+    assert penstock.why("c") == NotWorthWaiting(0, usd("8"), usd("4"), 2 * HOUR, 121 * MINUTE, HOUR, "", 0)
     penstock.hears(submitted("d", run="1h"), at="11:00")
     assert (wait_of(penstock, "d").soonest_ms, wait_of(penstock, "d").ahead) == (2 * HOUR, 1)
 

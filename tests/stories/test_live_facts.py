@@ -2,7 +2,7 @@
 
 from penstock.core import events as e
 from penstock.core.reasons import ComesHome, PlacementsPaused
-from penstock.core.units import MINUTE
+from penstock.core.units import HOUR, MINUTE
 from tests.stories.kit import (
     Told,
     cancelled,
@@ -24,6 +24,7 @@ from tests.stories.kit import (
     stop,
     stopped,
     submitted,
+    usd,
 )
 
 
@@ -99,9 +100,8 @@ def test_a_job_that_tells_how_far_it_is_is_believed() -> None:
     penstock.hears(started("here.1"), started("away.1"), at="09:00")
     penstock.hears(progressed("away.1", 100), at="09:30")
     assert penstock.hears(ended("here.1"), at="09:45") == [stop("away.1")]
-    because = penstock.why("away")
-    assert isinstance(because, ComesHome)
-    assert because.left_ms == span("5h") - span("45m")
+    left = span("5h") - span("45m")
+    assert penstock.why("away") == ComesHome(left, saves=usd("8") * left // HOUR, move_ms=0, move_worth=0)
 
 
 def test_progress_that_makes_no_sense_changes_nothing() -> None:

@@ -7,17 +7,19 @@ from penstock.core.events import (
     OverrunFound,
     RenewalDenied,
     Settled,
+    StartPromised,
     StopPromised,
     WaitPromised,
 )
 from penstock.core.model import Part
-from penstock.core.reasons import CapBinds, OwnedFree, PeriodUnknown, RateBinds
+from penstock.core.reasons import CapBinds, LeaseNotRenewed, OwnedFree, PeriodUnknown, RateBinds, ScopeFrozen
 from penstock.core.units import HOUR, MINUTE, NEVER
 from tests.stories.kit import (
     Extras,
     asked_to_move,
     cancelled,
     cap,
+    checkpointed,
     clock,
     confirmed,
     copy,
@@ -54,7 +56,7 @@ def test_a_team_at_its_cap_is_denied_naming_the_scope_and_the_numbers() -> None:
     penstock = given(PODS, cap("team:vision", "1"))
     assert penstock.hears(submitted("a", team="vision"), at="09:00") == []
     because = CapBinds("team:vision", "month 1", usd("1"), spent=0, held=0, needed=LEAST)
-    assert penstock.promises == [WaitPromised(clock("09:00"), "a", NEVER, because)]
+    assert penstock.promises == [WaitPromised(clock("09:00"), "a", NEVER, because, scope="team:vision")]
     assert penstock.hears(submitted("b", team="speech"), at="09:01") == [start("b.1", on="pods")]
 
 
@@ -157,7 +159,8 @@ def test_a_jobs_own_cap_is_for_its_whole_life() -> None:
     # 10 minutes are renewed at 09:07:30 and end at 09:15 at the latest, as the cap allows.
     assert penstock.wakes() == clock("09:07:30")
     penstock.hears(nothing, at="09:07:30")
-    assert penstock.kinds() == ["RenewalDenied"]
+    because = CapBinds("job:a", "", usd("0.25"), spent=0, held=usd("0.20") + 1, needed=usd("0.125"))
+    assert penstock.promises == [RenewalDenied(clock("09:07:30"), "a.1", clock("09:08:45"), because)]
     penstock.hears(ended("a.1"), at="09:08")
     assert "job:a" not in penstock.engine.state.ledger.caps
 
@@ -208,10 +211,15 @@ def test_a_denied_renewal_drains_before_the_deadline_and_pauses_the_job() -> Non
     penstock.hears(started("a.1"), at="09:00")
     assert penstock.until("a.1") == clock("09:10")
     assert penstock.hears(nothing, at="09:07:30") == []
-    assert penstock.promise(RenewalDenied).because.scope == "team:default"
+    because = CapBinds("team:default", "month 1", usd("1.70"), spent=0, held=LEAST, needed=usd("1"))
+    assert penstock.promises == [RenewalDenied(clock("09:07:30"), "a.1", clock("09:08:45"), because)]
     assert penstock.wakes() == clock("09:08:45")  # half of what is left
     assert penstock.hears(nothing, at="09:08:45") == [stop("a.1")]
-    assert penstock.kinds() == ["RenewalDenied", "StopPromised"]
+    because = CapBinds("team:default", "month 1", usd("1.70"), spent=0, held=LEAST, needed=usd("1.166667"))
+    assert penstock.promises == [
+        RenewalDenied(clock("09:08:45"), "a.1", NEVER, because),
+        StopPromised(clock("09:08:45"), "a.1", "pause", yields=False, because=because),
+    ]
     assert penstock.hears(stopped("a.1", kept="0s"), at="09:10") == []
     assert penstock.phase("a") == "paused"
     held, spent = penstock.account("team:default")
@@ -247,9 +255,22 @@ def test_out_of_money_a_job_moves_home_where_the_policy_says_so() -> None:
     penstock.hears(started("a.1"), at="09:00")
     penstock.hears(ended("owned.1"), at="09:05")
     penstock.hears(nothing, at="09:07:30")
+    penstock.hears(checkpointed("a.1", "5m"), at="09:08")
     assert penstock.hears(nothing, at="09:08:45") == [stop("a.1")]
-    assert penstock.kinds() == ["RenewalDenied", "StartPromised", "StopPromised"]
-    assert penstock.hears(stopped("a.1", kept="0s"), at="09:09") == [start("a.2", on="lab")]
+    # Another ten minutes need as much as is held, and the 8 min 45 s so far come on top.
+    denied = CapBinds("org", "month 1", usd("1.70"), spent=0, held=LEAST, needed=usd("1.166667"))
+    because = LeaseNotRenewed("pods", 5 * MINUTE, denied)
+    at = clock("09:08:45")
+    assert penstock.promises == [
+        RenewalDenied(at, "a.1", NEVER, denied),
+        StartPromised(at, "a", "a.2", "lab", 8, 1000, 0, ((0, 8),), (), None, ("a.1",), (), because),
+        StopPromised(at, "a.1", "move", yields=False, because=because),
+    ]
+    assert penstock.story("a")[-1] == (
+        "Told to checkpoint and stop. Moves from pods to owned GPUs, 5 min of work kept: its lease there was not "
+        "renewed. org may spend $1.70 in month 1; $0.00 is spent, $1.60 held, and it needs $1.17."
+    )
+    assert penstock.hears(stopped("a.1", kept="5m"), at="09:09") == [start("a.2", on="lab", resume_ms=5 * MINUTE)]
     assert penstock.phase("a") == "placed"
 
 
@@ -258,7 +279,10 @@ def test_out_of_money_and_nothing_free_at_home_a_job_pauses() -> None:
     penstock.hears(submitted("owned"), submitted("a", run="9h"), at="09:00")
     penstock.hears(nothing, at="09:07:30")
     assert penstock.hears(nothing, at="09:08:45") == [stop("a.1")]
-    assert penstock.promise(StopPromised).then == "pause"
+    because = CapBinds("org", "month 1", usd("1.70"), spent=0, held=LEAST, needed=usd("1.166667"))
+    assert penstock.promise(StopPromised) == StopPromised(
+        clock("09:08:45"), "a.1", "pause", yields=False, because=because
+    )
 
 
 def test_a_lowered_cap_calls_leases_back_and_the_money_comes_free_only_when_confirmed() -> None:
@@ -267,13 +291,17 @@ def test_a_lowered_cap_calls_leases_back_and_the_money_comes_free_only_when_conf
     penstock.hears(started("a.1"), at="09:00")
     before = penstock.held()
     assert penstock.hears(cap("org", "10"), at="09:30") == [set_deadline("a.1", "09:40")]
-    assert penstock.promise(LeaseCalledBack).deadline_at == clock("09:40")
+    assert penstock.promises == [LeaseCalledBack(clock("09:30"), "a.1", clock("09:40"))]
     assert penstock.held() == before  # asked, not confirmed
     assert penstock.until("a.1") == clock("21:00")
     assert penstock.hears(confirmed("a.1", "09:40"), at="09:30:05") == []
-    assert penstock.promise(LeaseShortened).deadline_at == clock("09:40")
     # What was metered since nine is not charged yet, so it stays held: 40 minutes and the grace.
-    assert penstock.held() == usd("8") * 42 // 60 + 1
+    left = usd("8") * 42 // 60 + 1
+    again = clock("09:37:31.25")  # with a quarter of what is left
+    assert penstock.promises == [
+        LeaseShortened(clock("09:30:05"), "a.1", (Part("month 1", left),), clock("09:40"), again)
+    ]
+    assert penstock.held() == left
     assert penstock.until("a.1") == clock("09:40")
 
 
@@ -306,8 +334,10 @@ def test_a_thing_may_end_in_the_instant_that_it_confirms_a_shorter_deadline() ->
     penstock.hears(submitted("a", run="9h"), at="09:00")
     penstock.hears(started("a.1"), at="09:00")
     penstock.hears(cap("org", "10"), at="09:30")
+    held = penstock.held()
     assert penstock.hears(confirmed("a.1", "09:40"), ended("a.1"), at="09:31") == []
-    assert penstock.kinds() == ["Settled"]
+    charged = usd("8") * 31 // 60 + 1
+    assert penstock.promises == [Settled(clock("09:31"), "a.1", (Part("month 1", charged),), returned=held - charged)]
     assert penstock.held() == 0
 
 
@@ -379,7 +409,14 @@ def test_a_job_drained_while_its_data_is_copied_has_its_money_back_and_tries_aga
     penstock.hears(cap("org", "1.00"), at="09:05")
     penstock.hears(nothing, at="09:07:30")
     assert penstock.hears(nothing, at="09:08:45") == []
-    assert penstock.kinds() == ["RenewalDenied", "StopPromised", "WaitPromised", "Settled"]
+    at = clock("09:08:45")
+    because = CapBinds("org", "month 1", usd("1"), spent=0, held=LEAST, needed=0)  # it has more than the cap is now
+    assert penstock.promises == [
+        RenewalDenied(at, "a.1", NEVER, because),
+        StopPromised(at, "a.1", "pause", yields=False, because=because),
+        WaitPromised(at, "a", NEVER, because, scope="org"),
+        Settled(at, "a.1", (), returned=LEAST),
+    ]
     assert penstock.account("org") == (0, 0)  # nothing ran there, so nothing was billed
     penstock.hears(cap("org", "1.70"), at="09:09")
     assert penstock.account("org") == (LEAST, 0)
@@ -413,16 +450,25 @@ def test_a_meter_above_what_is_held_goes_on_record_and_freezes_its_scopes() -> N
     penstock.hears(metered("a.1", "100"), at="09:30")
     assert penstock.promise(OverrunFound) == OverrunFound(clock("09:30"), "a.1", usd("100") - held)
     assert penstock.hears(submitted("b", team="red"), at="09:31") == []
-    assert penstock.why("b").kind == "CapBinds"
-    assert penstock.hears(submitted("c", team="blue"), at="09:32") == []  # the organisation is frozen, too
+    frozen = ScopeFrozen("org", usd("100") - held)  # of all its scopes the first; the organisation has no cap at all
+    assert penstock.promises == [WaitPromised(clock("09:31"), "b", NEVER, frozen, scope="org")]
+    assert penstock.hears(submitted("c", team="blue"), at="09:32") == []
+    assert penstock.why("c") == frozen
+    assert penstock.story("c")[-1] == (
+        "Waits for money: org is frozen: providers billed $91.73 more than was held. A person must look at it first."
+    )
 
 
 def test_a_meter_read_in_the_instant_of_the_end_still_counts() -> None:
     """The hold was settled first, and the engine died of the reading."""
     penstock = given(PODS)
     penstock.hears(submitted("a", lease_max_ms="1h"), at="09:00")
+    held = penstock.held()
     penstock.hears(metered("a.1", "100"), ended("a.1"), at="09:30")
-    assert penstock.kinds() == ["OverrunFound", "Settled"]
+    assert penstock.promises == [
+        OverrunFound(clock("09:30"), "a.1", usd("100") - held),
+        Settled(clock("09:30"), "a.1", (Part("month 1", usd("4")),), returned=held - usd("4")),
+    ]
     assert penstock.held() == 0
 
 
@@ -433,7 +479,8 @@ def test_a_node_keeps_its_hold_while_it_is_given_back() -> None:
     penstock.hears(started("a.1"), at="09:00")
     assert penstock.hears(ended("a.1"), at="09:05") == [release("a.1/n0")]
     assert penstock.hears(submitted("b"), at="09:06") == []
-    assert penstock.why("b").kind == "CapBinds"
+    least = usd("8") * 17 // 60 + 2  # ten minutes of lease, two of grace, five until it is gone
+    assert penstock.why("b") == CapBinds("org", "month 1", usd("2.40"), spent=0, held=least, needed=least)
     assert penstock.hears(gone("a.1/n0"), at="09:07") == []  # 0.93 was spent, and 2.27 would be needed
     assert penstock.hears(cap("org", "10"), at="09:08") == [launch("b.1/n0", at="cloud")]
 

@@ -3,12 +3,13 @@
 from typing import Any
 
 from penstock.core.events import StartPromised, StopPromised
-from penstock.core.reasons import MoveAsked, NothingAllowed, OnlyOwned, OwnedFree
+from penstock.core.reasons import MoveAsked, NoRoomThere, NothingAllowed, OnlyOwned, OwnedFree
 from penstock.core.units import HOUR, MINUTE
 from tests.stories.kit import (
     Penstock,
     asked_to_move,
     cancelled,
+    checkpointed,
     clock,
     copy,
     data,
@@ -51,10 +52,12 @@ def running_at_home() -> Penstock:
 
 def test_a_move_on_request_keeps_the_checkpoint_and_goes_through_leaving() -> None:
     penstock = running_at_home()
+    penstock.hears(checkpointed("a.1", "45m"), at="09:45")
     assert penstock.hears(asked_to_move("a", "cloud"), at="10:00") == [launch("a.2/n0", at="cloud"), stop("a.1")]
-    assert penstock.kinds() == ["StartPromised", "StopPromised"]
-    assert penstock.promise(StartPromised).after == ("a.1",)
-    assert penstock.promise(StopPromised).because == MoveAsked("lab", 0)
+    because = MoveAsked("lab", 45 * MINUTE)
+    moves = penstock.promise(StartPromised)
+    assert penstock.promises == [moves, StopPromised(clock("10:00"), "a.1", "move", yields=False, because=because)]
+    assert (moves.attempt, moves.offer, moves.after, moves.because) == ("a.2", "cloud", ("a.1",), because)
     assert penstock.phase("a") == "leaving"
     assert penstock.hears(ready("a.2/n0"), at="10:00:30") == []  # not before it is gone from there
     assert penstock.hears(stopped("a.1", kept="45m"), at="10:01") == [
@@ -147,11 +150,30 @@ def test_an_unknown_class_of_data_goes_nowhere_but_where_it_lives() -> None:
     assert penstock.why("b") == OnlyOwned(0, "data class unknown may not go to cloud")
 
 
-def test_a_declared_class_without_a_rule_stays_at_the_front_door() -> None:
+def test_a_declared_class_without_a_rule_stays_at_home() -> None:
     penstock = given(site("lab"), offer("cloud"))
-    penstock.hears(submitted("a", data_class="secret"), submitted("b", data_class="secret"), at="09:00")
+    brings: dict[str, Any] = {"home": "lab", "data_class": "secret"}
+    penstock.hears(submitted("a", **brings), submitted("b", **brings), at="09:00")
     assert penstock.why("a") == OwnedFree(0, 8)
     assert penstock.why("b") == OnlyOwned(0, "data class secret may not go to cloud")
+
+
+def test_a_declared_class_holds_at_other_peoples_front_doors_too() -> None:
+    """Every site with a front door was excepted from a declared class: a flag decided where data goes."""
+    penstock = given(site("lab"), site("annex"))
+    brings: dict[str, Any] = {"home": "lab", "data_class": "secret"}
+    assert penstock.hears(submitted("a", **brings), at="09:00") == [start("a.1", on="lab")]
+    assert penstock.hears(submitted("b", **brings), at="09:01") == []
+    assert penstock.why("b") == OnlyOwned(0, "data class secret may not go to annex")
+    allowed = policy(revision=2, data_rules=(rule("secret", "annex"),))
+    assert penstock.hears(allowed, at="09:02") == [start("b.1", on="annex")]
+
+
+def test_a_declared_class_of_a_job_without_a_home_goes_only_where_a_rule_lets_it() -> None:
+    penstock = given(site("lab"), site("annex"), policy(data_rules=(rule("open", "annex"),)))
+    assert penstock.hears(submitted("a", data_class="secret"), at="09:00") == []
+    assert penstock.why("a") == NothingAllowed("annex", "data class secret may not go to annex", "built in")
+    assert penstock.hears(submitted("b", data_class="open"), at="09:01") == [start("b.1", on="annex")]
 
 
 def test_a_job_that_refers_to_things_at_home_leaves_only_for_a_site_that_has_them() -> None:
@@ -234,7 +256,7 @@ def test_a_lost_site_keeps_its_holds_and_nothing_new_starts_there() -> None:
     assert penstock.hears(site_lost("pods"), at="09:10") == []
     assert penstock.held() == held
     assert penstock.hears(submitted("b"), at="09:11") == []
-    assert penstock.why("b").kind == "NoRoomThere"
+    assert penstock.why("b") == NoRoomThere("pods", clock("09:12"))
     assert penstock.hears(site_back("pods"), at="09:11:30") == []
     assert penstock.hears(nothing, at="09:12") == [start("b.1", on="pods")]
 
@@ -324,7 +346,7 @@ def test_a_site_that_joins_later_is_used_by_those_who_wait() -> None:
     """A waiting job kept the answer it had been given when nothing could be rented."""
     penstock = given(site("lab"))
     penstock.hears(submitted("a"), submitted("b"), at="09:00")
-    assert penstock.why("b").kind == "OnlyOwned"
+    assert penstock.why("b") == OnlyOwned(0, "there is nothing to rent")
     assert penstock.hears(PODS, at="09:10") == [start("b.1", on="pods")]
 
 
@@ -335,7 +357,7 @@ def test_an_offer_withdrawn_while_a_job_waits_for_its_patience_is_not_used() -> 
     penstock.hears(policy("10m", revision=2, require_hard_caps=True), at="09:01")
     penstock.hears(offer("pods", sizes=(1,), sold_by="attempt", guarantee="none"), at="09:02")
     assert penstock.hears(nothing, at="09:10") == []
-    assert penstock.why("b").kind == "OnlyOwned"
+    assert penstock.why("b") == OnlyOwned(0, "policy demands hard caps, and nothing there ends without us")
 
 
 def test_a_policy_that_no_longer_bursts_holds_for_those_who_wait_already() -> None:
@@ -343,7 +365,7 @@ def test_a_policy_that_no_longer_bursts_holds_for_those_who_wait_already() -> No
     penstock.hears(submitted("a"), submitted("b"), at="09:00")
     penstock.hears(policy("10m", revision=2, burst=False), at="09:01")
     assert penstock.hears(nothing, at="09:10") == []
-    assert penstock.why("b").kind == "OnlyOwned"
+    assert penstock.why("b") == OnlyOwned(0, "policy bursts nothing")
 
 
 def test_a_new_policys_patience_holds_for_those_who_wait_already() -> None:

@@ -1,6 +1,7 @@
 """Rented nodes: asked for, awaited, used, lost, refused and given back."""
 
 from penstock.core.events import OfferClosed, ReleasePromised, Settled, WaitPromised
+from penstock.core.model import Part
 from penstock.core.reasons import LostNode, NeverStarted, NoMoreWork, NoRoomThere
 from penstock.core.units import HOUR, MINUTE
 from tests.stories.kit import (
@@ -100,7 +101,9 @@ def test_a_busy_node_may_be_told_lost_before_what_ran_on_it() -> None:
     penstock.hears(ready("a.1/n0"), ready("a.1/n1"), at="09:00")
     penstock.hears(started("a.1"), at="09:00")
     assert penstock.hears(node_lost("a.1/n0"), at="09:30") == []
-    assert penstock.kinds() == ["Settled"]
+    held = usd("8") * (12 * 60 + 2) // 60 + 2
+    charged = (Part("month 1", usd("4")),)
+    assert penstock.promises == [Settled(clock("09:30"), "a.1/n0", charged, returned=held - usd("4"))]
     told = penstock.hears(lost("a.1", "15m"), at="09:31")
     assert told == [launch("a.2/n0", at="cloud"), launch("a.2/n1", at="cloud"), release("a.1/n1")]
     assert penstock.why("a") == LostNode("a.1", 15 * MINUTE, redone_ms=16 * MINUTE, cost=usd("12"))

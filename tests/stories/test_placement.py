@@ -5,7 +5,7 @@ from typing import Any
 from penstock.core.events import StartPromised, StopPromised, WaitPromised
 from penstock.core.model import Waiting
 from penstock.core.placement import may_move
-from penstock.core.reasons import ComesHome, MovesTogether, NotWorthWaiting, OwnedFree, WaitWorth
+from penstock.core.reasons import ComesHome, LostNode, MovesTogether, NotWorthWaiting, OwnedFree, WaitWorth
 from penstock.core.units import HOUR, MINUTE
 from penstock.core.units import money as usd
 from tests.stories.kit import (
@@ -169,14 +169,13 @@ def test_small_jobs_move_together_so_that_a_wide_one_fits() -> None:
     penstock.hears(submitted("wide", gpus=7, run="20h"), at="08:01")
     said = penstock.hears(ended("x.1"), at="10:00")
     moved = promises(penstock, StopPromised)
-    assert len(moved) == 1
-    assert isinstance(moved[0].because, MovesTogether)
-    assert (moved[0].because.gainer, moved[0].because.gainer_gpus) == ("wide", 7)
-    assert said == [stop(moved[0].attempt)]
+    # $160 for 20 hours of a rented node; the move costs five minutes of restart, at $8 and half of $1 an hour.
+    together = MovesTogether("wide", 7, gains=usd("160"), costs=usd("8.5") * 5 // 60)
+    assert moved == [StopPromised(clock("10:00"), "c.1", "move", yields=True, because=together)]
+    assert said == [stop("c.1")]
     wide = promises(penstock, StartPromised)[-1]
-    assert wide.job == "wide"
-    assert moved[0].attempt in wide.after
-    assert isinstance(wide.because, OwnedFree)
+    assert (wide.job, wide.slots, wide.after) == ("wide", ((1, 7),), ("c.1",))
+    assert wide.because == OwnedFree(119 * MINUTE, free_gpus=11)
 
 
 def test_nobody_starts_before_who_makes_room_is_gone() -> None:
@@ -227,7 +226,7 @@ def test_who_is_late_already_goes_where_it_cannot_be_lost_again() -> None:
     penstock.hears(started("b.1"), at="day 2, 09:00")
     penstock.hears(lost("b.1", kept="0s"), at="day 2, 10:00")
     again = promises(penstock, StartPromised)[-1]
-    assert (again.offer, again.because.kind, again.because.passed_over) == ("cloud", "LostNode", "spot")
+    assert (again.offer, again.because) == ("cloud", LostNode("b.1", 0, HOUR, usd("320"), passed_over="spot"))
     assert "spot is cheaper, but losses or copies there could make it later" in penstock.story("b")[-1]
 
 

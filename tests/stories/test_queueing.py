@@ -3,15 +3,18 @@
 from penstock.core.events import JobRefused, JobSubmitted, StartPromised, WaitPromised
 from penstock.core.model import JobSpec, Waiting
 from penstock.core.reasons import (
+    Displaced,
     NothingAllowed,
     OnlyOwned,
     OwnedFree,
     PatienceOver,
     Preempted,
     QueueFull,
+    RoomMade,
     TooWide,
     WaitsForOwned,
 )
+from penstock.core.rules import Asked, Verdict
 from penstock.core.units import HOUR, MINUTE, NEVER
 from tests.stories.kit import (
     Told,
@@ -66,7 +69,7 @@ def test_a_job_waits_with_its_reason_and_the_numbers_it_rests_on() -> None:
     assert penstock.hears(submitted("b", gpus=4, run="2h"), at="09:05") == []
     # A whole node of 8 GPUs for two hours, at a dollar a GPU and hour.
     because = WaitsForOwned(10 * MINUTE, 2 * HOUR, free_gpus=2, burst_cost=usd("16"))
-    assert penstock.promises == [WaitPromised(clock("09:05"), "b", clock("09:15"), because)]
+    assert penstock.promises == [WaitPromised(clock("09:05"), "b", clock("09:15"), because, patience_ms=10 * MINUTE)]
     assert penstock.wakes() == clock("09:15")
 
 
@@ -147,6 +150,14 @@ def test_a_full_queue_leaves_those_who_cannot_leave() -> None:
     assert penstock.why("b") == OnlyOwned(0, "too wide: at most 1 GPUs there")
 
 
+def test_a_job_that_comes_before_any_site_waits_for_one() -> None:
+    """It was refused as too wide for the widest of no offers, and the engine died of it."""
+    penstock = given()
+    assert penstock.hears(submitted("a"), at="09:00") == []
+    assert penstock.promises == [WaitPromised(clock("09:00"), "a", NEVER, OnlyOwned(0, "no site has joined yet"))]
+    assert penstock.hears(site("lab"), at="09:10") == [start("a.1", on="lab")]
+
+
 def test_order_by_priority_is_kept_among_those_who_wait() -> None:
     penstock = given(site("lab"), policy(ordering="priority"))
     penstock.hears(submitted("a"), at="09:00")
@@ -173,6 +184,22 @@ def test_too_wide_for_anything_that_exists_is_refused_at_once() -> None:
     assert penstock.hears(submitted("a", gpus=25), at="09:00") == []
     assert penstock.promises == [JobRefused(clock("09:00"), "a", TooWide(25, widest=24, offer="cloud"))]
     assert penstock.phase("a") == "ended"
+
+
+def test_only_what_nothing_could_hold_is_refused_for_its_width_whatever_a_rule_calls_itself() -> None:
+    """A verdict's words were searched for "too wide": a policy's own rule that began so was taken for the width."""
+
+    class Rules:
+        def verdict(self, asked: Asked) -> Verdict:
+            return Verdict(False, f"too wide a question for {asked.site.id}", "rules.yaml:7")
+
+    penstock = given(site("lab", nodes=2))
+    penstock.engine.rules = Rules()
+    penstock.hears(submitted("a", gpus=4), at="09:00")
+    because = NothingAllowed("lab", "too wide a question for lab", "rules.yaml:7")
+    assert penstock.promises == [JobRefused(clock("09:00"), "a", because)]
+    penstock.hears(submitted("b", gpus=17), at="09:01")
+    assert penstock.promises == [JobRefused(clock("09:01"), "b", TooWide(17, widest=16, offer="lab"))]
 
 
 def test_the_second_of_a_shape_that_was_refused_is_refused_too() -> None:
@@ -316,6 +343,10 @@ def test_a_job_of_higher_priority_preempts_the_fewest_of_lower_and_starts_once_t
     assert penstock.hears(submitted("urgent", gpus=4, priority=9), at="09:30") == [stop("c.1")]
     assert penstock.promise(StartPromised).after == ("c.1",)
     assert penstock.why("c") == Preempted("urgent", 9, 0)
+    assert penstock.why("urgent") == RoomMade(0, free_gpus=0, left_by=("c",))
+    assert penstock.story("urgent")[-1] == (
+        "Starts on lab, 4 GPUs wide. 1 job makes room for it there (c), beside 0 free GPUs."
+    )
     assert penstock.hears(stopped("c.1", kept="15m"), at="09:31") == [start("urgent.1", on="lab", slots=((1, 4),))]
     assert penstock.phase("c") == "waiting"
     assert penstock.hears(ended("urgent.1"), at="10:00") == [start("c.2", on="lab", resume_ms=15 * MINUTE)]
@@ -340,7 +371,7 @@ def test_nobody_preempts_an_equal_or_a_job_that_may_not_be_interrupted() -> None
     penstock = given(site("lab", nodes=2), policy(preempt=True))
     penstock.hears(submitted("a", priority=5), submitted("b", interruptible=False), at="09:00")
     assert penstock.hears(submitted("urgent", priority=5), at="09:30") == []
-    assert isinstance(penstock.why("urgent"), OnlyOwned)
+    assert penstock.why("urgent") == OnlyOwned(0, "there is nothing to rent")
 
 
 def test_a_job_that_may_not_leave_displaces_one_that_may_on_the_gainers_account() -> None:
@@ -348,9 +379,10 @@ def test_a_job_that_may_not_leave_displaces_one_that_may_on_the_gainers_account(
     penstock.hears(submitted("roams", team="science", run="3h"), at="09:00")
     penstock.hears(started("roams.1"), at="09:00")
     # Its class of data may go nowhere, so it can only run at home.
-    bound = submitted("bound", team="clinic", data_class="patients")
+    bound = submitted("bound", team="clinic", home="lab", data_class="patients")
     assert penstock.hears(bound, at="10:00") == [launch("roams.2/n0", at="cloud"), stop("roams.1")]
-    assert penstock.why("roams").kind == "Displaced"
+    assert penstock.why("roams") == Displaced("bound", 8, cost=usd("8") * 185 // 60 + 1)
+    assert penstock.why("bound") == RoomMade(0, free_gpus=0, left_by=("roams",))
     held, _ = penstock.account("team:clinic")
     assert held > usd("16")
     assert penstock.account("team:science") == (0, 0)
@@ -370,7 +402,7 @@ def test_a_job_that_may_not_leave_displaces_one_that_may_on_the_gainers_account(
 def test_nobody_is_displaced_who_may_not_move() -> None:
     penstock = given(site("lab"), offer("cloud"), policy("1h", displace=True))
     penstock.hears(submitted("stays", checkpoint=None), at="09:00")
-    assert penstock.hears(submitted("bound", data_class="patients"), at="10:00") == []
+    assert penstock.hears(submitted("bound", home="lab", data_class="patients"), at="10:00") == []
     assert penstock.why("bound") == OnlyOwned(0, "data class patients may not go to cloud")
 
 
@@ -379,7 +411,7 @@ def test_displacing_needs_room_for_everybody_who_must_go() -> None:
     penstock = given(site("lab"), offer("cloud", sizes=(4,), count=1), policy("1h", displace=True))
     penstock.hears(submitted("a", gpus=4), submitted("b", gpus=4), at="09:00")
     penstock.hears(started("a.1"), started("b.1"), at="09:00")
-    assert penstock.hears(submitted("bound", gpus=8, data_class="patients"), at="10:00") == []
+    assert penstock.hears(submitted("bound", gpus=8, home="lab", data_class="patients"), at="10:00") == []
 
 
 def test_moves_of_a_waiting_or_unknown_job_or_to_nowhere_change_nothing() -> None:

@@ -8,13 +8,15 @@ from penstock.core.events import (
     DeadlineSet,
     LeaseRenewed,
     ReleasePromised,
+    RenewalDenied,
     StartPromised,
     StopPromised,
+    WaitPromised,
     Woke,
 )
 from penstock.core.model import Waiting
-from penstock.core.reasons import CheaperElsewhere, JoinsNode, LostNode, NoMoreWork
-from penstock.core.units import HOUR, MICRO, MINUTE
+from penstock.core.reasons import CapBinds, CheaperElsewhere, ComesHome, JoinsNode, LostNode, NoMoreWork
+from penstock.core.units import HOUR, MICRO, MINUTE, NEVER
 from tests.stories.kit import (
     Penstock,
     Told,
@@ -150,8 +152,9 @@ def test_a_lost_node_takes_all_that_runs_on_it_and_both_resume_together() -> Non
     penstock.hears(checkpointed("a.1", "30m"), at="09:35")
     told = penstock.hears(lost("a.1", "30m"), lost("b.1", "15m"), node_lost("a.1/n0"), at="09:40")
     assert told == [launch("a.2/n0", at="cloud")]
-    assert isinstance(penstock.why("a"), LostNode)
-    assert isinstance(penstock.why("b"), LostNode)
+    # Of a's three hours 2.5 are left, at $8, and five minutes of starting; b's seat costs what it outlives that by.
+    assert penstock.why("a") == LostNode("a.1", 30 * MINUTE, 5 * MINUTE, usd("8") * 155 // 60 + 1)
+    assert penstock.why("b") == LostNode("b.1", 15 * MINUTE, 20 * MINUTE, usd("1.666667"))
     assert penstock.hears(ready("a.2/n0"), at="09:45") == [
         start("a.2", on="cloud", resume_ms=30 * MINUTE),
         start("b.2", on="cloud", resume_ms=15 * MINUTE, nodes=("a.2/n0",)),
@@ -177,12 +180,23 @@ def test_where_a_lease_is_not_renewed_all_on_the_node_stop_in_time() -> None:
             assert answers == [set_deadline("a.1/n0")]
             penstock.takes(DeadlineSet(promise.at, promise.hold, promise.deadline_at))
     assert answers == [stop("a.1"), stop("b.1")]
-    assert penstock.kinds() == ["RenewalDenied", "StopPromised", "StopPromised"]
     at = penstock.engine.state.at
+    least = usd("8") * 12 // 60 + 1
+    because = CapBinds("org", "month 1", usd("40"), spent=usd("38.25"), held=least, needed=usd("1.166667"))
+    assert penstock.promises == [
+        RenewalDenied(at, "a.1/n0", NEVER, because),
+        StopPromised(at, "a.1", "pause", yields=False, because=because),
+        StopPromised(at, "b.1", "pause", yields=False, because=because),
+    ]
     assert penstock.until("a.1/n0") > at
     penstock.takes(AttemptStopped(at, "a.1", HOUR), AttemptStopped(at, "b.1", HOUR))
     assert penstock.phase("a") == penstock.phase("b") == "paused"
-    assert penstock.kinds()[-1] == "ReleasePromised"
+    because = CapBinds("org", "month 1", usd("40"), spent=usd("38.25"), held=least, needed=least)
+    assert penstock.promises == [
+        WaitPromised(at, "a", NEVER, because, scope="org"),
+        WaitPromised(at, "b", NEVER, because, scope="org"),
+        ReleasePromised(at, "a.1/n0", NoMoreWork(0)),
+    ]
 
 
 def sleeps(penstock: Penstock) -> list[Action]:
@@ -267,8 +281,8 @@ def test_owned_gpus_that_come_free_bring_home_who_shares_by_its_part_of_the_rent
     penstock.hears(ready("a.1/n0"), at="09:00")
     penstock.hears(started("a.1"), started("b.1"), at="09:00")
     assert penstock.hears(ended("old.1"), at="10:00") == [stop("a.1"), stop("b.1")]
-    assert penstock.why("a").saves == usd("32")  # type: ignore[union-attr]  # half of the node's, for eight hours
-    assert penstock.why("b").saves == usd("32")  # type: ignore[union-attr]
+    home = ComesHome(8 * HOUR, saves=usd("32"), move_ms=0, move_worth=0)  # half of the node's, for eight hours
+    assert penstock.why("a") == penstock.why("b") == home
 
 
 def test_a_long_job_goes_to_spot_when_its_lease_is_renewed_and_spot_has_room_again() -> None:
@@ -278,6 +292,6 @@ def test_a_long_job_goes_to_spot_when_its_lease_is_renewed_and_spot_has_room_aga
     penstock.hears(ready("a.2/n0"), at="09:00")
     penstock.hears(started("a.2"), at="09:00")
     assert sleeps(penstock) == [set_deadline("a.2/n0"), launch("a.3/n0", at="spot"), stop("a.2")]
-    assert isinstance(penstock.why("a"), CheaperElsewhere)
+    assert penstock.why("a") == CheaperElsewhere(31 * HOUR, usd("248"), usd("74.4"), move_ms=0, move_worth=0)
     assert penstock.hears(ready("a.3/n0"), at="18:00") == []
     assert penstock.hears(stopped("a.2", "9h"), at="18:02") == [start("a.3", on="spot"), release("a.2/n0")]

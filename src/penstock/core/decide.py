@@ -1,7 +1,8 @@
 """One decision: everything worth doing, given what is known now. Called by the engine after the facts are applied.
 
-The order matters and is the yardstick's: what ended has freed its place, then patience runs out, then arrivals join,
-then one pass over the queue, then the queue's cap. A job whose patience is nothing has had one pass before it bursts.
+`decide` is the table of contents: numbered steps, each with why it stands where it does. Among placements the order is
+the yardstick's: what ended has freed its place, then patience runs out, then arrivals join, then one pass over the
+queue, then the queue's cap. A job whose patience is nothing has had one pass before it bursts.
 """
 
 from collections.abc import Iterable
@@ -12,56 +13,88 @@ from penstock.core.events import JobRefused, OfferClosed, OfferOpened, ShapeJudg
 from penstock.core.model import Offer, Policy
 from penstock.core.placement import Choices
 from penstock.core.reasons import CancelAsked, MoveAsked, NothingAllowed, PlacementsPaused, TooWide
-from penstock.core.rules import Asked, Rules, widest_of
+from penstock.core.rules import Asked, Rules, could_hold, widest_of
 from penstock.core.state import Job, Lane, Seldom, Shape, State
 from penstock.core.units import HOUR, NEVER, Instant, Millis
 
 
 def decide(choices: Choices, rules: Rules) -> None:
+    """Each promise is applied as it is made, so a later step sees what an earlier one did."""
     state, now = choices.state, choices.now
     fresh, policy = state.fresh, state.policy
+    rare = fresh.seldom  # the same object throughout: promises below may note more in it
+
+    # 1. Verdicts on new shapes: every later step asks where a job may run.
     if state.stale_shapes:
         judge(choices, rules)
-    if fresh.seldom is not None:
-        hear(choices, fresh.seldom)
-    elif fresh.closing:
-        leases.settle(choices)
+
+    # 2. What providers said: money comes free before anybody asks for it, offers close before anybody is sent there.
+    if fresh.closing or rare.noted:
+        hear(choices, rare)
+
+    # 3. Standing offers whose time of refusing is over: whoever waits may start there below.
     if state.closed:
         open_offers(choices)
-    if fresh.seldom is not None and fresh.seldom.requests:
-        answer_requests(choices, fresh.seldom.requests)
+
+    # 4. What people asked for goes before what policy wants, while the job is still where they saw it.
+    if rare.requests:
+        answer_requests(choices, rare.requests)
+
+    # 5. What waiting is worth from now on, before jobs are weighed with it.
     if policy.waiting.target_delay_ms or policy.waiting.target_spend:
         targets.follow(choices)
+
+    # 6. Placements, for which all of the above made room.
     if state.paused:
         hold_off(choices)
     else:
-        expired = state.timers and state.timers[0][0] <= now and expire(choices)
-        if state.waiting and (fresh.arrived or fresh.freed or (expired and _lets_others_in(policy))):
-            place(choices, fresh.arrived)
-        if fresh.freed and policy.home:
-            tidy_up(choices)
-        if fresh.seldom is not None:
-            spend_room(choices, fresh.seldom)
-    if fresh.seldom is not None and fresh.seldom.stale:
+        place_all(choices)
+
+    # 7. Leases that a lowered cap calls back: what was placed just now counts, too.
+    if rare.stale:
         leases.call_back(choices)
+
+    # 8. Renewals: what was told to stop above gets one more lease at most, and what is denied may drain.
     if state.renewals and state.renewals[0][0] <= now:
-        leases.renew(choices)
-        if fresh.closing:  # drained before it began: its money comes free, too
-            leases.settle(choices)
-            if fresh.seldom is not None and not state.paused:
-                spend_room(choices, fresh.seldom)
-    if fresh.review and state.policy.share_nodes and state.policy.home and not state.paused:
+        renew(choices)
+
+    # 9. Moves between rented places: renewals say whose turn it is to be looked at.
+    if fresh.review and policy.share_nodes and policy.home and not state.paused:
         moves.move_on(choices)
-    if fresh.seldom is not None:
-        giveback.idle(choices, fresh.seldom.idle)
+
+    # 10. Idle nodes go back, last: whoever bursts in this step may have joined one.
+    if rare.idle:
+        giveback.idle(choices, rare.idle)
 
 
-def hear(choices: Choices, seldom: Seldom) -> None:
-    """What providers said of money and of capacity, beside what is gone."""
-    leases.compare(choices, seldom.readings)
+def hear(choices: Choices, rare: Seldom) -> None:
+    """Meters, ends, confirmed deadlines, refusals. Meters first: settling closes the lease that a reading is of."""
+    leases.compare(choices, rare.readings)
     leases.settle(choices)
-    leases.shorten(choices, seldom.shortened)
-    close_offers(choices, seldom.refused)
+    leases.shorten(choices, rare.shortened)
+    close_offers(choices, rare.refused)
+
+
+def place_all(choices: Choices) -> None:
+    """Who waits, who came, who comes home, and who waits for money that came free; in this order."""
+    state, fresh, policy = choices.state, choices.state.fresh, choices.state.policy
+    expired = state.timers and state.timers[0][0] <= choices.now and expire(choices)
+    if state.waiting and (fresh.arrived or fresh.freed or (expired and _lets_others_in(policy))):
+        place(choices, fresh.arrived)
+    if fresh.freed and policy.home:  # not before whoever waits had its turn on what came free
+        tidy_up(choices)
+    if fresh.seldom.room:  # last: homecomers gave their money back, and who fits on owned GPUs needs none
+        spend_room(choices, fresh.seldom.room)
+
+
+def renew(choices: Choices) -> None:
+    """Renew what is due. What is drained before it began is over at once: its money comes free for those who wait."""
+    state = choices.state
+    leases.renew(choices)
+    if state.fresh.closing:
+        leases.settle(choices)
+        if state.fresh.seldom.room and not state.paused:
+            spend_room(choices, state.fresh.seldom.room)
 
 
 def _lets_others_in(policy: Policy) -> bool:
@@ -90,8 +123,9 @@ def place(choices: Choices, arrived: list[Job]) -> None:
     state = choices.state
     policy = state.policy
     for job in arrived:
-        if job.queued and not job.shape.standing and not job.shape.rented:  # another of a shape that was refused
-            refuse(choices, job.shape)
+        shape = job.shape
+        if job.queued and shape.judged and not shape.standing and not shape.rented:  # another of a refused shape
+            refuse(choices, shape)
     if state.reserved and state.fresh.freed:
         placement.start_reserved(choices)
     fresh_lanes = None if state.fresh.freed or not policy.backfill else arrived
@@ -166,10 +200,10 @@ def make_room(choices: Choices, arrived: list[Job]) -> None:
             placement.displace(choices, job)
 
 
-def spend_room(choices: Choices, seldom: Seldom) -> None:
+def spend_room(choices: Choices, scopes: dict[str, None]) -> None:
     """Money came free: those who wait for it try again, first come first served, until one is denied."""
     state = choices.state
-    for scope in seldom.room:
+    for scope in scopes:
         for job in list(state.short.get(scope, {}).values()):
             if job.queued and not placement.burst(choices, job) and job.short_of == scope:
                 break
@@ -208,12 +242,15 @@ def verdicts(state: State, shape: Shape, rules: Rules, now: Instant) -> ShapeJud
 
 
 def refuse(choices: Choices, shape: Shape) -> None:
-    state, spec = choices.state, shape.spec
-    widest = {offer.id: widest_of(offer) or 0 for offer in state.offers.values()}
-    name = max(widest, key=lambda key: (widest[key], key))
-    offer, rule, where = shape.excluded[0]
-    fits_somewhere = any(not said.startswith("too wide") for _, said, _ in shape.excluded)
-    because = NothingAllowed(offer, rule, where) if fits_somewhere else TooWide(spec.gpus, widest[name], name)
+    """No offer may run it: all its queued jobs are refused, for their width, or by the first rule that objected."""
+    state, gpus = choices.state, shape.spec.gpus
+    because: TooWide | NothingAllowed
+    if any(could_hold(offer, gpus) for offer in state.offers.values()):
+        offer_id, rule, where = shape.excluded[0]
+        because = NothingAllowed(offer=offer_id, rule=rule, where=where)
+    else:
+        widest, offer_id = max((widest_of(offer) or 0, offer.id) for offer in state.offers.values())
+        because = TooWide(gpus=gpus, widest=widest, offer=offer_id)
     for job in [job for job in state.jobs.values() if job.shape is shape and job.queued]:
         choices.record(JobRefused(choices.now, job.id, because))
 
@@ -251,7 +288,7 @@ def answer_requests(choices: Choices, requests: list[tuple[str, str]]) -> None:
         if not offer_id:
             choices.record(StopPromised(choices.now, job.attempt.id, "cancel", yields=False, because=CancelAsked()))
         elif not state.paused and placement.may_move(state, job, choices.now):
-            placement.move(choices, job, state.offers[offer_id], MoveAsked(job.attempt.offer.id, job.kept_ms))
+            placement.move(choices, job, state.offers[offer_id], MoveAsked(job.attempt.offer.id, job.attempt.kept_ms))
     if state.fresh.closing:  # what had not begun is over at once
         leases.settle(choices)
 

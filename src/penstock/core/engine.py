@@ -20,8 +20,9 @@ from penstock.core.state import State
 from penstock.core.units import NEVER, Instant
 from penstock.core.values import value
 
-#: Of the meaning of events and decisions. A journal of a newer one is refused.
-VERSION = 1
+#: Of the meaning of events and decisions. A journal of a newer one is refused; `journal.codec` reads the older ones.
+#: 2: a wait carries its scope, patience and forecast itself, where 1 left them to its reason.
+VERSION = 2
 
 
 @value

@@ -312,12 +312,16 @@ class JobRefused:
 
 @value
 class WaitPromised:
-    """This job is queued, and is answered again at that instant at the latest."""
+    """Not yet: it is asked again at `until_at` at the latest. The reason only explains; what the wait does is here."""
 
     at: Instant
     job: str
     until_at: Instant
     because: Reason
+    scope: str = ""  # whose money it waits for: asked again when that scope has room
+    patience_ms: Millis | None = None  # how long it may wait for standing GPUs; None: as it was told before
+    about_ms: Millis = 0  # its start as foretold, p50 and p90 from now: `learned` compares them with what comes
+    worst_ms: Millis = 0  # 0: nothing was foretold
 
 
 @value

@@ -8,7 +8,8 @@ from typing import Final
 from penstock.core.model import Offer
 from penstock.core.units import GB, HOUR, MICRO, PERMILLE, Instant, Millis
 
-#: A prediction that proved too short grows by a quarter; one that held shrinks by so much that one in ten is too short.
+#: "At worst" is a p90. One that proved too short grows by half, one that held shrinks by a twentieth: in balance when
+#: about one in nine is too short.
 MISSED_NUM, MISSED_DEN, HELD_PART = 3, 2, 20
 #: The same for "about": as much up as down, so that half of the starts come sooner.
 ABOUT_PART: Final = 10

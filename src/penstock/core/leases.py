@@ -8,11 +8,10 @@ from penstock.core.events import (
     RenewalDenied,
     Settled,
     StopPromised,
-    WaitPromised,
 )
 from penstock.core.ledger import Lease, renew_at, sum_of
-from penstock.core.placement import Choices, move
-from penstock.core.reasons import Denial, MoveAsked
+from penstock.core.placement import Choices, move, wait_for_money
+from penstock.core.reasons import Denial, LeaseNotRenewed
 from penstock.core.state import Attempt, State
 from penstock.core.units import MINUTE, NEVER, Instant, Money
 
@@ -72,18 +71,19 @@ def _deny(choices: Choices, lease: Lease, because: Denial) -> None:
             _drain(choices, attempt, because)
 
 
-def _drain(choices: Choices, attempt: Attempt, because: Denial) -> None:
-    job = attempt.job
+def _drain(choices: Choices, attempt: Attempt, denied: Denial) -> None:
+    """Home, if the policy says so and there is room; otherwise its checkpoint is written and the job paused."""
+    state, job = choices.state, attempt.job
     if job.phase != "placed":
         return
-    if choices.state.policy.exhausted == "move_home":
+    if state.policy.exhausted == "move_home":
+        because = LeaseNotRenewed(from_offer=attempt.offer.id, kept_ms=attempt.kept_ms, denied=denied)
         for offer in job.shape.standing:
-            if move(choices, job, choices.state.offers[offer], MoveAsked(attempt.offer.id, job.kept_ms)):
+            if move(choices, job, state.offers[offer], because):
                 return
-    choices.record(StopPromised(choices.now, attempt.id, "pause", yields=False, because=because))
+    choices.record(StopPromised(choices.now, attempt.id, "pause", yields=False, because=denied))
     if job.queued:  # it had not begun, so it waits already, and nobody asks again why
-        until = choices.now + MINUTE if because.kind == "PeriodUnknown" else NEVER
-        choices.record(WaitPromised(choices.now, job.id, until, because))
+        wait_for_money(choices, job, NEVER, denied)
 
 
 def call_back(choices: Choices) -> None:

@@ -10,7 +10,7 @@ kill, rounded up to the billing step. And held + spent <= cap is asked in all sc
 from typing import Final, TypeAlias
 
 from penstock.core.model import Hold, Part, Terms
-from penstock.core.reasons import CapBinds, Denial, PeriodUnknown, RateBinds
+from penstock.core.reasons import CapBinds, Denial, PeriodUnknown, RateBinds, ScopeFrozen
 from penstock.core.units import HOUR, NEVER, Instant, Millis, Money, step_up
 
 Parts: TypeAlias = tuple[Part, ...]
@@ -75,8 +75,17 @@ class Lease:
 
 class Ledger:
     __slots__ = (
-        "accounts", "books", "caps", "frozen", "last_found", "leases", "overrun", "periods", "rate_caps", "rates",
-    )  # fmt: skip
+        "accounts",
+        "books",
+        "caps",
+        "frozen",
+        "last_found",
+        "leases",
+        "overrun",
+        "periods",
+        "rate_caps",
+        "rates",
+    )
 
     def __init__(self) -> None:
         self.periods: list[tuple[Instant, Instant, str]] = []  #: start, end, name; adjoining, in order
@@ -100,14 +109,22 @@ class Ledger:
         """Holds for all of these things or for none, as long as room allows; or the scope that binds."""
         if self.rate_caps and (denied := self._rate_denial(scopes, wanted)):
             return denied
-        found = self._longest(scopes, wanted, now, now, (), least_ms)
+        found = self._longest(scopes, wanted, now, opened_at=now, mine=(), least_ms=least_ms)
         if not isinstance(found, tuple):
             return found
         deadline, covers = found
         again = renew_at(now, deadline)
         return tuple(
             [
-                Hold(thing, scopes, terms, now, deadline, again, parts)
+                Hold(
+                    id=thing,
+                    scopes=scopes,
+                    terms=terms,
+                    opened_at=now,
+                    deadline_at=deadline,
+                    renew_at=again,
+                    parts=parts,
+                )
                 for (thing, terms), parts in zip(wanted, covers, strict=True)
             ]
         )
@@ -117,7 +134,8 @@ class Ledger:
         hold = lease.hold
         mine = tuple(Part(part.period, -part.amount) for part in lease.parts) + self.charge(lease, now)
         opened_at = lease.opened_at if lease.asked else now
-        found = self._longest(hold.scopes, [(hold.id, hold.terms)], now, opened_at, mine, least_ms)
+        wanted = [(hold.id, hold.terms)]
+        found = self._longest(hold.scopes, wanted, now, opened_at=opened_at, mine=mine, least_ms=least_ms)
         if not isinstance(found, tuple):
             return found
         deadline, (parts,) = found
@@ -269,7 +287,7 @@ class Ledger:
     ) -> tuple[Instant, list[Parts]] | Denial:
         """The longest lease that leaves a fifth of every cap free, or takes a quarter of the room; or the least."""
         if self.frozen and (scope := next((scope for scope in scopes if scope in self.frozen), "")):
-            return CapBinds(scope, "", self.caps.get(scope, 0), 0, 0, self.overrun)
+            return ScopeFrozen(scope, self.overrun)
         capped = [scope for scope in scopes if scope in self.caps] if self.caps else []
         length = max(wanted[0][1].lease_max_ms, least_ms)
         while True:

@@ -139,7 +139,7 @@ class JobSpec:
     deadline_at: Instant | None = None
     penalty_per_hour: Money = 0
     data: tuple[str, ...] = ()
-    data_class: str = ""
+    data_class: str = ""  # of what it brings along: at hand at `home`, and elsewhere where a rule lets this class go
     output_bytes: int = 0  # what comes home at the end and at each move home
     cap: Money | None = None
     grace_ms: Millis = 2 * MINUTE  # to write a last checkpoint when told to stop

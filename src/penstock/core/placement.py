@@ -23,6 +23,7 @@ from penstock.core.reasons import (
     Preempted,
     QueueFull,
     Reason,
+    RoomMade,
     WaitedLongest,
     WaitsForOwned,
     WaitWorth,
@@ -67,7 +68,7 @@ def start_standing(choices: Choices, job: Job, after: tuple[str, ...] = ()) -> b
         else:
             because = OwnedFree(now - job.submitted_at, pool.free_gpus)
             slots = pool.choose(width, state.policy.packing)
-        choices.record(_start(choices, job, offer, width, speed, slots, (), None, after, because))
+        choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
         return True
     return False
 
@@ -89,17 +90,40 @@ def _widest(job: Job, pool: Pool) -> tuple[int, int]:
 
 
 def _start(
-    choices: Choices, job: Job, offer: Offer, width: int, speed: int, slots: Slots, nodes: tuple[NodeAsk, ...],
-    hold: Hold | None, after: tuple[str, ...], because: Reason, joins: str = "",
-) -> StartPromised:  # fmt: skip
+    choices: Choices,
+    job: Job,
+    offer: Offer,
+    because: Reason,
+    *,
+    width: int,
+    speed: int,
+    after: tuple[str, ...],  # attempts that must be over first
+    slots: Slots = (),  # on standing GPUs: which
+    nodes: tuple[NodeAsk, ...] = (),  # on rented ones: nodes to ask for, or a hold for the attempt, or a node to join
+    hold: Hold | None = None,
+    joins: str = "",
+) -> StartPromised:
+    """The one place where a start is put together."""
     copies = quotes.missing_data(choices.state, job, offer, choices.now) if job.spec.data else ()
     if slots and choices.state.yielding:
         after = tuple(dict.fromkeys((*after, *_still_there(choices.state, offer, slots))))
     attempt = f"{job.id}.{job.attempts + 1}" if hold is None else hold.id
     return StartPromised(
-        choices.now, job.id, attempt, offer.id, width, speed, job.kept_ms, slots, nodes, hold, after, copies, because,
-        joins,
-    )  # fmt: skip
+        at=choices.now,
+        job=job.id,
+        attempt=attempt,
+        offer=offer.id,
+        width=width,
+        speed_permille=speed,
+        resume_ms=job.kept_ms,
+        slots=slots,
+        nodes=nodes,
+        hold=hold,
+        after=after,
+        copies=copies,
+        because=because,
+        joins=joins,
+    )
 
 
 def _still_there(state: State, offer: Offer, slots: Slots) -> list[str]:
@@ -131,7 +155,8 @@ def answer(choices: Choices, job: Job) -> bool:
         return True
     offers = sharing.for_job(state, job, expected, now)
     cost = offers[0].cost if offers else None
-    choices.record(WaitPromised(now, job.id, until, WaitsForOwned(allowed, expected, free, cost)))
+    because = WaitsForOwned(patience_ms=allowed, expected_run_ms=expected, free_gpus=free, burst_cost=cost)
+    choices.record(WaitPromised(now, job.id, until, because, patience_ms=allowed))
     return False
 
 
@@ -148,10 +173,22 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
         return True
     about, worst = waiting.foretell(state, job, ahead)
     because = WaitWorth(
-        worth.cost, worth.value_per_hour, worth.allowed_ms, expected, soonest, ahead, free, about, worst,
-        worth.leave_at, worth.dearer_permille,
-    )  # fmt: skip
-    choices.record(WaitPromised(now, job.id, until, because))
+        cost=worth.cost,
+        value_per_hour=worth.value_per_hour,
+        patience_ms=worth.allowed_ms,
+        expected_run_ms=expected,
+        soonest_ms=soonest,
+        ahead=ahead,
+        free_gpus=free,
+        about_ms=about,
+        worst_ms=worst,
+        leave_at=worth.leave_at,
+        dearer_permille=worth.dearer_permille,
+    )
+    patience = worth.allowed_ms
+    choices.record(
+        WaitPromised(now, job.id, until, because, patience_ms=patience, about_ms=about, worst_ms=worst),
+    )
     return False
 
 
@@ -169,14 +206,22 @@ def _soonest(choices: Choices, job: Job, until: Instant) -> tuple[Millis, int]:
 
 
 def _only_owned(choices: Choices, job: Job, free: int) -> None:
-    pools = choices.state.pools
-    elsewhere = [
-        rule for offer, rule, _ in job.shape.excluded if offer not in pools
-    ]  # owned ones say nothing of leaving
-    said = elsewhere or [rule for _, rule, _ in job.shape.excluded]
-    rule = said[0] if said and not job.shape.rented else "policy bursts nothing"
     if not reserve(choices, job):
-        choices.record(WaitPromised(choices.now, job.id, _patience_over_at(choices, job), OnlyOwned(free, rule)))
+        because = OnlyOwned(free_gpus=free, rule=_why_it_stays(choices.state, job))
+        choices.record(WaitPromised(choices.now, job.id, _patience_over_at(choices, job), because))
+
+
+def _why_it_stays(state: State, job: Job) -> str:
+    """The rule that keeps it from rented offers; where there are none to rent, what keeps it from other owned ones."""
+    shape = job.shape
+    if shape.rented:
+        return "policy bursts nothing"
+    for offer, rule, _ in shape.excluded:
+        if offer not in state.pools:
+            return rule
+    if shape.excluded:
+        return shape.excluded[0][1]
+    return "there is nothing to rent" if shape.judged else "no site has joined yet"
 
 
 def _patience_over_at(choices: Choices, job: Job) -> Instant:
@@ -229,7 +274,8 @@ def start_reserved(choices: Choices) -> None:
             offer = state.offers[offer_id]
             speed = quotes.rate_of(job.shape, state, offer).speed_permille
             because = OwnedFree(choices.now - job.submitted_at, sum(pool.free[node] for node in nodes))
-            choices.record(_start(choices, job, offer, job.spec.gpus, speed, slots, (), None, (), because))
+            width = job.spec.gpus
+            choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=()))
 
 
 # --- rented GPUs -----------------------------------------------------------------------------------------------------
@@ -269,7 +315,7 @@ def _paced(choices: Choices, job: Job, quote: Quote, queue_cap: int | None) -> b
         job.short_of == because.scope and choices.now < job.until_at <= enough_at
     )  # it knows, and will be asked again
     if queue_cap is None and not told and not reserve(choices, job):
-        choices.record(WaitPromised(choices.now, job.id, enough_at, because))
+        choices.record(WaitPromised(choices.now, job.id, enough_at, because, scope=because.scope))
     return True
 
 
@@ -282,7 +328,7 @@ def _why_burst(
         return LostNode(job.lost, job.kept_ms, job.redone_ms, quote.cost, passed_over)
     if queue_cap is not None:
         return QueueFull(choices.state.waiting, queue_cap, quote.cost)
-    waited, patience_ms = choices.now - job.submitted_at, job.patience_ms
+    waited = choices.now - job.submitted_at
     next_offer, next_cost = "", 0
     if len(ranked) > 1:
         after = ranked[1] if quote is ranked[0] else ranked[0]
@@ -290,15 +336,38 @@ def _why_burst(
     if quote.node:
         node = choices.state.nodes[quote.node]
         lasts = sharing.lasts_ms(choices.state, node, choices.now)
-        return JoinsNode(waited, node.free, lasts, expected, quote.cost, next_offer, next_cost)
+        return JoinsNode(
+            waited_ms=waited,
+            free_gpus=node.free,
+            lasts_ms=lasts,
+            expected_run_ms=expected,
+            cost=quote.cost,
+            next_offer=next_offer,
+            next_cost=next_cost,
+        )
     if choices.state.policy.waiting.kind == "worth":
         worth = waiting.weigh(choices.state, job, quote)
         soonest, _ = _soonest(choices, job, job.submitted_at + worth.allowed_ms)
         return NotWorthWaiting(
-            waited, worth.cost, worth.value_per_hour, worth.allowed_ms, soonest, expected, next_offer, next_cost,
-            worth.leave_at, passed_over,
-        )  # fmt: skip
-    return PatienceOver(waited, patience_ms, expected, quote.cost, next_offer, next_cost)
+            waited_ms=waited,
+            cost=worth.cost,
+            value_per_hour=worth.value_per_hour,
+            patience_ms=worth.allowed_ms,
+            soonest_ms=soonest,
+            expected_run_ms=expected,
+            next_offer=next_offer,
+            next_cost=next_cost,
+            leave_at=worth.leave_at,
+            passed_over=passed_over,
+        )
+    return PatienceOver(
+        waited_ms=waited,
+        patience_ms=job.patience_ms,
+        expected_run_ms=expected,
+        cost=quote.cost,
+        next_offer=next_offer,
+        next_cost=next_cost,
+    )
 
 
 def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
@@ -307,13 +376,24 @@ def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
     if denied is not None:
         if reserve(choices, job):
             return
-        until = now + MINUTE if denied.kind == "PeriodUnknown" else _patience_over_at(choices, job)
-        if denied.kind == "PeriodUnknown" or denied.scope != job.short_of or job.until_at != until:
-            choices.record(WaitPromised(now, job.id, until, denied))
+        if denied.kind == "PeriodUnknown":
+            wait_for_money(choices, job, NEVER, denied)
+            return
+        until = _patience_over_at(choices, job)
+        if denied.scope != job.short_of or job.until_at != until:  # otherwise it knows
+            wait_for_money(choices, job, until, denied)
         return
     opens = [(max(state.closed.get(name, 0), now + MINUTE), name) for name in job.shape.rented]
     until, offer = min(opens)
     choices.record(WaitPromised(now, job.id, until, NoRoomThere(offer, until)))
+
+
+def wait_for_money(choices: Choices, job: Job, until: Instant, denied: Denial) -> None:
+    """Asked again when the scope that binds has room; for a month that is not open yet, every minute."""
+    if denied.kind == "PeriodUnknown":
+        choices.record(WaitPromised(choices.now, job.id, choices.now + MINUTE, denied))
+    else:
+        choices.record(WaitPromised(choices.now, job.id, until, denied, scope=denied.scope))
 
 
 def fund(choices: Choices, job: Job, quote: Quote) -> tuple[Hold, ...] | Denial:
@@ -348,14 +428,14 @@ def _rented(
     choices: Choices, job: Job, quote: Quote, holds: tuple[Hold, ...], after: tuple[str, ...], because: Reason
 ) -> StartPromised:
     """With one hold for the attempt, or one for each node, or on a node that has one."""
-    rate, width = quote.rate, job.spec.gpus
+    rate, offer, width = quote.rate, quote.offer, job.spec.gpus
+    speed = rate.speed_permille
     if quote.node:
-        speed = rate.speed_permille
-        return _start(choices, job, quote.offer, width, speed, (), (), None, after, because, joins=quote.node)
+        return _start(choices, job, offer, because, width=width, speed=speed, after=after, joins=quote.node)
     if not rate.nodes:
-        return _start(choices, job, quote.offer, width, rate.speed_permille, (), (), holds[0], after, because)
+        return _start(choices, job, offer, because, width=width, speed=speed, after=after, hold=holds[0])
     nodes = tuple([NodeAsk(hold.id, gpus, hold) for gpus, hold in zip(rate.nodes, holds, strict=True)])
-    return _start(choices, job, quote.offer, width, rate.speed_permille, (), nodes, None, after, because)
+    return _start(choices, job, offer, because, width=width, speed=speed, after=after, nodes=nodes)
 
 
 def scopes_of(job: Job) -> tuple[str, ...]:
@@ -410,8 +490,9 @@ def move_standing(
     old = job.attempt
     assert old is not None
     speed = quotes.rate_of(job.shape, choices.state, offer).speed_permille
-    first = (old.id, *after)
-    choices.record(_start(choices, job, offer, job.spec.gpus, speed, slots, (), None, first, because))
+    after = (old.id, *after)
+    width = job.spec.gpus
+    choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
     choices.record(StopPromised(choices.now, old.id, "move", yields=bool(old.slots), because=because))
 
 
@@ -470,15 +551,17 @@ def _make_room(
 ) -> bool:
     state = choices.state
     for offer_id in job.shape.standing:
-        victims = _victims(state, offer_id, job.spec.gpus, eligible)
-        if victims is None or not state.pools[offer_id].open or not give_way(victims):
-            continue
         offer, pool = state.offers[offer_id], state.pools[offer_id]
+        victims, free = _victims(state, offer_id, job.spec.gpus, eligible), pool.free_gpus
+        if victims is None or not pool.open or not give_way(victims):
+            continue
         speed = quotes.rate_of(job.shape, state, offer).speed_permille
-        because = OwnedFree(choices.now - job.submitted_at, pool.free_gpus)
+        waited, left_by = choices.now - job.submitted_at, tuple([victim.job.id for victim in victims])
+        because = RoomMade(waited_ms=waited, free_gpus=free, left_by=left_by) if left_by else OwnedFree(waited, free)
         slots = pool.choose(job.spec.gpus, ends.plain(state.policy))
         after = tuple(victim.id for victim in victims if victim.phase != "over")
-        choices.record(_start(choices, job, offer, job.spec.gpus, speed, slots, (), None, after, because))
+        width = job.spec.gpus
+        choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
         return True
     return False
 

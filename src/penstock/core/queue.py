@@ -9,15 +9,7 @@ from penstock.core import events as e
 from penstock.core.learned import Starts
 from penstock.core.model import JobSpec
 from penstock.core.shares import Use
-from penstock.core.state import (
-    Job,
-    Lane,
-    OrderKey,
-    Shape,
-    State,
-    reason_scope,
-    shape_key,
-)
+from penstock.core.state import Job, Lane, OrderKey, Shape, State, shape_key
 from penstock.core.units import NEVER, Instant
 
 
@@ -171,24 +163,21 @@ def _lane(state: State, shape: Shape) -> Lane:
 
 
 def wait_promised(state: State, event: e.WaitPromised) -> None:
-    job, until, because = state.jobs[event.job], event.until_at, event.because
+    job, until, scope = state.jobs[event.job], event.until_at, event.scope
     before, job.until_at = job.until_at, until
     if until < NEVER:
         heappush(state.timers, (until, job.seq, job))
     if before < NEVER:
         drop_stale_timers(state)
-    scope = reason_scope(because)
     if job.short_of and job.short_of != scope:
         state.short[job.short_of].pop(job.id, None)
     job.short_of = scope
     if scope:
         state.short.setdefault(scope, {})[job.id] = job
-    patience = getattr(because, "patience_ms", None)
-    if patience is not None:
-        job.patience_ms = patience
-        worst = getattr(because, "worst_ms", 0)
-        if worst:
-            job.foretold = (event.at, because.about_ms, worst)  # type: ignore[union-attr]  # who has one has both
+    if event.patience_ms is not None:
+        job.patience_ms = event.patience_ms
+    if event.worst_ms:
+        job.foretold = (event.at, event.about_ms, event.worst_ms)
 
 
 def prove(job: Job, at: Instant, started: bool) -> None:

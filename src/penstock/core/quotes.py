@@ -51,7 +51,8 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Q
     for offer, rate in ways:
         if (calm and rate.endless) or available(state, offer, rate, job.spec.gpus, now):
             copy_ms = copying_ms(state, job, offer, now) if job.spec.data else 0
-            quotes.append(quote(shape, offer, rate, left_ms, loss_of(state, offer), value, copy_ms))
+            loss = loss_of(state, offer)
+            quotes.append(quote(shape, offer, rate, left_ms, loss=loss, value_per_hour=value, copy_ms=copy_ms))
     return ranked(state, job, quotes, now) if len(quotes) > 1 else quotes
 
 
@@ -75,9 +76,14 @@ def loss_of(state: State, offer: Offer) -> int:
 
 
 def quote(
-    shape: Shape, offer: Offer, rate: Rate, left_ms: Millis, loss: int = 0, value_per_hour: Money = 0,
+    shape: Shape,
+    offer: Offer,
+    rate: Rate,
+    left_ms: Millis,
+    loss: int = 0,
+    value_per_hour: Money = 0,
     copy_ms: Millis = 0,
-) -> Quote:  # fmt: skip
+) -> Quote:
     """Nodes are asked for while the data is on its way, and billed; where attempts are sold, the data comes first."""
     speed = rate.speed_permille
     run_ms = left_ms if speed == PERMILLE else ceil_div(left_ms * PERMILLE, speed)
@@ -88,7 +94,7 @@ def quote(
         billed_ms += lost_ms(shape, offer, run_ms, loss)
     cost = rate.once - (-rate.price_per_hour * billed_ms // HOUR)
     late = cost_of(value_per_hour, unbilled_ms + billed_ms - run_ms) if value_per_hour else 0
-    return Quote(offer, rate, cost, start_ms, run_ms, cost + late)
+    return Quote(offer=offer, rate=rate, cost=cost, start_ms=start_ms, run_ms=run_ms, total=cost + late)
 
 
 def _spare_who_is_late(state: State, job: Job, quotes: list[Quote], now: Instant) -> None:
@@ -149,16 +155,23 @@ def _rate(shape: Shape, state: State, offer: Offer) -> Rate:
     leaving += ceil_div(extras.nat_per_gb * spec.output_bytes, GB)
     terms = tuple(
         Terms(
-            price, most, extras.launch_fee, leaving if k == 0 else 0,
-            offer.billing_step_ms, offer.billing_minimum_ms, spec.grace_ms, offer.kill_ms, spec.lease_max_ms,
+            price_per_hour=price,
+            most_per_hour=most,
+            fees=extras.launch_fee,
+            egress=leaving if k == 0 else 0,  # all of a gang's output leaves from its first node
+            step_ms=offer.billing_step_ms,
+            minimum_ms=offer.billing_minimum_ms,
+            grace_ms=spec.grace_ms,
+            kill_ms=offer.kill_ms,
+            lease_max_ms=spec.lease_max_ms,
         )
         for k, (price, most) in enumerate(prices)
-    )  # fmt: skip
+    )
     return Rate(
         nodes=tuple(size.gpus for size in sizes) if offer.sold_by == "node" else (),
         terms=terms,
-        price_per_hour=sum(one.price_per_hour for one in terms),
-        once=sum(one.fees + one.egress for one in terms),
+        price_per_hour=sum(node.price_per_hour for node in terms),
+        once=sum(node.fees + node.egress for node in terms),
         speed_permille=speed_on(spec, offer),
         endless=offer.limit_gpus is None and all(size.count is None for size in offer.shapes),
     )

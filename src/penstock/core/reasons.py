@@ -1,6 +1,7 @@
-"""Why: a closed list. Each reason carries the numbers the choice used, as values; `journal.story` puts them into words.
+"""Why: a closed list. Each reason carries the numbers the choice used; `journal.sentences` puts them into words.
 
-A reason is recorded with the promise it explains and never made up afterwards. `kind` names it in the journal.
+A reason is recorded with the promise it explains and never made up afterwards. `kind` names it in the journal. It only
+explains: what a promise does to the state stands in the promise's own fields.
 """
 
 from typing import Final, Literal, TypeAlias, get_args
@@ -27,6 +28,16 @@ class EndsAlike:
     expected_run_ms: Millis
     busy_ms: Millis  # how long others use the node anyway; 0 for a node, or several, that nobody used
     kind: Literal["EndsAlike"] = "EndsAlike"
+
+
+@value
+class RoomMade:
+    """Started on standing GPUs that others leave for it: preempted, or moved to rented offers."""
+
+    waited_ms: Millis
+    free_gpus: int  # at that offer, before they leave
+    left_by: tuple[str, ...]  # jobs
+    kind: Literal["RoomMade"] = "RoomMade"
 
 
 @value
@@ -233,6 +244,19 @@ class PeriodUnknown:
 
 
 @value
+class ScopeFrozen:
+    """Not yet, or no longer: a provider billed more in this scope than was held, and a person must look first."""
+
+    scope: str
+    overrun: Money  # in all scopes so far
+    kind: Literal["ScopeFrozen"] = "ScopeFrozen"
+
+
+#: Why money was refused: the ledger answers with one of these.
+Denial: TypeAlias = CapBinds | RateBinds | PeriodUnknown | ScopeFrozen
+
+
+@value
 class NoRoomThere:
     """Not yet: each rented offer that fits is closed for now, or at its limit."""
 
@@ -285,8 +309,18 @@ class MoveAsked:
     """Moved because a person asked."""
 
     from_offer: str
-    kept_ms: Millis
+    kept_ms: Millis  # what its last checkpoint holds
     kind: Literal["MoveAsked"] = "MoveAsked"
+
+
+@value
+class LeaseNotRenewed:
+    """Moved to standing GPUs because its rented place may not be paid for any longer; names what denied that."""
+
+    from_offer: str
+    kept_ms: Millis  # what its last checkpoint holds
+    denied: Denial
+    kind: Literal["LeaseNotRenewed"] = "LeaseNotRenewed"
 
 
 @value
@@ -334,6 +368,7 @@ class NeverStarted:
 Reason: TypeAlias = (
     OwnedFree
     | EndsAlike
+    | RoomMade
     | WaitsForOwned
     | PatienceOver
     | WaitWorth
@@ -348,6 +383,7 @@ Reason: TypeAlias = (
     | CapBinds
     | RateBinds
     | PeriodUnknown
+    | ScopeFrozen
     | Paced
     | AimsAtDelay
     | AimsAtSpend
@@ -357,6 +393,7 @@ Reason: TypeAlias = (
     | NothingAllowed
     | LostNode
     | MoveAsked
+    | LeaseNotRenewed
     | Displaced
     | Preempted
     | CancelAsked
@@ -364,5 +401,3 @@ Reason: TypeAlias = (
     | NeverStarted
 )
 REASONS: Final[dict[str, type]] = {cls.__name__: cls for cls in get_args(Reason)}
-#: Why money was refused: the ledger answers with one of these.
-Denial: TypeAlias = CapBinds | RateBinds | PeriodUnknown

@@ -48,8 +48,9 @@ class BuiltInRules:
 
 
 def fits_at_all(asked: Asked) -> str:
-    widest = widest_of(asked.offer)
-    return "" if widest is None or asked.spec.gpus <= widest else f"too wide: at most {widest} GPUs there"
+    if could_hold(asked.offer, asked.spec.gpus):
+        return ""
+    return f"too wide: at most {widest_of(asked.offer)} GPUs there"
 
 
 def gpu_wanted(asked: Asked) -> str:
@@ -80,12 +81,16 @@ def _listed(names: list[str], most: int = 3) -> str:
 
 
 def data_may_go(asked: Asked) -> str:
-    """Promise 3: each data set may go where its class allows; an unknown class goes nowhere but where it lives."""
+    """Promise 3: each data set may go where its class allows; an unknown class goes nowhere but where it lives.
+
+    What a job brings along is at its home already, and goes to any other site only where its declared class allows.
+    Being a front door excepts no site: another job's home is not this one's, and a job may have none.
+    """
     spec, site = asked.spec, asked.site
     if len(asked.data) < len(spec.data):
         return "a data set is not registered"
-    classes = [item.data_class for item in asked.data if item.site != site.id]
-    if spec.data_class and not site.front_door:
+    classes = [data_set.data_class for data_set in asked.data if data_set.site != site.id]
+    if spec.data_class and site.id != spec.home:
         classes.append(spec.data_class)
     for name in classes:
         if not _class_allows(name, site, asked.policy):
@@ -128,6 +133,12 @@ def _class_allows(data_class: str, site: Site, policy: Policy) -> bool:
             lawful = not laws or site.law in laws
             return "*" in sites or site.id in sites or (bool(locations or laws) and placed and lawful)
     return False
+
+
+def could_hold(offer: Offer, gpus: int) -> bool:
+    """Is the offer wide enough for a gang of so many GPUs, if all of it were free?"""
+    widest = widest_of(offer)
+    return widest is None or gpus <= widest
 
 
 def widest_of(offer: Offer) -> int | None:

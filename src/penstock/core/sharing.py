@@ -78,7 +78,7 @@ def _seat(state: State, job: Job, offer: Offer, rate: Rate, node: Node, left_ms:
     alone_ms = stays_ms * stays_ms // max(1, stays_ms + lasts_ms(state, node, now))
     cost = cost_of(node_price(state, node), alone_ms) + cost_of(rate.price_per_hour, lost_ms)
     late = cost_of(quotes.worth_of(state, job), wait_ms + lost_ms)
-    return Quote(offer, rate, cost, wait_ms, run_ms, cost + late, node.id)
+    return Quote(offer=offer, rate=rate, cost=cost, start_ms=wait_ms, run_ms=run_ms, total=cost + late, node=node.id)
 
 
 def lasts_ms(state: State, node: Node, now: Instant) -> Millis:

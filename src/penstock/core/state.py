@@ -16,7 +16,6 @@ from penstock.core.learned import Line, Losses, Starts
 from penstock.core.ledger import Lease, Ledger
 from penstock.core.lifecycle import AttemptPhase, JobPhase, NodePhase
 from penstock.core.model import STANDING, DataSet, JobSpec, Offer, Policy, Site
-from penstock.core.reasons import Reason
 from penstock.core.runtimes import LifeTable, Recent, Runtimes
 from penstock.core.shares import Use
 from penstock.core.units import NEVER, PERMILLE, Instant, Millis, Money
@@ -95,8 +94,19 @@ class Node:
     """
 
     __slots__ = (
-        "asked_at", "attempt", "free", "gpus", "id", "idle_at", "leaves", "offer", "on", "open", "payer", "phase",
-    )  # fmt: skip
+        "asked_at",
+        "attempt",
+        "free",
+        "gpus",
+        "id",
+        "idle_at",
+        "leaves",
+        "offer",
+        "on",
+        "open",
+        "payer",
+        "phase",
+    )
 
     def __init__(
         self, node_id: str, offer: Offer, gpus: int, attempt: str, asked_at: Instant, payer: tuple[str, ...]
@@ -193,17 +203,18 @@ class Fresh:
         self.review: list[str] = []  #: rented things with a new lease, or that somebody left while others stay
         self.closing: list[tuple[Lease, bool, bool]] = []  #: gone; was it billed; does its output leave
         self.actions: list[Action] = []
-        self.seldom: Seldom | None = None  #: None: nothing of that kind, as in most steps
+        self.seldom = Seldom()  #: only `also` writes to it
 
     def also(self) -> "Seldom":
         """To note something seldom in."""
-        if self.seldom is None:
-            self.seldom = Seldom()
+        self.seldom.noted = True
         return self.seldom
 
     def forget(self) -> None:
         """Empty again; most steps touch only one or two of these."""
-        self.freed, self.seldom = False, None
+        self.freed = False
+        if self.seldom.noted:
+            self.seldom = Seldom()
         if self.actions:
             self.actions = []
         if self.arrived:
@@ -217,9 +228,10 @@ class Fresh:
 class Seldom:
     """What few steps change, apart, so that the others need not look at each."""
 
-    __slots__ = ("idle", "readings", "refused", "requests", "room", "shortened", "stale")
+    __slots__ = ("idle", "noted", "readings", "refused", "requests", "room", "shortened", "stale")
 
     def __init__(self) -> None:
+        self.noted = False  #: False: all of these are empty
         self.idle: list[Node] = []
         self.room: dict[str, None] = {}  #: scopes with more room than before
         self.refused: list[tuple[Offer, Millis]] = []
@@ -497,8 +509,3 @@ def shape_key(spec: JobSpec) -> ShapeKey:
         spec.mig_profile, spec.scaling, spec.interruptible, spec.data, spec.data_class, spec.checkpoint_every_ms,
         spec.restart_ms, spec.output_bytes, spec.grace_ms, spec.lease_max_ms, spec.home, spec.needs,
     )  # fmt: skip
-
-
-def reason_scope(reason: Reason) -> str:
-    """The scope whose room a waiting job needs, empty if it waits for something else."""
-    return getattr(reason, "scope", "")

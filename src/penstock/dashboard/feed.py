@@ -35,7 +35,14 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
 }
 BAD: Final = ("lost", "alarm")
 #: Why a job stops, where its next start or a person's wish tells the same.
-TOLD_ELSEWHERE: Final = ("ComesHome", "CheaperElsewhere", "MovesTogether", "MoveAsked", "CancelAsked")
+TOLD_ELSEWHERE: Final = (
+    "ComesHome",
+    "CheaperElsewhere",
+    "MovesTogether",
+    "MoveAsked",
+    "LeaseNotRenewed",
+    "CancelAsked",
+)
 #: What a start adds about money; a job's own story tells it.
 HELD: Final = re.compile(r" \S+ is held, enough until .*$")
 
@@ -84,7 +91,7 @@ def _words(event: schemas.Event) -> tuple[str, str]:
 
 def _goes(event: schemas.Event) -> str:
     match _because(event):
-        case "ComesHome":
+        case "ComesHome" | "LeaseNotRenewed":
             return "comes home to"
         case "LostNode":
             return "resumes on"
@@ -103,7 +110,7 @@ def _icon(event: schemas.Event) -> str:
         return "no"
     if event.kind != "StartPromised":
         return TOLD[event.kind][0]
-    if _because(event) == "ComesHome":
+    if _because(event) in ("ComesHome", "LeaseNotRenewed"):
         return "home"
     return "burst" if _rents(event) else "start"
 

@@ -1,7 +1,7 @@
 """Events to JSON and back. An event is `[kind, fields]`; a reason inside it names itself by `kind`.
 
-Decoders are built once from the classes' own type hints, so a new field needs nothing here. A job's `spec` is written
-without the fields that have their usual value: it is the bulk of a journal.
+Decoders are built once from the classes' own type hints, so a new field needs nothing here. A job's `spec` and a wait
+are written without the fields that have their usual value: they are the bulk of a journal.
 
 A row names the version of the engine that wrote it. When an event's meaning changes, `VERSION` is raised and `UPCAST`
 says how its older body is read today; a field with a usual value needs neither.
@@ -19,18 +19,32 @@ import msgspec
 
 from penstock.core.engine import VERSION
 from penstock.core.errors import BadInput
-from penstock.core.events import FACTS, PROMISES, Event, JobSubmitted
+from penstock.core.events import FACTS, PROMISES, Event, JobSubmitted, WaitPromised
 from penstock.core.model import JobSpec
 from penstock.core.reasons import REASONS
 
 KINDS: Final[dict[str, type]] = {cls.__name__: cls for cls in FACTS + PROMISES}
-#: (kind, version that wrote it) -> its body as the next version would have written it.
-UPCAST: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {}
 _ENCODER: Final = msgspec.json.Encoder()
 _PARTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_SPEC: Final = tuple([f.name for f in fields(JobSpec)])
-_USUAL: Final = tuple([... if f.default is MISSING else f.default for f in fields(JobSpec)])
-_spec_values: Final = attrgetter(*_SPEC)
+
+
+def _wait_of_1(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 had a wait's scope, patience and forecast in its reason only."""
+    why = body["because"]
+    match why["kind"]:
+        case "CapBinds" | "RateBinds" | "Paced":
+            return {**body, "scope": why["scope"]}
+        case "WaitsForOwned":
+            return {**body, "patience_ms": why["patience_ms"]}
+        case "WaitWorth":
+            foretold = {"about_ms": why.get("about_ms", 0), "worst_ms": why.get("worst_ms", 0)}
+            return {**body, "patience_ms": why["patience_ms"], **foretold}
+        case _:
+            return body
+
+
+#: (kind, version that wrote it) -> its body as the next version would have written it.
+UPCAST: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {("WaitPromised", 1): _wait_of_1}
 
 
 def encode(events: Sequence[Event]) -> bytes:
@@ -40,12 +54,26 @@ def encode(events: Sequence[Event]) -> bytes:
 def _body(event: Event) -> object:
     if type(event) is JobSubmitted:
         return {"at": event.at, "number": event.number, "job": event.job, "spec": _spec(event.spec)}
+    if type(event) is WaitPromised:
+        return _wait(event)
     return event
 
 
-def _spec(spec: JobSpec) -> dict[str, object]:
-    found = _spec_values(spec)
-    return dict(compress(zip(_SPEC, found, strict=True), map(ne, found, _USUAL)))
+def _without_usual(cls: Any) -> Callable[[Any], dict[str, object]]:
+    """How a value of this class is written: only the fields that differ from their defaults."""
+    names = tuple([f.name for f in fields(cls)])
+    usual = tuple([... if f.default is MISSING else f.default for f in fields(cls)])
+    values_of = attrgetter(*names)
+
+    def body(event: Any) -> dict[str, object]:
+        values = values_of(event)
+        return dict(compress(zip(names, values, strict=True), map(ne, values, usual)))
+
+    return body
+
+
+_spec: Final = _without_usual(JobSpec)
+_wait: Final = _without_usual(WaitPromised)
 
 
 def decode(row: bytes, version: int = VERSION) -> tuple[Any, ...]:

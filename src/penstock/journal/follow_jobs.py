@@ -5,7 +5,6 @@ The lives of jobs follow `core.fold`, edge by edge.
 
 from penstock.core import events as e
 from penstock.core.model import JobSpec
-from penstock.core.state import reason_scope
 from penstock.core.units import NEVER, Instant
 from penstock.journal import lines as t
 from penstock.journal.tables import Tables, as_json
@@ -41,7 +40,7 @@ def _text(found: str) -> str:
 def wait_promised(tables: Tables, event: e.WaitPromised) -> None:
     job = tables.jobs[event.job]
     job.until_at = None if event.until_at == NEVER else event.until_at
-    job.short_of, job.because = reason_scope(event.because), as_json(event.because)
+    job.short_of, job.because = event.scope, as_json(event.because)
     tables.changes.put(job)
 
 

@@ -50,6 +50,12 @@ def ends_alike(why: r.EndsAlike, _: Say) -> str:
     )
 
 
+def room_made(why: r.RoomMade, _: Say) -> str:
+    makes = "1 job makes" if len(why.left_by) == 1 else f"{len(why.left_by)} jobs make"
+    waited = f" It waited {duration(why.waited_ms)}." if why.waited_ms else ""
+    return f"{makes} room for it there ({', '.join(why.left_by)}), beside {why.free_gpus} free GPUs.{waited}"
+
+
 def waits_for_owned(why: r.WaitsForOwned, say: Say) -> str:
     cost = why.burst_cost
     now = f"bursting now would cost about {say.cash(cost)}" if cost is not None else "nothing to rent fits now"
@@ -142,18 +148,15 @@ def _passed_over(why: r.NotWorthWaiting | r.LostNode) -> str:
 
 
 def cap_binds(why: r.CapBinds, say: Say) -> str:
-    month = f" in {why.period}" if why.period else ""
-    return (
-        f"Waits for money: {why.scope} may spend {say.cash(why.cap)}{month}; {say.cash(why.spent)} is spent, "
-        f"{say.cash(why.held)} held, and it needs {say.cash(why.needed)}."
-    )
+    return f"Waits for money: {_denied(why, say)}"
 
 
 def rate_binds(why: r.RateBinds, say: Say) -> str:
-    return (
-        f"Waits for money: {why.scope} may spend {say.cash(why.cap_per_hour)} an hour, "
-        f"{say.cash(why.running_per_hour)} is running, and it needs {say.cash(why.needed_per_hour)}."
-    )
+    return f"Waits for money: {_denied(why, say)}"
+
+
+def scope_frozen(why: r.ScopeFrozen, say: Say) -> str:
+    return f"Waits for money: {_denied(why, say)}"
 
 
 def period_unknown(_: r.PeriodUnknown, __: Say) -> str:
@@ -195,6 +198,35 @@ def aims_at_spend(why: r.AimsAtSpend, say: Say) -> str:
 
 def move_asked(why: r.MoveAsked, _: Say) -> str:
     return f"Moved from {why.from_offer} as asked; {duration(why.kept_ms)} of work kept."
+
+
+def lease_not_renewed(why: r.LeaseNotRenewed, say: Say) -> str:
+    kept = f"{duration(why.kept_ms)} of work kept"
+    binds = _denied(why.denied, say)
+    return f"Moves from {why.from_offer} to owned GPUs, {kept}: its lease there was not renewed. {binds}"
+
+
+def _denied(why: r.Denial, say: Say) -> str:
+    """What binds, without what is done about it."""
+    match why:
+        case r.CapBinds():
+            month = f" in {why.period}" if why.period else ""
+            return (
+                f"{why.scope} may spend {say.cash(why.cap)}{month}; {say.cash(why.spent)} is spent, "
+                f"{say.cash(why.held)} held, and it needs {say.cash(why.needed)}."
+            )
+        case r.RateBinds():
+            return (
+                f"{why.scope} may spend {say.cash(why.cap_per_hour)} an hour, "
+                f"{say.cash(why.running_per_hour)} is running, and it needs {say.cash(why.needed_per_hour)}."
+            )
+        case r.PeriodUnknown():
+            return "The month it would be booked to is not open yet."
+        case r.ScopeFrozen():
+            return (
+                f"{why.scope} is frozen: providers billed {say.cash(why.overrun)} more than was held. "
+                "A person must look at it first."
+            )
 
 
 def comes_home(why: r.ComesHome, say: Say) -> str:
@@ -257,7 +289,9 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.CheaperElsewhere: cheaper_elsewhere,
     r.ComesHome: comes_home,
     r.Displaced: displaced,
+    r.EndsAlike: ends_alike,
     r.JoinsNode: joins_node,
+    r.LeaseNotRenewed: lease_not_renewed,
     r.LostNode: lost_node,
     r.MoveAsked: move_asked,
     r.MovesTogether: moves_together,
@@ -268,7 +302,6 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.NothingAllowed: nothing_allowed,
     r.OnlyOwned: only_owned,
     r.OwnedFree: owned_free,
-    r.EndsAlike: ends_alike,
     r.Paced: paced,
     r.PatienceOver: patience_over,
     r.PeriodUnknown: period_unknown,
@@ -276,6 +309,8 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.Preempted: preempted,
     r.QueueFull: queue_full,
     r.RateBinds: rate_binds,
+    r.RoomMade: room_made,
+    r.ScopeFrozen: scope_frozen,
     r.TooWide: too_wide,
     r.WaitWorth: wait_worth,
     r.WaitedLongest: waited_longest,

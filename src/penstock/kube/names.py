@@ -25,7 +25,7 @@ OFFER: Final = "penstock.dev/offer"
 RESUME: Final = "penstock.dev/resume-ms"  #: work that it began with
 SPEED: Final = "penstock.dev/speed-permille"
 DEADLINE: Final = "penstock.dev/deadline"  #: an instant of the control plane's clock
-ENDING: Final = "penstock.dev/ending"  #: why we end it: stopped, lost or refused
+ENDING: Final = "penstock.dev/ending"  #: why we end it: stopped, lost, refused or failed
 WORDS: Final = "penstock.dev/words"  #: why, for people
 FORGOTTEN: Final = "penstock.dev/forgotten"  #: its end is on record; kept so that it never starts again
 
