@@ -91,7 +91,7 @@ def report(found: Followed, tmp_path: Path, *others: Json, now: int = 0) -> Any:
 
     lab = {"name": "lab", "front_door": True, "driver": "kubernetes", "offers": [OWNED]}
     path = tmp_path / "sites.yaml"
-    text = {"currency": "EUR", "sites": [lab, *others], "policy": {"value_of_waiting": 100000}}
+    text = {"currency": "EUR", "sites": [lab, *others], "policy": {"cost_of_delay": 100000}}
     path.write_text(yaml.safe_dump(text))
     jobs = lives(found, now)
     return compare(found, jobs, _scenario(jobs, str(path)), policy(read_sites(str(path))), "lab")
