@@ -3,12 +3,13 @@
 import json
 import re
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config import parse_sites
+from penstock.config import parse_sites, read_sites
 from penstock.config.jobs import parse_job, parse_json_job
 from penstock.core.errors import BadFile, FileError
 from tests.conftest import ROOT
@@ -139,6 +140,26 @@ def test_a_message_shows_twenty_errors_and_counts_the_others() -> None:
     assert lines[-1] == "And 12 more."
     assert str(BadFile(found[:1])) == "s.yaml, line 40, k0: wrong."
     assert str(BadFile(found[:20], more=5)).endswith("\nAnd 5 more.")
+
+
+def test_an_old_key_works_with_a_notice_that_names_the_new_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "sites.yaml"
+    text = "sites: [{name: lab, offers: [{name: a, gpu: A100, price: {list: 2}}]}]\npolicy: {KEY: 7.5}\n"
+    path.write_text(text.replace("KEY", "value_of_waiting"))
+    old = read_sites(str(path))
+    notice = "'value_of_waiting' is called 'cost_of_delay' now; the old name works for a release."
+    assert capsys.readouterr() == ("", f"Notice: {path}, line 2: {notice}\n")
+    assert old.policy.cost_of_delay == 7_500_000
+    assert parse_sites(text.replace("KEY", "cost_of_delay").encode(), "s.yaml") == old
+    both = "value_of_waiting: 1, cost_of_delay"
+    assert errors(text.replace("KEY", both)) == [
+        (
+            "s.yaml, line 2, policy.value_of_waiting: this is the old name of 'cost_of_delay', which is here, too; "
+            "keep that one."
+        )
+    ]
 
 
 #: Amounts, durations, sizes and counts of the example, which can all be misspelt.

@@ -1,8 +1,8 @@
 """The sites file: rows to the core's values, and what must make sense between them."""
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -69,13 +69,20 @@ class SitesFile:
 
 
 def read_sites(path: str) -> SitesFile:
-    """What the file says. All that is wrong with it is one `BadFile`."""
-    return parse_sites(read_bytes(path), path)
+    """What the file says. All that is wrong with it is one `BadFile`; keys by their old names are told to stderr."""
+    page, raw = Page(path), read_bytes(path)
+    made = _parsed(raw, page)
+    for notice in page.notices:
+        sys.stderr.write(f"Notice: {notice}\n")
+    return made
 
 
 def parse_sites(raw: bytes, name: str) -> SitesFile:
     """As `read_sites`, of what was read already; `name` stands for the file in errors."""
-    page = Page(name)
+    return _parsed(raw, Page(name))
+
+
+def _parsed(raw: bytes, page: Page) -> SitesFile:
     return page.whole(lambda: _sites_file(converted(plain(raw, page), FileRow, page), page))
 
 
@@ -85,13 +92,14 @@ def _sites_file(file: FileRow, page: Page) -> SitesFile:
     rates = attempt(_rates, file, page)
     maps = attempt(lambda: _each(page, "sites", file.sites, maps_of))
     sites = attempt(_sites, file, rates, maps, page)
-    made = SitesFile(
+    return SitesFile(
         currency=attempt(lambda: str(file.currency)),
         sites=sites,
         data=attempt(_data, file, page),
         data_rules=attempt(_data_rules, file, page),
         caps=attempt(_caps, file, page),
         faults=attempt(_faults, file, page),
+        notes=attempt(lambda: tuple(_notes(file, sites))),
         local=attempt(_local, file, page),
         rehearsed=attempt(lambda: tuple(str(row.name) for row in file.sites if row.driver == "rehearsal")),
         data_folders=attempt(_data_folders, file),
@@ -100,7 +108,6 @@ def _sites_file(file: FileRow, page: Page) -> SitesFile:
         maps=attempt(_maps, file, maps),
         kubernetes=attempt(_clusters, file, maps, page),
     )
-    return replace(made, notes=(*page.notices, *attempt(lambda: tuple(_notes(file, sites)))))
 
 
 def _each(
