@@ -78,7 +78,7 @@ def _value(found: object, hint: Any, page: Page, place: str) -> Any:
     """What stands at a place, as its hint says: a scalar, a word, a row, a list or a table of such."""
     if found is UNREAD:
         return UNREAD
-    origin, args = get_origin(hint), get_args(hint)
+    origin, args = _parts(hint)
     if origin in (Union, UnionType):
         return None if found is None and NoneType in args else _value(found, _choice(found, args), page, place)
     if origin is Literal:
@@ -94,6 +94,12 @@ def _value(found: object, hint: Any, page: Page, place: str) -> Any:
     except ValueError as error:
         page.report(place, str(error))
         return UNREAD
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What `tuple[Name, ...]` and the like are made of."""
+    return get_origin(hint), get_args(hint)
 
 
 def _choice(found: object, args: tuple[Any, ...]) -> Any:
