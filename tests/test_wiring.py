@@ -139,7 +139,7 @@ def test_without_a_sites_file_this_machine_is_the_one_site() -> None:
 FILE = b"""
 currency: EUR
 time_zone: Europe/Berlin
-policy: {value_of_waiting: 7.5, share_nodes: false, stay: 1m, least_left: 30s, when_exhausted: move_home, preempt: true}
+policy: {cost_of_delay: 7.5, share_nodes: false, stay: 1m, least_left: 30s, when_exhausted: move_home, preempt: true}
 sites:
   - name: lab
     driver: local

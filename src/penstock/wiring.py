@@ -259,13 +259,12 @@ def policy(file: SitesFile) -> Policy:
     """Ours, with what the file says otherwise."""
     said = file.policy
     base = ours("penstock" if said.come_home else "penstock-no-moves", DEFAULT_VALUE)
-    worth = base.waiting.value_per_hour if said.value_of_waiting is None else said.value_of_waiting
     return replace(
         base,
-        knob=str(worth // MICRO),
+        knob=str(said.cost_of_delay // MICRO),
         currency=file.currency,
         data_rules=file.data_rules,
-        waiting=replace(base.waiting, value_per_hour=worth, most_ms=said.longest_wait_ms),
+        waiting=replace(base.waiting, value_per_hour=said.cost_of_delay, most_ms=said.longest_wait_ms),
         share_nodes=said.share_nodes,
         preempt=said.preempt,
         displace=said.displace,

@@ -43,6 +43,27 @@ async def test_yaml_is_taken_as_well_as_json(tmp_path: Path) -> None:
 
 
 @story
+async def test_everything_wrong_with_a_job_is_one_answer(tmp_path: Path) -> None:
+    async with running(tmp_path) as penstock:
+        answer = await penstock.admin.post("/v1/jobs", json={"gpus": 0, "comand": "x", "class": "big"})
+        assert answer.json()["detail"].startswith("The job: 3 errors.\nThe job, gpus: '0' is not")
+        assert answer.json()["errors"] == [
+            {"line": None, "key": "gpus", "message": "'0' is not a whole number from 1 to 1,000,000."},
+            {"line": None, "key": "", "message": "unknown key 'comand'; did you mean 'command'?"},
+            {
+                "line": None,
+                "key": "class",
+                "message": "unknown word 'big'; known here: experiment, training, inference, critical, interactive.",
+            },
+        ]
+        yaml = {"Content-Type": "application/yaml"}
+        answer = await penstock.admin.post("/v1/plan", content="command: x\ngpus: 0", headers=yaml)
+        assert answer.json()["errors"] == [
+            {"line": 2, "key": "gpus", "message": "'0' is not a whole number from 1 to 1,000,000."}
+        ]
+
+
+@story
 async def test_what_is_wrong_with_a_job_is_one_sentence(tmp_path: Path) -> None:
     async with running(tmp_path) as penstock:
         answer = await penstock.admin.post("/v1/jobs", json={"gpus": 0, "command": "x"})

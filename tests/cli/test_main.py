@@ -1,9 +1,11 @@
 """The table of commands is true, help is quick, and whatever a person does wrong ends in one message."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
@@ -51,6 +53,31 @@ def test_bad_input_is_its_sentence_and_exit_code_2(command: "Run", capsys: pytes
 
     assert command(fail) == 2
     assert capsys.readouterr() == ("", "Error: jobs.csv, row 3: gpus must be a whole number.\n")
+
+
+def test_a_bad_file_is_all_its_errors_for_people_and_for_machines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("gpus: two\ncommand: x\nclass: big\n")
+    told = (
+        f"Error: {path}: 2 errors.\n"
+        f"{path}, line 1, gpus: 'two' is not a whole number from 1 to 1,000,000.\n"
+        f"{path}, line 3, class: unknown word 'big'; "
+        "known here: experiment, training, inference, critical, interactive.\n"
+    )
+    assert cli.main(["submit", str(path)]) == 2
+    assert capsys.readouterr() == ("", told)
+    assert cli.main(["submit", str(path), "--json"]) == 2
+    said = capsys.readouterr()
+    assert said.err == told
+    found = json.loads(said.out)
+    assert found["more"] == 0
+    assert [(one["file"], one["line"], one["key"]) for one in found["errors"]] == [
+        (str(path), 1, "gpus"),
+        (str(path), 3, "class"),
+    ]
+    assert found["errors"][0]["message"] == "'two' is not a whole number from 1 to 1,000,000."
 
 
 def test_an_interrupt_is_quiet(command: "Run", capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,6 +106,18 @@ def test_the_sums_of_a_trace_are_right(says: Say) -> None:
     assert (waits["cloud_jobs"], waits["cloud_cost"], waits["max_wait_h"]) == (0, 0.0, round(7140 / 3600, 2))
 
 
+def test_the_cost_of_delay_is_the_knob_and_its_old_option_works_with_a_notice(
+    says: Say, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["simulate", "--generate", "60", "--json"]
+    new = json.loads(says(*args, "--cost-of-delay", "3"))
+    assert cli.main([*args, "--knob", "3"]) == 0
+    said = capsys.readouterr()
+    assert said.err == "Notice: --knob of 'penstock' is called --cost-of-delay now; the old name works for a release.\n"
+    old = json.loads(said.out)
+    assert (new["knob"], old | dict.fromkeys(MACHINE)) == ("3", new | dict.fromkeys(MACHINE))
+
+
 def test_the_same_run_twice_is_the_same(says: Say) -> None:
     first, second = (json.loads(says("simulate", "--generate", "60", "--costs", "l2", "--json")) for _ in range(2))
     assert first | dict.fromkeys(MACHINE) == second | dict.fromkeys(MACHINE)
@@ -171,10 +183,18 @@ def test_sites_can_come_from_a_file(says: Say, tmp_path: Path) -> None:
         ),
         ("jobs.csv --nodes 1 --column gpus", "--column is FIELD=NAME, like submit=SubmitTime, not 'gpus'."),
         ("--generate 200000000", "200000000 jobs cannot be generated; ask for 1 to 100,000,000."),
-        ("--generate 5 --knob often", "'often' is not an amount of money; write it like 1500 or 12.50."),
+        ("--generate 5 --cost-of-delay often", "'often' is not an amount of money; write it like 1500 or 12.50."),
         (
-            "--generate 5 --knob -1",
-            "--knob is what an hour of waiting is worth and cannot be negative, but is -1.",
+            "--generate 5 --cost-of-delay -1",
+            "--cost-of-delay is what an hour of delay costs and cannot be negative, but is -1.",
+        ),
+        (
+            "--generate 5 --policy compute --cost-of-delay 5",
+            "'compute' has no cost of delay but a waiting budget; write --knob 0.25.",
+        ),
+        (
+            "--generate 5 --knob 5 --cost-of-delay 5",
+            "--cost-of-delay and --knob both set the policy; give one of them.",
         ),
         (
             "--generate 5 --policy compute --knob 1e999999999",

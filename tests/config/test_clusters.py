@@ -79,7 +79,7 @@ def test_a_kubeconfig_may_be_in_a_secret_instead_of_a_file() -> None:
         ("{}", ", kubernetes: {headroom: [-1]}", ", sold_by: attempt", "whole number from 0"),
         ("{}", ", kubernetes: {selector: {'a b': c}}", ", sold_by: attempt", "not a label"),
         ("{}", ", kubernetes: {tolerations: [{effect: Sometimes}]}", ", sold_by: attempt", "NoExecute"),
-        ("{}", "", "", "write 'sold_by: attempt'"),
+        ("{}", "", ", sold_by: node", "write 'attempt'"),
     ],
 )
 def test_what_makes_no_sense_is_a_sentence_with_line_and_key(

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config.jobs import LEVELS, JobFile, json_schema, parse_job, parse_json_job
-from penstock.config.rows import keys_of
+from penstock.config.convert import keys_of
+from penstock.config.jobs import GpuRow, JobFile, JobRow, WidthRow, job_body, json_schema, parse_job, parse_json_job
 from penstock.core.errors import BadInput
 from penstock.core.model import GpuChoice, JobSpec
 from penstock.core.units import HOUR, MINUTE, money
+from tests.config.tables import stated
 from tests.conftest import ROOT
 
 EXAMPLE = ROOT / "examples" / "job.yaml"
-DOC = (ROOT / "docs" / "jobs.md").read_text("utf-8")
 
 
 def parsed(text: str) -> JobFile:
@@ -150,7 +149,7 @@ def test_json_is_the_same_job() -> None:
     [
         (b"{", "body: not JSON (Expecting property name enclosed in double quotes, line 1, column 2)."),
         (b"\xff", "body: not UTF-8 text; send it as UTF-8."),
-        (b'{"gpus": 1, "gpus": 2, "command": "x"}', "body: a key is there twice."),
+        (b'{"gpus": 1, "gpus": 2, "command": "x"}', "body: the key 'gpus' is there twice."),
         (b'{"gpus": 1, "command": "\\ud800"}', "body, command[2]: "),
         (b"[" * 100_000, "body: nested too deeply for a job file."),
         (b"null", "body: this must be a group of keys; it is empty."),
@@ -175,27 +174,22 @@ def test_whatever_comes_is_a_job_or_bad_input(found: Any) -> None:
 
 
 def test_the_documentation_has_each_key_once_and_no_other() -> None:
-    for place, row in LEVELS.items():
-        section = DOC.split(f"\n## {place or 'The job'}\n")[1].split("\n## ")[0]
-        assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == keys_of(row)
+    for place, row in {"": JobRow, "gpu": GpuRow, "scaling": WidthRow}.items():
+        assert list(stated("jobs.md", place or "The job")) == list(keys_of(row))
 
 
 def test_the_schema_for_the_api_has_each_key() -> None:
     schema = json_schema()
-    assert list(schema["properties"]) == keys_of(LEVELS[""])
+    assert list(schema["properties"]) == list(keys_of(JobRow))
     assert schema["required"] == ["command", "gpus"]
     assert "$ref" not in json.dumps(schema)
 
 
 def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
-    from penstock.cli.ask import job_from_file
-
     with pytest.raises(BadInput, match="cannot be read"):
-        job_from_file(str(tmp_path / "none.yaml"))
+        job_body(str(tmp_path / "none.yaml"))
 
 
 def test_a_folder_in_a_file_is_from_where_the_file_is(tmp_path: Path) -> None:
-    from penstock.cli.ask import job_from_file
-
     (tmp_path / "job.yaml").write_text("command: x\ngpus: 1\nfolder: code\n")
-    assert job_from_file(str(tmp_path / "job.yaml"))["folder"] == str(tmp_path / "code")
+    assert job_body(str(tmp_path / "job.yaml"))["folder"] == str(tmp_path / "code")

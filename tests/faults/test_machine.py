@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 PRICE: Money = money("360")  #: an hour; so a second is a tenth of a unit
 SITES = """
 currency: USD
-policy: {{value_of_waiting: 100000, least_lease: 3s}}
+policy: {{cost_of_delay: 100000, least_lease: 3s}}
 caps: [{{scope: org, per_month: {cap}}}]
 sites:
   - name: cloud

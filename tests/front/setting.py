@@ -51,7 +51,7 @@ class Setting:
                     "offers": [{**offer, **rented, "price": price}],
                 },
             ],
-            "policy": {"value_of_waiting": 100000},
+            "policy": {"cost_of_delay": 100000},
         }  # fmt: skip
 
     def up(self) -> None:

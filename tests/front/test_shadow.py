@@ -91,10 +91,11 @@ def report(found: Followed, tmp_path: Path, *others: Json, now: int = 0) -> Any:
 
     lab = {"name": "lab", "front_door": True, "driver": "kubernetes", "offers": [OWNED]}
     path = tmp_path / "sites.yaml"
-    text = {"currency": "EUR", "sites": [lab, *others], "policy": {"value_of_waiting": 100000}}
+    text = {"currency": "EUR", "sites": [lab, *others], "policy": {"cost_of_delay": 100000}}
     path.write_text(yaml.safe_dump(text))
     jobs = lives(found, now)
-    return compare(found, jobs, _scenario(jobs, str(path)), policy(read_sites(str(path))), "lab")
+    file = read_sites(str(path))
+    return compare(found, jobs, _scenario(jobs, file), policy(file), "lab")
 
 
 def test_two_jobs_that_queued_for_hours_would_have_run_at_once_for_a_price(tmp_path: Path) -> None:

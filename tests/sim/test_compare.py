@@ -76,6 +76,18 @@ def test_budgets_are_tried_from_small_to_large_each_once() -> None:
     ]
 
 
+def test_costs_of_delay_are_for_our_policies_and_budgets_for_the_others() -> None:
+    """The dearest delay first: it waits least."""
+    assert lines_for(["penstock", "constant"], ["0.1"], ["5", " 50", "5"]) == [
+        ("nowait", "0"),
+        ("constant", "0.1"),
+        ("penstock", "50"),
+        ("penstock", "5"),
+    ]
+    with pytest.raises(BadInput, match="'often' is not an amount of money"):
+        lines_for(["penstock"], (), ["often"])
+
+
 @pytest.mark.parametrize(
     "knob", ["x", "", ".", "-1", "nan", "inf", "1e3", "1e-999999999", "1/0", "1_0", "٣", "1234567"]
 )

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.errors import BadInput
+from penstock.core.errors import BadFile, BadInput
 from penstock.core.model import JOB_CLASSES, GpuChoice, JobSpec
 from penstock.core.units import DAY, HOUR, MINUTE, SECOND
-from penstock.sim.traces import FORMATS, Trace, TraceJob, read, write_csv
+from penstock.sim.traces import FORMATS, Trace, TraceJob, read, read_jobs, write_csv
 from tests.conftest import shared_data
 
 Write = Callable[[str, str | bytes], str]
@@ -241,10 +241,18 @@ def test_start_and_end_stand_in_for_a_duration(write: Write) -> None:
             {"submit": "SubmitTime", "gpus": "N", "end": "N"},
             "x.csv: the column mapping has no column for duration, nor for both start and end.",
         ),
-        ({"gpus": "N"}, "x.csv: the column mapping has no column for submit."),
-        ({}, "x.csv: the column mapping has no column for submit."),
+        ({"gpus": "N", "duration": "N"}, "x.csv: the column mapping has no column for submit."),
         (
-            {"sumbit": "SubmitTime"},
+            {},
+            (
+                "x.csv: 3 errors.\n"
+                "x.csv: the column mapping has no column for submit.\n"
+                "x.csv: the column mapping has no column for gpus.\n"
+                "x.csv: the column mapping has no column for duration, nor for both start and end."
+            ),
+        ),
+        (
+            {**MAPPED, "sumbit": "SubmitTime", "duration": "SubmitTime", "gpus": "N"},
             (
                 "x.csv: the column mapping has an unknown field 'sumbit'; fields are id, submit, duration, start, end, "
                 "gpus, team, user, name, project, job_class, priority, checkpoint, deadline, mig_profile, gpu_model."
@@ -549,6 +557,64 @@ def test_what_is_wrong_with_a_row_is_told(write: Write, row: str, sentence: str)
     _refused(sentence, write("x.csv", f"job_id,submit_s,duration_s,gpus\nfirst,0,1,1\n{row}\n"))
 
 
+def test_every_error_of_a_table_is_told_at_once(write: Write) -> None:
+    rows = ["a,soon,-1,four", "b,0,1", "c,0,1,1", "c,0,1,1", "d,0,1,1", "e,0,x,0"]
+    with pytest.raises(BadFile) as bad:
+        read(write("x.csv", "\n".join(["job_id,submit_s,duration_s,gpus", *rows])))
+    assert [str(error) for error in bad.value.errors] == [
+        "x.csv, line 2: duration_s '-1' is negative.",
+        "x.csv, line 2: gpus 'four' is not a number.",
+        "x.csv, line 2: submit_s 'soon' is not a number.",
+        "x.csv, line 3: there are 3 fields under a header of 4.",
+        "x.csv, line 5: id 'c' was already used in line 4.",
+        "x.csv, line 7: duration_s 'x' is not a number.",
+    ]
+
+
+def test_every_error_of_slurms_output_is_told_at_once(write: Write) -> None:
+    rows = [
+        "1|yesterday|an hour|COMPLETED|gres/gpu=two",
+        "2|2026-03-01T07:00:00|01:00:00|COMPLETED",
+        "3|yesterday||RUNNING|gres/gpu=two",
+    ]
+    with pytest.raises(BadFile) as bad:
+        read(write("m.txt", "\n".join(["JobID|Submit|Elapsed|State|AllocTRES", *rows])))
+    assert [str(error) for error in bad.value.errors] == [
+        "m.txt, line 2: AllocTRES gres/gpu 'two' is not a number.",
+        "m.txt, line 2: Elapsed 'an hour' is not a time like 1-02:03:04.",
+        "m.txt, line 2: Submit 'yesterday' is not a time like 2026-03-01T09:00:00.",
+        "m.txt, line 3: there are 4 fields under a header of 5.",
+        "m.txt, line 4: AllocTRES gres/gpu 'two' is not a number.",
+    ]
+
+
+def test_every_error_of_kubernetes_output_is_told_at_once(write: Write) -> None:
+    wrong = kube(spec__parallelism=-1, status__startTime="noon", metadata__creationTimestamp="yesterday")
+    with pytest.raises(BadFile) as bad:
+        read(write("j.json", kubectl(wrong, {"kind": "Job"})))
+    time = "is not a time like 2026-03-01T09:00:00."
+    assert [str(error) for error in bad.value.errors] == [
+        "j.json, item 1: nlp/bert-x7k2p: spec.parallelism '-1' is not a whole number.",
+        f"j.json, item 1: nlp/bert-x7k2p: status.startTime 'noon' {time}",
+        f"j.json, item 1: nlp/bert-x7k2p: metadata.creationTimestamp 'yesterday' {time}",
+        "j.json, item 2: metadata.name is missing.",
+    ]
+
+
+def test_of_very_many_errors_a_thousand_are_kept_and_the_others_counted(write: Write) -> None:
+    with pytest.raises(BadFile) as bad:
+        read(write("x.csv", "job_id,submit_s,duration_s,gpus\n" + "a,0,1,x\n" * 1_234))
+    assert (len(bad.value.errors), bad.value.more) == (1_000, 234)
+    assert str(bad.value).splitlines()[0] == "x.csv: 1,234 errors."
+    assert str(bad.value).splitlines()[-1] == "And 1,214 more."
+
+
+def test_jobs_at_hand_are_read_without_a_file() -> None:
+    assert read_jobs([KUBE_JOB], "seen").jobs[0].id == "nlp/bert-x7k2p"
+    with pytest.raises(BadFile, match=r"^seen, item 1: metadata.name is missing\.$"):
+        read_jobs([{"kind": "Job"}], "seen")
+
+
 def test_a_line_is_counted_as_an_editor_counts_it(write: Write) -> None:
     table = 'job_id,submit_s,duration_s,gpus\n"two\nlines",0,1,1\n\nx,0,1,?\n'
     _refused("x.csv, line 5: gpus '?' is not a number.", write("x.csv", table))
@@ -562,13 +628,18 @@ def test_a_line_is_counted_as_an_editor_counts_it(write: Write) -> None:
         (gzip.compress(b"", mtime=0), "x.csv: the file is empty."),
         (
             b"hello\nworld\n",
-            "x.csv, line 1: there is no column submit_s, only hello; other names need a column mapping.",
+            (
+                "x.csv: 3 errors.\n"
+                "x.csv, line 1: there is no column submit_s, only hello; other names need a column mapping.\n"
+                "x.csv, line 1: there is no column duration_s, only hello; other names need a column mapping.\n"
+                "x.csv, line 1: there is no column gpus, only hello; other names need a column mapping."
+            ),
         ),
         (
             b"submit_s,gpus,t\n1,1,1\n",
             "x.csv, line 1: there is no column duration_s, only submit_s, gpus, t; other names need a column mapping.",
         ),
-        (b"gpus,gpus\n", "x.csv, line 1: the column gpus is there twice."),
+        (b"submit_s,duration_s,gpus,gpus\n", "x.csv, line 1: the column gpus is there twice."),
         (b"submit_s,duration_s,gpus\n", "x.csv: no job in it can be used (there are no rows)."),
         (
             b"submit_s,duration_s,gpus\n1,1,0\n1,,1\n",
@@ -614,8 +685,9 @@ def test_no_content_ends_in_anything_but_jobs_or_one_sentence(
         said = f"{path} has {len(read(str(path), format=chosen, columns=columns).jobs)} jobs."
     except BadInput as bad:
         said = str(bad)
-    assert said.startswith(str(path))
-    assert said.endswith(".")
+    for line in said.split("\n"):
+        assert line.startswith((str(path), "And "))
+        assert line.endswith(".")
 
 
 def _refused(sentence: str, path: str, **how: Any) -> None:

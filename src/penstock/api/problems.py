@@ -3,7 +3,7 @@
 A route raises `Problem`; what other layers raise is turned into one here, so that no route has to.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocketState
 
-from penstock.core.errors import BadInput
+from penstock.core.errors import BadFile, BadInput, FileError
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable
 from penstock.journal.journal import Unwritable
 from penstock.live.plane import KeyReused, NotReady, Quarantined
@@ -25,13 +25,23 @@ RETRY_SECONDS: Final = "5"  #: when to come again while the journal or a site is
 class Problem(Exception):
     """`kind` is a word for programs, `detail` a sentence for people that says what to do."""
 
-    def __init__(self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        errors: Sequence[FileError] = (),
+    ) -> None:
         super().__init__(detail)
         self.status, self.kind, self.detail, self.headers = status, kind, detail, dict(headers or {})
+        self.errors = errors  #: of a body that is a file: all of them
 
     def body(self) -> dict[str, object]:
         title = HTTPStatus(self.status).phrase
-        return {"type": f"urn:penstock:{self.kind}", "title": title, "status": self.status, "detail": self.detail}
+        said = {"type": f"urn:penstock:{self.kind}", "title": title, "status": self.status, "detail": self.detail}
+        errors = [{"line": one.line, "key": one.key, "message": one.message} for one in self.errors]
+        return {**said, "errors": errors} if errors else said
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.body(), self.status, self.headers, MEDIA_TYPE)
@@ -68,6 +78,8 @@ def problem_of(error: Exception) -> Problem:
     match error:
         case Problem():
             return error
+        case BadFile(errors=errors):
+            return Problem(422, "bad-input", str(error), errors=errors)
         case BadInput():
             return Problem(422, "bad-input", str(error))
         case RequestValidationError() | WebSocketRequestValidationError():

@@ -418,3 +418,6 @@ class ProblemShape(Shape):
     title: str
     status: int
     detail: str
+    errors: Annotated[
+        list[dict[str, Any]] | None, Field(description="Of a job: every error, by `line`, `key` and `message`.")
+    ] = None

@@ -1,10 +1,9 @@
-"""`penstock submit`, `run` and `plan`: from a job file or a command line to a job. The file is read before it is sent,
-so that a typing error needs no server."""
+"""`penstock submit`, `run` and `plan`: from a job file or a command line to a job. It is checked before it is sent, so
+that a typing error needs no server; what is sent are its keys, as JSON."""
 
 import os
 import secrets
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -60,7 +59,10 @@ def submit(
     if is_manifest(path):
         _submit_home_job(path, team, where, as_json)
         return
-    told = _send(Client(url), job_from_file(path), key)
+    from penstock.config.jobs import job_body
+
+    body = job_body(path)
+    told = _send(Client(url), body, key)
     if as_json:
         _print(told)
     else:
@@ -113,7 +115,9 @@ def run(client: Client, command: tuple[str, ...], detach: bool, as_json: bool, *
 @talks
 def plan(client: Client, file: str | None, as_json: bool, output: str, **asked: Any) -> None:
     """Say where a job would run and what it would cost; spends nothing."""
-    body = job_from_file(file) if file else job_from_options(("true",), asked)
+    from penstock.config.jobs import job_body
+
+    body = job_body(file) if file else job_from_options(("true",), asked)
     found = client.post("/v1/plan", body)
     answer(found, "json" if as_json else output, lambda _: draw_plan(found))
 
@@ -121,24 +125,9 @@ def plan(client: Client, file: str | None, as_json: bool, output: str, **asked: 
 # --- from what was typed to a job ------------------------------------------------------------------------------------
 
 
-def job_from_file(path: str) -> dict[str, Any]:
-    """Read and checked here; its folder, if it has one, is made a full path: `.` is where the file is."""
-    from penstock.config.jobs import NEEDS, read_plain
-    from penstock.config.page import Page, plain, read_bytes
-
-    page = Page(path)
-    found = plain(read_bytes(path), page, "job file", NEEDS)
-    if isinstance(found, dict) and isinstance(found.get("folder"), str):
-        found["folder"] = str((Path(path).parent / found["folder"]).absolute())
-    read_plain(found, page)
-    assert isinstance(found, dict)
-    return found
-
-
 def job_from_options(command: tuple[str, ...], asked: dict[str, Any]) -> dict[str, Any]:
     """Runs where we are now, as it would without Penstock."""
-    from penstock.config.jobs import read_plain
-    from penstock.config.page import Page
+    from penstock.config.jobs import check_body
 
     env = [text.partition("=") for text in asked.pop("env")]
     if wrong := next((name for name, equals, _ in env if not equals), None):
@@ -149,8 +138,7 @@ def job_from_options(command: tuple[str, ...], asked: dict[str, Any]) -> dict[st
     job = {key: list(found) if isinstance(found, tuple) else found for key, found in job.items() if found}
     if env:
         job["env"] = {name: text for name, _, text in env}
-    read_plain(job, Page("The job"))
-    return job
+    return check_body(job, "The job")
 
 
 def _send(client: Client, job: dict[str, Any], key: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 POLICIES = "nowait,constant,compute,compute-q30,power,penstock-no-moves,penstock"
 ASKED = "penstock-known, where run times are known, if asked"
+SETTINGS = ("knobs", "costs_of_delay")
 FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 
 
@@ -24,6 +25,8 @@ FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 @click.option("--policies", metavar="A,B,...",
               help=f"What is compared; nowait always is, to count from; {ASKED}.  [default: {POLICIES}]")  # fmt: skip
 @click.option("--knobs", metavar="X,Y,...", help="Waiting budgets to try.  [default: 0.02,0.05,0.1,0.25,0.5,1]")
+@click.option("--cost-of-delay", "costs_of_delay", metavar="X,Y,...",
+              help="For penstock: what an hour of delay costs, to try.  [default: 640,220,80,28,10,3]")  # fmt: skip
 @click.option("--knowledge", type=click.Choice(["e0", "e1", "e2"]), default="e2", show_default=True,
               help="Run times: e0 true, e1 wrong estimates, e2 only what history teaches.")  # fmt: skip
 @click.option("--costs", type=click.Choice(["l0", "l1", "l2"]), default="l1", show_default=True,
@@ -37,9 +40,9 @@ FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 def command(**options: Any) -> None:
     """Run the same jobs under several policies, side by side.
 
-    Each policy runs over its knob, which for all of these is a waiting budget: the mean patience as a share of the
-    mean run time. DIR gets compare.html, .svg, .png (with the extra `plots`) and .json; with several traces one folder
-    for each.
+    Each policy runs over its one setting: the cost of delay for penstock's own, for the others a waiting budget, the
+    mean patience as a share of the mean run time. DIR gets compare.html, .svg, .png (with the extra `plots`) and
+    .json; with several traces one folder for each.
     """
     import os
     import time
@@ -48,7 +51,7 @@ def command(**options: Any) -> None:
     from penstock.sim.compare import lines_for, measure, tasks_of
 
     policies = (options["policies"] or POLICIES).split(",")
-    lines = lines_for(policies, options["knobs"].split(",") if options["knobs"] else ())
+    lines = lines_for(policies, *((options[key] or "").split(",") if options[key] else () for key in SETTINGS))
     cases = _cases(options)
     folders = _folders(options["out"], [case.name for case in cases])
     with_bound = not options["no_bound"]

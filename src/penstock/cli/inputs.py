@@ -1,18 +1,22 @@
 """What commands have in common: from options to a scenario. Converts and passes on; the sense is in `sim`."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.core.errors import BadInput
-from penstock.core.model import DataRule
 from penstock.core.units import Money, money
 from penstock.sim.generate import generate, nodes_for
+from penstock.sim.policies import BASELINES, OURS
 from penstock.sim.scenario import Scenario, checkpointed, prepare, yardstick
 from penstock.sim.simulator import known
 from penstock.sim.traces import Trace, TraceJob, read
 from penstock.sim.world import Fault, Zone
+
+if TYPE_CHECKING:
+    from penstock.config import SitesFile
 
 
 def scenario_from(options: dict[str, Any]) -> Scenario:
@@ -29,6 +33,19 @@ def scenario_from(options: dict[str, Any]) -> Scenario:
         zones=_zones(jobs, options),
     )
     return _with_caps(scenario, caps)
+
+
+def knob_from(policy: str, cost_of_delay: str | None, knob: str | None) -> str | None:
+    """The one setting of a policy: what an hour of delay costs, or the waiting budget of a baseline."""
+    if cost_of_delay is not None and knob is not None:
+        raise BadInput("--cost-of-delay and --knob both set the policy; give one of them.")
+    if cost_of_delay is not None and policy in BASELINES:
+        raise BadInput(f"'{policy}' has no cost of delay but a waiting budget; write --knob 0.25.")
+    if knob is not None and policy in OURS:
+        click.echo(
+            f"Notice: --knob of '{policy}' is called --cost-of-delay now; the old name works for a release.", err=True
+        )
+    return knob if cost_of_delay is None else cost_of_delay
 
 
 def _nodes(jobs: list[TraceJob], options: dict[str, Any]) -> int:
@@ -50,10 +67,13 @@ def jobs_from(options: dict[str, Any]) -> list[TraceJob]:
         raise BadInput("Name one trace of jobs, or make some up with --generate JOBS.")
     if made:
         return list(generate(made, seed=options["seed"]).jobs)
-    found = read(trace, format=options.get("form"), columns=_columns(options.get("columns") or ()))
-    if any(job.spec.checkpoint_every_ms for job in found.jobs):
-        return list(found.jobs)
-    return checkpointed(found.jobs)
+    return jobs_of(read(trace, format=options.get("form"), columns=_columns(options.get("columns") or ())))
+
+
+def jobs_of(trace: Trace) -> list[TraceJob]:
+    """With checkpoints, if the trace says nothing of any."""
+    silent = not any(job.spec.checkpoint_every_ms for job in trace.jobs)
+    return checkpointed(trace.jobs) if silent else list(trace.jobs)
 
 
 def budgets(given: tuple[str, ...]) -> dict[str, Money]:
@@ -102,17 +122,21 @@ def _from_sites_file(jobs: list[TraceJob], caps: dict[str, Money], options: dict
     for note in file.notes:
         click.echo(f"Note: {note}", err=True)
     prepared = prepare(known(jobs, options["knowledge"], options["seed"]), options["costs"])
+    return scenario_at(file, prepared, caps, options["seed"])
+
+
+def scenario_at(file: "SitesFile", jobs: Iterable[TraceJob], caps: Mapping[str, Money], seed: int = 0) -> Scenario:
+    """These jobs at the sites of a file, with its caps and further ones."""
     hourly = {scope: per_hour for scope, _, per_hour in file.caps}
     monthly = {**{scope: cap for scope, cap, _ in file.caps}, **caps}
-    rules: tuple[DataRule, ...] = file.data_rules
     return Scenario(
-        tuple(prepared),
-        file.sites,
-        {},
-        file.data,
-        rules,
-        tuple((scope, cap, hourly.get(scope)) for scope, cap in monthly.items()),
-        tuple(Fault(*fault) for fault in file.faults),
-        file.currency,
-        options["seed"],
+        jobs=tuple(jobs),
+        sites=file.sites,
+        zones={},
+        data=file.data,
+        data_rules=file.data_rules,
+        caps=tuple((scope, cap, hourly.get(scope)) for scope, cap in monthly.items()),
+        faults=tuple(Fault(*fault) for fault in file.faults),
+        currency=file.currency,
+        seed=seed,
     )

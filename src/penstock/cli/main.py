@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 
 from penstock import __version__
-from penstock.core.errors import BadInput
+from penstock.core.errors import BadFile, BadInput
 
 #: Name -> module (and, where it holds several, the command's name in it), first line of the command's docstring.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -68,6 +68,8 @@ def main(args: Sequence[str] | None = None) -> int:
         error.show()
         return max(error.exit_code, BAD_INPUT)
     except BadInput as error:
+        if isinstance(error, BadFile) and _asks_for_json(args):
+            click.echo(_as_json(error))
         click.echo(f"Error: {error}", err=True)
         return BAD_INPUT
     except (KeyboardInterrupt, click.Abort):
@@ -89,6 +91,19 @@ def run(args: Sequence[str] | None) -> int:
     except click.exceptions.Exit as asked:
         return asked.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _asks_for_json(args: Sequence[str] | None) -> bool:
+    """Whatever follows `--` is somebody else's command."""
+    words = list(sys.argv[1:] if args is None else args)
+    return "--json" in (words[: words.index("--")] if "--" in words else words)
+
+
+def _as_json(bad: BadFile) -> str:
+    """All errors of a file, also those that a message leaves out."""
+    import json
+
+    return json.dumps({"errors": [error._asdict() for error in bad.errors], "more": bad.more})
 
 
 def _discard_output() -> None:

@@ -2,15 +2,19 @@
 
 import asyncio
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from penstock.cli.clusters import reaches
+from penstock.core import units
 from penstock.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from penstock.config import SitesFile
+    from penstock.sim.scenario import Scenario
     from penstock.sim.shadow import Day, Followed, Life
 
 SAVE_SECONDS: Final = 30.0
@@ -21,22 +25,27 @@ SAVE_SECONDS: Final = 30.0
 @click.option("--keep", metavar="FILE", help="Keep what was seen here, and go on from it.")
 @click.option("--home", metavar="SITE", help="Which of the sites this cluster is; the front door if left out.")
 @click.option("--once", is_flag=True, help="Report what the cluster still remembers, and end.")
+@click.option("--cost-of-delay", metavar="AMOUNT", help="What an hour of delay costs, instead of the file's policy.")
 @click.option("--every", default="24h", show_default=True, metavar="TIME", help="How often to report.")
 @click.option("--for", "lasts", default="", metavar="TIME", help="End after so long; with ^C if left out.")
 @reaches
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def command(sites: str, keep: str | None, home: str | None, as_json: bool, **how: Any) -> None:
+def command(
+    sites: str, keep: str | None, home: str | None, cost_of_delay: str | None, as_json: bool, **how: Any
+) -> None:
     """Say what Penstock would have done with a cluster's Jobs; only looks."""
     from penstock.config import read_sites
     from penstock.sim.shadow import Followed
 
     file = read_sites(sites)
+    if cost_of_delay is not None:
+        file = replace(file, policy=replace(file.policy, cost_of_delay=_amount("--cost-of-delay", cost_of_delay)))
     names = [site.id for site in file.sites]
     if home and home not in names:
         raise BadInput(f"{sites} has no site '{home}'; it has {', '.join(names)}.")
     here = home or next((site.id for site in file.sites if site.front_door), names[0])
     followed = Followed(Path(keep) if keep else None)
-    asyncio.run(_follow(followed, how, lambda: _report(followed, sites, here, as_json)))
+    asyncio.run(_follow(followed, how, lambda: _report(followed, file, here, as_json)))
 
 
 async def _follow(followed: "Followed", how: dict[str, Any], report: Any) -> None:
@@ -102,16 +111,22 @@ def _seconds(option: str, text: str) -> float:
     return found / 1000
 
 
-def _report(followed: "Followed", sites: str, home: str, as_json: bool) -> None:
+def _amount(option: str, text: str) -> int:
+    found = units.money(text)
+    if found < 0:
+        raise BadInput(f"{option} {text}: an amount cannot be negative.")
+    return found
+
+
+def _report(followed: "Followed", file: "SitesFile", home: str, as_json: bool) -> None:
     from time import time
 
-    from penstock.config import read_sites
     from penstock.sim.shadow import compare, lives
     from penstock.wiring import policy
 
-    file, jobs = read_sites(sites), lives(followed, int(time() * 1000))
+    jobs = lives(followed, int(time() * 1000))
     try:
-        scenario = _scenario(jobs, sites)
+        scenario = _scenario(jobs, file)
     except BadInput as none:
         days: list[Day] = []
         said = str(none)
@@ -123,21 +138,15 @@ def _report(followed: "Followed", sites: str, home: str, as_json: bool) -> None:
         _draw(days, len(followed.jobs), file.currency, said)
 
 
-def _scenario(jobs: "dict[str, Life]", sites: str) -> Any:
-    """As `penstock simulate` reads them: what asks for no GPU is left out."""
-    import tempfile
+def _scenario(jobs: "dict[str, Life]", file: "SitesFile") -> "Scenario":
+    """As `penstock simulate` has them: what asks for no GPU is left out."""
+    from penstock.cli.inputs import jobs_of, scenario_at
+    from penstock.sim.scenario import prepare
+    from penstock.sim.simulator import known
+    from penstock.sim.traces import read_jobs
 
-    from penstock.cli.inputs import scenario_from
-    from penstock.sim.shadow import as_list
-
-    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
-        file.write(as_list(one.job for one in jobs.values()))
-        file.flush()
-        asked = {"trace": file.name, "form": "kubernetes", "sites": sites, "knowledge": "e2", "costs": "l1", "seed": 0}
-        try:
-            return scenario_from(asked)
-        except BadInput as bad:
-            raise BadInput(str(bad).replace(file.name, "What was seen so far")) from None
+    seen = jobs_of(read_jobs([one.job for one in jobs.values()], "What was seen so far"))
+    return scenario_at(file, prepare(known(seen, "e2", 0), "l1"), {})
 
 
 def _print_json(days: "list[Day]", jobs: int, currency: str) -> None:

@@ -15,11 +15,9 @@ import click
 @click.option("--column", "columns", multiple=True, metavar="FIELD=NAME", help="For csv: which column is which field.")
 @click.option("--nodes", type=click.IntRange(0), help="Owned nodes of 8 GPUs.")
 @click.option("--policy", "name", default="penstock", show_default=True, help="See `penstock compare --help`.")
-@click.option(
-    "--knob",
-    help="What an hour of one job's waiting is worth; for the baselines the waiting budget.  [default: 20; 0.25]",
-)
-@click.option("--target-delay", metavar="TIME", help="A mean delay to aim at (15m): the value of waiting follows.")
+@click.option("--cost-of-delay", metavar="AMOUNT", help="What an hour of delay costs, for one job.  [default: 20]")
+@click.option("--knob", metavar="X", help="The waiting budget of a baseline policy.  [default: 0.25]")
+@click.option("--target-delay", metavar="TIME", help="A mean delay to aim at (15m): the cost of delay follows.")
 @click.option("--target-spend", metavar="AMOUNT", help="Money a month to aim at (50000/month), likewise.")
 @click.option("--pace", is_flag=True, help="Release a month's capped money evenly over it.")
 @click.option("--knowledge", type=click.Choice(["e0", "e1", "e2"]), default="e2", show_default=True,
@@ -39,12 +37,13 @@ def command(**options: Any) -> None:
     TRACE is a file of jobs that ran (CSV, sacct output, kubectl JSON), or use --generate.
     """
     from penstock.cli import show
-    from penstock.cli.inputs import scenario_from
+    from penstock.cli.inputs import knob_from, scenario_from
     from penstock.sim.policies import policy
     from penstock.sim.scenario import run
 
+    knob = knob_from(options["name"], options["cost_of_delay"], options["knob"])
     scenario = scenario_from(options)
-    chosen = policy(options["name"], options["knob"], scenario.jobs, **_targets(options))
+    chosen = policy(options["name"], knob, scenario.jobs, **_targets(options))
     chosen = replace(chosen, pace=options["pace"])
     if options["jobs_file"]:
         _write(options["jobs_file"], ())  # now: an hour's run must not end in "cannot write"
@@ -143,6 +142,7 @@ def _table(report: Any, engine: Any) -> None:
     from penstock.cli import show
     from penstock.core.units import HOUR
     from penstock.journal.words import duration, money
+    from penstock.sim.policies import OURS
 
     def cash(amount: float) -> str:
         return money(round(amount * 1_000_000), report.currency)
@@ -171,7 +171,8 @@ def _table(report: Any, engine: Any) -> None:
         rows.append(("refused", f"{report.refused_jobs:,} jobs: nothing could ever hold them"))
     if report.unfinished_jobs:
         rows.append(("never ran", f"{report.unfinished_jobs:,} jobs: a cap or a rule binds"))
-    show.table(f"Policy {report.policy}, knob {report.knob}", ("", "measured"), rows)
+    setting = f"cost of delay {report.knob}" if report.policy in OURS else f"knob {report.knob}"
+    show.table(f"Policy {report.policy}, {setting}", ("", "measured"), rows)
     accounts = engine.state.ledger.accounts
     capped = [
         (scope, period, cash(a.cap / 1e6), cash(a.spent / 1e6), cash((a.cap - a.spent - a.held) / 1e6))

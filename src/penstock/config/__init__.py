@@ -1,10 +1,10 @@
 """The sites file: what a platform engineer writes down about sites, prices, data and caps, in human units.
 
-`read_sites` turns it into the core's values, or into a `BadInput` that names file, line, place and key. Commands
+`read_sites` turns it into the core's values, or into a `BadFile` that has every error by file, line and key. Commands
 import this package only when they need it: YAML and msgspec are not free. docs/sites.md explains every key.
 
-Three passes: text to plain lists and keys (page, YAML), those to rows (rows and scalars, msgspec), rows to values that
-make sense together (sites, offers).
+Three passes: text to plain lists and keys (page, YAML), those to rows (convert, rows and scalars), rows to values that
+make sense together (sites, offers). An error in one pass does not keep the others from finding theirs.
 """
 
 from penstock.config.sites import LocalSite, SitesFile, Wishes, parse_sites, read_sites

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 from typing import Final
 
-from penstock.config.maps import maps_of
-from penstock.config.page import Page, shown
+from penstock.config.page import UNREAD, Page, shown
 from penstock.config.rows import ClusterRow, OfferRow, PlaceRow, SiteRow, TolerationRow
 from penstock.kube.access import Access
+from penstock.kube.maps import Maps
 from penstock.kube.places import ClusterSite, Place, Toleration
 
 A_NAMESPACE: Final = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -16,11 +16,17 @@ A_LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,
 HOURS: Final = 24
 
 
-def cluster_of(row: SiteRow, page: Page, place: str) -> ClusterSite:
+def cluster_of(row: SiteRow, maps: Maps, page: Page, place: str) -> tuple[str, ClusterSite] | None:
+    """The site's name and how its cluster is reached; None if it is not a cluster."""
+    if row.kubernetes is not None and row.reached_by not in ("kubernetes", "rehearsal"):
+        page.refuse(f"{place}.kubernetes", "this is for sites with 'driver: kubernetes'")
+    if row.reached_by != "kubernetes":
+        return None
     said = row.kubernetes or ClusterRow()
     _check(said, page, f"{place}.kubernetes")
-    mapped = [there for _, there in maps_of(row, page, place).namespaces]
-    return ClusterSite(
+    places = [page.attempt(_place, offer, page, f"{place}.offers[{k}]") for k, offer in enumerate(row.offers)]
+    mapped = [there for _, there in maps.namespaces]
+    return str(row.name), ClusterSite(
         access=Access(
             kubeconfig=_path(str(said.kubeconfig or ""), page),
             context=str(said.context or ""),
@@ -35,24 +41,25 @@ def cluster_of(row: SiteRow, page: Page, place: str) -> ClusterSite:
         grace_ms=int(said.grace),
         room_ms=int(said.room),
         scale_ms=int(said.scale),
-        places=tuple(
-            (f"{row.name}/{offer.name}", _place(offer, page, f"{place}.offers[{k}]"))
-            for k, offer in enumerate(row.offers)
-        ),
+        places=tuple((f"{row.name}/{offer.name}", spelt) for offer, spelt in zip(row.offers, places, strict=True)),
     )
 
 
 def _check(said: ClusterRow, page: Page, place: str) -> None:
+    page.attempt(_check_login, said, page, place)
+    for key, name in [("namespace", said.namespace), *(("namespaces", one) for one in said.namespaces)]:
+        if name is not UNREAD and not A_NAMESPACE.fullmatch(name):
+            page.report(f"{place}.{key}", f"{shown(name)} is not a namespace: small letters, digits and '-'")
+
+
+def _check_login(said: ClusterRow, page: Page, place: str) -> None:
     if said.in_cluster and (said.kubeconfig is not None or said.context is not None):
-        page.refuse(f"{place}.in_cluster", "with the pod's own account there is no 'kubeconfig' and no 'context'")
+        page.report(f"{place}.in_cluster", "with the pod's own account there is no 'kubeconfig' and no 'context'")
     if (secret := said.kubeconfig_secret) is not None:
         if said.in_cluster or said.kubeconfig is not None:
-            page.refuse(f"{place}.kubeconfig_secret", "with a Secret there is no 'kubeconfig' and no 'in_cluster'")
+            page.report(f"{place}.kubeconfig_secret", "with a Secret there is no 'kubeconfig' and no 'in_cluster'")
         if not A_SECRET.fullmatch(secret):
-            page.refuse(f"{place}.kubeconfig_secret", f"{shown(secret)} is not NAME or NAMESPACE/NAME of a Secret")
-    for key, name in [("namespace", said.namespace), *(("namespaces", one) for one in said.namespaces)]:
-        if not A_NAMESPACE.fullmatch(name):
-            page.refuse(f"{place}.{key}", f"{shown(name)} is not a namespace: small letters, digits and '-'")
+            page.report(f"{place}.kubeconfig_secret", f"{shown(secret)} is not NAME or NAMESPACE/NAME of a Secret")
 
 
 def _path(path: str, page: Page) -> str:
@@ -66,9 +73,9 @@ def _place(offer: OfferRow, page: Page, place: str) -> Place:
     said = offer.kubernetes or PlaceRow()
     for key in said.selector:
         if not A_LABEL.fullmatch(key):
-            page.refuse(f"{place}.kubernetes.selector", f"{shown(key)} is not a label, like nvidia.com/gpu.product")
-    if len(said.headroom) not in (0, 1, HOURS):
-        page.refuse(f"{place}.kubernetes.headroom", "one number, or one for each of the 24 hours of a day")
+            page.report(f"{place}.kubernetes.selector", f"{shown(key)} is not a label, like nvidia.com/gpu.product")
+    if said.headroom is not UNREAD and len(said.headroom) not in (0, 1, HOURS):
+        page.report(f"{place}.kubernetes.headroom", "one number, or one for each of the 24 hours of a day")
     return Place(
         resource=str(said.resource or _resource(offer)),
         selector=tuple((key, str(text)) for key, text in said.selector.items()),

@@ -1,19 +1,21 @@
 """The job file: what a person wants to run, in YAML or JSON, with human units. docs/jobs.md explains every key.
 
-`parse_job` turns it into the core's values, or into a `BadInput` that names file, line and key. The CLI reads a job
-before it sends it, so that a typing error needs no server; the API reads it again, because nobody has to use our CLI.
+`read_job` turns plain keys into the core's values, or into a `BadFile` with every error by file, line and key. The CLI
+reads the YAML and sends its keys as JSON once they are checked, so that a typing error needs no server. The API checks
+what comes, because nobody has to use our CLI.
 """
 
 import json
 import math
 import re
 import types
-from typing import Any, Final, NoReturn, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
-from penstock.config.page import Page, plain, shown
-from penstock.config.rows import Row, converted
+from penstock.config.convert import Row, converted, keys_of
+from penstock.config.page import UNREAD, Page, plain, read_bytes, shown
 from penstock.config.scalars import (
     SCALARS,
     Amount,
@@ -76,9 +78,6 @@ class JobRow(Row, frozen=True):
     image: Text | None = None
 
 
-LEVELS: Final[dict[str, type[Row]]] = {"": JobRow, "gpu": GpuRow, "scaling": WidthRow}
-
-
 @value
 class JobFile:
     """A job as it was asked for. Who asks and when is not the file's to say."""
@@ -93,18 +92,38 @@ class JobFile:
 
 
 def parse_job(raw: bytes, name: str) -> JobFile:
-    """What the text says; `name` stands for the file in errors."""
+    """What the YAML says; `name` stands for the file in errors."""
     page = Page(name)
-    return read_plain(plain(raw, page, "job file", NEEDS), page)
+    return page.whole(lambda: _job(plain(raw, page, "job file", NEEDS), page))
 
 
 def parse_json_job(raw: bytes, name: str) -> JobFile:
     page = Page(name)
-    return read_plain(plain_json(raw, page), page)
+    return page.whole(lambda: _job(plain_json(raw, page), page))
 
 
-def read_plain(found: object, page: Page) -> JobFile:
-    row = converted(_long_form(found), JobRow, LEVELS, page)
+def job_body(path: str) -> dict[str, Any]:
+    """The keys of a job file, checked, for the API; its folder becomes a full path, counted from where the file is."""
+    page, raw = Page(path), read_bytes(path)
+    return page.whole(lambda: _body(plain(raw, page, "job file", NEEDS), page, Path(path).parent))
+
+
+def check_body(body: dict[str, Any], name: str) -> dict[str, Any]:
+    """The same of keys that come from somewhere else than a file."""
+    page = Page(name)
+    return page.whole(lambda: _body(body, page, Path()))
+
+
+def _body(found: object, page: Page, around: Path) -> dict[str, Any]:
+    if isinstance(found, dict) and isinstance(found.get("folder"), str):
+        found = {**found, "folder": str((around / found["folder"]).absolute())}
+    _job(found, page)
+    assert isinstance(found, dict)
+    return found
+
+
+def _job(found: object, page: Page) -> JobFile:
+    row = converted(_long_form(found), JobRow, page)
     _check(row, page)
     return JobFile(
         spec=_spec(row),
@@ -125,17 +144,19 @@ def plain_json(raw: bytes, page: Page) -> object:
         )
         return _texts(found)
     except UnicodeDecodeError:
-        page.refuse("", "not UTF-8 text; send it as UTF-8")
+        page.fail(None, "not UTF-8 text; send it as UTF-8")
     except json.JSONDecodeError as error:
-        page.refuse("", f"not JSON ({error.msg}, line {error.lineno}, column {error.colno})")
+        page.fail(None, f"not JSON ({error.msg}, line {error.lineno}, column {error.colno})")
     except RecursionError:
-        page.refuse("", "nested too deeply for a job file")
+        page.fail(None, "nested too deeply for a job file")
 
 
 def _once(pairs: list[tuple[str, object]], page: Page) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        page.refuse("", "a key is there twice")
+    found: dict[str, object] = {}
+    for key, content in pairs:
+        if key in found:
+            page.report("", f"the key {shown(key)} is there twice")
+        found[key] = content
     return found
 
 
@@ -163,38 +184,56 @@ def _long_form(found: object) -> object:
 
 
 def _check(row: JobRow, page: Page) -> None:
-    """What must make sense together."""
+    """What must make sense together; each check by itself, so that all are made."""
+    for check in (_check_command, _check_sizes, _check_env, _check_models, _check_folder, _check_widths):
+        page.attempt(check, row, page)
 
-    def refuse(place: str, what: str) -> NoReturn:
-        page.refuse(place, what)
 
+def _check_command(row: JobRow, page: Page) -> None:
     if not row.command or not row.command[0]:
-        refuse("command", "it is empty; write what to run, like [python, train.py]")
-    for place, size in (("command", len(row.command)), ("env", len(row.env)), ("count", row.count)):
-        if size > MOST_PARTS:
-            refuse(place, f"{size:,} are too many; at most {MOST_PARTS:,}")
+        page.report("command", "it is empty; write what to run, like [python, train.py]")
+
+
+def _check_sizes(row: JobRow, page: Page) -> None:
+    sizes = {"command": lambda: len(row.command), "env": lambda: len(row.env), "count": lambda: row.count}
+    for place, count in sizes.items():
+        size = page.attempt(count)
+        if size is not UNREAD and size > MOST_PARTS:
+            page.report(place, f"{size:,} are too many; at most {MOST_PARTS:,}")
+
+
+def _check_env(row: JobRow, page: Page) -> None:
     for key in row.env:
         if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,199}", key):
-            refuse("env", f"{shown(key)} is not a name of a variable: letters, digits and '_', no digit first")
+            page.report("env", f"{shown(key)} is not a name of a variable: letters, digits and '_', no digit first")
         if key.startswith("PENSTOCK_"):
-            refuse(f"env.{key}", "variables that begin with PENSTOCK_ are set by Penstock; choose another name")
-    if row.gpu_order and len(row.gpu) < 2:
-        refuse("gpu_order", "an order of preference needs several models under 'gpu'")
-    if row.folder is not None and not row.folder.startswith("/"):
-        refuse("folder", f"{shown(row.folder)} must begin with /; the site does not know where you are")
-    _check_speeds(row, page)
+            page.report(f"env.{key}", "variables that begin with PENSTOCK_ are set by Penstock; choose another name")
 
 
-def _check_speeds(row: JobRow, page: Page) -> None:
+def _check_models(row: JobRow, page: Page) -> None:
     for k, choice in enumerate(row.gpu):
-        if choice.speed is not None and not MICRO > choice.speed * PERMILLE >= 1:
-            page.refuse(f"gpu[{k}].speed", "a speed is against the model the run time is for: 1 as fast, 0.5 half")
-    widths = [(int(row.gpus), PERMILLE)]
+        page.attempt(_check_speed, choice, page, f"gpu[{k}].speed")
+    if row.gpu_order and len(row.gpu) < 2:
+        page.report("gpu_order", "an order of preference needs several models under 'gpu'")
+
+
+def _check_speed(choice: GpuRow, page: Page, place: str) -> None:
+    if choice.speed is not None and not MICRO > choice.speed * PERMILLE >= 1:
+        page.report(place, "a speed is against the model the run time is for: 1 as fast, 0.5 half")
+
+
+def _check_folder(row: JobRow, page: Page) -> None:
+    if row.folder is not None and not row.folder.startswith("/"):
+        page.report("folder", f"{shown(row.folder)} must begin with /; the site does not know where you are")
+
+
+def _check_widths(row: JobRow, page: Page) -> None:
+    gpus, fastest = int(row.gpus), PERMILLE
     for k, wide in enumerate(row.scaling):
         speed = int(wide.speed * PERMILLE)
-        if wide.gpus <= widths[-1][0] or not widths[-1][1] <= speed <= 1_000 * PERMILLE:
-            page.refuse(f"scaling[{k}]", "widths rise from 'gpus' on, and so do their speeds, from 1 on")
-        widths.append((int(wide.gpus), speed))
+        if wide.gpus <= gpus or not fastest <= speed <= 1_000 * PERMILLE:
+            page.report(f"scaling[{k}]", "widths rise from 'gpus' on, and so do their speeds, from 1 on")
+        gpus, fastest = int(wide.gpus), speed
 
 
 def _spec(row: JobRow) -> JobSpec:
@@ -256,11 +295,11 @@ def json_schema() -> dict[str, Any]:
 
 
 def _object(row: type[Row]) -> dict[str, Any]:
-    hints, known = get_type_hints(row), msgspec.structs.fields(row)
+    keys = keys_of(row)
     return {
         "type": "object",
-        "properties": {field.encode_name: _schema(hints[field.name]) for field in known},
-        "required": [field.encode_name for field in known if field.required],
+        "properties": {name: _schema(key.hint) for name, key in keys.items()},
+        "required": [name for name, key in keys.items() if key.required],
         "additionalProperties": False,
     }
 

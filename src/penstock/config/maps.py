@@ -21,10 +21,13 @@ A_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 def maps_of(row: SiteRow, page: Page, place: str) -> Maps:
+    """Checks and all: what the rest of the file says of this site does not matter here."""
+    if row.maps is not None and row.reached_by not in ("kubernetes", "rehearsal"):
+        page.report(f"{place}.maps", "this is for sites with 'driver: kubernetes'")
     said = row.maps or MapsRow()
     for key, may_be_empty in NAMES.items():
         for name, to in getattr(said, key).items():
-            _check(str(to or ""), may_be_empty, key, page, f"{place}.maps.{key}.{name}")
+            page.attempt(_check, to, may_be_empty, key, page, f"{place}.maps.{key}.{name}")
     copied = said.config_maps == "copy"
     return Maps(
         site=str(row.name),
@@ -44,20 +47,21 @@ def maps_of(row: SiteRow, page: Page, place: str) -> Maps:
 
 def site_has(row: SiteRow, maps: Maps) -> tuple[str, ...]:
     """What the engine's rule looks at. A rehearsed site plays along with anything; another kind runs no Jobs."""
-    if row.driver == "rehearsal":
+    if row.reached_by == "rehearsal":
         return ("*",)
-    return has(maps) if row.driver == "kubernetes" else ()
+    return has(maps) if row.reached_by == "kubernetes" else ()
 
 
 def _table(said: dict[str, Word | None]) -> Table:
     return tuple((name, str(to or "")) for name, to in said.items())
 
 
-def _check(to: str, may_be_empty: bool, key: str, page: Page, place: str) -> None:
+def _check(said: Word | None, may_be_empty: bool, key: str, page: Page, place: str) -> None:
+    to = str(said or "")
     if to == "" and may_be_empty:
         return
     if to == EMPTY_DIR and key == "volumes":
         return
     if not A_NAME.fullmatch(to):
         instead = f", or {EMPTY_DIR} for a volume of the pod's own" if key == "volumes" else ""
-        page.refuse(place, f"{shown(to)} is not a name in Kubernetes: small letters, digits, '-' and '.'{instead}")
+        page.report(place, f"{shown(to)} is not a name in Kubernetes: small letters, digits, '-' and '.'{instead}")

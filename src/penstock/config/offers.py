@@ -7,12 +7,16 @@ from typing import Final, NoReturn, TypeAlias
 
 from penstock.config.page import Page
 from penstock.config.rows import ExtrasRow, OfferRow, PriceRow, ShapeRow, SiteRow
-from penstock.config.scalars import Amount
-from penstock.core.model import STANDING, Extras, Guarantee, NodeShape, Offer, Quoted
+from penstock.config.scalars import Amount, Count
+from penstock.core.model import STANDING, Extras, Guarantee, NodeShape, Offer, Quoted, SoldBy
 from penstock.core.units import HOUR, MICRO, MINUTE, Millis, Money, ceil_div
 
-#: Held for a rented thing's way from "stop" to "no longer billed" until somebody has measured it: rather too long.
-UNMEASURED_KILL_MS: Final = 10 * MINUTE
+#: What a rented offer is taken to be until somebody has said otherwise: rather too dear and too slow to stop than the
+#: other way round, because money is held by these.
+GPUS_PER_NODE: Final = 8  #: so a job of one GPU is priced as the node that may be made for it
+BILLING_STEP_MS: Final = HOUR
+KILL_MS: Final = 10 * MINUTE
+GUARANTEE: Final = "none"  #: a cap is soft there
 
 
 class Exchange:
@@ -44,13 +48,20 @@ def on_demand_prices(row: SiteRow, exchange: Exchange) -> OnDemand:
     return found
 
 
+def standing_nodes(row: OfferRow) -> int:
+    """How many nodes are owned or reserved; 0 where they are rented, or a cluster says it."""
+    shapes = _shape_rows(row) if row.term in STANDING else ()
+    return int(shapes[0].nodes or 0) if shapes else 0
+
+
 def _shape_rows(row: OfferRow) -> tuple[ShapeRow, ...]:
     """An offer with one size of node may write its keys without a list."""
     if row.shapes is not None:
         return row.shapes
-    if row.gpus_per_node is None:
-        return ()
-    return (ShapeRow(row.gpus_per_node, row.nodes, row.node_type, row.price),)
+    gpus = row.gpus_per_node
+    if gpus is None:
+        gpus = None if row.term in STANDING else Count(GPUS_PER_NODE)
+    return () if gpus is None else (ShapeRow(gpus, row.nodes, row.node_type, row.price),)
 
 
 def _per(price: PriceRow | None, shape: ShapeRow) -> int:
@@ -69,25 +80,29 @@ RENTED_ONLY: Final = (
 )
 
 
-class OfferMaker:
-    """One offer and all that it is judged by."""
+def offer_of(row: OfferRow, page: Page, place: str, site: SiteRow, exchange: Exchange, on_demand: OnDemand) -> Offer:
+    return _OfferMaker(row, page, place, site, exchange, on_demand).offer()
+
+
+class _OfferMaker:
+    """One offer and all that it is judged by. Each check is an attempt of its own, so that all are made."""
 
     def __init__(
-        self, site: SiteRow, row: OfferRow, exchange: Exchange, on_demand: OnDemand, page: Page, place: str
+        self, row: OfferRow, page: Page, place: str, site: SiteRow, exchange: Exchange, on_demand: OnDemand
     ) -> None:
-        self.site, self.row, self.exchange, self.on_demand = site, row, exchange, on_demand
+        self.row, self.site, self.exchange, self.on_demand = row, site, exchange, on_demand
         self.page, self.place = page, place
-        self.standing = row.term in STANDING
+
+    @property
+    def standing(self) -> bool:
+        return self.row.term in STANDING
 
     def offer(self) -> Offer:
-        row = self.row
-        self._check_keys()
-        shapes = self._shapes()
-        if row.lost_every is not None and row.lost_every < MINUTE:
-            self._refuse(".lost_every", "a node that is lost within a minute runs nothing; write 1m or more")
-        if row.limit_gpus is not None and row.limit_gpus < shapes[0].gpus:
-            least = f"the smallest node has {shapes[0].gpus} GPUs"
-            self._refuse(".limit_gpus", f"{least}, so a limit of {row.limit_gpus} leaves none")
+        row, attempt = self.row, self.page.attempt
+        for check in (self._check_rented_keys, self._check_cluster, self._check_sizes, self._check_losses):
+            attempt(check)
+        shapes = attempt(self._shapes)
+        attempt(self._check_limit, shapes)
         kill_ms, guarantee = self._end()
         return Offer(
             id=f"{self.site.name}/{row.name}",
@@ -96,43 +111,60 @@ class OfferMaker:
             shapes=shapes,
             gpu_model=str(row.gpu),
             mig_profile=str(row.mig or ""),
-            sold_by=row.sold_by or "node",
+            sold_by=self._sold_by(),
             start_ms=int(row.start),
             loss_ppm_per_hour=ceil_div(MICRO * HOUR, row.lost_every) if row.lost_every else 0,
             limit_gpus=None if row.limit_gpus is None else int(row.limit_gpus),
             extras=self._extras(),
-            billing_step_ms=int(row.billing_step or 1),
+            billing_step_ms=1 if self.standing else int(row.billing_step or BILLING_STEP_MS),
             billing_minimum_ms=int(row.billing_minimum or 0),
             kill_ms=kill_ms,
             guarantee=guarantee,
             quoted=self.exchange.quoted,
         )
 
+    def _report(self, key: str, what: str) -> None:
+        self.page.report(self.place + key, what)
+
     def _refuse(self, key: str, what: str) -> NoReturn:
         self.page.refuse(self.place + key, what)
 
-    def _check_keys(self) -> None:
-        row = self.row
+    def _check_rented_keys(self) -> None:
         for key in RENTED_ONLY if self.standing else ():
-            if getattr(row, key) is not None:
-                self._refuse(f".{key}", f"'{key}' is for rented offers; what is {row.term} is paid for anyway")
-        if row.kubernetes is not None and self.site.driver != "kubernetes":
-            self._refuse(".kubernetes", "this is for sites with 'driver: kubernetes'")
-        if not self.standing and self.site.driver == "kubernetes" and row.sold_by != "attempt":
-            self._refuse("", "a cluster's nodes are not rented one by one; write 'sold_by: attempt'")
-        if not self.standing and row.billing_step is None:
-            self._refuse(
-                "", f"the key 'billing_step' is missing; write how {row.term} nodes are billed, like 1s, 1m or 1h"
-            )
-        for key in ("gpus_per_node", "nodes", "node_type") if row.shapes is not None else ():
-            if getattr(row, key) is not None:
-                self._refuse(f".{key}", f"with 'shapes', '{key}' belongs to each of them")
+            if getattr(self.row, key) is not None:
+                self._report(f".{key}", f"'{key}' is for rented offers; what is {self.row.term} is paid for anyway")
+
+    def _check_cluster(self) -> None:
+        if self.row.kubernetes is not None and self.site.reached_by != "kubernetes":
+            self._report(".kubernetes", "this is for sites with 'driver: kubernetes'")
+        if self.site.reached_by == "kubernetes" and self.row.sold_by == "node":
+            self._report(".sold_by", "a cluster's nodes are not rented one by one; write 'attempt', or leave it out")
+
+    def _check_sizes(self) -> None:
+        for key in ("gpus_per_node", "nodes", "node_type") if self.row.shapes is not None else ():
+            if getattr(self.row, key) is not None:
+                self._report(f".{key}", f"with 'shapes', '{key}' belongs to each of them")
+
+    def _check_losses(self) -> None:
+        if self.row.lost_every is not None and self.row.lost_every < MINUTE:
+            self._report(".lost_every", "a node that is lost within a minute runs nothing; write 1m or more")
+
+    def _check_limit(self, shapes: tuple[NodeShape, ...]) -> None:
+        if self.row.limit_gpus is not None and self.row.limit_gpus < shapes[0].gpus:
+            least = f"the smallest node has {shapes[0].gpus} GPUs"
+            self._report(".limit_gpus", f"{least}, so a limit of {self.row.limit_gpus} leaves none")
+
+    def _sold_by(self) -> SoldBy:
+        """By the attempt in a cluster, which makes nodes as pods ask for them."""
+        if self.row.sold_by is not None:
+            return self.row.sold_by
+        return "attempt" if self.site.reached_by == "kubernetes" and not self.standing else "node"
 
     def _end(self) -> tuple[Millis, Guarantee]:
         """How a rented thing ends without us. Where nobody has said, a cap there is soft, and said to be."""
         if self.standing:
             return 0, "max_run_time"
-        return int(UNMEASURED_KILL_MS if self.row.kill is None else self.row.kill), self.row.guarantee or "none"
+        return int(KILL_MS if self.row.kill is None else self.row.kill), self.row.guarantee or GUARANTEE
 
     def _extras(self) -> Extras:
         row, ours = self.row.extras or ExtrasRow(), self.exchange.ours
@@ -149,27 +181,30 @@ class OfferMaker:
         if not rows:
             self._refuse("", "the key 'gpus_per_node' is missing, or 'shapes' with one for each size of node")
         if self.standing and len(rows) > 1:
-            self._refuse(
+            self._report(
                 ".shapes", f"an offer that is {self.row.term} has one size of node; make a further offer of each other"
             )
-        by_gpus: dict[int, NodeShape] = {}
-        for k, row in enumerate(rows):
-            at = f".shapes[{k}]" if self.row.shapes else ""
-            if row.gpus_per_node in by_gpus:
-                self._refuse(at, f"a shape of {row.gpus_per_node} GPUs is here already; make an offer of this one")
-            by_gpus[int(row.gpus_per_node)] = self._shape(row, at)
-        return tuple(by_gpus[gpus] for gpus in sorted(by_gpus))
+        shared = self.row.price if any(row.price is None for row in rows) else None
+        if shared is not None and shared.per == "node_hour" and len(rows) > 1:
+            self._report(".price", "nodes of several sizes cannot share a price per node_hour; give each its own")
+        sizes: set[int] = set()
+        made = [self.page.attempt(self._shape, row, self._at(k), sizes) for k, row in enumerate(rows)]
+        return tuple(sorted(made, key=lambda shape: shape.gpus))
 
-    def _shape(self, row: ShapeRow, at: str) -> NodeShape:
-        if self.standing and row.nodes is None and self.site.driver != "kubernetes":
-            self._refuse(at, f"the key 'nodes' is missing; what is {self.row.term} has a number of nodes")
+    def _at(self, k: int) -> str:
+        return f".shapes[{k}]" if self.row.shapes else ""
+
+    def _shape(self, row: ShapeRow, at: str, sizes: set[int]) -> NodeShape:
+        self.page.attempt(self._check_size, row, at, sizes)
+        if self.standing and row.nodes is None and self.site.reached_by != "kubernetes":
+            self._report(at, f"the key 'nodes' is missing; what is {self.row.term} has a number of nodes")
         price, at = self._price(row, at)
         ours = self._ours(price, row)
         list_per_hour = ours(price.list_price) or 0
         contract_per_hour = ours(price.contract)
         paid = list_per_hour if contract_per_hour is None else contract_per_hour
         if not self.standing and not paid:
-            self._refuse(at, "a rented node costs something; its price is zero")
+            self._report(at, "a rented node costs something; its price is zero")
         return NodeShape(
             gpus=int(row.gpus_per_node),
             count=None if row.nodes is None else int(row.nodes),
@@ -180,23 +215,25 @@ class OfferMaker:
             name=str(row.node_type or ""),
         )
 
+    def _check_size(self, row: ShapeRow, at: str, sizes: set[int]) -> None:
+        if row.gpus_per_node in sizes:
+            self._report(at, f"a shape of {row.gpus_per_node} GPUs is here already; make an offer of this one")
+        sizes.add(int(row.gpus_per_node))
+
     def _price(self, row: ShapeRow, at: str) -> tuple[PriceRow, str]:
         """The shape's own price, or the offer's, and where it stands."""
-        price, at = (row.price, f"{at}.price") if row.price else (self.row.price, ".price")
+        price, at = (row.price, f"{at}.price") if row.price is not None else (self.row.price, ".price")
         if price is None:
-            return (PriceRow("node_hour"), at) if self.standing else self._refuse_no_price()
-        if price is self.row.price and price.per == "node_hour" and len(self.row.shapes or ()) > 1:
-            self._refuse(at, "nodes of several sizes cannot share a price per node_hour; give each its own")
-        if not self.standing and price.list_price is None:
-            self._refuse(at, "the key 'list' is missing; it is what the provider asks of everyone")
+            if self.standing:
+                return PriceRow("node_hour"), at
+            self._refuse("", f"the key 'price' is missing; an offer that is {self.row.term} has one")
         for key, wrong in (("most", self.standing), ("marginal", not self.standing)):
             if wrong and getattr(price, key) is not None:
                 whose = "rented" if self.standing else "owned and reserved"
-                self._refuse(f"{at}.{key}", f"'{key}' is for {whose} offers, and this one is {self.row.term}")
+                self._report(f"{at}.{key}", f"'{key}' is for {whose} offers, and this one is {self.row.term}")
+        if not self.standing and price.list_price is None:
+            self._refuse(at, "the key 'list' is missing; it is what the provider asks of everyone")
         return price, at
-
-    def _refuse_no_price(self) -> NoReturn:
-        self._refuse("", f"the key 'price' is missing; an offer that is {self.row.term} has one")
 
     def _ours(self, price: PriceRow, row: ShapeRow) -> Callable[[Amount | None], Money | None]:
         return lambda amount: None if amount is None else self.exchange.ours(amount * _per(price, row))
@@ -211,5 +248,5 @@ class OfferMaker:
             node = f"{row.gpus_per_node} x {self.row.gpu}"
             self._refuse(at, f"'{self.site.name}' has no on_demand offer of {node} to take it from; write an amount")
         if most < paid:
-            self._refuse(at, "the most that can be charged is less than the price")
+            self._report(at, "the most that can be charged is less than the price")
         return most

@@ -1,39 +1,106 @@
-"""The file as a page: YAML text to plain lists and keys, and where each stands, so that errors can point at it.
+"""The file as a page: YAML text to plain lists and keys, where each stands, and all that is wrong with it.
 
 Scalars stay text until their field says what they are. So `location: NO` is Norway and not false, and 0.1 is a tenth.
+
+A file is checked whole. `Page.report` records an error and goes on; `Page.refuse` records one and ends the part of the
+file that cannot be checked further, up to the next `Page.attempt`. What could not be read is `UNREAD`: whoever uses it
+ends their part, too, without a further error, because the one that matters is on record.
 """
 
 import difflib
 import re
-from collections.abc import Iterable
-from typing import Final, NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 import yaml
 
-from penstock.core.errors import BadInput
+from penstock.core.errors import BadFile, FileError
 
 MAX_BYTES: Final = 1_000_000  #: of a file that people write; more is another file by mistake
+MOST_ERRORS: Final = 1_000  #: of one file; beyond it they are only counted
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Unchecked(Exception):
+    """This part of the file cannot be checked further. Its error is on record."""
+
+
+def _use(*_: object) -> NoReturn:
+    raise Unchecked
+
+
+#: Stands for what could not be read. It can be kept and passed on; any use of it ends the part that uses it.
+UNREAD: Final[Any] = type(
+    "Unread",
+    (),
+    dict.fromkeys(
+        [
+            *("__bool__", "__int__", "__index__", "__len__", "__iter__", "__hash__", "__str__", "__format__"),
+            *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "__getitem__", "__getattr__"),
+            *("__add__", "__radd__", "__mul__", "__rmul__", "__mod__", "__floordiv__", "__truediv__", "__rtruediv__"),
+        ],
+        _use,
+    ),
+)()
 
 
 class Page:
-    """Where things stand in the file, so that an error can point at them. Places are like `sites[0].offers[1].term`."""
+    """Where things stand in the file, and its errors so far. Places are like `sites[0].offers[1].term`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lines: dict[str, int] = {}
         self.texts: dict[str, str] = {}  #: the scalars, by place
+        self.errors: list[FileError] = []
+        self.more = 0  #: errors beyond those kept
+        self.notices: list[str] = []  #: what still works and is called something else by now, a sentence each
 
-    def refuse(self, place: str, what: str, *, key: str = "") -> NoReturn:
-        """With a key, the line is that of the key at this place."""
-        line = self._line(f"{place}.{key}".strip(".") if key else place)
-        where = [self.name, *line, *([_bare(place) + self._called(place)] if place else [])]
-        raise BadInput(f"{', '.join(where)}: {what}{'' if what.endswith('?') else '.'}") from None
+    def report(self, place: str, what: str, *, key: str = "") -> None:
+        """Record an error and go on. With a key, the line is that of the key at this place."""
+        line = self.line(f"{place}.{key}".strip(".") if key else place)
+        shown_place = _bare(place) + self._called(place) if place else ""
+        self._keep(FileError(self.name, line, shown_place, what if what.endswith("?") else f"{what}."))
 
-    def _line(self, place: str) -> list[str]:
+    def refuse(self, place: str, what: str) -> NoReturn:
+        """Record an error that ends this part of the file."""
+        self.report(place, what)
+        raise Unchecked
+
+    def fail(self, line: int | None, what: str) -> NoReturn:
+        """Record an error of the text itself, after which nothing more can be read."""
+        self._keep(FileError(self.name, line, "", f"{what}."))
+        raise Unchecked
+
+    def attempt(self, make: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+        """What `make` gives, or `UNREAD` if a part of it cannot be read; others are still checked."""
+        try:
+            return make(*args, **more)
+        except Unchecked:
+            return UNREAD  # type: ignore[no-any-return]  # it stands for a T, and is never returned from a page
+
+    def whole(self, make: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+        """What `make` gives, or all errors at once."""
+        made = self.attempt(make, *args, **more)
+        if self.errors:
+            raise BadFile(self.errors, self.more) from None
+        assert made is not UNREAD, "nothing is unread without an error"
+        return made
+
+    def line(self, place: str) -> int | None:
         """The line of the place, or of the nearest thing around it."""
         while place and place not in self.lines:
             place = place[: max(place.rfind("."), place.rfind("["), 0)]
-        return [f"line {self.lines[place]}"] if place else []
+        return self.lines[place] if place else None
+
+    def _keep(self, error: FileError) -> None:
+        if error in self.errors:  # of a price that several sizes of node share, say
+            return
+        if len(self.errors) < MOST_ERRORS:
+            self.errors.append(error)
+        else:
+            self.more += 1
 
     def _called(self, place: str) -> str:
         """The names that people gave to the things on the way there, as ` (lab/spot)`."""
@@ -47,7 +114,8 @@ def read_bytes(path: str) -> bytes:
         with open(path, "rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a path with a zero byte in it
-        raise BadInput(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}).") from None
+        why = f"cannot be read ({getattr(error, 'strerror', None) or error})."
+        raise BadFile([FileError(path, None, "", why)]) from None
     return raw
 
 
@@ -56,17 +124,16 @@ SITES_NEED: Final = "'currency' and 'sites' (examples/sites.yaml shows how)"
 
 def plain(raw: bytes, page: Page, kind: str = "sites file", needs: str = SITES_NEED) -> object:
     if len(raw) > MAX_BYTES:
-        page.refuse("", f"more than {MAX_BYTES:,} bytes; this cannot be a {kind}")
+        page.fail(None, f"more than {MAX_BYTES:,} bytes; this cannot be a {kind}")
     try:
         node = _compose(raw.decode("utf-8-sig"), page)
         if node is None:
-            page.refuse("", f"the file is empty; it needs at least {needs}")
+            page.fail(None, f"the file is empty; it needs at least {needs}")
         return _plain_node(node, page, "", set())
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise BadInput(f"{page.name}, line {line}: not UTF-8 text; save the file as UTF-8.") from None
+        page.fail(raw.count(b"\n", 0, error.start) + 1, "not UTF-8 text; save the file as UTF-8")
     except RecursionError:
-        page.refuse("", f"nested too deeply for a {kind}")
+        page.fail(None, f"nested too deeply for a {kind}")
 
 
 def _compose(text: str, page: Page) -> yaml.Node | None:
@@ -75,23 +142,23 @@ def _compose(text: str, page: Page) -> yaml.Node | None:
         node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark else ""
-        raise BadInput(f"{page.name}{line}: not YAML ({error.problem or error.context}).") from None
+        page.fail(mark.line + 1 if mark else None, f"not YAML ({error.problem or error.context})")
     except yaml.reader.ReaderError as error:
-        line = f", line {text.count(chr(10), 0, error.position) + 1}"
-        raise BadInput(f"{page.name}{line}: not YAML (a control character).") from None
+        page.fail(text.count("\n", 0, error.position) + 1, "not YAML (a control character)")
     except (ValueError, OverflowError):  # "\UFFFFFFFF", or a %YAML version of thousands of digits
-        raise BadInput(f"{page.name}: not YAML (an escape or number that is out of range).") from None
+        page.fail(None, "not YAML (an escape or number that is out of range)")
     return node
 
 
 def _plain_node(node: yaml.Node, page: Page, place: str, seen: set[int]) -> object:
-    if id(node) in seen:  # also what keeps nine lines of aliases from becoming a billion rows
-        page.refuse(place, "YAML aliases (*name) are not understood; write it out")
-    seen.add(id(node))
     page.lines.setdefault(place, node.start_mark.line + 1)
+    if id(node) in seen:  # also what keeps nine lines of aliases from becoming a billion rows
+        page.report(place, "YAML aliases (*name) are not understood; write it out")
+        return UNREAD
+    seen.add(id(node))
     if not node.tag.startswith("tag:yaml.org,2002:"):
-        page.refuse(place, f"the YAML tag {shown(node.tag)} means nothing here; leave it out")
+        page.report(place, f"the YAML tag {shown(node.tag)} means nothing here; leave it out")
+        return UNREAD
     if isinstance(node, yaml.MappingNode):
         return _plain_keys(node, page, place, seen)
     if isinstance(node, yaml.SequenceNode):
@@ -106,11 +173,13 @@ def _plain_keys(node: yaml.MappingNode, page: Page, place: str, seen: set[int]) 
     found: dict[str, object] = {}
     for key, content in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            page.refuse(place, "a key must be a word")
+            page.report(place, "a key must be a word")
+            continue
         inner = f"{place}.{key.value}" if place else str(key.value)
         line = key.start_mark.line + 1
         if key.value in found:
-            page.refuse(inner, f"this key is here twice; the second is in line {line}")
+            page.report(inner, f"this key is here twice; the second is in line {line}")
+            continue
         page.lines[inner] = line
         found[key.value] = _plain_node(content, page, inner, seen)
     return found
@@ -118,9 +187,14 @@ def _plain_keys(node: yaml.MappingNode, page: Page, place: str, seen: set[int]) 
 
 def unknown(what: str, word: str, known: Iterable[str]) -> str:
     known = list(known)
-    near = difflib.get_close_matches(word, known, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(known) or 'none'}"
+    near = nearest(word, known)
+    hint = f"did you mean '{near}'?" if near else f"known here: {', '.join(known) or 'none'}"
     return f"{what} {shown(word)}; {hint}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that was probably meant; empty if none is near."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")
 
 
 def shown(text: str, longest: int = 60) -> str:

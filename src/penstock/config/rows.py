@@ -1,11 +1,10 @@
-"""The keys of the file, one class a level. docs/sites.md has a table for each."""
+"""The keys of the sites file, one class a level. docs/sites.md has a table for each."""
 
-import re
-from typing import Final, Literal, NoReturn, TypeVar, get_args, get_type_hints
+from typing import ClassVar, Literal
 
 import msgspec
 
-from penstock.config.page import Page, unknown
+from penstock.config.convert import Row
 from penstock.config.scalars import (
     Amount,
     Ceiling,
@@ -25,13 +24,9 @@ from penstock.config.scalars import (
     Size,
     Text,
     Word,
-    scalar,
 )
 from penstock.core.model import Guarantee, SoldBy, Term
 from penstock.core.units import HOUR, MINUTE
-
-
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True): ...
 
 
 class RateRow(Row, frozen=True):
@@ -42,7 +37,7 @@ class RateRow(Row, frozen=True):
 
 
 class PriceRow(Row, frozen=True):
-    per: Literal["gpu_hour", "node_hour"]
+    per: Literal["gpu_hour", "node_hour"] = "gpu_hour"
     list_price: Amount | None = msgspec.field(name="list", default=None)
     contract: Amount | None = None
     most: Ceiling | None = None
@@ -80,8 +75,8 @@ class PlaceRow(Row, frozen=True):
 
 class OfferRow(Row, frozen=True):
     name: Name
-    term: Term
     gpu: Text
+    term: Term = "on_demand"
     mig: Profile | None = None
     gpus_per_node: Count | None = None
     nodes: Count | None = None
@@ -155,6 +150,13 @@ class SiteRow(Row, frozen=True):
     maps: MapsRow | None = None
     kubernetes: ClusterRow | None = None
 
+    @property
+    def reached_by(self) -> Literal["local", "rehearsal", "kubernetes"] | None:
+        """Its driver: the one it names, or the one whose keys it has."""
+        if self.driver is not None:
+            return self.driver
+        return "kubernetes" if self.kubernetes is not None else "local" if self.local is not None else None
+
 
 class DataRow(Row, frozen=True):
     name: Name
@@ -184,7 +186,9 @@ class FaultRow(Row, frozen=True):
 
 
 class PolicyRow(Row, frozen=True):
-    value_of_waiting: Amount | None = None
+    renamed: ClassVar = {"value_of_waiting": "cost_of_delay"}
+
+    cost_of_delay: Amount = Amount(20)
     longest_wait: Interval = Interval(23 * HOUR)
     come_home: Flag = Flag(True)
     share_nodes: Flag = Flag(True)
@@ -198,8 +202,8 @@ class PolicyRow(Row, frozen=True):
 
 
 class FileRow(Row, frozen=True):
-    currency: Currency
     sites: tuple[SiteRow, ...]
+    currency: Currency = Currency("USD")
     rates: tuple[RateRow, ...] = ()
     data: tuple[DataRow, ...] = ()
     data_rules: tuple[DataRuleRow, ...] = ()
@@ -207,79 +211,3 @@ class FileRow(Row, frozen=True):
     faults: tuple[FaultRow, ...] = ()
     policy: PolicyRow = PolicyRow()
     time_zone: Text | None = None
-
-
-#: Which row stands where; a place without its numbers is the key. docs/sites.md has a table for each.
-LEVELS: Final[dict[str, type[Row]]] = {
-    "": FileRow,
-    "rates": RateRow,
-    "sites": SiteRow,
-    "sites.egress": TierRow,
-    "sites.local": LocalRow,
-    "sites.maps": MapsRow,
-    "sites.kubernetes": ClusterRow,
-    "sites.offers": OfferRow,
-    "sites.offers.price": PriceRow,
-    "sites.offers.shapes": ShapeRow,
-    "sites.offers.shapes.price": PriceRow,
-    "sites.offers.extras": ExtrasRow,
-    "sites.offers.kubernetes": PlaceRow,
-    "sites.offers.kubernetes.tolerations": TolerationRow,
-    "data": DataRow,
-    "data_rules": DataRuleRow,
-    "caps": CapRow,
-    "faults": FaultRow,
-    "policy": PolicyRow,
-}
-KINDS: Final = {"object": "a group of keys", "array": "a list", "str": "a word", "null": "empty"}
-
-
-T = TypeVar("T", bound=Row)
-
-
-def rows(plain: object, page: Page) -> FileRow:
-    file = converted(plain, FileRow, LEVELS, page)
-    if not file.sites:
-        page.refuse("sites", "this list is empty; at least one site is needed")
-    return file
-
-
-def converted(plain: object, kind: type[T], levels: dict[str, type[Row]], page: Page) -> T:
-    """Plain lists and keys as rows; `levels` says which row stands where, for errors that name what is known there."""
-    try:
-        return msgspec.convert(plain, kind, dec_hook=scalar)
-    except msgspec.ValidationError as error:
-        _refuse_row(str(error), levels, page)
-
-
-def _refuse_row(error: str, levels: dict[str, type[Row]], page: Page) -> NoReturn:
-    """msgspec's sentence in our words, with what is known at that place."""
-    what, _, path = error.rpartition(" - at `$") if " - at `$" in error else (error, "", "")
-    place = path.removesuffix("`").removeprefix(".")
-    if found := re.fullmatch("Object contains unknown field `(.*)`", what, re.DOTALL):
-        page.refuse(place, unknown("unknown key", found[1], keys_of(_level(place, levels))), key=found[1])
-    if found := re.fullmatch("Object missing required field `(.*)`", what):
-        page.refuse(place, f"the key '{found[1]}' is missing")
-    if found := re.fullmatch("Expected `(.*)`, got `(.*)`", what):
-        page.refuse(place, f"this must be {KINDS.get(found[1], found[1])}; it is {KINDS.get(found[2], found[2])}")
-    if what.startswith("Invalid enum value"):
-        page.refuse(place, unknown("unknown word", page.texts.get(place, ""), _words_at(place, levels)))
-    page.refuse(place, what)
-
-
-def keys_of(row: type[Row]) -> list[str]:
-    """As the file spells them."""
-    return [field.encode_name for field in msgspec.structs.fields(row)]
-
-
-def _level(place: str, levels: dict[str, type[Row]]) -> type[Row]:
-    return levels.get(re.sub(r"\[[0-9]+\]", "", place), levels[""])
-
-
-def _words_at(place: str, levels: dict[str, type[Row]]) -> list[str]:
-    """The words a Literal field takes. The hints of `Term | None` nest the words one deeper than those of `Term`."""
-    around, _, key = place.rpartition(".")
-    level = _level(around, levels)
-    name = {field.encode_name: field.name for field in msgspec.structs.fields(level)}.get(key, key)
-    hint = get_type_hints(level).get(name)
-    return [word for part in get_args(hint) for word in (get_args(part) or (part,)) if isinstance(word, str)]

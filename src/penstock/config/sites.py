@@ -1,21 +1,26 @@
 """The sites file: rows to the core's values, and what must make sense between them."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, TypeAlias
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock.config.clusters import cluster_of
+from penstock.config.convert import Row, converted
 from penstock.config.maps import maps_of, site_has
-from penstock.config.offers import Exchange, OfferMaker, on_demand_prices
-from penstock.config.page import Page, plain, read_bytes, shown, unknown
-from penstock.config.rows import FileRow, LocalRow, SiteRow, TierRow, rows
-from penstock.core.model import STANDING, DataRule, DataSet, EgressTier, Quoted, Site
-from penstock.core.units import GB, HOUR, MINUTE, Instant, Millis, Money
+from penstock.config.offers import Exchange, offer_of, on_demand_prices, standing_nodes
+from penstock.config.page import UNREAD, Page, plain, read_bytes, shown, unknown
+from penstock.config.rows import CapRow, DataRow, DataRuleRow, FaultRow, FileRow, LocalRow, RateRow, SiteRow, TierRow
+from penstock.core.model import STANDING, DataRule, DataSet, EgressTier, Offer, Quoted, Site
+from penstock.core.units import GB, HOUR, MICRO, MINUTE, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.kube.maps import Maps
 from penstock.kube.places import ClusterSite
 
+P = ParamSpec("P")
+R = TypeVar("R", bound=Row)
+T = TypeVar("T")
 Rates: TypeAlias = dict[str, Exchange]
 
 
@@ -32,7 +37,7 @@ class LocalSite:
 class Wishes:
     """What the file says about the policy of a running Penstock; commands that simulate have options for it."""
 
-    value_of_waiting: Money | None = None  # of one job's hour; None: the usual
+    cost_of_delay: Money = 20 * MICRO  # of one job's hour
     longest_wait_ms: Millis = 23 * HOUR
     come_home: bool = True
     share_nodes: bool = True
@@ -64,74 +69,111 @@ class SitesFile:
 
 
 def read_sites(path: str) -> SitesFile:
-    """What the file says. Whatever is wrong with it is a `BadInput` of one sentence."""
-    return parse_sites(read_bytes(path), path)
+    """What the file says. All that is wrong with it is one `BadFile`; keys by their old names are told to stderr."""
+    page, raw = Page(path), read_bytes(path)
+    made = _parsed(raw, page)
+    for notice in page.notices:
+        sys.stderr.write(f"Notice: {notice}\n")
+    return made
 
 
 def parse_sites(raw: bytes, name: str) -> SitesFile:
     """As `read_sites`, of what was read already; `name` stands for the file in errors."""
-    page = Page(name)
-    file = rows(plain(raw, page), page)
-    rates = _rates(file, page)
-    _unique(page, "sites", [row.name for row in file.sites])
-    sites = tuple(_site(row, rates, page, f"sites[{k}]") for k, row in enumerate(file.sites))
+    return _parsed(raw, Page(name))
+
+
+def _parsed(raw: bytes, page: Page) -> SitesFile:
+    return page.whole(lambda: _sites_file(converted(plain(raw, page), FileRow, page), page))
+
+
+def _sites_file(file: FileRow, page: Page) -> SitesFile:
+    """Each part is attempted by itself, so that all of them are checked."""
+    attempt = page.attempt
+    rates = attempt(_rates, file, page)
+    maps = attempt(lambda: _each(page, "sites", file.sites, maps_of))
+    sites = attempt(_sites, file, rates, maps, page)
     return SitesFile(
-        currency=str(file.currency),
+        currency=attempt(lambda: str(file.currency)),
         sites=sites,
-        data=_data(file, page),
-        data_rules=_data_rules(file, page),
-        caps=_caps(file, page),
-        faults=_faults(file, sites, page),
-        notes=tuple(_notes(file, sites)),
-        local=_local(file, page),
-        rehearsed=tuple(str(row.name) for row in file.sites if row.driver == "rehearsal"),
-        data_folders=tuple((str(row.name), str(row.folder)) for row in file.data if row.folder is not None),
-        policy=_wishes(file),
-        time_zone=_time_zone(file, page),
-        maps=_maps(file, page),
-        kubernetes=_clusters(file, page),
+        data=attempt(_data, file, page),
+        data_rules=attempt(_data_rules, file, page),
+        caps=attempt(_caps, file, page),
+        faults=attempt(_faults, file, page),
+        notes=attempt(lambda: tuple(_notes(file, sites))),
+        local=attempt(_local, file, page),
+        rehearsed=attempt(lambda: tuple(str(row.name) for row in file.sites if row.driver == "rehearsal")),
+        data_folders=attempt(_data_folders, file),
+        policy=attempt(_wishes, file),
+        time_zone=attempt(_time_zone, file, page),
+        maps=attempt(_maps, file, maps),
+        kubernetes=attempt(_clusters, file, maps, page),
     )
 
 
+def _each(
+    page: Page, place: str, rows: Sequence[R], make: Callable[Concatenate[R, Page, str, P], T],
+    *args: P.args, **more: P.kwargs,
+) -> tuple[T, ...]:  # fmt: skip
+    """What `make` makes of each row; one that makes no sense does not keep the others from being checked."""
+    return tuple(page.attempt(make, row, page, f"{place}[{k}]", *args, **more) for k, row in enumerate(rows))
+
+
 def _rates(file: FileRow, page: Page) -> Rates:
-    rates: Rates = {str(file.currency): Exchange(None)}
-    for k, row in enumerate(file.rates):
-        if row.currency in rates:
-            page.refuse(f"rates[{k}].currency", f"there is a rate for {row.currency} already, or it is the file's own")
-        quoted = Quoted(str(row.currency), int(row.rate), int(row.margin), str(row.dated))
-        rates[str(row.currency)] = Exchange(quoted)
+    own = page.attempt(lambda: str(file.currency))
+    rates: Rates = {"" if own is UNREAD else own: Exchange(None)}
+    page.attempt(lambda: _each(page, "rates", file.rates, _add_rate, rates))
     return rates
 
 
-def _site(row: SiteRow, rates: Rates, page: Page, place: str) -> Site:
-    if not row.offers:
-        page.refuse(f"{place}.offers", "this list is empty; a site needs at least one offer")
-    _unique(page, f"{place}.offers", [offer.name for offer in row.offers])
-    exchange = _exchange(row, rates, page, place)
-    on_demand = on_demand_prices(row, exchange)
+def _add_rate(row: RateRow, page: Page, place: str, rates: Rates) -> None:
+    if row.currency in rates:
+        page.refuse(f"{place}.currency", f"there is a rate for {row.currency} already, or it is the file's own")
+    rates[str(row.currency)] = Exchange(None)  # stands in, so that a site's prices are checked if its rate is unread
+    rates[str(row.currency)] = Exchange(Quoted(str(row.currency), int(row.rate), int(row.margin), str(row.dated)))
+
+
+def _sites(file: FileRow, rates: Rates, maps: Sequence[Maps], page: Page) -> tuple[Site, ...]:
+    if not file.sites:
+        page.refuse("sites", "this list is empty; at least one site is needed")
+    _unique(page, "sites", file.sites)
+    return tuple(
+        page.attempt(_site, row, rates, mapped, page, f"sites[{k}]")
+        for k, (row, mapped) in enumerate(zip(file.sites, maps, strict=True))
+    )
+
+
+def _site(row: SiteRow, rates: Rates, maps: Maps, page: Page, place: str) -> Site:
+    exchange = page.attempt(_exchange, row, rates, page, place)
+    exchange = Exchange(None) if exchange is UNREAD else exchange
+    egress = page.attempt(_egress, row.egress, exchange, page, f"{place}.egress")
     return Site(
+        offers=_offers(row, exchange, page, place),
         id=str(row.name),
-        offers=tuple(
-            OfferMaker(row, offer, exchange, on_demand, page, f"{place}.offers[{k}]").offer()
-            for k, offer in enumerate(row.offers)
-        ),
         location=str(row.location or ""),
         operator=str(row.operator or ""),
         law=str(row.law or ""),
         grid_g_per_kwh=int(row.carbon_g_per_kwh),
-        egress=_egress(row.egress, exchange, page, f"{place}.egress"),
+        egress=egress,
         ingress_per_gb=exchange.ours(row.ingress_per_gb),
         front_door=bool(row.front_door),
-        has=site_has(row, maps_of(row, page, place)),
+        has=site_has(row, maps),
     )
+
+
+def _offers(row: SiteRow, exchange: Exchange, page: Page, place: str) -> tuple[Offer, ...]:
+    if not row.offers:
+        page.refuse(f"{place}.offers", "this list is empty; a site needs at least one offer")
+    _unique(page, f"{place}.offers", row.offers)
+    on_demand = page.attempt(on_demand_prices, row, exchange)
+    return _each(page, f"{place}.offers", row.offers, offer_of, row, exchange, on_demand)
 
 
 def _exchange(row: SiteRow, rates: Rates, page: Page, place: str) -> Exchange:
     if row.currency is None:
         return next(iter(rates.values()))
     if row.currency not in rates:
-        page.refuse(f"{place}.currency", f"there is no rate for {row.currency}; add one to 'rates', with its date")
-    return rates[row.currency]
+        page.report(f"{place}.currency", f"there is no rate for {row.currency}; add one to 'rates', with its date")
+    return rates.get(row.currency, Exchange(None))
 
 
 def _egress(rows: tuple[TierRow, ...], exchange: Exchange, page: Page, place: str) -> tuple[EgressTier, ...]:
@@ -139,95 +181,108 @@ def _egress(rows: tuple[TierRow, ...], exchange: Exchange, page: Page, place: st
     for k, row in enumerate(rows):
         last = k == len(rows) - 1
         if last and row.up_to is not None:
-            page.refuse(f"{place}[{k}]", "the last tier must have no 'up_to', or all beyond it would be free")
+            page.report(f"{place}[{k}]", "the last tier must have no 'up_to', or all beyond it would be free")
         if not last and row.up_to is None:
-            page.refuse(f"{place}[{k}]", "only the last tier may be without 'up_to'")
-        if row.up_to is not None:
+            page.report(f"{place}[{k}]", "only the last tier may be without 'up_to'")
+        if row.up_to is not None and not last:
             if row.up_to <= below or row.up_to % GB:
-                page.refuse(f"{place}[{k}].up_to", "tiers rise, each by whole GB; the smallest comes first")
+                page.report(f"{place}[{k}].up_to", "tiers rise, each by whole GB; the smallest comes first")
             below = row.up_to
     return tuple(EgressTier(None if row.up_to is None else row.up_to // GB, exchange.ours(row.per_gb)) for row in rows)
 
 
 def _data(file: FileRow, page: Page) -> tuple[DataSet, ...]:
-    _unique(page, "data", [row.name for row in file.data])
-    for k, row in enumerate(file.data):
-        _known(page, f"data[{k}].site", "there is no site", row.site, [site.name for site in file.sites])
-    return tuple(DataSet(str(row.name), int(row.size), str(row.site), str(row.data_class or "")) for row in file.data)
+    _unique(page, "data", file.data)
+    return _each(page, "data", file.data, _data_set, file)
+
+
+def _data_set(row: DataRow, page: Page, place: str, file: FileRow) -> DataSet:
+    _known_site(row.site, (), file, page, f"{place}.site")
+    return DataSet(str(row.name), int(row.size), str(row.site), str(row.data_class or ""))
+
+
+def _data_folders(file: FileRow) -> tuple[tuple[str, str], ...]:
+    return tuple((str(row.name), str(row.folder)) for row in file.data if row.folder is not None)
 
 
 def _data_rules(file: FileRow, page: Page) -> tuple[DataRule, ...]:
-    _unique(page, "data_rules", [row.data_class for row in file.data_rules], "class")
-    for k, row in enumerate(file.data_rules):
-        for i, name in enumerate(row.sites):
-            place = f"data_rules[{k}].sites[{i}]"
-            _known(page, place, "there is no site", name, ["*", *(site.name for site in file.sites)])
-    return tuple(
-        DataRule(str(row.data_class), _strings(row.sites), _strings(row.locations), _strings(row.laws))
-        for row in file.data_rules
-    )
+    _unique(page, "data_rules", file.data_rules, "class", "data_class")
+    return _each(page, "data_rules", file.data_rules, _data_rule, file)
+
+
+def _data_rule(row: DataRuleRow, page: Page, place: str, file: FileRow) -> DataRule:
+    for i, name in enumerate(row.sites):
+        page.attempt(_known_site, name, ("*",), file, page, f"{place}.sites[{i}]")
+    return DataRule(str(row.data_class), _strings(row.sites), _strings(row.locations), _strings(row.laws))
 
 
 def _caps(file: FileRow, page: Page) -> tuple[tuple[str, Money | None, Money | None], ...]:
-    _unique(page, "caps", [row.scope for row in file.caps], "scope")
+    _unique(page, "caps", file.caps, "scope", "scope")
+    return _each(page, "caps", file.caps, _cap)
+
+
+def _cap(row: CapRow, page: Page, place: str) -> tuple[str, Money | None, Money | None]:
+    if row.per_month is None and row.per_hour is None:
+        page.refuse(place, "the key 'per_month' is missing, or 'per_hour'; a cap needs an amount")
     ours = Exchange(None).ours
-    for k, row in enumerate(file.caps):
-        if row.per_month is None and row.per_hour is None:
-            page.refuse(f"caps[{k}]", "the key 'per_month' is missing, or 'per_hour'; a cap needs an amount")
-    return tuple(
-        (
-            str(row.scope),
-            None if row.per_month is None else ours(row.per_month),
-            None if row.per_hour is None else ours(row.per_hour),
+    per_month = None if row.per_month is None else ours(row.per_month)
+    return str(row.scope), per_month, None if row.per_hour is None else ours(row.per_hour)
+
+
+def _faults(file: FileRow, page: Page) -> tuple[tuple[Instant, str, Millis], ...]:
+    return _each(page, "faults", file.faults, _fault, file)
+
+
+def _fault(row: FaultRow, page: Page, place: str, file: FileRow) -> tuple[Instant, str, Millis]:
+    if not _can_break(row.what, file):
+        page.refuse(
+            f"{place}.what",
+            f"{shown(row.what)} is neither a site nor a standing node; "
+            "write SITE, or SITE/OFFER/NUMBER with numbers from 0",
         )
-        for row in file.caps
-    )
+    return int(row.at), str(row.what), int(row.lasts)
 
 
-def _faults(file: FileRow, sites: tuple[Site, ...], page: Page) -> tuple[tuple[Instant, str, Millis], ...]:
-    for k, row in enumerate(file.faults):
-        if not _can_break(row.what, sites):
-            page.refuse(
-                f"faults[{k}].what",
-                f"{shown(row.what)} is neither a site nor a standing node; "
-                "write SITE, or SITE/OFFER/NUMBER with numbers from 0",
-            )
-    return tuple((int(row.at), str(row.what), int(row.lasts)) for row in file.faults)
+def _can_break(what: str, file: FileRow) -> bool:
+    """By the rows, and not by what was made of them: what cannot be read may be the very thing that is meant."""
+    if any(site.name == what for site in file.sites):
+        return True
+    if not re.fullmatch(".+/.+/(0|[1-9][0-9]{0,6})", what):
+        return False
+    offer_id, _, number = what.rpartition("/")
+    offers = [offer for site in file.sites for offer in site.offers if f"{site.name}/{offer.name}" == offer_id]
+    return any(int(number) < standing_nodes(offer) for offer in offers)
 
 
 def _local(file: FileRow, page: Page) -> tuple[tuple[str, LocalSite], ...]:
-    for k, row in enumerate(file.sites):
-        if row.local is not None and row.driver != "local":
-            page.refuse(f"sites[{k}].local", "this is for sites with 'driver: local'")
-    said = [(str(row.name), row.local or LocalRow()) for row in file.sites if row.driver == "local"]
-    return tuple(
-        (name, LocalSite(int(row.notice), int(row.grace), tuple(int(one) for one in row.lost_after)))
-        for name, row in said
-    )
+    made = _each(page, "sites", file.sites, _local_site)
+    return tuple(one for one in made if one is not None)
 
 
-def _clusters(file: FileRow, page: Page) -> tuple[tuple[str, ClusterSite], ...]:
-    for k, row in enumerate(file.sites):
-        if row.kubernetes is not None and row.driver not in ("kubernetes", "rehearsal"):
-            page.refuse(f"sites[{k}].kubernetes", "this is for sites with 'driver: kubernetes'")
-    return tuple(
-        (str(row.name), cluster_of(row, page, f"sites[{k}]"))
-        for k, row in enumerate(file.sites)
-        if row.driver == "kubernetes"
-    )
+def _local_site(row: SiteRow, page: Page, place: str) -> tuple[str, LocalSite] | None:
+    if row.local is not None and row.reached_by != "local":
+        page.refuse(f"{place}.local", "this is for sites with 'driver: local'")
+    if row.reached_by != "local":
+        return None
+    said = row.local or LocalRow()
+    losses = tuple(int(one) for one in said.lost_after)
+    return str(row.name), LocalSite(int(said.notice), int(said.grace), losses)
 
 
-def _maps(file: FileRow, page: Page) -> tuple[Maps, ...]:
-    for k, row in enumerate(file.sites):
-        if row.maps is not None and row.driver not in ("kubernetes", "rehearsal"):
-            page.refuse(f"sites[{k}].maps", "this is for sites with 'driver: kubernetes'")
-    return tuple(maps_of(row, page, f"sites[{k}]") for k, row in enumerate(file.sites) if row.driver == "kubernetes")
+def _clusters(file: FileRow, maps: Sequence[Maps], page: Page) -> tuple[tuple[str, ClusterSite], ...]:
+    rows = enumerate(zip(file.sites, maps, strict=True))
+    made = [page.attempt(cluster_of, row, mapped, page, f"sites[{k}]") for k, (row, mapped) in rows]
+    return tuple(one for one in made if one is not None)
+
+
+def _maps(file: FileRow, maps: Sequence[Maps]) -> tuple[Maps, ...]:
+    return tuple(one for row, one in zip(file.sites, maps, strict=True) if row.reached_by == "kubernetes")
 
 
 def _wishes(file: FileRow) -> Wishes:
     row = file.policy
     return Wishes(
-        value_of_waiting=None if row.value_of_waiting is None else Exchange(None).ours(row.value_of_waiting),
+        cost_of_delay=Exchange(None).ours(row.cost_of_delay),
         longest_wait_ms=int(row.longest_wait),
         come_home=bool(row.come_home),
         share_nodes=bool(row.share_nodes),
@@ -250,13 +305,6 @@ def _time_zone(file: FileRow, page: Page) -> str:
     return name
 
 
-def _can_break(what: str, sites: tuple[Site, ...]) -> bool:
-    offer_id, _, number = what.rpartition("/")
-    counts = {offer.id: offer.shapes[0].count or 0 for site in sites for offer in site.offers if offer.term in STANDING}
-    node = re.fullmatch("0|[1-9][0-9]{0,6}", number) and int(number) < counts.get(offer_id, 0)
-    return bool(node) or any(site.id == what for site in sites)
-
-
 def _notes(file: FileRow, sites: tuple[Site, ...]) -> Iterator[str]:
     for offer in (offer for site in sites for offer in site.offers if offer.term not in STANDING):
         if offer.term == "spot" and any(shape.most_per_hour is None for shape in offer.shapes):
@@ -277,17 +325,23 @@ def _notes(file: FileRow, sites: tuple[Site, ...]) -> Iterator[str]:
                     yield f"The rule for data class '{rule.data_class}' names {key} {shown(name)}, and no site has it."
 
 
-def _unique(page: Page, place: str, names: Sequence[str], key: str = "name") -> None:
+def _unique(page: Page, place: str, rows: Sequence[Row], key: str = "name", field: str = "name") -> None:
     first: dict[str, int] = {}
-    for k, name in enumerate(names):
-        if first.setdefault(name, k) < k:
-            page.refuse(f"{place}[{k}].{key}", f"{shown(name)} is taken by {place}[{first[name]}] already")
+    for k, row in enumerate(rows):
+        page.attempt(_take_name, page, place, k, row, key, field, first)
 
 
-def _known(page: Page, place: str, what: str, word: str, known: Iterable[str]) -> None:
-    known = list(known)
-    if word not in known:
-        page.refuse(place, unknown(what, word, known))
+def _take_name(page: Page, place: str, k: int, row: Row, key: str, field: str, first: dict[str, int]) -> None:
+    name = str(getattr(row, field))
+    if first.setdefault(name, k) < k:
+        page.report(f"{place}[{k}].{key}", f"{shown(name)} is taken by {place}[{first[name]}] already")
+
+
+def _known_site(name: str, also: tuple[str, ...], file: FileRow, page: Page, place: str) -> None:
+    """Of sites whose own name cannot be read, one may be meant: then nothing is said."""
+    known = [*also, *(site.name for site in file.sites)]
+    if name not in known:
+        page.report(place, unknown("there is no site", name, known))
 
 
 def _strings(found: Iterable[str]) -> tuple[str, ...]:

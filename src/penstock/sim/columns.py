@@ -6,7 +6,8 @@ Called by `traces.read`. A mapping goes from our field to the file's column: `{"
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final, TypeAlias, cast
 
@@ -17,6 +18,7 @@ from penstock.sim.rows import (
     NO_RUN_TIME,
     NOT_ENDED,
     Clock,
+    Errors,
     Found,
     Row,
     Unreadable,
@@ -59,77 +61,74 @@ FIELDS: Final = ("id", "submit", "duration", "start", "end", *SPEC_FIELDS)
 Key: TypeAlias = tuple[str, ...]
 
 
-def penstock_rows(text: str, clock: Clock) -> Iterator[Row]:
+def penstock_rows(text: str, clock: Clock, errors: Errors) -> Iterator[Row]:
     """Rows of our own schema, of which only submit_s, duration_s and gpus must be there."""
-    header, numbered = _table(text)
-    missing = [column for column in ("submit_s", "duration_s", "gpus") if column not in header]
-    if missing:
-        hint = "other names need a column mapping"
-        raise Unreadable(f"there is no column {missing[0]}, only {_listed(header)}; {hint}", "line 1")
+    header, numbered = _table(text, errors)
+    for column in ("submit_s", "duration_s", "gpus"):
+        if column not in header:
+            hint = "other names need a column mapping"
+            errors.add(Unreadable(f"there is no column {column}, only {_listed(header)}; {hint}", line=1))
+    errors.check()  # without its columns no row makes sense
     present = {field: column for field, column in PENSTOCK.items() if column in header}
-    return each("line", numbered, _Reader(header, present, clock))
+    return each(numbered, _Reader(header, present, clock), errors)
 
 
-def mapped_rows(text: str, clock: Clock, columns: Mapping[str, str]) -> Iterator[Row]:
+def mapped_rows(text: str, clock: Clock, columns: Mapping[str, str], errors: Errors) -> Iterator[Row]:
     """Rows of a table whose columns a person has named."""
-    _check_mapping(columns)
-    header, numbered = _table(text)
+    _check_mapping(columns, errors)
+    header, numbered = _table(text, errors)
     for field, column in columns.items():
         if column not in header:
-            raise Unreadable(f"there is no column {column} for {field}, only {_listed(header)}", "line 1")
-    return each("line", numbered, _Reader(header, columns, clock))
+            errors.add(Unreadable(f"there is no column {column} for {field}, only {_listed(header)}", line=1))
+    errors.check()
+    return each(numbered, _Reader(header, columns, clock), errors)
 
 
-def _check_mapping(columns: Mapping[str, str]) -> None:
+def _check_mapping(columns: Mapping[str, str], errors: Errors) -> None:
     for field in columns:
         if field not in FIELDS:
-            raise Unreadable(f"the column mapping has an unknown field {shown(field)}; fields are {', '.join(FIELDS)}")
+            known = ", ".join(FIELDS)
+            errors.add(Unreadable(f"the column mapping has an unknown field {shown(field)}; fields are {known}"))
     for field in ("submit", "gpus"):
         if field not in columns:
-            raise Unreadable(f"the column mapping has no column for {field}")
+            errors.add(Unreadable(f"the column mapping has no column for {field}"))
     if "duration" not in columns and not {"start", "end"} <= columns.keys():
-        raise Unreadable("the column mapping has no column for duration, nor for both start and end")
+        errors.add(Unreadable("the column mapping has no column for duration, nor for both start and end"))
 
 
-def _table(text: str) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    numbered = _numbered(text)
-    _, header = next(numbered)  # a file that is not empty has a first line
-    header = [name.strip() for name in header]
-    twice = next((name for name, count in Counter(header).items() if name and count > 1), "")
-    if twice:
-        raise Unreadable(f"the column {twice} is there twice", "line 1")
-    return header, _as_wide_as(len(header), numbered)
+def _table(text: str, errors: Errors) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    numbered = _numbered(text, errors)
+    header = [name.strip() for name in next(numbered, (1, []))[1]]
+    for name, count in Counter(header).items():
+        if name and count > 1:
+            errors.add(Unreadable(f"the column {name} is there twice", line=1))
+    return header, numbered
 
 
-def _numbered(text: str) -> Iterator[tuple[int, list[str]]]:
+def _numbered(text: str, errors: Errors) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
         for row in reader:
             if row:
                 yield reader.line_num, row
-    except csv.Error as error:
-        raise Unreadable(f"this is not CSV ({error})", f"line {reader.line_num}") from None
-
-
-def _as_wide_as(width: int, numbered: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
-    for number, row in numbered:
-        if len(row) != width:
-            raise Unreadable(f"there are {len(row)} fields under a header of {width}", f"line {number}")
-        yield number, row
+    except csv.Error as error:  # nothing can be read from here on
+        errors.add(Unreadable(f"this is not CSV ({error})", reader.line_num))
 
 
 class _Reader:
     """Reads one row after another, by position: looking columns up by name for each row would take twice as long."""
 
     def __init__(self, header: Sequence[str], columns: Mapping[str, str], clock: Clock) -> None:
-        self.columns, self.clock = columns, clock
+        self.columns, self.clock, self.width = columns, clock, len(header)
         self.at = {field: header.index(column) for field, column in columns.items()}
         self.fields = tuple(field for field in SPEC_FIELDS if field in columns)
         # The first is there twice because itemgetter gives no tuple for a single position.
         self.key = itemgetter(*(self.at[field] for field in (self.fields[0], *self.fields)))
         self.specs: dict[Key, JobSpec | None] = {}
 
-    def __call__(self, row: list[str]) -> Row:
+    def __call__(self, row: list[str], /) -> Row:
+        if len(row) != self.width:
+            raise Unreadable(f"there are {len(row)} fields under a header of {self.width}")
         run_ms = self._duration(row) if "duration" in self.at else self._from_start_to_end(row)
         if not run_ms:
             return NO_RUN_TIME if run_ms == 0 else NOT_ENDED
@@ -138,6 +137,15 @@ class _Reader:
             return NO_GPU
         submit_at = self.clock.submitted(row[self.at["submit"]], self.columns["submit"])
         return Found(row[self.at["id"]] if "id" in self.at else "", submit_at, run_ms, spec)
+
+    def parts(self, row: list[str], /) -> Iterable[Callable[[], object]]:
+        if len(row) != self.width:
+            return [lambda: self(row)]
+        said = {field: row[self.at[field]] for field in self.fields}
+        asked = [{"gpus": "1", field: text} for field, text in said.items()]
+        run_time = self._duration if "duration" in self.at else self._from_start_to_end
+        submitted = partial(self.clock.submitted, row[self.at["submit"]], self.columns["submit"])
+        return [partial(run_time, row), *(partial(self._new_spec, one) for one in asked), submitted]
 
     def _duration(self, row: list[str]) -> Millis:
         text = row[self.at["duration"]]

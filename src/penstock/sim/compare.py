@@ -22,11 +22,11 @@ import msgspec
 
 from penstock.core.errors import BadInput
 from penstock.core.model import STANDING
-from penstock.core.units import HOUR, MICRO, SECOND
+from penstock.core.units import HOUR, MICRO, SECOND, money
 from penstock.core.values import value
 from penstock.journal.words import SYMBOLS, duration
 from penstock.sim.picture import Column, Comparison, Curve, Mark
-from penstock.sim.policies import policy
+from penstock.sim.policies import OURS, policy
 from penstock.sim.report import Report
 from penstock.sim.scenario import PER_GPU_HOUR, Scenario, run
 
@@ -53,7 +53,7 @@ CONTENDERS: Final[dict[str, Contender]] = {
     "compute": Contender(BUDGETS),
     "compute-q30": Contender(BUDGETS),
     "power": Contender(BUDGETS),
-    # What an hour of one job's waiting is worth: the dearest waits least.
+    # The cost of delay, of one job's hour: where it is dearest, jobs wait least.
     "penstock-no-moves": Contender(VALUES, waits_by_budget=False, knob_in_words="${}/h"),
     "penstock": Contender(VALUES, waits_by_budget=False, knob_in_words="${}/h"),
     "penstock-known": Contender(VALUES, waits_by_budget=False, knob_in_words="${}/h"),
@@ -170,18 +170,21 @@ def measure(
     return [_compared(case, i, lines, answers) for i, case in enumerate(cases)]
 
 
-def lines_for(policies: Iterable[str], budgets: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Each policy at each of its settings, or at the given waiting budgets if its knob is one."""
+def lines_for(
+    policies: Iterable[str], budgets: Sequence[str] = (), costs_of_delay: Sequence[str] = ()
+) -> list[tuple[str, str]]:
+    """Each policy at each of its settings, or at the given ones: waiting budgets, or what an hour of delay costs."""
     wanted = [name.strip() for name in policies]
     for name in wanted:
         if name not in CONTENDERS:
             raise BadInput(f"There is no policy '{name}'; choose among {', '.join(CONTENDERS)}.")
     budgets = sorted(dict.fromkeys(text.strip() for text in budgets), key=_budget)
+    costs = sorted(dict.fromkeys(text.strip() for text in costs_of_delay), key=money, reverse=True)
     return [
         (name, knob)
         for name, contender in CONTENDERS.items()
         if name in wanted or name == BURST_AT_ONCE
-        for knob in (budgets if budgets and contender.waits_by_budget else contender.knobs)
+        for knob in ((budgets if contender.waits_by_budget else costs if name in OURS else ()) or contender.knobs)
     ]
 
 

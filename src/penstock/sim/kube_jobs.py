@@ -5,10 +5,12 @@ Nothing in the file is trusted to have the shape it should: what is missing or o
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from penstock.core.model import JobSpec
+from penstock.core.units import Instant, Millis
 from penstock.sim.rows import (
     MIXED,
     MOST_GPUS,
@@ -18,6 +20,7 @@ from penstock.sim.rows import (
     NOT_A_JOB,
     NOT_ENDED,
     Clock,
+    Errors,
     Found,
     Row,
     Unreadable,
@@ -30,16 +33,22 @@ WHOLE: Final = ("nvidia.com/gpu", "amd.com/gpu")
 MIG: Final = "nvidia.com/mig-"
 
 
-def kubernetes_rows(text: str, clock: Clock) -> Iterator[Row]:
+def kubernetes_rows(items: Iterable[object], clock: Clock, errors: Errors) -> Iterator[Row]:
     """One row for each item of the list; those that are not Jobs are left out and counted."""
-    return each("item", enumerate(_items(text), start=1), _Reader(clock))
+    errors.word = "item"
+    return each(enumerate(items, start=1), _Reader(clock), errors)
 
 
-def _items(text: str) -> list[object]:
+def row_of(job: object) -> Row:
+    """One Job by itself; what is wrong with it is an `Unreadable`."""
+    return _Reader(Clock())(job)
+
+
+def items_of(text: str) -> list[object]:
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
-        raise Unreadable(f"this is not JSON ({error.msg}, column {error.colno})", f"line {error.lineno}") from None
+        raise Unreadable(f"this is not JSON ({error.msg}, column {error.colno})", error.lineno) from None
     except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists in lists
         raise Unreadable("this JSON is nothing kubectl would print") from None
     items = [document] if _at(document, "kind") == "Job" else _at(document, "items")
@@ -52,21 +61,30 @@ class _Reader:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
-    def __call__(self, job: object) -> Row:
+    def __call__(self, job: object, /) -> Row:
         if _at(job, "kind") != "Job":
             return NOT_A_JOB
-        namespace, name = _text(job, "metadata", "namespace") or "default", _text(job, "metadata", "name")
-        if not name:
-            raise Unreadable("metadata.name is missing")
-        try:
-            return self._read(job, namespace, name)
-        except Unreadable as bad:
-            raise Unreadable(f"{namespace}/{name}: {bad.what}") from None
-
-    def _read(self, job: object, namespace: str, name: str) -> Row:
+        namespace, name = _names(job)
         asked = _gpus(job)
         if isinstance(asked, str):
             return asked
+        run_ms = self._run_time(job)
+        if isinstance(run_ms, str):
+            return run_ms
+        gpus, mig_profile = asked
+        spec = JobSpec(gpus, _team(job) or namespace, name=_kind(job) or name, mig_profile=mig_profile)
+        return Found(f"{namespace}/{name}", self._submitted(job), run_ms, spec)
+
+    def parts(self, job: object, /) -> Iterable[Callable[[], object]]:
+        try:
+            who = "/".join(_names(job))
+        except Unreadable:
+            return [partial(_names, job)]
+        readers = [_gpus, self._run_time, _team, _kind, self._submitted]
+        return [partial(_of, who, reader, job) for reader in readers]
+
+    def _run_time(self, job: object) -> Millis | str:
+        """How long it ran, or why it is left out."""
         end, end_path = end_of(job)
         if not end:
             return NOT_ENDED
@@ -76,14 +94,34 @@ class _Reader:
         run_ms = self.clock.instant(end, end_path) - self.clock.instant(start, "status.startTime")
         if run_ms < 0:
             raise Unreadable(f"{end_path} {shown(end)} is before status.startTime {shown(start)}")
-        if run_ms == 0:
-            return NO_RUN_TIME
-        gpus, mig_profile = asked
-        team = _text(job, "metadata", "labels", TEAM_LABEL) or namespace
-        # Jobs made from one template share the front of their names: that is what run times are learned by.
-        kind = _text(job, "metadata", "generateName").rstrip("-") or name
-        submit_at = self.clock.submitted(_text(job, "metadata", "creationTimestamp"), "metadata.creationTimestamp")
-        return Found(f"{namespace}/{name}", submit_at, run_ms, JobSpec(gpus, team, name=kind, mig_profile=mig_profile))
+        return run_ms or NO_RUN_TIME
+
+    def _submitted(self, job: object) -> Instant:
+        return self.clock.submitted(_text(job, "metadata", "creationTimestamp"), "metadata.creationTimestamp")
+
+
+def _of(who: str, read: Callable[[object], object], job: object) -> object:
+    """With the Job's name before whatever is wrong."""
+    try:
+        return read(job)
+    except Unreadable as bad:
+        raise Unreadable(f"{who}: {bad.what}") from None
+
+
+def _names(job: object) -> tuple[str, str]:
+    namespace, name = _text(job, "metadata", "namespace") or "default", _text(job, "metadata", "name")
+    if not name:
+        raise Unreadable("metadata.name is missing")
+    return namespace, name
+
+
+def _team(job: object) -> str:
+    return _text(job, "metadata", "labels", TEAM_LABEL)
+
+
+def _kind(job: object) -> str:
+    """Jobs made from one template share the front of their names: that is what run times are learned by."""
+    return _text(job, "metadata", "generateName").rstrip("-")
 
 
 def end_of(job: object) -> tuple[str, str]:

@@ -14,8 +14,8 @@ from penstock.sim.traces import TraceJob
 
 BASELINES: Final = ("nowait", "constant", "compute", "compute-q30", "power")
 DEFAULT_KNOB: Final = "0.25"
-#: Ours, ours without moves, and ours where run times are declared and right. The knob is what an hour of one job's
-#: waiting is worth.
+#: Ours, ours without moves, and ours where run times are declared and right. The knob is the cost of delay: what an
+#: hour of it costs, for one job.
 OURS: Final = ("penstock", "penstock-no-moves", "penstock-known")
 DEFAULT_VALUE: Final = "20"
 #: A day, less what starting, restarting and lost work may add: nobody is delayed by more than a day because of us.
@@ -31,7 +31,7 @@ def policy(
     if name in OURS:
         return ours(name, knob or DEFAULT_VALUE, target_delay_ms, target_spend)
     if target_delay_ms or target_spend:
-        raise BadInput(f"'{name}' has no value of waiting that could follow a target; choose --policy penstock.")
+        raise BadInput(f"'{name}' has no cost of delay that could follow a target; choose --policy penstock.")
     if name not in BASELINES:
         raise BadInput(f"There is no policy '{name}'; choose one of {', '.join(OURS + BASELINES)}.")
     budget = _budget(knob or DEFAULT_KNOB)
@@ -41,12 +41,12 @@ def policy(
 
 
 def ours(name: str, value: str, target_delay_ms: Millis = 0, target_spend: Money = 0) -> Policy:
-    """Wait while bursting costs more than the waiting is worth; come home when that pays."""
+    """Burst when delay costs more than renting; come home when that pays."""
     if target_delay_ms and target_spend:
-        raise BadInput("Name one target, --target-delay or --target-spend: the value of waiting cannot follow two.")
+        raise BadInput("Name one target, --target-delay or --target-spend: the cost of delay cannot follow two.")
     per_hour = money(value)
     if per_hour < 0:
-        raise BadInput(f"--knob is what an hour of waiting is worth and cannot be negative, but is {value}.")
+        raise BadInput(f"--cost-of-delay is what an hour of delay costs and cannot be negative, but is {value}.")
     moves = name == "penstock"
     known = name == "penstock-known"
     waiting = Waiting(

@@ -6,12 +6,14 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from penstock.core.errors import BadFile, FileError
 from penstock.core.model import JobSpec
 from penstock.core.units import DAY, SECOND, Instant, Millis
 
 Raw = TypeVar("Raw")
+Raw_contra = TypeVar("Raw_contra", contravariant=True)
 
 #: Why a row is no job to simulate. These words are shown to people, with a count before them.
 NO_RUN_TIME: Final = "no run time"
@@ -27,12 +29,41 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_LIKE: Final[Instant] = 1_000_000_000 * SECOND  #: seconds this large count from 1970: no trace is 30 years long
 
 
-class Unreadable(ValueError):
-    """What is wrong, as the rest of a sentence; whoever knows the place adds it on the way up."""
+MOST_ERRORS: Final = 1_000  #: of one file; beyond it they are only counted
 
-    def __init__(self, what: str, place: str = "") -> None:
+
+class Unreadable(ValueError):
+    """What is wrong, as the rest of a sentence; whoever knows the line adds it on the way up."""
+
+    def __init__(self, what: str, line: int | None = None) -> None:
         super().__init__(what)
-        self.what, self.place = what, place
+        self.what, self.line = what, line
+
+
+class Errors:
+    """All that is wrong with one file. `word` is what its rows are counted by: lines, or the items of a list."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.word = "line"
+        self.found: list[FileError] = []
+        self.more = 0
+
+    def add(self, bad: Unreadable, number: int | None = None) -> None:
+        number = bad.line if number is None else number
+        key = f"{self.word} {number}" if self.word != "line" and number is not None else ""
+        self.keep(FileError(self.name, None if key else number, key, f"{bad.what}."))
+
+    def keep(self, error: FileError) -> None:
+        if len(self.found) < MOST_ERRORS:
+            self.found.append(error)
+        else:
+            self.more += 1
+
+    def check(self) -> None:
+        """Raise them, if there are any."""
+        if self.found:
+            raise BadFile(self.found, self.more) from None
 
 
 class Found(NamedTuple):
@@ -47,21 +78,40 @@ class Found(NamedTuple):
 Row: TypeAlias = Found | str  #: a job, or the reason why it is left out
 
 
-def each(word: str, numbered: Iterable[tuple[int, Raw]], read: Callable[[Raw], Row]) -> Iterator[Row]:
-    """Read every row; what is wrong with one is said with its number, and no id comes twice."""
+class RowReader(Protocol[Raw_contra]):
+    """Reads one row of a format."""
+
+    def __call__(self, raw: Raw_contra, /) -> Row: ...
+
+    def parts(self, raw: Raw_contra, /) -> Iterable[Callable[[], object]]:
+        """What is read of a row, each by itself: what is wrong with one part does not hide another."""
+
+
+def each(numbered: Iterable[tuple[int, Raw]], read: RowReader[Raw], errors: Errors) -> Iterator[Row]:
+    """Read every row; what is wrong with one is kept with its number, and no id comes twice."""
     first_use: dict[str, int] = {}
     for number, raw in numbered:
         try:
             row = read(raw)
-        except Unreadable as bad:
-            raise Unreadable(bad.what, f"{word} {number}") from None
+        except Unreadable:
+            for bad in _all_wrong(read, raw):
+                errors.add(bad, number)
+            continue
         if not isinstance(row, str):
             if not row.id:
                 row = row._replace(id=f"row-{number}")
             earlier = first_use.setdefault(row.id, number)
             if earlier != number:
-                raise Unreadable(f"id {shown(row.id)} was already used in {word} {earlier}", f"{word} {number}")
+                errors.add(Unreadable(f"id {shown(row.id)} was already used in {errors.word} {earlier}"), number)
         yield row
+
+
+def _all_wrong(read: RowReader[Raw], raw: Raw) -> Iterator[Unreadable]:
+    for part in read.parts(raw):
+        try:
+            part()
+        except Unreadable as bad:
+            yield bad
 
 
 def millis(text: str, field: str) -> Millis:

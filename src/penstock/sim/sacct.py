@@ -7,11 +7,12 @@ Times are those of the cluster's own wall clock; run times come from Elapsed, wh
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 from penstock.core.model import JobSpec
-from penstock.core.units import SECOND, Millis
+from penstock.core.units import SECOND, Instant, Millis
 from penstock.sim.rows import (
     MIXED,
     NEVER_STARTED,
@@ -19,6 +20,7 @@ from penstock.sim.rows import (
     NO_RUN_TIME,
     NOT_ENDED,
     Clock,
+    Errors,
     Found,
     Row,
     Unreadable,
@@ -48,31 +50,32 @@ ELAPSED: Final = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,6}):(\d{1,2})(
 MIG: Final = re.compile(r"\d+g\.\d+gb", re.ASCII)
 
 
-def sacct_rows(text: str, clock: Clock) -> Iterator[Row]:
+def sacct_rows(text: str, clock: Clock, errors: Errors) -> Iterator[Row]:
     """Jobs and array tasks; the steps of a job (`123.batch`) are parts of it, and not counted."""
     first, *lines = text.split("\n")
     header = first.rstrip("\r").split("|")
-    _check(header)
-    return each("line", _jobs(header, lines), _Reader(clock))
+    _check(header, errors)
+    errors.check()  # without its columns no row makes sense
+    return each(_jobs(header, lines, errors), _Reader(clock), errors)
 
 
-def _check(header: list[str]) -> None:
+def _check(header: list[str], errors: Errors) -> None:
     if len(header) < 2:
-        raise Unreadable("there are no pipes between the fields; print them with sacct --parsable2", "line 1")
+        raise Unreadable("there are no pipes between the fields; print them with sacct --parsable2", line=1)
+    there = ", ".join(name for name in header if name)
     for names in NEEDED:
         if not set(names) & set(header):
-            raise Unreadable(
-                f"there is no column {' or '.join(names)}, only {', '.join(name for name in header if name)}", "line 1"
-            )
+            errors.add(Unreadable(f"there is no column {' or '.join(names)}, only {there}", line=1))
 
 
-def _jobs(header: list[str], lines: list[str]) -> Iterator[tuple[int, Fields]]:
+def _jobs(header: list[str], lines: list[str], errors: Errors) -> Iterator[tuple[int, Fields]]:
     for number, line in enumerate(lines, start=2):
         cells = line.rstrip("\r").split("|")
         if cells == [""]:
             continue
         if len(cells) != len(header):
-            raise Unreadable(f"there are {len(cells)} fields under a header of {len(header)}", f"line {number}")
+            errors.add(Unreadable(f"there are {len(cells)} fields under a header of {len(header)}", number))
+            continue
         job = dict(zip(header, cells, strict=True))
         if "." not in job["JobID"]:
             yield number, job
@@ -83,18 +86,24 @@ class _Reader:
         self.clock = clock
         self.specs: dict[JobSpec, JobSpec] = {}  # equal specs are kept once
 
-    def __call__(self, job: Fields) -> Row:
-        tres = "AllocTRES" if job.get("AllocTRES") else "ReqTRES"  # a job that never started has nothing allocated
-        asked = _gpus(job.get(tres, ""), tres)
+    def __call__(self, job: Fields, /) -> Row:
+        asked = _asked(job)
         if isinstance(asked, str):
             return asked
-        state = job["State"].partition(" ")[0]  # "CANCELLED by 1001"
-        if state in UNENDED or job.get("End") == "Unknown":
+        if _is_unended(job):
             return NOT_ENDED
         run_ms = _elapsed(job)
         if run_ms == 0:
-            return NEVER_STARTED if state == "CANCELLED" or job.get("Start") in ("None", "Unknown") else NO_RUN_TIME
-        return Found(job["JobID"], self.clock.submitted(job["Submit"], "Submit"), run_ms, self._spec(job, *asked))
+            never = _state(job) == "CANCELLED" or job.get("Start") in ("None", "Unknown")
+            return NEVER_STARTED if never else NO_RUN_TIME
+        return Found(job["JobID"], self._submitted(job), run_ms, self._spec(job, *asked))
+
+    def parts(self, job: Fields, /) -> Iterable[Callable[[], object]]:
+        ended = [] if _is_unended(job) else [partial(_elapsed, job), partial(self._submitted, job)]
+        return [partial(_asked, job), *ended]
+
+    def _submitted(self, job: Fields) -> Instant:
+        return self.clock.submitted(job["Submit"], "Submit")
 
     def _spec(self, job: Fields, gpus: int, mig_profile: str) -> JobSpec:
         spec = JobSpec(
@@ -105,6 +114,19 @@ class _Reader:
             mig_profile=mig_profile,
         )
         return self.specs.setdefault(spec, spec)
+
+
+def _state(job: Fields) -> str:
+    return job["State"].partition(" ")[0]  # "CANCELLED by 1001"
+
+
+def _is_unended(job: Fields) -> bool:
+    return _state(job) in UNENDED or job.get("End") == "Unknown"
+
+
+def _asked(job: Fields) -> tuple[int, str] | str:
+    tres = "AllocTRES" if job.get("AllocTRES") else "ReqTRES"  # a job that never started has nothing allocated
+    return _gpus(job.get(tres, ""), tres)
 
 
 def _gpus(tres: str, field: str) -> tuple[int, str] | str:

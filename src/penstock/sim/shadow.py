@@ -22,8 +22,8 @@ from penstock.core.units import DAY, HOUR, SECOND, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.kube import names
 from penstock.kube.portability import needs
-from penstock.sim.kube_jobs import WHOLE, end_of, kubernetes_rows
-from penstock.sim.rows import NOT_A_JOB, Clock, Found, Row, Unreadable
+from penstock.sim.kube_jobs import WHOLE, end_of, row_of
+from penstock.sim.rows import NOT_A_JOB, Found, Row, Unreadable
 from penstock.sim.scenario import Scenario, run
 from penstock.sim.traces import TraceJob
 
@@ -100,7 +100,7 @@ class Followed:
 
     def text(self) -> str:
         """As `kubectl get jobs -o json` prints them, with the start that counts; `penstock simulate` reads it too."""
-        return as_list(self.by_name().values())
+        return json.dumps({"kind": "List", "items": list(self.by_name().values())})
 
     def by_name(self) -> dict[str, Json]:
         """By `NAMESPACE/NAME`; another of the same name has the beginning of its uid added."""
@@ -112,10 +112,6 @@ class Followed:
                 job = {**job, "metadata": {**job["metadata"], "name": name.partition("/")[2]}}
             found[name] = _with_real_start(job)
         return found
-
-
-def as_list(jobs: Iterable[Json]) -> str:
-    return json.dumps({"kind": "List", "items": list(jobs)})
 
 
 def _began(pod: Json) -> str:
@@ -165,7 +161,7 @@ def _life(job: Json, table: LifeTable, now: Instant) -> Life:
 
 def _read(job: Json) -> Row:
     try:
-        return next(kubernetes_rows(json.dumps(job), Clock()))
+        return row_of(job)
     except Unreadable:
         return NOT_A_JOB
 

@@ -9,18 +9,18 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from penstock.core.errors import BadInput
+from penstock.core.errors import BadFile, BadInput
 from penstock.core.model import JobSpec
 from penstock.core.units import SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.sim.columns import SCHEMA, mapped_rows, penstock_rows
-from penstock.sim.kube_jobs import kubernetes_rows
-from penstock.sim.rows import Clock, Found, Row, Unreadable, shown
+from penstock.sim.kube_jobs import items_of, kubernetes_rows
+from penstock.sim.rows import Clock, Errors, Found, Row, Unreadable, shown
 from penstock.sim.sacct import sacct_rows
 
 FORMATS: Final = ("penstock", "csv", "sacct", "kubernetes")
@@ -49,16 +49,30 @@ def read(
     format: str | None = None,  # noqa: A002 - the word people type
     columns: Mapping[str, str] | None = None,
 ) -> Trace:
-    """The jobs in a file, or in standard input for `-`. What cannot be used is a `BadInput` naming file and row."""
-    try:
+    """The jobs in a file, or in standard input for `-`. All that cannot be used is one `BadFile`, by file and row."""
+
+    def rows(clock: Clock, errors: Errors) -> Iterator[Row]:
         text = _text(path)
-        clock, rows = _rows(text, format or _guess(text, columns), columns)
-        left_out: dict[str, int] = {}
-        found = list(_counted(rows, left_out))
+        return _rows(text, format or _guess(text, columns), columns, clock, errors)
+
+    return _read("standard input" if path == "-" else path, rows)
+
+
+def read_jobs(items: Iterable[object], name: str) -> Trace:
+    """The same of Kubernetes Jobs that are at hand already; `name` stands for the file in errors."""
+    return _read(name, lambda clock, errors: kubernetes_rows(items, clock, errors))
+
+
+def _read(name: str, rows: Callable[[Clock, Errors], Iterator[Row]]) -> Trace:
+    clock, errors = Clock(), Errors(name)
+    left_out: dict[str, int] = {}
+    try:
+        found = list(_counted(rows(clock, errors), left_out))
+        errors.check()
         return _trace(found, left_out, clock.zero())
     except Unreadable as bad:
-        place = f", {bad.place}" if bad.place else ""
-        raise BadInput(f"{'standard input' if path == '-' else path}{place}: {bad.what}.") from None
+        errors.add(bad, None)
+        raise BadFile(errors.found) from None
 
 
 def _text(path: str) -> str:
@@ -71,7 +85,7 @@ def _text(path: str) -> str:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise Unreadable("this is not UTF-8 text", f"line {line}") from None
+        raise Unreadable("this is not UTF-8 text", line) from None
     if not text.strip():
         raise Unreadable("the file is empty")
     return text
@@ -103,19 +117,19 @@ def _guess(text: str, columns: Mapping[str, str] | None) -> str:
     return "sacct" if "|" in first or first.startswith("JobID ") else "penstock"
 
 
-def _rows(text: str, chosen: str, columns: Mapping[str, str] | None) -> tuple[Clock, Iterator[Row]]:
+def _rows(text: str, chosen: str, columns: Mapping[str, str] | None, clock: Clock, errors: Errors) -> Iterator[Row]:
     if columns is not None and chosen != "csv":
         raise Unreadable(f"a column mapping is for the format csv, not {chosen}")
-    clock = Clock(seconds_only=chosen == "penstock")
     match chosen:
         case "penstock":
-            return clock, penstock_rows(text, clock)
+            clock.seconds_only = True
+            return penstock_rows(text, clock, errors)
         case "csv":
-            return clock, mapped_rows(text, clock, columns or {})
+            return mapped_rows(text, clock, columns or {}, errors)
         case "sacct":
-            return clock, sacct_rows(text, clock)
+            return sacct_rows(text, clock, errors)
         case "kubernetes":
-            return clock, kubernetes_rows(text, clock)
+            return kubernetes_rows(items_of(text), clock, errors)
     raise Unreadable(f"the format {shown(chosen)} is unknown; formats are {', '.join(FORMATS)}")
 
 

@@ -1,0 +1,136 @@
+"""Plain lists and keys to rows, which are classes with a field for each key; every error in them at once.
+
+A row that has errors is made nevertheless, with `UNREAD` for what could not be read, so that the rest is still checked.
+"""
+
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from penstock.config.page import UNREAD, Page, nearest, unknown
+from penstock.config.scalars import scalar
+
+
+class Row(msgspec.Struct, frozen=True):
+    """The keys of one level of a file."""
+
+    renamed: ClassVar[dict[str, str]] = {}  #: old keys that are still read, and what they are called now
+
+
+R = TypeVar("R", bound=Row)
+KINDS: Final[dict[type, str]] = {dict: "a group of keys", list: "a list", str: "a word", NoneType: "empty"}
+
+
+class Key(NamedTuple):
+    """A key of a row: the field it fills, what may stand there, and whether it must."""
+
+    field: str
+    hint: Any
+    required: bool
+
+
+@cache
+def keys_of(kind: type[Row]) -> dict[str, Key]:
+    """By their names in the file, in the order of the class."""
+    hints = get_type_hints(kind)
+    return {
+        field.encode_name: Key(field.name, hints[field.name], field.required) for field in msgspec.structs.fields(kind)
+    }
+
+
+def converted(found: object, kind: type[R], page: Page, place: str = "") -> R:
+    """A row, whole or with parts unread; the page has the errors."""
+    if not isinstance(found, dict):
+        return _unexpected(dict, found, page, place)  # type: ignore[no-any-return]  # UNREAD stands for any row
+    keys = keys_of(kind)
+    fields: dict[str, object] = {}
+    for name, content in found.items():
+        now = kind.renamed.get(name, name)
+        if now in keys:
+            _tell_renamed(name, now, found, page, place)
+            fields[keys[now].field] = _value(content, keys[now].hint, page, f"{place}.{name}".lstrip("."))
+        else:
+            page.report(place, unknown("unknown key", name, keys), key=name)
+            meant = nearest(name, keys)
+            if meant and meant not in found:  # misspelt, and so not missing
+                fields[keys[meant].field] = UNREAD
+    for name, key in keys.items():
+        if key.required and key.field not in fields:
+            page.report(place, f"the key '{name}' is missing")
+            fields[key.field] = UNREAD
+    return kind(**fields)
+
+
+def _tell_renamed(name: str, now: str, found: dict[str, object], page: Page, place: str) -> None:
+    if name == now:
+        return
+    inner = f"{place}.{name}".lstrip(".")
+    if now in found:
+        page.report(inner, f"this is the old name of '{now}', which is here, too; keep that one")
+    line = page.line(inner)
+    where = page.name if line is None else f"{page.name}, line {line}"
+    page.notices.append(f"{where}: '{name}' is called '{now}' now; the old name works for a release.")
+
+
+def _value(found: object, hint: Any, page: Page, place: str) -> Any:
+    """What stands at a place, as its hint says: a scalar, a word, a row, a list or a table of such."""
+    if found is UNREAD:
+        return UNREAD
+    origin, args = _parts(hint)
+    if origin in (Union, UnionType):
+        return None if found is None and NoneType in args else _value(found, _choice(found, args), page, place)
+    if origin is Literal:
+        return _word(found, args, page, place)
+    if origin is tuple:
+        return _list(found, args[0], page, place)
+    if origin is dict:
+        return _table(found, args[1], page, place)
+    if issubclass(hint, Row):
+        return converted(found, hint, page, place)
+    try:
+        return scalar(hint, found)
+    except ValueError as error:
+        page.report(place, str(error))
+        return UNREAD
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What `tuple[Name, ...]` and the like are made of."""
+    return get_origin(hint), get_args(hint)
+
+
+def _choice(found: object, args: tuple[Any, ...]) -> Any:
+    """Of several hints, such as a word or a table, the one for what is there."""
+    hints = [arg for arg in args if arg is not NoneType]
+    tables = [hint for hint in hints if get_origin(hint) is dict]
+    return tables[0] if tables and not isinstance(found, str) else hints[0]
+
+
+def _word(found: object, words: tuple[str, ...], page: Page, place: str) -> Any:
+    if not isinstance(found, str):
+        return _unexpected(str, found, page, place)
+    if found not in words:
+        page.report(place, unknown("unknown word", found, words))
+        return UNREAD
+    return found
+
+
+def _list(found: object, hint: Any, page: Page, place: str) -> Any:
+    if not isinstance(found, list):
+        return _unexpected(list, found, page, place)
+    return tuple(_value(item, hint, page, f"{place}[{k}]") for k, item in enumerate(found))
+
+
+def _table(found: object, hint: Any, page: Page, place: str) -> Any:
+    if not isinstance(found, dict):
+        return _unexpected(dict, found, page, place)
+    return {name: _value(item, hint, page, f"{place}.{name}") for name, item in found.items()}
+
+
+def _unexpected(kind: type, found: object, page: Page, place: str) -> Any:
+    if found is not UNREAD:
+        page.report(place, f"this must be {KINDS[kind]}; it is {KINDS[type(found)]}")
+    return UNREAD
