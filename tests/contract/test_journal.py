@@ -390,7 +390,9 @@ def test_a_job_says_where_it_is_what_it_cost_and_why(where: str) -> None:
     assert (spec.gpus, spec.count, reader.spec("nobody")) == (1, 3, None)
     assert {one.id for one in reader.placed()} == set(state.attempts)
     assert sum(count.jobs for count in reader.counts()) == 7
-    assert {(count.phase, count.team, count.jobs, count.gpus) for count in reader.counts()} >= {("done", "blue", 1, 8)}
+    assert {(count.state, count.team, count.jobs, count.gpus) for count in reader.counts()} >= {
+        ("succeeded", "blue", 1, 8)
+    }
     reader.close()
 
 

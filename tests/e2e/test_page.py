@@ -57,7 +57,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     try:
         yield made
     finally:
-        for row in made.client.get("/v1/jobs", params={"phase": ["waiting", "placed"]}).json()["jobs"]:
+        for row in made.client.get("/v1/jobs", params={"state": ["queued", "starting", "running"]}).json()["jobs"]:
             made.client.post(f"/v1/jobs/{row['id']}/cancel")
         for row in made.client.get("/v1/jobs").json()["jobs"]:
             made.client.get(f"/v1/jobs/{row['id']}/log", params={"follow": True})  # answered once it has ended

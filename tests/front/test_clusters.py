@@ -136,6 +136,6 @@ def test_another_job_of_the_same_name_is_another_job(penstock: Made) -> None:
             await here.is_gone("a")
             here.apply(lasting("a", "300ms", gpus=1))
             await here.shows("a", complete)
-            assert [(one.phase, one.jobs) for one in here.reader.counts()] == [("done", 2)]
+            assert [(one.state, one.jobs) for one in here.reader.counts()] == [("succeeded", 2)]
 
     asyncio.run(tell())

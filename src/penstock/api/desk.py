@@ -12,6 +12,7 @@ from penstock.api.problems import not_found
 from penstock.core.model import STANDING
 from penstock.core.model import Offer as CoreOffer
 from penstock.core.units import NEVER, Instant
+from penstock.journal import states
 from penstock.journal.journal import AttemptRow, JobRow, Reader
 from penstock.journal.story import Line
 from penstock.live.plane import Plane
@@ -88,12 +89,23 @@ def job_detail(row: JobRow, currency: str, **more: object) -> schemas.JobDetail:
 
 def _said(row: JobRow, currency: str) -> dict[str, object]:
     """What is shown otherwise than it is kept."""
-    return {"until_at": moment(row.until_at), "because": saying.reason(row.because, row.until_at, currency)}
+    because = saying.reason(row.because, row.until_at, currency)
+    return {
+        "state": state_of(row),
+        "preempted": states.is_preempted(row.phase, row.last_outcome, because.kind if because else ""),
+        "until_at": moment(row.until_at),
+        "because": because,
+    }
+
+
+def state_of(row: JobRow) -> states.JobState:
+    return states.job_state(row.phase, row.attempt_phase)
 
 
 def attempt_shape(row: AttemptRow, currency: str) -> schemas.Attempt:
     because = saying.reason(row.because, None, currency)
-    return schemas.Attempt.of(row, deadline_at=moment(row.deadline_at), because=because)
+    state = states.attempt_state(row.phase, row.outcome)
+    return schemas.Attempt.of(row, state=state, deadline_at=moment(row.deadline_at), because=because)
 
 
 def trouble(plane: Plane, site: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from penstock.core.lifecycle import AttemptPhase, JobPhase
+from penstock.journal.states import AttemptState, JobState
 
 Money: TypeAlias = Annotated[
     int, Field(description="Micro-units of the currency: 1500000 is 1.50.", examples=[1_500_000])
@@ -51,7 +51,8 @@ class Job(Shape):
     job_class: str = Field(alias="class")
     priority: int
     gpus: int
-    phase: JobPhase
+    state: JobState
+    preempted: bool = Field(description="It is queued because it was preempted: it goes on from its last checkpoint.")
     attempt: str
     offer: str
     submitted_at: At
@@ -82,11 +83,10 @@ class Attempt(Shape):
     offer: str
     site: str
     width: int
-    phase: AttemptPhase
+    state: AttemptState
     promised_at: At
     started_at: At | None
     ended_at: At | None
-    outcome: str
     resume_ms: Ms
     kept_ms: Ms
     spent: Money
@@ -348,9 +348,9 @@ class Status(Shape):
     paused: bool
     ready: bool
     says: str
-    waiting: int
+    queued: int
     running: int
-    ended: dict[str, int]
+    ended: dict[str, int] = Field(examples=[{"succeeded": 12, "failed": 1}])
     alarms: list[Alarm]
 
 

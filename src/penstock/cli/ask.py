@@ -17,7 +17,7 @@ from penstock.core.errors import BadInput
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: How `penstock run` ends: as its job did.
-OUTCOMES: Final = {"done": 0, "failed": 1, "refused": 6, "cancelled": 7}
+OUTCOMES: Final = {"succeeded": 0, "failed": 1, "refused": 6, "cancelled": 7}
 
 
 def asks_for(command: F) -> F:
@@ -102,8 +102,8 @@ def run(client: Client, command: tuple[str, ...], detach: bool, as_json: bool, *
     if as_json:
         _print(ended)
     else:
-        click.echo(f"{job}: {ended['phase']}. {_last_line(client, job)}", err=True)
-    return OUTCOMES.get(ended["phase"], 1)
+        click.echo(f"{job}: {ended['state']}. {_last_line(client, job)}", err=True)
+    return OUTCOMES.get(ended["state"], 1)
 
 
 @click.command("plan")

@@ -37,7 +37,7 @@ class RunningRow:
     team: str
     offer: str
     term: str
-    doing: str
+    state: str
     gpus: int
     since: str
     spent: str
@@ -119,19 +119,13 @@ def running(jobs: list[schemas.Job], terms: dict[str, str], now: Instant, curren
             job.team,
             job.offer,
             TERMS.get(terms.get(job.offer, ""), "neutral"),
-            doing(job),
+            job.state,
             job.gpus,
             clock(job.started_at or job.submitted_at, now),
             cash(job.spent, currency),
         )
         for job in jobs
     ]
-
-
-def doing(job: schemas.Job) -> str:
-    if job.phase == "leaving":
-        return "stopping"
-    return "starting" if job.started_at is None else "running"
 
 
 def cash(amount: Money, currency: str) -> str:

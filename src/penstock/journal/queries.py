@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from penstock.core.errors import BadInput
 from penstock.core.model import JobSpec
 from penstock.core.units import Instant
+from penstock.journal import states
 from penstock.journal.database import Database, marks, plain
 from penstock.journal.journal import (
     AttemptRow,
@@ -82,17 +83,22 @@ class Queries:
 
     def jobs(self, wanted: Filter, after: int | None = None, limit: int = 50) -> list[JobRow]:
         """One question for each team and phase, because each is then a walk along an index, and the newest of all."""
-        asked = product(wanted.teams or (None,), wanted.phases or (None,))
-        pages = [self._page(wanted, team, phase, after, limit) for team, phase in asked]
+        matches = [*map(states.Match, wanted.phases), *map(states.match, wanted.states)]
+        asked = product(wanted.teams or (None,), matches or (None,))
+        pages = [self._page(wanted, team, match, after, limit) for team, match in asked]
         newest = heapq.merge(*pages, key=lambda job: job.number, reverse=True)
         return list(islice(newest, limit))
 
-    def _page(self, wanted: Filter, team: str | None, phase: str | None, after: int | None, limit: int) -> list[JobRow]:
+    def _page(
+        self, wanted: Filter, team: str | None, match: states.Match | None, after: int | None, limit: int
+    ) -> list[JobRow]:
         clauses: list[tuple[str, Any]] = []
         if team is not None:
             clauses.append(("team = ?", team))
-        if phase is not None:
-            clauses.append(("phase = ?", phase))
+        if match is not None:
+            clauses.append(("phase = ?", match.phase))
+            if match.attempt_runs is not None:
+                clauses.append((ATTEMPT_RUNS if match.attempt_runs else f"not {ATTEMPT_RUNS}", "running"))
         if wanted.user:
             clauses.append(('"user" = ?', wanted.user))
         if wanted.text:
@@ -109,8 +115,15 @@ class Queries:
         return _first(self._made(JobRow, f"select {_columns(JobRow)} from jobs where id = ?", job))
 
     def counts(self) -> list[Count]:
-        sql = "select phase, team, jobs, gpus from counts where jobs > 0 order by phase, team"
-        return [Count(phase, team, int(jobs), int(gpus)) for phase, team, jobs, gpus in self._all(sql)]
+        """The table counts by the core's phases; how many of the placed ones run is counted among the attempts."""
+        found: list[Count] = []
+        for phase, team, *counted in self._all(COUNTS):
+            jobs, gpus, running_jobs, running_gpus = map(int, counted)
+            if running_jobs:
+                found.append(Count("running", team, running_jobs, running_gpus))
+            if jobs > running_jobs:
+                found.append(Count(states.job_state(phase), team, jobs - running_jobs, gpus - running_gpus))
+        return sorted(found, key=lambda count: (count.state, count.team))
 
     def spec(self, job: str) -> JobSpec | None:
         sql = "select number, part from happened where job = ? and kind = 'JobSubmitted' order by number desc limit 1"
@@ -221,11 +234,33 @@ class Queries:
 
 #: Values in one statement; SQLite of old takes 999.
 AT_ONCE = 500
+#: A placed job is running if its attempt is, and starting otherwise: `journal.states`.
+ATTEMPT_RUNS = "exists (select 1 from attempts where attempts.id = jobs.attempt and attempts.phase = ?)"
+RUNNING = (
+    "select jobs.team, count(*) as jobs, sum(jobs.gpus) as gpus from attempts "
+    "join jobs on jobs.id = attempts.job and jobs.attempt = attempts.id and jobs.phase = 'placed' "
+    "where attempts.phase = 'running' group by jobs.team"
+)
+COUNTS = (
+    "select counts.phase, counts.team, counts.jobs, counts.gpus, coalesce(running.jobs, 0), coalesce(running.gpus, 0) "
+    f"from counts left join ({RUNNING}) as running on running.team = counts.team and counts.phase = 'placed' "
+    "where counts.jobs > 0"
+)
 SPEND = "select scope, period, spent, held from spend"
 
 
+#: Columns of a job's row that are another table's.
+LOOKED_UP = {
+    "attempt_phase": "coalesce((select attempts.phase from attempts where attempts.id = jobs.attempt), '')",
+    "last_outcome": (
+        "coalesce((select attempts.outcome from attempts where attempts.job = jobs.id "
+        "order by attempts.number desc limit 1), '')"
+    ),
+}
+
+
 def _columns(kind: type[Any]) -> str:
-    return ", ".join(f'"{field.name}"' for field in fields(kind))
+    return ", ".join(LOOKED_UP.get(field.name, f'"{field.name}"') for field in fields(kind))
 
 
 def _literal(text: str) -> str:
