@@ -18,13 +18,13 @@ async def test_a_job_is_submitted_runs_and_tells_its_story(tmp_path: Path) -> No
             "lab/owned",
         )
         assert ended["because"]["kind"] == "OwnedFree"
-        assert ended["because"]["says"] == "2 GPUs were free there."
+        assert ended["because"]["says"] == "2 GPUs were free."
         assert ended["variables"] == ["SECRET"]
         assert "x" not in str(ended["variables"])
         assert [one["state"] for one in ended["tries"]] == ["succeeded"]
         story = (await penstock.admin.get(f"/v1/jobs/{job}/story")).json()["lines"]
         assert story[0]["text"] == "Submitted by default: 1 GPU."
-        assert story[-1]["text"].startswith("Done")
+        assert story[-1]["text"] == "Succeeded."
         log = await penstock.admin.get(f"/v1/jobs/{job}/log")
         assert log.text == "loss 0.1\n"
         assert log.headers["Penstock-More"] == "false"

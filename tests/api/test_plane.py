@@ -110,7 +110,7 @@ async def test_a_cap_is_set_binds_and_is_taken_away(tmp_path: Path) -> None:
         job = await penstock.submits(penstock.team("a"))
         found = await penstock.until(job, "queued")
         assert (found["short_of"], found["because"]["kind"]) == ("team:a", "CapBinds")
-        assert found["because"]["says"].startswith("Waits for money: team:a may spend $0.00 in ")
+        assert found["because"]["says"].startswith("Budget reached: team:a may spend $0.00 in ")
         await penstock.admin.put("/v1/budget", json={"scope": "team:a"})
         assert (await penstock.until(job))["state"] == "succeeded"
 

@@ -87,7 +87,7 @@ def test_run_follows_the_job_and_ends_as_it_does(says: Says) -> None:
     program = "import time\nfor k in range(3): print('step', k, flush=True); time.sleep(0.05)"
     assert says("run", "--name", "follows", "--", PYTHON, "-c", program) == "step 0\nstep 1\nstep 2\n"
     slow_failure = "import time; time.sleep(0.2); raise SystemExit(3)"
-    assert "failed. Failed by its own fault: exit code 3." in says("run", "--", PYTHON, "-c", slow_failure, code=1)
+    assert "failed. Failed (application): exit code 3." in says("run", "--", PYTHON, "-c", slow_failure, code=1)
     assert "Refused: it needs 99 GPUs at once" in says("run", "--gpus", "99", "--name", "w", "--", "true", code=6)
 
 
@@ -118,8 +118,8 @@ def test_a_job_file_is_submitted_and_shown_everywhere(says: Says, tmp_path: Path
     assert "from-file" in says("jobs", "-o", "wide", "--text", "from-file")
     assert yaml.safe_load(says("jobs", "-o", "yaml", "--text", "from-file"))["jobs"][0]["id"] == job
     assert "Submitted by vision: 1 GPU." in says("why", job)
-    assert shown(says, "why", job)[-1]["text"].startswith("Done")
-    assert "Done." in says("events", "--limit", "200", "--job", job)
+    assert shown(says, "why", job)[-1]["text"] == "Succeeded."
+    assert "Succeeded." in says("events", "--limit", "200", "--job", job)
 
 
 def test_the_same_key_is_one_job(says: Says, tmp_path: Path) -> None:

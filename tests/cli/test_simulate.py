@@ -247,7 +247,7 @@ def test_why_tells_one_job_line_by_line(says: Say) -> None:
     says(*JOURNAL)
     lines = says("why", "first", "--journal", "month.journal").splitlines()
     assert lines[0] == "  day 1, 00:00  Submitted by default: 8 GPUs."
-    assert lines[-1] == "  day 1, 02:00  Done."
+    assert lines[-1] == "  day 1, 02:00  Succeeded."
     told = json.loads(says("why", "first", "--journal", "month.journal", "--json"))
     assert [line["text"] for line in told] == [line[16:] for line in lines]
 

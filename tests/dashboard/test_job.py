@@ -49,10 +49,10 @@ def test_a_name_that_is_markup_stays_text() -> None:
 
 def test_the_first_sentence_says_what_it_does_and_why() -> None:
     assert page.lede(travelled(), NOW) == "Running on lab/owned since 12:10. Because."
-    assert page.lede(job(because=because("OnlyOwned", "Waits for owned GPUs.")), NOW) == "Waits for owned GPUs."
+    assert page.lede(job(because=because("OnlyOwned", "Queued for owned GPUs.")), NOW) == "Queued for owned GPUs."
     assert page.lede(job(state="succeeded", offer="lab/owned", ended_at=NOW), NOW) == "Succeeded on lab/owned at 12:30."
     facts = page.facts(travelled(), NOW, "USD")
-    assert (facts.state, facts.waited, facts.attempts) == ("running", "20 min", "2\u00a0attempts, 1\u00a0loss")
+    assert (facts.state, facts.waited, facts.attempts) == ("running", "20 min", "2\u00a0attempts, 1\u00a0preemption")
 
 
 # --- money -----------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def test_one_runs_at_home_the_next_bursts_and_both_home_jobs_complete(penstock: 
             here.finish("east")
             job = await here.shows("b", complete)
             assert job["status"]["succeeded"] == 1
-            await here.says("b", "AttemptEnded")
+            await here.says("b", "Succeeded")
 
     asyncio.run(tell())
 

@@ -44,7 +44,7 @@ def test_a_labelled_job_runs_and_completes_and_its_home_job_shows_all_of_it(
             assert names.CANCEL not in (await here.shows("a", lambda one: not ours_final(one)))["metadata"].get(
                 "finalizers", []
             )
-            await here.says("a", "AttemptEnded")
+            await here.says("a", "Succeeded")
             assert here.text("a") == " ".join(here.why("j0"))
 
     asyncio.run(tell())

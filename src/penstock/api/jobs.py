@@ -267,4 +267,4 @@ def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.
 def _waits(reader: Reader, attempt: AttemptRow) -> str:
     heard = [event for row in reader.story(attempt.job) for event in row.inputs if isinstance(event, AttemptQueued)]
     words = next((event.words for event in reversed(heard) if event.attempt == attempt.id), None)
-    return "" if words is None else f"waits at the site {attempt.site}: {words}"
+    return "" if words is None else f"queued at site {attempt.site}: {words}"

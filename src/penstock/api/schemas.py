@@ -38,7 +38,7 @@ class Reason(Shape):
 
     kind: str = Field(examples=["OwnedFree"])
     numbers: dict[str, Any] = Field(examples=[{"waited_ms": 0, "free_gpus": 2}])
-    says: str = Field(examples=["2 GPUs were free there."])
+    says: str = Field(examples=["2 GPUs were free."])
 
 
 class Job(Shape):
@@ -99,7 +99,7 @@ class JobDetail(Job):
     """With its attempts and what runs. Variables are named, and their contents kept to those who set them."""
 
     tries: list[Attempt]
-    waits: str = Field(description="What its last attempt waits for at its site; empty: for nothing.")
+    waits: str = Field(description="Why its site holds it back; empty if it does not.")
     command: list[str]
     folder: str
     image: str

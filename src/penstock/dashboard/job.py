@@ -67,18 +67,18 @@ def facts(job: schemas.JobDetail, now: Instant, currency: str) -> Facts:
         state=listing.state(job),
         since=f"submitted {clock(job.submitted_at, now)}" + (f", ended{_when(job, now)}" if job.ended_at else ""),
         waited=duration(sum(b - a for a, b in timeline.waits(job, end))),
-        attempts=listed([many(len(job.tries), "attempt"), _some(job.moves, "move"), _some(job.losses, "loss")]),
+        attempts=listed([many(len(job.tries), "attempt"), _some(job.moves, "move"), _some(job.losses, "preemption")]),
         kept=duration(job.kept_ms) if job.kept_ms else "none",
-        kept_note="in its last checkpoint" if job.kept_ms else "without a checkpoint",
+        kept_note="in its last checkpoint" if job.kept_ms else "no checkpoint yet",
         spent=money(job.spent, currency),
         held=money(job.held, currency),
-        until=f"enough until {clock(deadline, now)} and to stop" if deadline else "nothing is held",
+        until=f"enough to run until {clock(deadline, now)}" if deadline else "nothing is held",
         asked=listed([f"team {job.team}", f"project {job.project}" if job.project else "", job.job_class]),
     )
 
 
 def _some(count: int, thing: str) -> str:
-    return many(count, thing).replace("losss", "losses") if count else ""
+    return many(count, thing) if count else ""
 
 
 def tries(job: schemas.JobDetail, terms: dict[str, str], now: Instant, currency: str) -> list[TryRow]:

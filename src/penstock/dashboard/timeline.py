@@ -118,7 +118,7 @@ def _waits(job: schemas.JobDetail, axis: Axis, end: Instant) -> Markup:
     if not total:
         return lines
     first = waits(job, end)[0]
-    said = Markup('<text class="lab2 halo" x="{:.3f}%" y="16">waited{}{}</text>')
+    said = Markup('<text class="lab2 halo" x="{:.3f}%" y="16">queued{}{}</text>')
     return lines + said.format(axis.x(first[0]), NBSP, duration(total))
 
 
