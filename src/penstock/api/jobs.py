@@ -230,9 +230,9 @@ def page_of(
     if wanted.teams and caller.team and caller.team not in wanted.teams:
         return schemas.Jobs(jobs=[], next=None)
     rows = reader.jobs(replace(wanted, teams=caller.teams or wanted.teams), after, limit + 1)
-    page, currency = rows[:limit], plane.view.policy.currency
+    page, currency, now = rows[:limit], plane.view.policy.currency, desk.instant(plane)
     following = page[-1].number if len(rows) > limit else None
-    return schemas.Jobs(jobs=[desk.job_shape(row, currency) for row in page], next=following)
+    return schemas.Jobs(jobs=[desk.job_shape(row, currency, now) for row in page], next=following)
 
 
 @routes.get("/jobs/{job:job}/story", summary="Why a job is where it is")
@@ -255,6 +255,7 @@ def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.
     return desk.job_detail(
         row,
         currency,
+        desk.instant(plane),
         tries=[desk.attempt_shape(attempt, currency) for attempt in tries],
         waits=_waits(reader, tries[-1]) if tries and tries[-1].phase == "starting" else "",
         command=list(work.command),

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from penstock.api import jobs
-from penstock.api.desk import MayRead, PlaneHere, ReaderHere
+from penstock.api.desk import MayRead, PlaneHere, ReaderHere, instant
 from penstock.api.html import ForPeople, html
-from penstock.api.pages import frame, instant
+from penstock.api.pages import frame
 from penstock.dashboard import listing
 from penstock.journal.journal import Filter
 

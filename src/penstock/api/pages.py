@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from penstock import __version__
 from penstock.api import jobs, logs, money, places, saying, schemas, stream
 from penstock.api.access import Token
-from penstock.api.desk import Anybody, MayRead, PlaneHere, ReaderHere
+from penstock.api.desk import Anybody, MayRead, PlaneHere, ReaderHere, instant
 from penstock.api.html import ForPeople, html
 from penstock.api.problems import not_found
 from penstock.core.units import Instant
@@ -38,7 +38,6 @@ ROWS: Final = 40  #: of them that are shown
 RUNS: Final = 20
 FEED: Final = 24
 PAGES_BACK: Final = 5  #: of the journal, that a team's feed looks for what concerns it
-DECIDED: Final = 400  #: latest decisions to wait, from whose times expected starts count
 PACE_SECONDS: Final = 0.4  #: between two calls to look again
 TAIL: Final = 40_000  #: bytes of a log on the page
 MOST_READ: Final = 32 << 20  #: bytes read to find a log's end
@@ -58,7 +57,7 @@ def _now(plane: Plane, reader: Reader, caller: Token, found: schemas.Sites) -> d
     view, at, currency = plane.view, instant(plane), plane.view.policy.currency
     waits = jobs.page_of(plane, reader, caller, Filter(states=states.QUEUED), limit=QUEUE).jobs
     runs = jobs.page_of(plane, reader, caller, Filter(states=states.ACTIVE), limit=RUNS).jobs
-    waiting = queue.waiting(waits, _decided(reader), at)
+    queued = queue.queued(waits, at)
     owned = sites.used(found, standing=True)
     counts = _counts(reader, caller)
     return {
@@ -68,11 +67,11 @@ def _now(plane: Plane, reader: Reader, caller: Token, found: schemas.Sites) -> d
         "rented": sites.used(found, standing=False),
         "notices": _notices(view, plane.ready, caller, at),
         "sites": sites.rows(found),
-        "queue": waiting[:ROWS],
-        "queue_note": _shown(min(ROWS, len(waiting)), counts["queued"][0], "by expected start"),
+        "queue": queued[:ROWS],
+        "queue_note": _shown(min(ROWS, len(queued)), counts["queued"][0], "by expected start"),
         "queued_jobs": counts["queued"][0],
         "queued_gpus": counts["queued"][1],
-        "first_start": f"the first {waiting[0].start.says}" if waiting else "nobody waits",
+        "first_start": f"the first {queued[0].start.says}" if queued else "the queue is empty",
         "idle_note": _idle(found),
         "running": queue.running(runs, terms(found), at, currency),
         "running_note": _shown(len(runs), counts["active"][0], "newest first"),
@@ -82,17 +81,8 @@ def _now(plane: Plane, reader: Reader, caller: Token, found: schemas.Sites) -> d
     }
 
 
-def instant(plane: Plane) -> Instant:
-    """Now, and never before what is shown."""
-    return max(plane.view.at, plane.clock.now())
-
-
 def terms(found: schemas.Sites) -> dict[str, str]:
     return {offer.id: offer.term for site in found.sites for offer in site.offers}
-
-
-def _decided(reader: Reader) -> dict[str, Instant]:
-    return dict(reversed(reader.lately("WaitPromised", DECIDED)))
 
 
 def _counts(reader: Reader, caller: Token) -> dict[str, tuple[int, int]]:

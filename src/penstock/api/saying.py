@@ -10,8 +10,9 @@ from penstock.api.schemas import Reason
 from penstock.core import events as e
 from penstock.core.reasons import REASONS
 from penstock.core.reasons import Reason as CoreReason
-from penstock.core.units import NEVER, Instant
+from penstock.core.units import MINUTE, NEVER, Instant
 from penstock.journal import codec
+from penstock.journal.sentences import Say, sentence
 from penstock.journal.story import Teller
 from penstock.journal.words import duration
 
@@ -19,16 +20,16 @@ ATTEMPT: Final = re.compile(r"(?P<job>.+)\.[0-9]+(?:/n[0-9]+)?")
 
 
 @lru_cache(maxsize=4_096)  # pages show the same jobs again and again, and what was recorded does not change
-def reason(because: str, until_at: Instant | None, currency: str) -> Reason | None:
-    """A recorded reason, from the journal's JSON."""
+def reason(because: str, until_at: Instant | None, currency: str, minutes_ago: int = 0) -> Reason | None:
+    """A recorded reason, from the journal's JSON. `minutes_ago`: how old its numbers are, if that is to be said."""
     if not because:
         return None
     numbers: dict[str, Any] = json.loads(because)
-    return reason_shape(codec.reader(REASONS[numbers["kind"]])(numbers), until_at, currency)
+    return reason_shape(codec.reader(REASONS[numbers["kind"]])(numbers), until_at, currency, minutes_ago)
 
 
-def reason_shape(made: CoreReason, until_at: Instant | None, currency: str) -> Reason:
-    says = teller("", currency).sentence(made, NEVER if until_at is None else until_at)
+def reason_shape(made: CoreReason, until_at: Instant | None, currency: str, minutes_ago: int = 0) -> Reason:
+    says = sentence(made, Say(currency, NEVER if until_at is None else until_at, minutes_ago * MINUTE))
     return Reason(kind=made.kind, numbers={k: v for k, v in asdict(made).items() if k != "kind"}, says=says)
 
 

@@ -67,6 +67,7 @@ class Job(Shape):
     until_at: At | None
     short_of: str
     because: Reason | None
+    decided_at: At | None = Field(description="When `because` was decided. Its numbers are of then.")
 
 
 class Jobs(Shape):

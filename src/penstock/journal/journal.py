@@ -121,6 +121,7 @@ class JobRow:
     short_of: str  # the scope whose cap binds it
     because: str  # the latest reason, as JSON with its `kind` and numbers; empty if nothing was decided yet
     attempt_phase: str = ""  # of `attempt`: core.lifecycle.AttemptPhase
+    decided_at: Instant | None = None  # when `because` was decided
     last_outcome: str = ""  # of the last attempt that was promised; empty if there is none, or it lives
 
 
@@ -256,9 +257,6 @@ class Reader(Protocol):
         self, before: tuple[int, int] | None = None, limit: int = 50, kinds: tuple[str, ...] = ()
     ) -> list[Happening]:
         """What just happened, newest first, at most `limit`. `before`: step and part of the last one seen."""
-
-    def lately(self, kind: str, limit: int) -> list[tuple[str, Instant]]:
-        """The jobs that the latest events of a kind were about, and when, newest first."""
 
     def steps(self, after: int, limit: int = 200) -> list[Row]:
         """For streams: in order, not checked against the chain."""

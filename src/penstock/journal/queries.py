@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from penstock.core.errors import BadInput
 from penstock.core.model import JobSpec
-from penstock.core.units import Instant
 from penstock.journal import states
 from penstock.journal.database import Database, marks, plain
 from penstock.journal.journal import (
@@ -173,14 +172,6 @@ class Queries:
         events = {number: iter(reversed((*row.inputs, *row.outputs))) for number, row in rows.items()}
         return [_happening(rows[number], part, job, kind, next(events[number])) for number, part, job, kind in found]
 
-    def lately(self, kind: str, limit: int) -> list[tuple[str, Instant]]:
-        latest = "select number, part, job from happened where kind = ? order by number desc, part desc limit ?"
-        sql = (
-            f"select latest.job, steps.at from ({latest}) as latest join steps on steps.number = latest.number "
-            "order by latest.number desc, latest.part desc"
-        )
-        return [(job, at) for job, at in self._all(sql, kind, limit)]
-
     def steps(self, after: int, limit: int = 200) -> list[Row]:
         found = self._all(f"select {COLUMNS} from steps where number > ? order by number limit ?", after, limit)
         return [row(plain(one), self.where) for one in found]
@@ -251,6 +242,11 @@ SPEND = "select scope, period, spent, held from spend"
 
 #: Columns of a job's row that are another table's.
 LOOKED_UP = {
+    "decided_at": (
+        "(select steps.at from happened join steps on steps.number = happened.number where happened.job = jobs.id and "
+        "happened.kind in ('WaitPromised', 'ReservePromised', 'StartPromised', 'StopPromised', 'JobRefused') "
+        "order by happened.number desc limit 1)"
+    ),
     "attempt_phase": "coalesce((select attempts.phase from attempts where attempts.id = jobs.attempt), '')",
     "last_outcome": (
         "coalesce((select attempts.outcome from attempts where attempts.job = jobs.id "

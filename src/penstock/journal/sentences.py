@@ -20,6 +20,7 @@ class Say:
 
     currency: str
     until_at: Instant = NEVER
+    age_ms: Millis = 0  # since it was decided; 0: it is told as it was then
 
     def cash(self, amount: Money) -> str:
         return money(amount, self.currency)
@@ -28,6 +29,10 @@ class Say:
     def until(self) -> str:
         """To be read after a comma or a word; empty where no instant is known."""
         return "" if self.until_at >= NEVER else f"until {instant(self.until_at)}"
+
+    @property
+    def age(self) -> str:
+        return f" {duration(self.age_ms)} ago" if self.age_ms else ""
 
 
 def sentence(why: r.Reason, say: Say) -> str:
@@ -55,18 +60,24 @@ def _free_after(why: r.OwnedFree | r.EndsAlike) -> str:
 
 def waits_for_owned(why: r.WaitsForOwned, say: Say) -> str:
     cost = why.burst_cost
-    run = duration(why.expected_run_ms)
-    now = f"Bursting now costs about {say.cash(cost)} for {run}" if cost is not None else "No rented offer fits now"
-    return f"{_queued(why.patience_ms, say)}: {_too_few(why.free_gpus)}. {now}."
+    burst = (
+        _bursting(cost, why.expected_run_ms, say) if cost is not None else f"No rented offer fits{say.age or ' now'}"
+    )
+    return f"{_queued(why.patience_ms, say)}: {_too_few(why.free_gpus)}{say.age}. {burst}."
 
 
 def wait_worth(why: r.WaitWorth, say: Say) -> str:
     ahead = f"{count(why.ahead, 'job')} ahead"
     due = f" To meet its deadline it must burst by {instant(why.leave_at)}." if why.leave_at else ""
     return (
-        f"{_queued(why.patience_ms, say)}: {_too_few(why.free_gpus)}, {ahead}.{_forecast(why)} Bursting now costs "
-        f"about {say.cash(why.cost)} for {duration(why.expected_run_ms)}; {_as_delay(why, say)}.{due}"
+        f"{_queued(why.patience_ms, say)}: {_too_few(why.free_gpus)}, {ahead}{say.age}.{_forecast(why, say)} "
+        f"{_bursting(why.cost, why.expected_run_ms, say)}; {_as_delay(why, say)}.{due}"
     )
+
+
+def _bursting(cost: Money, run_ms: Millis, say: Say) -> str:
+    now = "" if say.age_ms else " now"
+    return f"Bursting{now} costs about {say.cash(cost)} for {duration(run_ms)}"
 
 
 def _queued(patience_ms: Millis, say: Say) -> str:
@@ -79,13 +90,15 @@ def _too_few(free_gpus: int) -> str:
     return f"{count(free_gpus, 'GPU')} free" + (" (too few, or on several nodes)" if free_gpus else "")
 
 
-def _forecast(why: r.WaitWorth) -> str:
-    """Nothing is promised beyond its patience: then it bursts."""
+def _forecast(why: r.WaitWorth, say: Say) -> str:
+    """Nothing is promised beyond its patience: then it bursts. An old forecast is told as one."""
     if not why.about_ms:
         return ""
+    worst = f", {duration(why.worst_ms)} (p90)" if why.worst_ms <= why.patience_ms else ""
+    if say.age_ms:
+        return f" Its start was estimated{say.age}: in {duration(why.about_ms)} (p50){worst}."
     if why.about_ms > why.patience_ms:
         return f" Owned GPUs are expected only in {duration(why.about_ms)} (p50)."
-    worst = f", {duration(why.worst_ms)} (p90)" if why.worst_ms <= why.patience_ms else ""
     return f" Expected start in {duration(why.about_ms)} (p50){worst}."
 
 
@@ -101,15 +114,14 @@ def _as_delay(why: r.WaitWorth | r.NotWorthWaiting, say: Say) -> str:
     return f"at {say.cash(why.value_per_hour)}/h of delay that{weighted} is {duration(worth_ms)}{limited}"
 
 
-def only_owned(why: r.OnlyOwned, _: Say) -> str:
-    return f"Queued for owned GPUs: {_too_few(why.free_gpus)}. It cannot burst: {why.rule}."
+def only_owned(why: r.OnlyOwned, say: Say) -> str:
+    return f"Queued for owned GPUs: {_too_few(why.free_gpus)}{say.age}. It cannot burst: {why.rule}."
 
 
-def waited_longest(why: r.WaitedLongest, _: Say) -> str:
-    return (
-        f"It cannot burst and has been queued for {duration(why.waited_ms)}; the limit is {duration(why.most_ms)}. "
-        f"All GPUs it needs are expected to be free in {duration(why.free_in_ms)}."
-    )
+def waited_longest(why: r.WaitedLongest, say: Say) -> str:
+    queued = f"has been queued for {duration(why.waited_ms + say.age_ms)}; the limit is {duration(why.most_ms)}"
+    free = f"All GPUs it needs were expected{say.age}" if say.age_ms else "All GPUs it needs are expected"
+    return f"It cannot burst and {queued}. {free} to be free in {duration(why.free_in_ms)}."
 
 
 # --- bursts ----------------------------------------------------------------------------------------------------------
