@@ -207,8 +207,8 @@ def test_tokens_see_their_team_only(says: Says, monkeypatch: pytest.MonkeyPatch)
 def test_nobody_there_is_exit_code_3(says: Says, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "start one: penstock up" in says("jobs", "--url", "http://127.0.0.1:9", code=3)
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
-    assert "No Penstock is known here" in says("jobs", code=3)
-    assert "No Penstock is known here" in says("doctor", code=1)
+    assert "No Penstock runs on this machine" in says("jobs", code=3)
+    assert "No Penstock runs on this machine" in says("doctor", code=1)
 
 
 def test_a_token_that_others_can_read_is_not_used(says: Says, home: Path, tmp_path: Path, monkeypatch: Any) -> None:

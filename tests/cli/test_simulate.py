@@ -255,9 +255,9 @@ def test_why_tells_one_job_line_by_line(says: Say) -> None:
 def test_why_says_so_when_it_knows_no_such_job(says: Say, refuses: Say) -> None:
     says(*JOURNAL)
     assert refuses("why", "frist", "--journal", "month.journal") == (
-        "month.journal knows no job 'frist'. Did you mean first?"
+        "month.journal has no job 'frist'. Did you mean first?"
     )
-    assert refuses("why", "42", "--journal", "month.journal") == "month.journal knows no job '42'."
+    assert refuses("why", "42", "--journal", "month.journal") == "month.journal has no job '42'."
 
 
 # ---- replay and redecide --------------------------------------------------------------------------------------------

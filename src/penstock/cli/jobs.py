@@ -10,14 +10,14 @@ from penstock.journal.states import ACTIVE, JOB_STATES, OLD, from_old
 
 
 @click.command("jobs")
-@click.option("--team", multiple=True, help="Of this team only; may be given again.")
-@click.option("--state", multiple=True, type=click.Choice(JOB_STATES), help="In this state only; may be given again.")
+@click.option("--team", multiple=True, help="Only jobs of this team; repeatable.")
+@click.option("--state", multiple=True, type=click.Choice(JOB_STATES), help="Only jobs in this state; repeatable.")
 @click.option(
     "--phase", multiple=True, type=click.Choice((*OLD, *JOB_STATES)), hidden=True
 )  # what it was called before
-@click.option("--text", default="", help="With this in id, name, user or team.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 200), help="At most so many.")
-@click.option("--after", type=int, help="The next page: the number that the last one ended with.")
+@click.option("--text", default="", help="Only jobs with this text in id, name, user or team.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 200), help="Number of jobs on a page.")
+@click.option("--after", type=int, help="The next page: the number printed below the last one.")
 @listed
 @talks
 def jobs(client: Client, as_json: bool, output: str, **asked: Any) -> None:
