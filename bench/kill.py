@@ -284,7 +284,7 @@ class Run:
 
     def _look(self, client: httpx2.Client) -> list[dict[str, Any]]:
         page: list[dict[str, Any]] = client.get("/v1/jobs", params={"limit": 200}).json()["jobs"]
-        over = {one["id"] for one in page if one["phase"] in ("done", "failed", "cancelled", "refused")}
+        over = {one["id"] for one in page if one["state"] in ("succeeded", "failed", "cancelled", "refused")}
         self.ended |= {key for key, job in self.jobs.items() if job in over}
         return page
 
@@ -314,10 +314,10 @@ class Run:
         for key, job in self.jobs.items():
             answer = client.get(f"/v1/jobs/{job}")
             found = answer.json()
-            wanted = ("done", "cancelled") if key in self.cancelled else ("done",)
-            if answer.status_code != 200 or found["phase"] not in wanted:
-                self.auditor.finds("lost", f"{key}, {job}: {found.get('phase', found)}")
-            elif found["phase"] == "done" and '"finished"' not in (self.witnesses / key).read_text():
+            wanted = ("succeeded", "cancelled") if key in self.cancelled else ("succeeded",)
+            if answer.status_code != 200 or found["state"] not in wanted:
+                self.auditor.finds("lost", f"{key}, {job}: {found.get('state', found)}")
+            elif found["state"] == "succeeded" and '"finished"' not in (self.witnesses / key).read_text():
                 self.auditor.finds("lost", f"{key}, {job} is said to be done, and did not finish")
         if held := client.get("/v1/exposure").json()["most"]:
             self.auditor.finds("lost", f"{held} is held though all jobs should have ended")

@@ -44,7 +44,9 @@ def main() -> int:
         with closing(open_journal(where)) as journal:
             found["redecide"] = "equal" if redecide(journal.read(), 1).different == 0 else "different"
     print(json.dumps(found))
-    good = found["refused"] and found["back_s"] <= BACK_WITHIN and found["phase"] == "done" and found["attempts"] == 1
+    good = (
+        found["refused"] and found["back_s"] <= BACK_WITHIN and found["state"] == "succeeded" and found["attempts"] == 1
+    )
     return 0 if good and found["redecide"] == "equal" else 1
 
 
@@ -73,13 +75,13 @@ def _told(server: Server, client: httpx2.Client, seconds: float) -> dict[str, An
     back = time.monotonic()
     _until(lambda: client.get("/readyz").status_code == 200)
     ready = time.monotonic() - back
-    _until(lambda: client.get(f"/v1/jobs/{job}").json()["phase"] == "done")
+    _until(lambda: client.get(f"/v1/jobs/{job}").json()["state"] == "succeeded")
     ended = client.get(f"/v1/jobs/{job}").json()
     return {
         "gone_s": round(back - gone, 1),
         "refused": clear and healthy,
         "back_s": round(ready, 1),
-        "phase": ended["phase"],
+        "state": ended["state"],
         "attempts": ended["attempts"],
     }
 

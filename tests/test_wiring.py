@@ -70,7 +70,7 @@ def _ended(client: httpx2.Client, name: str) -> dict[str, Any]:
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until:
         found = client.get(f"/v1/jobs/{name}").json()
-        if found["phase"] in ("done", "failed", "cancelled", "refused"):
+        if found["state"] in ("succeeded", "failed", "cancelled", "refused"):
             return found
         time.sleep(0.1)  # over the network there is nothing to await but the stream, which has tests of its own
     raise AssertionError(found)
@@ -87,7 +87,7 @@ def test_killed_and_started_again_it_finds_its_job_running_and_starts_nothing_tw
         process.send_signal(signal.SIGKILL)
         process.wait(LIMIT_S)
     with up(tmp_path) as (process, client):
-        assert _ended(client, name)["phase"] == "done"
+        assert _ended(client, name)["state"] == "succeeded"
         attempts = client.get(f"/v1/jobs/{name}").json()["attempts"]
         log = client.get(f"/v1/jobs/{name}/log").text
         process.send_signal(signal.SIGTERM)
@@ -103,7 +103,7 @@ def test_a_rehearsal_moves_by_itself_at_any_speed(tmp_path: Path) -> None:
     with up(tmp_path, "--rehearse", "--speed", "5000") as (_, client):
         body = {"gpus": 8, "run_time": "2h", "checkpoint_every": "10m", "command": ["train"]}
         names = [client.post("/v1/jobs", json=body).json()["job"] for _ in range(3)]
-        assert [_ended(client, name)["phase"] for name in names] == ["done"] * 3
+        assert [_ended(client, name)["state"] for name in names] == ["succeeded"] * 3
 
 
 def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

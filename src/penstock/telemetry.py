@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from penstock.core.units import MICRO
+from penstock.journal import states
 from penstock.journal.journal import Count
 from penstock.live.view import SiteView, View
 
@@ -56,8 +57,8 @@ class Seen(Collector):
         view = self.view()
         yield _one("penstock_ready", "1 if submissions are taken.", self.ready())
         yield _one("penstock_paused", "1 if nothing new is started.", view.paused)
-        yield _one("penstock_waiting_jobs", "Jobs that wait for a place.", view.waiting)
-        yield _one("penstock_running_attempts", "Attempts that run.", view.running)
+        yield _one("penstock_queued_jobs", "Jobs in the queue.", view.waiting)
+        yield _one("penstock_running_attempts", "Attempts that are running.", view.running)
         yield _one("penstock_exposure", "Most that would be spent if Penstock died now.", view.exposure / MICRO)
         yield _one("penstock_alarms", "Things that a person should look at.", len(view.alarms))
         steps = CounterMetricFamily("penstock_steps", "Rows of the journal.")
@@ -68,13 +69,13 @@ class Seen(Collector):
         yield from _money(view)
 
     def _jobs(self, view: View) -> Iterator[Metric]:
-        ended = CounterMetricFamily("penstock_jobs_ended", "Jobs that ended, by how.", labels=["phase"])
+        ended = CounterMetricFamily("penstock_jobs_ended", "Jobs that ended, by state.", labels=["state"])
         for phase, count in view.ended:
-            ended.add_metric([phase], count)
+            ended.add_metric([states.job_state(phase)], count)
         yield ended
-        jobs = GaugeMetricFamily("penstock_jobs", "Jobs by phase and team.", labels=["phase", "team"])
+        jobs = GaugeMetricFamily("penstock_jobs", "Jobs by state and team.", labels=["state", "team"])
         for row in self.counts():
-            jobs.add_metric([row.phase, row.team], row.jobs)
+            jobs.add_metric([row.state, row.team], row.jobs)
         yield jobs
 
 

@@ -12,7 +12,6 @@ from penstock.api.access import Gate, Role, first_token
 from penstock.api.app import Limits, build, gate_of
 from penstock.api.server import address_of, bind, serving
 from penstock.core import events as e
-from penstock.core.lifecycle import ENDED
 from penstock.core.model import NodeShape, Offer, Policy, Site
 from penstock.core.units import HOUR, SECOND, money
 from penstock.data.checkpoints import FolderStore
@@ -20,6 +19,7 @@ from penstock.drivers.disk import LocalSettings
 from penstock.drivers.local import LocalDriver
 from penstock.journal.journal import Reader
 from penstock.journal.open import open_journal, open_reader
+from penstock.journal.states import ENDED
 from penstock.live.clock import Clock
 from penstock.live.plane import Plane, Setup
 from penstock.telemetry import Metrics
@@ -62,12 +62,12 @@ class Penstock:
         assert answer.status_code == 201, answer.text
         return str(answer.json()["job"])
 
-    async def until(self, job: str, *phases: str) -> dict[str, Any]:
-        """The job, once it is in one of these phases; without any, once it has ended."""
+    async def until(self, job: str, *states: str) -> dict[str, Any]:
+        """The job, once it is in one of these states; without any, once it has ended."""
         seen = 0
         while True:
             found: dict[str, Any] = (await self.admin.get(f"/v1/jobs/{job}")).json()
-            if found["phase"] in (phases or ENDED):
+            if found["state"] in (states or ENDED):
                 return found
             seen = await self.plane.heard(max(seen, 0) if seen else self.plane.number - 1)
 

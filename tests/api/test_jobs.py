@@ -13,20 +13,20 @@ async def test_a_job_is_submitted_runs_and_tells_its_story(tmp_path: Path) -> No
     async with running(tmp_path) as penstock:
         job = await penstock.submits(command=python("print('loss 0.1')"), name="finetune", env={"SECRET": "x"})
         ended = await penstock.until(job)
-        assert (ended["phase"], ended["name"], ended["team"], ended["offer"]) == (
-            "done",
+        assert (ended["state"], ended["name"], ended["team"], ended["offer"]) == (
+            "succeeded",
             "finetune",
             "default",
             "lab/owned",
         )
         assert ended["because"]["kind"] == "OwnedFree"
-        assert ended["because"]["says"] == "2 GPUs were free there."
+        assert ended["because"]["says"] == "2 GPUs were free."
         assert ended["variables"] == ["SECRET"]
         assert "x" not in str(ended["variables"])
-        assert [one["outcome"] for one in ended["tries"]] == ["done"]
+        assert [one["state"] for one in ended["tries"]] == ["succeeded"]
         story = (await penstock.admin.get(f"/v1/jobs/{job}/story")).json()["lines"]
         assert story[0]["text"] == "Submitted by default: 1 GPU."
-        assert story[-1]["text"].startswith("Done")
+        assert story[-1]["text"] == "Succeeded."
         log = await penstock.admin.get(f"/v1/jobs/{job}/log")
         assert log.text == "loss 0.1\n"
         assert log.headers["Penstock-More"] == "false"
@@ -92,8 +92,16 @@ async def test_pages_list_every_job_once_newest_first(tmp_path: Path) -> None:
         found = await penstock.admin.get("/v1/jobs", params={"text": "N3"})
         assert [job["name"] for job in found.json()["jobs"]] == ["n3"]
         await penstock.admin.post(f"/v1/jobs/{made[2]}/cancel")
-        found = await penstock.admin.get("/v1/jobs", params={"phase": ["cancelled", "done"]})
+        found = await penstock.admin.get("/v1/jobs", params={"state": ["cancelled", "succeeded"]})
         assert [job["id"] for job in found.json()["jobs"]] == [made[2]]
+        assert "deprecation" not in found.headers
+        old = await penstock.admin.get("/v1/jobs", params={"phase": ["waiting", "placed", "done"]})
+        assert [job["id"] for job in old.json()["jobs"]] == [job for job in made[::-1] if job != made[2]]
+        assert (old.headers["deprecation"], old.headers["link"]) == (
+            "@1794873600",
+            '</v1/openapi.json>; rel="deprecation"',
+        )
+        assert (await penstock.admin.get("/v1/jobs", params={"state": "placed"})).status_code == 422
         for job in made:
             await penstock.admin.post(f"/v1/jobs/{job}/cancel")
 
@@ -106,10 +114,10 @@ async def test_a_running_job_is_cancelled_and_a_waiting_one_at_once(tmp_path: Pa
         waits = await penstock.submits()
         told = (await penstock.admin.post(f"/v1/jobs/{waits}/cancel")).json()
         assert told["so"]
-        assert (await penstock.until(waits))["phase"] == "cancelled"
+        assert (await penstock.until(waits))["state"] == "cancelled"
         told = (await penstock.admin.post(f"/v1/jobs/{runs}/cancel")).json()
         assert not told["so"]
-        assert (await penstock.until(runs))["phase"] == "cancelled"
+        assert (await penstock.until(runs))["state"] == "cancelled"
         assert (await penstock.admin.post(f"/v1/jobs/{runs}/cancel")).json()["so"]
         done = await penstock.submits()
         await penstock.until(done)
@@ -122,22 +130,22 @@ async def test_an_array_is_cancelled_by_its_name(tmp_path: Path) -> None:
     async with running(tmp_path) as penstock:
         first = await penstock.submits(command=WAITS, gpus=2)
         array = await penstock.submits(count=3, gpus=2)
-        assert (await penstock.admin.get(f"/v1/jobs/{array}/1")).json()["phase"] == "waiting"
+        assert (await penstock.admin.get(f"/v1/jobs/{array}/1")).json()["state"] == "queued"
         assert (await penstock.admin.post(f"/v1/jobs/{array}/cancel")).status_code == 200
         for k in range(3):
-            assert (await penstock.until(f"{array}/{k}"))["phase"] == "cancelled"
-        assert (await penstock.until(first, "placed"))["id"] == first
+            assert (await penstock.until(f"{array}/{k}"))["state"] == "cancelled"
+        assert (await penstock.until(first, "starting", "running"))["id"] == first
 
 
 @story
 async def test_a_failed_job_says_so_and_can_be_tried_again(tmp_path: Path) -> None:
     async with running(tmp_path) as penstock:
         job = await penstock.submits(command=python("raise SystemExit(3)"), name="fails")
-        assert (await penstock.until(job))["phase"] == "failed"
+        assert (await penstock.until(job))["state"] == "failed"
         answer = await penstock.admin.post(f"/v1/jobs/{job}/retry")
         assert answer.status_code == 201
         again = await penstock.until(answer.json()["job"])
-        assert (again["phase"], again["name"], again["command"][2]) == ("failed", "fails", "raise SystemExit(3)")
+        assert (again["state"], again["name"], again["command"][2]) == ("failed", "fails", "raise SystemExit(3)")
         assert again["id"] != job
 
 
@@ -147,7 +155,9 @@ async def test_only_an_ended_job_is_tried_again(tmp_path: Path) -> None:
         job = await penstock.submits(command=WAITS)
         answer = await penstock.admin.post(f"/v1/jobs/{job}/retry")
         assert answer.status_code == 409
-        assert answer.json()["detail"] == f"{job} is placed; a job can be tried again once it has ended."
+        assert answer.json()["detail"] in [
+            f"{job} is {state}; a job can be retried once it has ended." for state in ("starting", "running")
+        ]
 
 
 @story
@@ -158,8 +168,8 @@ async def test_a_job_moves_where_it_may_and_stays_where_it_may_not(tmp_path: Pat
         told = await penstock.admin.post(f"/v1/jobs/{job}/move", json={"offer": "cloud/none"})
         assert told.status_code == 404
         told = await penstock.admin.post(f"/v1/jobs/{job}/move", json={"offer": "cloud/pods"})
-        assert told.json()["says"] == "It moves to cloud/pods."
-        while (await penstock.until(job, "placed"))["offer"] != "cloud/pods":
+        assert told.json()["says"] == "The job moves to cloud/pods."
+        while (await penstock.until(job, "starting", "running"))["offer"] != "cloud/pods":
             await penstock.plane.heard(penstock.plane.number)
         told = await penstock.admin.post(f"/v1/jobs/{job}/move", json={"offer": "cloud/pods", "x": 1})
         assert told.status_code == 422

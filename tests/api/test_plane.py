@@ -47,9 +47,9 @@ async def test_paused_nothing_starts_and_resumed_it_does(tmp_path: Path) -> None
         assert (await penstock.admin.post("/v1/pause")).status_code == 200
         job = await penstock.submits()
         found = (await penstock.admin.get(f"/v1/jobs/{job}")).json()
-        assert found["phase"] == "waiting"
+        assert found["state"] == "queued"
         await penstock.admin.post("/v1/resume")
-        assert (await penstock.until(job))["phase"] == "done"
+        assert (await penstock.until(job))["state"] == "succeeded"
         status = (await penstock.admin.get("/v1/status")).json()
         assert (status["paused"], status["ready"], status["policy"]) == (False, True, "nowait")
 
@@ -108,11 +108,11 @@ async def test_a_cap_is_set_binds_and_is_taken_away(tmp_path: Path) -> None:
         cap = {"scope": "team:a", "per_month": 1}
         assert (await penstock.admin.put("/v1/budget", json=cap)).json()["says"] == "The cap of team:a is set."
         job = await penstock.submits(penstock.team("a"))
-        found = await penstock.until(job, "waiting")
+        found = await penstock.until(job, "queued")
         assert (found["short_of"], found["because"]["kind"]) == ("team:a", "CapBinds")
-        assert found["because"]["says"].startswith("Waits for money: team:a may spend $0.00 in ")
+        assert found["because"]["says"].startswith("Budget reached: team:a may spend $0.00 in ")
         await penstock.admin.put("/v1/budget", json={"scope": "team:a"})
-        assert (await penstock.until(job))["phase"] == "done"
+        assert (await penstock.until(job))["state"] == "succeeded"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ async def test_metrics_say_what_there_is(tmp_path: Path) -> None:
         await _drawn(penstock)
         text = (await penstock.admin.get("/metrics")).text
         lines = set(text.splitlines())
-        assert 'penstock_jobs{phase="done",team="a"} 1.0' in lines
+        assert 'penstock_jobs{state="succeeded",team="a"} 1.0' in lines
         assert 'penstock_gpus{offer="lab/owned",site="lab",state="idle",term="owned"} 2.0' in lines
         assert "penstock_ready 1.0" in lines
         assert 'penstock_http_requests_total{method="POST",route="/v1/jobs",status="201"} 1.0' in lines

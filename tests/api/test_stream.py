@@ -54,8 +54,8 @@ async def test_a_stream_tells_the_whole_journal_from_the_beginning(tmp_path: Pat
         assert (submitted["job"], submitted["team"], submitted["event"]["spec"]["name"]) == (job, "default", "n")
         assert submitted["says"] == "Submitted by default: 1 GPU."
         assert [event["says"] for event in told if event["kind"] in ("AttemptStarted", "AttemptEnded")] == [
-            "Runs.",
-            "Done.",
+            "Running.",
+            "Succeeded.",
         ]
 
 

@@ -87,7 +87,7 @@ def test_run_follows_the_job_and_ends_as_it_does(says: Says) -> None:
     program = "import time\nfor k in range(3): print('step', k, flush=True); time.sleep(0.05)"
     assert says("run", "--name", "follows", "--", PYTHON, "-c", program) == "step 0\nstep 1\nstep 2\n"
     slow_failure = "import time; time.sleep(0.2); raise SystemExit(3)"
-    assert "failed. Failed by its own fault: exit code 3." in says("run", "--", PYTHON, "-c", slow_failure, code=1)
+    assert "failed. Failed (application): exit code 3." in says("run", "--", PYTHON, "-c", slow_failure, code=1)
     assert "Refused: it needs 99 GPUs at once" in says("run", "--gpus", "99", "--name", "w", "--", "true", code=6)
 
 
@@ -110,14 +110,16 @@ def test_a_job_file_is_submitted_and_shown_everywhere(says: Says, tmp_path: Path
     assert says("logs", job) == "loss 0.1\n"
     assert shown(says, "logs", job)["text"] == "loss 0.1\n"
     found = shown(says, "job", job)
-    assert (found["phase"], found["team"], found["name"]) == ("done", "vision", "from-file")
+    assert (found["state"], found["team"], found["name"]) == ("succeeded", "vision", "from-file")
     assert f"job        {job} (from-file)" in says("job", job)
-    assert job in says("jobs", "--team", "vision")
+    assert job in says("jobs", "--team", "vision", "--state", "succeeded")
+    assert job not in says("jobs", "--state", "queued", "--state", "running")
+    assert job in says("jobs", "--phase", "done")  # as it was called before
     assert "from-file" in says("jobs", "-o", "wide", "--text", "from-file")
     assert yaml.safe_load(says("jobs", "-o", "yaml", "--text", "from-file"))["jobs"][0]["id"] == job
     assert "Submitted by vision: 1 GPU." in says("why", job)
-    assert shown(says, "why", job)[-1]["text"].startswith("Done")
-    assert "Done." in says("events", "--limit", "200", "--job", job)
+    assert shown(says, "why", job)[-1]["text"] == "Succeeded."
+    assert "Succeeded." in says("events", "--limit", "200", "--job", job)
 
 
 def test_the_same_key_is_one_job(says: Says, tmp_path: Path) -> None:
@@ -137,15 +139,15 @@ def test_a_wrong_job_file_is_told_without_asking_anybody(
 
 def test_jobs_are_cancelled_and_tried_again(says: Says) -> None:
     job = says("run", "--detach", "--", "sleep", "600").strip()
-    assert "told to stop" in says("cancel", job)
+    assert says("cancel", job) == f"{job}: The job is stopping; it is cancelled once it has stopped.\n"
     says("logs", "-f", job)  # ends when the job has
-    assert shown(says, "job", job)["phase"] == "cancelled"
+    assert shown(says, "job", job)["state"] == "cancelled"
     again = says("retry", job).strip()
     assert shown(says, "job", again)["command"] == ["sleep", "600"]
     says("cancel", again)
     says("logs", "-f", again)
     assert "There is no job 'nobody'" in says("cancel", "nobody", code=2)
-    assert "is cancelled; only a job that has a place can be moved" in says("move", job, "here/gpu", code=2)
+    assert "is cancelled; only a job that is starting or running can be moved." in says("move", job, "here/gpu", code=2)
 
 
 # --- looking ---------------------------------------------------------------------------------------------------------
@@ -212,8 +214,8 @@ def test_tokens_see_their_team_only(says: Says, monkeypatch: pytest.MonkeyPatch)
 def test_nobody_there_is_exit_code_3(says: Says, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "start one: penstock up" in says("jobs", "--url", "http://127.0.0.1:9", code=3)
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
-    assert "No Penstock is known here" in says("jobs", code=3)
-    assert "No Penstock is known here" in says("doctor", code=1)
+    assert "No Penstock runs on this machine" in says("jobs", code=3)
+    assert "No Penstock runs on this machine" in says("doctor", code=1)
 
 
 def test_a_token_that_others_can_read_is_not_used(says: Says, home: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -329,7 +331,7 @@ def test_a_command_that_is_not_there_and_a_job_that_does_not_run_are_said_so(run
     assert "There is no job 'none'" in says("exec", "none", "--", "true", code=2)
     says("run", "--name", "over", "--", "true")
     over = shown(says, "jobs", "--text", "over")["jobs"][0]["id"]
-    assert "runs nowhere now; a command needs a job that runs" in says("exec", over, "--", "true", code=2)
+    assert "is not running, but succeeded; `exec` needs a running job." in says("exec", over, "--", "true", code=2)
 
 
 def test_on_a_terminal_there_is_one_of_the_same_size_and_control_c_is_the_commands(runs: str, home: Path) -> None:

@@ -36,10 +36,10 @@ def test_the_tale_is_true_and_its_stories_are_what_why_says(capsys: pytest.Captu
         stories.append(capsys.readouterr().out)
         assert f"$ penstock {command}\n{stories[-1]}\n" in told
     waited, burst, resumed = stories
-    assert re.search(r"Starts on lab/owned.*after waiting", waited)
-    assert re.search(r"Bursts to .*its patience of .* is over", burst)
-    assert re.search(r"Bursts to .*/spot.*Its capacity was taken away;.*Resumes after", resumed, re.DOTALL)
-    assert all("Done." in story for story in stories)
+    assert re.search(r"Starts on lab/owned.*after .* in the queue", waited)
+    assert re.search(r"Bursts to .*it was queued for .*, and its policy allows", burst)
+    assert re.search(r"Bursts to .*/spot.*Preempted: its node was reclaimed;.*Resumes after", resumed, re.DOTALL)
+    assert all("Succeeded." in story for story in stories)
 
 
 def test_json_is_one_line_and_a_second_run_replaces_the_first(capsys: pytest.CaptureFixture[str]) -> None:

@@ -267,7 +267,7 @@ def test_why_tells_one_job_line_by_line(says: Say) -> None:
     says(*JOURNAL)
     lines = says("why", "first", "--journal", "month.journal").splitlines()
     assert lines[0] == "  day 1, 00:00  Submitted by default: 8 GPUs."
-    assert lines[-1] == "  day 1, 02:00  Done."
+    assert lines[-1] == "  day 1, 02:00  Succeeded."
     told = json.loads(says("why", "first", "--journal", "month.journal", "--json"))
     assert [line["text"] for line in told] == [line[16:] for line in lines]
 
@@ -275,9 +275,9 @@ def test_why_tells_one_job_line_by_line(says: Say) -> None:
 def test_why_says_so_when_it_knows_no_such_job(says: Say, refuses: Say) -> None:
     says(*JOURNAL)
     assert refuses("why", "frist", "--journal", "month.journal") == (
-        "month.journal knows no job 'frist'. Did you mean first?"
+        "month.journal has no job 'frist'. Did you mean first?"
     )
-    assert refuses("why", "42", "--journal", "month.journal") == "month.journal knows no job '42'."
+    assert refuses("why", "42", "--journal", "month.journal") == "month.journal has no job '42'."
 
 
 # ---- replay and redecide --------------------------------------------------------------------------------------------

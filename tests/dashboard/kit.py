@@ -35,18 +35,19 @@ def sites(*offers: schemas.Offer, reachable: bool = True) -> schemas.Sites:
 def job(**more: Any) -> schemas.JobDetail:
     filled: dict[str, Any] = {
         "id": "j1", "number": 1, "team": "vision", "name": "train", "user": "u", "project": "", "job_class": "training",
-        "priority": 0, "gpus": 1, "phase": "waiting", "attempt": "", "offer": "", "submitted_at": NOW - 3_600_000,
+        "priority": 0, "gpus": 1, "state": "queued", "preempted": False, "attempt": "", "offer": "",
+        "submitted_at": NOW - 3_600_000,
         "started_at": None, "ended_at": None, "kept_ms": 0, "attempts": 0, "moves": 0, "losses": 0, "spent": 0,
-        "held": 0, "until_at": None, "short_of": "", "because": None, "tries": [], "waits": "", "command": [],
-        "folder": "", "image": "", "variables": [],
+        "held": 0, "until_at": None, "short_of": "", "because": None, "decided_at": None, "tries": [], "waits": "",
+        "command": [], "folder": "", "image": "", "variables": [],
     }  # fmt: skip
     return schemas.JobDetail(**(filled | more))
 
 
 def attempt(offer: str, promised_at: int, **more: Any) -> schemas.Attempt:
     filled: dict[str, Any] = {
-        "id": "j1.1", "number": 1, "job": "j1", "site": offer.partition("/")[0], "width": 1, "phase": "over",
-        "started_at": promised_at, "ended_at": NOW, "outcome": "", "resume_ms": 0, "kept_ms": 0, "spent": 0, "held": 0,
+        "id": "j1.1", "number": 1, "job": "j1", "site": offer.partition("/")[0], "width": 1, "state": "stopped",
+        "started_at": promised_at, "ended_at": NOW, "resume_ms": 0, "kept_ms": 0, "spent": 0, "held": 0,
         "deadline_at": None, "because": None,
     }  # fmt: skip
     return schemas.Attempt(offer=offer, promised_at=promised_at, **(filled | more))

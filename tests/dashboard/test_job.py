@@ -14,9 +14,9 @@ START = NOW - 60 * MINUTE
 
 def travelled() -> schemas.JobDetail:
     """Waited, ran on spot, was lost, waited again, runs at home."""
-    lost = attempt("cloud/spot", START + 10 * MINUTE, ended_at=START + 30 * MINUTE, outcome="lost")
-    home = attempt("lab/owned", START + 40 * MINUTE, ended_at=None, phase="running")
-    return job(phase="placed", offer="lab/owned", tries=[lost, home], losses=1, because=because("LostNode"))
+    lost = attempt("cloud/spot", START + 10 * MINUTE, ended_at=START + 30 * MINUTE, state="preempted")
+    home = attempt("lab/owned", START + 40 * MINUTE, ended_at=None, state="running")
+    return job(state="running", offer="lab/owned", tries=[lost, home], losses=1, because=because("LostNode"))
 
 
 def test_waiting_is_all_time_without_a_place() -> None:
@@ -32,7 +32,7 @@ def test_lanes_are_in_the_order_of_first_use_and_a_loss_is_a_cross() -> None:
     drawn = timeline.draw(travelled(), TERMS, NOW)
     assert drawn.index("queue") < drawn.index("cloud/spot") < drawn.index("lab/owned")
     assert drawn.count('class="cross"') == 1
-    assert 'aria-label="2\u00a0attempts: cloud/spot, 20 min, lost; lab/owned, 20 min."' in drawn
+    assert 'aria-label="2\u00a0attempts: cloud/spot, 20 min, preempted; lab/owned, 20 min."' in drawn
 
 
 @pytest.mark.parametrize("minutes", [0, 1, 7, 60, 1_440, 60 * 24 * 90, 60 * 24 * 3_650])
@@ -42,17 +42,17 @@ def test_the_axis_has_a_handful_of_marks_however_long_the_job(minutes: int) -> N
 
 
 def test_a_name_that_is_markup_stays_text() -> None:
-    strange = attempt("<b>/x", START, outcome="<i>")
+    strange = attempt("<b>/x", START, id="<i>")
     assert "<b>" not in timeline.draw(job(tries=[strange]), {}, NOW)
     assert "<i>" not in timeline.draw(job(tries=[strange]), {}, NOW)
 
 
 def test_the_first_sentence_says_what_it_does_and_why() -> None:
-    assert page.lede(travelled(), NOW) == "Runs on lab/owned since 12:10. Because."
-    assert page.lede(job(because=because("OnlyOwned", "Waits for owned GPUs.")), NOW) == "Waits for owned GPUs."
-    assert page.lede(job(phase="done", offer="lab/owned", ended_at=NOW), NOW) == "Done on lab/owned at 12:30."
+    assert page.lede(travelled(), NOW) == "Running on lab/owned since 12:10. Because."
+    assert page.lede(job(because=because("OnlyOwned", "Queued for owned GPUs.")), NOW) == "Queued for owned GPUs."
+    assert page.lede(job(state="succeeded", offer="lab/owned", ended_at=NOW), NOW) == "Succeeded on lab/owned at 12:30."
     facts = page.facts(travelled(), NOW, "USD")
-    assert (facts.state, facts.waited, facts.attempts) == ("running", "20 min", "2\u00a0attempts, 1\u00a0loss")
+    assert (facts.state, facts.waited, facts.attempts) == ("running", "20 min", "2\u00a0attempts, 1\u00a0preemption")
 
 
 # --- money -----------------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def test_what_waits_really_runs_what_runs_is_shown_to_its_end_what_is_away_comes
     assert "ran by itself" in setting.lab.kubectl("-n", setting.namespace, "logs", "job/waiting")
     assert [marks_in(cluster, setting.namespace) for cluster in (setting.lab, setting.east)] == [[], []]
     told = setting.says("why", "j1")
-    assert "Runs on lab/a100" in told.partition("Runs on east/a100")[2], told
+    assert "Running on lab/a100" in told.partition("Running on east/a100")[2], told
 
 
 def applied(setting: Setting, made: Json) -> None:

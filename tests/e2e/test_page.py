@@ -57,7 +57,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     try:
         yield made
     finally:
-        for row in made.client.get("/v1/jobs", params={"phase": ["waiting", "placed"]}).json()["jobs"]:
+        for row in made.client.get("/v1/jobs", params={"state": ["queued", "starting", "running"]}).json()["jobs"]:
             made.client.post(f"/v1/jobs/{row['id']}/cancel")
         for row in made.client.get("/v1/jobs").json()["jobs"]:
             made.client.get(f"/v1/jobs/{row['id']}/log", params={"follow": True})  # answered once it has ended
@@ -105,7 +105,7 @@ def test_a_submitted_job_appears_without_a_reload_and_its_log_grows(served: Serv
     assert numbers == [f"step {k + 1}" for k in range(len(numbers))]  # nothing lost, nothing doubled
     served.client.post(f"/v1/jobs/{job}/cancel")
     page.wait_for_selector("#facts >> text=cancelled")
-    page.wait_for_selector("#story >> text=Cancelled by a person.")
+    page.wait_for_selector("#story >> text=A person cancelled it.")
 
 
 def test_a_name_that_is_a_script_is_shown_and_not_run(served: Served, page: "Page") -> None:

@@ -72,10 +72,10 @@ def counting(home: Path, tenths: int, **more: Any) -> dict[str, Any]:
     return {"gpus": 1, "command": [sys.executable, "-c", COUNTS, str(home / "told"), str(tenths)], **more}
 
 
-def phase(client: httpx2.Client, job: str, *wanted: str) -> dict[str, Any]:
+def in_state(client: httpx2.Client, job: str, *wanted: str) -> dict[str, Any]:
     def found() -> dict[str, Any] | None:
         answer: dict[str, Any] = client.get(f"/v1/jobs/{job}").json()
-        return answer if answer["phase"] in wanted else None
+        return answer if answer["state"] in wanted else None
 
     got: dict[str, Any] = until(found, f"{job} is {wanted}")
     return got
@@ -100,7 +100,7 @@ def test_row_04_while_it_is_dead_a_job_with_room_in_its_caps_runs_on_to_its_end(
     (ended,) = until(lambda: list(tmp_path.glob("sites/cloud/attempts/*/ended.json")), "it ends by itself")
     assert json.loads(ended.read_text())["phase"] == "done"
     with up(tmp_path, *more) as (_, client):
-        found = phase(client, job, "done")
+        found = in_state(client, job, "succeeded")
         until(lambda: client.get("/v1/exposure").json()["most"] == 0, "its hold is settled")
         spent = client.get("/v1/budget").json()["scopes"][0]["spent"]
     assert found["attempts"] == 1
@@ -127,7 +127,7 @@ def test_row_04_while_it_is_dead_a_job_near_its_cap_is_checkpointed_and_gone(tmp
     with up(tmp_path, *more) as (_, client):
         until(lambda: client.get(f"/v1/jobs/{job}").json()["attempts"] == 2, "it goes on from its checkpoint")
         client.post(f"/v1/jobs/{job}/cancel")
-        phase(client, job, "cancelled")
+        in_state(client, job, "cancelled")
 
 
 def test_row_12_a_disk_that_is_full_refuses_submissions_clearly_and_recovers_by_itself(tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ def test_row_12_a_disk_that_is_full_refuses_submissions_clearly_and_recovers_by_
         prints(client, job, "line 19")
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, endless)
         until(lambda: client.get("/readyz").status_code == 200, "it takes submissions again")
-        assert phase(client, job, "done")["attempts"] == 1
-        phase(client, client.post("/v1/jobs", json=counting(tmp_path, 1)).json()["job"], "done")
+        assert in_state(client, job, "succeeded")["attempts"] == 1
+        in_state(client, client.post("/v1/jobs", json=counting(tmp_path, 1)).json()["job"], "succeeded")
     with closing(open_journal(str(tmp_path / "journal.db"))) as journal:
         assert redecide(journal.read(), 1).different == 0
 
@@ -168,8 +168,8 @@ def test_row_12_a_database_that_is_gone_loses_nothing_and_is_found_again(tmp_pat
             prints(client, job, "line 1")
             _gone_for_a_while(database, client, tmp_path)
             until(lambda: client.get("/readyz").status_code == 200, "it takes submissions again")
-            assert phase(client, job, "done")["attempts"] == 1
-            phase(client, client.post("/v1/jobs", json=counting(tmp_path, 1)).json()["job"], "done")
+            assert in_state(client, job, "succeeded")["attempts"] == 1
+            in_state(client, client.post("/v1/jobs", json=counting(tmp_path, 1)).json()["job"], "succeeded")
         with closing(open_journal(where)) as journal:
             rows = list(journal.read())
         assert redecide(rows, 1).different == 0
@@ -196,7 +196,7 @@ def test_row_28_a_second_installation_at_the_same_site_is_refused_in_one_sentenc
         prints(client, job, "line 1")
         assert main(["up", "--home", str(tmp_path), "--port", "0", "--journal", str(tmp_path / "other.db")]) == 2
         assert "belongs to installation" in capsys.readouterr().err
-        assert phase(client, job, "done")["attempts"] == 1
+        assert in_state(client, job, "succeeded")["attempts"] == 1
 
 
 def test_a_port_that_is_taken_leaves_the_journal_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -209,7 +209,7 @@ def test_a_right_that_is_missing_at_home_is_named_and_what_runs_is_shown_once_gr
     one.comes_up(lab=account(one, lab, "patch jobs/status"))
     one.ground.apply(home_job("first", BIG))
     one.says("doctor", "BAD  alarm", "our account may not patch jobs.batch/status")
-    one.says("why j0", "Done.")  # it runs all the same
+    one.says("why j0", "Succeeded.")  # it runs all the same
     assert not (one.ground.home("first").get("status") or {}).get("succeeded")
     account(one, lab)
     one.completes("first")

@@ -218,9 +218,9 @@ class Penstock:
                 await self.plane.heard(self.plane.number)
 
     async def counts(self, wanted: Mapping[str, int]) -> None:
-        """Wait until the journal has so many jobs in each phase, and no others."""
+        """Wait until the journal has so many jobs in each state, and no others."""
         async with asyncio.timeout(LIMIT_S):
-            while {one.phase: one.jobs for one in self.reader.counts()} != wanted:
+            while {one.state: one.jobs for one in self.reader.counts()} != wanted:
                 await self.plane.heard(self.plane.number)
 
     def why(self, job: str) -> list[str]:

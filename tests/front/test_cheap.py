@@ -27,7 +27,7 @@ def test_from_its_creation_to_its_end_a_job_takes_seven_requests(penstock: Made)
             here.apply(*(lasting(f"a{number}", "6s", gpus=1) for number in range(JOBS)))
             for number in range(JOBS):
                 await here.shows(f"a{number}", complete)
-                await here.says(f"a{number}", "AttemptEnded")
+                await here.says(f"a{number}", "Succeeded")
             await let_go(here)
             count = asked(here) - before
             assert count.total() <= 7 * JOBS + JOBS // 2, count

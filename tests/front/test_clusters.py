@@ -47,7 +47,7 @@ def test_one_runs_at_home_the_next_bursts_and_both_home_jobs_complete(penstock: 
             here.finish("east")
             job = await here.shows("b", complete)
             assert job["status"]["succeeded"] == 1
-            await here.says("b", "AttemptEnded")
+            await here.says("b", "Succeeded")
 
     asyncio.run(tell())
 
@@ -136,6 +136,6 @@ def test_another_job_of_the_same_name_is_another_job(penstock: Made) -> None:
             await here.is_gone("a")
             here.apply(lasting("a", "300ms", gpus=1))
             await here.shows("a", complete)
-            assert [(one.phase, one.jobs) for one in here.reader.counts()] == [("done", 2)]
+            assert [(one.state, one.jobs) for one in here.reader.counts()] == [("succeeded", 2)]
 
     asyncio.run(tell())

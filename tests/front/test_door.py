@@ -12,7 +12,7 @@ import pytest
 from penstock.core.model import Offer
 from penstock.devcluster import Bed
 from penstock.devcluster.given import GivenCluster
-from penstock.front.status import PLACED
+from penstock.front.status import SCHEDULED
 from penstock.journal.journal import AttemptRow
 from penstock.kube import names
 from tests.front.kit import LIMIT_S, SITES, Penstock, binding, complete, condition, failed, home_job, ours, running
@@ -44,7 +44,7 @@ def test_a_labelled_job_runs_and_completes_and_its_home_job_shows_all_of_it(
             assert names.CANCEL not in (await here.shows("a", lambda one: not ours_final(one)))["metadata"].get(
                 "finalizers", []
             )
-            await here.says("a", "AttemptEnded")
+            await here.says("a", "Succeeded")
             assert here.text("a") == " ".join(here.why("j0"))
 
     asyncio.run(tell())
@@ -63,7 +63,7 @@ def test_one_that_waits_says_why_in_an_event_and_a_condition_as_why_does(penstoc
             said = await here.says("b", "OnlyOwned")
             assert said["message"] == " ".join(here.why("j1"))
             job = await here.shows("b", lambda one: one.get("status", {}).get("conditions"))
-            (found,) = [one for one in job["status"]["conditions"] if one["type"] == PLACED]
+            (found,) = [one for one in job["status"]["conditions"] if one["type"] == SCHEDULED]
             assert (found["status"], found["reason"], found["message"]) == ("False", "OnlyOwned", here.why("j1")[-1])
             assert job["spec"]["suspend"] is True
             assert not job["status"].get("active")
@@ -229,7 +229,7 @@ def test_one_that_ended_while_nobody_watched_is_shown_and_never_run_again(pensto
             here.given.kubectl("-n", here.namespace, *patch)
             await here.comes_up()
             await here.shows("a", complete)
-            assert [(one.phase, one.jobs) for one in here.reader.counts()] == [("done", 1)]
+            assert [(one.state, one.jobs) for one in here.reader.counts()] == [("succeeded", 1)]
 
     asyncio.run(tell())
 
@@ -266,7 +266,7 @@ def test_two_jobs_of_one_name_in_two_namespaces_and_two_home_clusters_are_four_j
                     job = home_job("a", gpus=4)
                     job["metadata"]["namespace"] = place
                     cluster.apply(job)
-            await here.counts({"placed": 4})
+            await here.counts({"running": 4})
             for cluster in (lab, east):
                 for place in (namespace, other):
                     shown = ("-n", place, "wait", "job/a", "--for=jsonpath={.status.ready}=1", "--timeout=55s")

@@ -84,11 +84,11 @@ def test_a_home_job_reserves_no_quota_what_runs_is_counted_once_and_what_is_held
             await here.shows("a", running)
             await until_reserved(cluster, (1, "8"))  # by what runs, and not by the home Job
             here.apply(runs("b", "1s"))  # as it is: Kueue gives it the queue `default`, and holds it back
-            await here.says("b", "AttemptQueued")
-            waits = "Waits at the site lab: its queue there holds it back until there is quota for it."
+            await here.says("b", "QueuedAtSite")
+            waits = "Queued at site lab: its queue there holds it back until there is quota for it."
             assert waits in here.why("j1")
             shown = detail_of(here.plane, here.reader, Token("", "", "admin"), "j1")
-            assert shown.waits.startswith("waits at the site lab")
+            assert shown.waits.startswith("queued at site lab: ")
             assert reserved(cluster) == (1, "8")
             await here.shows("a", complete)
             job = await here.shows("b", complete)

@@ -3,7 +3,7 @@
 from penstock.core import events as e
 from penstock.core import reasons as r
 from penstock.core.model import JobSpec
-from penstock.front.telling import LONGEST, News, Tale
+from penstock.front.telling import LONGEST, News, Tale, reason_of
 
 SUBMITTED = e.JobSubmitted(1_000, 0, "j0", JobSpec(1, team="vision"))
 WAITS = e.WaitPromised(1_000, "j0", 5_000, r.PlacementsPaused())
@@ -34,11 +34,11 @@ def test_what_came_together_is_one_event_called_by_what_was_decided() -> None:
 def test_that_it_runs_is_shown_and_told_only_with_what_comes_next() -> None:
     one = tale(SUBMITTED, WAITS)
     one.told = 2
-    one.lines += [("AttemptStarted", False, one.lines[0][2]), ("LeaseRenewed", False, one.lines[0][2])]
+    one.lines += [("Running", False, one.lines[0][2]), ("LeaseRenewed", False, one.lines[0][2])]
     assert one.news is None
-    one.lines.append(("AttemptLost", True, one.lines[1][2]))
+    one.lines.append(("Preempted", True, one.lines[1][2]))
     one.lines.append(("Settled", False, one.lines[1][2]))
-    assert (news_of(one).upto, news_of(one).reason, news_of(one).bad) == (6, "AttemptLost", True)
+    assert (news_of(one).upto, news_of(one).reason, news_of(one).bad) == (6, "Preempted", True)
 
 
 def test_a_story_too_long_for_one_event_is_told_in_several_and_whole() -> None:
@@ -57,3 +57,19 @@ def test_a_renewed_lease_is_no_reason_for_where_it_is() -> None:
     one.lines.append(("LeaseRenewed", False, one.lines[0][2]))
     assert one.why is not None
     assert one.why.reason == "PlacementsPaused"
+
+
+def test_events_have_the_words_of_kubectl() -> None:
+    told = [
+        reason_of(event)
+        for event in (
+            SUBMITTED,
+            WAITS,
+            e.AttemptStarted(0, "j0.1"),
+            e.AttemptLost(0, "j0.1", 0),
+            e.AttemptRefused(0, "j0.1", 0),
+            e.AttemptEnded(0, "j0.1", "done"),
+            e.AttemptEnded(0, "j0.1", "failed", "exit code 1"),
+        )
+    ]
+    assert told == ["Submitted", "PlacementsPaused", "Running", "Preempted", "NoCapacity", "Succeeded", "Failed"]

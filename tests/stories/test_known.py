@@ -46,8 +46,9 @@ def test_a_job_goes_where_the_node_stays_in_use_for_least_longer() -> None:
     penstock.hears(submitted("a", gpus=2, run="7h"), at="10:00")
     assert node_of(penstock, "a") == node_of(penstock, "long")
     assert penstock.why("a") == EndsAlike(0, free_gpus=14, expected_run_ms=7 * HOUR, busy_ms=8 * HOUR)
-    assert penstock.story("a")[-1].endswith(
-        "14 GPUs were free there; on a node that is in use for 8 h anyway, expected to run 7 h."
+    assert penstock.story("a")[-1] == (
+        "Starts on lab with 2 GPUs. 14 GPUs were free. Other jobs use its node for another 8 h; this one is expected "
+        "to run 7 h."
     )
 
 

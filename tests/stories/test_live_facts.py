@@ -45,7 +45,7 @@ def test_while_paused_nothing_starts_and_whoever_comes_is_told_so() -> None:
     penstock.hears(paused, at="09:00")
     assert penstock.hears(submitted("a"), at="09:01") == []
     assert penstock.why("a") == PlacementsPaused()
-    assert penstock.story("a")[-1] == "Waits: a person paused new placements."
+    assert penstock.story("a")[-1] == "Queued: a person paused all new starts."
     assert penstock.wakes() is None
     assert penstock.hears(resumed, at="09:30") == [start("a.1", on="lab")]
 
@@ -117,7 +117,7 @@ def test_a_failure_is_told_in_the_words_of_the_site() -> None:
     penstock = given(site("lab"))
     penstock.hears(submitted("a"), at="09:00")
     penstock.hears(lambda at: e.AttemptEnded(at, "a.1", "failed", "exit code 3"), at="09:01")
-    assert penstock.story("a")[-1] == "Failed by its own fault: exit code 3."
+    assert penstock.story("a")[-1] == "Failed (application): exit code 3."
 
 
 def test_what_a_person_must_look_at_is_kept_in_mind_the_newest_few() -> None:

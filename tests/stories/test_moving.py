@@ -399,14 +399,11 @@ def test_a_job_told_in_its_own_words() -> None:
     penstock.hears(ended("b.1"), at="10:10")
     assert penstock.story("b") == [
         "Submitted by default: 8 GPUs, expected to run 1 h.",
+        "Queued for up to 10 min, until day 1, 09:10: 0 GPUs free. Bursting now costs about $8.00 for 1 h.",
         (
-            "Waits for owned GPUs, at the latest until day 1, 09:10: 0 are free, too few or in pieces. "
-            "Expected to run 1 h; bursting now would cost about $8.00; patience 10 min."
+            "Bursts to pods with 8 GPUs. Owned GPUs were full; it was queued for 10 min, and its policy allows 10 min. "
+            "It costs about $8.00 for 1 h. $96.27 is held, enough to run until day 1, 21:10 and to stop."
         ),
-        (
-            "Bursts to pods, 8 GPUs wide. Owned GPUs were full and it waited 10 min, its patience of 10 min is over. "
-            "About $8.00 for 1 h. $96.27 is held, enough until day 1, 21:10 and to stop."
-        ),
-        "Done.",
-        "Settled: $8.00 paid in all, $88.27 returned.",
+        "Succeeded.",
+        "Settled: $8.00 charged in total, $88.27 of the hold returned.",
     ]

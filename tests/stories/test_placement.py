@@ -227,7 +227,11 @@ def test_who_is_late_already_goes_where_it_cannot_be_lost_again() -> None:
     penstock.hears(lost("b.1", kept="0s"), at="day 2, 10:00")
     again = promises(penstock, StartPromised)[-1]
     assert (again.offer, again.because) == ("cloud", LostNode("b.1", 0, HOUR, usd("320"), passed_over="spot"))
-    assert "spot is cheaper, but losses or copies there could make it later" in penstock.story("b")[-1]
+    assert penstock.story("b")[-1] == (
+        "Bursts to cloud again with 8 GPUs. Resumes after b.1 was preempted: 0 s of work kept, 1 h repeated. It costs "
+        "about $320.00 to the end. spot is cheaper, but preemptions or copies there could delay it beyond the limit. "
+        "$96.27 is held, enough to run until day 2, 22:00 and to stop."
+    )
 
 
 def test_a_place_that_has_the_data_is_worth_more_than_one_that_has_not() -> None:

@@ -70,8 +70,8 @@ def test_a_small_job_joins_the_node_of_another_and_starts_at_once() -> None:
     # It outlives who is there by x * x / (x + y): a quarter of an hour of three. Alone it would be $8 and the start.
     assert penstock.why("b") == JoinsNode(0, 7, 3 * HOUR, HOUR, usd("2"), "cloud", usd("8") * 65 // 60 + 1)
     assert penstock.story("b")[1] == (
-        "Joins node a.1/n0 of cloud, 2 GPUs wide. It has 7 GPUs to spare, and who is there is expected to stay 3 h. "
-        "About $2.00 for 1 h; a node of its own, at cloud, would be $8.67."
+        "Joins node a.1/n0 of cloud with 2 GPUs. The node has 7 free GPUs, and its other jobs are expected to run "
+        "another 3 h. It costs about $2.00 for 1 h; a node of its own at cloud costs $8.67."
     )
 
 
@@ -254,9 +254,9 @@ def test_a_small_job_left_alone_on_a_large_node_moves_to_a_small_one() -> None:
     assert penstock.hears(stopped("small.1", "30m"), at="09:41") == [
         start("small.2", on="cloud", nodes=("small.2/n0",)), release("big.1/n0"),
     ]  # fmt: skip
-    assert penstock.story("small")[-3].startswith(
-        "Bursts to cloud again. Moves to cheaper GPUs: about 7 h 30 min are left, $60.00 where it was and $7.58 where "
-        "it goes; the move takes 5 min, worth $0.17."
+    assert penstock.story("small")[-3] == (
+        "Bursts to cloud again. Moves to cheaper GPUs: about 7 h 30 min left, $7.58 there instead of $60.00; the move "
+        "delays it by 5 min, which costs $0.17. $12.03 is held, enough to run until day 1, 21:35 and to stop."
     )
 
 

@@ -11,6 +11,7 @@ from penstock.api.access import Tokens
 from penstock.api.desk import Anybody, MayGiveTokens, MayOperate, MayRead, PlaneHere
 from penstock.api.problems import Problem, not_found
 from penstock.core.events import Paused, Resumed
+from penstock.journal import states
 
 routes: Final = APIRouter(responses=desk.PROBLEMS)
 DAY_SECONDS: Final = 86_400
@@ -48,7 +49,8 @@ async def status(plane: PlaneHere, caller: MayRead) -> schemas.Status:
         currency=view.policy.currency,
         ready=not says,
         says=says,
-        ended=dict(view.ended),
+        queued=view.waiting,
+        ended={states.job_state(phase): count for phase, count in view.ended},
         # An alarm may name anybody's job.
         alarms=[] if caller.team else [schemas.Alarm.of(alarm) for alarm in view.alarms],
     )

@@ -11,7 +11,8 @@ from penstock.api.access import Needs, Token, own
 from penstock.api.problems import not_found
 from penstock.core.model import STANDING
 from penstock.core.model import Offer as CoreOffer
-from penstock.core.units import NEVER, Instant
+from penstock.core.units import MINUTE, NEVER, Instant
+from penstock.journal import states
 from penstock.journal.journal import AttemptRow, JobRow, Reader
 from penstock.journal.story import Line
 from penstock.live.plane import Plane
@@ -78,22 +79,35 @@ def find_job(reader: Reader, caller: Token, job: str) -> JobRow:
     return found
 
 
-def job_shape(row: JobRow, currency: str) -> schemas.Job:
-    return schemas.Job.of(row, **_said(row, currency))
+def job_shape(row: JobRow, currency: str, now: Instant) -> schemas.Job:
+    return schemas.Job.of(row, **_said(row, currency, now))
 
 
-def job_detail(row: JobRow, currency: str, **more: object) -> schemas.JobDetail:
-    return schemas.JobDetail.of(row, **_said(row, currency), **more)
+def job_detail(row: JobRow, currency: str, now: Instant, **more: object) -> schemas.JobDetail:
+    return schemas.JobDetail.of(row, **_said(row, currency, now), **more)
 
 
-def _said(row: JobRow, currency: str) -> dict[str, object]:
-    """What is shown otherwise than it is kept."""
-    return {"until_at": moment(row.until_at), "because": saying.reason(row.because, row.until_at, currency)}
+def _said(row: JobRow, currency: str, now: Instant) -> dict[str, object]:
+    """What is shown otherwise than it is kept. Why a job is queued is told with its age: GPUs may have come free."""
+    queued = row.phase == "waiting" and row.decided_at is not None
+    minutes = max(0, now - (row.decided_at or now)) // MINUTE if queued else 0
+    because = saying.reason(row.because, row.until_at, currency, minutes)
+    return {
+        "state": state_of(row),
+        "preempted": states.is_preempted(row.phase, row.last_outcome, because.kind if because else ""),
+        "until_at": moment(row.until_at),
+        "because": because,
+    }
+
+
+def state_of(row: JobRow) -> states.JobState:
+    return states.job_state(row.phase, row.attempt_phase)
 
 
 def attempt_shape(row: AttemptRow, currency: str) -> schemas.Attempt:
     because = saying.reason(row.because, None, currency)
-    return schemas.Attempt.of(row, deadline_at=moment(row.deadline_at), because=because)
+    state = states.attempt_state(row.phase, row.outcome)
+    return schemas.Attempt.of(row, state=state, deadline_at=moment(row.deadline_at), because=because)
 
 
 def trouble(plane: Plane, site: str) -> str:
@@ -109,6 +123,11 @@ def silence(plane: Plane, row: JobRow) -> list[Line]:
         return []
     words = "What runs there runs on, its money stays held, and nothing is started twice; it goes on by itself."
     return [Line(found.at, f"{found.text.rstrip('.')}. {words}")]
+
+
+def instant(plane: Plane) -> Instant:
+    """Now, and never before what is shown."""
+    return max(plane.view.at, plane.clock.now())
 
 
 def moment(at: Instant | None) -> Instant | None:

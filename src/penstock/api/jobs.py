@@ -23,13 +23,15 @@ from penstock.core.events import (
     StartPromised,
     WaitPromised,
 )
-from penstock.core.lifecycle import ENDED, JobPhase
+from penstock.core.lifecycle import ENDED
 from penstock.core.model import JobSpec
 from penstock.core.plan import Choice, Effect, Plan
 from penstock.core.units import Instant
 from penstock.drivers.driver import Work
 from penstock.front import reading
+from penstock.journal import states
 from penstock.journal.journal import AttemptRow, Filter, Reader
+from penstock.journal.states import JobState, OldState
 from penstock.journal.story import tell
 from penstock.live.plane import Plane
 from penstock.live.scribe import unpack_work
@@ -37,6 +39,9 @@ from penstock.live.scribe import unpack_work
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=desk.PROBLEMS)
 quick: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=desk.PROBLEMS, route_class=Lean)
 LONGEST_KEY: Final = 200
+#: Headers of an answer to a request with `phase`: since when it is deprecated (RFC 9745), and where to read on.
+PHASE_DEPRECATED: Final = "@1794873600"
+STATE_DOCUMENTED: Final = '</v1/openapi.json>; rel="deprecation"'
 BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -163,26 +168,26 @@ def _as_asked_by(caller: Token, file: JobFile, now: Instant) -> JobSpec:
 @routes.post("/jobs/{job:job}/cancel", summary="Cancel a job")
 async def cancel(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
     """Also of a whole array, by the id that its members' ids begin with."""
-    phases = await run_in_threadpool(_phases, reader, caller, job)
-    if all(phase == "cancelled" for phase in phases.values()):
-        return schemas.Asked(job=job, so=True, says="It was cancelled before.")
-    live = [one for one, phase in phases.items() if phase not in ENDED]
+    found = await run_in_threadpool(_states, reader, caller, job)
+    if all(state == "cancelled" for state in found.values()):
+        return schemas.Asked(job=job, so=True, says="The job was already cancelled.")
+    live = [member for member, state in found.items() if state not in states.ENDED]
     if not live:
         raise conflict(f"{job} has ended; there is nothing to cancel.")
-    await plane.tell(*(CancelRequested(0, one) for one in live))
-    placed = any(phases[one] in ("placed", "leaving") for one in live)
-    says = "It is told to stop, and will be cancelled when it has." if placed else "It is cancelled."
-    return schemas.Asked(job=job, so=not placed, says=says)
+    await plane.tell(*(CancelRequested(0, member) for member in live))
+    active = any(found[member] in states.ACTIVE for member in live)
+    says = "The job is stopping; it is cancelled once it has stopped." if active else "The job is cancelled."
+    return schemas.Asked(job=job, so=not active, says=says)
 
 
-def _phases(reader: Reader, caller: Token, job: str) -> dict[str, str]:
-    """The job's phase, or those of an array's members."""
+def _states(reader: Reader, caller: Token, job: str) -> dict[str, str]:
+    """The job's state, or those of an array's members."""
     if "/" in job or reader.job(job) is not None:
-        return {job: desk.find_job(reader, caller, job).phase}
+        return {job: desk.state_of(desk.find_job(reader, caller, job))}
     members: dict[str, str] = {}
     after: int | None = None
     while page := reader.jobs(Filter(teams=caller.teams, text=f"{job}/"), after, 200):
-        members |= {row.id: row.phase for row in page if row.id.startswith(f"{job}/")}
+        members |= {row.id: desk.state_of(row) for row in page if row.id.startswith(f"{job}/")}
         after = page[-1].number
     if not members:
         raise not_found("job", job)
@@ -195,7 +200,7 @@ async def retry(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmi
     row = await run_in_threadpool(desk.find_job, reader, caller, job)
     spec = await run_in_threadpool(reader.spec, job)
     if row.phase not in ENDED or spec is None:
-        raise conflict(f"{job} is {row.phase}; a job can be tried again once it has ended.")
+        raise conflict(f"{job} is {desk.state_of(row)}; a job can be retried once it has ended.")
     again = replace(spec, count=1, user=caller.id, deadline_at=None)
     told = await plane.tell(JobSubmitted(0, 0, "", again))
     return schemas.Submitted(job=told.answer, count=1, again=False)
@@ -206,13 +211,16 @@ async def move(job: str, to: schemas.MoveTo, plane: PlaneHere, reader: ReaderHer
     """If rules, money and room allow it; it keeps its checkpoint."""
     row = await run_in_threadpool(desk.find_job, reader, caller, job)
     if row.phase != "placed":
-        raise conflict(f"{job} is {row.phase}; only a job that has a place can be moved.")
+        raise conflict(f"{job} is {desk.state_of(row)}; only a job that is starting or running can be moved.")
     if all(to.offer != one.offer.id for site in plane.view.sites for one in site.offers):
         raise not_found("offer", to.offer)
     told = await plane.tell(MoveRequested(0, job, to.offer))
     (step,) = await run_in_threadpool(reader.steps, told.number - 1, 1)
     so = any(isinstance(event, StartPromised) and event.job == job for event in step.outputs)
-    says = f"It moves to {to.offer}." if so else f"It stays: {to.offer} may not take it, has no room, or no money."
+    stays = (
+        f"The job stays where it is: {to.offer} is not allowed for it, has no room, or a cap leaves no money for it."
+    )
+    says = f"The job moves to {to.offer}." if so else stays
     return schemas.Asked(job=job, so=so, says=says)
 
 
@@ -225,13 +233,19 @@ def jobs(
     reader: ReaderHere,
     caller: MayRead,
     team: Annotated[list[str], Query(description="Of these teams only.", max_length=50)] = [],  # noqa: B006 - FastAPI copies it
-    phase: Annotated[list[JobPhase], Query(description="In these phases only.", max_length=8)] = [],  # noqa: B006 - likewise
+    state: Annotated[list[JobState], Query(description="In these states only.", max_length=9)] = [],  # noqa: B006 - likewise
+    phase: Annotated[
+        list[OldState | JobState],
+        Query(description="Use `state`. Also takes the states' old names.", max_length=12, deprecated=True),
+    ] = [],  # noqa: B006 - likewise
     text: Annotated[str, Query(description="In id, name, user or team.", max_length=200)] = "",
     user: Annotated[str, Query(max_length=200)] = "",
     after: Annotated[int | None, Query(ge=0, lt=1 << 62, description="`next` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
-    return answered(page_of(plane, reader, caller, Filter(tuple(team), tuple(phase), text, user), after, limit))
+    wanted = Filter(tuple(team), text=text, user=user, states=states.from_old((*state, *phase)))
+    found = page_of(plane, reader, caller, wanted, after, limit)
+    return answered(found, 200, **({"Deprecation": PHASE_DEPRECATED, "Link": STATE_DOCUMENTED} if phase else {}))
 
 
 def page_of(
@@ -241,9 +255,9 @@ def page_of(
     if wanted.teams and caller.team and caller.team not in wanted.teams:
         return schemas.Jobs(jobs=[], next=None)
     rows = reader.jobs(replace(wanted, teams=caller.teams or wanted.teams), after, limit + 1)
-    page, currency = rows[:limit], plane.view.policy.currency
+    page, currency, now = rows[:limit], plane.view.policy.currency, desk.instant(plane)
     following = page[-1].number if len(rows) > limit else None
-    return schemas.Jobs(jobs=[desk.job_shape(row, currency) for row in page], next=following)
+    return schemas.Jobs(jobs=[desk.job_shape(row, currency, now) for row in page], next=following)
 
 
 @routes.get("/jobs/{job:job}/story", summary="Why a job is where it is")
@@ -266,6 +280,7 @@ def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.
     return desk.job_detail(
         row,
         currency,
+        desk.instant(plane),
         tries=[desk.attempt_shape(attempt, currency) for attempt in tries],
         waits=_waits(reader, tries[-1]) if tries and tries[-1].phase == "starting" else "",
         command=list(work.command),
@@ -278,4 +293,4 @@ def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.
 def _waits(reader: Reader, attempt: AttemptRow) -> str:
     heard = [event for row in reader.story(attempt.job) for event in row.inputs if isinstance(event, AttemptQueued)]
     words = next((event.words for event in reversed(heard) if event.attempt == attempt.id), None)
-    return "" if words is None else f"waits at the site {attempt.site}: {words}"
+    return "" if words is None else f"queued at site {attempt.site}: {words}"

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from penstock.api import jobs
-from penstock.api.desk import MayRead, PlaneHere, ReaderHere
+from penstock.api.desk import MayRead, PlaneHere, ReaderHere, instant
 from penstock.api.html import ForPeople, html
-from penstock.api.pages import frame, instant
+from penstock.api.pages import frame
 from penstock.dashboard import listing
 from penstock.journal.journal import Filter
 
@@ -23,11 +23,12 @@ async def all_jobs(
     plane: PlaneHere,
     reader: ReaderHere,
     caller: MayRead,
-    show: Literal["", "waiting", "running", "ended"] = "",
+    show: Literal["", "queued", "running", "ended", "waiting"] = "",
     text: Annotated[str, Query(max_length=200)] = "",
     after: Annotated[int | None, Query(ge=0, lt=1 << 62)] = None,
 ) -> Response:
-    wanted = Filter(phases=listing.SHOWN[show][1], text=text)
+    show = "queued" if show == "waiting" else show  # as the address was before
+    wanted = Filter(states=listing.SHOWN[show][1], text=text)
     found = await run_in_threadpool(jobs.page_of, plane, reader, caller, wanted, after, ROWS)
     values: dict[str, Any] = {
         "title": "Jobs",

@@ -16,10 +16,9 @@ from starlette.concurrency import run_in_threadpool
 from penstock import __version__
 from penstock.api import jobs, logs, money, places, saying, schemas, stream
 from penstock.api.access import Token
-from penstock.api.desk import Anybody, MayRead, PlaneHere, ReaderHere
+from penstock.api.desk import Anybody, MayRead, PlaneHere, ReaderHere, instant
 from penstock.api.html import ForPeople, html
 from penstock.api.problems import not_found
-from penstock.core.lifecycle import ENDED
 from penstock.core.units import Instant
 from penstock.core.values import value
 from penstock.dashboard import feed, queue, spending, timeline, words
@@ -27,6 +26,7 @@ from penstock.dashboard import job as told
 from penstock.dashboard import places as sites
 from penstock.dashboard.render import static
 from penstock.drivers.driver import Refused, Unreachable
+from penstock.journal import states
 from penstock.journal.journal import Filter, Reader
 from penstock.journal.words import money as cash
 from penstock.live.plane import Plane
@@ -38,7 +38,6 @@ ROWS: Final = 40  #: of them that are shown
 RUNS: Final = 20
 FEED: Final = 24
 PAGES_BACK: Final = 5  #: of the journal, that a team's feed looks for what concerns it
-DECIDED: Final = 400  #: latest decisions to wait, from whose times expected starts count
 PACE_SECONDS: Final = 0.4  #: between two calls to look again
 TAIL: Final = 40_000  #: bytes of a log on the page
 MOST_READ: Final = 32 << 20  #: bytes read to find a log's end
@@ -56,9 +55,9 @@ async def now(request: Request, plane: PlaneHere, reader: ReaderHere, caller: Ma
 
 def _now(plane: Plane, reader: Reader, caller: Token, found: schemas.Sites) -> dict[str, Any]:
     view, at, currency = plane.view, instant(plane), plane.view.policy.currency
-    waits = jobs.page_of(plane, reader, caller, Filter(phases=("waiting", "paused")), limit=QUEUE).jobs
-    runs = jobs.page_of(plane, reader, caller, Filter(phases=("placed", "leaving")), limit=RUNS).jobs
-    waiting = queue.waiting(waits, _decided(reader), at)
+    waits = jobs.page_of(plane, reader, caller, Filter(states=states.QUEUED), limit=QUEUE).jobs
+    runs = jobs.page_of(plane, reader, caller, Filter(states=states.ACTIVE), limit=RUNS).jobs
+    queued = queue.queued(waits, at)
     owned = sites.used(found, standing=True)
     counts = _counts(reader, caller)
     return {
@@ -68,39 +67,30 @@ def _now(plane: Plane, reader: Reader, caller: Token, found: schemas.Sites) -> d
         "rented": sites.used(found, standing=False),
         "notices": _notices(view, plane.ready, caller, at),
         "sites": sites.rows(found),
-        "queue": waiting[:ROWS],
-        "queue_note": _shown(min(ROWS, len(waiting)), counts["waiting"][0], "by expected start"),
-        "waiting_jobs": counts["waiting"][0],
-        "waiting_gpus": counts["waiting"][1],
-        "first_start": f"the first {waiting[0].start.says}" if waiting else "nobody waits",
+        "queue": queued[:ROWS],
+        "queue_note": _shown(min(ROWS, len(queued)), counts["queued"][0], "by expected start"),
+        "queued_jobs": counts["queued"][0],
+        "queued_gpus": counts["queued"][1],
+        "first_start": f"the first {queued[0].start.says}" if queued else "the queue is empty",
         "idle_note": _idle(found),
         "running": queue.running(runs, terms(found), at, currency),
-        "running_note": _shown(len(runs), counts["running"][0], "newest first"),
+        "running_note": _shown(len(runs), counts["active"][0], "newest first"),
         "feed": _feed(plane, reader, caller, at),
         "month": words.month(view.period),
         **_spending(plane, reader, caller, at),
     }
 
 
-def instant(plane: Plane) -> Instant:
-    """Now, and never before what is shown."""
-    return max(plane.view.at, plane.clock.now())
-
-
 def terms(found: schemas.Sites) -> dict[str, str]:
     return {offer.id: offer.term for site in found.sites for offer in site.offers}
 
 
-def _decided(reader: Reader) -> dict[str, Instant]:
-    return dict(reversed(reader.lately("WaitPromised", DECIDED)))
-
-
 def _counts(reader: Reader, caller: Token) -> dict[str, tuple[int, int]]:
-    """Jobs and GPUs, waiting and running."""
+    """Jobs and GPUs: in the queue, and with a place."""
     mine = [one for one in reader.counts() if caller.sees(one.team)]
-    groups = {"waiting": ("waiting", "paused"), "running": ("placed", "leaving")}
+    groups = {"queued": states.QUEUED, "active": states.ACTIVE}
     return {
-        name: (sum(one.jobs for one in mine if one.phase in some), sum(one.gpus for one in mine if one.phase in some))
+        name: (sum(one.jobs for one in mine if one.state in some), sum(one.gpus for one in mine if one.state in some))
         for name, some in groups.items()
     }
 
@@ -217,7 +207,7 @@ async def _tail(asked: logs.Asked, found: schemas.JobDetail) -> Tail:
             text, after = (text + piece.text)[-TAIL:], piece.next
             piece = await asked.piece(piece.attempt, after, 0)
         title = f"{piece.attempt}" if piece.attempt else "it has not started"
-        over = found.phase in ENDED and not piece.more and not piece.text
+        over = found.state in states.ENDED and not piece.more and not piece.text
         return Tail(title, text.decode("utf-8", "replace"), piece.attempt, after, over, address, address)
     except (Unreachable, Refused):
         return Tail("its site does not answer", text.decode("utf-8", "replace"), "", after, False, address, address)

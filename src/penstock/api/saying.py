@@ -10,8 +10,9 @@ from penstock.api.schemas import Reason
 from penstock.core import events as e
 from penstock.core.reasons import REASONS
 from penstock.core.reasons import Reason as CoreReason
-from penstock.core.units import NEVER, Instant
+from penstock.core.units import MINUTE, NEVER, Instant
 from penstock.journal import codec
+from penstock.journal.sentences import Say, sentence
 from penstock.journal.story import Teller
 from penstock.journal.words import duration
 
@@ -19,16 +20,16 @@ ATTEMPT: Final = re.compile(r"(?P<job>.+)\.[0-9]+(?:/n[0-9]+)?")
 
 
 @lru_cache(maxsize=4_096)  # pages show the same jobs again and again, and what was recorded does not change
-def reason(because: str, until_at: Instant | None, currency: str) -> Reason | None:
-    """A recorded reason, from the journal's JSON."""
+def reason(because: str, until_at: Instant | None, currency: str, minutes_ago: int = 0) -> Reason | None:
+    """A recorded reason, from the journal's JSON. `minutes_ago`: how old its numbers are, if that is to be said."""
     if not because:
         return None
     numbers: dict[str, Any] = json.loads(because)
-    return reason_shape(codec.reader(REASONS[numbers["kind"]])(numbers), until_at, currency)
+    return reason_shape(codec.reader(REASONS[numbers["kind"]])(numbers), until_at, currency, minutes_ago)
 
 
-def reason_shape(made: CoreReason, until_at: Instant | None, currency: str) -> Reason:
-    says = teller("", currency).sentence(made, NEVER if until_at is None else until_at)
+def reason_shape(made: CoreReason, until_at: Instant | None, currency: str, minutes_ago: int = 0) -> Reason:
+    says = sentence(made, Say(currency, NEVER if until_at is None else until_at, minutes_ago * MINUTE))
     return Reason(kind=made.kind, numbers={k: v for k, v in asdict(made).items() if k != "kind"}, says=says)
 
 
@@ -60,10 +61,10 @@ def says(event: Any, currency: str) -> str:
         percent = getattr(event, "done_permille", 0) // 10
         return known.format(event=event, kept=duration(getattr(event, "kept_ms", 0)), percent=percent)
     if isinstance(event, e.AttemptEnded):
-        detail = f" ({event.detail})" if event.detail else ""
-        return "Done." if event.outcome == "done" else f"Failed by its own fault{detail}."
+        detail = f": {event.detail}" if event.detail else ""
+        return "Succeeded." if event.outcome == "done" else f"Failed (application){detail}."
     if isinstance(event, e.StopPromised):
-        return f"Told to checkpoint and stop. {teller('', currency).sentence(event.because)}"
+        return f"Stopping. {teller('', currency).sentence(event.because)}"
     if not getattr(event, "job", ""):
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(event).__name__).capitalize() + "."
     heard = teller(event.job, currency)
@@ -73,25 +74,25 @@ def says(event: Any, currency: str) -> str:
 
 #: Events that a story tells only together with what went before them.
 SHORT: Final[dict[str, str]] = {
-    "AttemptStarted": "Runs.",
-    "AttemptQueued": "Waits at the site: {event.words}.",
-    "AttemptStopped": "Stopped; {kept} of work is kept.",
-    "AttemptLost": "Its capacity was taken away; {kept} of work is kept.",
-    "AttemptRefused": "There was no room after all.",
-    "AttemptCheckpointed": "Wrote a checkpoint; {kept} of work is kept.",
-    "AttemptProgressed": "{percent} % done, by its own account.",
+    "AttemptStarted": "Running.",
+    "AttemptQueued": "Queued at its site: {event.words}.",
+    "AttemptStopped": "Stopped; {kept} of work kept.",
+    "AttemptLost": "Preempted: it lost its node; {kept} of work kept.",
+    "AttemptRefused": "The site had no capacity after all.",
+    "AttemptCheckpointed": "Wrote a checkpoint; {kept} of work kept.",
+    "AttemptProgressed": "{percent} % done, as the job reports.",
     "NodeReady": "Its node is ready.",
     "NodeLost": "Its node was lost.",
-    "NodeGone": "Its node is given back.",
+    "NodeGone": "Its node was returned.",
     "NodeRefused": "The provider has no such node now.",
-    "SiteJoined": "{event.site.id} is a site.",
-    "SiteLost": "{event.site} cannot be reached.",
-    "SiteBack": "{event.site} is back.",
-    "NodesSeen": "{event.offer} shows its nodes anew.",
-    "OfferClosed": "{event.offer} had no room; nobody tries it for a while.",
-    "OfferOpened": "{event.offer} may be tried again.",
+    "SiteJoined": "Site {event.site.id} joined.",
+    "SiteLost": "Site {event.site} cannot be reached.",
+    "SiteBack": "Site {event.site} is back.",
+    "NodesSeen": "{event.offer} reported its nodes.",
+    "OfferClosed": "{event.offer} had no capacity; Penstock tries it again later.",
+    "OfferOpened": "Penstock tries {event.offer} again.",
     "CapSet": "The cap of {event.scope} was set.",
-    "PeriodOpened": "The books of {event.period} are open.",
+    "PeriodOpened": "The budgets of {event.period} are open.",
     "PolicySet": "Policy {event.policy.name} is in force.",
-    "EventQuarantined": "A fact was set aside: {event.what} {event.about}: {event.error}.",
+    "EventQuarantined": "Penstock set aside {event.what} about {event.about}, a fact it cannot process: {event.error}.",
 }

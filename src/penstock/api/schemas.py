@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from penstock.core.lifecycle import AttemptPhase, JobPhase
+from penstock.journal.states import AttemptState, JobState
 
 Money: TypeAlias = Annotated[
     int, Field(description="Micro-units of the currency: 1500000 is 1.50.", examples=[1_500_000])
@@ -38,7 +38,7 @@ class Reason(Shape):
 
     kind: str = Field(examples=["OwnedFree"])
     numbers: dict[str, Any] = Field(examples=[{"waited_ms": 0, "free_gpus": 2}])
-    says: str = Field(examples=["2 GPUs were free there."])
+    says: str = Field(examples=["2 GPUs were free."])
 
 
 class Job(Shape):
@@ -51,7 +51,8 @@ class Job(Shape):
     job_class: str = Field(alias="class")
     priority: int
     gpus: int
-    phase: JobPhase
+    state: JobState
+    preempted: bool = Field(description="It is queued because it was preempted: it goes on from its last checkpoint.")
     attempt: str
     offer: str
     submitted_at: At
@@ -66,6 +67,7 @@ class Job(Shape):
     until_at: At | None
     short_of: str
     because: Reason | None
+    decided_at: At | None = Field(description="When `because` was decided. Its numbers are of then.")
 
 
 class Jobs(Shape):
@@ -82,11 +84,10 @@ class Attempt(Shape):
     offer: str
     site: str
     width: int
-    phase: AttemptPhase
+    state: AttemptState
     promised_at: At
     started_at: At | None
     ended_at: At | None
-    outcome: str
     resume_ms: Ms
     kept_ms: Ms
     spent: Money
@@ -99,7 +100,7 @@ class JobDetail(Job):
     """With its attempts and what runs. Variables are named, and their contents kept to those who set them."""
 
     tries: list[Attempt]
-    waits: str = Field(description="What its last attempt waits for at its site; empty: for nothing.")
+    waits: str = Field(description="Why its site holds it back; empty if it does not.")
     command: list[str]
     folder: str
     image: str
@@ -368,9 +369,9 @@ class Status(Shape):
     paused: bool
     ready: bool
     says: str
-    waiting: int
+    queued: int
     running: int
-    ended: dict[str, int]
+    ended: dict[str, int] = Field(examples=[{"succeeded": 12, "failed": 1}])
     alarms: list[Alarm]
 
 

@@ -60,7 +60,7 @@ def _running(reader: Reader, caller: Token, job: str) -> AttemptRow:
     row = desk.find_job(reader, caller, job)
     here = [one for one in reader.attempts(job) if one.phase in ("running", "stopping") and one.started_at is not None]
     if not here:
-        raise conflict(f"{job} is {row.phase} and runs nowhere now; a command needs a job that runs.")
+        raise conflict(f"{job} is not running, but {desk.state_of(row)}; `exec` needs a running job.")
     return here[-1]
 
 

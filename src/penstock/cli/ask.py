@@ -16,25 +16,27 @@ from penstock.core.errors import BadInput
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: How `penstock run` ends: as its job did.
-OUTCOMES: Final = {"done": 0, "failed": 1, "refused": 6, "cancelled": 7}
+OUTCOMES: Final = {"succeeded": 0, "failed": 1, "refused": 6, "cancelled": 7}
 
 
 def asks_for(command: F) -> F:
     """The options that say what a job needs; each is a key of the job file."""
     options = [
-        click.option("--name", help="What people call it."),
-        click.option("--team", help="Whose budget; your token's team if left out."),
-        click.option("--project", help="A project with a budget of its own."),
-        click.option("--gpus", type=click.IntRange(1, 1_000_000), help="How many GPUs, at once."),
-        click.option("--gpu", multiple=True, help="A GPU model it can use; may be given again."),
-        click.option("--image", help="The container image it runs in, at sites that are clusters."),
-        click.option("--class", "job_class", help="experiment, training, inference, critical or interactive."),
-        click.option("--run-time", help="How long it runs, about: 90m."),
-        click.option("--checkpoint-every", help="How often it writes a checkpoint: 15m."),
-        click.option("--cap", help="The most it may cost."),
-        click.option("--data", multiple=True, help="A data set it reads; may be given again."),
-        click.option("--env", multiple=True, metavar="NAME=TEXT", help="A variable; may be given again."),
-        click.option("--count", type=click.IntRange(1, 1000), help="So many of it."),
+        click.option("--name", help="A name for the job."),
+        click.option("--team", help="Team whose budget pays.  [default: your token's team]"),
+        click.option("--project", help="Project whose budget pays, too."),
+        click.option("--gpus", type=click.IntRange(1, 1_000_000), help="Number of GPUs."),
+        click.option("--gpu", multiple=True, help="A GPU model the job can use; repeatable."),
+        click.option("--image", help="Container image, for Kubernetes sites."),
+        click.option(
+            "--class", "job_class", help="Job class: experiment, training, inference, critical or interactive."
+        ),
+        click.option("--run-time", help="Expected run time, like 90m."),
+        click.option("--checkpoint-every", help="Checkpoint interval, like 15m."),
+        click.option("--cap", help="The most the job may cost."),
+        click.option("--data", multiple=True, help="A data set the job reads; repeatable."),
+        click.option("--env", multiple=True, metavar="NAME=TEXT", help="An environment variable; repeatable."),
+        click.option("--count", type=click.IntRange(1, 1000), help="Number of copies: a job array."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -43,12 +45,12 @@ def asks_for(command: F) -> F:
 
 @click.command("submit")
 @click.argument("file", required=False)
-@click.option("-f", "--filename", "other", metavar="FILE", help="The same, as kubectl has it.")
-@click.option("--key", default="", help="An idempotency key: sent again, it is one job. A new one if left out.")
-@click.option("--team", default="", help="Of a Kubernetes Job: whose budget; its label if left out.")
+@click.option("-f", "--filename", "other", metavar="FILE", help="The file, as with kubectl.")
+@click.option("--key", default="", help="Idempotency key: the same key submits one job.  [default: a new key]")
+@click.option("--team", default="", help="For a Kubernetes Job: team whose budget pays.  [default: the Job's label]")
 @reaches
-@click.option("--url", metavar="URL", help="Another Penstock than the one of this machine.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--url", metavar="URL", help="Address of another Penstock than this machine's.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def submit(
     file: str | None, other: str | None, key: str, team: str, url: str | None, as_json: bool, **where: Any
 ) -> None:
@@ -82,11 +84,11 @@ def _submit_home_job(path: str, team: str, where: dict[str, Any], as_json: bool)
 
 @click.command("run", context_settings={"ignore_unknown_options": False})
 @asks_for
-@click.option("--detach", is_flag=True, help="Do not follow it; print its id.")
+@click.option("--detach", is_flag=True, help="Do not follow the job; print its id.")
 @click.argument("command", nargs=-1, required=True)
 @talks
 def run(client: Client, command: tuple[str, ...], detach: bool, as_json: bool, **asked: Any) -> int:
-    """Submit a command and follow it; ends as the job ends."""
+    """Run a command as a job, print its output, and exit as it exits."""
     from penstock.cli.logs import follow
 
     told = _send(client, job_from_options(command, asked), "")
@@ -104,8 +106,8 @@ def run(client: Client, command: tuple[str, ...], detach: bool, as_json: bool, *
     if as_json:
         _print(ended)
     else:
-        click.echo(f"{job}: {ended['phase']}. {_last_line(client, job)}", err=True)
-    return OUTCOMES.get(ended["phase"], 1)
+        click.echo(f"{job}: {ended['state']}. {_last_line(client, job)}", err=True)
+    return OUTCOMES.get(ended["state"], 1)
 
 
 @click.command("plan")
@@ -114,7 +116,7 @@ def run(client: Client, command: tuple[str, ...], detach: bool, as_json: bool, *
 @listed
 @talks
 def plan(client: Client, file: str | None, as_json: bool, output: str, **asked: Any) -> None:
-    """Say where a job would run and what it would cost; spends nothing."""
+    """Show where a job would run and what it would cost; starts nothing."""
     from penstock.config.jobs import job_body
 
     body = job_body(file) if file else job_from_options(("true",), asked)

@@ -48,8 +48,8 @@ class Failed(click.ClickException):
 def talks(command: F) -> F:
     """A command that asks a running Penstock: gets a `client`, and `as_json`."""
 
-    @click.option("--url", metavar="URL", help="Another Penstock than the one of this machine.")
-    @click.option("--json", "as_json", is_flag=True, help="For machines.")
+    @click.option("--url", metavar="URL", help="Address of another Penstock than this machine's.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @wraps(command)
     def with_client(*args: Any, url: str | None, **more: Any) -> Any:
         return command(*args, client=Client(url), **more)
@@ -61,7 +61,9 @@ class Client:
     def __init__(self, url: str | None = None) -> None:
         self.url = (url or os.environ.get("PENSTOCK_URL") or _kept("address")).rstrip("/")
         if not self.url:
-            raise Failed(f"No Penstock is known here ({home()} has no address); start one: penstock up", UNANSWERED)
+            raise Failed(
+                f"No Penstock runs on this machine ({home()} has no address); start it: penstock up", UNANSWERED
+            )
         self.token = os.environ.get("PENSTOCK_TOKEN") or _kept("token")
 
     def get(self, path: str, **params: Any) -> Any:
@@ -138,7 +140,7 @@ class Client:
         raise Failed(detail, UNANSWERED if status >= 500 else EXIT_CODES.get(status, 2), status)
 
     def unanswered(self, error: Exception) -> Failed:
-        return Failed(f"No Penstock answers at {self.url} ({error}); start one: penstock up", UNANSWERED)
+        return Failed(f"No Penstock answers at {self.url} ({error}); start it: penstock up", UNANSWERED)
 
 
 def job_path(job: str, what: str = "") -> str:
@@ -154,7 +156,7 @@ def _kept(name: str) -> str:
     path = home() / name
     try:
         if name == "token" and stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise Failed(f"Others can read {path}; make it yours alone: chmod 600 {path}", FORBIDDEN)
+            raise Failed(f"Other users can read {path}; protect it: chmod 600 {path}", FORBIDDEN)
         return path.read_text("utf-8").strip()
     except FileNotFoundError:
         return ""

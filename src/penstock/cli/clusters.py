@@ -20,10 +20,15 @@ Json = dict[str, Any]
 def reaches(command: F) -> F:
     """The options that name a cluster, spelt as kubectl has them."""
     options = [
-        click.option("--kubeconfig", default="", metavar="FILE", help="As kubectl's; $KUBECONFIG if left out."),
-        click.option("--context", default="", help="As kubectl's; the file's current one if left out."),
-        click.option("-n", "--namespace", default="", help="As kubectl's; the context's own if left out."),
-        click.option("--allow-exec", multiple=True, metavar="NAME", help="A login program the file may run: aws."),
+        click.option("--kubeconfig", default="", metavar="FILE", help="As for kubectl.  [default: $KUBECONFIG]"),
+        click.option("--context", default="", help="As for kubectl.  [default: the current one]"),
+        click.option("-n", "--namespace", default="", help="As for kubectl.  [default: the context's]"),
+        click.option(
+            "--allow-exec",
+            multiple=True,
+            metavar="NAME",
+            help="A login program the kubeconfig may run, like aws; repeatable.",
+        ),
     ]
     for option in reversed(options):
         command = option(command)
@@ -54,7 +59,7 @@ def manifest_from(path: str) -> Json:
     """One batch/v1 Job. Anything else is said."""
     found = [one for one in documents(path) if one.get("kind") == "Job"]
     if len(found) != 1:
-        raise BadInput(f"{path}: one Job of batch/v1 is needed, and there are {len(found)}.")
+        raise BadInput(f"{path}: the file must hold exactly one Job of batch/v1, and holds {len(found)}.")
     return found[0]
 
 

@@ -17,28 +17,40 @@ FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 
 @click.command("compare")
 @click.argument("traces", nargs=-1, metavar="[TRACE]...")
-@click.option("--generate", type=click.IntRange(1), metavar="JOBS", help="Make up this many jobs instead of a trace.")
-@click.option("--format", "form", metavar="F", help="penstock, csv, sacct or kubernetes; guessed from the file.")
-@click.option("--column", "columns", multiple=True, metavar="FIELD=NAME", help="For csv: which column is which field.")
-@click.option("--nodes", type=click.IntRange(0), metavar="N", help="Owned nodes of 8 GPUs.")
-@click.option("--load", type=float, metavar="X", help="Instead of --nodes: demand / owned capacity.  [generated: 1]")
+@click.option(
+    "--generate", type=click.IntRange(1), metavar="JOBS", help="Generate this many jobs instead of reading a trace."
+)
+@click.option(
+    "--format", "form", metavar="F", help="Trace format: penstock, csv, sacct or kubernetes.  [default: detected]"
+)
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="FIELD=NAME",
+    help="For csv: which column holds which field; repeatable.",
+)
+@click.option("--nodes", type=click.IntRange(0), metavar="N", help="Number of owned nodes of 8 GPUs.")
+@click.option(
+    "--load", type=float, metavar="X", help="Instead of --nodes: demand / owned capacity.  [default if generated: 1]"
+)
 @click.option("--policies", metavar="A,B,...",
-              help=f"What is compared; nowait always is, to count from; {ASKED}.  [default: {POLICIES}]")  # fmt: skip
+              help=f"Policies to compare, with nowait as the baseline; {ASKED}.  [default: {POLICIES}]")  # fmt: skip
 @click.option("--knobs", metavar="X,Y,...", help="Waiting budgets to try.  [default: 0.02,0.05,0.1,0.25,0.5,1]")
 @click.option("--cost-of-delay", "costs_of_delay", metavar="X,Y,...",
               help="For penstock: what an hour of delay costs, to try.  [default: 640,220,80,28,10,3]")  # fmt: skip
 @click.option("--knowledge", type=click.Choice(["e0", "e1", "e2"]), default="e2", show_default=True,
-              help="Run times: e0 true, e1 wrong estimates, e2 only what history teaches.")  # fmt: skip
+              help="Run times known: e0 exact, e1 wrong estimates, e2 learned from history.")  # fmt: skip
 @click.option("--costs", type=click.Choice(["l0", "l1", "l2"]), default="l1", show_default=True,
-              help="l0 GPU-hours; l1 instances and starts; l2 spot, data and egress too.")  # fmt: skip
+              help="Cloud model: l0 GPU-hours; l1 instances and starts; l2 also spot, data, egress.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--spot", metavar="DIR", help="Recorded spot availability for l2 (spot_index.csv, spot_rle.csv).")
-@click.option("--out", default="penstock-compare", show_default=True, metavar="DIR", help="Where the files go.")
-@click.option("--no-bound", is_flag=True, help="Leave out the lower bound.")
-@click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes.  [default: one for each CPU]")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--out", default="penstock-compare", show_default=True, metavar="DIR", help="Output folder.")
+@click.option("--no-bound", is_flag=True, help="Skip the lower bound.")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Number of processes.  [default: one per CPU]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(**options: Any) -> None:
-    """Run the same jobs under several policies, side by side.
+    """Compare policies on the same jobs, side by side.
 
     Each policy runs over its one setting: the cost of delay for penstock's own, for the others a waiting budget, the
     mean patience as a share of the mean run time. DIR gets compare.html, .svg, .png (with the extra `plots`) and

@@ -19,15 +19,15 @@ JOBS = 8_000  #: of the simulated month
 
 
 @click.command("demo")
-@click.option("--keep", is_flag=True, help="Leave it running at the end, to look at; ^C ends it.")
-@click.option("--out", default="penstock-demo", show_default=True, metavar="DIR", help="Where the files go.")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of the tale.")
-@click.option("--kube", is_flag=True, help="On three real Kubernetes clusters instead; needs root, and `make kube`.")
-@click.option("--month", is_flag=True, help="A simulated month instead, told in tables and a picture.")
-@click.option("--jobs", type=click.IntRange(1), default=JOBS, show_default=True, help="Of the month: how busy it is.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the month: another one.")
+@click.option("--keep", is_flag=True, help="Keep it running at the end, until ^C.")
+@click.option("--out", default="penstock-demo", show_default=True, metavar="DIR", help="Output folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of the story.")
+@click.option("--kube", is_flag=True, help="Use three real Kubernetes clusters; needs root and `make kube`.")
+@click.option("--month", is_flag=True, help="Simulate a month instead, with tables and a picture.")
+@click.option("--jobs", type=click.IntRange(1), default=JOBS, show_default=True, help="With --month: number of jobs.")
+@click.option("--seed", type=int, default=0, show_default=True, help="With --month: random seed.")
 def command(keep: bool, out: str, as_json: bool, kube: bool, month: bool, jobs: int, seed: int) -> int:
-    """Show what Penstock does: ten small trainings on this machine."""
+    """Run the demo: ten small trainings on this machine."""
     if month:
         from penstock.cli.month import show_month
 

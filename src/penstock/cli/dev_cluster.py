@@ -11,20 +11,20 @@ from penstock.core.errors import BadInput
 if TYPE_CHECKING:
     from penstock.devcluster import Bed, ClusterPlan
 
-at_home = click.option("--home", metavar="DIR", help="Where it lives; beside Penstock's own files if left out.")
-as_json = click.option("--json", "as_json", is_flag=True, help="JSON instead of sentences.")
+at_home = click.option("--home", metavar="DIR", help="Folder of the clusters.  [default: beside Penstock's own files]")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("dev-cluster")
 def command() -> None:
-    """Start Kubernetes clusters on this machine, to try things on."""
+    """Start Kubernetes clusters on this machine, for tests."""
 
 
 @command.command("build")
-@click.option("--kueue", is_flag=True, help="Kueue, too.")
+@click.option("--kueue", is_flag=True, help="Also install Kueue.")
 @as_json
 def build(kueue: bool, as_json: bool) -> None:
-    """Build the Kubernetes programs, once, and prepare real pods if we are root."""
+    """Build the Kubernetes programs once; as root, also prepare real pods."""
     from penstock.devcluster import programs, real
 
     where = programs.build(programs.say_to_stderr, kueue=kueue)
@@ -33,7 +33,7 @@ def build(kueue: bool, as_json: bool) -> None:
 
 
 @command.command("up")
-@click.option("--real-pods", is_flag=True, help="Real kubelets and containers in lab and east; needs root.")
+@click.option("--real-pods", is_flag=True, help="Run real kubelets and containers in lab and east; needs root.")
 @at_home
 @as_json
 def up(real_pods: bool, home: str | None, as_json: bool) -> None:
@@ -61,7 +61,7 @@ def up(real_pods: bool, home: str | None, as_json: bool) -> None:
 @at_home
 @as_json
 def status(home: str | None, as_json: bool) -> int:
-    """Say what runs; exit code 1 if something of it does not."""
+    """Show the clusters; exit code 1 if one is not healthy."""
     from penstock.cli.output import table
     from penstock.devcluster import Bed
 
@@ -79,7 +79,7 @@ def status(home: str | None, as_json: bool) -> int:
 @at_home
 @as_json
 def down(home: str | None, as_json: bool) -> None:
-    """Stop the clusters; nothing of them stays."""
+    """Stop the clusters and delete all they hold."""
     from penstock.devcluster.bed import end_abandoned, stop
 
     ended = int(stop(_folder(home))) + len(end_abandoned())

@@ -23,10 +23,10 @@ class Check:
 
 
 @click.command("doctor")
-@click.option("--url", metavar="URL", help="Another Penstock than the one of this machine.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--url", metavar="URL", help="Address of another Penstock than this machine's.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(url: str | None, as_json: bool) -> int:
-    """Check this machine's Penstock and say what to do."""
+    """Check this machine's Penstock and say how to fix what is wrong."""
     checks = [*_machine(), *_server(url)]
     if as_json:
         from penstock.cli.show import print_json

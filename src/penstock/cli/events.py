@@ -11,12 +11,12 @@ from penstock.cli.output import moment, safe
 
 
 @click.command("events")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on.")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200), help="At most so many before.")
-@click.option("--job", default="", help="Of this job only.")
+@click.option("-f", "--follow", is_flag=True, help="Follow new events.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200), help="Number of past events.")
+@click.option("--job", default="", help="Only events of this job.")
 @talks
 def command(client: Client, follow: bool, limit: int, job: str, as_json: bool) -> None:
-    """Show what happened, oldest first; -f goes on."""
+    """Show events, oldest first; -f follows."""
     found = client.get("/v1/events", limit=limit)["events"]
     last = found[0]["id"] if found else ""
     for event in reversed(found):

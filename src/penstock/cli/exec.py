@@ -24,12 +24,10 @@ BAD_INPUT: Final = 2
 @click.command("exec")
 @click.argument("job")
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option(
-    "--rank", default=0, type=click.IntRange(0), metavar="N", help="In this pod of a gang; the first if left out."
-)
-@click.option("--url", metavar="URL", help="Another Penstock than the one of this machine.")
+@click.option("--rank", default=0, type=click.IntRange(0), metavar="N", help="Pod of a gang.  [default: the first]")
+@click.option("--url", metavar="URL", help="Address of another Penstock than this machine's.")
 def command(job: str, words: tuple[str, ...], rank: int, url: str | None) -> int:
-    """Run a command where a job runs; ends as it ends."""
+    """Run a command inside a running job, and exit as it exits."""
     return run(Client(url), job, words, rank)
 
 
@@ -53,7 +51,7 @@ async def _talk(client: Client, path: str, params: dict[str, Any], listens: bool
     import httpx2
     from httpx2.websockets import HTTPXWSException
 
-    broken = Failed("The connection broke off; whether the command ended is not known.", UNANSWERED)
+    broken = Failed("The connection broke; the command may still be running.", UNANSWERED)
     try:
         async with (
             client.session() as http,
@@ -62,7 +60,7 @@ async def _talk(client: Client, path: str, params: dict[str, Any], listens: bool
             if answer.status_code != 101:
                 await answer.aread()
                 client.checked(answer)
-                raise Failed(f"{client.url} does not know how to run commands; is it an older Penstock?")
+                raise Failed(f"{client.url} does not support exec; is it an older Penstock?")
             async with channels.session(answer) as socket:
                 try:
                     return await _both_ways(socket, listens, tty)

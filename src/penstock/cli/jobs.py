@@ -6,25 +6,27 @@ import click
 
 from penstock.cli.client import Client, job_path, talks
 from penstock.cli.output import answer, listed, moment, money, safe, span, table
-
-PHASES = ("waiting", "placed", "leaving", "paused", "done", "failed", "refused", "cancelled")
+from penstock.journal.states import ACTIVE, JOB_STATES, OLD, from_old
 
 
 @click.command("jobs")
-@click.option("--team", multiple=True, help="Of this team only; may be given again.")
-@click.option("--phase", multiple=True, type=click.Choice(PHASES), help="In this phase only; may be given again.")
-@click.option("--text", default="", help="With this in id, name, user or team.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 200), help="At most so many.")
-@click.option("--after", type=int, help="The next page: the number that the last one ended with.")
+@click.option("--team", multiple=True, help="Only jobs of this team; repeatable.")
+@click.option("--state", multiple=True, type=click.Choice(JOB_STATES), help="Only jobs in this state; repeatable.")
+@click.option(
+    "--phase", multiple=True, type=click.Choice((*OLD, *JOB_STATES)), hidden=True
+)  # what it was called before
+@click.option("--text", default="", help="Only jobs with this text in id, name, user or team.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 200), help="Number of jobs on a page.")
+@click.option("--after", type=int, help="The next page: the number printed below the last one.")
 @listed
 @talks
 def jobs(client: Client, as_json: bool, output: str, **asked: Any) -> None:
     """List jobs, newest first."""
-    found = client.get("/v1/jobs", **asked)
+    found = client.get("/v1/jobs", **_with_state(asked))
     currency = "" if as_json or output in ("json", "yaml") else client.get("/v1/status")["currency"]
 
     def draw(wide: bool) -> None:
-        columns = ["job", "team", "GPUs", "phase", "where", "submitted", "cost"]
+        columns = ["job", "team", "GPUs", "state", "where", "submitted", "cost"]
         more = ["name", "class", "attempts", "kept", "why"]
         rows = [_row(job, currency) + (_more(job) if wide else []) for job in found["jobs"]]
         table("Jobs", columns + (more if wide else []), rows, "No jobs.")
@@ -34,10 +36,23 @@ def jobs(client: Client, as_json: bool, output: str, **asked: Any) -> None:
     answer(found, "json" if as_json else output, draw)
 
 
+def _with_state(asked: dict[str, Any]) -> dict[str, Any]:
+    """`--phase` and its words still work, for scripts."""
+    if old := asked.pop("phase"):
+        states = from_old(old)
+        click.echo(f"--phase is now --state; use: {' '.join(f'--state {state}' for state in states)}", err=True)
+        asked["state"] = (*asked["state"], *states)
+    return asked
+
+
+def _state(job: dict[str, Any]) -> str:
+    return f"{job['state']} (preempted)" if job["preempted"] else str(job["state"])
+
+
 def _row(job: dict[str, Any], currency: str) -> list[object]:
-    where = job["offer"] if job["phase"] in ("placed", "leaving") else ""
+    where = job["offer"] if job["state"] in ACTIVE else ""
     return [
-        job["id"], job["team"], job["gpus"], job["phase"], where, moment(job["submitted_at"]),
+        job["id"], job["team"], job["gpus"], _state(job), where, moment(job["submitted_at"]),
         money(job["spent"], currency),
     ]  # fmt: skip
 
@@ -59,7 +74,7 @@ def job(client: Client, job_id: str, as_json: bool, output: str) -> None:
     def draw(wide: bool) -> None:
         for name, text in _facts(found, currency):
             click.echo(f"{name:<11}{safe(text)}")
-        columns = ["attempt", "offer", "GPUs", "promised", "ran", "ended", "outcome", "kept", "cost"]
+        columns = ["attempt", "offer", "GPUs", "scheduled", "started", "ended", "state", "kept", "cost"]
         rows = [_attempt(one, currency) + ([_why(one)] if wide else []) for one in found["tries"]]
         if rows:
             table("Attempts", columns + (["why"] if wide else []), rows, "")
@@ -71,7 +86,7 @@ def _facts(found: dict[str, Any], currency: str) -> list[tuple[str, str]]:
     facts = [
         ("job", found["id"] + (f" ({found['name']})" if found["name"] else "")),
         ("team", found["team"]),
-        ("phase", found["phase"]),
+        ("state", _state(found)),
         ("where", found["offer"]),
         ("GPUs", str(found["gpus"])),
         ("submitted", moment(found["submitted_at"])),
@@ -88,7 +103,7 @@ def _facts(found: dict[str, Any], currency: str) -> list[tuple[str, str]]:
 def _attempt(one: dict[str, Any], currency: str) -> list[object]:
     return [
         one["id"], one["offer"], one["width"], moment(one["promised_at"]), moment(one["started_at"]),
-        moment(one["ended_at"]), one["outcome"] or one["phase"], span(one["kept_ms"]), money(one["spent"], currency),
+        moment(one["ended_at"]), one["state"].replace("_", " "), span(one["kept_ms"]), money(one["spent"], currency),
     ]  # fmt: skip
 
 

@@ -5,14 +5,14 @@ import click
 
 @click.group("journal")
 def command() -> None:
-    """Look at a journal, check it, or make its tables anew."""
+    """Inspect a journal, verify it, or rebuild its tables."""
 
 
 @command.command("info")
 @click.argument("where")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(where: str, as_json: bool) -> None:
-    """Say whose journal it is, how long, and who writes it."""
+    """Show a journal's installation, length and writer."""
     from dataclasses import asdict
 
     from penstock.cli import show
@@ -28,10 +28,10 @@ def info(where: str, as_json: bool) -> None:
 
 @command.command("verify")
 @click.argument("where")
-@click.option("--expect", metavar="NUMBER:HASH", default="", help="A head that `journal info` printed earlier.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--expect", metavar="NUMBER:HASH", default="", help="The head that `journal info` printed earlier.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(where: str, expect: str, as_json: bool) -> None:
-    """Check every row against the chain, and that none is missing."""
+    """Verify the hash chain, and that no row is missing."""
     from penstock.cli import show
     from penstock.journal import verify as checks
 
@@ -46,9 +46,9 @@ def verify(where: str, expect: str, as_json: bool) -> None:
 
 @command.command("rebuild")
 @click.argument("where")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def rebuild(where: str, as_json: bool) -> None:
-    """Make the tables for lists and pages anew from the steps."""
+    """Rebuild the tables for lists and pages from the steps."""
     import time
     from contextlib import closing
 

@@ -16,7 +16,7 @@ from penstock.core.errors import BadInput
 if TYPE_CHECKING:
     from penstock.kube.client import Cluster
 
-known_as_penstock = click.option("--url", metavar="URL", help="Another Penstock than the one of this machine.")
+known_as_penstock = click.option("--url", metavar="URL", help="Address of another Penstock than this machine's.")
 
 
 def main() -> int:
@@ -28,15 +28,15 @@ def main() -> int:
 
 @click.group("kubectl", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Speak of Jobs as kubectl does; also `kubectl penstock`."""
+    """Work with Kubernetes Jobs; also runs as `kubectl penstock`."""
 
 
 @command.command("apply")
-@click.option("-f", "--filename", required=True, metavar="FILE", help="A Job, as YAML or JSON.")
-@click.option("--team", default="", help="Whose budget and share; the Job's label if left out.")
+@click.option("-f", "--filename", required=True, metavar="FILE", help="A Kubernetes Job as YAML or JSON.")
+@click.option("--team", default="", help="Team whose budget pays.  [default: the Job's label]")
 @reaches
 def apply(filename: str, team: str, **where: Any) -> None:
-    """Create a Job as one for Penstock to place."""
+    """Create a Job that Penstock schedules."""
     from penstock.front import applying
 
     job = applying.as_home_job(manifest_from(filename), team, where["namespace"])
@@ -49,7 +49,7 @@ def apply(filename: str, team: str, **where: Any) -> None:
 @reaches
 @known_as_penstock
 def why(job: str, url: str | None, **where: Any) -> None:
-    """Say why a Job is where it is, a line for each decision."""
+    """Explain where a Job runs or why it is queued, one line per decision."""
     from penstock.cli.output import moment, safe
 
     found, events = ask(where, lambda cluster: _job_and_events(cluster, job, where["namespace"]))
@@ -72,7 +72,7 @@ async def _job_and_events(cluster: "Cluster", job: str, namespace: str) -> tuple
     about = f"involvedObject.uid={found['metadata']['uid']}"
     events, _ = await cluster.list(EVENTS, found["metadata"]["namespace"], fields=about)
     told = sorted((_instant(one), str(one.get("message", ""))) for one in events if _is_ours(one))
-    return found, told or [(0, "Nothing is known of it yet.")]
+    return found, told or [(0, "Penstock has not reported anything about it yet.")]
 
 
 def _is_ours(event: Json) -> bool:
@@ -87,12 +87,12 @@ def _instant(event: Json) -> int:
 
 
 @command.command("plan")
-@click.option("-f", "--filename", required=True, metavar="FILE", help="A Job, as YAML or JSON.")
-@click.option("--team", default="", help="Whose budget and share; the Job's label if left out.")
-@click.option("--namespace", "-n", default="", help="Where it would be applied.")
+@click.option("-f", "--filename", required=True, metavar="FILE", help="A Kubernetes Job as YAML or JSON.")
+@click.option("--team", default="", help="Team whose budget pays.  [default: the Job's label]")
+@click.option("--namespace", "-n", default="", help="Namespace of the Job.")
 @known_as_penstock
 def plan(filename: str, team: str, namespace: str, url: str | None) -> None:
-    """Say where a Job would run and what it would cost; spends nothing."""
+    """Show where a Job would run and what it would cost; starts nothing."""
     from penstock.cli.ask import draw_plan
     from penstock.front import applying
 
@@ -101,12 +101,12 @@ def plan(filename: str, team: str, namespace: str, url: str | None) -> None:
 
 @command.command("logs")
 @click.argument("job")
-@click.option("-f", "--follow", "go_on", is_flag=True, help="Go on until the Job has ended.")
-@click.option("--rank", type=click.IntRange(0), metavar="N", help="Of this pod; of all if left out.")
+@click.option("-f", "--follow", "go_on", is_flag=True, help="Follow until the Job has ended.")
+@click.option("--rank", type=click.IntRange(0), metavar="N", help="Only this pod.  [default: all]")
 @reaches
 @known_as_penstock
 def logs(job: str, go_on: bool, rank: int | None, url: str | None, **where: Any) -> None:
-    """Print what a Job printed, wherever it ran."""
+    """Print a Job's output, wherever it ran."""
     from penstock.cli import logs as printing
 
     number = _number(ask(where, lambda cluster: _find(cluster, job, where["namespace"])))
@@ -119,11 +119,11 @@ def logs(job: str, go_on: bool, rank: int | None, url: str | None, **where: Any)
 @command.command("exec")
 @click.argument("job")
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option("--rank", default=0, type=click.IntRange(0), metavar="N", help="In this pod; the first if left out.")
+@click.option("--rank", default=0, type=click.IntRange(0), metavar="N", help="Pod of a gang.  [default: the first]")
 @reaches
 @known_as_penstock
 def exec_(job: str, words: tuple[str, ...], rank: int, url: str | None, **where: Any) -> int:
-    """Run a command where a Job runs, wherever that is."""
+    """Run a command inside a running Job, wherever it runs."""
     from penstock.cli import exec as running
 
     number = _number(ask(where, lambda cluster: _find(cluster, job, where["namespace"])))
@@ -146,5 +146,5 @@ def _number(found: Json) -> str:
 
     number = (found["metadata"].get("annotations") or {}).get(names.JOB)
     if not number:
-        raise BadInput(f"Penstock has not taken the Job {found['metadata']['name']} in; see its Events.")
+        raise BadInput(f"Penstock does not manage the Job {found['metadata']['name']} yet; see its Events.")
     return str(number)

@@ -13,12 +13,14 @@ SHOWN: Final = 3  #: of what is still there
 
 
 @click.command("leave")
-@click.option("--cluster", "clusters", multiple=True, metavar="SITE", help="This home cluster; all if left out.")
-@click.option("--bring-home", is_flag=True, help="First move home what runs elsewhere and keeps checkpoints.")
-@click.option("--detach", is_flag=True, help="Do not wait for what still runs.")
+@click.option(
+    "--cluster", "clusters", multiple=True, metavar="SITE", help="Only this home cluster; repeatable.  [default: all]"
+)
+@click.option("--bring-home", is_flag=True, help="First move jobs with checkpoints back to their home cluster.")
+@click.option("--detach", is_flag=True, help="Do not wait for running jobs.")
 @talks
 def command(client: Client, clusters: tuple[str, ...], bring_home: bool, detach: bool, as_json: bool) -> None:
-    """Give every Kubernetes Job back, and leave no mark on the clusters."""
+    """Uninstall from clusters: return every Job to Kubernetes and remove all traces."""
     sites = _sites(client, clusters)
     for site in sites:
         client.post(f"/v1/doors/{site}/leave" + ("?bring_home=true" if bring_home else ""))
@@ -38,7 +40,7 @@ def _sites(client: Client, wanted: tuple[str, ...]) -> list[str]:
         raise BadInput("There is no front door here: no site has 'driver: kubernetes' and 'front_door: true'.")
     for site in wanted:
         if site not in known:
-            raise BadInput(f"'{site}' is no home cluster; there are {', '.join(known)}.")
+            raise BadInput(f"'{site}' is not a home cluster; home clusters are {', '.join(known)}.")
     return list(wanted) or known
 
 

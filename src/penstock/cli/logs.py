@@ -9,12 +9,12 @@ from penstock.cli.client import Client, job_path, talks
 
 @click.command("logs")
 @click.argument("job")
-@click.option("-f", "--follow", "go_on", is_flag=True, help="Go on until the job has ended.")
-@click.option("--attempt", default="", help="Of this attempt; of its last if left out.")
-@click.option("--rank", type=click.IntRange(0), metavar="N", help="Of this pod of a gang; of all if left out.")
+@click.option("-f", "--follow", "go_on", is_flag=True, help="Follow until the job has ended.")
+@click.option("--attempt", default="", help="Only this attempt.  [default: the last]")
+@click.option("--rank", type=click.IntRange(0), metavar="N", help="Only this pod of a gang.  [default: all]")
 @talks
 def command(client: Client, job: str, go_on: bool, attempt: str, rank: int | None, as_json: bool) -> None:
-    """Print what a job printed."""
+    """Print a job's output."""
     if as_json:
         _print_json(client, job, attempt, rank)
     elif go_on:

@@ -8,25 +8,27 @@ if TYPE_CHECKING:
     from penstock.kube.manifests import Role
 
 named = click.option("--account", default="penstock", show_default=True, help="The service account's name.")
-placed = click.option("-n", "--namespace", "own", default="penstock", show_default=True, help="Where it is.")
+placed = click.option(
+    "-n", "--namespace", "own", default="penstock", show_default=True, help="The service account's namespace."
+)
 
 
 @click.group("manifests")
 def command() -> None:
-    """Print rights and admission policies to apply to a cluster."""
+    """Print RBAC and admission policies for a cluster, to apply with kubectl."""
 
 
 @command.command("rbac")
 @click.option("--role", type=click.Choice(["look", "act", "home"]), default="home", show_default=True,
-              help="look: shadow mode. act: attempts run here. home: people's Jobs are here, too.")  # fmt: skip
-@click.option("--also", multiple=True, metavar="NAMESPACE", help="Another namespace to act in; may be given again.")
-@click.option("--exec", "commands", is_flag=True, help="Also let `penstock exec` run commands in pods.")
+              help="look: read only, for shadow. act: jobs run here. home: users create Jobs here, too.")  # fmt: skip
+@click.option("--also", multiple=True, metavar="NAMESPACE", help="Another namespace to run jobs in; repeatable.")
+@click.option("--exec", "commands", is_flag=True, help="Also allow `penstock exec` in pods.")
 @click.option("--secret", "secrets", multiple=True, metavar="NAME",
-              help="A Secret with another cluster's kubeconfig that it may read; may be given again.")  # fmt: skip
+              help="A Secret with another cluster's kubeconfig, to read; repeatable.")  # fmt: skip
 @named
 @placed
 def rbac(role: "Role", also: tuple[str, ...], commands: bool, secrets: tuple[str, ...], account: str, own: str) -> None:
-    """A service account and its rights."""
+    """Print a service account and its RBAC rights."""
     from penstock.kube import manifests
 
     if commands and role == "look":
@@ -35,12 +37,12 @@ def rbac(role: "Role", also: tuple[str, ...], commands: bool, secrets: tuple[str
 
 
 @command.command("admission")
-@click.option("--mutating", is_flag=True, help="Also let the label alone be enough (MutatingAdmissionPolicy).")
-@click.option("--beta", is_flag=True, help="Of --mutating: for Kubernetes 1.34 and 1.35, where it is switched on.")
+@click.option("--mutating", is_flag=True, help="Also complete Jobs that have only the label (MutatingAdmissionPolicy).")
+@click.option("--beta", is_flag=True, help="With --mutating: the beta API of Kubernetes 1.34 and 1.35.")
 @named
 @placed
 def admission(mutating: bool, beta: bool, account: str, own: str) -> None:
-    """Policies: home Jobs are complete, bindings are ours, governed GPUs are accounted for."""
+    """Print policies: home Jobs are complete, only Penstock binds them, governed GPUs are accounted for."""
     from penstock.kube import manifests
 
     if beta and not mutating:

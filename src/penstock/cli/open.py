@@ -7,10 +7,10 @@ from penstock.cli.show import print_json
 
 
 @click.command("open")
-@click.option("--browser", is_flag=True, help="Also open it in this machine's browser.")
+@click.option("--browser", is_flag=True, help="Also open the link in this machine's browser.")
 @talks
 def command(client: Client, browser: bool, as_json: bool) -> None:
-    """Print a link that lets a browser in, once."""
+    """Print a one-time login link for the browser."""
     made = client.post("/v1/logins")
     link = f"{client.url}{made['path']}"
     if as_json:

@@ -12,7 +12,7 @@ FORMS: Final = ("table", "wide", "json", "yaml")
 
 def listed(command: F) -> F:
     """Adds `-o`, which `--json` is short for."""
-    option = click.option("-o", "--output", type=click.Choice(FORMS), default="table", help="How to print it.")
+    option = click.option("-o", "--output", type=click.Choice(FORMS), default="table", help="Output format.")
     return option(command)
 
 

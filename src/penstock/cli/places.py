@@ -12,7 +12,7 @@ from penstock.cli.output import answer, listed, moment, money, span, table
 @listed
 @talks
 def sites(client: Client, as_json: bool, output: str) -> None:
-    """List sites with their GPUs: busy, starting, idle, lost."""
+    """List sites and how many of their GPUs are busy, starting, idle or lost."""
     found = client.get("/v1/sites")
 
     def draw(wide: bool) -> None:
@@ -46,7 +46,7 @@ def _now(reachable: bool, one: dict[str, Any]) -> str:
 @listed
 @talks
 def offers(client: Client, as_json: bool, output: str) -> None:
-    """List offers: prices, starts, losses, how hard caps are there."""
+    """List offers: prices, start times, preemption rates, and whether caps hold there."""
     found = client.get("/v1/offers")
 
     def draw(wide: bool) -> None:

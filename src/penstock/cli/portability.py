@@ -41,13 +41,13 @@ class Judged:
 
 
 @click.command("portability")
-@click.option("--sites", required=True, metavar="FILE", help="The sites file with the maps.")
-@click.option("-f", "--filename", metavar="FILE", help="Jobs of a file instead of a cluster's.")
-@click.option("--home", metavar="SITE", help="The site that the Jobs are at home in; the front door if left out.")
+@click.option("--sites", required=True, metavar="FILE", help="Sites file with the maps.")
+@click.option("-f", "--filename", metavar="FILE", help="Read Jobs from a file instead of a cluster.")
+@click.option("--home", metavar="SITE", help="Home site of the Jobs.  [default: the front door]")
 @reaches
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(sites: str, filename: str | None, home: str | None, as_json: bool, **where: Any) -> None:
-    """Say which Jobs could leave a cluster, and what keeps the others."""
+    """Show which Jobs of a cluster could burst, and what blocks the others."""
     from penstock.config import read_sites
 
     others = _others(read_sites(sites), home, sites)
@@ -68,7 +68,7 @@ def _others(file: "SitesFile", home: str | None, path: str) -> "Sequence[Maps]":
     homes = [home] if home else [site.id for site in file.sites if site.front_door][:1]
     others = [maps for maps in file.maps if maps.site not in homes]
     if not others:
-        raise BadInput(f"{path} names no other site with 'driver: kubernetes', so there is nowhere to go.")
+        raise BadInput(f"{path} has no other site with 'driver: kubernetes', so no Job can burst.")
     return others
 
 

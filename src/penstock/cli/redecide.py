@@ -7,9 +7,9 @@ SHOWN = 5
 
 @click.command("redecide")
 @click.argument("file")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(file: str, as_json: bool) -> int:
-    """Decide a journal's facts again and list what would differ.
+    """Replay a journal's facts and list decisions this version would change.
 
     Equal: exit 0. Different: the first differences, and exit 1. After a difference each step is decided from the
     recorded past, so that one difference is not counted as a thousand.

@@ -5,10 +5,10 @@ import click
 
 @click.command("replay")
 @click.argument("file")
-@click.option("--check", is_flag=True, help="Also check every invariant of the state that results.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--check", is_flag=True, help="Also check every invariant of the resulting state.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(file: str, check: bool, as_json: bool) -> None:
-    """Rebuild the state from a journal and verify its chain."""
+    """Rebuild the state from a journal and verify its hash chain."""
     from penstock.cli import show
     from penstock.core.engine import replay
     from penstock.core.errors import BadInput

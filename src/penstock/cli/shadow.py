@@ -21,19 +21,19 @@ SAVE_SECONDS: Final = 30.0
 
 
 @click.command("shadow")
-@click.option("--sites", required=True, metavar="FILE", help="Your sites, with prices and maps.")
-@click.option("--keep", metavar="FILE", help="Keep what was seen here, and go on from it.")
-@click.option("--home", metavar="SITE", help="Which of the sites this cluster is; the front door if left out.")
-@click.option("--once", is_flag=True, help="Report what the cluster still remembers, and end.")
+@click.option("--sites", required=True, metavar="FILE", help="Sites file with prices and maps.")
+@click.option("--keep", metavar="FILE", help="Store what was seen in this file, and continue from it.")
+@click.option("--home", metavar="SITE", help="Which site this cluster is.  [default: the front door]")
+@click.option("--once", is_flag=True, help="Report the Jobs the cluster still lists, and exit.")
 @click.option("--cost-of-delay", metavar="AMOUNT", help="What an hour of delay costs, instead of the file's policy.")
 @click.option("--every", default="24h", show_default=True, metavar="TIME", help="How often to report.")
-@click.option("--for", "lasts", default="", metavar="TIME", help="End after so long; with ^C if left out.")
+@click.option("--for", "lasts", default="", metavar="TIME", help="Exit after this time.  [default: on ^C]")
 @reaches
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     sites: str, keep: str | None, home: str | None, cost_of_delay: str | None, as_json: bool, **how: Any
 ) -> None:
-    """Say what Penstock would have done with a cluster's Jobs; only looks."""
+    """Show what Penstock would have done with a cluster's Jobs; read only."""
     from penstock.config import read_sites
     from penstock.sim.shadow import Followed
 

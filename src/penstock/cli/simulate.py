@@ -10,29 +10,45 @@ import click
 
 @click.command("simulate")
 @click.argument("trace", required=False)
-@click.option("--generate", type=click.IntRange(1), metavar="JOBS", help="Make up this many jobs instead of a trace.")
-@click.option("--format", "form", metavar="F", help="penstock, csv, sacct or kubernetes; guessed from the file.")
-@click.option("--column", "columns", multiple=True, metavar="FIELD=NAME", help="For csv: which column is which field.")
-@click.option("--nodes", type=click.IntRange(0), help="Owned nodes of 8 GPUs.")
-@click.option("--policy", "name", default="penstock", show_default=True, help="See `penstock compare --help`.")
+@click.option(
+    "--generate", type=click.IntRange(1), metavar="JOBS", help="Generate this many jobs instead of reading a trace."
+)
+@click.option(
+    "--format", "form", metavar="F", help="Trace format: penstock, csv, sacct or kubernetes.  [default: detected]"
+)
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="FIELD=NAME",
+    help="For csv: which column holds which field; repeatable.",
+)
+@click.option("--nodes", type=click.IntRange(0), help="Number of owned nodes of 8 GPUs.")
+@click.option(
+    "--policy", "name", default="penstock", show_default=True, help="Policy; `penstock compare --help` lists them."
+)
 @click.option("--cost-of-delay", metavar="AMOUNT", help="What an hour of delay costs, for one job.  [default: 20]")
 @click.option("--knob", metavar="X", help="The waiting budget of a baseline policy.  [default: 0.25]")
-@click.option("--target-delay", metavar="TIME", help="A mean delay to aim at (15m): the cost of delay follows.")
-@click.option("--target-spend", metavar="AMOUNT", help="Money a month to aim at (50000/month), likewise.")
-@click.option("--pace", is_flag=True, help="Release a month's capped money evenly over it.")
+@click.option("--target-delay", metavar="TIME", help="Mean delay to aim at (15m): adjusts the cost of delay.")
+@click.option("--target-spend", metavar="AMOUNT", help="Spend to aim at (50000/month): adjusts the cost of delay.")
+@click.option("--pace", is_flag=True, help="Release each monthly cap evenly over its month.")
 @click.option("--knowledge", type=click.Choice(["e0", "e1", "e2"]), default="e2", show_default=True,
-              help="Run times: e0 true, e1 wrong estimates, e2 only what history teaches.")  # fmt: skip
+              help="Run times known: e0 exact, e1 wrong estimates, e2 learned from history.")  # fmt: skip
 @click.option("--costs", type=click.Choice(["l0", "l1", "l2"]), default="l1", show_default=True,
-              help="l0 GPU-hours; l1 instances and starts; l2 spot, data and egress too.")  # fmt: skip
+              help="Cloud model: l0 GPU-hours; l1 instances and starts; l2 also spot, data, egress.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--sites", metavar="FILE", help="Sites, offers, prices, caps and faults as YAML, instead of --nodes.")
+@click.option("--sites", metavar="FILE", help="Sites file (offers, prices, caps, faults) instead of --nodes.")
 @click.option("--spot", metavar="DIR", help="Recorded spot availability for l2 (spot_index.csv, spot_rle.csv).")
-@click.option("--budget", "budgets", multiple=True, metavar="TEAM=AMOUNT", help="A team's cap per month of 30 days.")
-@click.option("--journal", metavar="FILE", help="Keep every decision here, for `why`, `replay` and `redecide`.")
-@click.option("--jobs", "jobs_file", metavar="FILE", help="One line a job: row, start in ms, 1 if it ever burst.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option(
+    "--budget", "budgets", multiple=True, metavar="TEAM=AMOUNT", help="A team's monthly cap (30 days); repeatable."
+)
+@click.option(
+    "--journal", metavar="FILE", help="Write every decision to this journal, for `why`, `replay` and `redecide`."
+)
+@click.option("--jobs", "jobs_file", metavar="FILE", help="Write one line per job: row, start in ms, 1 if it burst.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(**options: Any) -> None:
-    """Run a trace of jobs through the engine: waits, cost, use.
+    """Simulate a trace of jobs: waits, costs, GPU use.
 
     TRACE is a file of jobs that ran (CSV, sacct output, kubectl JSON), or use --generate.
     """

@@ -9,17 +9,19 @@ from penstock.cli.output import answer, listed, moment, money, table
 
 
 @click.command("budget")
-@click.option("--set", "caps", multiple=True, metavar="SCOPE=AMOUNT", help="A cap a month, like team:vision=5000.")
-@click.option("--per-hour", multiple=True, metavar="SCOPE=AMOUNT", help="A cap on spending an hour.")
-@click.option("--unset", multiple=True, metavar="SCOPE", help="Take a scope's caps away.")
-@click.option("--period", default="", help="A month of the books; this one if left out.")
+@click.option(
+    "--set", "caps", multiple=True, metavar="SCOPE=AMOUNT", help="Set a monthly cap, like team:vision=5000; repeatable."
+)
+@click.option("--per-hour", multiple=True, metavar="SCOPE=AMOUNT", help="Set a cap on spending per hour; repeatable.")
+@click.option("--unset", multiple=True, metavar="SCOPE", help="Remove a scope's caps; repeatable.")
+@click.option("--period", default="", help="Month to show, like 2026-11.  [default: this month]")
 @listed
 @talks
 def budget(
     client: Client, caps: tuple[str, ...], per_hour: tuple[str, ...], unset: tuple[str, ...], period: str,
     as_json: bool, output: str,
 ) -> None:  # fmt: skip
-    """Show caps, what is spent and what is held; or set caps."""
+    """Show budgets: caps, spent and held money; or set caps."""
     for cap in _caps(client, caps, per_hour, unset):
         told = client.put("/v1/budget", cap)
         click.echo(told["says"], err=True)
@@ -75,7 +77,7 @@ def _amount(text: str) -> int:
 @listed
 @talks
 def exposure(client: Client, as_json: bool, output: str) -> None:
-    """Say what would still be spent if Penstock died now."""
+    """Show the most that would still be spent if Penstock died now."""
     found = client.get("/v1/exposure")
 
     def draw(_: bool) -> None:
@@ -94,12 +96,12 @@ def exposure(client: Client, as_json: bool, output: str) -> None:
 
 
 @click.command("costs")
-@click.option("--days", default=31, show_default=True, type=click.IntRange(1, 3660), help="The last so many days.")
-@click.option("--team", default="", help="Of this team only.")
+@click.option("--days", default=31, show_default=True, type=click.IntRange(1, 3660), help="Number of days back.")
+@click.option("--team", default="", help="Only this team.")
 @listed
 @talks
 def costs(client: Client, days: int, team: str, as_json: bool, output: str) -> None:
-    """Show GPU time and money by day, offer and team."""
+    """Show GPU hours and costs by day, offer and team."""
     found = client.get("/v1/costs", days=days, team=team)
 
     def draw(_: bool) -> None:

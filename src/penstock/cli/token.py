@@ -8,18 +8,18 @@ from penstock.cli.output import moment, table
 
 @click.group("token")
 def command() -> None:
-    """Make, list and revoke tokens."""
+    """Create, list and revoke API tokens."""
 
 
 @command.command("make")
 @click.option(
     "--role", type=click.Choice(["admin", "operator", "member", "viewer"]), default="member", show_default=True
 )
-@click.option("--team", default="", help="Sees and submits for this team only; all teams if left out.")
-@click.option("--days", default=0, help="Good for so many days; until revoked if left out.")
+@click.option("--team", default="", help="Limit the token to this team.  [default: all teams]")
+@click.option("--days", default=0, help="Days until it expires.  [default: never]")
 @talks
 def make(client: Client, role: str, team: str, days: int, as_json: bool) -> None:
-    """Make a token and print its secret, once."""
+    """Create a token and print its secret once."""
     made = client.post("/v1/tokens", {"role": role, "team": team, "days": days})
     _print(made) if as_json else click.echo(made["secret"])
 
@@ -44,7 +44,7 @@ def list_all(client: Client, as_json: bool) -> None:
 @click.argument("token_id", metavar="TOKEN")
 @talks
 def revoke(client: Client, token_id: str, as_json: bool) -> None:
-    """Revoke a token by its id; at once and for good."""
+    """Revoke a token by its id, at once."""
     told = client.delete(f"/v1/tokens/{token_id}")
     _print(told) if as_json else click.echo(f"{told['id']} is revoked.")
 

@@ -11,22 +11,32 @@ PORT = 7070
 
 
 @click.command("up")
-@click.option("--sites", default="", metavar="FILE", help="Sites, prices, caps and data; without it, this machine.")
-@click.option("--home", "folder", metavar="FOLDER", help="Journal, token and local sites; $PENSTOCK_HOME otherwise.")
+@click.option("--sites", default="", metavar="FILE", help="Sites file.  [default: this machine is the only site]")
 @click.option(
-    "--journal", default="", metavar="WHERE", help="A file, or postgresql://...; otherwise in the home folder."
+    "--home", "folder", metavar="FOLDER", help="State folder: journal, tokens, local sites.  [default: $PENSTOCK_HOME]"
 )
-@click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to answer.")
-@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="0 takes any free one.")
-@click.option("--rehearse", is_flag=True, help="Simulate what the sites do; everything moves, nothing real does.")
-@click.option("--speed", default=1, show_default=True, type=click.IntRange(1, 100_000), help="Of a rehearsal's time.")
-@click.option("--stand-by", is_flag=True, help="Wait while another process writes the journal, and take over.")
-@click.option("--json", "as_json", is_flag=True, help="Say where it listens for machines.")
+@click.option(
+    "--journal", default="", metavar="WHERE", help="Journal: a file or postgresql://...  [default: in the state folder]"
+)
+@click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option(
+    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes any free one."
+)
+@click.option("--rehearse", is_flag=True, help="Simulate all sites; nothing real runs or costs money.")
+@click.option(
+    "--speed",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="With --rehearse: how many times faster time passes.",
+)
+@click.option("--stand-by", is_flag=True, help="Wait while another process leads, and take over when it is gone.")
+@click.option("--json", "as_json", is_flag=True, help="Print address, token file and link as JSON.")
 def command(
     sites: str, folder: str | None, journal: str, listen: str, port: int, rehearse: bool, speed: int, stand_by: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Start Penstock here, in the foreground."""
+    """Start the Penstock server in the foreground."""
     import asyncio
 
     from penstock.wiring import Options, event_loop, up

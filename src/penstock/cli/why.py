@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @click.command("why")
 @click.argument("job")
-@click.option("--journal", metavar="FILE", help="A journal instead of the Penstock that runs.")
-@click.option("--url", metavar="URL", help="Another Penstock than the one of this machine.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--journal", metavar="FILE", help="Read this journal instead of asking a running Penstock.")
+@click.option("--url", metavar="URL", help="Address of another Penstock than this machine's.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(job: str, journal: str | None, url: str | None, as_json: bool) -> None:
-    """Say why a job is where it is, a line for each decision."""
+    """Explain where a job runs or why it is queued, one line per decision."""
     if journal:
         _from_journal(job, journal, as_json)
     else:
@@ -49,7 +49,7 @@ def _from_journal(job: str, journal: str, as_json: bool) -> None:
     if not lines:
         near = get_close_matches(job, list(jobs_in(read(journal))), n=3)
         hint = f" Did you mean {', '.join(near)}?" if near else ""
-        raise BadInput(f"{journal} knows no job '{job}'.{hint}")
+        raise BadInput(f"{journal} has no job '{job}'.{hint}")
     if as_json:
         show.print_json(lines)
         return

@@ -11,7 +11,7 @@ from penstock.cli.client import Client, Failed, job_path, talks
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
 @talks
 def cancel(client: Client, jobs: tuple[str, ...], as_json: bool) -> None:
-    """Cancel jobs; what runs is told to stop."""
+    """Cancel jobs; running ones are stopped first."""
     for job in jobs:
         told = client.post(job_path(job, "/cancel"))
         _say(told, as_json, f"{job}: {told['says']}")
@@ -21,7 +21,7 @@ def cancel(client: Client, jobs: tuple[str, ...], as_json: bool) -> None:
 @click.argument("job")
 @talks
 def retry(client: Client, job: str, as_json: bool) -> None:
-    """Submit an ended job again, as a new one."""
+    """Submit an ended job again as a new job."""
     told = client.post(job_path(job, "/retry"))
     _say(told, as_json, told["job"])
 
@@ -41,7 +41,7 @@ def move(client: Client, job: str, offer: str, as_json: bool) -> None:
 @click.command("pause")
 @talks
 def pause(client: Client, as_json: bool) -> None:
-    """Start nothing new; what runs goes on."""
+    """Pause new starts; running jobs continue."""
     told = client.post("/v1/pause")
     _say(told, as_json, told["says"])
 
@@ -49,7 +49,7 @@ def pause(client: Client, as_json: bool) -> None:
 @click.command("resume")
 @talks
 def resume(client: Client, as_json: bool) -> None:
-    """Start things again after a pause."""
+    """Resume new starts after a pause."""
     told = client.post("/v1/resume")
     _say(told, as_json, told["says"])
 

@@ -12,16 +12,16 @@ from penstock.dashboard.words import clock, plain
 #: Kind -> icon, and what is said after the job's name; empty: the first sentence of what the event says itself.
 TOLD: Final[dict[str, tuple[str, str]]] = {
     "StartPromised": ("start", ""),
-    "WaitPromised": ("wait", "waits"),
-    "ReservePromised": ("wait", "has nodes kept for it"),
-    "StopPromised": ("back", "is told to checkpoint and stop"),
-    "JobRefused": ("no", "is refused"),
-    "AttemptLost": ("lost", "lost its place"),
-    "AttemptRefused": ("no", "found no room after all"),
+    "WaitPromised": ("wait", "is queued"),
+    "ReservePromised": ("wait", "has nodes reserved"),
+    "StopPromised": ("back", "is stopping"),
+    "JobRefused": ("no", "was refused"),
+    "AttemptLost": ("lost", "was preempted"),
+    "AttemptRefused": ("no", "found no capacity"),
     "AttemptEnded": ("done", "has ended"),
-    "RenewalDenied": ("no", "gets no longer lease"),
-    "LeaseCalledBack": ("no", "has its lease shortened"),
-    "CancelRequested": ("no", "is cancelled by a person"),
+    "RenewalDenied": ("no", "cannot renew its lease"),
+    "LeaseCalledBack": ("no", "has a shorter lease"),
+    "CancelRequested": ("no", "was cancelled by a person"),
     "MoveRequested": ("burst", ""),
     "SiteJoined": ("note", ""),
     "SiteLost": ("alarm", ""),
@@ -29,8 +29,8 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
     "OfferClosed": ("no", ""),
     "CapSet": ("note", ""),
     "PolicySet": ("note", ""),
-    "Paused": ("wait", "A person paused new placements"),
-    "Resumed": ("start", "Placements go on"),
+    "Paused": ("wait", "A person paused new starts"),
+    "Resumed": ("start", "A person resumed new starts"),
     "EventQuarantined": ("alarm", ""),
 }
 BAD: Final = ("lost", "alarm")
@@ -44,7 +44,7 @@ TOLD_ELSEWHERE: Final = (
     "CancelAsked",
 )
 #: What a start adds about money; a job's own story tells it.
-HELD: Final = re.compile(r" \S+ is held, enough until .*$")
+HELD: Final = re.compile(r" \S+ is held, enough to run until .*$")
 
 
 @value
@@ -80,11 +80,11 @@ def _words(event: schemas.Event) -> tuple[str, str]:
         case "StartPromised":
             return f"{_goes(event)} {event.event.get('offer')}", HELD.sub("", rest)
         case "AttemptEnded":
-            return ("is done", "") if event.event.get("outcome") == "done" else ("failed", event.says)
+            return ("succeeded", "") if event.event.get("outcome") == "done" else ("failed", event.says)
         case "CancelRequested" | "Paused" | "Resumed":
             return TOLD[event.kind][1], ""
         case kind if TOLD[kind][1]:
-            return TOLD[kind][1], event.says.removeprefix("Told to checkpoint and stop. ")
+            return TOLD[kind][1], event.says.removeprefix("Stopping. ")
         case _:
             return (first[:1].lower() + first[1:] if event.job else first).removesuffix("."), rest
 
@@ -92,7 +92,7 @@ def _words(event: schemas.Event) -> tuple[str, str]:
 def _goes(event: schemas.Event) -> str:
     match _because(event):
         case "ComesHome" | "LeaseNotRenewed":
-            return "comes home to"
+            return "moves home to"
         case "LostNode":
             return "resumes on"
         case "JoinsNode":

@@ -1,11 +1,11 @@
 """One job's page: what it is doing in a sentence, its headline numbers, its attempts with their money."""
 
 from penstock.api import schemas
-from penstock.core.lifecycle import ENDED
 from penstock.core.units import Instant
 from penstock.core.values import value
-from penstock.dashboard import timeline
+from penstock.dashboard import listing, timeline
 from penstock.dashboard.words import TERMS, clock, listed, many, plain
+from penstock.journal.states import ENDED
 from penstock.journal.words import duration, money
 
 
@@ -40,14 +40,15 @@ class Facts:
 def lede(job: schemas.JobDetail, now: Instant) -> str:
     """The latest reason, after what it led to."""
     why = job.because.says if job.because else ""
-    match job.phase:
-        case "placed" if job.tries and job.tries[-1].started_at:
-            said = f"Runs on {job.offer} since {clock(job.tries[-1].started_at, now)}."
-        case "placed":
-            said = f"Starting on {job.offer}."
-        case "leaving":
-            said = f"Told to checkpoint and stop on {job.offer}."
-        case "waiting" | "paused" | "refused":
+    match job.state:
+        case "running":
+            since = next((one.started_at for one in reversed(job.tries) if one.started_at), None)
+            said = f"Running on {job.offer}" + (f" since {clock(since, now)}." if since else ".")
+        case "starting" | "stopping":
+            said = f"{job.state.capitalize()} on {job.offer}."
+        case "queued" if job.preempted:
+            said = "Preempted; it resumes from its last checkpoint." if job.kept_ms else "Preempted; it starts again."
+        case "queued" | "paused" | "refused":
             said = ""  # the reason says so itself
         case ended:
             said = f"{ended.capitalize()}{f' on {job.offer}' if job.offer else ''}{_when(job, now)}."
@@ -60,30 +61,24 @@ def _when(job: schemas.JobDetail, now: Instant) -> str:
 
 
 def facts(job: schemas.JobDetail, now: Instant, currency: str) -> Facts:
-    end = job.ended_at if job.phase in ENDED and job.ended_at else now
+    end = job.ended_at if job.state in ENDED and job.ended_at else now
     deadline = next((one.deadline_at for one in reversed(job.tries) if one.held), None)
     return Facts(
-        state=_state(job),
+        state=listing.state(job),
         since=f"submitted {clock(job.submitted_at, now)}" + (f", ended{_when(job, now)}" if job.ended_at else ""),
         waited=duration(sum(b - a for a, b in timeline.waits(job, end))),
-        attempts=listed([many(len(job.tries), "attempt"), _some(job.moves, "move"), _some(job.losses, "loss")]),
+        attempts=listed([many(len(job.tries), "attempt"), _some(job.moves, "move"), _some(job.losses, "preemption")]),
         kept=duration(job.kept_ms) if job.kept_ms else "none",
-        kept_note="in its last checkpoint" if job.kept_ms else "without a checkpoint",
+        kept_note="in its last checkpoint" if job.kept_ms else "no checkpoint yet",
         spent=money(job.spent, currency),
         held=money(job.held, currency),
-        until=f"enough until {clock(deadline, now)} and to stop" if deadline else "nothing is held",
+        until=f"enough to run until {clock(deadline, now)}" if deadline else "nothing is held",
         asked=listed([f"team {job.team}", f"project {job.project}" if job.project else "", job.job_class]),
     )
 
 
 def _some(count: int, thing: str) -> str:
-    return many(count, thing).replace("losss", "losses") if count else ""
-
-
-def _state(job: schemas.JobDetail) -> str:
-    if job.phase == "placed" and job.tries:
-        return "running" if job.tries[-1].started_at else "starting"
-    return "stopping" if job.phase == "leaving" else job.phase
+    return many(count, thing) if count else ""
 
 
 def tries(job: schemas.JobDetail, terms: dict[str, str], now: Instant, currency: str) -> list[TryRow]:
@@ -92,7 +87,7 @@ def tries(job: schemas.JobDetail, terms: dict[str, str], now: Instant, currency:
             k + 1,
             one.offer,
             TERMS.get(terms.get(one.offer, ""), "neutral"),
-            one.outcome or one.phase,
+            one.state.replace("_", " "),
             clock(one.promised_at, now),
             duration((one.ended_at or now) - one.started_at) if one.started_at else "not at all",
             duration(one.kept_ms) if one.kept_ms else "none",

@@ -3,17 +3,17 @@
 from typing import Final
 
 from penstock.api import schemas
-from penstock.core.lifecycle import ENDED
 from penstock.core.units import Instant
 from penstock.core.values import value
-from penstock.dashboard.queue import cash, doing, href
+from penstock.dashboard.queue import cash, href
 from penstock.dashboard.words import clock, plain
+from penstock.journal.states import ACTIVE, ENDED, QUEUED
 
-#: What one may look at, by the word in the address: its name, and the phases it means.
+#: What one may look at, by the word in the address: its name, and the states it means.
 SHOWN: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "": ("All", ()),
-    "waiting": ("Waiting", ("waiting", "paused")),
-    "running": ("Running", ("placed", "leaving")),
+    "queued": ("Queued", QUEUED),
+    "running": ("Running", ACTIVE),
     "ended": ("Ended", ENDED),
 }
 
@@ -47,11 +47,12 @@ def rows(jobs: list[schemas.Job], now: Instant, currency: str) -> list[ListedRow
 
 
 def state(job: schemas.Job) -> str:
-    return doing(job) if job.phase in ("placed", "leaving") else job.phase
+    """As in `penstock jobs`."""
+    return f"{job.state} (preempted)" if job.preempted else job.state
 
 
 def _why(job: schemas.Job, now: Instant) -> str:
     """While it is not over: why it is where it is. Of a refused one it is all there is to say."""
-    if job.because is None or (job.phase in ENDED and job.phase != "refused"):
+    if job.because is None or (job.state in ENDED and job.state != "refused"):
         return ""
     return plain(job.because.says, now)

@@ -5,10 +5,10 @@ from typing import Final
 from markupsafe import Markup
 
 from penstock.api import schemas
-from penstock.core.lifecycle import ENDED
 from penstock.core.units import DAY, HOUR, MINUTE, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.dashboard.words import NBSP, TERMS, clock, many
+from penstock.journal.states import ENDED
 from penstock.journal.words import duration
 
 LANE: Final = 48  #: pixels
@@ -40,13 +40,13 @@ class Axis:
 
 
 def draw(job: schemas.JobDetail, terms: dict[str, str], now: Instant) -> Markup:
-    end = job.ended_at if job.phase in ENDED and job.ended_at else now
+    end = job.ended_at if job.state in ENDED and job.ended_at else now
     whole = max(end - job.submitted_at, SECOND)
     axis = Axis(job.submitted_at - whole // 50, end + whole // 7)  # room for a word right of the last bar
     lanes = ["", *dict.fromkeys(one.offer for one in job.tries)]
     height = len(lanes) * LANE
     parts = [_grid(axis, lanes, height), _waits(job, axis, end), *_tries(job, axis, lanes, terms, end)]
-    if job.phase not in ENDED:
+    if job.state not in ENDED:
         parts.append(_now(axis, now, height))
     return Markup(
         '<figure class="plot axes story"><svg class="gutter" width="176" height="{}" aria-hidden="true">{}</svg>'
@@ -56,8 +56,12 @@ def draw(job: schemas.JobDetail, terms: dict[str, str], now: Instant) -> Markup:
 
 def told(job: schemas.JobDetail, end: Instant) -> str:
     """The same as a sentence."""
-    said = [f"{one.offer}, {_length(one, end)}{f', {one.outcome}' if one.outcome else ''}" for one in job.tries]
+    said = [f"{one.offer}, {_length(one, end)}{f', {_state(one)}' if one.ended_at else ''}" for one in job.tries]
     return f"{many(len(job.tries), 'attempt')}{': ' if said else ''}{'; '.join(said)}."
+
+
+def _state(one: schemas.Attempt) -> str:
+    return one.state.replace("_", " ")
 
 
 def _length(one: schemas.Attempt, end: Instant) -> str:
@@ -102,7 +106,7 @@ def waits(job: schemas.JobDetail, end: Instant) -> list[tuple[Instant, Instant]]
         if one.promised_at > since:
             found.append((since, one.promised_at))
         since = max(since, one.ended_at or end)
-    return [*found, (since, end)] if job.phase not in ENDED and end > since else found
+    return [*found, (since, end)] if job.state not in ENDED and end > since else found
 
 
 def _waits(job: schemas.JobDetail, axis: Axis, end: Instant) -> Markup:
@@ -114,7 +118,7 @@ def _waits(job: schemas.JobDetail, axis: Axis, end: Instant) -> Markup:
     if not total:
         return lines
     first = waits(job, end)[0]
-    said = Markup('<text class="lab2 halo" x="{:.3f}%" y="16">waited{}{}</text>')
+    said = Markup('<text class="lab2 halo" x="{:.3f}%" y="16">queued{}{}</text>')
     return lines + said.format(axis.x(first[0]), NBSP, duration(total))
 
 
@@ -158,14 +162,14 @@ def _said(ran: Millis, a: Instant, b: Instant, axis: Axis, lane: int, term: str)
 def _end(one: schemas.Attempt, x: float, lane: int, above: bool) -> Markup:
     """A word right of the bar; above it, where the next bar of this lane begins."""
     y, dx = lane * LANE + (9 if above else 28), 0 if above else 10
-    if one.outcome in ("lost", "failed", "refused"):
+    if one.state in ("preempted", "failed", "no_capacity"):
         return Markup(
             '<svg x="{x:.3f}%" y="{y}"><path class="cross" d="M{left} -4l8 8m0 -8l-8 8"/></svg>'
             '<text class="lab2 halo" x="{x:.3f}%" dx="{right}" y="{t}"><tspan class="alarm-t">{what}</tspan></text>'
-        ).format(x=x, y=y, left=dx - 4, right=dx + 9, t=y + 4, what=one.outcome)
-    if not one.outcome or above:
+        ).format(x=x, y=y, left=dx - 4, right=dx + 9, t=y + 4, what=_state(one))
+    if one.ended_at is None or above:
         return Markup("")
-    return Markup('<text class="lab2 halo" x="{:.3f}%" dx="7" y="{}">{}</text>').format(x, y + 4, one.outcome)
+    return Markup('<text class="lab2 halo" x="{:.3f}%" dx="7" y="{}">{}</text>').format(x, y + 4, _state(one))
 
 
 def _hop(x: float, start: int, lane: int) -> Markup:

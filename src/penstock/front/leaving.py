@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from penstock.front.status import PLACED, finalizers_of
+from penstock.front.status import OURS, finalizers_of
 from penstock.kube import kueue, marks, names
 from penstock.kube.client import CONFIG_MAPS, JOBS, LEASES, PODS, Cluster, Kind
 from penstock.kube.closure import Json, part, parts
@@ -63,7 +63,7 @@ def stripped(job: Json) -> Json:
 def plain_conditions(job: Json) -> list[Json] | None:
     """Without ours; None if there is none of ours."""
     now = parts(part(job, "status"), "conditions")
-    others = [one for one in now if one.get("type") != PLACED]
+    others = [one for one in now if one.get("type") not in OURS]
     return others if len(others) < len(now) else None
 
 

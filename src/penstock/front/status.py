@@ -18,7 +18,9 @@ from penstock.journal.journal import AttemptRow, JobRow
 from penstock.kube import kueue, names
 from penstock.kube.closure import Json, part, parts
 
-PLACED: Final = "penstock.dev/Placed"  #: our condition: has it a place, and why or why not
+SCHEDULED: Final = "penstock.dev/Scheduled"  #: our condition: does it have GPUs, and why or why not
+#: And what it was called before: taken off the Jobs that still show it.
+OURS: Final = (SCHEDULED, "penstock.dev/Placed")
 LIVE: Final = ("starting", "running", "stopping")
 GONE: Final = ("failed", "lost", "refused")
 
@@ -142,12 +144,12 @@ def is_shown(job: Json, wanted: Json) -> bool:
 
 
 def _conditions(now: Json, row: JobRow, why: Why | None) -> list[Json]:
-    wanted = [_placed(row, why)] if why is not None else []
+    wanted = [_scheduled(row, why)] if why is not None else []
     if row.phase in ENDED:
         wanted += [_condition(kind, True, *_ending(row, why), row.ended_at or 0) for kind in _terminal(row)]
     kept = {one.get("type"): one for one in parts(now, "conditions")}
     mine = {one["type"]: _kept_time(kept.get(one["type"]), one) for one in wanted}
-    others = [one for kind, one in kept.items() if kind not in mine and kind != "Suspended"]
+    others = [one for kind, one in kept.items() if kind not in (*mine, *OURS, "Suspended")]
     return [*others, *mine.values()]
 
 
@@ -160,8 +162,8 @@ def _ending(row: JobRow, why: Why | None) -> tuple[str, str]:
     return reason[row.phase], why.says if why is not None else ""
 
 
-def _placed(row: JobRow, why: Why) -> Json:
-    return _condition(PLACED, row.phase in ("placed", "leaving", "done"), why.reason, why.says, why.at)
+def _scheduled(row: JobRow, why: Why) -> Json:
+    return _condition(SCHEDULED, row.phase in ("placed", "leaving", "done"), why.reason, why.says, why.at)
 
 
 def _condition(kind: str, so: bool, reason: str, message: str, at: Instant) -> Json:

@@ -18,9 +18,9 @@ BAD: Final = ("JobRefused", "AttemptLost", "AttemptRefused", "RenewalDenied")
 COMPONENT: Final = "penstock"
 LONGEST: Final = 1000  #: letters of an Event's message, by the API's rule
 #: Shown by the Job's status, or by none: no Event of their own. They are told with the next line that is worth one.
-QUIET: Final = ("AttemptStarted", "LeaseRenewed")
+QUIET: Final = ("Running", "LeaseRenewed")
 #: An Event of several lines is called by another of them.
-LESSER: Final = (*QUIET, "JobSubmitted", "Settled")
+LESSER: Final = (*QUIET, "Submitted", "Settled")
 Lines = Sequence[tuple[str, bool, Line]]
 
 
@@ -96,9 +96,23 @@ def job_of(event: Any) -> str:
     return str(thing).partition("/n")[0].rpartition(".")[0]
 
 
+#: An Event's `reason` where the journal's own name is not the word that users know.
+REASONS: Final = {
+    "JobSubmitted": "Submitted",
+    "AttemptStarted": "Running",
+    "AttemptStopped": "Stopped",
+    "AttemptLost": "Preempted",
+    "AttemptRefused": "NoCapacity",
+    "AttemptQueued": "QueuedAtSite",
+}
+
+
 def reason_of(event: Any) -> str:
     because = getattr(event, "because", None)
-    return str(because.kind) if because is not None else type(event).__name__
+    if isinstance(event, e.AttemptEnded):
+        return "Succeeded" if event.outcome == "done" else "Failed"
+    name = type(event).__name__
+    return str(because.kind) if because is not None else REASONS.get(name, name)
 
 
 def _is_bad(event: Any) -> bool:

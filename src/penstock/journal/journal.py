@@ -120,6 +120,9 @@ class JobRow:
     until_at: Instant | None  # while it waits: when its answer is due at the latest
     short_of: str  # the scope whose cap binds it
     because: str  # the latest reason, as JSON with its `kind` and numbers; empty if nothing was decided yet
+    attempt_phase: str = ""  # of `attempt`: core.lifecycle.AttemptPhase
+    decided_at: Instant | None = None  # when `because` was decided
+    last_outcome: str = ""  # of the last attempt that was promised; empty if there is none, or it lives
 
 
 @value
@@ -195,14 +198,15 @@ class Filter:
     """Empty: all. `text` is looked for in id, name, user and team, whatever its case."""
 
     teams: tuple[str, ...] = ()
-    phases: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()  # core.lifecycle.JobPhase
     text: str = ""
     user: str = ""
+    states: tuple[str, ...] = ()  # journal.states.JobState: as people call them; beside `phases`, either will do
 
 
 @value
 class Count:
-    phase: str
+    state: str  # journal.states.JobState
     team: str
     jobs: int
     gpus: int
@@ -229,7 +233,7 @@ class Reader(Protocol):
         """What was asked for."""
 
     def counts(self) -> list[Count]:
-        """Jobs and GPUs asked for, by phase and team."""
+        """Jobs and GPUs asked for, by state and team."""
 
     def attempts(self, job: str) -> list[AttemptRow]:
         """In the order they were promised."""
@@ -253,9 +257,6 @@ class Reader(Protocol):
         self, before: tuple[int, int] | None = None, limit: int = 50, kinds: tuple[str, ...] = ()
     ) -> list[Happening]:
         """What just happened, newest first, at most `limit`. `before`: step and part of the last one seen."""
-
-    def lately(self, kind: str, limit: int) -> list[tuple[str, Instant]]:
-        """The jobs that the latest events of a kind were about, and when, newest first."""
 
     def steps(self, after: int, limit: int = 200) -> list[Row]:
         """For streams: in order, not checked against the chain."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from penstock.core.errors import BadInput
 from penstock.core.model import JobSpec
-from penstock.core.units import Instant
+from penstock.journal import states
 from penstock.journal.database import Database, marks, plain
 from penstock.journal.journal import (
     AttemptRow,
@@ -82,17 +82,22 @@ class Queries:
 
     def jobs(self, wanted: Filter, after: int | None = None, limit: int = 50) -> list[JobRow]:
         """One question for each team and phase, because each is then a walk along an index, and the newest of all."""
-        asked = product(wanted.teams or (None,), wanted.phases or (None,))
-        pages = [self._page(wanted, team, phase, after, limit) for team, phase in asked]
+        matches = [*map(states.Match, wanted.phases), *map(states.match, wanted.states)]
+        asked = product(wanted.teams or (None,), matches or (None,))
+        pages = [self._page(wanted, team, match, after, limit) for team, match in asked]
         newest = heapq.merge(*pages, key=lambda job: job.number, reverse=True)
         return list(islice(newest, limit))
 
-    def _page(self, wanted: Filter, team: str | None, phase: str | None, after: int | None, limit: int) -> list[JobRow]:
+    def _page(
+        self, wanted: Filter, team: str | None, match: states.Match | None, after: int | None, limit: int
+    ) -> list[JobRow]:
         clauses: list[tuple[str, Any]] = []
         if team is not None:
             clauses.append(("team = ?", team))
-        if phase is not None:
-            clauses.append(("phase = ?", phase))
+        if match is not None:
+            clauses.append(("phase = ?", match.phase))
+            if match.attempt_runs is not None:
+                clauses.append((ATTEMPT_RUNS if match.attempt_runs else f"not {ATTEMPT_RUNS}", "running"))
         if wanted.user:
             clauses.append(('"user" = ?', wanted.user))
         if wanted.text:
@@ -109,8 +114,15 @@ class Queries:
         return _first(self._made(JobRow, f"select {_columns(JobRow)} from jobs where id = ?", job))
 
     def counts(self) -> list[Count]:
-        sql = "select phase, team, jobs, gpus from counts where jobs > 0 order by phase, team"
-        return [Count(phase, team, int(jobs), int(gpus)) for phase, team, jobs, gpus in self._all(sql)]
+        """The table counts by the core's phases; how many of the placed ones run is counted among the attempts."""
+        found: list[Count] = []
+        for phase, team, *counted in self._all(COUNTS):
+            jobs, gpus, running_jobs, running_gpus = map(int, counted)
+            if running_jobs:
+                found.append(Count("running", team, running_jobs, running_gpus))
+            if jobs > running_jobs:
+                found.append(Count(states.job_state(phase), team, jobs - running_jobs, gpus - running_gpus))
+        return sorted(found, key=lambda count: (count.state, count.team))
 
     def spec(self, job: str) -> JobSpec | None:
         sql = "select number, part from happened where job = ? and kind = 'JobSubmitted' order by number desc limit 1"
@@ -159,14 +171,6 @@ class Queries:
         rows = self._rows([(number, part) for number, part, *_ in found])
         events = {number: iter(reversed((*row.inputs, *row.outputs))) for number, row in rows.items()}
         return [_happening(rows[number], part, job, kind, next(events[number])) for number, part, job, kind in found]
-
-    def lately(self, kind: str, limit: int) -> list[tuple[str, Instant]]:
-        latest = "select number, part, job from happened where kind = ? order by number desc, part desc limit ?"
-        sql = (
-            f"select latest.job, steps.at from ({latest}) as latest join steps on steps.number = latest.number "
-            "order by latest.number desc, latest.part desc"
-        )
-        return [(job, at) for job, at in self._all(sql, kind, limit)]
 
     def steps(self, after: int, limit: int = 200) -> list[Row]:
         found = self._all(f"select {COLUMNS} from steps where number > ? order by number limit ?", after, limit)
@@ -221,11 +225,38 @@ class Queries:
 
 #: Values in one statement; SQLite of old takes 999.
 AT_ONCE = 500
+#: A placed job is running if its attempt is, and starting otherwise: `journal.states`.
+ATTEMPT_RUNS = "exists (select 1 from attempts where attempts.id = jobs.attempt and attempts.phase = ?)"
+RUNNING = (
+    "select jobs.team, count(*) as jobs, sum(jobs.gpus) as gpus from attempts "
+    "join jobs on jobs.id = attempts.job and jobs.attempt = attempts.id and jobs.phase = 'placed' "
+    "where attempts.phase = 'running' group by jobs.team"
+)
+COUNTS = (
+    "select counts.phase, counts.team, counts.jobs, counts.gpus, coalesce(running.jobs, 0), coalesce(running.gpus, 0) "
+    f"from counts left join ({RUNNING}) as running on running.team = counts.team and counts.phase = 'placed' "
+    "where counts.jobs > 0"
+)
 SPEND = "select scope, period, spent, held from spend"
 
 
+#: Columns of a job's row that are another table's.
+LOOKED_UP = {
+    "decided_at": (
+        "(select steps.at from happened join steps on steps.number = happened.number where happened.job = jobs.id and "
+        "happened.kind in ('WaitPromised', 'ReservePromised', 'StartPromised', 'StopPromised', 'JobRefused') "
+        "order by happened.number desc limit 1)"
+    ),
+    "attempt_phase": "coalesce((select attempts.phase from attempts where attempts.id = jobs.attempt), '')",
+    "last_outcome": (
+        "coalesce((select attempts.outcome from attempts where attempts.job = jobs.id "
+        "order by attempts.number desc limit 1), '')"
+    ),
+}
+
+
 def _columns(kind: type[Any]) -> str:
-    return ", ".join(f'"{field.name}"' for field in fields(kind))
+    return ", ".join(LOOKED_UP.get(field.name, f'"{field.name}"') for field in fields(kind))
 
 
 def _literal(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Why, in words: one reason, one sentence, made of the reason's own numbers. `story` and the API say them.
+"""Explain one recorded reason in one or two sentences, from its own numbers. `story` and the API call it.
 
     sentence(because, Say(currency, until_at))
 
@@ -9,24 +9,30 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.core import reasons as r
-from penstock.core.units import NEVER, Instant, Money
+from penstock.core.units import HOUR, NEVER, PERMILLE, Instant, Millis, Money
 from penstock.core.values import value
-from penstock.journal.words import duration, instant, money
+from penstock.journal.words import are, count, duration, instant, money, were
 
 
 @value
 class Say:
-    """What a sentence needs beside its reason: the currency, and until when the job waits at the latest."""
+    """What a sentence needs beside its reason: the currency, and until when the job is queued at the latest."""
 
     currency: str
     until_at: Instant = NEVER
+    age_ms: Millis = 0  # since it was decided; 0: it is told as it was then
 
     def cash(self, amount: Money) -> str:
         return money(amount, self.currency)
 
     @property
     def until(self) -> str:
-        return instant(self.until_at)
+        """To be read after a comma or a word; empty where no instant is known."""
+        return "" if self.until_at >= NEVER else f"until {instant(self.until_at)}"
+
+    @property
+    def age(self) -> str:
+        return f" {duration(self.age_ms)} ago" if self.age_ms else ""
 
 
 def sentence(why: r.Reason, say: Say) -> str:
@@ -37,110 +43,145 @@ def sentence(why: r.Reason, say: Say) -> str:
 
 
 def owned_free(why: r.OwnedFree, _: Say) -> str:
-    waited = f", after waiting {duration(why.waited_ms)}" if why.waited_ms else ""
-    return f"{why.free_gpus} GPUs were free there{waited}."
+    return f"{_free_after(why)}."
 
 
 def ends_alike(why: r.EndsAlike, _: Say) -> str:
-    waited = f", after waiting {duration(why.waited_ms)}" if why.waited_ms else ""
-    there = f"in use for {duration(why.busy_ms)} anyway" if why.busy_ms else "not in use"
-    return (
-        f"{why.free_gpus} GPUs were free there{waited}; on a node that is {there}, expected to run "
-        f"{duration(why.expected_run_ms)}."
+    busy = (
+        f"Other jobs use its node for another {duration(why.busy_ms)}" if why.busy_ms else "No other job uses its node"
     )
+    return f"{_free_after(why)}. {busy}; this one is expected to run {duration(why.expected_run_ms)}."
+
+
+def _free_after(why: r.OwnedFree | r.EndsAlike) -> str:
+    waited = f" after {duration(why.waited_ms)} in the queue" if why.waited_ms else ""
+    return f"{were(why.free_gpus, 'GPU')} free{waited}"
 
 
 def room_made(why: r.RoomMade, _: Say) -> str:
     makes = "1 job makes" if len(why.left_by) == 1 else f"{len(why.left_by)} jobs make"
-    waited = f" It waited {duration(why.waited_ms)}." if why.waited_ms else ""
-    return f"{makes} room for it there ({', '.join(why.left_by)}), beside {why.free_gpus} free GPUs.{waited}"
+    waited = f" after {duration(why.waited_ms)} in the queue" if why.waited_ms else ""
+    return f"{makes} room for it ({', '.join(why.left_by)}); {were(why.free_gpus, 'GPU')} free{waited}."
 
 
 def waits_for_owned(why: r.WaitsForOwned, say: Say) -> str:
     cost = why.burst_cost
-    now = f"bursting now would cost about {say.cash(cost)}" if cost is not None else "nothing to rent fits now"
-    return (
-        f"Waits for owned GPUs, at the latest until {say.until}: {why.free_gpus} are free, too few or in pieces. "
-        f"Expected to run {duration(why.expected_run_ms)}; {now}; patience {duration(why.patience_ms)}."
+    burst = (
+        _bursting(cost, why.expected_run_ms, say) if cost is not None else f"No rented offer fits{say.age or ' now'}"
     )
+    return f"{_queued(why.patience_ms, say)}: {_too_few(why.free_gpus)}{say.age}. {burst}."
 
 
 def wait_worth(why: r.WaitWorth, say: Say) -> str:
-    due = f" It must leave by {instant(why.leave_at)} to meet its deadline." if why.leave_at else ""
+    ahead = f"{count(why.ahead, 'job')} ahead"
+    due = f" To meet its deadline it must burst by {instant(why.leave_at)}." if why.leave_at else ""
     return (
-        f"Waits for owned GPUs, {_how_long(why)} until {say.until} at the latest: {why.free_gpus} are free, too few or "
-        f"in pieces, and {why.ahead} wait before it. "
-        f"Bursting now would cost about {say.cash(why.cost)} for {duration(why.expected_run_ms)}; at "
-        f"{say.cash(why.value_per_hour)} an hour that buys {duration(why.patience_ms)} of waiting.{due}"
+        f"{_queued(why.patience_ms, say)}: {_too_few(why.free_gpus)}, {ahead}{say.age}.{_forecast(why, say)} "
+        f"{_bursting(why.cost, why.expected_run_ms, say)}; {_as_delay(why, say)}.{due}"
     )
 
 
-def _how_long(why: r.WaitWorth) -> str:
-    """Until its patience is over nothing is promised beyond it: then it bursts."""
+def _bursting(cost: Money, run_ms: Millis, say: Say) -> str:
+    now = "" if say.age_ms else " now"
+    return f"Bursting{now} costs about {say.cash(cost)} for {duration(run_ms)}"
+
+
+def _queued(patience_ms: Millis, say: Say) -> str:
+    """Its patience counts from its submission, so the instant is named as well."""
+    return f"Queued for up to {duration(patience_ms)}" + (f", {say.until}" if say.until else "")
+
+
+def _too_few(free_gpus: int) -> str:
+    """Free GPUs that do not help it are fewer than it needs, or not on one node."""
+    return f"{count(free_gpus, 'GPU')} free" + (" (too few, or on several nodes)" if free_gpus else "")
+
+
+def _forecast(why: r.WaitWorth, say: Say) -> str:
+    """Nothing is promised beyond its patience: then it bursts. An old forecast is told as one."""
+    if not why.about_ms:
+        return ""
+    worst = f", {duration(why.worst_ms)} (p90)" if why.worst_ms <= why.patience_ms else ""
+    if say.age_ms:
+        return f" Its start was estimated{say.age}: in {duration(why.about_ms)} (p50){worst}."
     if why.about_ms > why.patience_ms:
-        return f"though they are expected only in about {duration(why.about_ms)},"
-    worst = f" at worst {duration(why.worst_ms)}," if why.worst_ms <= why.patience_ms else ""
-    return f"for about {duration(why.about_ms)},{worst} and"
+        return f" Owned GPUs are expected only in {duration(why.about_ms)} (p50)."
+    return f" Expected start in {duration(why.about_ms)} (p50){worst}."
 
 
-def only_owned(why: r.OnlyOwned, _: Say) -> str:
-    return f"Waits for owned GPUs; {why.free_gpus} are free, too few or in pieces. It cannot leave: {why.rule}."
+def _as_delay(why: r.WaitWorth | r.NotWorthWaiting, say: Say) -> str:
+    """The price of the burst as time in the queue. The policy's longest wait or a deadline may limit that time."""
+    if not why.value_per_hour:
+        return f"delay costs nothing, and the longest wait is {duration(why.patience_ms)}"
+    plain_ms = why.cost * HOUR // why.value_per_hour
+    dearer = why.dearer_permille if isinstance(why, r.WaitWorth) else why.patience_ms * PERMILLE // max(1, plain_ms)
+    weighted = f", counted {dearer / PERMILLE:.2f} times for the month's budget," if dearer > PERMILLE else ""
+    worth_ms = plain_ms * max(PERMILLE, dearer) // PERMILLE
+    limited = f", limited to {duration(why.patience_ms)}" if duration(why.patience_ms) != duration(worth_ms) else ""
+    return f"at {say.cash(why.value_per_hour)}/h of delay that{weighted} is {duration(worth_ms)}{limited}"
 
 
-def waited_longest(why: r.WaitedLongest, _: Say) -> str:
-    return (
-        f"It waited {duration(why.waited_ms)}, longer than the {duration(why.most_ms)} that anybody should, and cannot "
-        f"leave. All of it is expected to be free in {duration(why.free_in_ms)}."
-    )
+def only_owned(why: r.OnlyOwned, say: Say) -> str:
+    return f"Queued for owned GPUs: {_too_few(why.free_gpus)}{say.age}. It cannot burst: {why.rule}."
+
+
+def waited_longest(why: r.WaitedLongest, say: Say) -> str:
+    queued = f"has been queued for {duration(why.waited_ms + say.age_ms)}; the limit is {duration(why.most_ms)}"
+    free = f"All GPUs it needs were expected{say.age}" if say.age_ms else "All GPUs it needs are expected"
+    return f"It cannot burst and {queued}. {free} to be free in {duration(why.free_in_ms)}."
 
 
 # --- bursts ----------------------------------------------------------------------------------------------------------
 
 
 def patience_over(why: r.PatienceOver, say: Say) -> str:
-    waited = f"waited {duration(why.waited_ms)}, its patience of {duration(why.patience_ms)} is over"
-    since, beside = waited if why.patience_ms else "no patience", _beside(why, say)
+    queued = f"it was queued for {duration(why.waited_ms)}, and its policy allows {duration(why.patience_ms)}"
+    since = queued if why.patience_ms else "its policy lets no job wait"
     return (
-        f"Owned GPUs were full and it {since}. About {say.cash(why.cost)} for {duration(why.expected_run_ms)}{beside}."
+        f"Owned GPUs were full; {since}. It costs about {say.cash(why.cost)} for {duration(why.expected_run_ms)}"
+        f"{_runner_up(why, say)}."
     )
 
 
 def not_worth_waiting(why: r.NotWorthWaiting, say: Say) -> str:
-    due = f" To meet its deadline it had to leave by {instant(why.leave_at)}." if why.leave_at else ""
+    soonest = f", the earliest start there in {duration(why.soonest_ms)}" if why.soonest_ms else ""
+    queued = f"; it was queued for {duration(why.waited_ms)}" if why.waited_ms else ""
+    due = f" To meet its deadline it had to burst by {instant(why.leave_at)}." if why.leave_at else ""
     return (
-        f"Owned GPUs were full, for another {duration(why.soonest_ms)} at the soonest, and it waited "
-        f"{duration(why.waited_ms)}. About {say.cash(why.cost)} for {duration(why.expected_run_ms)}, which at "
-        f"{say.cash(why.value_per_hour)} an hour buys {duration(why.patience_ms)} of waiting{_beside(why, say)}.{due}"
+        f"Owned GPUs were full{soonest}{queued}. It costs about "
+        f"{say.cash(why.cost)} for {duration(why.expected_run_ms)}; {_as_delay(why, say)}{_runner_up(why, say)}.{due}"
         + _passed_over(why)
     )
 
 
 def joins_node(why: r.JoinsNode, say: Say) -> str:
-    beside = f"; a node of its own, at {why.next_offer}, would be {say.cash(why.next_cost)}" if why.next_offer else ""
-    stays = f"who is there is expected to stay {duration(why.lasts_ms)}" if why.lasts_ms else "nobody else needs it"
+    beside = f"; a node of its own at {why.next_offer} costs {say.cash(why.next_cost)}" if why.next_offer else ""
+    stays = f"its other jobs are expected to run another {duration(why.lasts_ms)}" if why.lasts_ms else "no job uses it"
     return (
-        f"It has {why.free_gpus} GPUs to spare, and {stays}. "
-        f"About {say.cash(why.cost)} for {duration(why.expected_run_ms)}{beside}."
+        f"The node has {count(why.free_gpus, 'free GPU')}, and {stays}. "
+        f"It costs about {say.cash(why.cost)} for {duration(why.expected_run_ms)}{beside}."
     )
 
 
-def _beside(why: r.PatienceOver | r.NotWorthWaiting, say: Say) -> str:
-    return f"; {why.next_offer} would be {say.cash(why.next_cost)}" if why.next_offer else ""
+def _runner_up(why: r.PatienceOver | r.NotWorthWaiting, say: Say) -> str:
+    return f"; {why.next_offer} costs {say.cash(why.next_cost)}" if why.next_offer else ""
 
 
 def queue_full(why: r.QueueFull, say: Say) -> str:
-    return f"{why.waiting} jobs wait and the queue holds {why.queue_cap}; it is the newest. About {say.cash(why.cost)}."
+    return (
+        f"{are(why.waiting, 'job')} queued, and the queue holds {why.queue_cap:,}; the newest bursts. "
+        f"It costs about {say.cash(why.cost)}."
+    )
 
 
 def lost_node(why: r.LostNode, say: Say) -> str:
     return (
-        f"Resumes after {why.lost_attempt} was lost: {duration(why.kept_ms)} kept, {duration(why.redone_ms)} done "
-        f"again. About {say.cash(why.cost)} to the end." + _passed_over(why)
+        f"Resumes after {why.lost_attempt} was preempted: {duration(why.kept_ms)} of work kept, "
+        f"{duration(why.redone_ms)} repeated. It costs about {say.cash(why.cost)} to the end." + _passed_over(why)
     )
 
 
 def _passed_over(why: r.NotWorthWaiting | r.LostNode) -> str:
-    cheaper = f" {why.passed_over} is cheaper, but losses or copies there could make it later than anybody should be."
+    cheaper = f" {why.passed_over} is cheaper, but preemptions or copies there could delay it beyond the limit."
     return cheaper if why.passed_over else ""
 
 
@@ -148,48 +189,48 @@ def _passed_over(why: r.NotWorthWaiting | r.LostNode) -> str:
 
 
 def cap_binds(why: r.CapBinds, say: Say) -> str:
-    return f"Waits for money: {_denied(why, say)}"
+    return f"Budget reached: {_denied(why, say)}"
 
 
 def rate_binds(why: r.RateBinds, say: Say) -> str:
-    return f"Waits for money: {_denied(why, say)}"
+    return f"Spending rate reached: {_denied(why, say)}"
 
 
 def scope_frozen(why: r.ScopeFrozen, say: Say) -> str:
-    return f"Waits for money: {_denied(why, say)}"
+    return f"Budget frozen: {_denied(why, say)}"
 
 
 def period_unknown(_: r.PeriodUnknown, __: Say) -> str:
-    return "Waits: the month it would be booked to is not open yet."
+    return "Queued: the budget of the month it would be charged to is not open yet."
 
 
 def paced(why: r.Paced, say: Say) -> str:
     return (
-        f"Of {why.scope}'s {say.cash(why.cap)} for {why.period}, {say.cash(why.released)} is released by now and "
-        f"{say.cash(why.used)} used or held; about {say.cash(why.needed)} is needed. Waits until {say.until}, or for "
-        "owned GPUs."
+        f"Queued {say.until or 'for now'}, or for owned GPUs: {why.scope} may spend {say.cash(why.cap)} in "
+        f"{why.period}, {say.cash(why.released)} of it by now; {say.cash(why.used)} is spent or held, and this needs "
+        f"about {say.cash(why.needed)}."
     )
 
 
 def no_room_there(why: r.NoRoomThere, _: Say) -> str:
-    return f"Waits: no rented offer that it may use has room; {why.offer} is tried again {instant(why.retry_at)}."
+    return f"Queued: no rented offer it may use has capacity. Penstock tries {why.offer} again {instant(why.retry_at)}."
 
 
 def placements_paused(_: r.PlacementsPaused, __: Say) -> str:
-    return "Waits: a person paused new placements."
+    return "Queued: a person paused all new starts."
 
 
 def aims_at_delay(why: r.AimsAtDelay, say: Say) -> str:
     return (
-        f"The mean delay of {why.jobs} jobs was {duration(why.mean_delay_ms)} and should be {duration(why.target_ms)}; "
-        f"an hour of waiting was worth {say.cash(why.before_per_hour)}."
+        f"The mean delay of {count(why.jobs, 'job')} was {duration(why.mean_delay_ms)}; the target is "
+        f"{duration(why.target_ms)}. The cost of delay was {say.cash(why.before_per_hour)}/h."
     )
 
 
 def aims_at_spend(why: r.AimsAtSpend, say: Say) -> str:
     return (
-        f"Lately {say.cash(why.spent)} was spent; {say.cash(why.share)} is that time's share of "
-        f"{say.cash(why.target)}. An hour of waiting was worth {say.cash(why.before_per_hour)}."
+        f"Jobs cost {say.cash(why.spent)} lately; the target of {say.cash(why.target)} allows {say.cash(why.share)} "
+        f"for that time. The cost of delay was {say.cash(why.before_per_hour)}/h."
     )
 
 
@@ -197,7 +238,7 @@ def aims_at_spend(why: r.AimsAtSpend, say: Say) -> str:
 
 
 def move_asked(why: r.MoveAsked, _: Say) -> str:
-    return f"Moved from {why.from_offer} as asked; {duration(why.kept_ms)} of work kept."
+    return f"A person moved it from {why.from_offer}; {duration(why.kept_ms)} of work kept."
 
 
 def lease_not_renewed(why: r.LeaseNotRenewed, say: Say) -> str:
@@ -213,12 +254,12 @@ def _denied(why: r.Denial, say: Say) -> str:
             month = f" in {why.period}" if why.period else ""
             return (
                 f"{why.scope} may spend {say.cash(why.cap)}{month}; {say.cash(why.spent)} is spent, "
-                f"{say.cash(why.held)} held, and it needs {say.cash(why.needed)}."
+                f"{say.cash(why.held)} is held, and this needs {say.cash(why.needed)}."
             )
         case r.RateBinds():
             return (
-                f"{why.scope} may spend {say.cash(why.cap_per_hour)} an hour, "
-                f"{say.cash(why.running_per_hour)} is running, and it needs {say.cash(why.needed_per_hour)}."
+                f"{why.scope} may spend {say.cash(why.cap_per_hour)}/h; what runs costs up to "
+                f"{say.cash(why.running_per_hour)}/h, and this needs {say.cash(why.needed_per_hour)}/h."
             )
         case r.PeriodUnknown():
             return "The month it would be booked to is not open yet."
@@ -231,54 +272,57 @@ def _denied(why: r.Denial, say: Say) -> str:
 
 def comes_home(why: r.ComesHome, say: Say) -> str:
     return (
-        f"Comes home: about {duration(why.left_ms)} are left, {say.cash(why.saves)} rented; the move takes "
-        f"{duration(why.move_ms)}, worth {say.cash(why.move_worth)}."
+        f"Moves to owned GPUs: about {duration(why.left_ms)} left, {say.cash(why.saves)} if rented; the move delays it "
+        f"by {duration(why.move_ms)}, which costs {say.cash(why.move_worth)}."
     )
 
 
 def cheaper_elsewhere(why: r.CheaperElsewhere, say: Say) -> str:
     return (
-        f"Moves to cheaper GPUs: about {duration(why.left_ms)} are left, {say.cash(why.stays)} where it was and "
-        f"{say.cash(why.cost)} where it goes; the move takes {duration(why.move_ms)}, worth {say.cash(why.move_worth)}."
+        f"Moves to cheaper GPUs: about {duration(why.left_ms)} left, {say.cash(why.cost)} there instead of "
+        f"{say.cash(why.stays)}; the move delays it by {duration(why.move_ms)}, which costs {say.cash(why.move_worth)}."
     )
 
 
 def moves_together(why: r.MovesTogether, say: Say) -> str:
     return (
-        f"Moves together so that {why.gainer} ({why.gainer_gpus} GPUs) fits: gains {say.cash(why.gains)}, "
-        f"costs {say.cash(why.costs)}."
+        f"Moves so that {why.gainer} ({count(why.gainer_gpus, 'GPU')}) fits: all moves save {say.cash(why.gains)} and "
+        f"cost {say.cash(why.costs)}."
     )
 
 
 def displaced(why: r.Displaced, say: Say) -> str:
     return (
-        f"Makes room for {why.gainer} ({why.gainer_gpus} GPUs), which may not leave; about {say.cash(why.cost)}, "
-        "on its account."
+        f"Makes room for {why.gainer} ({count(why.gainer_gpus, 'GPU')}), which cannot burst and pays the rent, about "
+        f"{say.cash(why.cost)}."
     )
 
 
 def preempted(why: r.Preempted, _: Say) -> str:
-    return f"Makes room for {why.gainer} of priority {why.gainer_priority}; its own is {why.own_priority}."
+    return (
+        f"Preempted by {why.gainer}, which has priority {why.gainer_priority}; its own priority is {why.own_priority}."
+    )
 
 
 def too_wide(why: r.TooWide, _: Say) -> str:
-    return f"Refused: it needs {why.gpus} GPUs at once, and the widest place, {why.offer}, has {why.widest}."
+    return f"Refused: it needs {count(why.gpus, 'GPU')} at once; the largest offer, {why.offer}, has {why.widest:,}."
 
 
 def nothing_allowed(why: r.NothingAllowed, _: Say) -> str:
-    return f"Refused: no place may run it. {why.offer}: {why.rule} ({why.where})."
+    where = f" ({why.where})" if why.where else ""
+    return f"Refused: no offer may run it. {why.offer}: {why.rule}{where}."
 
 
 def cancel_asked(_: r.CancelAsked, __: Say) -> str:
-    return "A person asked."
+    return "A person cancelled it."
 
 
 def no_more_work(why: r.NoMoreWork, _: Say) -> str:
-    return f"Given back: idle for {duration(why.idle_ms)}."
+    return f"Node returned: idle for {duration(why.idle_ms)}."
 
 
 def never_started(_: r.NeverStarted, __: Say) -> str:
-    return "Given back: what it was for will not start there."
+    return "Node returned: the job it was rented for does not start there."
 
 
 SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {

@@ -1,4 +1,4 @@
-"""`why`: a job's story, one line a decision, from what was recorded and nothing else.
+"""`penstock why`: a job's history, one line for each decision, from what was recorded and nothing else.
 
 A reason's own sentence is in `sentences`. Nothing here knows a policy.
 """
@@ -11,7 +11,7 @@ from penstock.core import reasons as r
 from penstock.core.units import NEVER, Instant, Money
 from penstock.core.values import value
 from penstock.journal.sentences import Say, sentence
-from penstock.journal.words import duration, instant, money
+from penstock.journal.words import count, duration, instant, money
 
 
 @value
@@ -58,9 +58,8 @@ class Teller:
     def _about_job(self, event: Any) -> None:
         match event:
             case e.JobSubmitted(spec=spec):
-                width = f"{spec.gpus} GPU{'s' if spec.gpus > 1 else ''}"
                 known = f", expected to run {duration(spec.expected_run_ms)}" if spec.expected_run_ms else ""
-                self._say(event.at, f"Submitted by {spec.team}: {width}{known}.")
+                self._say(event.at, f"Submitted by {spec.team}: {count(spec.gpus, 'GPU')}{known}.")
             case e.WaitPromised() | e.JobRefused():
                 self._say(event.at, self.sentence(event.because, getattr(event, "until_at", NEVER)))
             case e.StartPromised():
@@ -69,18 +68,20 @@ class Teller:
                     self.holds[hold.id] = sum(part.amount for part in hold.parts)
                 self._say(event.at, f"{self._where(event)} {self.sentence(event.because)}{self._held(event)}")
             case e.ReservePromised():
-                nodes = ", ".join(map(str, event.nodes))
-                self._say(event.at, f"Node {nodes} of {event.offer} is kept for it. {self.sentence(event.because)}")
+                few = len(event.nodes) == 1
+                nodes = f"{'Node' if few else 'Nodes'} {', '.join(map(str, event.nodes))} of {event.offer}"
+                kept = f"{nodes} {'is' if few else 'are'} reserved for it"
+                self._say(event.at, f"{kept}. {self.sentence(event.because)}")
             case e.CancelRequested():
-                self._say(event.at, "Cancelled by a person.")
+                self._say(event.at, "A person cancelled it.")
             case e.MoveRequested():
-                self._say(event.at, f"Asked by a person to move to {event.offer}.")
+                self._say(event.at, f"A person asked to move it to {event.offer}.")
 
     def _where(self, event: e.StartPromised) -> str:
         verb = f"Joins node {event.joins} of" if event.joins else "Bursts to" if event.rented else "Starts on"
         again = " again" if len(self.attempts) > 1 else ""
-        wide = f", {event.width} GPUs wide" if event.width > 1 else ""
-        first = f", once {', '.join(event.copies)} is copied there" if event.copies else ""
+        wide = f" with {count(event.width, 'GPU')}" if event.width > 1 else ""
+        first = f", after a copy of {', '.join(event.copies)}" if event.copies else ""
         return f"{verb} {event.offer}{again}{wide}{first}."
 
     def _held(self, event: e.StartPromised) -> str:
@@ -88,7 +89,7 @@ class Teller:
         if not holds:
             return ""
         held = sum(part.amount for hold in holds for part in hold.parts)
-        return f" {self.cash(held)} is held, enough until {instant(holds[0].deadline_at)} and to stop."
+        return f" {self.cash(held)} is held, enough to run until {instant(holds[0].deadline_at)} and to stop."
 
     def _about_attempt(self, event: Any) -> None:
         match event:
@@ -96,37 +97,41 @@ class Teller:
                 promised = self.attempts[event.attempt]
                 waited = event.at - promised.at
                 if waited:
-                    self._say(event.at, f"Runs on {promised.offer}, {duration(waited)} after it was asked for.")
+                    self._say(event.at, f"Running on {promised.offer}; the start took {duration(waited)}.")
             case e.AttemptQueued(words=words):
                 site = self.attempts[event.attempt].offer.partition("/")[0]
-                self._say(event.at, f"Waits at the site {site}" + (f": {words}." if words else "."))
+                self._say(event.at, f"Queued at site {site}" + (f": {words}." if words else "."))
             case e.AttemptEnded(outcome=outcome, detail=detail):
-                failed = f"Failed by its own fault: {detail}." if detail else "Failed by its own fault."
-                self._say(event.at, "Done." if outcome == "done" else failed)
+                failed = f"Failed (application): {detail}." if detail else "Failed (application)."
+                self._say(event.at, "Succeeded." if outcome == "done" else failed)
             case e.AttemptStopped(kept_ms=kept):
-                self._say(event.at, f"Stopped; {duration(kept)} of work is kept.")
+                self._say(event.at, f"Stopped; {duration(kept)} of work kept.")
             case e.AttemptLost(kept_ms=kept):
-                self._say(event.at, f"Its capacity was taken away; {duration(kept)} of work is kept.")
+                taken = "reclaimed" if self.attempts[event.attempt].rented else "lost"
+                self._say(event.at, f"Preempted: its node was {taken}; {duration(kept)} of work kept.")
             case e.AttemptRefused():
-                self._say(event.at, f"{self.attempts[event.attempt].offer} had no room after all.")
+                self._say(event.at, f"{self.attempts[event.attempt].offer} had no capacity after all.")
             case e.StopPromised():
-                self._say(event.at, f"Told to checkpoint and stop. {self.sentence(event.because)}")
+                self._say(event.at, f"Stopping. {self.sentence(event.because)}")
 
     def _about_money(self, event: Any) -> None:
         match event:
             case e.LeaseRenewed(charged=charged):
                 self.spent += sum(part.amount for part in charged)
                 until = instant(event.deadline_at)
-                self._say(event.at, f"Lease renewed until {until}; {self.cash(self.spent)} paid so far.")
+                self._say(event.at, f"Lease renewed until {until}; {self.cash(self.spent)} charged so far.")
             case e.RenewalDenied():
                 self._say(event.at, f"Lease not renewed. {self.sentence(event.because)}")
             case e.LeaseCalledBack():
-                self._say(event.at, f"Lease called back to {instant(event.deadline_at)}: a cap was lowered.")
+                self._say(event.at, f"Lease shortened to {instant(event.deadline_at)}: a cap was lowered.")
             case e.Settled(charged=charged, returned=returned):
                 self.spent += sum(part.amount for part in charged)
                 del self.holds[event.hold]
-                total = "so far" if self.holds else "in all"
-                self._say(event.at, f"Settled: {self.cash(self.spent)} paid {total}, {self.cash(returned)} returned.")
+                total = "so far" if self.holds else "in total"
+                self._say(
+                    event.at,
+                    f"Settled: {self.cash(self.spent)} charged {total}, {self.cash(returned)} of the hold returned.",
+                )
 
     def cash(self, amount: Money) -> str:
         return money(amount, self.currency)

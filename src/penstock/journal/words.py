@@ -1,4 +1,4 @@
-"""Numbers as people write them: money, durations, instants. One place, so that every page and table says the same."""
+"""Numbers as people write them: money, durations, instants, counts. One place, so that every page says the same."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -40,6 +40,21 @@ def instant(at: Instant) -> str:
     day, rest = divmod(at, DAY)
     minutes = rest // MINUTE
     return f"day {day + 1}, {minutes // 60:02}:{minutes % 60:02}"
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """`1 GPU`, `2 GPUs`, `1,200 jobs`."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def are(number: int, noun: str) -> str:
+    """`1 job is`, `2 jobs are`."""
+    return f"{count(number, noun)} {'is' if number == 1 else 'are'}"
+
+
+def were(number: int, noun: str) -> str:
+    """`1 GPU was`, `2 GPUs were`."""
+    return f"{count(number, noun)} {'was' if number == 1 else 'were'}"
 
 
 def _rounded(ms: int, unit_ms: int) -> int:
