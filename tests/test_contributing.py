@@ -79,8 +79,10 @@ def _is_test(path: str) -> bool:
 
 
 def _copy(folder: Path) -> None:
-    for name in ("src", "tests", "bench", "docs"):
+    for name in ("src", "tests", "docs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    if (ROOT / ".mypy_cache").exists():  # the linters ran: only what the examples change is checked again
+        shutil.copytree(ROOT / ".mypy_cache", folder / ".mypy_cache")
     for name in ("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, folder / name)
 
