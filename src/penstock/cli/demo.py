@@ -58,6 +58,7 @@ def _play_on_clusters(keep: bool, out: Path, as_json: bool) -> int:
     from penstock.demo.voice import Voice
     from penstock.devcluster import Bed
 
+    clusters.ask_for_s3()
     voice, folder = Voice(quiet=as_json), folder_for(out)
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home:
         voice.say("Starting three clusters with real nodes: about half a minute.")
