@@ -4,6 +4,7 @@
 PYTHON ?= python3
 WORKERS ?= auto
 BIN := .venv/bin
+LOWEST := demo kubernetes postgres
 CODE := hatch_build.py src tests $(wildcard bench)
 # Not -q: it hides the seed of the tests' order, which is needed to see a failure again (--randomly-seed=N).
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
@@ -17,7 +18,7 @@ LOCK = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-bare lint lock venv wheel bench-engine bench-journal bench-kube bench-live bench-placement docs kube demo-kube e2e-kube clean
+.PHONY: help demo test check test-bare test-lowest lint lock venv wheel bench-engine bench-journal bench-kube bench-live bench-placement docs kube demo-kube e2e-kube clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -34,6 +35,17 @@ check: lint  ## the same without the slow tests
 
 test-bare: .venv/.installed-dev  ## the quick tests in a fresh copy that sees git, make and Python only; SLOW=1 for all tests
 	@$(BIN)/python -m tests.bare -n $(WORKERS) $(if $(SLOW),--slow)
+
+# The tools are the lock's; what the package itself asks for is the oldest that it says will do.
+test-lowest: .venv/.installed-dev  ## tests of commands and API with the oldest packages that pyproject.toml allows
+	@$(PYTHON) -m venv --clear build/lowest
+	@build/lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@build/lowest/bin/uv pip compile --quiet --resolution lowest-direct --python-version 3.11 --no-annotate --no-header \
+	  $(LOWEST:%=--extra %) --output-file build/lowest/runtime.txt pyproject.toml
+	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --requirement requirements/dev.txt
+	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --requirement build/lowest/runtime.txt
+	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --no-build-isolation --editable .
+	@build/lowest/bin/python -m pytest -n $(WORKERS) -m "not slow" tests/api tests/cli tests/config tests/sim
 
 wheel: .venv/.installed-dev  ## dist/*.whl with the engine compiled, two to three times as fast; needs gcc
 	@PENSTOCK_COMPILE=1 $(BIN)/python -m hatchling build --target wheel --directory dist
