@@ -4,15 +4,21 @@
 PYTHON ?= python3
 WORKERS ?= auto
 BIN := .venv/bin
+LOWEST := demo kubernetes postgres
 CODE := hatch_build.py src tests $(wildcard bench)
 # Not -q: it hides the seed of the tests' order, which is needed to see a failure again (--randomly-seed=N).
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+
+# The lock names all that is needed, so nothing is left for pip to choose.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --compile --no-deps
+LOCK = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command "make lock" $(if $(NEWEST),--upgrade)
 
 # Without bytecode every import compiles again, and `penstock --help` takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint venv wheel bench-engine bench-journal bench-kube bench-live bench-placement docs kube demo-kube e2e-kube clean
+.PHONY: help demo test check test-bare test-lowest lint lock venv wheel bench-engine bench-journal bench-kube bench-live bench-placement docs kube demo-kube e2e-kube clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -26,6 +32,20 @@ test: lint $(if $(filter 1,$(PENSTOCK_REQUIRE_ALL)),kube)  ## format, lint, type
 
 check: lint  ## the same without the slow tests
 	@$(PYTEST) -m "not slow"
+
+test-bare: .venv/.installed-dev  ## the quick tests in a fresh copy that sees git, make and Python only; SLOW=1 for all tests
+	@$(BIN)/python -m tests.bare -n $(WORKERS) $(if $(SLOW),--slow)
+
+# The tools are the lock's; what the package itself asks for is the oldest that it says will do.
+test-lowest: .venv/.installed-dev  ## tests of commands and API with the oldest packages that pyproject.toml allows
+	@$(PYTHON) -m venv --clear build/lowest
+	@build/lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@build/lowest/bin/uv pip compile --quiet --resolution lowest-direct --python-version 3.11 --no-annotate --no-header \
+	  $(LOWEST:%=--extra %) --output-file build/lowest/runtime.txt pyproject.toml
+	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --requirement requirements/dev.txt
+	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --requirement build/lowest/runtime.txt
+	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --no-build-isolation --editable .
+	@build/lowest/bin/python -m pytest -n $(WORKERS) -m "not slow" tests/api tests/cli tests/config tests/sim
 
 wheel: .venv/.installed-dev  ## dist/*.whl with the engine compiled, two to three times as fast; needs gcc
 	@PENSTOCK_COMPILE=1 $(BIN)/python -m hatchling build --target wheel --directory dist
@@ -48,7 +68,9 @@ docs: .venv/.installed-dev  ## write what the documents say of themselves: lives
 bench-placement: .venv/.installed-dev  ## our cost against the best published policy's, on real traces; FAST=1 for a quick look
 	@$(BIN)/python -m bench.placement $(if $(FAST),--fast)
 
+# Where there is no Go, one is installed into .venv. If even that fails, the build says what is needed.
 kube: .venv/.installed  ## build or find the Kubernetes programs for `penstock dev-cluster` and its tests; as root also for real pods; KUEUE=1 for Kueue, too
+	@command -v go >/dev/null || [ -x $(BIN)/go ] || $(INSTALL) --require-hashes --requirement requirements/go.txt || true
 	@$(BIN)/penstock dev-cluster build $(if $(KUEUE)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--kueue)
 
 demo-kube: kube .venv/.installed-dev  ## a Job that bursts, loses its spot node and comes home, on three real clusters; KEEP=1 leaves them running
@@ -59,6 +81,13 @@ e2e-kube: kube .venv/.installed-dev  ## the same tale as a test, with all that r
 
 venv: .venv/.installed-dev  ## install everything into .venv, if pyproject.toml changed
 
+lock:  ## pin anew what `make demo` and `make test` install, where pyproject.toml asks for it; NEWEST=1 all of it
+	@$(PYTHON) -m venv build/lock
+	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check --upgrade uv
+	@$(LOCK) --extra dev --group build --output-file requirements/dev.txt pyproject.toml
+	@$(LOCK) --group go --output-file requirements/go.txt
+	@$(LOCK) --extra demo --group build --constraint requirements/dev.txt --output-file requirements/demo.txt pyproject.toml
+
 clean:  ## remove .venv and all caches
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -68,16 +97,18 @@ lint: .venv/.installed-dev
 	@$(BIN)/ruff check --quiet $(CODE)
 	@$(BIN)/mypy --no-error-summary $(CODE)
 
-.venv/.installed: pyproject.toml
+# Exactly what requirements/*.txt name, by hash; then the project itself, built by the hatchling that is locked there.
+.venv/.installed: pyproject.toml requirements/demo.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Penstock needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
 	       "Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
-	@echo "Installing into .venv (once, and again when pyproject.toml changes)" >&2
+	@echo "Installing into .venv (once, and again when pyproject.toml or requirements/ change)" >&2
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --compile --editable '.[plots,s3]'
+	@$(INSTALL) --require-hashes --requirement requirements/demo.txt
+	@$(INSTALL) --no-build-isolation --editable .
 	@touch $@
 
 # Apart from the above, so that the demo does not wait for tools it does not use.
-.venv/.installed-dev: .venv/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --compile --editable '.[dev]'
+.venv/.installed-dev: .venv/.installed requirements/dev.txt
+	@$(INSTALL) --require-hashes --requirement requirements/dev.txt
 	@touch $@

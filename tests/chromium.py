@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import debian
+from tests.conftest import REQUIRE_ALL, Part
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
-NO_BROWSER = "no Chromium on this machine: the page is not looked at; apt-get install chromium"
 #: It is to speak to our server and to nobody else.
 QUIET = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run")
 
@@ -25,12 +25,13 @@ QUIET = ("--disable-background-networking", "--disable-component-update", "--dis
 @contextmanager
 def browser() -> Iterator["Browser"]:
     """A running one; a skip where there is none to be had."""
-    program = found() or (installed() if os.environ.get("PENSTOCK_REQUIRE_ALL") == "1" else None)
+    program = found() or (installed() if REQUIRE_ALL else None)
     if program is None:
-        pytest.skip(NO_BROWSER)
-    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'penstock[dev]'")
+        pytest.skip(Part.CHROMIUM)
+    from playwright.sync_api import sync_playwright
+
     root = ("--no-sandbox",) if os.geteuid() == 0 else ()  # its sandbox refuses to run as root
-    with playwright.sync_playwright() as started:
+    with sync_playwright() as started:
         made = started.chromium.launch(executable_path=program, args=[*QUIET, *root])
         try:
             yield made

@@ -17,6 +17,7 @@ import pytest
 from penstock.devcluster import Bed, ClusterPlan, NodePlan, programs, real
 from penstock.devcluster.cluster import Cluster
 from penstock.devcluster.given import GivenCluster, random_name
+from tests.conftest import Part
 
 A100, H100 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3"
 PLANS = (
@@ -30,16 +31,15 @@ REAL_PLANS = (
     ClusterPlan("east", (NodePlan(2, gpus=4, model=A100),), real=True),
 )
 BREAKABLE = pytest.StashKey[Bed]()
-NOT_OURS = "clusters are given by PENSTOCK_TEST_KUBECONFIGS: what only clusters of our own can show is not tested"
 
 
 @pytest.fixture(scope="session")
 def shared_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     """One for all workers: the first to ask starts it, the last to leave ends it."""
     if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
-        pytest.skip(NOT_OURS)
+        pytest.skip(Part.OUR_CLUSTERS)
     if not programs.found():
-        pytest.skip(programs.HOW)
+        pytest.skip(Part.KUBERNETES)
     with Bed(_of_this_run(tmp_path_factory) / "clusters", PLANS) as made:
         yield made
 
@@ -92,9 +92,9 @@ def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     """One cluster "lab" of this worker's own, to be broken. It is whole again for the next test; what was made in it is
     still there, so use namespaces."""
     if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
-        pytest.skip(NOT_OURS)
+        pytest.skip(Part.OUR_CLUSTERS)
     if not programs.found():
-        pytest.skip(programs.HOW)
+        pytest.skip(Part.KUBERNETES)
     kept = request.session.stash
     if BREAKABLE not in kept:
         until_the_end = ExitStack()
@@ -107,9 +107,9 @@ def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def real_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     """Two clusters with real pods: "lab" with one node, "east" with two, of four GPUs each. For slow tests."""
     if not programs.found():
-        pytest.skip(programs.HOW)
-    if missing := real.lacks():
-        pytest.skip(missing)
+        pytest.skip(Part.KUBERNETES)
+    if real.lacks():
+        pytest.skip(Part.REAL_PODS)
     with Bed(_of_this_run(tmp_path_factory) / "real-clusters", REAL_PLANS) as made:
         yield made
 

@@ -6,13 +6,10 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Final
 
 from bench import compiled
 from tests import debian
 from tests.conftest import REQUIRE_ALL, ROOT
-
-NO_COMPILER: Final = "no gcc with Python's headers, which `make wheel` needs: apt install gcc python3-dev"
 
 
 def package(folder: Path) -> Path | None:

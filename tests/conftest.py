@@ -1,10 +1,15 @@
-"""What all tests share: Hypothesis profiles, no silent skips in CI, and the way to real traces where there are any.
+"""What all tests share: Hypothesis profiles, the optional parts that a test may need, and the way to real traces.
+
+A test is left out only for an optional part (`Part`), and the run's summary has one line for each that is missing. With
+PENSTOCK_REQUIRE_ALL=1, as in CI, none may be missing but the traces.
 
 Values are frozen for real here (`penstock.core.values`): set before anything imports penstock, in every worker.
 """
 
 import os
+from collections import Counter
 from collections.abc import Generator
+from enum import StrEnum
 from pathlib import Path
 
 import pytest
@@ -14,7 +19,22 @@ os.environ["PENSTOCK_FROZEN"] = "1"
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIRE_ALL = os.environ.get("PENSTOCK_REQUIRE_ALL") == "1"
-NO_SHARED_DATA = "no folder 'shared' beside the project, and PENSTOCK_SHARED names none: only generated load is tested"
+
+
+class Part(StrEnum):
+    """What not every machine has, and how to get it: why a test may be left out. `pytest.skip(Part.KUBERNETES)`"""
+
+    KUBERNETES = "Kubernetes programs: `make kube` builds them once, in about ten minutes"
+    KUEUE = "Kueue: `make kube KUEUE=1` builds it once, in about ten minutes"
+    OUR_CLUSTERS = "clusters that may be broken: run without PENSTOCK_TEST_KUBECONFIGS"
+    REAL_PODS = "real pods: `make kube` as root on Debian or Ubuntu installs containerd and runc"
+    S3 = "S3 server: `make kube` builds versitygw once, in about two minutes"
+    POSTGRES = "PostgreSQL server: apt-get install postgresql"
+    CHROMIUM = "Chromium: apt-get install chromium"
+    COMPILER = "C compiler with Python's headers: apt-get install gcc python3-dev"
+    LINUX = "Linux: its fork copies a process with threads"
+    TRACES = "recorded traces: PENSTOCK_SHARED names their folder; generated load is tested"
+
 
 # Deadlines and speed checks are off: how fast a shared machine is today is not what these tests are about.
 settings.register_profile(
@@ -26,10 +46,10 @@ settings.load_profile("ci")
 
 
 def shared_data() -> Path:
-    """The folder of recorded traces, or a skip: most people have none, so this one skip is never a failure."""
+    """The folder of recorded traces, or a skip: most people have none, so this skip is never a failure."""
     folder = Path(os.environ.get("PENSTOCK_SHARED") or ROOT.parent / "shared")
     if not folder.is_dir():
-        pytest.skip(NO_SHARED_DATA)
+        pytest.skip(Part.TRACES)
     return folder
 
 
@@ -48,9 +68,30 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each optional part that is missing here: how many tests it leaves out, and how to get it."""
+    skipped: list[pytest.TestReport | pytest.CollectReport] = terminalreporter.stats.get("skipped", [])
+    left_out = Counter(_part(report) for report in skipped)
+    if left_out:
+        terminalreporter.section("left out, for what this machine does not have")
+    for part, tests in left_out.most_common():
+        terminalreporter.write_line(f"{tests:5} {'test ' if tests == 1 else 'tests'}  {part}")
+
+
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """With PENSTOCK_REQUIRE_ALL=1 a test that did not run has failed: a green run then means that all of it ran."""
-    if REQUIRE_ALL and report.outcome == "skipped" and NO_SHARED_DATA not in str(report.longrepr):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
-        report.outcome = "failed"
-        report.longrepr = f"PENSTOCK_REQUIRE_ALL=1 allows no skips: {reason}"
+    """A skip for no optional part is a failure, and with PENSTOCK_REQUIRE_ALL=1 any is: then a green run ran it all."""
+    if report.outcome != "skipped":
+        return
+    part = _part(report)
+    if part is None:
+        report.outcome, why = "failed", "A test is left out only for a Part of tests/conftest.py"
+    elif REQUIRE_ALL and part is not Part.TRACES:
+        report.outcome, why = "failed", "PENSTOCK_REQUIRE_ALL=1 allows no skips"
+    else:
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.longrepr = f"{why}: {reason}"
+
+
+def _part(report: pytest.TestReport | pytest.CollectReport) -> Part | None:
+    return next((part for part in Part if part in str(report.longrepr)), None)

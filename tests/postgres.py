@@ -1,7 +1,7 @@
 """A PostgreSQL server for the tests: started on loopback when first wanted, thrown away at the end of the run.
 
 Debian's, or any whose `initdb` is found. Under PENSTOCK_REQUIRE_ALL=1 it is installed where it is missing, as root on a
-machine that has apt; otherwise its tests are skipped, with the line below.
+machine that has apt; otherwise its tests are skipped.
 """
 
 import os
@@ -17,8 +17,8 @@ import psycopg
 import pytest
 
 from tests import debian
+from tests.conftest import REQUIRE_ALL, Part
 
-NO_SERVER = "no PostgreSQL server found (Debian: apt-get install postgresql): its journals are not tested"
 PLACES = ("/usr/lib/postgresql/*/bin", "/opt/homebrew/opt/postgresql*/bin", "/usr/local/pgsql/bin")
 
 
@@ -71,9 +71,7 @@ class Server:
 @contextmanager
 def server() -> Iterator[Server]:
     """A running one; a skip where there is none to be had."""
-    programs = found() or (installed() if os.environ.get("PENSTOCK_REQUIRE_ALL") == "1" else None)
-    if programs is None:
-        pytest.skip(NO_SERVER)
+    programs = found_or_skip()
     folder = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
     try:
         made = Server(programs, folder)
@@ -86,10 +84,20 @@ def server() -> Iterator[Server]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def found_or_skip() -> Path:
+    """The folder of its programs."""
+    programs = found() or (installed() if REQUIRE_ALL else None)
+    if programs is None:
+        pytest.skip(Part.POSTGRES)
+    return programs
+
+
 def found() -> Path | None:
+    """On the PATH, or where packages put it. With PENSTOCK_TEST_BARE=1 on the PATH only: it hides what it can there."""
     on_path = shutil.which("initdb")
     places = [Path(on_path).parent] if on_path else []
-    places += [path for place in PLACES for path in sorted(Path("/").glob(place.lstrip("/")), reverse=True)]
+    usual = () if os.environ.get("PENSTOCK_TEST_BARE") == "1" else PLACES
+    places += [path for place in usual for path in sorted(Path("/").glob(place.lstrip("/")), reverse=True)]
     return next((path for path in places if (path / "initdb").exists() and (path / "pg_ctl").exists()), None)
 
 

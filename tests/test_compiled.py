@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests import compiling
-from tests.compiling import NO_COMPILER, python
+from tests.compiling import python
+from tests.conftest import Part
 
 RUNS = (
     ("compute", "l0", "e0"),
@@ -41,7 +42,7 @@ assert planned.decision == engine.handle(submitted).outputs[-1]
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = compiling.package(tmp_path_factory.mktemp("compiled"))
     if found is None:
-        pytest.skip(NO_COMPILER)
+        pytest.skip(Part.COMPILER)
     return found
 
 

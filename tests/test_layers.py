@@ -28,6 +28,7 @@ SIDEWAYS: dict[tuple[str, str], str] = {
     ("api", "front"): "a Job that is only planned is read as the door would read it; and doors are left by a request",
     ("front", "live"): "a home Job is submitted and cancelled through the plane's door, as a request is",
     ("telemetry", "live"): "numbers are read from the same picture",
+    ("devcluster", "data"): "the S3 server that the demo's checkpoints pass through is built beside Kubernetes",
     ("drivers", "data"): "whoever starts an attempt brings its checkpoint along",
 }
 #: Inside core each file imports only files above it, so the order is also the order to read them in.

@@ -103,6 +103,22 @@ def test_a_load_stands_for_as_many_nodes_as_it_needs(tmp_path: Path, capsys: pyt
     assert found == {"1": 1, "0.1": 10}
 
 
+def test_without_numpy_only_the_bound_is_left_out_and_a_sentence_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert cli.main(["compare", *SMALL]) == 0
+    said = capsys.readouterr()
+    assert "Bursting at once costs $" in said.out
+    assert "no schedule" not in said.out
+    assert said.err == (
+        "The lower bound is left out: it needs numpy. Install it with pip install 'penstock[compare]'.\n"
+    )
+    assert json.loads(Path("penstock-compare/compare.json").read_text())["bound"] is None
+    assert cli.main(["compare", *SMALL, "--no-bound"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_no_bound_is_no_bound(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compare", *SMALL, "--no-bound"]) == 0
     assert "no schedule" not in capsys.readouterr().out

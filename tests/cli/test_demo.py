@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -124,6 +125,20 @@ def test_where_there_are_no_local_sites_it_says_what_to_see_instead(
     said = capsys.readouterr()
     assert said.out == ""
     assert "`penstock demo --month`" in said.err
+
+
+@pytest.mark.parametrize("options", [[], ["--month"]])
+def test_without_numpy_a_sentence_says_how_to_get_it(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert main(["demo", *options]) == 2
+    assert capsys.readouterr() == (
+        "",
+        "Error: The demo's trainings need numpy; install it with: pip install 'penstock[demo]'\n",
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- the counting itself ---------------------------------------------------------------------------------------------

@@ -95,6 +95,15 @@ def test_json_holds_what_values_hold(capsys: pytest.CaptureFixture[str]) -> None
     assert "ä" in out
 
 
+def test_without_rich_a_terminal_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = on_terminal(monkeypatch)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    show.table("Sites", ["site", "GPUs"], [["lab", 8]])
+    with show.progress(2, "points measured") as advance:
+        advance(1)
+    assert screen.getvalue() == "Sites\nsite  GPUs\nlab      8\n"
+
+
 class Term(enum.Enum):
     OWNED = "owned"
 

@@ -13,6 +13,7 @@ from penstock.core.errors import BadInput
 from penstock.devcluster import Bed, ClusterPlan, NodePlan, network, programs, real, users
 from penstock.devcluster.bed import end_abandoned, stop
 from penstock.devcluster.processes import marked
+from tests.conftest import Part
 
 ONE = [ClusterPlan("lab", (NodePlan(gpus=8),))]
 #: Another process that starts a bed, says so, and waits to be killed.
@@ -25,8 +26,8 @@ with Bed(Path(sys.argv[1]), [ClusterPlan("lab", (NodePlan(gpus=1),), real="real"
     signal.pause()
 """
 
-needs_programs = pytest.mark.skipif(not programs.found(), reason=programs.HOW)
-needs_root = pytest.mark.skipif(not programs.found() or bool(real.lacks()), reason=real.lacks() or programs.HOW)
+needs_programs = pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES)
+needs_root = pytest.mark.skipif(bool(real.lacks()), reason=Part.REAL_PODS)
 
 
 def traces_of(folder: Path) -> list[str]:
@@ -61,6 +62,7 @@ def test_what_a_killed_user_left_is_ended_by_the_next(tmp_path: Path) -> None:
     assert traces_of(tmp_path / "bed") == []
 
 
+@needs_programs
 @needs_root
 @pytest.mark.slow
 def test_a_real_node_too_leaves_nothing_behind(tmp_path: Path) -> None:

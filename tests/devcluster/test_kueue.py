@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from penstock.devcluster import Bed, Cluster, ClusterPlan, NodePlan, kueue, programs
+from tests.conftest import Part
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not programs.found(), reason=programs.HOW),
-    pytest.mark.skipif(not kueue.found(), reason=kueue.HOW),
+    pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES),
+    pytest.mark.skipif(not kueue.found(), reason=Part.KUEUE),
 ]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import BadInput
+from penstock.data import gateway
 from penstock.devcluster import programs
 
 #: Notes that it was asked, names packages as Go does, and makes the file that it was told to make.
@@ -14,7 +15,11 @@ GO = """#!/bin/sh
 echo "$*" >> "$ASKED"
 echo "k8s.io/api/core/v1" >&2
 [ -n "$GO_FAILS" ] && { echo "no such host" >&2; exit 1; }
-if [ "$1" = install ]; then mkdir -p "$GOBIN"; touch "$GOBIN/kwok"; exit; fi
+if [ "$1" = install ]; then
+  for module; do :; done
+  name="${module##*/}"
+  mkdir -p "$GOBIN"; touch "$GOBIN/${name%@*}"; exit
+fi
 while [ "$1" != -o ]; do shift; done
 touch "$2"
 """
@@ -41,7 +46,25 @@ def test_all_programs_are_there_afterwards_under_their_usual_names() -> None:
     assert programs.found()
     assert programs.program("kubelet") == where / "kubelet"
     assert (where / "etcd").resolve() == where / "kube"
-    assert [line.split()[1] for line in said] == ["Kubernetes", "kwok"]
+    assert [" ".join(line.split()[1:4]) for line in said] == [
+        f"Kubernetes {programs.KUBERNETES} with",
+        f"kwok {programs.KWOK}: about",
+        "the S3 server",
+    ]
+    assert gateway.found() == gateway.cached()
+
+
+def test_the_s3_server_alone_is_built_once_and_not_where_there_is_one(asked: Path) -> None:
+    for _ in range(2):
+        programs.build_s3(lambda _: None)
+    assert asked.read_text().splitlines() == [f"install -v -trimpath {gateway.MODULE}"]
+    assert gateway.found() == gateway.cached()
+    assert not programs.found()
+    gateway.cached().rename(asked.parent / "bin" / "versitygw")
+    (asked.parent / "bin" / "versitygw").chmod(0o755)
+    programs.build_s3(lambda _: None)
+    assert gateway.found() == asked.parent / "bin" / "versitygw"
+    assert len(asked.read_text().splitlines()) == 1
 
 
 def test_two_who_ask_at_once_build_once(asked: Path) -> None:
@@ -50,7 +73,7 @@ def test_two_who_ask_at_once_build_once(asked: Path) -> None:
         one.start()
     for one in both:
         one.join()
-    assert len(asked.read_text().splitlines()) == 2  # Kubernetes and kwok
+    assert len(asked.read_text().splitlines()) == 3  # Kubernetes, kwok and the S3 server
 
 
 @pytest.mark.usefixtures("asked")

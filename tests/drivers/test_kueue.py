@@ -12,12 +12,13 @@ from penstock.drivers.driver import Work
 from penstock.kube import names
 from penstock.kube.places import Place
 from tests.awaiting import story
+from tests.conftest import Part
 from tests.contract.kit import KubernetesGround, opened, start
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not programs.found(), reason=programs.HOW),
-    pytest.mark.skipif(not kueue.found(), reason=kueue.HOW),
+    pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES),
+    pytest.mark.skipif(not kueue.found(), reason=Part.KUEUE),
 ]
 TRAIN = Work(("train",), image="train:1")
 

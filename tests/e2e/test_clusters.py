@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.data import gateway
 from penstock.demo.clusters import CLAIMS, TRAVELLER, short, untrue
 from penstock.demo.seen import Seen
 from penstock.devcluster import programs, real
+from tests.conftest import Part
 from tests.demos import play
 
 LIMIT_S = 500  #: it takes about two minutes on two idle cores; a busy machine is not a broken tale
@@ -17,10 +19,12 @@ LIMIT_S = 500  #: it takes about two minutes on two idle cores; a busy machine i
 def test_a_job_bursts_loses_its_spot_node_resumes_elsewhere_comes_home_and_ends_as_if_nothing_had_been(
     tmp_path: Path,
 ) -> None:
-    if missing := "" if programs.found() else programs.HOW:
-        pytest.skip(missing)
-    if missing := real.lacks():
-        pytest.skip(missing)
+    if not programs.found():
+        pytest.skip(Part.KUBERNETES)
+    if real.lacks():
+        pytest.skip(Part.REAL_PODS)
+    if gateway.found() is None:
+        pytest.skip(Part.S3)
     done = play(tmp_path, LIMIT_S, "--kube")
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])

@@ -7,7 +7,7 @@ import pytest
 
 from bench import pair
 from penstock.devcluster import Bed, programs
-from tests.clusters import NOT_OURS
+from tests.conftest import Part
 from tests.postgres import Server, server
 
 
@@ -21,8 +21,8 @@ def database() -> Iterator[Server]:
 def two_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     """`lab` and `east` as `bench.pair` wants them."""
     if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
-        pytest.skip(NOT_OURS)
+        pytest.skip(Part.OUR_CLUSTERS)
     if not programs.found():
-        pytest.skip(programs.HOW)
+        pytest.skip(Part.KUBERNETES)
     with Bed(tmp_path_factory.mktemp("pair") / "bed", pair.PLANS) as made:
         yield made

@@ -10,9 +10,12 @@ import pytest
 from bench import kill_kube, kube_mistakes
 from bench.kube_witness import Witness
 from bench.pair import LABEL
+from penstock.devcluster import programs
 from penstock.front.status import binding
 from penstock.kube import names
 from penstock.kube.client import JOBS, NODES, PODS
+from tests import postgres
+from tests.conftest import Part
 
 
 class Seen(Witness):
@@ -144,7 +147,16 @@ def test_a_job_made_before_its_home_job_was_bound_and_a_binding_that_goes_back_a
     ]
 
 
+@pytest.fixture(scope="module")
+def _bench_programs() -> None:
+    """The kill bench starts clusters and a PostgreSQL of its own."""
+    if not programs.found():
+        pytest.skip(Part.KUBERNETES)
+    postgres.found_or_skip()
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_bench_programs")
 def test_rows_2_3_6_and_26_two_control_planes_killed_and_stopped_run_every_job_once() -> None:
     told = kill_kube.run(kills=4, seed=2)
     assert [*told.words, *told.stories] == []
@@ -153,6 +165,7 @@ def test_rows_2_3_6_and_26_two_control_planes_killed_and_stopped_run_every_job_o
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_bench_programs")
 def test_a_seeded_mistake_of_the_protocol_is_found() -> None:
     """One that is found soon; `--mutate` has them all."""
     assert kill_kube.run(kills=12, seed=1, mistake="bind_after_create").words

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.devcluster import Bed, ClusterPlan, NodePlan, programs
-from tests.clusters import A100, NOT_OURS, bed, clusters, east, lab, namespace, shared_bed
+from tests.clusters import A100, bed, clusters, east, lab, namespace, shared_bed
+from tests.conftest import Part
 
 __all__ = ["bed", "clusters", "east", "lab", "namespace", "own_bed", "shared_bed"]
 
@@ -13,9 +14,9 @@ __all__ = ["bed", "clusters", "east", "lab", "namespace", "own_bed", "shared_bed
 def own_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     """Two clusters of this worker's own, a node of eight GPUs each: how many are free must be ours to say."""
     if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
-        pytest.skip(NOT_OURS)
+        pytest.skip(Part.OUR_CLUSTERS)
     if not programs.found():
-        pytest.skip(programs.HOW)
+        pytest.skip(Part.KUBERNETES)
     plans = [ClusterPlan(name, (NodePlan(1, gpus=8, model=A100),)) for name in ("lab", "east")]
     with Bed(tmp_path_factory.mktemp("beds") / "bed", plans) as made:
         yield made

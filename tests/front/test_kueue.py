@@ -20,6 +20,7 @@ from penstock.front import applying, leaving, reading
 from penstock.kube import kueue as beside
 from penstock.kube.access import Access, connect
 from penstock.kube.maps import Maps, has
+from tests.conftest import Part
 from tests.front.kit import Penstock, complete, home_job, running
 
 Json = dict[str, Any]
@@ -71,8 +72,8 @@ def runs(name: str, delay: str) -> Json:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not programs.found(), reason=programs.HOW)
-@pytest.mark.skipif(not kueue.found(), reason=kueue.HOW)
+@pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES)
+@pytest.mark.skipif(not kueue.found(), reason=Part.KUEUE)
 def test_a_home_job_reserves_no_quota_what_runs_is_counted_once_and_what_is_held_back_waits_at_the_site(
     queued: tuple[Cluster, str], tmp_path: Path
 ) -> None:

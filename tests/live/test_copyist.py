@@ -11,11 +11,12 @@ from penstock.core.state import State
 from penstock.live import copyist, snapshot
 from penstock.live.copyist import Copyist
 from penstock.live.scribe import SNAPSHOT_EVENTS, Scribe, Told
+from tests.conftest import Part
 from tests.live.memory import MemoryJournal
 from tests.live.test_scribe import opened, scribe, submit
 from tests.live.test_snapshot import crowded
 
-pytestmark = pytest.mark.skipif(not copyist.FORKS, reason="only Linux copies a process with threads")
+pytestmark = pytest.mark.skipif(not copyist.FORKS, reason=Part.LINUX)
 
 
 def ended(one: Copyist) -> None:

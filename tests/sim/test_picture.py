@@ -79,7 +79,6 @@ def test_a_standalone_picture_is_xml_with_its_own_colours(theme: picture.Theme) 
 
 
 def test_pixels_come_from_resvg_where_it_is_installed() -> None:
-    pytest.importorskip("resvg_py")
     pixels = picture.png(picture.svg(SOME))
     assert pixels is not None
     assert pixels.startswith(b"\x89PNG")

@@ -29,7 +29,7 @@ def events(
     plane: PlaneHere,
     reader: ReaderHere,
     caller: MayRead,
-    before: Annotated[str, Query(pattern=EVENT_ID, description="`next` of the page before.")] = "",
+    before: Annotated[str | None, Query(pattern=EVENT_ID, description="`next` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> schemas.Events:
     found = reader.feed(_place(before) if before else None, limit)

@@ -46,7 +46,7 @@ FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--spot", metavar="DIR", help="Recorded spot availability for l2 (spot_index.csv, spot_rle.csv).")
 @click.option("--out", default="penstock-compare", show_default=True, metavar="DIR", help="Output folder.")
-@click.option("--no-bound", is_flag=True, help="Skip the lower bound.")
+@click.option("--no-bound", is_flag=True, help="Skip the lower bound, which needs the extra `compare`.")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Number of processes.  [default: one per CPU]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(**options: Any) -> None:
@@ -60,13 +60,13 @@ def command(**options: Any) -> None:
     import time
 
     from penstock.cli import show
-    from penstock.sim.compare import lines_for, measure, tasks_of
+    from penstock.sim.compare import can_bound, lines_for, measure, tasks_of
 
     policies = (options["policies"] or POLICIES).split(",")
     lines = lines_for(policies, *((options[key] or "").split(",") if options[key] else () for key in SETTINGS))
     cases = _cases(options)
     folders = _folders(options["out"], [case.name for case in cases])
-    with_bound = not options["no_bound"]
+    with_bound = not options["no_bound"] and can_bound()
     began = time.perf_counter()
     with show.progress(len(list(tasks_of(len(cases), lines, with_bound))), "points measured") as advance:
         workers = options["workers"] or os.cpu_count() or 1
@@ -77,6 +77,10 @@ def command(**options: Any) -> None:
         show.print_json({"out": options["out"], "traces": [record(compared, run) for compared in found]})
     else:
         _tell(found, written)
+    if not with_bound and not options["no_bound"]:
+        click.echo(
+            "The lower bound is left out: it needs numpy. Install it with pip install 'penstock[compare]'.", err=True
+        )
 
 
 def write(compared: "Compared", folder: Path, run: dict[str, Any]) -> list[Path]:

@@ -2,6 +2,7 @@
 that is untrue is exit code 1. `--month` shows a simulated month instead (`month.py`)."""
 
 import contextlib
+import importlib.util
 import json
 import platform
 import signal
@@ -28,6 +29,8 @@ JOBS = 8_000  #: of the simulated month
 @click.option("--seed", type=int, default=0, show_default=True, help="With --month: random seed.")
 def command(keep: bool, out: str, as_json: bool, kube: bool, month: bool, jobs: int, seed: int) -> int:
     """Run the demo: ten small trainings on this machine."""
+    if not kube:
+        _ask_for_numpy()
     if month:
         from penstock.cli.month import show_month
 
@@ -36,6 +39,14 @@ def command(keep: bool, out: str, as_json: bool, kube: bool, month: bool, jobs: 
 
     with Interrupts():
         return _play_on_clusters(keep, Path(out), as_json) if kube else _play(keep, Path(out), as_json)
+
+
+def _ask_for_numpy() -> None:
+    """The trainings compute with it, and so does the month's lower bound. The clusters' pods have no packages."""
+    from penstock.core.errors import BadInput
+
+    if importlib.util.find_spec("numpy") is None:
+        raise BadInput("The demo's trainings need numpy; install it with: pip install 'penstock[demo]'")
 
 
 def _play_on_clusters(keep: bool, out: Path, as_json: bool) -> int:
@@ -47,6 +58,7 @@ def _play_on_clusters(keep: bool, out: Path, as_json: bool) -> int:
     from penstock.demo.voice import Voice
     from penstock.devcluster import Bed
 
+    clusters.ask_for_s3()
     voice, folder = Voice(quiet=as_json), folder_for(out)
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home:
         voice.say("Starting three clusters with real nodes: about half a minute.")

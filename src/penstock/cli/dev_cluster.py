@@ -22,11 +22,17 @@ def command() -> None:
 
 @command.command("build")
 @click.option("--kueue", is_flag=True, help="Also install Kueue.")
+@click.option("--s3-only", is_flag=True, help="Only build the S3 server for checkpoints, in about two minutes.")
 @as_json
-def build(kueue: bool, as_json: bool) -> None:
-    """Build the Kubernetes programs once; as root, also prepare real pods."""
+def build(kueue: bool, s3_only: bool, as_json: bool) -> None:
+    """Build the Kubernetes programs and an S3 server once; as root, also prepare real pods."""
+    from penstock.data import gateway
     from penstock.devcluster import programs, real
 
+    if s3_only:
+        programs.build_s3(programs.say_to_stderr)
+        _print({"s3": str(gateway.found())}) if as_json else click.echo(f"The S3 server is {gateway.found()}")
+        return
     where = programs.build(programs.say_to_stderr, kueue=kueue)
     real.prepare(programs.say_to_stderr)
     _print({"programs": str(where)}) if as_json else click.echo(f"The Kubernetes programs are in {where}")

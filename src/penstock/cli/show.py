@@ -1,8 +1,10 @@
 """How answers look to people: tables and progress. Called by the commands; money and times are `journal.words`.
 
-On a terminal rich draws; into a pipe or file goes plain text that is never cut to a width, and rich is not imported.
+On a terminal rich draws, where the extra `terminal` is installed. Without it, and into a pipe or file, goes plain text
+that is never cut to a width, and rich is not imported.
 """
 
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
         if len(row) != len(columns):
             raise ValueError(f"{title}: a row of {len(row)} cells under {len(columns)} columns: {row}")
     right = [_is_numeric([row[i] for row in cells]) for i in range(len(columns))]
-    draw = _draw_table if sys.stdout.isatty() else _write_table
+    draw = _draw_table if sys.stdout.isatty() and can_draw() else _write_table
     draw(title, columns, cells, right)
 
 
@@ -29,7 +31,7 @@ def print_json(obj: object) -> None:
 @contextmanager
 def progress(total: int, what: str) -> Iterator[Callable[[int], None]]:
     """A bar on stderr while the block runs, if a person watches; the block calls `advance(n)` as it goes."""
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or not can_draw():
         yield lambda _: None
         return
     from rich.console import Console
@@ -41,6 +43,11 @@ def progress(total: int, what: str) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda n: bar.advance(task, n)
+
+
+def can_draw() -> bool:
+    """Whether rich is installed."""
+    return importlib.util.find_spec("rich") is not None
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:

@@ -1,18 +1,16 @@
 """A small S3 server over a folder (versitygw), for tests and demos: checkpoints then pass between sites as they would
 through a cloud's object store.
 
-    python -m penstock.data.gateway        # builds it, once, with Go: a few minutes
+    penstock dev-cluster build --s3-only        # builds it once, with Go, in about two minutes
 
 It is looked for on the PATH and in the user's cache folder; whoever finds none copies folders instead (`FolderStore`).
 """
 
-import fcntl
 import os
 import secrets
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,42 +20,20 @@ from penstock.core.errors import BadInput
 from penstock.data.checkpoints import BucketStore
 
 VERSION: Final = "1.8.0"
-HOW: Final = "no S3 server (versitygw): `python -m penstock.data.gateway` builds one, if Go is installed"
+MODULE: Final = f"github.com/versity/versitygw/cmd/versitygw@v{VERSION}"
 READY_S: Final = 30
 BUCKET: Final = "checkpoints"
 
 
 def found() -> Path | None:
-    for path in (_cached(), shutil.which("versitygw")):
+    for path in (cached(), shutil.which("versitygw")):
         if path and Path(path).exists():
             return Path(path)
     return None
 
 
-def build() -> Path:
-    """Into the cache; two who ask at once build it once."""
-    target = _cached()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with open(f"{target}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.exists():
-            _build(target)
-    return target
-
-
-def _build(target: Path) -> None:
-    if shutil.which("go") is None:
-        raise BadInput("Building versitygw needs Go: install it, or put a versitygw on the PATH.")
-    made = target.with_name(f"{target.name}.new")
-    command = ["go", "install", f"github.com/versity/versitygw/cmd/versitygw@v{VERSION}"]
-    said = subprocess.run(command, env={**os.environ, "GOBIN": str(made)}, capture_output=True, text=True, check=False)
-    if said.returncode:
-        raise BadInput(f"versitygw could not be built: {said.stderr.strip()[-500:]}")
-    (made / "versitygw").rename(target)
-    made.rmdir()
-
-
-def _cached() -> Path:
+def cached() -> Path:
+    """Where `penstock dev-cluster build` puts it."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "penstock" / f"versitygw-{VERSION}"
 
@@ -117,11 +93,3 @@ def _free_port() -> int:
         door.bind(("127.0.0.1", 0))
         port: int = door.getsockname()[1]
         return port
-
-
-if __name__ == "__main__":
-    try:
-        print(build())
-    except BadInput as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)

@@ -8,6 +8,7 @@ and from what kubectl shows.
 """
 
 import base64
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from string import Template
 from typing import Any, Final
 
 from penstock.core.errors import BadInput
+from penstock.data import gateway
 from penstock.data.gateway import Gateway
 from penstock.demo.interrupts import again_if_lost
 from penstock.demo.machine import COMMAND, Machine
@@ -81,6 +83,16 @@ def untrue(figures: Figures) -> list[str]:
     return wrong + ([] if figures["resumed_from_step"] > 0 else ["resumed_from_step"])
 
 
+def ask_for_s3() -> None:
+    """Before anything starts: the clusters share no file system, so checkpoints pass through an S3 server."""
+    if gateway.found() is None:
+        raise BadInput(
+            "There is no S3 server for checkpoints: `make kube`, or `penstock dev-cluster build`, builds one."
+        )
+    if importlib.util.find_spec("obstore") is None:
+        raise BadInput("Checkpoints in an S3 server need a package: pip install 'penstock[s3]'")
+
+
 def sites_file(bed: Bed, home: Path) -> Path:
     path = home / "sites.yaml"
     home.mkdir(parents=True, exist_ok=True)
@@ -93,8 +105,7 @@ def sites_file(bed: Bed, home: Path) -> Path:
 
 def furnish(bed: Bed, bucket: Gateway | None) -> None:
     """What a platform engineer does once: a namespace, and a Secret with the way to the checkpoints."""
-    if bucket is None:
-        raise BadInput("There is no S3 server for checkpoints: `python -m penstock.data.gateway` builds one, with Go.")
+    assert bucket is not None, "`ask_for_s3` comes first"
     for cluster in bed.clusters():
         here = [OURS, PEOPLE] if cluster.name == "lab" else [OURS]
         create(cluster, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in here])

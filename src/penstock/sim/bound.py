@@ -1,7 +1,7 @@
 """What no schedule can beat: the least cloud GPU-hours that a trace must buy, with and without waiting.
 
 `compare` draws these under the measured policies, so that a reader sees how much room is left.
-This is the only file that needs numpy; import it where it is called, not at the top of a module.
+It needs numpy, which the extra `compare` brings: import this file where it is called, not at the top of a module.
 
 Both bounds pool the owned GPUs (a gang fits wherever enough are free), make moves between owned and cloud free and
 instant, and know every run time beforehand. They cover every schedule of jobs whose width is fixed: with and without

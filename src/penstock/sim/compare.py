@@ -5,6 +5,7 @@ the cloud's bill plus what its deferred owned work would have cost there: otherw
 would look like a saving.
 """
 
+import importlib.util
 import multiprocessing
 import re
 import signal
@@ -276,6 +277,11 @@ def _answer(scenario: Scenario, task: Task) -> Answer:
     report, _ = run(scenario, policy(task.policy, task.knob, scenario.jobs))
     cost = report.cloud_cost + report.deferred_gpu_hours * PER_GPU_HOUR / MICRO
     return Point(report, round(cost, 2), round(time.perf_counter() - began, 3))
+
+
+def can_bound() -> bool:
+    """Whether numpy is installed, which only the lower bound needs."""
+    return importlib.util.find_spec("numpy") is not None
 
 
 def _bound(scenario: Scenario, began: float) -> Bound:
