@@ -129,12 +129,12 @@ def _put(owner: object, **parts: object) -> None:
 def bind_after_create(points: Points) -> None:
     """The execution Job is made first, and the home Job is told afterwards."""
 
-    async def wrong(self: Any, ask: Any, work: Any, earlier: str) -> None:
-        starting = asyncio.ensure_future(self.driver.start(ask, work, earlier))
+    async def wrong(self: Any, ask: Any, work: Any) -> None:
+        starting = asyncio.ensure_future(self.driver.start(ask, work))
         await asyncio.wait([starting], timeout=0.3)
         points("before bind")
         try:
-            await right(self, ask, work, earlier)
+            await right(self, ask, work)
         finally:
             starting.cancel()
 
@@ -219,9 +219,9 @@ def a_new_name_each_time(_: Points) -> None:
         job["metadata"]["name"] += f"-{secrets.token_hex(2)}"
         return job
 
-    async def start(self: Any, ask: Any, work: Any, earlier: str) -> None:
+    async def start(self: Any, ask: Any, work: Any) -> None:
         self.here.executions.by_name.pop(self.here.name(ask.attempt), None)
-        await right_start(self, ask, work, earlier)
+        await right_start(self, ask, work)
 
     right_start = KubernetesDriver.start
     _put(starting, execution_job=wrong)

@@ -158,11 +158,11 @@ def bind_after_create(points: Points) -> None:
             points()
             folder.rename(self.folder / "attempts" / folder.name.rpartition("-")[0])
 
-    async def start(self: Any, ask: Any, work: Any, earlier: str) -> None:
+    async def start(self: Any, ask: Any, work: Any) -> None:
         if not self.disk.is_over(self.disk.attempt(ask.attempt)):
-            env = await self._do(self._checkpoints, ask, earlier)
+            env = await self._do(self._checkpoints, ask)
             await self._do(self.disk.begin, await self._do(self.disk.order, ask, work, env))
-        await right_start(self, ask, work, earlier)
+        await right_start(self, ask, work)
 
     right_start = LocalDriver.start
     LocalDisk.order, LocalDisk.begin, LocalDriver.start = order, begin, start  # type: ignore[method-assign]

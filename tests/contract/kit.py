@@ -84,7 +84,7 @@ class Watch:
 
     async def start(self, job: str, number: int = 1, **more: Any) -> str:
         ask = start(job, number, **more)
-        await self.driver.start(ask, self.work(job), "")
+        await self.driver.start(ask, self.work(job))
         return ask.attempt
 
     async def sees(self, attempt: str) -> SeenAttempt | None:
@@ -203,10 +203,11 @@ def start(
     resume_ms: Millis = 0,
     speed_permille: int = 1000,
     width: int = 1,
+    earlier: str = "",
 ) -> StartAttempt:
     slots = slots if offer == "lab/owned" else ()
     attempt = f"{job}.{number}"
-    return StartAttempt(attempt, job, offer, width, speed_permille, resume_ms, slots, nodes, deadline_at)
+    return StartAttempt(attempt, job, offer, width, speed_permille, resume_ms, slots, nodes, deadline_at, earlier)
 
 
 def launch(node: str, offer: str = "lab/nodes", gpus: int = 2, deadline_at: Instant = NEVER) -> LaunchNode:

@@ -65,8 +65,8 @@ async def test_a_job_goes_on_at_another_site_where_it_stopped_and_comes_home(tmp
     earlier = ""
     for number, name in ((1, "home"), (2, "away"), (3, "home")):
         async with opened(ground(tmp_path, store, name)) as lab:
-            ask = start("some/job", number)
-            await lab.driver.start(ask, python(TRAINING), earlier)
+            ask = start("some/job", number, earlier=earlier)
+            await lab.driver.start(ask, python(TRAINING))
             steps.append(await kept(lab, ask.attempt))
             (said,) = (await lab.driver.log(ask.attempt, 0, 1000))[0].decode().splitlines()
             before = steps[-2] if number > 1 else 0
@@ -78,13 +78,13 @@ async def test_a_job_goes_on_at_another_site_where_it_stopped_and_comes_home(tmp
 @story
 async def test_an_attempt_that_wrote_nothing_passes_on_what_it_began_with(tmp_path: Path, store: Store) -> None:
     async with opened(ground(tmp_path, store, "home")) as lab:
-        await lab.driver.start(start("job", 1), python(TRAINING), "")
+        await lab.driver.start(start("job", 1), python(TRAINING))
         first = await kept(lab, "job.1")
     async with opened(ground(tmp_path, store, "away")) as lab:
-        await lab.driver.start(start("job", 2), python("print('nothing')"), "job.1")
+        await lab.driver.start(start("job", 2, earlier="job.1"), python("print('nothing')"))
         await lab.hears(e.AttemptEnded, "job.2")
     async with opened(ground(tmp_path, store, "home")) as lab:
-        await lab.driver.start(start("job", 3), python(TRAINING), "job.2")
+        await lab.driver.start(start("job", 3, earlier="job.2"), python(TRAINING))
         await kept(lab, "job.3")
         assert (await lab.driver.log("job.3", 0, 100))[0].decode().startswith(f"from {first} ")
 
@@ -100,5 +100,5 @@ async def test_a_checkpoint_that_cannot_be_brought_now_is_asked_for_again_later(
 
     async with opened(LocalGround(tmp_path, Broken())) as lab:
         with pytest.raises(Unreachable, match="could not be brought to lab: no route"):
-            await lab.driver.start(start("job", 2), python("print()"), "job.1")
+            await lab.driver.start(start("job", 2, earlier="job.1"), python("print()"))
         assert (await lab.driver.look()).attempts == ()

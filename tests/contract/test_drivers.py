@@ -179,7 +179,7 @@ async def test_a_forgotten_attempt_is_seen_no_more_and_still_never_starts_again(
 async def test_a_site_refuses_an_offer_that_it_does_not_have(ground: Ground) -> None:
     async with opened(ground) as lab:
         with pytest.raises(Refused, match="no offer lab/moon"):
-            await lab.driver.start(start("quick", offer="lab/moon"), ground.work("quick"), "")
+            await lab.driver.start(start("quick", offer="lab/moon"), ground.work("quick"))
 
 
 # --- deadlines -------------------------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ async def test_row_26_a_keeper_that_comes_too_late_starts_nothing(tmp_path: Path
 async def test_row_22_any_name_of_a_job_is_only_a_name(tmp_path: Path, job: str) -> None:
     async with opened(LocalGround(tmp_path / "site")) as lab:
         ask = start(job, deadline_at=NEVER)
-        await lab.driver.start(ask, work("quick"), "")
+        await lab.driver.start(ask, work("quick"))
         await lab.hears(e.AttemptEnded, ask.attempt)
         assert [one.attempt for one in (await lab.driver.look()).attempts] == [ask.attempt]
         assert (await lab.driver.log(ask.attempt, 0, 100))[0] == b"ran\n"

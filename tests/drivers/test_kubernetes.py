@@ -99,13 +99,13 @@ async def test_a_job_of_our_name_that_was_made_from_another_is_neither_adopted_n
 ) -> None:
     """After an old backup was restored an attempt's number is given again: its Job is there, and is somebody else's."""
     async with opened(ground) as first:
-        await first.driver.start(start("long"), Work((), manifest=json.dumps(home_job("one"))), "")
+        await first.driver.start(start("long"), Work((), manifest=json.dumps(home_job("one"))))
         before = job_of(ground, lab, "long.1")
         with pytest.raises(Refused, match=r"uid-of-one.*delete it if it is nobody's"):
-            await first.driver.start(start("long"), Work((), manifest=json.dumps(home_job("two"))), "")
+            await first.driver.start(start("long"), Work((), manifest=json.dumps(home_job("two"))))
     async with opened(ground) as later:
         with pytest.raises(Refused, match="uid-of-one"):
-            await later.driver.start(start("long"), Work((), manifest=json.dumps(home_job("two"))), "")
+            await later.driver.start(start("long"), Work((), manifest=json.dumps(home_job("two"))))
     after = job_of(ground, lab, "long.1")["metadata"]
     assert after["generation"] == before["metadata"]["generation"]
     assert after["annotations"] == before["metadata"]["annotations"]
@@ -187,7 +187,7 @@ async def test_a_program_that_fails_is_the_users_own(ground: KubernetesGround) -
     said = {"pod-complete.stage.kwok.x-k8s.io/delay": "10ms", "penstock.dev/exit-code": "3"}
     async with opened(ground) as site:
         work = Work((), manifest=json.dumps(home_job("bad", said)))
-        await site.driver.start(start("bad"), work, "")
+        await site.driver.start(start("bad"), work)
         ended = await site.hears(e.AttemptEnded, "bad.1")
         assert (ended.outcome, ended.detail) == ("failed", "exit code 3")
 
@@ -267,7 +267,7 @@ async def test_a_cluster_says_which_gpus_are_ours_and_what_changes(
         await hears(a=1, b=2)
         lab.kubectl("delete", "job", "theirs", "-n", namespace, "--wait=false")
         await hears(a=2, b=2)
-        await site.driver.start(_at(second), TRAIN, "")  # what is ours is the engine's to count
+        await site.driver.start(_at(second), TRAIN)  # what is ours is the engine's to count
         pod = lab.get("pods", "-n", namespace)["items"][0]
         assert pod["spec"]["nodeName"] == second
         lab.kubectl("delete", "node", second, "--wait=false")
@@ -286,7 +286,7 @@ async def test_a_node_that_is_deleted_loses_what_ran_on_it_before_the_cluster_no
 ) -> None:
     ground = KubernetesGround(lab.kubeconfig, namespace, tmp_path, **room.settings())
     async with opened(ground) as site:
-        await site.driver.start(_at(room.names[0]), TRAIN, "")
+        await site.driver.start(_at(room.names[0]), TRAIN)
         lab.kubectl("delete", "node", room.names[0], "--wait=false")
         await site.hears(e.AttemptLost, "long.1")
         seen = await site.sees("long.1")
@@ -302,7 +302,7 @@ async def test_a_node_deleted_while_nobody_watched_is_noticed_by_whoever_comes_n
 ) -> None:
     ground = KubernetesGround(lab.kubeconfig, namespace, tmp_path, **room.settings())
     async with opened(ground) as site:
-        await site.driver.start(_at(room.names[0]), TRAIN, "")
+        await site.driver.start(_at(room.names[0]), TRAIN)
     lab.kubectl("delete", "node", room.names[0], "--wait=false")
     async with opened(ground) as site:
         await site.hears(e.AttemptLost, "long.1")
@@ -314,7 +314,7 @@ async def test_a_spot_node_that_is_tainted_loses_what_ran_on_it(
 ) -> None:
     ground = KubernetesGround(lab.kubeconfig, namespace, tmp_path, **room.settings())
     async with opened(ground) as site:
-        await site.driver.start(_at(room.names[0]), TRAIN, "")
+        await site.driver.start(_at(room.names[0]), TRAIN)
         lab.kubectl("taint", "node", room.names[0], "reclaimed=soon:NoExecute")
         await site.hears(e.AttemptLost, "long.1")
         seen = await site.sees("long.1")
@@ -330,16 +330,16 @@ async def test_what_finds_no_room_is_refused_never_runs_and_stays_refused(
     async with opened(ground) as site:
         lab.kubectl("cordon", *room.names)
         with pytest.raises(NoCapacity, match="no node for it"):
-            await site.driver.start(start("long"), TRAIN, "")
+            await site.driver.start(start("long"), TRAIN)
         assert not site.said
         lab.kubectl("uncordon", *room.names)
         with pytest.raises(NoCapacity):
-            await site.driver.start(start("long"), TRAIN, "")
+            await site.driver.start(start("long"), TRAIN)
         assert lab.get("pods", "-n", namespace)["items"] == []
     async with opened(ground) as site:
         with pytest.raises(NoCapacity):
-            await site.driver.start(start("long"), TRAIN, "")
-        await site.driver.start(start("long", 2), TRAIN, "")
+            await site.driver.start(start("long"), TRAIN)
+        await site.driver.start(start("long", 2), TRAIN)
 
 
 @story
@@ -350,7 +350,7 @@ async def test_who_slept_while_its_pods_got_a_node_does_not_end_what_has_begun(
     ground = KubernetesGround(lab.kubeconfig, namespace, tmp_path, **room.settings(room_ms=600_000))
     async with opened(ground) as site:
         lab.kubectl("cordon", *room.names)
-        starting = asyncio.create_task(site.driver.start(start("long"), TRAIN, ""))
+        starting = asyncio.create_task(site.driver.start(start("long"), TRAIN))
         assert isinstance(site.driver, KubernetesDriver)
         here = site.driver.here
         await until(lambda: (one := here.known("long.1")) is not None and "room" in repr(one.trouble))
@@ -377,7 +377,7 @@ async def test_an_image_that_is_not_there_is_told_to_the_user_and_one_that_canno
             slow = {"pod-ready.stage.kwok.x-k8s.io/delay": "10m"}
             work = Work((), manifest=json.dumps(home_job(job, slow)))
             ask = replace(start(job), places=room.names[:1])
-            starting = asyncio.create_task(site.driver.start(ask, work, ""))
+            starting = asyncio.create_task(site.driver.start(ask, work))
             await until(lambda job=job: bool(_pods_of(lab, namespace, job)))  # type: ignore[misc]
             waits = {"waiting": {"reason": "ErrImagePull", "message": message}}
             status = {
@@ -414,7 +414,7 @@ def _pods_of(lab: GivenCluster, namespace: str, job: str) -> list[Any]:
 async def test_a_gang_is_told_where_its_first_pod_is(ground: KubernetesGround, lab: GivenCluster) -> None:
     async with opened(ground) as site:
         gang = start("long", slots=((0, 2), (1, 2)), width=4)
-        await site.driver.start(gang, TRAIN, "")
+        await site.driver.start(gang, TRAIN)
         name, where = names.execution_name("home", "long.1"), ground.settings.namespace
         await until(lambda: rendezvous(name) in lab.kubectl("get", "configmaps", "-n", where, "-o", "name"))
         address = lab.get("configmap", rendezvous(name), "-n", where)

@@ -38,9 +38,9 @@ async def test_an_attempt_waits_for_its_turn_at_the_site_and_is_stopped_there_fo
     place = (("lab/owned", Place(queue="default")),)
     ground = KubernetesGround(queued.kubeconfig, "default", tmp_path / "site", places=place)
     async with opened(ground) as site:
-        await site.driver.start(start("first", slots=((0, 2),)), TRAIN, "")
-        second = asyncio.create_task(site.driver.start(start("second", slots=((0, 2),)), TRAIN, ""))
-        third = asyncio.create_task(site.driver.start(start("third", slots=((0, 2),)), TRAIN, ""))
+        await site.driver.start(start("first", slots=((0, 2),)), TRAIN)
+        second = asyncio.create_task(site.driver.start(start("second", slots=((0, 2),)), TRAIN))
+        third = asyncio.create_task(site.driver.start(start("third", slots=((0, 2),)), TRAIN))
         for attempt in ("second.1", "third.1"):
             name = names.execution_name("home", attempt)
             await asyncio.to_thread(queued.kubectl, "wait", f"job/{name}", "--for=create", "--timeout=50s")

@@ -56,7 +56,7 @@ time.sleep(600)
 async def begin(lab: Watch, program: str, attempt: int = 1, job: str = "job", **env: str) -> str:
     """Started, and heard to say its first line."""
     ask = start(job, attempt)
-    await lab.driver.start(ask, python(program, **env), "")
+    await lab.driver.start(ask, python(program, **env))
     await line(lab, ask.attempt, 1)
     return ask.attempt
 
@@ -112,7 +112,7 @@ async def test_a_command_that_ends_at_once_ends_once_and_says_how(tmp_path: Path
         for k in range(20):
             ask = start(f"quick{k}", 1)
             with contextlib.suppress(asyncio.CancelledError):  # it may be over before its start is told
-                await lab.driver.start(ask, Work(("false",)), "")
+                await lab.driver.start(ask, Work(("false",)))
             ended = await lab.hears(e.AttemptEnded, ask.attempt)
             assert (ended.outcome, ended.detail) == ("failed", "exit code 1")
 
@@ -122,7 +122,7 @@ async def test_a_program_behind_a_shell_is_told_as_well_and_has_its_grace(tmp_pa
     """A shell that waits for a program dies of SIGTERM at once, and the program would never hear of it."""
     async with opened(LocalGround(tmp_path)) as lab:
         script = ("sh", "-c", f'"{sys.executable}" -c "$PROGRAM"; true')
-        await lab.driver.start(start("job"), Work(script, (("PROGRAM", OBEDIENT), ("TIDY", "0.2"))), "")
+        await lab.driver.start(start("job"), Work(script, (("PROGRAM", OBEDIENT), ("TIDY", "0.2"))))
         await line(lab, "job.1", 1)
         await lab.driver.stop("job.1", 30_000)
         assert (await lab.hears(e.AttemptStopped, "job.1")).kept_ms >= 200
@@ -149,7 +149,7 @@ async def test_a_job_whose_last_step_is_done_is_done_even_if_it_was_told_to_stop
 @story
 async def test_a_job_that_fails_says_how(tmp_path: Path, command: tuple[str, ...], detail: str, log: str) -> None:
     async with opened(LocalGround(tmp_path)) as lab:
-        await lab.driver.start(start("job"), Work(command), "")
+        await lab.driver.start(start("job"), Work(command))
         ended = await lab.hears(e.AttemptEnded, "job.1")
         assert ended.outcome == "failed"
         assert detail in ended.detail
@@ -201,7 +201,7 @@ from tests.contract.kit import LocalGround, opened
 from tests.drivers.test_local import COUNTING, python, start
 async def main():
     async with opened(LocalGround(Path(sys.argv[1]))) as lab:
-        await lab.driver.start(start("job"), python(COUNTING), "")
+        await lab.driver.start(start("job"), python(COUNTING))
         print("started", flush=True)
         await asyncio.sleep(600)
 asyncio.run(main())
@@ -274,7 +274,7 @@ async def test_after_a_restart_of_the_machine_what_ran_there_is_lost(tmp_path: P
     ground = LocalGround(tmp_path)
     async with opened(ground) as lab:
         await lab.driver.launch_node(launch("job.1/n0"))
-        await lab.driver.start(start("job", offer="lab/nodes", nodes=("job.1/n0",)), python(OBEDIENT), "")
+        await lab.driver.start(start("job", offer="lab/nodes", nodes=("job.1/n0",)), python(OBEDIENT))
     folder, node = tmp_path / "attempts" / "job.1", ground.driver().disk.node("job.1/n0")
     os.kill(keeper_of(folder), signal.SIGKILL)
     write(f"{node}/node.json", {**read(f"{node}/node.json"), "boot": "another"})
@@ -341,7 +341,7 @@ async def test_a_node_that_is_over_is_said_by_two_control_planes_and_then_no_mor
 async def test_a_spot_loss_is_announced_and_what_is_saved_in_time_is_kept(tmp_path: Path) -> None:
     async with opened(LocalGround(tmp_path, losses=(8_000,), notice_ms=4_000)) as lab:
         await lab.driver.launch_node(launch("job.1/n0", "lab/spot", gpus=1))
-        await lab.driver.start(start("job", offer="lab/spot", nodes=("job.1/n0",)), python(OBEDIENT), "")
+        await lab.driver.start(start("job", offer="lab/spot", nodes=("job.1/n0",)), python(OBEDIENT))
         assert (await lab.hears(e.AttemptLost, "job.1")).kept_ms > 0
         await lab.hears(e.NodeLost, "job.1/n0")
 
@@ -350,7 +350,7 @@ async def test_a_spot_loss_is_announced_and_what_is_saved_in_time_is_kept(tmp_pa
 async def test_a_job_that_does_not_heed_the_warning_goes_with_its_node(tmp_path: Path) -> None:
     async with opened(LocalGround(tmp_path, losses=(1_500,), notice_ms=500)) as lab:
         await lab.driver.launch_node(launch("job.1/n0", "lab/spot", gpus=1))
-        await lab.driver.start(start("job", offer="lab/spot", nodes=("job.1/n0",)), python(STUBBORN), "")
+        await lab.driver.start(start("job", offer="lab/spot", nodes=("job.1/n0",)), python(STUBBORN))
         assert (await lab.hears(e.AttemptLost, "job.1")).kept_ms == 0
         await lab.hears(e.NodeLost, "job.1/n0")
 
@@ -396,7 +396,7 @@ async def test_a_job_sees_its_own_variables_and_ours_only_where_they_are_harmles
     monkeypatch.setenv("DATABASE_PASSWORD", "secret")
     monkeypatch.setenv("LANG", "C.UTF-8")
     async with opened(LocalGround(tmp_path)) as lab:
-        await lab.driver.start(start("job"), python(SHOWS, COLOUR="blue", PENSTOCK_ATTEMPT="forged"), "")
+        await lab.driver.start(start("job"), python(SHOWS, COLOUR="blue", PENSTOCK_ATTEMPT="forged"))
         environment, folder = await line(lab, "job.1", 2)
     seen = json.loads(environment)
     assert (seen["COLOUR"], seen["LANG"], seen["PENSTOCK_ATTEMPT"]) == ("blue", "C.UTF-8", "job.1")
@@ -409,7 +409,7 @@ async def test_a_job_sees_its_own_variables_and_ours_only_where_they_are_harmles
 @story
 async def test_what_a_job_is_given_is_read_by_nobody_else_and_goes_when_it_is_forgotten(tmp_path: Path) -> None:
     async with opened(LocalGround(tmp_path)) as lab:
-        await lab.driver.start(start("job"), python("print('ran')", TOKEN="secret"), "")
+        await lab.driver.start(start("job"), python("print('ran')", TOKEN="secret"))
         order = tmp_path / "attempts" / "job.1" / "order.json"
         assert stat.S_IMODE(order.stat().st_mode) == 0o600
         await lab.hears(e.AttemptEnded, "job.1")
@@ -424,12 +424,12 @@ async def test_attempts_at_once_have_different_gpus_and_give_them_back(tmp_path:
         program = OBEDIENT.replace('"listening"', "os.environ['CUDA_VISIBLE_DEVICES']")
         given = []
         for k, slots in enumerate((((0, 1),), ((1, 2),), ((0, 1),))):
-            await lab.driver.start(start(f"j{k}", slots=slots, width=slots[0][1]), python(program), "")
+            await lab.driver.start(start(f"j{k}", slots=slots, width=slots[0][1]), python(program))
             given += await line(lab, f"j{k}.1", 1)
         assert given == ["GPU-a", "GPU-c,GPU-d", "GPU-b"]
         await lab.driver.stop("j0.1", 0)
         await lab.hears(e.AttemptStopped, "j0.1")
-        await lab.driver.start(start("j3"), python(program), "")
+        await lab.driver.start(start("j3"), python(program))
         assert await line(lab, "j3.1", 1) == ["GPU-a"]
         for attempt in ("j1.1", "j2.1", "j3.1"):
             await lab.driver.stop(attempt, 0)
@@ -442,11 +442,11 @@ async def test_attempts_that_share_a_rented_node_have_different_gpus_of_it(tmp_p
         program = OBEDIENT.replace('"listening"', "os.environ['CUDA_VISIBLE_DEVICES']")
         await lab.driver.launch_node(launch("a.1/n0"))
         for job in ("a", "b"):
-            await lab.driver.start(start(job, offer="lab/nodes", nodes=("a.1/n0",)), python(program), "")
+            await lab.driver.start(start(job, offer="lab/nodes", nodes=("a.1/n0",)), python(program))
         assert await line(lab, "a.1", 1) + await line(lab, "b.1", 1) == ["GPU-4", "GPU-5"]
         await lab.driver.stop("a.1", 0)
         await lab.hears(e.AttemptStopped, "a.1")
-        await lab.driver.start(start("c", offer="lab/nodes", nodes=("a.1/n0",)), python(program), "")
+        await lab.driver.start(start("c", offer="lab/nodes", nodes=("a.1/n0",)), python(program))
         assert await line(lab, "c.1", 1) == ["GPU-4"]
         for attempt in ("b.1", "c.1"):
             await lab.driver.stop(attempt, 0)
@@ -464,7 +464,7 @@ for step in range(1, 41):
 time.sleep(600)
 """
     async with opened(LocalGround(tmp_path)) as lab:
-        await lab.driver.start(start("job", resume_ms=HOUR, speed_permille=2000), python(program), "")
+        await lab.driver.start(start("job", resume_ms=HOUR, speed_permille=2000), python(program))
         kept = (await lab.hears(e.AttemptCheckpointed, "job.1")).kept_ms
         assert kept >= HOUR + 2 * 200  # twenty steps at twice the speed
         while tenths(lab)[-1:] != [10]:

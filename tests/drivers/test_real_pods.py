@@ -71,7 +71,7 @@ async def test_a_log_is_read_for_checkpoints_followed_over_restarts_and_kept_whe
     ground: KubernetesGround,
 ) -> None:
     async with opened(ground) as site:
-        await site.driver.start(start("train", resume_ms=1000), python(TRAINS), "")
+        await site.driver.start(start("train", resume_ms=1000), python(TRAINS))
         first = await site.hears(e.AttemptCheckpointed, "train.1")
         assert first.kept_ms >= 2000
         assert (await site.hears(e.AttemptProgressed, "train.1")).done_permille == 500
@@ -95,7 +95,7 @@ async def test_a_program_that_saves_and_exits_well_when_its_place_is_taken_is_lo
     """Its cluster calls that Job complete: an exit code of 0 is all it asks for."""
     east, namespace = real_bed.cluster("east"), ground.settings.namespace
     async with opened(ground) as site:
-        await site.driver.start(start("train"), python(TRAINS), "")
+        await site.driver.start(start("train"), python(TRAINS))
         first = await site.hears(e.AttemptCheckpointed, "train.1")
         (pod,) = east.get("-n", namespace, "pods")["items"]
         name = pod["metadata"]["name"]
@@ -112,7 +112,7 @@ async def test_a_program_that_saves_and_exits_well_when_its_place_is_taken_is_lo
 async def test_two_pods_on_two_nodes_meet_and_the_logs_of_both_are_kept(ground: KubernetesGround) -> None:
     async with opened(ground) as site:
         gang = start("gang", slots=((0, 4), (1, 4)), width=8)
-        await site.driver.start(gang, python(MEETS), "")
+        await site.driver.start(gang, python(MEETS))
         assert (await site.hears(e.AttemptEnded, "gang.1")).outcome == "done"
         lines = (await site.driver.log("gang.1", 0, 1000))[0].splitlines()
         assert sorted(lines) == [b"[0] met rank 1 of 2", b"[1] there"]
@@ -133,10 +133,10 @@ async def test_programs_that_cannot_start_or_fail_are_told_from_places_that_cann
             ("fails", python("raise SystemExit(3)"), "exit code 3"),
             ("typo", Work(("no-such-program",), image=PYTHON), "could not be started"),
         ):
-            starting: Any = asyncio.create_task(site.driver.start(start(job), work, ""))
+            starting: Any = asyncio.create_task(site.driver.start(start(job), work))
             ended = await site.hears(e.AttemptEnded, f"{job}.1")
             assert ended.outcome == "failed"
             assert words in ended.detail
             await asyncio.wait([starting])
         with pytest.raises(NoCapacity, match="image cannot be fetched"):
-            await site.driver.start(start("away"), Work(("x",), image="registry.invalid/x:1"), "")
+            await site.driver.start(start("away"), Work(("x",), image="registry.invalid/x:1"))

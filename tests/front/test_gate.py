@@ -106,9 +106,9 @@ def test_nothing_is_started_for_a_job_that_cannot_be_bound(lab: GivenCluster, jo
         await gate.open(lambda _: None)
         other = {**job, "metadata": {**job["metadata"], "uid": "of-one-that-was-here-before"}}
         with pytest.raises(Unreachable, match="another Job has its name now"):
-            await gate.start(start(1), read(other, "lab", clock.now()).work, "")
+            await gate.start(start(1), read(other, "lab", clock.now()).work)
         assert stage.begun == {}
-        await gate.start(start(1), read(job, "lab", clock.now()).work, "")
+        await gate.start(start(1), read(job, "lab", clock.now()).work)
         assert list(stage.begun) == ["j7.1"]
         await stage.halt()
 

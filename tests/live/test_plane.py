@@ -148,11 +148,11 @@ class Late(Rehearsal):
     error: Exception | None = None
     asked = 0
 
-    async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
+    async def start(self, ask: StartAttempt, work: Work) -> None:
         self.asked += 1
         if self.error is not None:
             raise self.error
-        await super().start(ask, work, earlier)
+        await super().start(ask, work)
 
     async def launch_node(self, ask: LaunchNode) -> None:
         if self.error is not None:

@@ -100,7 +100,7 @@ class Miniature:
                     await self.drivers[self.stage.site_of[node]].release_node(node)
                     self.inbox.append(e.NodeGone(0, node))
                 case a.StartAttempt():
-                    await self.drivers[offers[action.offer].site].start(action, Work(()), "")
+                    await self.drivers[offers[action.offer].site].start(action, Work(()))
                     self.inbox.append(e.AttemptStarted(0, action.attempt))
                 case a.StopAttempt(attempt, grace_ms):
                     await self.drivers[self.stage.site_of[attempt]].stop(attempt, grace_ms)

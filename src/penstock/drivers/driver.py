@@ -104,8 +104,8 @@ class Driver(Protocol):
     async def release_node(self, node: str) -> None:
         """Returns when the provider bills it no more."""
 
-    async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
-        """Returns when it runs. `earlier` is the last attempt of the job that left a checkpoint, or empty."""
+    async def start(self, ask: StartAttempt, work: Work) -> None:
+        """Returns when it runs."""
 
     async def stop(self, attempt: str, grace_ms: Millis) -> None:
         """Returns when it has been told; that it stopped is said. An attempt that never began is said to be stopped."""

@@ -102,11 +102,11 @@ class KubernetesDriver:
 
     # --- an attempt --------------------------------------------------------------------------------------------------
 
-    async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
+    async def start(self, ask: StartAttempt, work: Work) -> None:
         if ask.offer not in self.here.offers:
             raise Refused(f"site {self.site.id} has no offer {ask.offer}")
         async with self.here.asking():
-            one = self.here.known(ask.attempt) or await self.starting.order(ask, work, earlier)
+            one = self.here.known(ask.attempt) or await self.starting.order(ask, work)
             ownership.check_own(self.here, one.job, ask.attempt, self.starting.origin(ask, work))
         if one.end is not None and said(one.job, names.ENDING) != "refused":
             if one.concluded:  # otherwise it is about to be said

@@ -114,10 +114,10 @@ class LocalDriver:
 
     # --- attempts ----------------------------------------------------------------------------------------------------
 
-    async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
+    async def start(self, ask: StartAttempt, work: Work) -> None:
         folder = self.disk.attempt(ask.attempt)
         if not self.disk.is_over(folder):
-            env = await self._do(self._checkpoints, ask, earlier)
+            env = await self._do(self._checkpoints, ask)
             folder = await self._do(self.disk.order, ask, work, env)
             await self._do(self.disk.begin, folder)
             self._watch(ask.attempt, folder)
@@ -127,11 +127,12 @@ class LocalDriver:
         elif ask.attempt not in self.watched:
             self._say_end(ask.attempt, Watched(folder))
 
-    def _checkpoints(self, ask: StartAttempt, earlier: str) -> dict[str, str]:
+    def _checkpoints(self, ask: StartAttempt) -> dict[str, str]:
         try:
-            return self.checkpoints.ready(self.site.id, ask.job, ask.attempt, earlier)
+            return self.checkpoints.ready(self.site.id, ask.job, ask.attempt, ask.earlier)
         except OSError as error:
-            raise Unreachable(f"the checkpoint of {earlier} could not be brought to {self.site.id}: {error}") from error
+            why = f"the checkpoint of {ask.earlier} could not be brought to {self.site.id}: {error}"
+            raise Unreachable(why) from error
 
     async def stop(self, attempt: str, grace_ms: Millis) -> None:
         folder = await self._do(self.disk.stop, attempt, grace_ms)

@@ -29,13 +29,13 @@ class Starting:
 
     # --- its Job -----------------------------------------------------------------------------------------------------
 
-    async def order(self, ask: StartAttempt, work: Work, earlier: str) -> Execution:
+    async def order(self, ask: StartAttempt, work: Work) -> Execution:
         """Make its Job, unless somebody did. What is there under its name is its own, or nothing is touched."""
         here, given = self.here, self._manifest(work)
         namespace = str(given.manifest.get("metadata", {}).get("namespace", "")) or here.settings.namespace
         if namespace not in here.namespaces:
             raise Refused(f"site {here.site.id} does not use namespace {namespace}; add it to its 'namespaces'")
-        order = self._order_of(ask, work, await self._variables(ask, earlier), namespace)
+        order = self._order_of(ask, work, await self._variables(ask), namespace)
         for copy in given.copies:
             await self._create_once(copy, namespace)
         ordered_at = here.clock()
@@ -80,12 +80,12 @@ class Starting:
             grace_ms=grace_ms if offer.term in STANDING else min(grace_ms, offer.kill_ms // 2),
         )
 
-    async def _variables(self, ask: StartAttempt, earlier: str) -> dict[str, str]:
+    async def _variables(self, ask: StartAttempt) -> dict[str, str]:
         site = self.here.site.id
         try:
-            return await asyncio.to_thread(self.checkpoints.ready, site, ask.job, ask.attempt, earlier)
+            return await asyncio.to_thread(self.checkpoints.ready, site, ask.job, ask.attempt, ask.earlier)
         except OSError as error:
-            raise Unreachable(f"the checkpoint of {earlier} could not be brought to {site}: {error}") from error
+            raise Unreachable(f"the checkpoint of {ask.earlier} could not be brought to {site}: {error}") from error
 
     async def _create_once(self, config_map: Obj, namespace: str) -> None:
         try:

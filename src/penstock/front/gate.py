@@ -33,10 +33,10 @@ class Gate:
         self.bound: Callable[[str, Json], None] = nobody_listens  #: a home Job as it is once it is bound
         self.binding: set[str] = set()  #: attempts whose binding is on its way: the door leaves their Jobs alone
 
-    async def start(self, ask: StartAttempt, work: Work, earlier: str) -> None:
+    async def start(self, ask: StartAttempt, work: Work) -> None:
         if work.manifest:
             await self._bind(ask, json.loads(work.manifest))
-        await self.driver.start(ask, work, earlier)
+        await self.driver.start(ask, work)
 
     async def _bind(self, ask: StartAttempt, manifest: dict[str, Any]) -> None:
         metadata = part(unpacked(manifest)[0], "metadata")

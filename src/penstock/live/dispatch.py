@@ -124,7 +124,7 @@ class Dispatch:
     async def _start(self, driver: Driver, order: Order, ask: a.StartAttempt) -> e.Fact:
         if order.work is None:
             raise Refused("what it runs was erased; submit it again")
-        await driver.start(self._until(ask, ask.nodes[0] if ask.nodes else ask.attempt), order.work, ask.earlier)
+        await driver.start(self._until(ask, ask.nodes[0] if ask.nodes else ask.attempt), order.work)
         return e.AttemptStarted(0, ask.attempt)
 
     def _until(self, ask: Timed, thing: str) -> Timed:

@@ -239,7 +239,7 @@ class Rehearsal:
 
     # --- attempts ----------------------------------------------------------------------------------------------------
 
-    async def start(self, ask: a.StartAttempt, work: Work, earlier: str) -> None:  # noqa: ARG002 - nothing really runs
+    async def start(self, ask: a.StartAttempt, work: Work) -> None:  # noqa: ARG002 - nothing really runs
         if self.stage.is_over(ask.attempt):
             return
         known = ask.attempt in self.world.runs
