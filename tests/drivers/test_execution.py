@@ -46,7 +46,7 @@ def test_a_job_of_image_and_command_says_all_that_the_protocol_wants() -> None:
             names.OFFER: "lab/owned",
             names.RESUME: "5",
             names.SPEED: "1000",
-            names.DEADLINE: str(1000 + HOUR),
+            names.EXECUTION_DEADLINE: str(1000 + HOUR),
         },
         "finalizers": [names.RESULT],
     }

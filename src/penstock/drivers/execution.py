@@ -185,7 +185,7 @@ def _annotations(manifest: Obj, order: Order) -> dict[str, str]:
     ask = order.ask
     own = names.without_ours(manifest["metadata"].get("annotations")) if manifest else {}
     own.pop("kubectl.kubernetes.io/last-applied-configuration", None)
-    deadline = {} if ask.deadline_at >= NEVER else {names.DEADLINE: str(ask.deadline_at)}
+    deadline = {} if ask.deadline_at >= NEVER else {names.EXECUTION_DEADLINE: str(ask.deadline_at)}
     return {
         **own,
         names.ATTEMPT: ask.attempt,
