@@ -9,7 +9,8 @@ from typing import Final
 
 from penstock.core.model import Offer
 from penstock.core.units import PERMILLE, Instant, Millis
-from penstock.drivers.disk import kept_ms
+from penstock.drivers import progress
+from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import Unreachable
 from penstock.drivers.execution import pods_of
 from penstock.drivers.inventory import hostname, name_of, requested, usable
@@ -42,8 +43,7 @@ class Execution:
         self.trouble_at: Instant = 0
         self.ordered_at: Instant | None = None  #: if this process made it
         self.held_told = False  #: that the cluster's own queue holds it back
-        self.tenths = 0  #: of its progress, told
-        self.kept_told: Millis = 0
+        self.reported = Reported()  #: of its progress and checkpoints
         self.address = ""  #: where its gang meets, told to its pods
         self.news = asyncio.Event()
         self.newer = asyncio.Event()  #: set once its Job is seen to have changed; the next change has its own
@@ -79,7 +79,7 @@ class Execution:
     def kept_ms(self) -> Millis:
         began_with = int(said(self.job, names.RESUME) or 0)
         speed = int(said(self.job, names.SPEED) or PERMILLE)
-        return kept_ms({"resume_ms": began_with, "speed_permille": speed}, self.log.marks)
+        return progress.kept_ms(self.log.marks, began_with, speed)
 
     @property
     def leader(self) -> Obj | None:
