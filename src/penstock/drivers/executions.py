@@ -12,12 +12,12 @@ from penstock.core.units import PERMILLE, Instant, Millis
 from penstock.drivers import progress
 from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import Unreachable
-from penstock.drivers.execution import pods_of
 from penstock.drivers.inventory import hostname, name_of, requested, usable
 from penstock.drivers.podlogs import PodLog
 from penstock.drivers.pods import End, Trouble, has_succeeded, is_active, said
 from penstock.kube import names
 from penstock.kube.client import JOBS, NODES, PODS, Cluster, Obj
+from penstock.kube.gpu_requests import pods_at_once
 from penstock.kube.places import Place
 from penstock.kube.watch import Mirror, is_newer
 
@@ -97,7 +97,7 @@ class Execution:
     @property
     def size(self) -> int:
         """Pods at once."""
-        return max(1, pods_of(self.job["spec"]))
+        return max(1, pods_at_once(self.job["spec"]))
 
     @property
     def logs(self) -> list[PodLog]:
@@ -204,7 +204,9 @@ class Executions:
         name = job["metadata"]["name"]
         one = self.by_name.get(name)
         if one is None:
-            one = self.by_name[name] = Execution(job, self.make_log(said(job, names.ATTEMPT), pods_of(job["spec"])))
+            one = self.by_name[name] = Execution(
+                job, self.make_log(said(job, names.ATTEMPT), pods_at_once(job["spec"]))
+            )
             one.pods = self.waiting_pods.pop(name, {})
         elif job["metadata"]["uid"] != one.job["metadata"]["uid"] or is_newer(job, one.job):
             one.job = job

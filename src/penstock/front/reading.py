@@ -5,7 +5,6 @@ A Job that cannot be taken is `Unfit`: a word for the Event, and a sentence that
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
@@ -16,12 +15,11 @@ from penstock.core.model import JOB_CLASSES, GpuChoice, JobClass, JobSpec
 from penstock.core.units import MICRO, SECOND, Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Work
-from penstock.kube import kueue, marks, names
-from penstock.kube.closure import Json, containers, part, pod_of
+from penstock.kube import gpu_requests, kueue, marks, names
+from penstock.kube.closure import Json, part, pod_of
+from penstock.kube.gpu_requests import NotWhole
 from penstock.kube.portability import needs, packed
 
-WHOLE: Final = ("nvidia.com/gpu", "amd.com/gpu")
-MIG: Final = "nvidia.com/mig-"
 PRODUCT: Final = "nvidia.com/gpu.product"
 MOST_GPUS: Final = 1_000_000
 #: The cluster's own notes on an object. They say nothing of what runs, and would make equal Jobs differ.
@@ -146,41 +144,31 @@ def kind_of(job: Json) -> str:
 
 
 def gpus_of(job: Json) -> tuple[int, str]:
-    """Over all pods that run at once, and the MIG profile."""
-    found: dict[str, int] = {}
-    for container in containers(pod_of(job)):
-        resources = part(container, "resources")
-        for resource, count in {**part(resources, "requests"), **part(resources, "limits")}.items():
-            if resource in WHOLE or resource.startswith(MIG):
-                kind = resource.removeprefix(MIG) if resource.startswith(MIG) else ""
-                found[kind] = found.get(kind, 0) + _whole(count, resource)
-    found = {kind: count for kind, count in found.items() if count}
+    """Over all pods that run at once, and the MIG profile. Raises `Unfit`."""
+    try:
+        pods_at_once(job)
+        found = {profile: gpus for profile, gpus in gpu_requests.of_job(part(job, "spec")).items() if gpus}
+    except NotWhole as error:
+        raise Unfit("NotUnderstood", str(error)) from None
     if not found:
         raise Unfit("NoGPUs", "It asks for no GPUs; write them under resources.limits, or take the label away.")
     if len(found) > 1:
         raise Unfit("MixedGPUs", f"It asks for GPUs of several kinds ({', '.join(sorted(found))}); use one kind.")
-    ((profile, gpus),) = found.items()
-    total = gpus * pods_at_once(job)
+    ((profile, total),) = found.items()
     if total > MOST_GPUS:
         raise Unfit("TooManyGPUs", f"It asks for {total:,} GPUs; no site has that many.")
     return total, profile
 
 
 def pods_at_once(job: Json) -> int:
-    """No more than are wanted in all. All of them or none: that is what a gang is."""
-    spec = part(job, "spec")
-    at_once = _whole(spec.get("parallelism", 1), "spec.parallelism")
-    wanted = spec.get("completions")
-    pods = at_once if wanted is None else min(at_once, _whole(wanted, "spec.completions"))
+    """All of them or none: that is what a gang is. Raises `Unfit`."""
+    try:
+        pods = gpu_requests.pods_at_once(part(job, "spec"))
+    except NotWhole as error:
+        raise Unfit("NotUnderstood", str(error)) from None
     if pods == 0:
         raise Unfit("NoPods", "Its parallelism is 0, so there is nothing to run; write how many pods it has.")
     return pods
-
-
-def _whole(said: Any, what: str) -> int:
-    if not re.fullmatch("[0-9]{1,9}", str(said), re.ASCII):
-        raise Unfit("NotUnderstood", f"{what} is {str(said)[:40]!r} and not a whole number.")
-    return int(said)
 
 
 def _models(job: Json, said: "Annotations", known: list[str]) -> tuple[str, ...]:

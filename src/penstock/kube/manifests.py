@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from penstock.kube import kueue, marks, names
+from penstock.kube.gpu_requests import WHOLE
 
 Json: TypeAlias = dict[str, Any]
 Role: TypeAlias = Literal["look", "act", "home"]
@@ -203,7 +204,7 @@ def _governed() -> list[Json]:
     """Whatever asks for GPUs there is a home Job, one of ours, or the pod of one: no GPU is used unaccounted for."""
     pod = '(object.kind == "Pod" ? object.spec : object.spec.template.spec)'
     wants = " || ".join(
-        f'(has(c.resources) && has(c.resources.limits) && "{kind}" in c.resources.limits)' for kind in GPUS
+        f'(has(c.resources) && has(c.resources.limits) && "{kind}" in c.resources.limits)' for kind in WHOLE
     )
     labels, by_hand = "object.metadata.labels", f"!(request.userInfo.username in {list(CONTROLLERS)})"
     labelled = f'has({labels}) && ("{names.QUEUE}" in {labels} || "{names.EXECUTION}" in {labels})'
@@ -222,6 +223,5 @@ def _governed() -> list[Json]:
     ]
 
 
-GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
 #: Who makes the pods of Jobs. A pod that somebody else makes is not accounted for, whatever its labels say.
 CONTROLLERS: Final = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")
