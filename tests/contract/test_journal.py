@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.core.engine import replay
 from penstock.core.errors import BadInput
 from penstock.core.events import WaitPromised
+from penstock.core.model import Origin
 from penstock.core.reasons import CancelAsked
 from penstock.journal.journal import Fenced, Filter, Held, Journal
 from penstock.journal.keeper import Keeper
@@ -360,10 +361,32 @@ def test_jobs_are_listed_newest_first_by_page_and_filter(where: str) -> None:
         Filter(text="%"): [],
         Filter(text="sweep_1"): [],
         Filter(user="Ada"): ["b"],
+        Filter(origin=Origin("lab", "u-7")): ["c"],
+        Filter(origin=Origin("lab", "u-8")): [],
+        Filter(origin=Origin("west", "u-7")): [],
+        Filter(origin=Origin("", "")): [],
         Filter(teams=("green",)): [],
     }
     assert {some: [job.id for job in reader.jobs(some)] for some in wanted} == wanted
     reader.close()
+
+
+def test_what_is_read_at_one_row_is_of_that_row_whatever_is_written_meanwhile(where: str) -> None:
+    steps = story()
+    journal, epoch = claimed(where)
+    append(journal, epoch, steps[:3])
+    reader = open_reader(where)
+    with reader.at_one_row() as then:
+        assert then.head() == 3
+        before = then.job("b"), then.attempts("b"), then.jobs(Filter()), then.steps(0)
+        append(journal, epoch, steps[3:])
+        assert (then.head(), reader.head()) == (3, len(steps))
+        assert (then.job("b"), then.attempts("b"), then.jobs(Filter()), then.steps(0)) == before
+        assert reader.job("b") != before[0]
+    with reader.at_one_row() as now:
+        assert (now.head(), now.job("b")) == (len(steps), reader.job("b"))
+    reader.close()
+    journal.close()
 
 
 @pytest.mark.usefixtures("told")

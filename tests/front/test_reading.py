@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.model import GpuChoice
+from penstock.core.model import GpuChoice, Origin
 from penstock.core.units import HOUR, MINUTE
 from penstock.front.home import too_old
 from penstock.front.reading import Unfit, read
@@ -99,6 +99,12 @@ def test_what_runs_is_the_job_as_it_was_applied_with_its_home_on_it() -> None:
         "annotations": {marks.HOME: "lab"},
     }
     assert work["spec"] == made["spec"]
+
+
+def test_a_job_has_a_user_and_an_origin_of_its_own() -> None:
+    spec = read(job(), "lab", NOW, user="user-12ab").spec
+    assert (spec.user, spec.origin, spec.home) == ("user-12ab", Origin("lab", "u-1"), "lab")
+    assert read(job(), "lab", NOW).spec.user == "vision"  # its team's, where nobody knows who applied it
 
 
 def test_config_maps_travel_along_and_a_missing_one_keeps_it_home() -> None:

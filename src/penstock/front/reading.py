@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from penstock.config.scalars import SCALARS, Amount, Flag, Interval, Name, Priority, Text
-from penstock.core.model import JOB_CLASSES, GpuChoice, JobClass, JobSpec
+from penstock.core.model import JOB_CLASSES, GpuChoice, JobClass, JobSpec, Origin
 from penstock.core.units import MICRO, SECOND, Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Work
@@ -49,14 +49,16 @@ def read(
     models: Iterable[str] = (),
     carried: Iterable[Json] = (),
     unread: Iterable[str] = (),
+    user: str = "",
 ) -> Wish:
     """`models`: GPU models that any site offers. `carried`: ConfigMaps that travel with it, `unread` those that cannot.
+    `user`: who applied it, by an opaque id; empty: nobody knows, and it is its team's.
 
     Raises `Unfit`.
     """
     refuse_unmanaged(job)
     refuse_counted(job)
-    spec = spec_of(job, site, now, models)
+    spec = spec_of(job, site, now, models, user)
     missing = tuple(f"the missing config map {name}" for name in unread)
     return Wish(replace(spec, needs=spec.needs + missing), work_of(job, site, list(carried)))
 
@@ -86,7 +88,7 @@ def refuse_counted(job: Json) -> None:
         )
 
 
-def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = ()) -> JobSpec:
+def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = (), user: str = "") -> JobSpec:
     said = Annotations(part(part(job, "metadata"), "annotations"))
     gpus, mig = gpus_of(job)
     usual = JobSpec(1)
@@ -96,7 +98,7 @@ def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = ()) -> J
         expected_run_ms=said.read(marks.RUN_TIME, Interval, int, None),
         checkpoint_every_ms=said.read(marks.CHECKPOINT_EVERY, Interval, int, None),
         name=kind_of(job),
-        user=origin(site, job),
+        user=user or team_of(job),
         project=said.read(marks.PROJECT, Name, str, ""),
         job_class=_job_class(said.text(marks.CLASS) or usual.job_class),
         priority=said.read(marks.PRIORITY, Priority, int, 0),
@@ -110,6 +112,7 @@ def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = ()) -> J
         lease_max_ms=said.read(marks.LEASE_MAX, Interval, int, usual.lease_max_ms),
         home=site,
         needs=needs(job),
+        origin=origin(site, job),
     )
 
 
@@ -121,9 +124,11 @@ def work_of(job: Json, site: str, config_maps: list[Json]) -> Work:
     return Work((), manifest=json.dumps(packed(bare, config_maps), sort_keys=True))
 
 
-def origin(site: str, job: Json) -> str:
-    """Who asks, to the journal: this very Job. So it is found again after any restart, and never run twice."""
-    return f"{site}:{part(job, 'metadata').get('uid', '')}"
+def origin(site: str, job: Json) -> Origin | None:
+    """This very Job, to the journal: so it is found again after any restart, and never run twice. None: it is no Job of
+    a cluster yet, and only planned."""
+    uid = part(job, "metadata").get("uid")
+    return Origin(site, str(uid)) if uid else None
 
 
 def team_of(job: Json) -> str:

@@ -9,10 +9,11 @@ epoch that every append names, so that a stale one changes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from penstock.core.engine import Step
-from penstock.core.model import JobSpec
+from penstock.core.model import JobSpec, Origin
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
 
@@ -120,6 +121,8 @@ class JobRow:
     until_at: Instant | None  # while it waits: when its answer is due at the latest
     short_of: str  # the scope whose cap binds it
     because: str  # the latest reason, as JSON with its `kind` and numbers; empty if nothing was decided yet
+    origin_site: str = ""  # what it was submitted for, `JobSpec.origin`; empty: a request to the API
+    origin_uid: str = ""
 
 
 @value
@@ -198,6 +201,7 @@ class Filter:
     phases: tuple[str, ...] = ()
     text: str = ""
     user: str = ""
+    origin: Origin | None = None
 
 
 @value
@@ -216,6 +220,9 @@ class Reader(Protocol):
 
     @property
     def installation(self) -> str: ...
+
+    def at_one_row(self) -> "AbstractContextManager[Reader]":
+        """A reader whose answers are all of one instant: of the row whose number its `head` says."""
 
     def head(self) -> int:
         """The number of the last step; 0: none yet."""
