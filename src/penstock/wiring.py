@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -226,7 +227,8 @@ def _homes(options: Options, file: SitesFile) -> "list[HomeJobs]":
         from penstock.kube.access import connect
 
     found = [Home(site, connect(said.access), (said.namespace, *said.namespaces)) for site, said in homes]
-    return [HomeJobs(home) for home in found]
+    key = secret_key(options.home / "users.key")
+    return [HomeJobs(home, key) for home in found]
 
 
 def _elsewhere(file: SitesFile, homes: "Sequence[HomeJobs]") -> "list[ExecutionCluster]":
@@ -419,6 +421,17 @@ def _make_home(home: Path) -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"Cannot make the folder {home} ({error.strerror}); choose another with --home.") from None
+
+
+def secret_key(path: Path) -> bytes:
+    """Ours for good: made once, whole or not at all, and readable by nobody else."""
+    if not path.exists():
+        beside = path.with_name(path.name + ".new")
+        beside.unlink(missing_ok=True)
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(32))
+        os.replace(beside, path)
+    return path.read_bytes()
 
 
 def _leave_word(path: Path, text: str) -> None:

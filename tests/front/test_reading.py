@@ -107,6 +107,12 @@ def test_a_job_has_a_user_and_an_origin_of_its_own() -> None:
     assert read(job(), "lab", NOW).spec.user == "vision"  # its team's, where nobody knows who applied it
 
 
+def test_the_name_of_whoever_applied_it_is_not_part_of_what_runs() -> None:
+    work = read(job(annotations={"user": "ada@example.com", "project": "p1"}), "lab", NOW).work
+    assert "ada@example.com" not in work.manifest
+    assert json.loads(work.manifest)["metadata"]["annotations"] == {marks.HOME: "lab", marks.PROJECT: "p1"}
+
+
 def test_config_maps_travel_along_and_a_missing_one_keeps_it_home() -> None:
     carried = {"kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"lr": "0.1"}}
     wish = read(job(), "lab", NOW, carried=[carried], unread=["secret-settings"])

@@ -10,6 +10,7 @@ import asyncio
 
 from penstock.front.due import Due
 from penstock.front.home import Home, place_of, uid_of, worth_keeping
+from penstock.front.recorded_users import RecordedUsers
 from penstock.kube import names
 from penstock.kube.client import JOBS
 from penstock.kube.closure import Json, part
@@ -17,8 +18,10 @@ from penstock.kube.watch import Mirror
 
 
 class HomeJobs:
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, key: bytes = b"") -> None:
+        """`key`: by which users' names become opaque ids."""
         self.site, self.cluster, self.namespaces = home.site, home.cluster, home.namespaces
+        self.users = RecordedUsers(home.site, home.cluster, key)
         self.mirrors = {namespace: self._mirror(namespace) for namespace in home.namespaces or ("",)}
         self.due = Due()  #: Jobs to look at, by `NAMESPACE/NAME`
         self.binding: set[str] = set()  #: attempts whose binding is on its way: their Jobs are left alone

@@ -20,7 +20,7 @@ JUST_CREATED: Final = timedelta(seconds=60)
 
 class Intake:
     def __init__(self, home: HomeJobs, plane: Plane, writer: Writer) -> None:
-        self.site, self.cluster = home.site, home.cluster
+        self.site, self.cluster, self.users = home.site, home.cluster, home.users
         self.plane, self.writer = plane, writer
         self.explained: set[tuple[str, str]] = set()  #: uid and reason of Jobs that cannot be taken
 
@@ -28,7 +28,8 @@ class Intake:
         """Our number for it; empty: it cannot be taken."""
         try:
             carried, unread = await self._carried(job)
-            wish = reading.read(job, self.site, self.plane.clock.now(), self._models(), carried, unread)
+            user, now = await self.users.of(job), self.plane.clock.now()
+            wish = reading.read(job, self.site, now, self._models(), carried, unread, user)
             key = f"home:{self.site}:{uid_of(job)}"
             told = await self.plane.submit(wish.spec, wish.work, key=key, body=uid_of(job))
         except Unfit as unfit:

@@ -119,7 +119,8 @@ def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = (), user
 def work_of(job: Json, site: str, config_maps: list[Json]) -> Work:
     """The Job as it was applied, without the cluster's own notes on it."""
     metadata = {key: found for key, found in part(job, "metadata").items() if key not in NOTES}
-    metadata["annotations"] = {**part(metadata, "annotations"), marks.HOME: site}
+    said = {key: text for key, text in part(metadata, "annotations").items() if key != names.USER}  # a person's name
+    metadata["annotations"] = {**said, marks.HOME: site}
     bare = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job.get("spec")}
     return Work((), manifest=json.dumps(packed(bare, config_maps), sort_keys=True))
 

@@ -74,6 +74,15 @@ EVENTS: Final = Kind("Event", "events")
 CONFIG_MAPS: Final = Kind("ConfigMap", "configmaps")
 SECRETS: Final = Kind("Secret", "secrets")
 LEASES: Final = Kind("Lease", "leases", "coordination.k8s.io/v1")
+POLICIES: Final = Kind(
+    "ValidatingAdmissionPolicy", "validatingadmissionpolicies", "admissionregistration.k8s.io/v1", namespaced=False
+)
+POLICY_BINDINGS: Final = Kind(
+    "ValidatingAdmissionPolicyBinding",
+    "validatingadmissionpolicybindings",
+    "admissionregistration.k8s.io/v1",
+    namespaced=False,
+)
 REVIEWS: Final = Kind(
     "SelfSubjectAccessReview", "selfsubjectaccessreviews", "authorization.k8s.io/v1", namespaced=False
 )

@@ -34,6 +34,7 @@ FORGOTTEN: Final = "penstock.dev/forgotten"  #: its end is on record; kept so th
 # --- annotations of a home Job ---------------------------------------------------------------------------------------
 
 BINDING: Final = "penstock.dev/binding"
+USER: Final = "penstock.dev/user"  #: who created it, as the cluster's admission recorded; no one else may write it
 FAILED_BEFORE: Final = (
     "penstock.dev/failed-before"  #: failures of earlier attempts, against the user's own backoffLimit
 )
