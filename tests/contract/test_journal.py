@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.core.engine import replay
 from penstock.core.errors import BadInput
-from penstock.core.events import WaitPromised
+from penstock.core.events import JobSubmitted, WaitPromised
 from penstock.core.model import Origin
 from penstock.core.reasons import CancelAsked
 from penstock.journal.journal import Fenced, Filter, Held, Journal
@@ -23,6 +23,8 @@ from penstock.journal.redecide import redecide
 from penstock.journal.story import tell
 from tests.contract.journals import KINDS, LEASE, append, claimed, everything, new_address, story
 from tests.core.histories import History, Life, histories
+from tests.stories.kit import given as given_sites
+from tests.stories.kit import site, submitted
 
 
 @pytest.fixture(params=KINDS)
@@ -322,6 +324,29 @@ def test_tables_of_another_version_are_made_anew_by_the_next_writer(told: Keeper
     told.close()
     again, _ = claimed(where)
     assert everything(again) == before
+    again.close()
+
+
+def test_a_home_job_of_an_older_version_is_found_by_its_origin_after_the_upgrade(where: str) -> None:
+    """Its user was `SITE:UID`. What lives then must be found again, or it would be submitted a second time."""
+    penstock = given_sites(site("lab"))
+    penstock.hears(submitted("a", team="vision", home="lab"), at="09:00")
+    *before, last = penstock.steps
+    (event,) = last.inputs
+    assert isinstance(event, JobSubmitted)
+    old = replace(event, spec=replace(event.spec, user="lab:u-9"))
+    journal, epoch = claimed(where)
+    append(journal, epoch, [*before, replace(last, inputs=(old,))])
+    journal.db.run("update journal set projection = 3")
+    journal.close()
+    again, _ = claimed(where)
+    reader = open_reader(where)
+    (row,) = reader.jobs(Filter(origin=Origin("lab", "u-9")))
+    spec = reader.spec("a")
+    assert (row.id, row.user, row.origin_site, row.origin_uid) == ("a", "vision", "lab", "u-9")
+    assert spec is not None
+    assert (spec.user, spec.origin) == ("vision", Origin("lab", "u-9"))
+    reader.close()
     again.close()
 
 
