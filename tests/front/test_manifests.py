@@ -12,9 +12,10 @@ import pytest
 from penstock.devcluster import Bed
 from penstock.devcluster.cluster import Cluster
 from penstock.devcluster.given import GivenCluster, Refusal
-from penstock.front import recorded_users
+from penstock.front import applying, recorded_users
 from penstock.journal.journal import Filter
 from penstock.kube import kueue, manifests, names
+from penstock.kube.access import Access, connect
 from tests.clusters import emptied_namespace
 from tests.front.kit import DELAY, Clustered, complete, home_job, running
 
@@ -183,6 +184,19 @@ def person(cluster: Cluster, namespace: str, name: str) -> GivenCluster:
     return GivenCluster(name, cluster.token_for(f"{name}-{namespace}", rules, namespace))
 
 
+def applied_by(who: GivenCluster, namespace: str, job: Json) -> Json:
+    """As `kubectl penstock apply` does it."""
+
+    async def apply() -> Json:
+        cluster = connect(Access(kubeconfig=str(who.kubeconfig)))
+        try:
+            return await applying.apply(cluster, applying.as_home_job(job, "vision", namespace))
+        finally:
+            await cluster.close()
+
+    return asyncio.run(apply())
+
+
 def test_nobody_writes_anothers_name_on_a_job_and_it_never_changes(ruled: tuple[Cluster, str]) -> None:
     lab, namespace = ruled
     ada = person(lab, namespace, "ada")
@@ -195,6 +209,8 @@ def test_nobody_writes_anothers_name_on_a_job_and_it_never_changes(ruled: tuple[
     for said in (f"{names.USER}=bob", f"{names.USER}-"):
         with pytest.raises(Refusal, match=wrong):
             ada.kubectl("-n", namespace, "annotate", "job", "hers", "--overwrite", said)
+    applied = applied_by(ada, namespace, plain("applied"))
+    assert applied["metadata"]["annotations"][names.USER] == her_name
     created(ada, namespace, home_job("nobodys"))
     with pytest.raises(Refusal, match=wrong):
         ada.kubectl("-n", namespace, "annotate", "job", "nobodys", f"{names.USER}={her_name}")

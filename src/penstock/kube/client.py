@@ -74,6 +74,7 @@ EVENTS: Final = Kind("Event", "events")
 CONFIG_MAPS: Final = Kind("ConfigMap", "configmaps")
 SECRETS: Final = Kind("Secret", "secrets")
 LEASES: Final = Kind("Lease", "leases", "coordination.k8s.io/v1")
+SELF_REVIEWS: Final = Kind("SelfSubjectReview", "selfsubjectreviews", "authentication.k8s.io/v1", namespaced=False)
 POLICIES: Final = Kind(
     "ValidatingAdmissionPolicy", "validatingadmissionpolicies", "admissionregistration.k8s.io/v1", namespaced=False
 )
