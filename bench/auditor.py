@@ -18,7 +18,8 @@ from penstock.core.engine import Engine, replay
 from penstock.core.errors import BadInput
 from penstock.core.ledger import Lease
 from penstock.core.units import HOUR, Instant, Money, step_up
-from penstock.drivers.keeper import now_ms, read
+from penstock.drivers.keeper import now_ms
+from penstock.drivers.records import read
 from penstock.journal import open as journals
 from penstock.journal.journal import Unwritable
 from penstock.journal.keeper import steps_of

@@ -33,7 +33,7 @@ from penstock.front import gate, status
 from penstock.journal.keeper import Keeper
 from penstock.kube import names
 from penstock.kube.client import JOBS, Cluster, Kind, Obj
-from penstock.kube.errors import KubeError, Unreachable
+from penstock.kube.errors import KubeError, Unavailable
 from penstock.kube.watch import Mirror
 from penstock.live import plane, recover, watch
 
@@ -104,10 +104,10 @@ def worsen_the_clusters(luck: random.Random) -> None:
     async def ask(self: Any, method: str, kind: Kind, *args: Any, **more: Any) -> Obj:
         fate = luck.random() if kind is JOBS else 0.5
         if fate < 0.05:
-            raise Unreachable("the bench lost the question")
+            raise Unavailable("the bench lost the question")
         answer = await right_ask(self, method, kind, *args, **more)
         if fate > 0.95:
-            raise Unreachable("the bench lost the answer")
+            raise Unavailable("the bench lost the answer")
         return answer
 
     async def send(self: Any, request: Any, *more: Any) -> Any:

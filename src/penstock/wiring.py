@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -36,7 +37,8 @@ from penstock.sim.policies import DEFAULT_VALUE, ours
 if TYPE_CHECKING:
     from penstock.data.checkpoints import Store
     from penstock.front.hall import Hall
-    from penstock.front.home import Home
+    from penstock.front.home import ExecutionCluster
+    from penstock.front.home_jobs import HomeJobs
     from penstock.kube.maps import Maps
     from penstock.kube.places import ClusterSite
     from penstock.sim.rehearsal import Stage
@@ -99,7 +101,7 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
         opened = open_journal(where)
     with contextlib.closing(opened) as journal, contextlib.closing(open_reader(where)) as reader:
         clock = clock_at(options.speed if options.rehearse else 1)
-        homes = _homes(options, file)
+        homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
         plane = make_plane(options, file, journal, reader, clock, homes)
         gate = gate_of(options.home)
         secret = first_token(gate.tokens, options.home / "token")
@@ -144,7 +146,7 @@ async def _begin(plane: Plane) -> None:
 
 @contextlib.asynccontextmanager
 async def _doors(
-    homes: "list[Home]", elsewhere: "list[Home]", plane: Plane, reader: Reader, home: Path
+    homes: "list[HomeJobs]", elsewhere: "list[ExecutionCluster]", plane: Plane, reader: Reader, home: Path
 ) -> "AsyncIterator[Hall | None]":
     """Home clusters are watched while this lasts."""
     if not homes:
@@ -189,7 +191,7 @@ async def _until_told(plane: Plane) -> None:
 
 
 def make_plane(
-    options: Options, file: SitesFile, journal: Journal, reader: Reader, clock: Clock, homes: "Sequence[Home]" = ()
+    options: Options, file: SitesFile, journal: Journal, reader: Reader, clock: Clock, homes: "Sequence[HomeJobs]" = ()
 ) -> Plane:
     speed = options.speed if options.rehearse else 1
     setup = Setup(
@@ -203,17 +205,17 @@ def make_plane(
     return Plane(journal, _gated(made, homes), setup, clock)
 
 
-def _gated(made: Mapping[str, Driver], homes: "Sequence[Home]") -> Mapping[str, Driver]:
+def _gated(made: Mapping[str, Driver], homes: "Sequence[HomeJobs]") -> Mapping[str, Driver]:
     """Where there is a front door, a home Job is bound before anything is started for it."""
     if not homes:
         return made
     from penstock.front.gate import Gate
 
-    clusters = {home.site: home.cluster for home in homes}
-    return {site: Gate(driver, clusters) for site, driver in made.items()}
+    by_site = {home.site: home for home in homes}
+    return {site: Gate(driver, by_site) for site, driver in made.items()}
 
 
-def _homes(options: Options, file: SitesFile) -> "list[Home]":
+def _homes(options: Options, file: SitesFile) -> "list[HomeJobs]":
     """The clusters that people apply their Jobs to."""
     doors = [site.id for site in file.sites if site.front_door and not options.rehearse]
     homes = [(site, said) for site, said in file.kubernetes if site in doors]
@@ -221,21 +223,24 @@ def _homes(options: Options, file: SitesFile) -> "list[Home]":
         return []
     with _extra(homes[0][0]):
         from penstock.front.home import Home
+        from penstock.front.home_jobs import HomeJobs
         from penstock.kube.access import connect
 
-    return [Home(site, connect(said.access), (said.namespace, *said.namespaces)) for site, said in homes]
+    found = [Home(site, connect(said.access), (said.namespace, *said.namespaces)) for site, said in homes]
+    key = secret_key(options.home / "users.key")
+    return [HomeJobs(home, key) for home in found]
 
 
-def _elsewhere(file: SitesFile, homes: "Sequence[Home]") -> "list[Home]":
+def _elsewhere(file: SitesFile, homes: "Sequence[HomeJobs]") -> "list[ExecutionCluster]":
     """The other clusters, where attempts of home Jobs run. Nothing is sent by these connections before we leave."""
     if not homes:
         return []
-    from penstock.front.home import Home
+    from penstock.front.home import ExecutionCluster
     from penstock.kube.access import connect
 
     doors, maps = [home.site for home in homes], {one.site: one for one in file.maps}
     return [
-        Home(site, connect(said.access), _namespaces(said, maps.get(site)))
+        ExecutionCluster(site, connect(said.access), _namespaces(said, maps.get(site)))
         for site, said in file.kubernetes
         if site not in doors
     ]
@@ -415,6 +420,17 @@ def _make_home(home: Path) -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"Cannot make the folder {home} ({error.strerror}); choose another with --home.") from None
+
+
+def secret_key(path: Path) -> bytes:
+    """Ours for good: made once, whole or not at all, and readable by nobody else."""
+    if not path.exists():
+        beside = path.with_name(path.name + ".new")
+        beside.unlink(missing_ok=True)
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(32))
+        os.replace(beside, path)
+    return path.read_bytes()
 
 
 def _leave_word(path: Path, text: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.core.engine import Step
+from penstock.core.model import Origin
 from penstock.journal.keeper import Keeper
 from penstock.journal.lines import TABLES
 from penstock.journal.open import open_journal
@@ -43,7 +44,7 @@ def story() -> list[Step]:
     penstock.hears(submitted("a", team="red", name="Eins"), submitted("b", team="blue", user="Ada"), at="09:00")
     penstock.hears(started("a.1"), submitted("wide", gpus=999), at="09:01")
     penstock.hears(nothing, at="09:10")
-    penstock.hears(started("b.1"), submitted("c", team="red"), at="09:12")
+    penstock.hears(started("b.1"), submitted("c", team="red", origin=Origin("lab", "u-7")), at="09:12")
     penstock.hears(cancelled("c"), at="09:13")
     penstock.hears(lost("b.1", kept="15m"), at="09:40")
     penstock.hears(ended("a.1"), at="10:00")

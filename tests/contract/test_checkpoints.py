@@ -9,8 +9,8 @@ from penstock.core import events as e
 from penstock.data import gateway
 from penstock.data.checkpoints import FolderStore, Store
 from penstock.drivers.driver import Unreachable
-from penstock.drivers.keeper import read
 from penstock.drivers.local import LocalDriver
+from penstock.drivers.records import read
 from tests.awaiting import story
 from tests.conftest import Part
 from tests.contract.kit import LocalGround, Watch, opened, python, site, start

@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -370,7 +369,7 @@ async def test_row_26_a_keeper_that_comes_too_late_starts_nothing(tmp_path: Path
         folder = late.driver.disk.order(start("quick"), work("quick"), {})
         await successor.driver.stop("quick.1", 0)
         await successor.hears(e.AttemptStopped, "quick.1")
-        subprocess.run([sys.executable, keeper.__file__, str(folder)], check=True)
+        subprocess.run(keeper.command(str(folder)), check=True)
         assert not (folder / "begun.json").exists()
         assert not (folder / "log").exists()
 

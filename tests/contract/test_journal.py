@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.core.engine import replay
 from penstock.core.errors import BadInput
-from penstock.core.events import WaitPromised
+from penstock.core.events import JobSubmitted, WaitPromised
+from penstock.core.model import Origin
 from penstock.core.reasons import CancelAsked
 from penstock.journal.journal import Fenced, Filter, Held, Journal
 from penstock.journal.keeper import Keeper
@@ -22,7 +23,8 @@ from penstock.journal.redecide import redecide
 from penstock.journal.story import tell
 from tests.contract.journals import KINDS, LEASE, append, claimed, everything, new_address, story
 from tests.core.histories import History, Life, histories
-from tests.stories.kit import clock
+from tests.stories.kit import clock, site, submitted
+from tests.stories.kit import given as given_sites
 
 
 @pytest.fixture(params=KINDS)
@@ -325,6 +327,29 @@ def test_tables_of_another_version_are_made_anew_by_the_next_writer(told: Keeper
     again.close()
 
 
+def test_a_home_job_of_an_older_version_is_found_by_its_origin_after_the_upgrade(where: str) -> None:
+    """Its user was `SITE:UID`. What lives then must be found again, or it would be submitted a second time."""
+    penstock = given_sites(site("lab"))
+    penstock.hears(submitted("a", team="vision", home="lab"), at="09:00")
+    *before, last = penstock.steps
+    (event,) = last.inputs
+    assert isinstance(event, JobSubmitted)
+    old = replace(event, spec=replace(event.spec, user="lab:u-9"))
+    journal, epoch = claimed(where)
+    append(journal, epoch, [*before, replace(last, inputs=(old,))])
+    journal.db.run("update journal set projection = 3")
+    journal.close()
+    again, _ = claimed(where)
+    reader = open_reader(where)
+    (row,) = reader.jobs(Filter(origin=Origin("lab", "u-9")))
+    spec = reader.spec("a")
+    assert (row.id, row.user, row.origin_site, row.origin_uid) == ("a", "vision", "lab", "u-9")
+    assert spec is not None
+    assert (spec.user, spec.origin) == ("vision", Origin("lab", "u-9"))
+    reader.close()
+    again.close()
+
+
 def test_steps_that_were_never_projected_are_when_somebody_writes(told: Keeper, where: str) -> None:
     before = everything(told)
     for table in TABLES.values():
@@ -361,10 +386,32 @@ def test_jobs_are_listed_newest_first_by_page_and_filter(where: str) -> None:
         Filter(text="%"): [],
         Filter(text="sweep_1"): [],
         Filter(user="Ada"): ["b"],
+        Filter(origin=Origin("lab", "u-7")): ["c"],
+        Filter(origin=Origin("lab", "u-8")): [],
+        Filter(origin=Origin("west", "u-7")): [],
+        Filter(origin=Origin("", "")): [],
         Filter(teams=("green",)): [],
     }
     assert {some: [job.id for job in reader.jobs(some)] for some in wanted} == wanted
     reader.close()
+
+
+def test_what_is_read_at_one_row_is_of_that_row_whatever_is_written_meanwhile(where: str) -> None:
+    steps = story()
+    journal, epoch = claimed(where)
+    append(journal, epoch, steps[:3])
+    reader = open_reader(where)
+    with reader.at_one_row() as then:
+        assert then.head() == 3
+        before = then.job("b"), then.attempts("b"), then.jobs(Filter()), then.steps(0)
+        append(journal, epoch, steps[3:])
+        assert (then.head(), reader.head()) == (3, len(steps))
+        assert (then.job("b"), then.attempts("b"), then.jobs(Filter()), then.steps(0)) == before
+        assert reader.job("b") != before[0]
+    with reader.at_one_row() as now:
+        assert (now.head(), now.job("b")) == (len(steps), reader.job("b"))
+    reader.close()
+    journal.close()
 
 
 @pytest.mark.usefixtures("told")

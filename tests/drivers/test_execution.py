@@ -7,8 +7,9 @@ import pytest
 from penstock.core.model import NodeShape, Offer
 from penstock.core.units import HOUR, NEVER, SECOND
 from penstock.drivers.driver import Refused, Work
-from penstock.drivers.execution import Order, execution_job, is_gang, pods_of, rendezvous, seconds_left, tombstone
+from penstock.drivers.execution import Order, execution_job, is_gang, rendezvous, seconds_left, tombstone
 from penstock.kube import names
+from penstock.kube.gpu_requests import pods_at_once
 from penstock.kube.places import Place, Toleration
 from tests.contract.kit import home_job, start
 
@@ -46,7 +47,7 @@ def test_a_job_of_image_and_command_says_all_that_the_protocol_wants() -> None:
             names.OFFER: "lab/owned",
             names.RESUME: "5",
             names.SPEED: "1000",
-            names.DEADLINE: str(1000 + HOUR),
+            names.EXECUTION_DEADLINE: str(1000 + HOUR),
         },
         "finalizers": [names.RESULT],
     }
@@ -165,7 +166,7 @@ def test_the_pods_of_a_gang_are_alike_and_have_all_its_gpus(
 ) -> None:
     made = job(offer=offer, slots=slots, width=width)
     limits = pod(made)["containers"][0]["resources"]["limits"]
-    assert (limits, pods_of(made["spec"])) == ({"nvidia.com/gpu": str(gpus)}, pods)
+    assert (limits, pods_at_once(made["spec"])) == ({"nvidia.com/gpu": str(gpus)}, pods)
 
 
 def test_a_gang_knows_its_numbers_and_where_to_meet() -> None:

@@ -17,8 +17,9 @@ from penstock.core import events as e
 from penstock.core.units import HOUR, MINUTE, NEVER
 from penstock.drivers.disk import LocalDisk
 from penstock.drivers.driver import Refused, Work
-from penstock.drivers.keeper import is_locked, read, take_lock, write
+from penstock.drivers.keeper import is_locked, take_lock
 from penstock.drivers.local import LocalDriver
+from penstock.drivers.records import read, write
 from tests.awaiting import story
 from tests.conftest import ROOT
 from tests.contract.kit import LocalGround, Watch, launch, opened, python, site, start

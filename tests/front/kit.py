@@ -27,7 +27,8 @@ from penstock.drivers.driver import Driver
 from penstock.drivers.kubernetes import KubernetesDriver
 from penstock.front.gate import Gate
 from penstock.front.hall import Hall
-from penstock.front.home import Home
+from penstock.front.home import ExecutionCluster, Home
+from penstock.front.home_jobs import HomeJobs
 from penstock.journal.open import open_journal, open_reader
 from penstock.journal.story import tell
 from penstock.kube import names
@@ -134,16 +135,16 @@ class Penstock:
         where = str(self.folder / "journal.db")
         self.journal = open_journal(where)
         self.reader = open_reader(where)
-        drivers = {site: Gate(driver, self.homes) for site, driver in self.drivers().items()}
+        homes = {site: HomeJobs(Home(site, cluster, self.namespaces)) for site, cluster in self.homes.items()}
+        drivers = {site: Gate(driver, homes) for site, driver in self.drivers().items()}
         joined: list[e.Fact] = [e.SiteJoined(0, one) for one in self.sites]
         opening = (*joined, e.PolicySet(0, 0, self.policy))
         self.plane = Plane(self.journal, drivers, Setup(opening=opening, look_ms=MINUTE), self.clock)
         await self.plane.start()
-        homes = [Home(site, cluster, self.namespaces) for site, cluster in self.homes.items()]
-        self.hall = Hall(homes, self.plane, self.reader, self.kept, self.elsewhere())
+        self.hall = Hall(homes.values(), self.plane, self.reader, self.kept, self.elsewhere())
         self.open = asyncio.create_task(self.hall.run())
 
-    def elsewhere(self) -> list[Home]:
+    def elsewhere(self) -> list[ExecutionCluster]:
         """Clusters that are no home."""
         return []
 
@@ -269,9 +270,9 @@ class Clustered(Penstock):
     def drivers(self) -> dict[str, Driver]:
         return {one.id: self._driver(one) for one in self.sites}
 
-    def elsewhere(self) -> list[Home]:
+    def elsewhere(self) -> list[ExecutionCluster]:
         self.far = connect(Access(kubeconfig=str(self.limited.get("east", self.clusters["east"].kubeconfig))))
-        return [Home("east", self.far, self.namespaces)]
+        return [ExecutionCluster("east", self.far, self.namespaces)]
 
     async def goes_down(self) -> None:
         await super().goes_down()

@@ -12,8 +12,8 @@ import pytest
 from penstock.core.model import Offer
 from penstock.devcluster import Bed
 from penstock.devcluster.given import GivenCluster
-from penstock.front.status import SCHEDULED
-from penstock.journal.journal import AttemptRow
+from penstock.front.door import Door
+from penstock.front.status import SCHEDULED, JobSnapshot
 from penstock.kube import names
 from tests.front.kit import LIMIT_S, SITES, Penstock, binding, complete, condition, failed, home_job, ours, running
 
@@ -95,30 +95,34 @@ def test_what_was_read_before_a_newer_attempt_was_bound_does_not_bind_the_older_
     penstock: Callable[..., Penstock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the control plane stood still for a while between the two."""
-    bound: list[str] = []  #: whenever the journal is read again
+    looked: list[JobSnapshot] = []
+    right = Door._show
+
+    async def show(self: Door, job: dict[str, Any], snapshot: JobSnapshot) -> None:
+        await right(self, job, snapshot)
+        looked.append(snapshot)
 
     async def tell() -> None:
         async with penstock() as here:
+            snapshots = here.hall.follower.snapshots
             here.apply(home_job("a"))
             await here.shows("a", running)
             here.apply(home_job("b"))
             await here.shows("b", running)
-            first, read = here.reader.attempts("j1"), here.reader.attempts
+            first = snapshots["j1"]
             here.loses("j1.1/n0")
             await here.shows("b", lambda one: binding(one).get("attempt") == "j1.2" and running(one))
-
-            def late(job: str) -> list[AttemptRow]:
-                bound.append(binding(here.given.get("job", "b", "-n", here.namespace))["attempt"])
-                return read(job) if bound[1:] else first
-
-            monkeypatch.setattr(here.reader, "attempts", late)
+            assert [one.id for one in first.attempts] == ["j1.1"]
+            snapshots["j1"] = first
+            monkeypatch.setattr(Door, "_show", show)
             here.given.kubectl("-n", here.namespace, "annotate", "job", "b", "note=touched")
             async with asyncio.timeout(LIMIT_S):
-                while len(bound) < 2:
+                while first not in looked:
                     await asyncio.sleep(0.1)
+            there = here.given.get("job", "b", "-n", here.namespace)
+            assert binding(there)["attempt"] == "j1.2"
 
     asyncio.run(tell())
-    assert bound[:2] == ["j1.2", "j1.2"]
 
 
 def test_deleting_the_home_job_cancels_what_runs_for_it_and_then_it_is_gone(penstock: Callable[..., Penstock]) -> None:

@@ -12,6 +12,8 @@ from penstock.core.units import NEVER
 from penstock.devcluster.given import GivenCluster
 from penstock.drivers.driver import Unreachable
 from penstock.front.gate import Gate, bind
+from penstock.front.home import Home
+from penstock.front.home_jobs import HomeJobs
 from penstock.front.reading import read
 from penstock.front.status import bound_attempt
 from penstock.kube import names
@@ -102,7 +104,7 @@ def test_nothing_is_started_for_a_job_that_cannot_be_bound(lab: GivenCluster, jo
     async def tell(home: Cluster) -> None:
         clock = Clock()
         stage = Stage(World((LAB,), Runs({})), clock.now)
-        gate = Gate(Rehearsal("lab", stage), {"lab": home})
+        gate = Gate(Rehearsal("lab", stage), {"lab": HomeJobs(Home("lab", home))})
         await gate.open(lambda _: None)
         other = {**job, "metadata": {**job["metadata"], "uid": "of-one-that-was-here-before"}}
         with pytest.raises(Unreachable, match="another Job has its name now"):

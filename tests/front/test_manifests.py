@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 
 from penstock.devcluster import Bed
 from penstock.devcluster.cluster import Cluster
-from penstock.devcluster.given import Refusal
+from penstock.devcluster.given import GivenCluster, Refusal
+from penstock.front import applying, recorded_users
+from penstock.journal.journal import Filter
 from penstock.kube import kueue, manifests, names
+from penstock.kube.access import Access, connect
 from tests.clusters import emptied_namespace
 from tests.front.kit import DELAY, Clustered, complete, home_job, running
 
@@ -94,7 +98,7 @@ def ruled(place: tuple[Cluster, Cluster, str]) -> Iterator[tuple[Cluster, str]]:
         lab.kubectl("delete", thing["kind"], thing["metadata"]["name"])
 
 
-def _until_ruled(cluster: Cluster, namespace: str, word: str) -> None:
+def _until_ruled(cluster: GivenCluster, namespace: str, word: str) -> None:
     """An API server takes policies up a moment after they are written; each try is a request of its own. `word`: of
     what it makes of an incomplete Job from then on, or of its refusal."""
     for _ in range(200):
@@ -107,7 +111,18 @@ def _until_ruled(cluster: Cluster, namespace: str, word: str) -> None:
     raise AssertionError("the policies were never taken up")
 
 
-def created(cluster: Cluster, namespace: str, thing: Json, *more: str) -> Json:
+def _until_protected(cluster: GivenCluster, namespace: str, job: str) -> None:
+    """The same for the name of a Job's user."""
+    for _ in range(200):
+        try:
+            said = (f"{names.USER}=bob", "--overwrite", "--dry-run=server")
+            cluster.kubectl("-n", namespace, "annotate", "job", job, *said)
+        except Refusal:
+            return
+    raise AssertionError("the policy was never taken up")
+
+
+def created(cluster: GivenCluster, namespace: str, thing: Json, *more: str) -> Json:
     text = cluster.kubectl("-n", namespace, "create", "-o", "json", *more, "-f", "-", stdin=json.dumps(thing))
     made: Json = json.loads(text)
     return made
@@ -161,6 +176,75 @@ def test_admission_refuses_what_goes_around_us(ruled: tuple[Cluster, str]) -> No
     lab.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(home_job("good")))
     with pytest.raises(Refusal, match="Only Penstock writes"):
         lab.kubectl("-n", namespace, "annotate", "job", "good", f"{names.BINDING}=x")
+
+
+def person(cluster: Cluster, namespace: str, name: str) -> GivenCluster:
+    """Somebody who may create and change Jobs, and nothing else."""
+    rules = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "create", "patch"]}]
+    return GivenCluster(name, cluster.token_for(f"{name}-{namespace}", rules, namespace))
+
+
+def applied_by(who: GivenCluster, namespace: str, job: Json) -> Json:
+    """As `kubectl penstock apply` does it."""
+
+    async def apply() -> Json:
+        cluster = connect(Access(kubeconfig=str(who.kubeconfig)))
+        try:
+            return await applying.apply(cluster, applying.as_home_job(job, "vision", namespace))
+        finally:
+            await cluster.close()
+
+    return asyncio.run(apply())
+
+
+def test_nobody_writes_anothers_name_on_a_job_and_it_never_changes(ruled: tuple[Cluster, str]) -> None:
+    lab, namespace = ruled
+    ada = person(lab, namespace, "ada")
+    her_name = f"system:serviceaccount:{namespace}:ada-{namespace}"
+    wrong = "names whoever created the Job, and cannot be changed"
+    with pytest.raises(Refusal, match=wrong):
+        created(ada, namespace, home_job("forged", annotations={"user": "bob"}))
+    made = created(ada, namespace, home_job("hers", annotations={"user": her_name}))
+    assert made["metadata"]["annotations"][names.USER] == her_name
+    for said in (f"{names.USER}=bob", f"{names.USER}-"):
+        with pytest.raises(Refusal, match=wrong):
+            ada.kubectl("-n", namespace, "annotate", "job", "hers", "--overwrite", said)
+    applied = applied_by(ada, namespace, plain("applied"))
+    assert applied["metadata"]["annotations"][names.USER] == her_name
+    created(ada, namespace, home_job("nobodys"))
+    with pytest.raises(Refusal, match=wrong):
+        ada.kubectl("-n", namespace, "annotate", "job", "nobodys", f"{names.USER}={her_name}")
+
+
+def test_where_admission_records_it_a_job_is_its_users_by_an_opaque_id_and_otherwise_its_teams(
+    completing: tuple[Cluster, Cluster, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, east, namespace = completing
+    monkeypatch.setattr(recorded_users, "TAKEN_UP", timedelta(seconds=0))
+    ada = person(lab, namespace, "ada")
+    her_name = f"system:serviceaccount:{namespace}:ada-{namespace}"
+
+    async def users(**jobs: Json) -> dict[str, str]:
+        async with Clustered(lab, east, namespace, tmp_path, kubeconfig=kubeconfig(lab, "home", namespace)) as here:
+            for job in jobs.values():
+                created(ada, namespace, job)
+            for name in jobs:
+                await here.shows(name, lambda one: names.JOB in (one["metadata"].get("annotations") or {}))
+            rows = here.reader.jobs(Filter())
+            assert her_name not in str([here.reader.spec(row.id) for row in rows])
+            return {row.name.partition("/")[2]: row.user for row in rows}
+
+    unprotected = plain("a", annotations={"user": "bob"})
+    assert asyncio.run(users(a=unprotected)) == {"a": "vision"}  # nothing keeps people from writing a name of theirs
+    policies = manifests.admission("penstock", namespace)[-2:]
+    lab.apply(*policies)
+    try:
+        _until_protected(lab, namespace, "a")
+        hers = recorded_users.opaque(b"", "lab", her_name)
+        assert asyncio.run(users(b=plain("b"), c=home_job("c"))) == {"a": "vision", "b": hers, "c": hers}
+    finally:
+        for thing in policies:
+            lab.kubectl("delete", thing["kind"], thing["metadata"]["name"])
 
 
 def test_where_the_cluster_completes_jobs_the_label_alone_is_enough(

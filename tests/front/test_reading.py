@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.model import GpuChoice
+from penstock.core.model import GpuChoice, Origin
 from penstock.core.units import HOUR, MINUTE
 from penstock.front.home import too_old
 from penstock.front.reading import Unfit, read
@@ -99,6 +99,18 @@ def test_what_runs_is_the_job_as_it_was_applied_with_its_home_on_it() -> None:
         "annotations": {marks.HOME: "lab"},
     }
     assert work["spec"] == made["spec"]
+
+
+def test_a_job_has_a_user_and_an_origin_of_its_own() -> None:
+    spec = read(job(), "lab", NOW, user="user-12ab").spec
+    assert (spec.user, spec.origin, spec.home) == ("user-12ab", Origin("lab", "u-1"), "lab")
+    assert read(job(), "lab", NOW).spec.user == "vision"  # its team's, where nobody knows who applied it
+
+
+def test_the_name_of_whoever_applied_it_is_not_part_of_what_runs() -> None:
+    work = read(job(annotations={"user": "ada@example.com", "project": "p1"}), "lab", NOW).work
+    assert "ada@example.com" not in work.manifest
+    assert json.loads(work.manifest)["metadata"]["annotations"] == {marks.HOME: "lab", marks.PROJECT: "p1"}
 
 
 def test_config_maps_travel_along_and_a_missing_one_keeps_it_home() -> None:

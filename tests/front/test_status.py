@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.front.status import binding, is_behind, metadata_change
+from penstock.front.status import JobSnapshot, binding, metadata_change
 from penstock.journal.journal import AttemptRow, JobRow
 from penstock.kube import names
 
@@ -25,7 +25,7 @@ def written(phase: str, bound: str, *attempts: AttemptRow) -> str | None:
     """The binding that is written; empty: none is."""
     annotations = {names.JOB: "j7"} | ({names.BINDING: binding(bound, "east/spot")} if bound else {})
     job = {"metadata": {"annotations": annotations}, "spec": {}}
-    change = metadata_change(job, JobRow(**ROW, phase=phase), attempts)
+    change = metadata_change(job, JobSnapshot(9, JobRow(**ROW, phase=phase), attempts, None))
     found: str | None = change.get("metadata", {}).get("annotations", {}).get(names.BINDING, "")
     return found
 
@@ -43,14 +43,15 @@ def test_a_living_job_is_bound_where_it_lives_or_nowhere() -> None:
     assert written("waiting", "j7.1", first) is None
 
 
-def test_a_journal_that_was_read_before_the_job_was_bound_is_behind() -> None:
-    def behind(bound: str, *numbers: int) -> bool:
+def test_a_snapshot_that_was_read_before_the_job_was_bound_is_older_than_the_job() -> None:
+    def older(bound: str, *numbers: int) -> bool:
         job = {"metadata": {"annotations": {names.BINDING: binding(bound, "east/spot")}}}
-        return is_behind(job, JobRow(**ROW, phase="placed"), [attempt(number, "running", True) for number in numbers])
+        attempts = tuple(attempt(number, "running", True) for number in numbers)
+        return JobSnapshot(9, JobRow(**ROW, phase="placed"), attempts, None).is_older_than(job)
 
-    assert behind("j7.2", 1)
-    assert behind("j7.1")
-    assert behind("j7.10", 8, 9)
-    assert not behind("j7.2", 1, 2)
-    assert not behind("j7.2", 1, 2, 3)
-    assert not behind("j3.9", 1)  # of a journal that is no more
+    assert older("j7.2", 1)
+    assert older("j7.1")
+    assert older("j7.10", 8, 9)
+    assert not older("j7.2", 1, 2)
+    assert not older("j7.2", 1, 2, 3)
+    assert not older("j3.9", 1)  # of a journal that is no more

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from penstock.core import events as e
 from penstock.core import reasons as r
 from penstock.core.errors import BadInput
-from penstock.core.model import JobSpec
+from penstock.core.model import JobSpec, Origin
 from penstock.journal import codec
 from tests.core.histories import History, Life, histories
 from tests.core.samples import events, made
@@ -36,6 +36,23 @@ def test_a_job_is_written_without_what_is_usual() -> None:
     event = e.JobSubmitted(5, 0, "a", JobSpec(8, team="vision"))
     (((kind, body)),) = msgspec.json.decode(codec.encode((event,)))
     assert (kind, body) == ("JobSubmitted", {"at": 5, "number": 0, "job": "a", "spec": {"gpus": 8, "team": "vision"}})
+
+
+def test_a_home_job_of_an_older_version_is_read_with_its_origin_apart_from_its_user() -> None:
+    """Its user was `SITE:UID`, so that nobody was known to have applied it. Jobs live on through an upgrade."""
+
+    def read(spec: str) -> JobSpec:
+        (event,) = codec.decode(f'[["JobSubmitted",{{"at":5,"number":0,"job":"a","spec":{spec}}}]]'.encode())
+        assert isinstance(event, e.JobSubmitted)
+        return event.spec
+
+    old = read('{"gpus":8,"team":"vision","user":"lab:u-1","home":"lab"}')
+    assert old == JobSpec(8, team="vision", user="vision", home="lab", origin=Origin("lab", "u-1"))
+    unnamed = read('{"gpus":8,"user":"lab:u-1","home":"lab"}')
+    assert (unnamed.team, unnamed.user, unnamed.origin) == ("default", "default", Origin("lab", "u-1"))
+    for spec in (JobSpec(8, user="lab:u-1"), JobSpec(8, user="ada", home="lab"), old):
+        (again,) = codec.decode(codec.encode((e.JobSubmitted(5, 0, "a", spec),)))
+        assert again.spec == spec
 
 
 def test_an_unknown_kind_is_refused_by_name() -> None:

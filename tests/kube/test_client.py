@@ -32,12 +32,12 @@ def status(code: int, message: str = "words", **more: Any) -> Answer:
         (status(410), errors.Gone),
         (status(422), errors.Invalid),
         (status(400), errors.Invalid),
-        (status(500), errors.Unreachable),
-        (status(503), errors.Unreachable),
-        (status(401), errors.Unreachable),
-        (lambda _: httpx2.Response(502, content=b"<html>bad gateway"), errors.Unreachable),
-        (lambda _: httpx2.Response(200, content=b'{"half'), errors.Unreachable),
-        (lambda _: httpx2.Response(302, headers={"Location": "http://169.254.169.254/"}), errors.Unreachable),
+        (status(500), errors.Unavailable),
+        (status(503), errors.Unavailable),
+        (status(401), errors.Unavailable),
+        (lambda _: httpx2.Response(502, content=b"<html>bad gateway"), errors.Unavailable),
+        (lambda _: httpx2.Response(200, content=b'{"half'), errors.Unavailable),
+        (lambda _: httpx2.Response(302, headers={"Location": "http://169.254.169.254/"}), errors.Unavailable),
     ],
 )
 @story
@@ -55,7 +55,7 @@ async def test_a_connection_that_breaks_is_unreachable_and_not_an_answer() -> No
         raise httpx2.ReadTimeout("slow", request=request)
 
     one = cluster(breaks)
-    with pytest.raises(errors.Unreachable, match="slow"):
+    with pytest.raises(errors.Unavailable, match="slow"):
         await one.create(JOBS, {"metadata": {"name": "a", "namespace": "n"}})
     await one.close()
 
@@ -84,7 +84,7 @@ async def test_a_busy_server_is_asked_again_when_it_says_and_not_for_ever() -> N
         return httpx2.Response(429, headers={"Retry-After": "0"}, json={"message": "busy"})
 
     one = cluster(busy)
-    with pytest.raises(errors.Unreachable, match="busy"):
+    with pytest.raises(errors.Unavailable, match="busy"):
         await one.get(JOBS, "a", "n")
     assert len(asked) == client.BUSY_TRIES
     await one.close()

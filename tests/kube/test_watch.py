@@ -8,7 +8,7 @@ import pytest
 
 from penstock.kube import watch
 from penstock.kube.client import JOBS, Obj
-from penstock.kube.errors import Unreachable
+from penstock.kube.errors import Unavailable
 from penstock.kube.watch import Mirror
 from tests.awaiting import story
 from tests.kube.scripted import Server
@@ -210,7 +210,7 @@ async def test_a_request_without_an_answer_casts_doubt_on_a_watch_that_says_noth
     server = Server()
     async with following(server) as (mirror, told):
         server.down = True
-        with pytest.raises(Unreachable):
+        with pytest.raises(Unavailable):
             await mirror.cluster.get(JOBS, "any", "default")
         await told.until(lambda: "out" in told.words)
         server.down = False

@@ -201,7 +201,7 @@ async def retry(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmi
     spec = await run_in_threadpool(reader.spec, job)
     if row.phase not in ENDED or spec is None:
         raise conflict(f"{job} is {desk.state_of(row)}; a job can be retried once it has ended.")
-    again = replace(spec, count=1, user=caller.id, deadline_at=None)
+    again = replace(spec, count=1, user=caller.id, origin=None, deadline_at=None)
     told = await plane.tell(JobSubmitted(0, 0, "", again))
     return schemas.Submitted(job=told.answer, count=1, again=False)
 

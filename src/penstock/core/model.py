@@ -119,6 +119,14 @@ class DataSet:
 
 
 @value
+class Origin:
+    """The object at a front door that a job was submitted for: a Kubernetes Job, by its uid."""
+
+    site: str  # whose front door it came through
+    uid: str
+
+
+@value
 class JobSpec:
     """What a person asked for. `gpus` is the width, or the least of a range; a range needs a scaling curve."""
 
@@ -127,7 +135,7 @@ class JobSpec:
     expected_run_ms: Millis | None = None  # at `gpus` wide and speed 1; None: nobody knows
     checkpoint_every_ms: Millis | None = None  # None: all work is lost with the attempt
     name: str = ""
-    user: str = ""
+    user: str = ""  # who asks, by an opaque id; a team's own name where nobody knows who
     project: str = ""
     job_class: JobClass = "training"
     priority: int = 0
@@ -149,6 +157,7 @@ class JobSpec:
     work: str = ""  # the digest of what runs, kept beside the journal; a simulated job has none
     home: str = ""  # the site where all it refers to is at hand; empty: nowhere in particular
     needs: tuple[str, ...] = ()  # what it refers to and any other site must have, like "volume scratch"
+    origin: Origin | None = None  # what it was submitted for; None: a request to the API
 
 
 @value

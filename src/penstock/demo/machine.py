@@ -19,7 +19,8 @@ from typing import IO, Any, Final, Self
 
 from penstock.core.errors import BadInput
 from penstock.data import gateway
-from penstock.drivers.keeper import is_locked, write
+from penstock.drivers.keeper import is_locked
+from penstock.drivers.records import write
 
 LIMIT_S: Final = 60  #: a process that needs longer is not well
 NOTHING: Final[Mapping[str, str]] = {}

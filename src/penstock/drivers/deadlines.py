@@ -19,7 +19,7 @@ async def move(here: Connection, one: Execution, deadline_at: Instant, tries: in
 
 
 def deadline_of(job: Obj) -> Instant:
-    return int(said(job, names.DEADLINE) or NEVER)
+    return int(said(job, names.EXECUTION_DEADLINE) or said(job, names.OLD_EXECUTION_DEADLINE) or NEVER)
 
 
 def _moved(job: Obj, deadline_at: Instant, now: Instant, time_there: datetime) -> Obj | None:
@@ -29,8 +29,10 @@ def _moved(job: Obj, deadline_at: Instant, now: Instant, time_there: datetime) -
     left = seconds_left(deadline_at, now)
     start = (job["status"] or {}).get("startTime")
     ran = max(0, int((time_there - datetime.fromisoformat(start)).total_seconds())) if start else 0
-    noted = None if left is None else str(deadline_at)
+    noted: Obj = {names.EXECUTION_DEADLINE: None if left is None else str(deadline_at)}
+    if said(job, names.OLD_EXECUTION_DEADLINE):  # it says less than the new one from now on
+        noted[names.OLD_EXECUTION_DEADLINE] = None
     return {
-        "metadata": {"annotations": {names.DEADLINE: noted}},
+        "metadata": {"annotations": noted},
         "spec": {"activeDeadlineSeconds": None if left is None else ran + left},
     }

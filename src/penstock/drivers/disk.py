@@ -15,24 +15,23 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.model import STANDING, Offer, Site
 from penstock.core.units import DAY, HOUR, MICRO, NEVER, PERMILLE, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.data.checkpoints import safe_name
-from penstock.drivers import keeper
+from penstock.drivers import keeper, progress
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable, Work
 from penstock.drivers.gpus import Slots
-from penstock.drivers.keeper import is_locked, now_ms, read, take_lock, write
+from penstock.drivers.keeper import is_locked, now_ms, take_lock
+from penstock.drivers.records import Record, read, write
 
-Record: TypeAlias = dict[str, Any]
 #: What of our own environment a job sees. Not all of it: ours may hold passwords.
 PASSED_ON: Final = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
 #: What stays of a forgotten attempt; its order, with the job's environment, does not.
@@ -71,7 +70,7 @@ class LocalDisk:
         with self.locked():
             path = self.folder / "installation"
             if not path.exists():
-                keeper.write(str(path), {"installation": self.installation}, durable=True)
+                write(str(path), {"installation": self.installation}, durable=True)
             owner = read(str(path)).get("installation")
         if owner != self.installation:
             raise Refused(
@@ -178,7 +177,7 @@ class LocalDisk:
         """Start its keeper. When this returns it has one, or had one already, or is over."""
         if self.is_over(folder) or self.is_kept(folder):
             return
-        command = [sys.executable, "-I", "-S", keeper.__file__, str(folder)]
+        command = keeper.command(str(folder))
         with open(folder / "keeper.log", "ab", opener=_private) as log:
             subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, check=False
@@ -399,10 +398,7 @@ class LocalDisk:
 
 
 def kept_ms(order: Record, marks: Record) -> Millis:
-    """Work that survives: what it began with, and what it did until its last checkpoint."""
-    began_with: int = order.get("resume_ms", 0)
-    ran_ms: int = marks.get("checkpoint_ms", 0)
-    return began_with + ran_ms * int(order.get("speed_permille", PERMILLE)) // PERMILLE
+    return progress.kept_ms(marks, order.get("resume_ms", 0), order.get("speed_permille", PERMILLE))
 
 
 def _first_free(among: range, count: int, taken: set[int]) -> list[int] | None:

@@ -14,6 +14,7 @@ from penstock.core.values import value
 from penstock.drivers.driver import Refused, Work
 from penstock.kube import kueue, names
 from penstock.kube.client import Obj
+from penstock.kube.gpu_requests import pods_at_once
 from penstock.kube.places import Place
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -61,7 +62,7 @@ def execution_job(order: Order, manifest: Obj, now: Instant) -> Obj:
     if limits:
         spec["activeDeadlineSeconds"] = min(limits)
     spec["podFailurePolicy"] = {"rules": [LOST, *_own_rules(manifest)]}
-    spec["template"] = _template(spec["template"], order, name, pods_of(spec) if is_gang(spec) else 0)
+    spec["template"] = _template(spec["template"], order, name, pods_at_once(spec) if is_gang(spec) else 0)
     return {
         "metadata": {
             "name": name,
@@ -97,16 +98,9 @@ def seconds_left(deadline_at: Instant, now: Instant) -> int | None:
     return None if deadline_at >= NEVER else max(1, (deadline_at - now) // SECOND)
 
 
-def pods_of(spec: Obj) -> int:
-    """How many run at once when it runs."""
-    parallelism = int(spec.get("parallelism", 1))
-    completions = spec.get("completions")
-    return parallelism if completions is None else min(parallelism, int(completions))
-
-
 def is_gang(spec: Obj) -> bool:
     """Several pods that know their numbers: they meet at the first one's address."""
-    return pods_of(spec) > 1 and spec.get("completionMode") == "Indexed"
+    return pods_at_once(spec) > 1 and spec.get("completionMode") == "Indexed"
 
 
 def rendezvous(name: str) -> str:
@@ -185,7 +179,7 @@ def _annotations(manifest: Obj, order: Order) -> dict[str, str]:
     ask = order.ask
     own = names.without_ours(manifest["metadata"].get("annotations")) if manifest else {}
     own.pop("kubectl.kubernetes.io/last-applied-configuration", None)
-    deadline = {} if ask.deadline_at >= NEVER else {names.DEADLINE: str(ask.deadline_at)}
+    deadline = {} if ask.deadline_at >= NEVER else {names.EXECUTION_DEADLINE: str(ask.deadline_at)}
     return {
         **own,
         names.ATTEMPT: ask.attempt,

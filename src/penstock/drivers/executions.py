@@ -9,14 +9,15 @@ from typing import Final
 
 from penstock.core.model import Offer
 from penstock.core.units import PERMILLE, Instant, Millis
-from penstock.drivers.disk import kept_ms
+from penstock.drivers import progress
+from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import Unreachable
-from penstock.drivers.execution import pods_of
 from penstock.drivers.inventory import hostname, name_of, requested, usable
 from penstock.drivers.podlogs import PodLog
 from penstock.drivers.pods import End, Trouble, has_succeeded, is_active, said
 from penstock.kube import names
 from penstock.kube.client import JOBS, NODES, PODS, Cluster, Obj
+from penstock.kube.gpu_requests import pods_at_once
 from penstock.kube.places import Place
 from penstock.kube.watch import Mirror, is_newer
 
@@ -42,8 +43,7 @@ class Execution:
         self.trouble_at: Instant = 0
         self.ordered_at: Instant | None = None  #: if this process made it
         self.held_told = False  #: that the cluster's own queue holds it back
-        self.tenths = 0  #: of its progress, told
-        self.kept_told: Millis = 0
+        self.reported = Reported()  #: of its progress and checkpoints
         self.address = ""  #: where its gang meets, told to its pods
         self.news = asyncio.Event()
         self.newer = asyncio.Event()  #: set once its Job is seen to have changed; the next change has its own
@@ -79,7 +79,7 @@ class Execution:
     def kept_ms(self) -> Millis:
         began_with = int(said(self.job, names.RESUME) or 0)
         speed = int(said(self.job, names.SPEED) or PERMILLE)
-        return kept_ms({"resume_ms": began_with, "speed_permille": speed}, self.log.marks)
+        return progress.kept_ms(self.log.marks, began_with, speed)
 
     @property
     def leader(self) -> Obj | None:
@@ -97,7 +97,7 @@ class Execution:
     @property
     def size(self) -> int:
         """Pods at once."""
-        return max(1, pods_of(self.job["spec"]))
+        return max(1, pods_at_once(self.job["spec"]))
 
     @property
     def logs(self) -> list[PodLog]:
@@ -204,7 +204,9 @@ class Executions:
         name = job["metadata"]["name"]
         one = self.by_name.get(name)
         if one is None:
-            one = self.by_name[name] = Execution(job, self.make_log(said(job, names.ATTEMPT), pods_of(job["spec"])))
+            one = self.by_name[name] = Execution(
+                job, self.make_log(said(job, names.ATTEMPT), pods_at_once(job["spec"]))
+            )
             one.pods = self.waiting_pods.pop(name, {})
         elif job["metadata"]["uid"] != one.job["metadata"]["uid"] or is_newer(job, one.job):
             one.job = job

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from penstock.drivers.execution import HOSTNAME
+from penstock.kube import gpu_requests
 from penstock.kube.client import Obj
 from penstock.kube.places import Place, Toleration
 
@@ -55,10 +56,11 @@ def is_ready(node: Obj) -> bool:
 
 
 def requested(pod: Obj, resource: str) -> int:
-    """What a pod holds of it: its containers' together, or an init container's that asks for more."""
-    spec = pod.get("spec", {})
-    together = sum(_asked(one, resource) for one in spec.get("containers") or ())
-    return max([together, *(_asked(one, resource) for one in spec.get("initContainers") or ())])
+    """What a pod holds of it."""
+    try:
+        return gpu_requests.of_pod(pod.get("spec", {}))[resource]
+    except gpu_requests.NotWhole:
+        return 0
 
 
 def hostname(node: Obj) -> str:
@@ -81,11 +83,6 @@ def _without_headroom(nodes: list[tuple[str, int]], keep_free: int) -> list[tupl
         keep_free -= kept
         left.append((name, gpus - kept))
     return left[::-1]
-
-
-def _asked(container: Obj, resource: str) -> int:
-    asked = container.get("resources") or {}
-    return max(_count(asked.get("limits"), resource), _count(asked.get("requests"), resource))
 
 
 def _count(amounts: Mapping[str, object] | None, resource: str) -> int:

@@ -1,8 +1,9 @@
 """The keeper of one attempt on this machine: it starts the command, sees to its end, and writes down what became of it.
 
-`LocalDriver` starts one for each attempt, as a program of its own (`python -I -S keeper.py FOLDER`, standard library
-only). It leaves the control plane's session at once and needs it no more: whoever kills the control plane kills no
-job, and a deadline holds while nobody listens. The two speak through files in the attempt's folder:
+`LocalDriver` starts one for each attempt, as a program of its own (`command` says how), of the standard library and two
+small modules beside this one. It leaves the control plane's session at once and needs it no more: whoever kills the
+control plane kills no job, and a deadline holds while nobody listens. The two speak through files in the attempt's
+folder:
 
     order.json      what to run, until when, on which nodes       the driver, once
     deadline.json   when it ends by itself; may move              the driver
@@ -19,7 +20,6 @@ process may carry by now. Times are milliseconds of the machine's boot clock: it
 
 import ctypes
 import fcntl
-import json
 import os
 import re
 import select
@@ -32,12 +32,25 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
+from penstock.drivers import progress
+from penstock.drivers.records import read, write
+
 TICK_MS: Final = 100  #: how often a keeper looks at its files; an end of the process itself is seen at once
 SWEEPS: Final = 100  #: whoever forks faster than we kill is given up on after so many rounds
-#: What a job prints, or writes to its report. Anything may stand before it, as loggers put times there.
-MARK: Final = re.compile(rb"penstock: (?:step (\d{1,15})(?: of (\d{1,15}))?|checkpoint(?: step (\d{1,15}))?)")
 _FLOCK: Final = "hhqqi4x"  # struct flock on 64-bit Linux
 _DIE_WITH_PARENT, _ADOPT_ORPHANS = 1, 36  # names that prctl has for these: PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
+
+
+#: Without the environment's settings and without site-packages' own start-up: an attempt starts in a few milliseconds.
+_START: Final = f"import sys; sys.path.append(sys.argv[1]); from {__name__} import main; main(sys.argv[2])"
+
+
+def command(folder: str) -> list[str]:
+    """The program that keeps the attempt of this folder."""
+    above = os.path.abspath(__file__)
+    for _ in __name__.split("."):
+        above = os.path.dirname(above)
+    return [sys.executable, "-I", "-S", "-c", _START, above, folder]
 
 
 def main(folder: str) -> None:
@@ -185,8 +198,7 @@ class Keeper:
 
     def _end(self) -> dict[str, Any]:
         phase, code = self.why, None if self.status is None else os.waitstatus_to_exitcode(self.status)
-        finished = code == 0 and "of" in self.marks and self.marks["step"] == self.marks["of"]
-        if not self.why or finished:  # its last step is done: told to stop or not, there is nothing left to do again
+        if not self.why or (code == 0 and progress.has_finished(self.marks)):
             phase = "done" if code == 0 else "failed"
             self.detail = self.detail if code is None else _words(code)
         return {"phase": phase, "code": code, "detail": self.detail, "ended_ms": now_ms(), "marks": self.marks}
@@ -199,21 +211,11 @@ class Keeper:
         for tail in self.tails:
             lines = tail.lines()
             read_some = read_some or bool(lines)
-            for found in MARK.finditer(b"\n".join(lines)):
-                self._note(*(None if part is None else int(part) for part in found.groups()))
+            progress.note(self.marks, b"\n".join(lines), lambda: now_ms() - self.begun_ms)
         if self.marks != before:
             with suppress(OSError):  # the next mark will do, and the end repeats the last one
                 write("marks.json", self.marks)
         return read_some
-
-    def _note(self, step: int | None, of: int | None, saved: int | None) -> None:
-        if step is None:
-            self.marks["checkpoint_ms"] = now_ms() - self.begun_ms
-            self.marks["checkpoint_step"] = self.marks.get("step", 0) if saved is None else saved
-        else:
-            self.marks["step"] = step
-        if of is not None:
-            self.marks["of"] = of
 
 
 class Notes:
@@ -265,29 +267,6 @@ def now_ms() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
-def read(path: str) -> dict[str, Any]:
-    """What the file says, nothing if it is not there. Files are renamed into place, so never half of one."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            said: dict[str, Any] = json.load(file)
-            return said
-    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
-        return {}
-
-
-def write(path: str, said: dict[str, Any], durable: bool = False) -> None:
-    """Aside first, then renamed: a reader sees the old text or the new one."""
-    aside = f"{path}.{os.getpid()}-{time.monotonic_ns()}"
-    with open(aside, "w", encoding="utf-8", opener=_for_us_alone) as file:
-        json.dump(said, file)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    os.rename(aside, path)
-    if durable:
-        sync_folder(os.path.dirname(path) or ".")
-
-
 def insist(path: str, said: dict[str, Any]) -> None:
     """On a full disk, until there is room again: what became of a job is not lost for want of a few bytes."""
     while True:
@@ -299,18 +278,6 @@ def insist(path: str, said: dict[str, Any]) -> None:
             time.sleep(1)
         else:
             return
-
-
-def _for_us_alone(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)  # an order holds the job's environment, secrets included
-
-
-def sync_folder(path: str) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def take_lock(path: str) -> int | None:
@@ -374,7 +341,3 @@ def processes_of(report: str, parent: int = -1) -> Iterator[int]:
                 continue
             if state != b"Z" and (ours or int(its_parent) == parent):
                 yield int(name)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

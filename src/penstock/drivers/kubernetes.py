@@ -30,6 +30,7 @@ from penstock.drivers import deadlines, ending, ownership
 from penstock.drivers.connection import Connection, KubernetesSettings, to_nobody
 from penstock.drivers.deadlines import deadline_of
 from penstock.drivers.driver import BaseDriver, Command, Refused, Say, Seen, SeenAttempt, Unreachable, Work
+from penstock.drivers.execution import origin_of
 from penstock.drivers.executions import Execution
 from penstock.drivers.logs import Logs
 from penstock.drivers.minding import Minder
@@ -95,8 +96,9 @@ class KubernetesDriver(BaseDriver):
         if ask.offer not in self.here.offers:
             raise Refused(f"site {self.site.id} has no offer {ask.offer}")
         async with self.here.asking():
-            one = self.here.known(ask.attempt) or await self.starting.order(ask, work)
-            ownership.check_own(self.here, one.job, ask.attempt, self.starting.origin(ask, work))
+            given = self.starting.manifest(work)
+            one = self.here.known(ask.attempt) or await self.starting.order(ask, work, given)
+            ownership.check_own(self.here, one.job, ask.attempt, origin_of(given.manifest, ask))
         if one.end is not None and said(one.job, names.ENDING) != "refused":
             if one.concluded:  # otherwise it is about to be said
                 self.minder.say_end(one)

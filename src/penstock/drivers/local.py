@@ -18,12 +18,13 @@ from penstock.channels import Printed, Typed
 from penstock.core import events as e
 from penstock.core.actions import LaunchNode, StartAttempt
 from penstock.core.model import Site
-from penstock.core.units import NEVER, PERMILLE, Instant, Millis
+from penstock.core.units import NEVER, Instant, Millis
 from penstock.data.checkpoints import Store
-from penstock.drivers import beside
-from penstock.drivers.disk import LocalDisk, LocalSettings, Record, kept_ms
+from penstock.drivers import attempt_facts, beside, progress
+from penstock.drivers.attempt_facts import Reported
+from penstock.drivers.disk import LocalDisk, LocalSettings, kept_ms
 from penstock.drivers.driver import BaseDriver, Command, Refused, Say, Seen, SeenAttempt, Unreachable, Work
-from penstock.drivers.keeper import read
+from penstock.drivers.records import Record, read
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,8 +37,7 @@ class Watched:
         self.folder, self.order = folder, read(f"{folder}/order.json")
         self.marks: Record = {}
         self.marks_stamp = 0
-        self.kept_ms = int(self.order.get("resume_ms", 0))
-        self.tenths = 0
+        self.reported = Reported(int(self.order.get("resume_ms", 0)))
         #: Nobody has seen yet that it began. Whoever waits for its start hears of that a look before all else.
         self.fresh = True
 
@@ -131,9 +131,8 @@ class LocalDriver(BaseDriver):
         try:
             return self.checkpoints.ready(self.site.id, ask.job, ask.attempt, ask.earlier)
         except OSError as error:
-            raise Unreachable(
-                f"the checkpoint of {ask.earlier} could not be brought to {self.site.id}: {error}"
-            ) from error
+            why = f"the checkpoint of {ask.earlier} could not be brought to {self.site.id}: {error}"
+            raise Unreachable(why) from error
 
     async def stop(self, attempt: str, grace_ms: Millis) -> None:
         folder = await self._do(self.disk.stop, attempt, grace_ms)
@@ -200,7 +199,7 @@ class LocalDriver(BaseDriver):
         """The last step that it reported, and of how many; 0 if it did not say."""
         folder = self.disk.attempt(attempt)
         marks = read(f"{folder}/ended.json").get("marks") or read(f"{folder}/marks.json")
-        return (marks["step"], marks.get("of", 0)) if "step" in marks else None
+        return progress.steps(marks)
 
     async def forget(self, attempt: str) -> None:
         await self._do(self.disk.forget, attempt)
@@ -252,32 +251,14 @@ class LocalDriver(BaseDriver):
             return
         if stamp != watched.marks_stamp:
             watched.marks_stamp, watched.marks = stamp, read(f"{watched.folder}/marks.json")
-            self._say_checkpoint(attempt, watched)
-            self._say_progress(attempt, watched)
-
-    def _say_checkpoint(self, attempt: str, watched: Watched) -> None:
-        kept = kept_ms(watched.order, watched.marks)
-        if kept > watched.kept_ms:
-            watched.kept_ms = kept
-            self.say(e.AttemptCheckpointed(self.clock(), attempt, kept))
-
-    def _say_progress(self, attempt: str, watched: Watched) -> None:
-        of, step = watched.marks.get("of", 0), watched.marks.get("step", 0)
-        permille = min(PERMILLE, PERMILLE * step // of) if of else 0
-        if permille // 100 != watched.tenths:
-            watched.tenths = permille // 100
-            self.say(e.AttemptProgressed(self.clock(), attempt, permille))
+            kept = kept_ms(watched.order, watched.marks)
+            for fact in watched.reported.news(self.clock(), attempt, kept, watched.marks):
+                self.say(fact)
 
     def _say_end(self, attempt: str, watched: Watched) -> None:
-        end, at = read(f"{watched.folder}/ended.json"), self.clock()
+        end = read(f"{watched.folder}/ended.json")
         kept = kept_ms(watched.order, end["marks"])
-        match end["phase"]:
-            case "stopped":
-                self.say(e.AttemptStopped(at, attempt, kept))
-            case "lost":
-                self.say(e.AttemptLost(at, attempt, kept))
-            case outcome:
-                self.say(e.AttemptEnded(at, attempt, "done" if outcome == "done" else "failed", end["detail"]))
+        self.say(attempt_facts.ended(self.clock(), attempt, end["phase"], kept, end["detail"]))
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 

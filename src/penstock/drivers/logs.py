@@ -7,9 +7,8 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from penstock.core import events as e
-from penstock.core.units import PERMILLE
 from penstock.data.checkpoints import safe_name
+from penstock.drivers import progress
 from penstock.drivers.connection import Connection
 from penstock.drivers.driver import Refused
 from penstock.drivers.executions import Execution
@@ -74,22 +73,16 @@ class Logs:
     def progress(self, attempt: str) -> tuple[int, int] | None:
         """The last step that it reported, and of how many; 0 if it did not say."""
         one = self.here.known(attempt)
-        marks = (one.log if one is not None else self.of(attempt)).marks
-        return (marks["step"], marks.get("of", 0)) if "step" in marks else None
+        return progress.steps((one.log if one is not None else self.of(attempt)).marks)
 
     def _marked(self, attempt: str) -> None:
         """It printed that it wrote a checkpoint, or how far it is."""
         here, one = self.here, self.here.known(attempt)
         if one is None or one.end is not None:
             return
-        if "checkpoint_ms" in one.log.marks and one.kept_ms > one.kept_told:
-            one.kept_told = one.kept_ms
-            here.say(e.AttemptCheckpointed(here.clock(), attempt, one.kept_ms))
-        of, step = one.log.marks.get("of", 0), one.log.marks.get("step", 0)
-        permille = min(PERMILLE, PERMILLE * step // of) if of else 0
-        if permille // 100 != one.tenths:
-            one.tenths = permille // 100
-            here.say(e.AttemptProgressed(here.clock(), attempt, permille))
+        kept = one.kept_ms if "checkpoint_ms" in one.log.marks else 0
+        for fact in one.reported.news(here.clock(), attempt, kept, one.log.marks):
+            here.say(fact)
 
 
 def _of_rank(folder: Path, rank: int) -> Path:

@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.core import events as e
 from penstock.core.units import NEVER, SECOND
-from penstock.drivers import deadlines, ending
+from penstock.drivers import attempt_facts, deadlines, ending
 from penstock.drivers.connection import Connection
 from penstock.drivers.deadlines import deadline_of
 from penstock.drivers.execution import is_gang, rendezvous
@@ -132,16 +132,10 @@ class Minder:
             self.say_end(one)
 
     def say_end(self, one: Execution) -> None:
-        at, attempt, end, say = self.here.clock(), one.attempt, one.end, self.here.say
+        end = one.end
         if end is None or said(one.job, names.ENDING) == "refused":
             return  # that it never ran is the answer to its start
-        match end.phase:
-            case "stopped":
-                say(e.AttemptStopped(at, attempt, one.kept_ms))
-            case "lost":
-                say(e.AttemptLost(at, attempt, one.kept_ms))
-            case outcome:
-                say(e.AttemptEnded(at, attempt, "done" if outcome == "done" else "failed", end.words))
+        self.here.say(attempt_facts.ended(self.here.clock(), one.attempt, end.phase, one.kept_ms, end.words))
 
     def say_end_soon(self, one: Execution) -> None:
         """After the answer to its start, if that is what its end waited for."""

@@ -8,10 +8,12 @@ line after the last one, and a checkpoint that was written meanwhile is counted 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.drivers.keeper import MARK, read, write
+from penstock.drivers import progress
+from penstock.drivers.records import read, write
 from penstock.kube.client import Cluster
 from penstock.kube.errors import KubeError, NotFound
 
@@ -91,8 +93,7 @@ class PodLog:
 
     @property
     def finished(self) -> bool:
-        """Its last step is done: told to stop or not, there is nothing left to do again."""
-        return "of" in self.marks and self.marks.get("step") == self.marks["of"]
+        return progress.has_finished(self.marks)
 
     def follow(
         self, cluster: Cluster, pod: str, where: dict[str, str], began: datetime, over: Callable[[], bool]
@@ -144,8 +145,7 @@ class PodLog:
             return
         before = {key: found for key, found in self.marks.items() if key not in ("upto", "of_pod")}
         for stamp, text in new:
-            for found in MARK.finditer(text):
-                self._note(stamp, began, *(None if part is None else int(part) for part in found.groups()))
+            progress.note(self.marks, text, partial(_ran_ms, stamp, began))
         changed = {key: found for key, found in self.marks.items() if key not in ("upto", "of_pod")} != before
         printed = [text + b"\n" for _, text in new]
         self.kept.add(b"".join(printed))
@@ -154,17 +154,6 @@ class PodLog:
         write(f"{self.folder}/marks.json", self.marks)
         if changed:
             self.marked()
-
-    def _note(self, stamp: str, began: datetime, step: int | None, of: int | None, saved: int | None) -> None:
-        if step is None:
-            # Its beginning is known in whole seconds: rather a second too little than work that nobody did.
-            ran = _when(stamp) - began - timedelta(seconds=1)
-            self.marks["checkpoint_ms"] = max(0, ran // timedelta(milliseconds=1))
-            self.marks["checkpoint_step"] = self.marks.get("step", 0) if saved is None else saved
-        else:
-            self.marks["step"] = step
-        if of is not None:
-            self.marks["of"] = of
 
     def _note_pod(self, pod: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -187,6 +176,12 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
             yield lines
     if rest:
         yield [rest]
+
+
+def _ran_ms(stamp: str, began: datetime) -> int:
+    """Its beginning is known in whole seconds: rather a second too little than work that nobody did."""
+    ran = _when(stamp) - began - timedelta(seconds=1)
+    return max(0, ran // timedelta(milliseconds=1))
 
 
 def _when(stamp: str) -> datetime:

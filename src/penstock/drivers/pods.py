@@ -12,9 +12,9 @@ from typing import Final, Literal
 
 from penstock.core.values import value
 from penstock.drivers.driver import SeenPhase
-from penstock.drivers.execution import pods_of
 from penstock.kube import names
 from penstock.kube.client import Obj
+from penstock.kube.gpu_requests import pods_at_once
 
 #: What a pod's status says when not its program but its place ended it.
 TAKEN: Final = ("Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "NodeAffinity", "Killed")
@@ -173,7 +173,7 @@ def all_ready(job: Obj) -> bool:
 
 
 def _wanted(job: Obj) -> int:
-    return pods_of(job["spec"]) - _succeeded(job)
+    return pods_at_once(job["spec"]) - _succeeded(job)
 
 
 def _succeeded(job: Obj) -> int:

@@ -3,7 +3,6 @@
 """
 
 import asyncio
-import json
 from typing import NoReturn
 
 from penstock.core.actions import StartAttempt
@@ -20,7 +19,7 @@ from penstock.drivers.room import Room
 from penstock.kube import errors, names
 from penstock.kube.client import CONFIG_MAPS, JOBS, Obj
 from penstock.kube.maps import Maps
-from penstock.kube.portability import Rewritten, Unmapped, rewrite
+from penstock.kube.portability import Rewritten, Unmapped, parsed, rewrite
 
 
 class Starting:
@@ -29,9 +28,9 @@ class Starting:
 
     # --- its Job -----------------------------------------------------------------------------------------------------
 
-    async def order(self, ask: StartAttempt, work: Work) -> Execution:
+    async def order(self, ask: StartAttempt, work: Work, given: Rewritten) -> Execution:
         """Make its Job, unless somebody did. What is there under its name is its own, or nothing is touched."""
-        here, given = self.here, self._manifest(work)
+        here = self.here
         namespace = str(given.manifest.get("metadata", {}).get("namespace", "")) or here.settings.namespace
         if namespace not in here.namespaces:
             raise Refused(f"site {here.site.id} does not use namespace {namespace}; add it to its 'namespaces'")
@@ -43,21 +42,18 @@ class Starting:
             job = await here.cluster.create(JOBS, execution_job(order, given.manifest, ordered_at))
         except errors.AlreadyExists:
             found = await here.cluster.get(JOBS, here.name(ask.attempt), namespace)
-            ownership.check_own(here, found, ask.attempt, self.origin(ask, work))
+            ownership.check_own(here, found, ask.attempt, origin_of(given.manifest, ask))
             return here.executions.note(found)
         one = here.executions.note(job)
         one.ordered_at = ordered_at
         return one
 
-    def origin(self, ask: StartAttempt, work: Work) -> str:
-        return origin_of(self._manifest(work).manifest, ask)
-
-    def _manifest(self, work: Work) -> Rewritten:
+    def manifest(self, work: Work) -> Rewritten:
+        """The Job that a person applied, as it shall run here; empty if there is none. Raises `Refused`."""
         if not work.manifest:
             return Rewritten({})
         try:
-            found = json.loads(work.manifest)
-            return rewrite(found, self.here.settings.maps or Maps(self.here.site.id))
+            return rewrite(parsed(work.manifest), self.here.settings.maps or Maps(self.here.site.id))
         except Unmapped as error:
             raise Refused(f"{error}") from None
         except (ValueError, KeyError, TypeError) as error:

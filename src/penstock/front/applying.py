@@ -11,9 +11,9 @@ from typing import Final
 from penstock.core.errors import BadInput
 from penstock.front.reading import Unfit, gpus_of, spec_of
 from penstock.kube import kueue, names
-from penstock.kube.client import JOBS, Cluster
+from penstock.kube.client import JOBS, SELF_REVIEWS, Cluster
 from penstock.kube.closure import Json, part
-from penstock.kube.errors import AlreadyExists
+from penstock.kube.errors import AlreadyExists, KubeError
 
 FIXED: Final = "spec.managedBy cannot be added to a Job that is there; delete it first, then apply it again"
 
@@ -39,15 +39,28 @@ def as_home_job(job: Json, team: str = "", namespace: str = "") -> Json:
 
 
 async def apply(cluster: Cluster, job: Json) -> Json:
-    """Create it. One that is there already and the same is left as it is."""
+    """Create it, with the name of whoever does. One that is there already and the same is left as it is."""
     namespace = str(part(job, "metadata").get("namespace") or cluster.namespace or "default")
     try:
-        return await cluster.create(JOBS, job, namespace)
+        return await cluster.create(JOBS, await _signed(cluster, job), namespace)
     except AlreadyExists:
         there = await cluster.get(JOBS, str(part(job, "metadata")["name"]), namespace)
         if part(there, "spec").get("managedBy") != names.MANAGER:
             raise BadInput(f"{namespace}/{part(job, 'metadata')['name']}: {FIXED}.") from None
         return there
+
+
+async def _signed(cluster: Cluster, job: Json) -> Json:
+    """With the name that the cluster knows us by. Its policy `penstock-users` refuses any other; where there is no such
+    policy, nobody believes it."""
+    try:
+        review = await cluster.create(SELF_REVIEWS, {"metadata": {}})
+    except KubeError:
+        return job
+    name = str(part(part(review, "status"), "userInfo").get("username") or "")
+    metadata = part(job, "metadata")
+    annotations = {**part(metadata, "annotations"), **({names.USER: name} if name else {})}
+    return {**job, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _refuse_unfit(job: Json) -> None:

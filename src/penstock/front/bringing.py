@@ -10,7 +10,8 @@ from typing import Final
 
 from penstock.core.events import MoveRequested
 from penstock.core.model import STANDING
-from penstock.front.home import live_jobs
+from penstock.front.job_follower import JobFollower
+from penstock.front.status import JobSnapshot
 from penstock.journal.journal import JobRow, Reader
 from penstock.live.plane import NotReady, Plane
 
@@ -19,31 +20,32 @@ AGAIN_SECONDS: Final = 30.0  #: after a move that was not allowed though there w
 
 
 class Bringing:
-    def __init__(self, plane: Plane, reader: Reader) -> None:
-        self.plane, self.reader = plane, reader
+    def __init__(self, plane: Plane, reader: Reader, follower: JobFollower) -> None:
+        self.plane, self.reader, self.follower = plane, reader, follower
         self.asked: dict[str, float] = {}  #: when each was last asked to move
 
     async def bring(self, site: str, left: asyncio.Event) -> None:
         """Until nothing of ours is at home any more."""
         while not left.is_set():
             with suppress(NotReady):
-                for row in await asyncio.to_thread(self._away, site):
+                for row in await asyncio.to_thread(self._away, self.follower.live(site)):
                     await self._ask(row, site)
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await left.wait()
 
-    def _away(self, site: str) -> list[JobRow]:
-        """Jobs of this home that run elsewhere and keep checkpoints."""
-        return [row for row in live_jobs(self.reader) if self._is_away(row, site)]
+    def _away(self, live: list[JobSnapshot]) -> list[JobRow]:
+        """Those of a home's jobs that run elsewhere and keep checkpoints."""
+        return [one.job for one in live if self._is_away(one)]
 
-    def _is_away(self, row: JobRow, site: str) -> bool:
-        if row.phase != "placed" or row.user.partition(":")[0] != site:
+    def _is_away(self, snapshot: JobSnapshot) -> bool:
+        row = snapshot.job
+        if row.phase != "placed":
             return False
         spec = self.reader.spec(row.id)
-        tries = [one for one in self.reader.attempts(row.id) if one.phase == "running"]
+        tries = [one for one in snapshot.attempts if one.phase == "running"]
         keeps = spec is not None and spec.checkpoint_every_ms is not None and spec.interruptible
-        return keeps and bool(tries) and tries[-1].site != site
+        return keeps and bool(tries) and tries[-1].site != row.origin_site
 
     async def _ask(self, row: JobRow, site: str) -> None:
         now = asyncio.get_running_loop().time()

@@ -6,20 +6,20 @@ so that of two control planes, one stopped for a while and one that took over, o
 request does it all: whose it is, that deleting it cancels first, and that it is no longer suspended.
 """
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.channels import Printed, Typed
 from penstock.core.actions import Action, StartAttempt
 from penstock.core.events import Fact
 from penstock.drivers.driver import Command, Driver, Say, Seen, Unreachable, Work
+from penstock.front.home_jobs import HomeJobs
 from penstock.front.status import binding, bound_attempt, finalizers_of, number_of
 from penstock.kube import kueue, marks, names
 from penstock.kube.client import JOBS, Cluster
 from penstock.kube.closure import Json, part
 from penstock.kube.errors import Conflict, KubeError
-from penstock.kube.portability import unpacked
+from penstock.kube.portability import job_in, parsed
 
 TRIES: Final = 5  #: against others who write on the same Job at the same time
 
@@ -27,31 +27,29 @@ TRIES: Final = 5  #: against others who write on the same Job at the same time
 class Gate:
     """All but a start is the driver's own."""
 
-    def __init__(self, driver: Driver, homes: Mapping[str, Cluster]) -> None:
+    def __init__(self, driver: Driver, homes: Mapping[str, HomeJobs]) -> None:
+        """`homes`: by site."""
         self.driver, self.homes = driver, homes
-        self.seen: Callable[[str, str], Json | None] = nobody_looks  #: by site and `NAMESPACE/NAME`: the hall's to say
-        self.bound: Callable[[str, Json], None] = nobody_listens  #: a home Job as it is once it is bound
-        self.binding: set[str] = set()  #: attempts whose binding is on its way: the door leaves their Jobs alone
 
     async def do(self, action: Action, work: Work | None = None) -> Fact | None:
         if isinstance(action, StartAttempt) and work is not None and work.manifest:
-            await self._bind(action, json.loads(work.manifest))
+            await self._bind(action, job_in(parsed(work.manifest)))
         return await self.driver.do(action, work)
 
-    async def _bind(self, ask: StartAttempt, manifest: dict[str, Any]) -> None:
-        metadata = part(unpacked(manifest)[0], "metadata")
-        site = str(part(metadata, "annotations").get(marks.HOME))
-        home = self.homes.get(site)
+    async def _bind(self, ask: StartAttempt, applied: Json) -> None:
+        metadata = part(applied, "metadata")
+        home = self.homes.get(str(part(metadata, "annotations").get(marks.HOME)))
         if home is None:  # its front door was closed since: there is nobody to tell
             return
-        self.binding.add(ask.attempt)
+        home.binding.add(ask.attempt)
         try:
-            job = await bind(home, metadata, ask, self.seen(site, f"{_namespace(metadata)}/{metadata['name']}"))
+            seen = home.job_at(f"{_namespace(metadata)}/{metadata['name']}")
+            job = await bind(home.cluster, metadata, ask, seen)
         except KubeError as error:
             raise Unreachable(f"its home Job cannot be bound: {error}") from error
         finally:
-            self.binding.discard(ask.attempt)
-        self.bound(site, job)
+            home.binding.discard(ask.attempt)
+        home.bound(job)
 
     async def open(self, say: Say) -> None:
         await self.driver.open(say)
@@ -123,12 +121,3 @@ def _bound(job: Json, ask: StartAttempt) -> Json:
 
 def _namespace(metadata: Json) -> str:
     return str(metadata.get("namespace") or "default")
-
-
-def nobody_looks(_site: str, _place: str) -> Json | None:
-    """Until a hall is open."""
-    return None
-
-
-def nobody_listens(_site: str, _job: Json) -> None:
-    """The same."""

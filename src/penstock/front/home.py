@@ -20,6 +20,15 @@ class Home:
     namespaces: tuple[str, ...] = ()
 
 
+@value
+class ExecutionCluster:
+    """A cluster that is no home, and the namespaces in which attempts of home Jobs run there."""
+
+    site: str
+    cluster: Cluster
+    namespaces: tuple[str, ...] = ()
+
+
 def too_old(version: str) -> bool:
     """`v1.31.4-eks-1` is; what does not look like a version is not judged."""
     found = re.match(r"v?(\d+)\.(\d+)", version)

@@ -5,9 +5,10 @@ from typing import Final
 
 from penstock.front import reading
 from penstock.front.home import uid_of
+from penstock.front.home_jobs import HomeJobs
 from penstock.front.reading import Unfit
 from penstock.front.writing import Writer
-from penstock.kube.client import CONFIG_MAPS, Cluster
+from penstock.kube.client import CONFIG_MAPS
 from penstock.kube.closure import Json, part
 from penstock.kube.errors import Forbidden, NotFound
 from penstock.kube.portability import config_maps
@@ -18,17 +19,19 @@ JUST_CREATED: Final = timedelta(seconds=60)
 
 
 class Intake:
-    def __init__(self, site: str, cluster: Cluster, plane: Plane, writer: Writer) -> None:
-        self.site, self.cluster, self.plane, self.writer = site, cluster, plane, writer
+    def __init__(self, home: HomeJobs, plane: Plane, writer: Writer) -> None:
+        self.site, self.cluster, self.users = home.site, home.cluster, home.users
+        self.plane, self.writer = plane, writer
         self.explained: set[tuple[str, str]] = set()  #: uid and reason of Jobs that cannot be taken
 
     async def take(self, job: Json) -> str:
         """Our number for it; empty: it cannot be taken."""
         try:
             carried, unread = await self._carried(job)
-            wish = reading.read(job, self.site, self.plane.clock.now(), self._models(), carried, unread)
-            who = reading.origin(self.site, job)
-            told = await self.plane.submit(wish.spec, wish.work, key=f"home:{who}", body=uid_of(job))
+            user, now = await self.users.of(job), self.plane.clock.now()
+            wish = reading.read(job, self.site, now, self._models(), carried, unread, user)
+            key = f"home:{self.site}:{uid_of(job)}"
+            told = await self.plane.submit(wish.spec, wish.work, key=key, body=uid_of(job))
         except Unfit as unfit:
             await self._explain(job, unfit.reason, str(unfit))
             return ""

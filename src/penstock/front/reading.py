@@ -5,23 +5,21 @@ A Job that cannot be taken is `Unfit`: a word for the Event, and a sentence that
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from penstock.config.scalars import SCALARS, Amount, Flag, Interval, Name, Priority, Text
-from penstock.core.model import JOB_CLASSES, GpuChoice, JobClass, JobSpec
+from penstock.core.model import JOB_CLASSES, GpuChoice, JobClass, JobSpec, Origin
 from penstock.core.units import MICRO, SECOND, Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Work
-from penstock.kube import kueue, marks, names
-from penstock.kube.closure import Json, containers, part, pod_of
+from penstock.kube import gpu_requests, kueue, marks, names
+from penstock.kube.closure import Json, part, pod_of
+from penstock.kube.gpu_requests import NotWhole
 from penstock.kube.portability import needs, packed
 
-WHOLE: Final = ("nvidia.com/gpu", "amd.com/gpu")
-MIG: Final = "nvidia.com/mig-"
 PRODUCT: Final = "nvidia.com/gpu.product"
 MOST_GPUS: Final = 1_000_000
 #: The cluster's own notes on an object. They say nothing of what runs, and would make equal Jobs differ.
@@ -51,14 +49,16 @@ def read(
     models: Iterable[str] = (),
     carried: Iterable[Json] = (),
     unread: Iterable[str] = (),
+    user: str = "",
 ) -> Wish:
     """`models`: GPU models that any site offers. `carried`: ConfigMaps that travel with it, `unread` those that cannot.
+    `user`: who applied it, by an opaque id; empty: nobody knows, and it is its team's.
 
     Raises `Unfit`.
     """
     refuse_unmanaged(job)
     refuse_counted(job)
-    spec = spec_of(job, site, now, models)
+    spec = spec_of(job, site, now, models, user)
     missing = tuple(f"the missing config map {name}" for name in unread)
     return Wish(replace(spec, needs=spec.needs + missing), work_of(job, site, list(carried)))
 
@@ -88,7 +88,7 @@ def refuse_counted(job: Json) -> None:
         )
 
 
-def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = ()) -> JobSpec:
+def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = (), user: str = "") -> JobSpec:
     said = Annotations(part(part(job, "metadata"), "annotations"))
     gpus, mig = gpus_of(job)
     usual = JobSpec(1)
@@ -98,7 +98,7 @@ def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = ()) -> J
         expected_run_ms=said.read(marks.RUN_TIME, Interval, int, None),
         checkpoint_every_ms=said.read(marks.CHECKPOINT_EVERY, Interval, int, None),
         name=kind_of(job),
-        user=origin(site, job),
+        user=user or team_of(job),
         project=said.read(marks.PROJECT, Name, str, ""),
         job_class=_job_class(said.text(marks.CLASS) or usual.job_class),
         priority=said.read(marks.PRIORITY, Priority, int, 0),
@@ -112,20 +112,24 @@ def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = ()) -> J
         lease_max_ms=said.read(marks.LEASE_MAX, Interval, int, usual.lease_max_ms),
         home=site,
         needs=needs(job),
+        origin=origin(site, job),
     )
 
 
 def work_of(job: Json, site: str, config_maps: list[Json]) -> Work:
     """The Job as it was applied, without the cluster's own notes on it."""
     metadata = {key: found for key, found in part(job, "metadata").items() if key not in NOTES}
-    metadata["annotations"] = {**part(metadata, "annotations"), marks.HOME: site}
+    said = {key: text for key, text in part(metadata, "annotations").items() if key != names.USER}  # a person's name
+    metadata["annotations"] = {**said, marks.HOME: site}
     bare = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job.get("spec")}
     return Work((), manifest=json.dumps(packed(bare, config_maps), sort_keys=True))
 
 
-def origin(site: str, job: Json) -> str:
-    """Who asks, to the journal: this very Job. So it is found again after any restart, and never run twice."""
-    return f"{site}:{part(job, 'metadata').get('uid', '')}"
+def origin(site: str, job: Json) -> Origin | None:
+    """This very Job, to the journal: so it is found again after any restart, and never run twice. None: it is no Job of
+    a cluster yet, and only planned."""
+    uid = part(job, "metadata").get("uid")
+    return Origin(site, str(uid)) if uid else None
 
 
 def team_of(job: Json) -> str:
@@ -146,41 +150,31 @@ def kind_of(job: Json) -> str:
 
 
 def gpus_of(job: Json) -> tuple[int, str]:
-    """Over all pods that run at once, and the MIG profile."""
-    found: dict[str, int] = {}
-    for container in containers(pod_of(job)):
-        resources = part(container, "resources")
-        for resource, count in {**part(resources, "requests"), **part(resources, "limits")}.items():
-            if resource in WHOLE or resource.startswith(MIG):
-                kind = resource.removeprefix(MIG) if resource.startswith(MIG) else ""
-                found[kind] = found.get(kind, 0) + _whole(count, resource)
-    found = {kind: count for kind, count in found.items() if count}
+    """Over all pods that run at once, and the MIG profile. Raises `Unfit`."""
+    try:
+        pods_at_once(job)
+        found = {profile: gpus for profile, gpus in gpu_requests.of_job(part(job, "spec")).items() if gpus}
+    except NotWhole as error:
+        raise Unfit("NotUnderstood", str(error)) from None
     if not found:
         raise Unfit("NoGPUs", "It asks for no GPUs; write them under resources.limits, or take the label away.")
     if len(found) > 1:
         raise Unfit("MixedGPUs", f"It asks for GPUs of several kinds ({', '.join(sorted(found))}); use one kind.")
-    ((profile, gpus),) = found.items()
-    total = gpus * pods_at_once(job)
+    ((profile, total),) = found.items()
     if total > MOST_GPUS:
         raise Unfit("TooManyGPUs", f"It asks for {total:,} GPUs; no site has that many.")
     return total, profile
 
 
 def pods_at_once(job: Json) -> int:
-    """No more than are wanted in all. All of them or none: that is what a gang is."""
-    spec = part(job, "spec")
-    at_once = _whole(spec.get("parallelism", 1), "spec.parallelism")
-    wanted = spec.get("completions")
-    pods = at_once if wanted is None else min(at_once, _whole(wanted, "spec.completions"))
+    """All of them or none: that is what a gang is. Raises `Unfit`."""
+    try:
+        pods = gpu_requests.pods_at_once(part(job, "spec"))
+    except NotWhole as error:
+        raise Unfit("NotUnderstood", str(error)) from None
     if pods == 0:
         raise Unfit("NoPods", "Its parallelism is 0, so there is nothing to run; write how many pods it has.")
     return pods
-
-
-def _whole(said: Any, what: str) -> int:
-    if not re.fullmatch("[0-9]{1,9}", str(said), re.ASCII):
-        raise Unfit("NotUnderstood", f"{what} is {str(said)[:40]!r} and not a whole number.")
-    return int(said)
 
 
 def _models(job: Json, said: "Annotations", known: list[str]) -> tuple[str, ...]:

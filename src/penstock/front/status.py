@@ -34,8 +34,27 @@ class Why:
     at: Instant
 
 
-def metadata_change(job: Json, row: JobRow, attempts: Sequence[AttemptRow]) -> Json:
+@value
+class JobSnapshot:
+    """A job, its attempts, and the last thing decided about it, as they stood at one row of the journal."""
+
+    number: int  # of that row
+    job: JobRow
+    attempts: tuple[AttemptRow, ...]
+    why: Why | None
+
+    def is_older_than(self, home_job: Json) -> bool:
+        """Is the home Job bound to an attempt that was promised after this? Then it shows more than this can say, and
+        stays as it is: the row that promised it brings the next snapshot. If another control plane bound it, ours has
+        been fenced, and no snapshot comes."""
+        bound = bound_attempt(home_job)
+        newest = max((number_of(one.id) for one in self.attempts), default=0)
+        return bound.startswith(f"{self.job.id}.") and number_of(bound) > newest
+
+
+def metadata_change(job: Json, snapshot: JobSnapshot) -> Json:
     """A merge patch of labels, finalizer and `suspend`; empty if all is as it should be."""
+    row, attempts = snapshot.job, snapshot.attempts
     metadata = part(job, "metadata")
     now = part(metadata, "annotations")
     wanted = {names.JOB: row.id, names.BINDING: binding_of(row, attempts)}
@@ -87,13 +106,6 @@ def bound_attempt(job: Json) -> str:
     return str(said.get("attempt", "")) if isinstance(said, dict) else ""
 
 
-def is_behind(job: Json, row: JobRow, attempts: Sequence[AttemptRow]) -> bool:
-    """Was the journal read before the Job was bound? Then it shows more than we know, and stays as it is."""
-    bound = bound_attempt(job)
-    ours = bound.startswith(f"{row.id}.")
-    return ours and number_of(bound) > max((number_of(one.id) for one in attempts), default=0)
-
-
 def number_of(attempt: str) -> int:
     number = attempt.rpartition(".")[2]
     return int(number) if number.isdigit() else 0
@@ -106,8 +118,9 @@ def _has_begun(row: JobRow, attempts: Sequence[AttemptRow]) -> bool:
 # --- status -----------------------------------------------------------------------------------------------------------
 
 
-def shown(job: Json, row: JobRow, attempts: Sequence[AttemptRow], why: Why | None) -> Json:
+def shown(job: Json, snapshot: JobSnapshot) -> Json:
     """The whole status. Equal to what the Job shows: nothing to write."""
+    row, attempts = snapshot.job, snapshot.attempts
     now, pods = part(job, "status"), _pods(job)
     living = [one for one in attempts if one.phase in LIVE]
     active = pods if living and row.phase not in ENDED else 0
@@ -119,7 +132,7 @@ def shown(job: Json, row: JobRow, attempts: Sequence[AttemptRow], why: Why | Non
         "terminating": 0,
         "failed": max(int(now.get("failed") or 0), sum(one.outcome in GONE for one in attempts)),
         "succeeded": max(int(now.get("succeeded") or 0), _wanted(job, pods) if done else 0),
-        "conditions": _conditions(now, row, why),
+        "conditions": _conditions(now, row, snapshot.why),
     }
     started_at = _started_at(row, attempts)
     if now.get("startTime") or started_at is not None:
@@ -133,7 +146,7 @@ def shown(job: Json, row: JobRow, attempts: Sequence[AttemptRow], why: Why | Non
 
 def _started_at(row: JobRow, attempts: Sequence[AttemptRow]) -> Instant | None:
     """What never started and has ended started when it ended: an ended Job must have a start time."""
-    begun = [one.started_at for one in attempts if one.started_at is not None]  # read later than the row, so newer
+    begun = [one.started_at for one in attempts if one.started_at is not None]
     return min(begun, default=row.ended_at)
 
 

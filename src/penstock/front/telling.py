@@ -36,8 +36,9 @@ class News:
 
 
 class Tale:
-    def __init__(self, job: str, home: str, uid: str, currency: str) -> None:
-        self.job, self.home, self.uid = job, home, uid
+    def __init__(self, job: str, home: str, uid: str, currency: str, number: int = 0) -> None:
+        """`number`: of the last row that it will have heard of once it has heard its story so far."""
+        self.job, self.home, self.uid, self.number = job, home, uid, number
         self.teller = Teller(job)
         self.teller.currency = currency
         self.lines: list[tuple[str, bool, Line]] = []  #: reason, is it bad, and the line itself

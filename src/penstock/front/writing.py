@@ -4,24 +4,18 @@ from collections.abc import Callable
 
 from penstock.core.units import Instant
 from penstock.front import leaving, status
+from penstock.front.home_jobs import HomeJobs
+from penstock.front.status import JobSnapshot
 from penstock.front.telling import Tale, event_of
-from penstock.journal.journal import AttemptRow, JobRow
-from penstock.kube.client import EVENTS, JOBS, Cluster
+from penstock.kube.client import EVENTS, JOBS
 from penstock.kube.closure import Json, part
 from penstock.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from penstock.kube.lanes import SOON, Rank
 
 
 class Writer:
-    def __init__(
-        self,
-        cluster: Cluster,
-        learn: Callable[[Json], None],
-        tale: Callable[[str], Tale],
-        now: Callable[[], Instant],
-    ) -> None:
-        """`learn`: a Job as the cluster says it is now."""
-        self.cluster, self.learn, self.tale, self.now = cluster, learn, tale, now
+    def __init__(self, home: HomeJobs, now: Callable[[], Instant]) -> None:
+        self.cluster, self.learn, self.now = home.cluster, home.learn, now
 
     async def change(self, job: Json, change: Json) -> Json:
         """Guarded by the version we saw: if somebody else was first, it is looked at again."""
@@ -34,13 +28,13 @@ class Writer:
         self.learn(found)
         return found
 
-    async def show(self, job: Json, row: JobRow, attempts: list[AttemptRow], rank: Rank = SOON) -> None:
+    async def show(self, job: Json, snapshot: JobSnapshot, rank: Rank = SOON) -> None:
         """What it should be, and its status, as far as it does not show that yet: in one request, unless it must be
         unsuspended first."""
-        change = status.metadata_change(job, row, attempts)
+        change = status.metadata_change(job, snapshot)
         if "spec" in change:
             job, change = await self.change(job, change), {}
-        wanted = status.shown(job, row, attempts, self.tale(row.id).why)
+        wanted = status.shown(job, snapshot)
         if status.is_shown(job, wanted):
             await self.change(job, change)
             return
@@ -49,7 +43,7 @@ class Writer:
             *(JOBS, metadata["name"], wanted, metadata["namespace"]),
             seen=metadata["resourceVersion"], marks=part(change, "metadata"), rank=rank,
         )  # fmt: skip
-        if status.metadata_change(found, row, attempts):
+        if status.metadata_change(found, snapshot):
             raise Conflict("its marks were not taken with its status")  # looked at again: then they go by themselves
         self.learn(found)
 

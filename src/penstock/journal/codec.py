@@ -98,7 +98,19 @@ def _event(kind: str, body: dict[str, Any], version: int) -> Any:
     cls = KINDS.get(kind)
     if cls is None:
         raise BadInput(f"The journal holds an event '{kind}' that this version does not know; use a newer Penstock.")
+    if cls is JobSubmitted:
+        body = {**body, "spec": _origin_apart(body["spec"])}
     return reader(cls)(body)
+
+
+def _origin_apart(spec: dict[str, Any]) -> dict[str, Any]:
+    """A job's spec as it is written today. Older versions wrote a home Job's origin as its user, `SITE:UID`; nobody
+    knows any more who applied it, so it is its team's."""
+    site = spec.get("home", "")
+    if not site or "origin" in spec or not spec.get("user", "").startswith(f"{site}:"):
+        return spec
+    uid = spec["user"].removeprefix(f"{site}:")
+    return {**spec, "user": spec.get("team", JobSpec(1).team), "origin": {"site": site, "uid": uid}}
 
 
 @cache

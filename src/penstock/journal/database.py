@@ -22,6 +22,9 @@ class Database(Protocol):
     def transaction(self) -> AbstractContextManager[None]:
         """All that is written inside, durably, or nothing."""
 
+    def reading(self) -> AbstractContextManager[None]:
+        """All that is read inside is of one instant, whatever is written meanwhile."""
+
     def all(self, sql: str, *values: Any) -> list[Any]: ...
 
     def run(self, sql: str, *values: Any) -> None: ...

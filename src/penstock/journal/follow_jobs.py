@@ -26,6 +26,8 @@ def _admit(tables: Tables, job: str, spec: JobSpec, at: Instant) -> None:
     line = t.Job(
         _text(job), tables.count("jobs"), _text(spec.team), _text(spec.name), _text(spec.user), _text(spec.project),
         spec.job_class, spec.priority, spec.gpus, spec.work, at, _text(words),
+        origin_site=_text(spec.origin.site) if spec.origin else "",
+        origin_uid=_text(spec.origin.uid) if spec.origin else "",
     )  # fmt: skip
     tables.jobs[job] = line
     tables.counted(line, 1)

@@ -9,10 +9,11 @@ epoch that every append names, so that a stale one changes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from penstock.core.engine import Step
-from penstock.core.model import JobSpec
+from penstock.core.model import JobSpec, Origin
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
 
@@ -123,6 +124,8 @@ class JobRow:
     attempt_phase: str = ""  # of `attempt`: core.lifecycle.AttemptPhase
     decided_at: Instant | None = None  # when `because` was decided
     last_outcome: str = ""  # of the last attempt that was promised; empty if there is none, or it lives
+    origin_site: str = ""  # what it was submitted for, `JobSpec.origin`; empty: a request to the API
+    origin_uid: str = ""
 
 
 @value
@@ -202,6 +205,7 @@ class Filter:
     text: str = ""
     user: str = ""
     states: tuple[str, ...] = ()  # journal.states.JobState: as people call them; beside `phases`, either will do
+    origin: Origin | None = None
 
 
 @value
@@ -220,6 +224,9 @@ class Reader(Protocol):
 
     @property
     def installation(self) -> str: ...
+
+    def at_one_row(self) -> "AbstractContextManager[Reader]":
+        """A reader whose answers are all of one instant: of the row whose number its `head` says."""
 
     def head(self) -> int:
         """The number of the last step; 0: none yet."""

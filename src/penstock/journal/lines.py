@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias, get_type_hints
 
 #: Of the tables below and of what `project` writes into them.
-PROJECTION: Final = 3
+PROJECTION: Final = 4
 
 
 @dataclass(slots=True)
@@ -47,6 +47,8 @@ class Job:
     because: str = ""
     cancelled: int = 0
     holds: int = 0  #: open ones
+    origin_site: str = ""
+    origin_uid: str = ""
 
 
 @dataclass(slots=True)
@@ -231,6 +233,7 @@ INDICES: Final = (
     "create index jobs_by_team on jobs (team, phase, number)",
     "create index jobs_of_team on jobs (team, number)",
     "create index jobs_by_words on jobs (number, words)",
+    "create index jobs_by_origin on jobs (origin_uid) where origin_uid <> ''",
     "create index jobs_held on jobs (id) where holds > 0",
     "create index attempts_by_job on attempts (job, number)",
     "create index attempts_by_phase on attempts (phase, number)",

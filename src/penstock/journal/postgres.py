@@ -92,6 +92,14 @@ class PostgresDatabase:
                     self._end_stalled()
                 raise
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        with self._told():
+            db = self.db
+            with db.transaction(force_rollback=True):
+                db.execute("set transaction isolation level repeatable read, read only")
+                yield
+
     def _end_stalled(self) -> None:
         """Whoever was stopped in the middle of an append, or whose machine is gone, keeps everybody out; and of what is
         sent together the server has no timeout. What has said nothing for so long is ended: it learns that it is

@@ -75,6 +75,11 @@ class Queries:
         while self.idle:
             self.idle.pop().close()
 
+    @contextmanager
+    def at_one_row(self) -> Iterator["Queries"]:
+        with self._borrowed() as db, db.reading():
+            yield _AtOneRow(db, self.installation)
+
     def head(self) -> int:
         return int(self._all("select head from journal")[0][0])
 
@@ -100,6 +105,9 @@ class Queries:
                 clauses.append((ATTEMPT_RUNS if match.attempt_runs else f"not {ATTEMPT_RUNS}", "running"))
         if wanted.user:
             clauses.append(('"user" = ?', wanted.user))
+        if wanted.origin is not None:
+            clauses.append(("origin_uid = ? and origin_uid <> ''", wanted.origin.uid))  # as the index has it
+            clauses.append(("origin_site = ?", wanted.origin.site))
         if wanted.text:
             clauses.append((r"words like ? escape '\'", f"%{_literal(wanted.text.lower())}%"))
         if after is not None:
@@ -221,6 +229,23 @@ class Queries:
     def blob(self, digest: str) -> bytes | None:
         found = _first(self._all("select content from blobs where digest = ?", digest))
         return None if found is None else bytes(found[0])
+
+
+class _AtOneRow(Queries):
+    """On one connection, inside its transaction. What fails is not tried again by itself: that would be another row."""
+
+    def __init__(self, db: Database, installation: str) -> None:
+        self.db, self.where, self.installation = db, db.where, installation
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[Database]:
+        yield self.db
+
+    def _all(self, sql: str, *values: Any) -> list[Any]:
+        return self.db.all(sql, *values)
+
+    def close(self) -> None:
+        """The connection is another's."""
 
 
 #: Values in one statement; SQLite of old takes 999.

@@ -76,6 +76,15 @@ class SqliteDatabase:
                         self.db.execute("rollback")
                 raise
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        with self._told():
+            self.db.execute("begin")
+            try:
+                yield
+            finally:
+                self.db.execute("rollback")
+
     def all(self, sql: str, *values: Any) -> list[Any]:
         with self._told():
             return self.db.execute(sql, values).fetchall()

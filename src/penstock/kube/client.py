@@ -25,7 +25,7 @@ from penstock.kube.errors import (
     KubeError,
     NotFound,
     Silent,
-    Unreachable,
+    Unavailable,
 )
 from penstock.kube.lanes import LATER, NOW, SOON, Lanes, Rank
 from penstock.kube.wire import Answer, Request, Stream, Talk, Wire
@@ -74,6 +74,16 @@ EVENTS: Final = Kind("Event", "events")
 CONFIG_MAPS: Final = Kind("ConfigMap", "configmaps")
 SECRETS: Final = Kind("Secret", "secrets")
 LEASES: Final = Kind("Lease", "leases", "coordination.k8s.io/v1")
+SELF_REVIEWS: Final = Kind("SelfSubjectReview", "selfsubjectreviews", "authentication.k8s.io/v1", namespaced=False)
+POLICIES: Final = Kind(
+    "ValidatingAdmissionPolicy", "validatingadmissionpolicies", "admissionregistration.k8s.io/v1", namespaced=False
+)
+POLICY_BINDINGS: Final = Kind(
+    "ValidatingAdmissionPolicyBinding",
+    "validatingadmissionpolicybindings",
+    "admissionregistration.k8s.io/v1",
+    namespaced=False,
+)
 REVIEWS: Final = Kind(
     "SelfSubjectAccessReview", "selfsubjectaccessreviews", "authorization.k8s.io/v1", namespaced=False
 )
@@ -335,7 +345,7 @@ def _decoded(content: bytes) -> Any:
     try:
         return msgspec.json.decode(content)
     except msgspec.DecodeError as error:
-        raise Unreachable(f"the answer is not JSON: {error}") from None
+        raise Unavailable(f"the answer is not JSON: {error}") from None
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
@@ -355,7 +365,7 @@ def _error(status: Obj, code: int, verb: str, resource: str) -> KubeError:
     words = str(status.get("message") or f"it answers {code}")
     match code:
         case 401:
-            return Unreachable(f"the cluster does not know us (401): the token is wrong or has expired; {words}")
+            return Unavailable(f"the cluster does not know us (401): the token is wrong or has expired; {words}")
         case 403:
             return Forbidden(words, verb, resource)
         case 404:
@@ -367,7 +377,7 @@ def _error(status: Obj, code: int, verb: str, resource: str) -> KubeError:
         case 400 | 405 | 406 | 413 | 415 | 422:
             return Invalid(words)
         case _:
-            return Unreachable(words)
+            return Unavailable(words)
 
 
 async def _lines(answer: Stream) -> AsyncIterator[bytes]:

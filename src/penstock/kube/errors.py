@@ -34,9 +34,9 @@ class Forbidden(KubeError):
         self.by_account = f"cannot {verb} resource" in words
 
 
-class Unreachable(KubeError):
+class Unavailable(KubeError):
     """Again later: it may or may not have happened."""
 
 
-class Silent(Unreachable):
+class Silent(Unavailable):
     """It said nothing at all: who else listens to it may be waiting in vain."""

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from penstock.kube import kueue, marks, names
+from penstock.kube.gpu_requests import WHOLE
 
 Json: TypeAlias = dict[str, Any]
 Role: TypeAlias = Literal["look", "act", "home"]
 ROLES: Final = ("look", "act", "home")
 RBAC: Final = "rbac.authorization.k8s.io"
 ADMISSION: Final = "admissionregistration.k8s.io"
+USERS: Final = "penstock-users"  #: the policies by which a home Job says who created it
 GOVERNED: Final = "penstock.dev/governed"  #: label of namespaces in which GPUs are used through Penstock only
 
 
@@ -29,6 +31,11 @@ EVERYWHERE: Final = (
     _rule("", "pods nodes", "get list watch"),
     _rule("coordination.k8s.io", "leases", "get list"),
 )
+#: Is the annotation that names a home Job's user protected there?
+CHECKING_USERS: Final = {
+    **_rule(ADMISSION, "validatingadmissionpolicies validatingadmissionpolicybindings", "get"),
+    "resourceNames": [USERS],
+}
 #: Where attempts run.
 ACTING: Final = (
     _rule("batch", "jobs", "get list watch create patch delete"),
@@ -64,7 +71,7 @@ def rbac(
         made += _granted([reading], f"{account}-kubeconfigs", subject, own)
     if role == "look":
         return [*made, *_granted(LOOKING, f"{account}-look", subject)]
-    made += _granted(EVERYWHERE, f"{account}-act", subject)
+    made += _granted([*EVERYWHERE, *([CHECKING_USERS] if role == "home" else [])], f"{account}-act", subject)
     for namespace in dict.fromkeys((own, *namespaces)):
         rules = (ACTING if role == "act" else ACTING + SHOWING) + (RUNNING if commands else ())
         made += _granted(rules, f"{account}-act", subject, namespace)
@@ -91,26 +98,37 @@ def _granted(rules: Iterable[Json], name: str, subject: Json, namespace: str = "
 
 
 def admission(account: str, own: str) -> list[Json]:
-    """Three policies that need no webhook. Nothing changes for objects without our label, nor outside of namespaces
-    that are labelled as governed."""
+    """Four policies that need no webhook. Nothing changes for objects without our label, nor outside of namespaces
+    that are labelled as governed, but that only we write our own annotations."""
     user = f"system:serviceaccount:{own}:{account}"
     return [
         *_policy("penstock-home-jobs", ["CREATE"], ["jobs"], _home_jobs(), {"objectSelector": _has(names.QUEUE)}),
         *_policy("penstock-bindings", ["CREATE", "UPDATE"], ["jobs"], _bindings(user), {}),
         *_policy("penstock-governed", ["CREATE"], ["jobs", "pods"], _governed(), {"namespaceSelector": _is(GOVERNED)}),
+        *_policy(USERS, ["CREATE", "UPDATE"], ["jobs"], _users(user), {}),
     ]
 
 
 def mutation(*, beta: bool = False) -> list[Json]:
-    """The label alone is enough, where the cluster serves MutatingAdmissionPolicy: by itself from 1.36 on, as `beta` if
-    it is switched on in 1.34 and 1.35."""
+    """The label alone is enough, and the Job says who created it, where the cluster serves MutatingAdmissionPolicy: by
+    itself from 1.36 on, as `beta` if it is switched on in 1.34 and 1.35."""
     version = f"{ADMISSION}/{'v1beta1' if beta else 'v1'}"
     labels, queue = "object.metadata.labels", kueue.QUEUE
     meant = f'"{queue}" in {labels} && {labels}["{queue}"] != "{kueue.NOWHERE}" ? {labels}["{queue}"] : ""'
     metadata = f'labels: {{"{queue}": "{kueue.NOWHERE}"}}, annotations: {{"{kueue.MEANT}": {meant}}}'
     managed = f'suspend: true, managedBy: "{names.MANAGER}"'
-    spec = f"Object{{metadata: Object.metadata{{{metadata}}}, spec: Object.spec{{{managed}}}}}"
-    name = "penstock-home-jobs"
+    completed = f"Object{{metadata: Object.metadata{{{metadata}}}, spec: Object.spec{{{managed}}}}}"
+    unmanaged = [{"name": "unmanaged", "expression": "!has(object.spec.managedBy)"}]
+    user = f'annotations: {{"{names.USER}": request.userInfo.username}}'
+    signed = f"Object{{metadata: Object.metadata{{{user}}}}}"
+    return [
+        *_mutating_policy(version, "penstock-home-jobs", completed, unmanaged),
+        *_mutating_policy(version, USERS, signed, []),
+    ]
+
+
+def _mutating_policy(version: str, name: str, change: str, conditions: list[Json]) -> list[Json]:
+    """For every Job with our label, when it is created."""
     match = {"resourceRules": [_resources(["CREATE"], ["jobs"])], "objectSelector": _has(names.QUEUE)}
     return [
         {
@@ -119,10 +137,10 @@ def mutation(*, beta: bool = False) -> list[Json]:
             "metadata": {"name": name},
             "spec": {
                 "matchConstraints": match,
-                "matchConditions": [{"name": "unmanaged", "expression": "!has(object.spec.managedBy)"}],
+                **({"matchConditions": conditions} if conditions else {}),
                 "failurePolicy": "Fail",
                 "reinvocationPolicy": "Never",
-                "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": spec}}],
+                "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": change}}],
             },
         },
         {
@@ -185,6 +203,18 @@ def _bindings(user: str) -> list[Json]:
     ]
 
 
+def _users(user: str) -> list[Json]:
+    """Whoever creates a Job may write its own name on it, or nothing; and it stays as it was."""
+    now, before = _said("annotations", names.USER, "object"), _said("annotations", names.USER, "oldObject")
+    true = f'oldObject == null ? ({now} in ["", request.userInfo.username]) : ({now} == {before})'
+    return [
+        {
+            "expression": f'request.userInfo.username == "{user}" || ({true})',
+            "message": f"{names.USER} names whoever created the Job, and cannot be changed.",
+        }
+    ]
+
+
 def _only_we(kind: str, keys: list[str], user: str) -> Json:
     unchanged = " && ".join(f"({_said(kind, key, 'object')} == {_said(kind, key, 'oldObject')})" for key in keys)
     return {
@@ -203,7 +233,7 @@ def _governed() -> list[Json]:
     """Whatever asks for GPUs there is a home Job, one of ours, or the pod of one: no GPU is used unaccounted for."""
     pod = '(object.kind == "Pod" ? object.spec : object.spec.template.spec)'
     wants = " || ".join(
-        f'(has(c.resources) && has(c.resources.limits) && "{kind}" in c.resources.limits)' for kind in GPUS
+        f'(has(c.resources) && has(c.resources.limits) && "{kind}" in c.resources.limits)' for kind in WHOLE
     )
     labels, by_hand = "object.metadata.labels", f"!(request.userInfo.username in {list(CONTROLLERS)})"
     labelled = f'has({labels}) && ("{names.QUEUE}" in {labels} || "{names.EXECUTION}" in {labels})'
@@ -222,6 +252,5 @@ def _governed() -> list[Json]:
     ]
 
 
-GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
 #: Who makes the pods of Jobs. A pod that somebody else makes is not accounted for, whatever its labels say.
 CONTROLLERS: Final = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")

@@ -24,7 +24,9 @@ ORIGIN: Final = "penstock.dev/origin"  #: the home Job's uid, or the job's id wh
 OFFER: Final = "penstock.dev/offer"
 RESUME: Final = "penstock.dev/resume-ms"  #: work that it began with
 SPEED: Final = "penstock.dev/speed-permille"
-DEADLINE: Final = "penstock.dev/deadline"  #: an instant of the control plane's clock
+EXECUTION_DEADLINE: Final = "penstock.dev/execution-deadline"  #: it ends then: an instant of the control plane's clock
+#: The same on Jobs that an older version made, some of which run for weeks. People's own word for home Jobs today.
+OLD_EXECUTION_DEADLINE: Final = "penstock.dev/deadline"
 ENDING: Final = "penstock.dev/ending"  #: why we end it: stopped, lost, refused or failed
 WORDS: Final = "penstock.dev/words"  #: why, for people
 FORGOTTEN: Final = "penstock.dev/forgotten"  #: its end is on record; kept so that it never starts again
@@ -32,6 +34,7 @@ FORGOTTEN: Final = "penstock.dev/forgotten"  #: its end is on record; kept so th
 # --- annotations of a home Job ---------------------------------------------------------------------------------------
 
 BINDING: Final = "penstock.dev/binding"
+USER: Final = "penstock.dev/user"  #: who created it, as the cluster's admission recorded; no one else may write it
 FAILED_BEFORE: Final = (
     "penstock.dev/failed-before"  #: failures of earlier attempts, against the user's own backoffLimit
 )

@@ -9,6 +9,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from penstock.core.rules import meets
@@ -96,11 +97,28 @@ def packed(job: Json, config_maps: list[Json]) -> Json:
     return job if not config_maps else {"apiVersion": "v1", "kind": "List", "items": [job, *config_maps]}
 
 
+@lru_cache(512)
+def parsed(manifest: str) -> Json:
+    """What the journal keeps, read once for all who start the Job: the binding driver and the site's own. Not to be
+    changed. Raises `ValueError`."""
+    found: Json = json.loads(manifest)
+    return found
+
+
+def job_in(manifest: Json) -> Json:
+    """The Job itself, not to be changed."""
+    return _items(manifest)[0]
+
+
 def unpacked(manifest: Json) -> tuple[Json, dict[str, Json]]:
     """A copy of the Job, and the ConfigMaps beside it by name."""
-    items = manifest.get("items") if manifest.get("kind") == "List" else [manifest]
-    job, *beside = copy.deepcopy(items or [{}])
+    job, *beside = copy.deepcopy(_items(manifest))
     return job, {str(part(one, "metadata").get("name")): one for one in beside}
+
+
+def _items(manifest: Json) -> list[Json]:
+    found = manifest.get("items") if manifest.get("kind") == "List" else [manifest]
+    return found or [{}]
 
 
 # --- one thing --------------------------------------------------------------------------------------------------------

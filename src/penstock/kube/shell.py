@@ -6,7 +6,7 @@ from contextlib import suppress
 from penstock import channels
 from penstock.channels import Printed, Typed
 from penstock.kube.client import Cluster
-from penstock.kube.errors import Invalid, KubeError, Unreachable
+from penstock.kube.errors import Invalid, KubeError, Unavailable
 from penstock.kube.wire import Talk
 
 
@@ -35,7 +35,7 @@ async def run(
         typing = asyncio.create_task(_type(socket, typed)) if typed is not None else None
         try:
             said = await _listen(socket, printed)
-        except Unreachable as error:
+        except Unavailable as error:
             said = error
         finally:
             if typing is not None:
@@ -56,7 +56,7 @@ async def _listen(socket: Talk, printed: Printed) -> tuple[int | None, str, str]
 
 
 async def _type(socket: Talk, typed: Typed) -> None:
-    with suppress(Unreachable):  # it has ended, and whoever listens hears how
+    with suppress(Unavailable):  # it has ended, and whoever listens hears how
         async for one in typed:
             await socket.send(
                 channels.message(channels.STDIN, one) if isinstance(one, bytes) else channels.resized(*one)

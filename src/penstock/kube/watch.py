@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from penstock.kube.client import Cluster, Kind, Obj
-from penstock.kube.errors import Gone, KubeError, Unreachable
+from penstock.kube.errors import Gone, KubeError, Unavailable
 
 FIRST_RETRY_SECONDS: Final = 0.2
 LAST_RETRY_SECONDS: Final = 5.0  #: as often as a site out of reach is looked at
@@ -75,7 +75,7 @@ class Mirror:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if not tasks[0].done():
-                raise Unreachable("it does not answer")
+                raise Unavailable("it does not answer")
             await tasks[0]
         finally:
             for task in tasks:

@@ -17,7 +17,7 @@ from lightkube.core.exceptions import ConfigError
 from yarl import URL
 
 from penstock.core.values import value
-from penstock.kube.errors import Silent, Unreachable
+from penstock.kube.errors import Silent, Unavailable
 
 if TYPE_CHECKING:
     import httpx2
@@ -49,7 +49,7 @@ class Answer:
 
 
 class Stream(Protocol):
-    """An answer that goes on. Raises `Unreachable` when it breaks off."""
+    """An answer that goes on. Raises `Unavailable` when it breaks off."""
 
     status: int
     headers: Mapping[str, str]
@@ -62,7 +62,7 @@ class Stream(Protocol):
 
 
 class Talk(Protocol):
-    """Messages both ways. Raises `Unreachable` once the other side is gone."""
+    """Messages both ways. Raises `Unavailable` once the other side is gone."""
 
     async def send(self, message: bytes) -> None: ...
 
@@ -72,7 +72,7 @@ class Talk(Protocol):
 
 
 class Wire(Protocol):
-    """Raises `Unreachable` if no answer came."""
+    """Raises `Unavailable` if no answer came."""
 
     async def send(self, request: Request) -> Answer: ...
 
@@ -205,7 +205,7 @@ class _Socket:
     async def receive(self) -> bytes:
         heard = await self.socket.receive()
         if heard.type not in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT):
-            raise Unreachable(f"the connection broke off ({heard.extra or heard.data or heard.type.name})")
+            raise Unavailable(f"the connection broke off ({heard.extra or heard.data or heard.type.name})")
         return heard.data if isinstance(heard.data, bytes) else str(heard.data).encode()
 
     async def close(self) -> None:
@@ -243,11 +243,11 @@ class Login:
         return header
 
 
-def unheard(error: Exception) -> Unreachable:
+def unheard(error: Exception) -> Unavailable:
     """A server that did not answer; or we could not even say who we are."""
     silent = isinstance(error, aiohttp.ClientError | TimeoutError | ConnectionError)
     late = "it did not answer in time" if isinstance(error, TimeoutError) else type(error).__name__
-    return (Silent if silent else Unreachable)(str(error) or late)
+    return (Silent if silent else Unavailable)(str(error) or late)
 
 
 def _proxy(server: str) -> str | None:

@@ -4,13 +4,13 @@ Nothing in the file is trusted to have the shape it should: what is missing or o
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
 from penstock.core.model import JobSpec
 from penstock.core.units import Instant, Millis
+from penstock.kube.gpu_requests import NotWhole, of_job
 from penstock.sim.rows import (
     MIXED,
     MOST_GPUS,
@@ -29,8 +29,6 @@ from penstock.sim.rows import (
 )
 
 TEAM_LABEL: Final = "penstock.dev/team"
-WHOLE: Final = ("nvidia.com/gpu", "amd.com/gpu")
-MIG: Final = "nvidia.com/mig-"
 
 
 def kubernetes_rows(items: Iterable[object], clock: Clock, errors: Errors) -> Iterator[Row]:
@@ -138,47 +136,18 @@ def end_of(job: object) -> tuple[str, str]:
 
 def _gpus(job: object) -> tuple[int, str] | str:
     """Width over all pods that run at once, and the MIG profile; or why the job is left out."""
-    of_kind: dict[str, int] = {}
-    containers = _at(job, "spec", "template", "spec", "containers")
-    for container in containers if isinstance(containers, list) else ():
-        for resource, count in _resources(container).items():
-            if resource in WHOLE or resource.startswith(MIG):
-                kind = resource[len(MIG) :] if resource.startswith(MIG) else ""
-                of_kind[kind] = of_kind.get(kind, 0) + _count(count, resource)
-    of_kind = {kind: count * _pods(job) for kind, count in of_kind.items() if count}
-    if len(of_kind) > 1:
+    spec = _at(job, "spec")
+    try:
+        found = {kind: gpus for kind, gpus in of_job(spec if isinstance(spec, dict) else {}).items() if gpus}
+    except NotWhole as bad:
+        raise Unreadable(f"{bad.what} {shown(bad.said)} is not a whole number") from None
+    if len(found) > 1:
         return MIXED
-    for kind, count in of_kind.items():
-        if count > MOST_GPUS:
-            raise Unreadable(f"{count} GPUs are more than {MOST_GPUS:,}")
-        if count:
-            return count, kind
+    for profile, gpus in found.items():
+        if gpus > MOST_GPUS:
+            raise Unreadable(f"{gpus} GPUs are more than {MOST_GPUS:,}")
+        return gpus, profile
     return NO_GPU
-
-
-def _resources(container: object) -> dict[str, object]:
-    """Limits, which for GPUs must equal requests; some manifests have only the latter in stored form."""
-    found: dict[str, object] = {}
-    for part in ("requests", "limits"):
-        named = _at(container, "resources", part)
-        if isinstance(named, dict):
-            found |= named
-    return found
-
-
-def _pods(job: object) -> int:
-    """Pods at once: no more than are wanted in all."""
-    at_once = _count(_at(job, "spec", "parallelism"), "spec.parallelism", missing=1)
-    return min(at_once, _count(_at(job, "spec", "completions"), "spec.completions", missing=at_once))
-
-
-def _count(said: object, path: str, missing: int = 0) -> int:
-    if said is None:
-        return missing
-    text = str(said)
-    if isinstance(said, bool) or not re.fullmatch(r"\d{1,9}", text, re.ASCII):
-        raise Unreadable(f"{path} {shown(text)} is not a whole number")
-    return int(text)
 
 
 def _text(item: object, *path: str) -> str:

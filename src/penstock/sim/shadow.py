@@ -21,8 +21,9 @@ from penstock.core.runtimes import LifeTable
 from penstock.core.units import DAY, HOUR, SECOND, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.kube import names
+from penstock.kube.gpu_requests import WHOLE
 from penstock.kube.portability import needs
-from penstock.sim.kube_jobs import WHOLE, end_of, row_of
+from penstock.sim.kube_jobs import end_of, row_of
 from penstock.sim.rows import NOT_A_JOB, Found, Row, Unreadable
 from penstock.sim.scenario import Scenario, run
 from penstock.sim.traces import TraceJob

@@ -1,0 +1,37 @@
+"""Facts that a driver says of an attempt: how it ended, and how far it is. Both drivers of real sites use it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.core import events as e
+from penstock.core.units import Instant, Millis
+from penstock.drivers import progress
+from penstock.drivers.driver import SeenPhase
+
+
+def ended(at: Instant, attempt: str, phase: SeenPhase, kept_ms: Millis, words: str) -> e.Fact:
+    match phase:
+        case "stopped":
+            return e.AttemptStopped(at, attempt, kept_ms)
+        case "lost":
+            return e.AttemptLost(at, attempt, kept_ms)
+        case outcome:
+            return e.AttemptEnded(at, attempt, "done" if outcome == "done" else "failed", words)
+
+
+class Reported:
+    """What of an attempt's progress was said already: each checkpoint once, and progress once a tenth."""
+
+    def __init__(self, kept_ms: Millis = 0) -> None:
+        self.kept_ms, self.tenths = kept_ms, 0
+
+    def news(self, at: Instant, attempt: str, kept_ms: Millis, marks: Mapping[str, Any]) -> list[e.Fact]:
+        found: list[e.Fact] = []
+        if kept_ms > self.kept_ms:
+            self.kept_ms = kept_ms
+            found.append(e.AttemptCheckpointed(at, attempt, kept_ms))
+        permille = progress.permille(marks)
+        if permille // 100 != self.tenths:
+            self.tenths = permille // 100
+            found.append(e.AttemptProgressed(at, attempt, permille))
+        return found

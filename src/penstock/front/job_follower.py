@@ -1,0 +1,147 @@
+"""The one reader of the journal for all front doors: it follows the rows and publishes a snapshot of each home job.
+
+A snapshot is `(job, attempts, reason)` as they stood at one row. Rows and tables are read in one transaction, so what a
+door shows is what the journal said at some instant, never half of one and half of another; and whatever happens to a
+job later names it in its door's queue again.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from penstock.core import events as e
+from penstock.core.lifecycle import ENDED
+from penstock.core.units import MINUTE, Millis
+from penstock.front.home import live_jobs
+from penstock.front.home_jobs import HomeJobs
+from penstock.front.status import JobSnapshot
+from penstock.front.telling import Tale, job_of
+from penstock.journal.journal import AttemptRow, JobRow, Reader, Row, Unwritable
+from penstock.live.plane import Plane
+
+AT_ONCE: Final = 200  #: rows of the journal read in one go
+LATER_SECONDS: Final = 2.0
+#: Older lines were told before a restart; clusters forget Events after an hour.
+NEWS_MS: Final[Millis] = 10 * MINUTE
+#: Nothing on a home Job shows them: no need to look at it.
+UNSEEN: Final = (e.LeaseRenewed, e.DeadlineSet, e.AttemptCheckpointed, e.AttemptProgressed)
+
+Tables: TypeAlias = dict[str, tuple[JobRow | None, tuple[AttemptRow, ...]]]
+
+
+class JobFollower:
+    def __init__(self, homes: Mapping[str, HomeJobs], plane: Plane, reader: Reader) -> None:
+        self.homes, self.plane, self.reader = homes, plane, reader
+        self.number = 0  #: the last row that was heard
+        self.currency = "USD"
+        self.tales: dict[str, Tale] = {}  #: of home jobs that live, or still have something to tell
+        self.snapshots: dict[str, JobSnapshot] = {}  #: of the same; one that is missing follows with the next page
+        self.touched: set[str] = set()  #: jobs with news of which no snapshot was read yet
+
+    # --- what doors ask -----------------------------------------------------------------------------------------------
+
+    async def snapshot(self, job: str) -> JobSnapshot | None:
+        """The newest one. None: the journal has no such job, or it is about to be published, and its door told."""
+        if job not in self.tales and (found := await asyncio.to_thread(self._read, job)) and job not in self.tales:
+            self.tales[job], self.snapshots[job] = found
+        return self.snapshots.get(job)
+
+    def live(self, site: str) -> list[JobSnapshot]:
+        """Home jobs of this site that have not ended."""
+        found = [one for one in self.snapshots.values() if one.job.origin_site == site]
+        return [one for one in found if one.job.phase not in ENDED]
+
+    def drop(self, job: str) -> None:
+        """It has ended, and all is told. Whoever asks for it again, it is read again."""
+        self.tales.pop(job, None)
+        self.snapshots.pop(job, None)
+
+    # --- following ----------------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Read what lives, as it stands: from here on the journal is followed."""
+        self.drop_all()
+        self.number = self.plane.number
+        self.currency = self.plane.view.policy.currency
+        for row in await asyncio.to_thread(live_jobs, self.reader):
+            if home := self.homes.get(row.origin_site):
+                home.ids[row.origin_uid] = row.id
+                await self.snapshot(row.id)
+
+    def drop_all(self) -> None:
+        self.tales.clear()
+        self.snapshots.clear()
+        self.touched.clear()
+
+    async def follow(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            if not self.touched:
+                await self.plane.heard(self.number)
+            try:
+                rows, tables = await asyncio.to_thread(self._page)
+            except Unwritable:  # the journal's own trouble, told elsewhere
+                await asyncio.sleep(LATER_SECONDS)
+                continue
+            self._take(rows, tables)
+
+    def _page(self) -> tuple[list[Row], Tables]:
+        """The next rows, and the tables as they are after the last of them; none if more rows follow. In a thread."""
+        with self.reader.at_one_row() as reader:
+            rows = reader.steps(self.number, AT_ONCE)
+            if len(rows) == AT_ONCE:
+                return rows, {}
+            touched = self.touched.union(*map(self._touched_by, rows))
+            return rows, {job: (reader.job(job), tuple(reader.attempts(job))) for job in touched}
+
+    def _touched_by(self, row: Row) -> set[str]:
+        """Home jobs that look different after it."""
+        seen = [event for event in (*row.inputs, *row.outputs) if not isinstance(event, UNSEEN)]
+        return {job for event in seen if (job := job_of(event)) in self.tales or self._is_new(event)}
+
+    def _is_new(self, event: Any) -> bool:
+        return (
+            isinstance(event, e.JobSubmitted) and event.spec.origin is not None and event.spec.origin.site in self.homes
+        )
+
+    def _take(self, rows: Sequence[Row], tables: Tables) -> None:
+        for row in rows:
+            self._hear(row)
+            self.touched |= self._touched_by(row)  # again: a job may have been asked for since the page was read
+            self.number = row.number
+        self.touched -= tables.keys()
+        for line, attempts in tables.values():
+            if line is not None:
+                self._publish(line, attempts)
+
+    def _hear(self, row: Row) -> None:
+        for event in (*row.inputs, *row.outputs):
+            if isinstance(event, e.PolicySet):
+                self.currency = event.policy.currency
+            if self._is_new(event) and event.job not in self.tales:
+                origin = event.spec.origin
+                self.tales[event.job] = Tale(event.job, origin.site, origin.uid, self.currency)
+            tale = self.tales.get(job_of(event))
+            if tale is not None and row.number > tale.number:
+                tale.hear(event)
+
+    def _publish(self, job: JobRow, attempts: tuple[AttemptRow, ...]) -> None:
+        tale, before = self.tales.get(job.id), self.snapshots.get(job.id)
+        if tale is None or (before is not None and before.number > self.number):
+            return
+        self.snapshots[job.id] = JobSnapshot(self.number, job, attempts, tale.why)
+        self.homes[job.origin_site].touch(job.id)
+
+    def _read(self, job: str) -> tuple[Tale, JobSnapshot] | None:
+        """A job that is not followed, with its story so far. In a thread."""
+        with self.reader.at_one_row() as reader:
+            row = reader.job(job)
+            if row is None or row.origin_site not in self.homes:
+                return None
+            number, attempts, story = reader.head(), tuple(reader.attempts(job)), reader.story(job)
+        tale = Tale(job, row.origin_site, row.origin_uid, self.currency, number)
+        for event in (event for one in story for event in (*one.inputs, *one.outputs)):
+            if isinstance(event, e.PolicySet) or job_of(event) == job:
+                tale.hear(event)
+        tale.forget_before(self.plane.clock.now() - NEWS_MS)
+        return tale, JobSnapshot(number, row, attempts, tale.why)

@@ -1,0 +1,74 @@
+"""How many GPUs a Job asks for: the one place that counts them. Pure. The front door, the driver's inventory, shadow
+mode's reader and the admission policies use it.
+
+A pod holds what Kubernetes' scheduler reserves for it: its containers together with its sidecars, or an init container
+that asks for more while it runs.
+"""
+
+import re
+from collections import Counter
+from typing import Any, Final, TypeAlias
+
+from penstock.kube.closure import Json, part, parts
+
+Requests: TypeAlias = Counter[str]  #: GPUs by resource, like `nvidia.com/gpu`
+
+WHOLE: Final = ("nvidia.com/gpu", "amd.com/gpu")
+MIG: Final = "nvidia.com/mig-"
+
+
+class NotWhole(ValueError):
+    """A count that is no whole number: `what` was asked for, and `said` was written."""
+
+    def __init__(self, what: str, said: object) -> None:
+        super().__init__(f"{what} is {str(said)[:40]!r} and not a whole number.")
+        self.what, self.said = what, str(said)
+
+
+def of_job(spec: Json) -> dict[str, int]:
+    """GPUs over all pods that run at once, by MIG profile; an empty profile means whole GPUs. Raises `NotWhole`."""
+    pods, found = pods_at_once(spec), Counter[str]()
+    for resource, count in of_pod(part(part(spec, "template"), "spec")).items():
+        found[profile_of(resource)] += count * pods
+    return dict(found)
+
+
+def of_pod(pod: Json) -> Requests:
+    """GPUs that one pod holds. `pod`: its spec. Raises `NotWhole`."""
+    peak, sidecars = Counter[str](), Counter[str]()
+    for init in parts(pod, "initContainers"):
+        asked = _of_container(init)
+        if init.get("restartPolicy") == "Always":  # a sidecar: it starts before the others and runs beside them
+            sidecars += asked
+        else:
+            peak |= sidecars + asked
+    together = sum((_of_container(one) for one in parts(pod, "containers")), sidecars.copy())
+    return peak | together
+
+
+def _of_container(container: Json) -> Requests:
+    """Limits, which for GPUs must equal requests; some manifests have only the latter in stored form."""
+    resources = part(container, "resources")
+    asked = {**part(resources, "requests"), **part(resources, "limits")}
+    return Counter({key: whole(said, key) for key, said in asked.items() if key in WHOLE or key.startswith(MIG)})
+
+
+def profile_of(resource: str) -> str:
+    """`1g.10gb` of `nvidia.com/mig-1g.10gb`; empty for whole GPUs."""
+    return resource.removeprefix(MIG) if resource.startswith(MIG) else ""
+
+
+def pods_at_once(spec: Json) -> int:
+    """How many of a Job's pods run at the same time: no more than are wanted in all. Raises `NotWhole`."""
+    at_once = whole(_or(spec.get("parallelism"), 1), "spec.parallelism")
+    return min(at_once, whole(_or(spec.get("completions"), at_once), "spec.completions"))
+
+
+def whole(said: Any, what: str) -> int:
+    if isinstance(said, bool) or not re.fullmatch("[0-9]{1,9}", str(said), re.ASCII):
+        raise NotWhole(what, said)
+    return int(said)
+
+
+def _or(said: Any, missing: int) -> Any:
+    return missing if said is None else said
