@@ -192,5 +192,5 @@ async def test_every_job_can_be_found_on_the_list_and_only_by_its_own_team(tmp_p
         waits = (await client.get("/jobs", params={"show": "waiting"}, headers=PAGE)).text
         assert ("later-59" in waits, first in waits) == (True, False)
         other = await browser(penstock, penstock.team("b"))
-        assert "No such job." in (await other.get("/jobs", headers=PAGE)).text
+        assert "No jobs." in (await other.get("/jobs", headers=PAGE)).text
         assert (await client.get("/jobs", params={"show": "nothing"}, headers=PAGE)).status_code == 422

@@ -301,7 +301,9 @@ async def test_row_30_an_engine_that_raises_whatever_it_is_told_takes_nothing_an
     async with world.up(look_ms=10 * HOUR) as plane:
         await plane.submit(job(), NOTHING)
         await world.until("09:20")  # its job ended meanwhile
-        assert "The engine cannot go on (ZeroDivisionError: a bug)" in plane.ready
+        assert plane.ready == (
+            "The engine failed (ZeroDivisionError: a bug); Penstock starts nothing. Report this with the journal."
+        )
         with pytest.raises(NotReady):
             await plane.submit(job(), NOTHING)
         assert world.events(e.AttemptEnded, e.EventQuarantined) == []

@@ -58,15 +58,15 @@ async def status(plane: PlaneHere, caller: MayRead) -> schemas.Status:
 
 @routes.post("/v1/pause", tags=["plane"], summary="Start nothing new")
 async def pause(plane: PlaneHere, caller: MayOperate) -> schemas.Done:  # noqa: ARG001 - declares the permission
-    """What runs goes on, and its leases are renewed. Submissions are taken and wait."""
+    """Running jobs continue and their leases are renewed. Submissions are accepted and queued."""
     told = await plane.tell(Paused(0))
-    return schemas.Done(number=told.number, says="Paused: what runs goes on, and nothing new starts.")
+    return schemas.Done(number=told.number, says="Paused: running jobs continue, and nothing new starts.")
 
 
 @routes.post("/v1/resume", tags=["plane"], summary="Start things again")
 async def resume(plane: PlaneHere, caller: MayOperate) -> schemas.Done:  # noqa: ARG001 - as above
     told = await plane.tell(Resumed(0))
-    return schemas.Done(number=told.number, says="Resumed.")
+    return schemas.Done(number=told.number, says="Resumed: new starts are allowed again.")
 
 
 @routes.get("/v1/tokens", tags=["tokens"], summary="All tokens, without their secrets")

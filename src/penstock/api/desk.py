@@ -60,13 +60,13 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     for status, text in (
         (401, "No token, or one that is forged, expired or revoked."),
         (403, "The token's role may not do this."),
-        (404, "There is no such thing, or it belongs to another team."),
+        (404, "It does not exist, or belongs to another team."),
         (408, "The body took too long."),
-        (409, "Not in the state it is in."),
+        (409, "Its state does not allow this."),
         (413, "The body is too large."),
         (422, "Input that cannot be used; `detail` says what to change."),
         (429, "Too many requests; see Retry-After."),
-        (503, "The journal or a site is away; nothing was recorded. See Retry-After."),
+        (503, "The journal or a site does not answer; nothing was recorded. See Retry-After."),
     )
 }
 
@@ -121,7 +121,7 @@ def silence(plane: Plane, row: JobRow) -> list[Line]:
     found = plane.trouble_at(row.offer.partition("/")[0]) if row.phase in ("placed", "leaving") else None
     if found is None:
         return []
-    words = "What runs there runs on, its money stays held, and nothing is started twice; it goes on by itself."
+    words = "The job continues there, its money stays held, and nothing is started twice; Penstock retries by itself."
     return [Line(found.at, f"{found.text.rstrip('.')}. {words}")]
 
 

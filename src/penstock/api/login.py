@@ -58,7 +58,7 @@ async def by_link(key: Annotated[str, Path(max_length=100)], request: Request, c
     gate: Gate = request.app.state.gate
     maker = links.take(key)
     if maker is None or not gate.tokens.still(maker):
-        raise Problem(410, "gone", "This link was used before, or is too old. A new one: penstock open")
+        raise Problem(410, "gone", "This link was used before, or has expired. Print a new one: penstock open")
     return _come_in(request, gate, maker)
 
 
@@ -66,12 +66,12 @@ async def by_link(key: Annotated[str, Path(max_length=100)], request: Request, c
 async def by_token(request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - as above
     gate: Gate = request.app.state.gate
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise Problem(403, "forbidden", "Another site sent this form; come in from Penstock's own page.")
+        raise Problem(403, "forbidden", "Another site sent this form; sign in on Penstock's own page.")
     form = parse_qs((await request.body()).decode("utf-8", "replace"))
     maker = gate.tokens.find(form.get("token", [""])[0].strip())
     if maker is None:
         denied = stranger(gate, request)
-        raise denied if denied.status == 429 else Problem(422, "bad-input", "That is no token, or one that has ended.")
+        raise denied if denied.status == 429 else Problem(422, "bad-input", "The token is wrong, expired or revoked.")
     return _come_in(request, gate, maker)
 
 

@@ -105,14 +105,14 @@ def _idle(found: schemas.Sites) -> str:
     most = max((max(offer.free, default=0) for site in found.sites for offer in site.offers), default=0)
     if most:
         return f"A job of up to {words.many(most, 'GPU')} on one node would start on owned GPUs at once."
-    return "No owned GPU is idle: the next job waits for one, or is sent to rented ones if that pays."
+    return "No owned GPU is idle: the next job is queued, or bursts when delay costs more than renting."
 
 
 def _notices(view: View, trouble: str, caller: Token, at: Instant) -> list[dict[str, str]]:
     """An alarm may name anybody's job, so a team sees only what concerns all."""
-    made = [_notice("alarm", "Nothing is taken or started now.", trouble, "")] if trouble else []
+    made = [_notice("alarm", "Penstock takes no submissions and starts nothing now.", trouble, "")] if trouble else []
     if view.paused:
-        made.append(_notice("warn", "Paused.", "What runs goes on; nothing new starts until: penstock resume", ""))
+        made.append(_notice("warn", "Paused.", "Running jobs continue; nothing new starts until: penstock resume", ""))
     alarms = () if caller.team else view.alarms
     return made + [_notice("alarm", one.text, "", f"since {words.clock(one.at, at)}") for one in alarms]
 
@@ -206,11 +206,11 @@ async def _tail(asked: logs.Asked, found: schemas.JobDetail) -> Tail:
         while piece.text and after < MOST_READ:
             text, after = (text + piece.text)[-TAIL:], piece.next
             piece = await asked.piece(piece.attempt, after, 0)
-        title = f"{piece.attempt}" if piece.attempt else "it has not started"
+        title = f"{piece.attempt}" if piece.attempt else "not started yet"
         over = found.state in states.ENDED and not piece.more and not piece.text
         return Tail(title, text.decode("utf-8", "replace"), piece.attempt, after, over, address, address)
     except (Unreachable, Refused):
-        return Tail("its site does not answer", text.decode("utf-8", "replace"), "", after, False, address, address)
+        return Tail("the site does not answer", text.decode("utf-8", "replace"), "", after, False, address, address)
 
 
 # --- what they share -------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class Problem(Exception):
 
 def not_found(what: str, name: str) -> Problem:
     """Also the answer about what belongs to another team: whether it exists is not told."""
-    return Problem(404, "not-found", f"There is no {what} {name!r}, or it is not yours to see; check the name.")
+    return Problem(404, "not-found", f"There is no {what} {name!r}, or you may not see it; check the name.")
 
 
 def conflict(detail: str) -> Problem:
@@ -87,11 +87,11 @@ def problem_of(error: Exception) -> Problem:
         case HTTPException(status_code=404):
             return Problem(404, "not-found", "There is nothing at this address; /v1/openapi.json lists what there is.")
         case HTTPException(status_code=405, headers=headers):
-            return Problem(405, "wrong-method", "This address does not take that method; see Allow.", headers)
+            return Problem(405, "wrong-method", "This address does not support that method; see Allow.", headers)
         case HTTPException(status_code=status, detail=detail, headers=headers):
             return Problem(status, "refused", f"{detail}", headers)
         case KeyReused():
-            return Problem(422, "key-reused", "This Idempotency-Key came with another body before; use a new key.")
+            return Problem(422, "key-reused", "This Idempotency-Key was used with another body before; use a new key.")
         case NotReady() | Unwritable():
             return Problem(503, "not-ready", str(error), {"Retry-After": RETRY_SECONDS})
         case Unreachable():
@@ -101,7 +101,7 @@ def problem_of(error: Exception) -> Problem:
         case Quarantined():
             return Problem(500, "quarantined", f"Nothing was done: {error}")
         case _:
-            return Problem(500, "bug", "This is a bug of Penstock; its log has the traceback. Nothing was recorded.")
+            return Problem(500, "bug", "This is a bug in Penstock; its log has the traceback. Nothing was recorded.")
 
 
 def _invalid(errors: Any) -> str:

@@ -41,16 +41,16 @@ def command(url: str | None, as_json: bool) -> int:
 def _machine() -> Iterator[Check]:
     folder = home()
     if not folder.exists():
-        yield Check("home", False, f"{folder} is not there; `penstock up` makes it.")
+        yield Check("home", False, f"{folder} does not exist; `penstock up` creates it.")
         return
     yield Check("home", True, str(folder))
     token = folder / "token"
     if token.exists():
         private = not stat.S_IMODE(token.stat().st_mode) & 0o077
-        yield Check("token", private, "yours alone" if private else f"others can read it: chmod 600 {token}")
+        yield Check("token", private, "private" if private else f"other users can read it: chmod 600 {token}")
     free = shutil.disk_usage(folder).free
     enough = free > SPACE_BYTES
-    says = f"{free / 1e9:,.1f} GB free" + ("" if enough else "; make room, or the journal cannot be written soon")
+    says = f"{free / 1e9:,.1f} GB free" + ("" if enough else "; free some space, or the journal cannot be written soon")
     yield Check("disk", enough, says)
 
 
@@ -66,8 +66,10 @@ def _server(url: str | None) -> Iterator[Check]:
     same = status["version"] == __version__
     says = f"{status['version']}, as this command" if same else f"{status['version']}; this command is {__version__}"
     yield Check("version", same, says)
-    yield Check("ready", status["ready"], status["says"] or "submissions are taken")
-    yield Check("running", not status["paused"], "paused; go on: penstock resume" if status["paused"] else "not paused")
+    yield Check("ready", status["ready"], status["says"] or "accepts submissions")
+    yield Check(
+        "running", not status["paused"], "paused; resume: penstock resume" if status["paused"] else "not paused"
+    )
     for site in client.get("/v1/sites")["sites"]:
         answers = site["reachable"] and not site.get("says")
         why = f": {site['says']}" if site.get("says") else ""

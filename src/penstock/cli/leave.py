@@ -7,6 +7,7 @@ import click
 
 from penstock.cli.client import Client, talks
 from penstock.core.errors import BadInput
+from penstock.journal.words import count
 
 LOOK_SECONDS: Final = 1.0
 SHOWN: Final = 3  #: of what is still there
@@ -70,8 +71,9 @@ def _says(place: dict[str, Any]) -> str:
         listed = "its Jobs, pods, ConfigMaps and Leases were listed"
         return f"{site}: nothing of Penstock is left there ({listed}). Take it out of the sites file."
     if place.get("jobs"):
-        return f"{site}: {place['jobs']} Jobs are still to be given back; what runs is shown to its end."
+        jobs = count(place["jobs"], "Job")
+        return f"{site}: {jobs} still to return to Kubernetes; running ones are followed to their end."
     if remains := place["remains"]:
         more = f" and {len(remains) - SHOWN} more" if len(remains) > SHOWN else ""
         return f"{site}: still there: {', '.join(remains[:SHOWN])}{more}."
-    return f"{site}: what was made there is taken away once no home Job needs it."
+    return f"{site}: Penstock removes what it created there once no home Job needs it."

@@ -50,8 +50,8 @@ def offers(client: Client, as_json: bool, output: str) -> None:
     found = client.get("/v1/offers")
 
     def draw(wide: bool) -> None:
-        columns = ["offer", "term", "GPU", "GPUs a node", "an hour", "at most", "start", "losses an hour", "caps"]
-        more = ["node", "nodes", "one more hour", "sold by"]
+        columns = ["offer", "term", "GPU", "GPUs/node", "price/h", "max price/h", "start", "preemptions/h", "caps"]
+        more = ["node", "nodes", "marginal/h", "sold by"]
         rows = [
             _offer_row(one, size, found["currency"]) + (_more(one, size, found["currency"]) if wide else [])
             for one in found["offers"]

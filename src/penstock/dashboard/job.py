@@ -89,7 +89,7 @@ def tries(job: schemas.JobDetail, terms: dict[str, str], now: Instant, currency:
             TERMS.get(terms.get(one.offer, ""), "neutral"),
             one.state.replace("_", " "),
             clock(one.promised_at, now),
-            duration((one.ended_at or now) - one.started_at) if one.started_at else "not at all",
+            duration((one.ended_at or now) - one.started_at) if one.started_at else "never",
             duration(one.kept_ms) if one.kept_ms else "none",
             money(one.spent, currency),
             money(one.held, currency),

@@ -77,7 +77,7 @@ def _row(offer: schemas.Offer, cells: list[str], size: str, found: schemas.Sites
 
 def _note(offer: schemas.Offer, tally: tuple[tuple[int, str], ...], now: Instant) -> str:
     if offer.closed_until_at and offer.closed_until_at > now:
-        return f"no room; tried again {clock(offer.closed_until_at, now)}"
+        return f"no capacity; next try {clock(offer.closed_until_at, now)}"
     if tally:
         return ""
     return "none rented" + (f", up to {offer.gpus:,}" if offer.gpus else "")

@@ -58,13 +58,13 @@ def _line(seen: Seen, event: Any) -> str:
         case e.StartPromised():
             return _start(seen, event)
         case e.WaitPromised(because=r.CapBinds() as because):
-            return f"{seen.jobs[event.job].name} is refused by a cap. {_sentence(event.job, because)}"
+            return f"{seen.jobs[event.job].name} stays queued. {_sentence(event.job, because)}"
         case e.AttemptLost():
             attempt = seen.tries[event.attempt]
-            return f"{seen.jobs[attempt.promise.job].name}: {attempt.promise.offer} was taken away by its site."
+            return f"{seen.jobs[attempt.promise.job].name}: preempted, {attempt.promise.offer} reclaimed its node."
         case e.AttemptEnded(outcome=outcome):
             tale = seen.jobs[seen.tries[event.attempt].promise.job]
-            return f"{tale.name} is {outcome}{_paid(tale)}."
+            return f"{tale.name} {'succeeded' if outcome == 'done' else outcome}{_paid(tale)}."
         case _:
             return ""
 
@@ -76,7 +76,7 @@ def _start(seen: Seen, event: e.StartPromised) -> str:
         case r.LostNode():
             lost = seen.tries[because.lost_attempt]
             cost = money(price_of(lost, because.redone_ms), CURRENCY)
-            return f"{name} goes on at {event.offer}: {because.redone_ms / 1000:.1f} s of work lost, {cost}."
+            return f"{name} resumes on {event.offer}: {because.redone_ms / 1000:.1f} s of work lost, {cost}."
         case r.ComesHome():
             return f"{name} leaves {seen.jobs[event.job].tries[-2].promise.offer} for {event.offer}. {said}"
     verb = "bursts to" if holds_of(event) else "starts on"
@@ -104,6 +104,6 @@ def _picture(seen: Seen) -> "Table":
 
 def _where(tale: Tale) -> str:
     if not tale.tries or tale.tries[-1].how in ("lost", "stopped"):
-        return "waits"
+        return "queued"
     last = tale.tries[-1]
     return last.how or f"{last.promise.offer}{'' if last.started_at else ' (starting)'}"

@@ -77,13 +77,19 @@ class Dispatch:
                 return no_capacity(order.action, error.retry_ms)
             except Refused as error:
                 fact = refused(order.action, str(error))
-                self.alarm("refused", thing, f"{order.site} refuses {thing}: {error}")
+                self.alarm("refused", thing, f"Site {order.site} refuses {thing}: {error}")
                 if fact is not None:
                     return fact
             except Unreachable as error:
-                self.alarm("unreachable", thing, f"{order.site} cannot be asked about {thing}: {error}")
+                self.alarm(
+                    "unreachable", thing, f"Site {order.site} does not answer about {thing}; Penstock retries: {error}"
+                )
             except Exception as error:  # noqa: BLE001 - a bug of the driver: told, and tried again
-                self.alarm("driver", thing, f"{order.site} failed at {thing}: {type(error).__name__}: {error}")
+                self.alarm(
+                    "driver",
+                    thing,
+                    f"The driver of site {order.site} failed at {thing}: {type(error).__name__}: {error}",
+                )
             else:
                 self.alarm("", thing, "")
                 return fact

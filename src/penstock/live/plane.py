@@ -149,11 +149,11 @@ class Plane:
             except Held:
                 if not self.setup.stand_by:
                     raise
-                self._trouble = "Another process runs this installation; this one stands by."
+                self._trouble = "Another process leads this installation; this one stands by."
             except Unwritable as error:  # a leader that was stopped in the middle of a row locks everybody out
                 if not self.setup.stand_by:
                     raise
-                self._trouble = f"This one stands by, and the journal cannot be asked ({error})."
+                self._trouble = f"This process stands by, and cannot reach the journal ({error})."
             await asyncio.sleep(self.setup.beat_ms / SECOND)
 
     async def _record_first(self, news: list[Fact]) -> None:
@@ -423,7 +423,11 @@ class Plane:
         for attempt in found.orphans:
             self.dispatch.do(Order(StopAttempt(attempt, 0), site))
         for attempt in found.strangers:
-            self.alarms.set("stranger", attempt, f"{attempt} runs at {site}, and the journal never heard of it.")
+            self.alarms.set(
+                "stranger",
+                attempt,
+                f"{attempt} runs at {site}, but the journal does not know it; Penstock leaves it alone. Check it.",
+            )
         for node in found.nodes:
             self.dispatch.do(Order(ReleaseNode(node), site))
 
@@ -461,7 +465,7 @@ class Plane:
 def _advice(error: Exception) -> str:
     if isinstance(error, Unwritable):
         return (
-            f"The journal cannot be written ({error}), so nothing new is taken and nothing is started. "
-            "Free space on its disk or bring its database back; Penstock goes on by itself."
+            f"The journal cannot be written ({error}), so Penstock takes no submissions and starts nothing. "
+            "Free space on its disk or restore its database; Penstock then continues by itself."
         )
-    return f"The engine cannot go on ({error}); nothing is started. Report this, with the journal."
+    return f"The engine failed ({error}); Penstock starts nothing. Report this with the journal."

@@ -22,7 +22,7 @@ if (live) {
     cut = true;
     live.classList.add("cut");
     shown.delete("as-of");
-    document.getElementById("as-of").textContent = "not live; asks again by itself";
+    document.getElementById("as-of").textContent = "not live; reconnecting";
     if (stream.readyState === EventSource.CLOSED) document.getElementById("as-of").textContent = "not live; reload the page";
   };
 
