@@ -196,7 +196,7 @@ async def test_a_plan_ranks_offers_and_records_nothing(tmp_path: Path) -> None:
         job = await penstock.submits(gpus=2, command="x", run_time="1h")
         story = (await penstock.admin.get(f"/v1/jobs/{job}/story")).json()
         assert starts["says"] == story["lines"][1]["text"]
-        assert (starts["reason"]["kind"], starts["reason"]["says"]) == ("OwnedFree", "2 GPUs were free there.")
+        assert (starts["reason"]["kind"], starts["reason"]["says"]) == ("OwnedFree", "2 GPUs were free.")
 
 
 @story
@@ -204,7 +204,7 @@ async def test_a_plan_names_who_would_make_room_to_those_who_may_know(tmp_path: 
     async with running(tmp_path, LAB) as penstock:
         await penstock.plane.tell(PolicySet(0, 0, Policy("preempts", preempt=True)))
         low = await penstock.submits(gpus=2, command=WAITS, team="red")
-        await penstock.until(low, "placed")
+        await penstock.until(low, "running")
         ask = {"gpus": 2, "command": "x", "priority": 5}
         for client, job in ((penstock.admin, low), (penstock.team("blue"), "")):
             plan = (await client.post("/v1/plan", json=ask)).json()

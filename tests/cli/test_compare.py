@@ -49,7 +49,7 @@ def test_the_json_says_what_was_measured_and_how(capsys: pytest.CaptureFixture[s
         "seed": 3,
         "costs": "l0",
         "knowledge": "e2",
-        "engine_version": 1,
+        "engine_version": 2,
     }
     assert kept["interpreter"].endswith(".".join(map(str, sys.version_info[:3])))
     assert kept["seconds"] >= 0

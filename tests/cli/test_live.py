@@ -212,7 +212,7 @@ def test_tokens_see_their_team_only(says: Says, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_nobody_there_is_exit_code_3(says: Says, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert "start one: penstock up" in says("jobs", "--url", "http://127.0.0.1:9", code=3)
+    assert "start it: penstock up" in says("jobs", "--url", "http://127.0.0.1:9", code=3)
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
     assert "No Penstock runs on this machine" in says("jobs", code=3)
     assert "No Penstock runs on this machine" in says("doctor", code=1)

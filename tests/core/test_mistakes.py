@@ -99,8 +99,8 @@ def freed_when_called_back(patch: Patch) -> None:
 def only_the_first_scope_is_asked(patch: Patch) -> None:
     right = Ledger._longest
 
-    def wrong(self: Ledger, scopes: tuple[str, ...], *args: Any) -> Any:
-        return right(self, scopes[:1], *args)
+    def wrong(self: Ledger, scopes: tuple[str, ...], *args: Any, **more: Any) -> Any:
+        return right(self, scopes[:1], *args, **more)
 
     patch.setattr(Ledger, "_longest", wrong)
 
@@ -228,7 +228,7 @@ MISTAKES: list[tuple[Callable[[Patch], None], str]] = [
     (more_on_a_rented_node_than_it_has, "capacity|the state"),
     (nodes_of_others_joined, "only who pays"),
     (egress_of_who_joins_not_asked, "2 |11 "),
-    (holds_of_what_never_began_kept, "10 |the state"),
+    (holds_of_what_never_began_kept, "10 |the state|owed"),
     (actions_forgotten_after_a_crash, "owed"),
     (state_that_the_record_does_not_tell, "4 "),
 ]

@@ -158,6 +158,21 @@ TOLD: list[tuple[Any, str]] = [
         r.NothingAllowed("lab/a", "GPU A100 is not one it can use", "built in"),
         "Refused: no offer may run it. lab/a: GPU A100 is not one it can use (built in).",
     ),
+    (
+        r.RoomMade(5 * MINUTE, 1, ("b", "c")),
+        "2 jobs make room for it (b, c); 1 GPU was free after 5 min in the queue.",
+    ),
+    (
+        r.ScopeFrozen("org", 3 * MICRO),
+        "Budget frozen: org has no money to give: providers billed $3.00 more than was held. A person must look at it first.",
+    ),
+    (
+        r.LeaseNotRenewed("pods/spot", 5 * MINUTE, r.CapBinds("org", "month 1", 9 * MICRO, 5 * MICRO, 4 * MICRO, MICRO)),
+        (
+            "Moves from pods/spot to owned GPUs, 5 min of work kept: its lease there was not renewed. org may spend "
+            "$9.00 in month 1; $5.00 is spent, $4.00 is held, and this needs $1.00."
+        ),
+    ),
     (r.CancelAsked(), "A person cancelled it."),
     (r.NoMoreWork(5 * MINUTE), "Node returned: idle for 5 min."),
     (r.NeverStarted(), "Node returned: the job it was rented for does not start there."),

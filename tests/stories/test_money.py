@@ -267,8 +267,8 @@ def test_out_of_money_a_job_moves_home_where_the_policy_says_so() -> None:
         StopPromised(at, "a.1", "move", yields=False, because=because),
     ]
     assert penstock.story("a")[-1] == (
-        "Told to checkpoint and stop. Moves from pods to owned GPUs, 5 min of work kept: its lease there was not "
-        "renewed. org may spend $1.70 in month 1; $0.00 is spent, $1.60 held, and it needs $1.17."
+        "Stopping. Moves from pods to owned GPUs, 5 min of work kept: its lease there was not "
+        "renewed. org may spend $1.70 in month 1; $0.00 is spent, $1.60 is held, and this needs $1.17."
     )
     assert penstock.hears(stopped("a.1", kept="5m"), at="09:09") == [start("a.2", on="lab", resume_ms=5 * MINUTE)]
     assert penstock.phase("a") == "placed"
@@ -455,7 +455,7 @@ def test_a_meter_above_what_is_held_goes_on_record_and_freezes_its_scopes() -> N
     assert penstock.hears(submitted("c", team="blue"), at="09:32") == []
     assert penstock.why("c") == frozen
     assert penstock.story("c")[-1] == (
-        "Waits for money: org is frozen: providers billed $91.73 more than was held. A person must look at it first."
+        "Budget frozen: org has no money to give: providers billed $91.73 more than was held. A person must look at it first."
     )
 
 

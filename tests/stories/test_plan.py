@@ -222,7 +222,7 @@ def test_it_names_whom_it_would_displace_and_where_to() -> None:
     penstock = given(site("lab"), offer("cloud", price="2"), policy("10m", displace=True, settle_ms=0))
     penstock.hears(submitted("free", team="red"), at="09:00")
     penstock.hears(started("free.1"), at="09:00")
-    job = submitted("bound", data_class="secret")
+    job = submitted("bound", home="lab", data_class="secret")
     found = asked(penstock, job, "09:30")
     assert (found.answer, found.offer) == ("start", "lab")
     (effect,) = found.effects

@@ -344,9 +344,7 @@ def test_a_job_of_higher_priority_preempts_the_fewest_of_lower_and_starts_once_t
     assert penstock.promise(StartPromised).after == ("c.1",)
     assert penstock.why("c") == Preempted("urgent", 9, 0)
     assert penstock.why("urgent") == RoomMade(0, free_gpus=0, left_by=("c",))
-    assert penstock.story("urgent")[-1] == (
-        "Starts on lab, 4 GPUs wide. 1 job makes room for it there (c), beside 0 free GPUs."
-    )
+    assert penstock.story("urgent")[-1] == ("Starts on lab with 4 GPUs. 1 job makes room for it (c); 0 GPUs were free.")
     assert penstock.hears(stopped("c.1", kept="15m"), at="09:31") == [start("urgent.1", on="lab", slots=((1, 4),))]
     assert penstock.phase("c") == "waiting"
     assert penstock.hears(ended("urgent.1"), at="10:00") == [start("c.2", on="lab", resume_ms=15 * MINUTE)]

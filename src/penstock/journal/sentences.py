@@ -265,7 +265,7 @@ def _denied(why: r.Denial, say: Say) -> str:
             return "The month it would be booked to is not open yet."
         case r.ScopeFrozen():
             return (
-                f"{why.scope} is frozen: providers billed {say.cash(why.overrun)} more than was held. "
+                f"{why.scope} has no money to give: providers billed {say.cash(why.overrun)} more than was held. "
                 "A person must look at it first."
             )
 
