@@ -182,9 +182,9 @@ def test_caps_are_set_one_kind_at_a_time(says: Says) -> None:
 
 
 def test_pause_resume_and_doctor(says: Says) -> None:
-    assert says("pause") == "Paused: what runs goes on, and nothing new starts.\n"
-    assert "paused; go on: penstock resume" in says("doctor", code=1)
-    assert says("resume") == "Resumed.\n"
+    assert says("pause") == "Paused: running jobs continue, and nothing new starts.\n"
+    assert "paused; resume: penstock resume" in says("doctor", code=1)
+    assert says("resume") == "Resumed: new starts are allowed again.\n"
     checks = {check["name"]: check["ok"] for check in shown(says, "doctor")}
     assert checks == dict.fromkeys(("home", "token", "disk", "server", "version", "ready", "running", "site"), True)
 
@@ -205,7 +205,7 @@ def test_tokens_see_their_team_only(says: Says, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_nobody_there_is_exit_code_3(says: Says, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert "start one: penstock up" in says("jobs", "--url", "http://127.0.0.1:9", code=3)
+    assert "start it: penstock up" in says("jobs", "--url", "http://127.0.0.1:9", code=3)
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
     assert "No Penstock runs on this machine" in says("jobs", code=3)
     assert "No Penstock runs on this machine" in says("doctor", code=1)
