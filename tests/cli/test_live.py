@@ -189,9 +189,9 @@ def test_caps_are_set_one_kind_at_a_time(says: Says) -> None:
 
 
 def test_pause_resume_and_doctor(says: Says) -> None:
-    assert says("pause") == "Paused: what runs goes on, and nothing new starts.\n"
-    assert "paused; go on: penstock resume" in says("doctor", code=1)
-    assert says("resume") == "Resumed.\n"
+    assert says("pause") == "Paused: running jobs continue, and nothing new starts.\n"
+    assert "paused; resume: penstock resume" in says("doctor", code=1)
+    assert says("resume") == "Resumed: new starts are allowed again.\n"
     checks = {check["name"]: check["ok"] for check in shown(says, "doctor")}
     assert checks == dict.fromkeys(("home", "token", "disk", "server", "version", "ready", "running", "site"), True)
 
