@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from dataclasses import dataclass
+from typing import cast
 
 import pytest
 
@@ -102,6 +103,16 @@ def test_without_rich_a_terminal_gets_plain_text(monkeypatch: pytest.MonkeyPatch
     with show.progress(2, "points measured") as advance:
         advance(1)
     assert screen.getvalue() == "Sites\nsite  GPUs\nlab      8\n"
+
+
+def test_json_reaches_a_pipe_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever read the pipe of `penstock up --json` waited for ever, unless Python was told not to buffer."""
+    pipe = io.BytesIO()
+    monkeypatch.setattr(
+        sys, "stdout", io.TextIOWrapper(io.BufferedWriter(cast("io.RawIOBase", pipe)), encoding="utf-8")
+    )
+    show.print_json({"address": "here"})
+    assert pipe.getvalue() == b'{\n  "address": "here"\n}\n'
 
 
 class Term(enum.Enum):
