@@ -9,12 +9,15 @@ epoch that every append names, so that a stale one changes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.core.engine import Step
 from penstock.core.model import JobSpec
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
+
+if TYPE_CHECKING:  # its rows are below
+    from penstock.journal.lines import Changes
 
 
 class Held(Exception):
@@ -59,8 +62,17 @@ class Journal(Protocol):
     def release(self, epoch: int) -> None:
         """Done writing: the next holder need not wait for the lease to run out."""
 
-    def append(self, epoch: int, steps: Sequence[Step], blobs: Mapping[str, bytes], keys: Mapping[str, str]) -> None:
+    def append(
+        self,
+        epoch: int,
+        steps: Sequence[Step],
+        changes: "Changes",
+        blobs: Mapping[str, bytes],
+        keys: Mapping[str, str],
+    ) -> None:
         """All of it in one durable transaction, or nothing. `keys`: idempotency key -> the answer given for it.
+
+        `changes`: what these steps change in the tables, as `project` says.
 
         Steps follow what is there, number by number. Raises `Fenced` and `Unwritable`; after either, nothing of it is
         there. A blob or a key that is there already stays as it was.
@@ -120,6 +132,11 @@ class JobRow:
     until_at: Instant | None  # while it waits: when its answer is due at the latest
     short_of: str  # the scope whose cap binds it
     because: str  # the latest reason, as JSON with its `kind` and numbers; empty if nothing was decided yet
+
+    @property
+    def words(self) -> str:
+        """What a search looks at, in small letters."""
+        return f"{self.id} {self.name} {self.user} {self.team}".lower()
 
 
 @value

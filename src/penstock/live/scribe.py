@@ -25,6 +25,7 @@ from penstock.core.values import value
 from penstock.drivers.driver import Work
 from penstock.journal import codec
 from penstock.journal.journal import Journal, Unwritable
+from penstock.journal.project import project
 from penstock.live import copyist, months, snapshot
 from penstock.live.copyist import Copyist
 from penstock.live.months import Calendar
@@ -127,6 +128,7 @@ class Scribe:
             after, engine.state = kept[0], snapshot.unpack(kept[1])
         rows = self.journal.read(after)
         self.engine = replay(self._counted(rows), engine)
+        self.engine.state.watch()  # each step says what it changes in the journal's tables
 
     def _counted(self, rows: Iterable[Any]) -> Iterator[tuple[Instant, Iterable[e.Event], Iterable[e.Event]]]:
         self.unsaved = 0
@@ -181,7 +183,7 @@ class Scribe:
         except Exception as error:  # whatever it is: this engine is dead
             raise Raised(f"{type(error).__name__}: {error}") from error
         engine.dead = True  # until it is on record
-        self.journal.append(self.epoch, (step,), blobs, keys)
+        self.journal.append(self.epoch, (step,), project(engine.state, step), blobs, keys)
         engine.dead = False
         self.unsaved += len(step.inputs) + len(step.outputs)
         return step
