@@ -1,10 +1,12 @@
 """The tables say what the engine's state says, after any history and however it was cut into appends."""
 
+import importlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -195,6 +197,29 @@ def changed_in(state: State, group: Sequence[Step]) -> t.Changes:
         fold_step(state, step.at, step.inputs, step.outputs)
         project(state, step, changes)
     return changes
+
+
+@pytest.mark.parametrize("module", ["test_queueing", "test_nodes", "test_money", "test_moving"])
+def test_after_every_step_of_every_story_too(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stories have facts that no history has: checkpoints, refusals, offers that close."""
+    told_of: list[Penstock] = []
+    right = Penstock.__init__
+
+    def noted(self: Penstock) -> None:
+        told_of.append(self)
+        right(self)
+
+    monkeypatch.setattr(Penstock, "__init__", noted)
+    for name, story in vars(importlib.import_module(f"tests.stories.{module}")).items():
+        if name.startswith("test_") and not getattr(story, "pytestmark", None):
+            story()
+    assert told_of
+    for penstock in told_of:
+        stored, state = Stored(), State()
+        state.watch()
+        for step in penstock.steps:
+            stored.take(changed_in(state, [step]))
+            says_what_the_state_says(stored, state)
 
 
 def test_gpu_time_is_booked_to_its_days_when_the_attempt_is_over() -> None:
