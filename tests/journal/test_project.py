@@ -27,6 +27,7 @@ from tests.stories.kit import (
     ended,
     gone,
     node_refused,
+    nothing,
     offer,
     policy,
     ready,
@@ -265,6 +266,20 @@ def test_those_who_share_a_node_share_what_it_costs_by_gpus_and_time() -> None:
     # $24, for two GPU-hours of a and six of b; nobody else is there to pay for the GPUs that nobody had.
     assert {name: job.spent for name, job in money(penstock).items()} == {"a": usd("6"), "b": usd("18")}
     says_what_the_state_says(tables_of(penstock.steps), penstock.engine.state)
+
+
+def test_what_was_charged_before_others_came_is_not_shared_with_them() -> None:
+    penstock = given_story(offer("cloud", price="1"), policy(share_nodes=True))
+    penstock.hears(submitted("a", gpus=1, run="9h", lease_max_ms=2 * HOUR), at="09:00")
+    penstock.hears(ready("a.1/n0"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    penstock.hears(nothing, at="10:30")
+    assert money(penstock)["a"].spent == usd("12")  # its lease was renewed
+    penstock.hears(submitted("b", gpus=3, run="1h", lease_max_ms=2 * HOUR), at="10:30")
+    penstock.hears(started("b.1"), at="10:30")
+    penstock.hears(ended("a.1"), ended("b.1"), at="11:30")
+    penstock.hears(gone("a.1/n0"), at="11:30")
+    assert {name: job.spent for name, job in money(penstock).items()} == {"a": usd("14"), "b": usd("6")}
 
 
 def test_an_id_that_comes_again_has_the_row_of_the_new_job() -> None:

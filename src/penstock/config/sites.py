@@ -1,6 +1,5 @@
 """The sites file: rows to the core's values, and what must make sense between them."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -10,6 +9,7 @@ from penstock.config.maps import maps_of, site_has
 from penstock.config.offers import Exchange, OfferMaker, on_demand_prices
 from penstock.config.page import Page, plain, read_bytes, shown, unknown
 from penstock.config.rows import FileRow, LocalRow, SiteRow, TierRow, rows
+from penstock.core.ids import standing_node
 from penstock.core.model import STANDING, DataRule, DataSet, EgressTier, Quoted, Site
 from penstock.core.units import GB, HOUR, MINUTE, Instant, Millis, Money
 from penstock.core.values import value
@@ -251,10 +251,10 @@ def _time_zone(file: FileRow, page: Page) -> str:
 
 
 def _can_break(what: str, sites: tuple[Site, ...]) -> bool:
-    offer_id, _, number = what.rpartition("/")
+    offer_id, number = standing_node(what)
     counts = {offer.id: offer.shapes[0].count or 0 for site in sites for offer in site.offers if offer.term in STANDING}
-    node = re.fullmatch("0|[1-9][0-9]{0,6}", number) and int(number) < counts.get(offer_id, 0)
-    return bool(node) or any(site.id == what for site in sites)
+    is_node = number is not None and number < counts.get(offer_id, 0)
+    return is_node or any(site.id == what for site in sites)
 
 
 def _notes(file: FileRow, sites: tuple[Site, ...]) -> Iterator[str]:

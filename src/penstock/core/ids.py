@@ -13,8 +13,8 @@ A hold has the id of what it pays for, an attempt or a rented node.
 import re
 from typing import Final
 
-_ATTEMPT: Final = re.compile(r"(?P<attempt>(?P<job>.+)\.(?P<number>[0-9]+))(?P<node>/n[0-9]+)?", re.DOTALL)
-_NUMBER: Final = re.compile("0|[1-9][0-9]*")
+_ATTEMPT: Final = re.compile(r"(?P<attempt>(?P<job>.+)\.(?P<number>[0-9]{1,9}))(?P<node>/n[0-9]+)?", re.DOTALL)
+_NUMBER: Final = re.compile("0|[1-9][0-9]{0,8}")
 
 
 def members(job: str, count: int) -> tuple[str, ...]:

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.core import events as e
+from penstock.core.ids import job_concerned
 from penstock.core.units import MINUTE, Millis
 from penstock.front.bringing import Bringing
 from penstock.front.door import Door
 from penstock.front.gate import Gate
 from penstock.front.home import Home, live_jobs
 from penstock.front.parting import Parting
-from penstock.front.telling import Tale, job_of
+from penstock.front.telling import Tale
 from penstock.journal.journal import Reader, Row, Unwritable
 from penstock.kube.closure import Json
 from penstock.live.plane import Plane
@@ -164,7 +165,7 @@ class Hall:
 
     def _hear_all(self, tale: Tale, row: Row) -> None:
         for event in (*row.inputs, *row.outputs):
-            if isinstance(event, e.PolicySet) or job_of(event) == tale.job:
+            if isinstance(event, e.PolicySet) or job_concerned(event) == tale.job:
                 tale.hear(event)
 
     async def _follow(self) -> None:
@@ -194,7 +195,7 @@ class Hall:
         self.tales[event.job] = tale
 
     def _go_on(self, event: Any) -> None:
-        tale = self.tales.get(job_of(event))
+        tale = self.tales.get(job_concerned(event))
         if tale is not None:
             tale.hear(event)
             if not isinstance(event, UNSEEN):

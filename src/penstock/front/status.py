@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from penstock.core.ids import attempt_number, site_of
 from penstock.core.lifecycle import ENDED
 from penstock.core.units import SECOND, Instant
 from penstock.core.values import value
@@ -73,7 +74,7 @@ def binding_of(row: JobRow, attempts: Sequence[AttemptRow]) -> str | None:
 
 
 def binding(attempt: str, offer: str) -> str:
-    return json.dumps({"attempt": attempt, "offer": offer, "site": offer.partition("/")[0]}, sort_keys=True)
+    return json.dumps({"attempt": attempt, "offer": offer, "site": site_of(offer)}, sort_keys=True)
 
 
 def bound_attempt(job: Json) -> str:
@@ -89,12 +90,7 @@ def is_behind(job: Json, row: JobRow, attempts: Sequence[AttemptRow]) -> bool:
     """Was the journal read before the Job was bound? Then it shows more than we know, and stays as it is."""
     bound = bound_attempt(job)
     ours = bound.startswith(f"{row.id}.")
-    return ours and number_of(bound) > max((number_of(one.id) for one in attempts), default=0)
-
-
-def number_of(attempt: str) -> int:
-    number = attempt.rpartition(".")[2]
-    return int(number) if number.isdigit() else 0
+    return ours and attempt_number(bound) > max((attempt_number(one.id) for one in attempts), default=0)
 
 
 def _has_begun(row: JobRow, attempts: Sequence[AttemptRow]) -> bool:

@@ -88,14 +88,6 @@ def _word(lines: Lines) -> str:
     return (bad or decided or [lines[-1][0]])[-1]
 
 
-def job_of(event: Any) -> str:
-    """The job that an event concerns; empty: none, or all."""
-    if job := getattr(event, "job", ""):
-        return str(job)
-    thing = getattr(event, "attempt", "") or getattr(event, "hold", "")
-    return str(thing).partition("/n")[0].rpartition(".")[0]
-
-
 def reason_of(event: Any) -> str:
     because = getattr(event, "because", None)
     return str(because.kind) if because is not None else type(event).__name__

@@ -18,6 +18,7 @@ import msgspec
 from penstock.core import actions as a
 from penstock.core import events as e
 from penstock.core.engine import Engine, Step, replay
+from penstock.core.ids import site_of
 from penstock.core.rules import Rules
 from penstock.core.state import State
 from penstock.core.units import Instant
@@ -348,7 +349,7 @@ def _site_of(state: State, action: a.Action) -> str:
         case a.CopyData():
             return action.site
         case a.LaunchNode() | a.StartAttempt():
-            return state.offers[action.offer].site if action.offer in state.offers else action.offer.partition("/")[0]
+            return state.offers[action.offer].site if action.offer in state.offers else site_of(action.offer)
         case a.ReleaseNode():
             node = state.nodes.get(action.node)
             return node.offer.site if node else ""
