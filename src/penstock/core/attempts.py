@@ -66,8 +66,6 @@ def start_promised(state: State, event: e.StartPromised) -> None:
     job, offer = state.jobs[event.job], state.offers[event.offer]
     attempt = Attempt(event, job, offer, state.promised)
     slots = event.slots
-    touch_job(state, job)
-    touch_attempt(state, attempt)
     state.promised += 1
     job.attempts += 1
     job.because = event.because
@@ -80,6 +78,10 @@ def start_promised(state: State, event: e.StartPromised) -> None:
         job.moves += 1
         job.moved_at = event.at
     state.attempts[attempt.id] = attempt
+    touched = state.fresh.touched
+    if touched is not None:
+        touched.jobs.setdefault(job, job.phase)
+        touched.attempts[attempt] = "promised"
     if job.foretold is not None:
         prove(job, event.at, started=bool(slots))
     if slots:
@@ -189,10 +191,12 @@ def attempt_started(state: State, event: e.AttemptStarted) -> None:
     if attempt.phase == "starting":
         move_attempt(state, attempt, "running")
     if attempt.started_at is None:
-        touch_attempt(state, attempt)
         attempt.started_at = event.at
+        touched = state.fresh.touched
+        if touched is not None:
+            touched.attempts.setdefault(attempt, attempt.phase)
+            touched.jobs.setdefault(attempt.job, attempt.job.phase)
         if attempt.job.started_at is None:
-            touch_job(state, attempt.job)
             attempt.job.started_at = event.at
         attempt.job.lost = ""  # not before: a next place may be refused, and then it is still lost
     if state.refusals and not attempt.nodes:  # a node said so when it was ready, and one that was joined says nothing

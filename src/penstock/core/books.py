@@ -42,7 +42,8 @@ def leave(state: State, hold: str, attempt: Attempt) -> None:
 
 def _hold(state: State, lease: Lease, before: Parts, now: Parts) -> None:
     """From now on this is held, in place of what was."""
-    bill, more = state.bills[lease.hold.id], sum_of(now) - sum_of(before)
+    bill = state.bills[lease.hold.id]
+    more = (sum_of(now) if now else 0) - (sum_of(before) if before else 0)
     bill.owner.held += more
     bill.owner.job.held += more
     touched = state.fresh.touched
@@ -58,6 +59,16 @@ def _hold(state: State, lease: Lease, before: Parts, now: Parts) -> None:
 def _charge(state: State, lease: Lease, charged: Parts) -> None:
     """A recorded amount, split by the GPUs that each attempt had since the last one, and for how long."""
     bill, total = state.bills[lease.hold.id], sum_of(charged)
+    touched = state.fresh.touched
+    if touched is not None:
+        touched.charges.append((bill.owner, total))
+        for part in charged:
+            touched.spend[lease.hold.scopes, part.period] = None
+    share = bill.shares.get(bill.owner.id)
+    if share is not None and len(bill.shares) == 1:  # nearly always: nobody shares it
+        bill.counted_to, share.gpu_ms = state.at, 0
+        _pay(state, bill.owner, total)
+        return
     bill.count(state.at)
     left, whole = total, sum([share.gpu_ms for share in bill.shares.values()])
     for share in list(bill.shares.values()):
@@ -69,18 +80,14 @@ def _charge(state: State, lease: Lease, charged: Parts) -> None:
         if not share.gpus:  # it has left, and paid
             del bill.shares[share.attempt.id]
     _pay(state, bill.owner, left)  # what rounding leaves
-    touched = state.fresh.touched
-    if touched is not None:
-        touched.charges.append((bill.owner, total))
-        for part in charged:
-            touched.spend[lease.hold.scopes, part.period] = None
 
 
 def _pay(state: State, attempt: Attempt, amount: Money) -> None:
     attempt.spent += amount
     attempt.job.spent += amount
-    touch_attempt(state, attempt)
-    touch_job(state, attempt.job)
+    if state.fresh.touched is not None:
+        touch_attempt(state, attempt)
+        touch_job(state, attempt.job)
 
 
 def lease_renewed(state: State, event: e.LeaseRenewed) -> None:

@@ -12,21 +12,27 @@ from penstock.core.state import (
 def move_job(state: State, job: Job, to: JobPhase) -> None:
     if to not in JOB[job.phase]:
         raise Broken(f"job {job.id} cannot go from {job.phase} to {to}")
-    touch_job(state, job)
+    touched = state.fresh.touched
+    if touched is not None:
+        touched.jobs.setdefault(job, job.phase)
     job.phase = to
 
 
 def move_attempt(state: State, attempt: Attempt, to: AttemptPhase) -> None:
     if to not in ATTEMPT[attempt.phase]:
         raise Broken(f"attempt {attempt.id} cannot go from {attempt.phase} to {to}")
-    touch_attempt(state, attempt)
+    touched = state.fresh.touched
+    if touched is not None:
+        touched.attempts.setdefault(attempt, attempt.phase)
     attempt.phase = to
 
 
 def move_node(state: State, node: Node, to: NodePhase) -> None:
     if to not in NODE[node.phase]:
         raise Broken(f"node {node.id} cannot go from {node.phase} to {to}")
-    touch_node(state, node)
+    touched = state.fresh.touched
+    if touched is not None:
+        touched.nodes[node] = None
     node.phase = to
 
 

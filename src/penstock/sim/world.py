@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from penstock.core import actions as a
 from penstock.core import events as e
-from penstock.core.ids import attempt_number, node_id, standing_node
+from penstock.core.ids import node_id, standing_node
 from penstock.core.model import STANDING, DataSet, JobSpec, Offer, Site
 from penstock.core.units import DAY, HOUR, MICRO, NEVER, PERMILLE, Instant, Millis, ceil_div
 from penstock.core.values import value
@@ -174,7 +174,7 @@ class World:
         started_at = now
         deadlines: dict[str, Instant] = {}
         if offer.term in STANDING:
-            started_at += offer.start_ms if attempt_number(attempt) == 1 else offer.start_ms + truth.spec.restart_ms
+            started_at += offer.start_ms if attempt.endswith(".1") else offer.start_ms + truth.spec.restart_ms
         elif offer.sold_by == "attempt":
             if not self._has_room(offer, now):
                 self._later(now, self._refuse_attempt, attempt)
@@ -183,7 +183,7 @@ class World:
             self.meter[attempt] = (now, None)
             deadlines[attempt] = action.deadline_at
             self._doom(offer, attempt, now, self._lose_run)
-        elif action.nodes[0] != node_id(attempt, 0) and attempt_number(attempt) > 1:
+        elif action.nodes[0] != node_id(attempt, 0) and not attempt.endswith(".1"):
             started_at += truth.spec.restart_ms  # a node that starts takes as long as that; this one has
         for node in action.nodes:
             deadlines[node] = self.deadlines[node]
