@@ -53,7 +53,7 @@ def job_submitted(state: State, event: e.JobSubmitted) -> None:
     if event.number <= state.numbered:  # told twice, perhaps long after it ended
         return
     state.numbered = event.number
-    jobs = members(event.job, spec.count)
+    jobs = members(event.job, spec.count) if spec.count > 1 else (event.job,)
     if event.job in state.jobs or (spec.count > 1 and any(job in state.jobs for job in jobs)):
         return
     key = shape_key(spec)
