@@ -189,19 +189,24 @@ class Scribe:
         self.unsaved += len(step.inputs) + len(step.outputs)
         return step
 
-    def orders(self, state: State, actions: Iterable[a.Action]) -> Iterator[Order]:
-        """Where each is to be carried out. What is over already needs nothing any more."""
+    def orders(
+        self, state: State, actions: Iterable[a.Action], blobs: Mapping[str, bytes] | None = None
+    ) -> Iterator[Order]:
+        """Where each is to be carried out. What is over already needs nothing any more.
+
+        `blobs`: just written, so that what starts as soon as it comes is not read back from the journal.
+        """
         for action in actions:
             site = _site_of(state, action)
             if site:
-                work = self._work(state, action) if isinstance(action, a.StartAttempt) else None
+                work = self._work(state, action, blobs or {}) if isinstance(action, a.StartAttempt) else None
                 yield Order(action, site, work)
 
-    def _work(self, state: State, action: a.StartAttempt) -> Work | None:
+    def _work(self, state: State, action: a.StartAttempt, blobs: Mapping[str, bytes]) -> Work | None:
         digest = state.jobs[action.job].spec.work
         if not digest:
             return Work(())
-        packed = self.journal.blob(digest)
+        packed = blobs.get(digest) or self.journal.blob(digest)
         return None if packed is None else unpack_work(packed)
 
     def _wanted(self, fact: e.Fact) -> bool:
@@ -315,7 +320,7 @@ class _Batch:
         step = scribe.record(facts, blobs, keys)
         self.steps.append(step)
         self.ended += ended
-        self.orders += scribe.orders(scribe.state_now(), step.actions)
+        self.orders += scribe.orders(scribe.state_now(), step.actions, blobs)
         for k, unit in enumerate(units, first):
             for again, place in enumerate(self.places.get(k, ())):
                 self.answers[place] = Told(step.number, unit.answer, again=bool(again))
