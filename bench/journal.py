@@ -27,7 +27,9 @@ from penstock.core.model import JobSpec, NodeShape, Offer, Policy, Site, Waiting
 from penstock.core.units import DAY, HOUR, SECOND
 from penstock.journal.journal import Filter
 from penstock.journal.keeper import Keeper
+from penstock.journal.lines import Changes
 from penstock.journal.open import open_journal, open_reader
+from penstock.journal.project import project
 from penstock.live import snapshot
 from tests.postgres import Server
 from tests.postgres import found as postgres_programs
@@ -101,10 +103,11 @@ def running(programs: Path) -> Iterator[Server]:
 def one_by_one(where: str, seconds: float) -> float:
     with closing(open_journal(where)) as journal:
         epoch, engine, count = journal.claim("bench", 0, HOUR), opened(), 0
-        journal.append(epoch, engine.steps, {}, {})
+        journal.append(epoch, *engine.group(), {}, {})
         began = time.perf_counter()
         while time.perf_counter() - began < seconds:
-            journal.append(epoch, [engine.submit()], {}, {f"key-{count}": "answer"})
+            engine.submit()
+            journal.append(epoch, *engine.group(), {}, {f"key-{count}": "answer"})
             count += 1
         return count / (time.perf_counter() - began)
 
@@ -123,7 +126,7 @@ def together(where: str, seconds: float) -> float:
     clients = [threading.Thread(target=client, daemon=True) for _ in range(CLIENTS)]
     with closing(open_journal(where)) as journal:
         epoch, engine, count = journal.claim("bench", 0, HOUR), opened(), 0
-        journal.append(epoch, engine.steps, {}, {})
+        journal.append(epoch, *engine.group(), {}, {})
         for one in clients:
             one.start()
         began = time.perf_counter()
@@ -131,8 +134,8 @@ def together(where: str, seconds: float) -> float:
             group = [waiting.get()]
             while not waiting.empty():
                 group.append(waiting.get())
-            steps = [engine.submit() for _ in group]
-            journal.append(epoch, steps, {}, {f"key-{step.number}": "answer" for step in steps})
+            keys = {f"key-{engine.submit().number}": "answer" for _ in group}
+            journal.append(epoch, *engine.group(), {}, keys)
             count += len(group)
             for done in group:
                 done.set()
@@ -151,20 +154,33 @@ class opened:  # noqa: N801 - reads as a word
         lab = Site("lab", (Offer("lab/owned", "lab", "owned", (NodeShape(8, 8),)),), front_door=True)
         policy = Policy("bench", waiting=Waiting("constant", 10 * HOUR))
         self.engine, self.at, self.number = Engine(), 0, 0
-        facts = (e.PeriodOpened(0, "all", 0, 36_500 * DAY), e.SiteJoined(0, lab), e.PolicySet(0, 1, policy))
-        self.steps = [self.engine.handle(*facts)]
+        self.engine.state.watch()
+        self.steps, self.changes = list[Step](), Changes()
+        self.hears(e.PeriodOpened(0, "all", 0, 36_500 * DAY), e.SiteJoined(0, lab), e.PolicySet(0, 1, policy))
+
+    def hears(self, *facts: e.Fact) -> Step:
+        step = self.engine.handle(*facts)
+        self.steps.append(step)
+        project(self.engine.state, step, self.changes)
+        return step
+
+    def group(self) -> tuple[list[Step], Changes]:
+        """What is to be appended, and what that changes."""
+        group = self.steps, self.changes
+        self.steps, self.changes = [], Changes()
+        return group
 
     def submit(self) -> Step:
         self.at += SECOND
         self.number += 1
         team, user = f"team-{self.number % 20}", f"user-{self.number % 200}"
         spec = JobSpec(1 + self.number % 8, team=team, name=f"train-{self.number}", user=user, expected_run_ms=HOUR)
-        return self.engine.handle(e.JobSubmitted(self.at, self.number, f"job-{self.number:07}", spec))
+        return self.hears(e.JobSubmitted(self.at, self.number, f"job-{self.number:07}", spec))
 
     def end_oldest(self) -> Step:
         self.at += SECOND
         oldest = next(iter(self.engine.state.attempts))
-        return self.engine.handle(e.AttemptStarted(self.at, oldest), e.AttemptEnded(self.at, oldest, "done"))
+        return self.hears(e.AttemptStarted(self.at, oldest), e.AttemptEnded(self.at, oldest, "done"))
 
 
 # --- listed ----------------------------------------------------------------------------------------------------------
@@ -198,15 +214,13 @@ def listed(where: str, jobs: int) -> Iterator[str]:
 def fill(journal: Keeper, epoch: int, jobs: int) -> None:
     """Two in three have ended."""
     told = opened()
-    group = told.steps
     for number in range(jobs):
-        group.append(told.submit())
+        told.submit()
         if number % 3 and told.engine.state.attempts:
-            group.append(told.end_oldest())
-        if len(group) > 500:
-            journal.append(epoch, group, {}, {})
-            group = []
-    journal.append(epoch, group, {}, {})
+            told.end_oldest()
+        if len(told.steps) > 500:
+            journal.append(epoch, *told.group(), {}, {})
+    journal.append(epoch, *told.group(), {}, {})
     state = told.engine.state  # so that whoever starts on it need not fold it all
     journal.keep_snapshot(state.steps, snapshot.schema(), snapshot.pack(state))
 
@@ -245,18 +259,15 @@ def started(where: str, events: int) -> Iterator[str]:
 def long_life(journal: Keeper, epoch: int, events: int, tail: int = TAIL) -> tuple[Engine, int]:
     """Jobs come and go; the snapshot is `tail` events old. The engine, and the step that its snapshot is of."""
     told, seen, kept = opened(), 0, 0
-    group = told.steps
     while seen < events:
         step = told.end_oldest() if len(told.engine.state.attempts) >= 12 else told.submit()
         seen += len(step.inputs) + len(step.outputs)
-        group.append(step)
-        if len(group) >= 500:
-            journal.append(epoch, group, {}, {})
-            group = []
+        if len(told.steps) >= 500:
+            journal.append(epoch, *told.group(), {}, {})
             if not kept and seen > events - tail:
                 kept = step.number
                 journal.keep_snapshot(kept, snapshot.schema(), snapshot.pack(told.engine.state))
-    journal.append(epoch, group, {}, {})
+    journal.append(epoch, *told.group(), {}, {})
     return told.engine, kept
 
 

@@ -30,6 +30,7 @@ from penstock.core.state import State
 from penstock.drivers import disk, local
 from penstock.drivers.driver import Unreachable
 from penstock.journal.keeper import Keeper
+from penstock.journal.project import project
 from penstock.live import copyist, dispatch, plane, scribe
 
 SLOW_S: Final = 0.6  #: the longest that a call is late
@@ -248,7 +249,7 @@ def act_before_append(_: Points) -> None:
             loop.call_soon_threadsafe(here.dispatch.do, ready)
         time.sleep(0.15)
         engine.dead = True
-        self.journal.append(self.epoch, (step,), blobs, keys)
+        self.journal.append(self.epoch, (step,), project(engine.state, step), blobs, keys)
         engine.dead = False
         self.unsaved += len(step.inputs) + len(step.outputs)
         return step
@@ -283,8 +284,8 @@ def keys_forgotten(_: Points) -> None:
     right, mine = Keeper.answer, dict[str, str]()
     append = Keeper.append
 
-    def wrong_append(self: Any, epoch: int, steps: Any, blobs: Any, keys: Any) -> None:
-        append(self, epoch, steps, blobs, {})
+    def wrong_append(self: Any, epoch: int, steps: Any, changes: Any, blobs: Any, keys: Any) -> None:
+        append(self, epoch, steps, changes, blobs, {})
         mine.update(keys)
 
     Keeper.append, Keeper.answer = wrong_append, lambda self, key: mine.get(key) or right(self, key)  # type: ignore[method-assign]

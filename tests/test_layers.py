@@ -34,6 +34,7 @@ SIDEWAYS: dict[tuple[str, str], str] = {
 #: Inside core each file imports only files above it, so the order is also the order to read them in.
 CORE = [
     "errors",
+    "ids",
     "units",
     "values",
     "model",
@@ -48,8 +49,8 @@ CORE = [
     "learned",
     "shares",
     "state",
-    "books",
     "edges",
+    "books",
     "queue",
     "attempts",
     "places",

@@ -25,6 +25,7 @@ from penstock.journal.redecide import redecide
 from penstock.live.clock import Clock
 from penstock.wiring import CHECKPOINTS_KEPT, Options, drivers, long_over, policy, this_machine
 from tests.conftest import ROOT
+from tests.contract.journals import append
 from tests.contract.journals import story as told_in_steps
 
 LIMIT_S = 60  #: a wait that takes longer has failed
@@ -225,7 +226,7 @@ def test_checkpoints_go_thirty_days_after_their_job_has_ended_and_unknown_ones_s
     where = str(tmp_path / "journal")
     with closing(open_journal(where)) as journal:
         steps = told_in_steps()
-        journal.append(journal.claim("test", 0, 1), steps, {}, {})
+        append(journal, journal.claim("test", 0, 1), steps)
     last = steps[-1].at  # of "b"
     with closing(open_reader(where)) as reader:
         assert not long_over(reader, "b", last + CHECKPOINTS_KEPT)

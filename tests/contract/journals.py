@@ -1,16 +1,19 @@
 """What the journals' suites are told with: a story's steps, two databases, and a look at everything in one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.core.engine import Step
+from penstock.core.fold import fold_step
 from penstock.core.model import Origin
+from penstock.core.state import State
 from penstock.journal.keeper import Keeper
-from penstock.journal.lines import TABLES
+from penstock.journal.lines import TABLES, Changes
 from penstock.journal.open import open_journal
+from penstock.journal.project import project
 from tests.stories.kit import (
     cancelled,
     cap,
@@ -58,8 +61,27 @@ def claimed(where: str, holder: str = "here", at: int = 0) -> tuple[Keeper, int]
     return journal, journal.claim(holder, at, LEASE)
 
 
-def append(journal: Keeper, epoch: int, steps: Sequence[Step]) -> None:
-    journal.append(epoch, steps, {}, {})
+def append(
+    journal: Keeper,
+    epoch: int,
+    steps: Sequence[Step],
+    blobs: Mapping[str, bytes] | None = None,
+    keys: Mapping[str, str] | None = None,
+) -> None:
+    """With what these steps change after those that the journal has before them."""
+    before = [row for row in journal.read() if steps and row.number < steps[0].number]
+    journal.append(epoch, steps, changed_by(steps, before), blobs or {}, keys or {})
+
+
+def changed_by(steps: Sequence[Step], before: Sequence[Any] = ()) -> Changes:
+    state, changes = State(), Changes()
+    state.watch()
+    for row in before:
+        fold_step(state, row.at, row.inputs, row.outputs)
+    for step in steps:
+        fold_step(state, step.at, step.inputs, step.outputs)
+        project(state, step, changes)
+    return changes
 
 
 BESIDE = ("journal", "steps", "replies", "blobs")

@@ -167,7 +167,7 @@ def line(process: "subprocess.Popen[str]") -> str:
 
 def nothing_was_written(journal: Keeper, epoch: int, before: object) -> None:
     with pytest.raises(Unwritable, match="cannot be written now"):
-        journal.append(epoch, story()[3:], {"d": b"x" * 4_000_000}, {"k": "one"})
+        append(journal, epoch, story()[3:], {"d": b"x" * 4_000_000}, {"k": "one"})
     assert everything(journal) == before
 
 
@@ -229,7 +229,7 @@ def test_fault_12_a_server_gone_for_a_while(postgres: Server) -> None:
 
 def goes_on(journal: Keeper, epoch: int) -> None:
     """The same writer, as soon as the fault is over, and nobody has to repair anything."""
-    journal.append(epoch, story()[3:], {"d": b"x"}, {"k": "one"})
+    append(journal, epoch, story()[3:], {"d": b"x"}, {"k": "one"})
     assert [row.number for row in journal.read()] == [step.number for step in story()]
     assert journal.answer("k") == "one"
     with pytest.raises(Fenced):

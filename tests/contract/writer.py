@@ -13,6 +13,7 @@ from penstock.core.model import JobSpec, NodeShape, Offer, Policy, Site
 from penstock.core.units import DAY
 from penstock.journal.journal import Fenced, Held
 from penstock.journal.open import open_journal
+from penstock.journal.project import project
 
 FENCED, HELD = 3, 4
 
@@ -25,13 +26,14 @@ def main(where: str, lease_ms: int) -> int:
         print(error, flush=True)
         return HELD
     engine = replay((row.at, row.inputs, row.outputs) for row in journal.read())
+    engine.state.watch()
     print("claimed", epoch, flush=True)
     while True:
         number, at = engine.state.steps, engine.state.at + 1
         step = engine.handle(*(opening() if number == 0 else submission(at, number)))
-        key = f"key-{step.number}"
+        changes, blobs = project(engine.state, step), {f"digest-{step.number}": b"work"}
         try:
-            journal.append(epoch, [step], {f"digest-{step.number}": b"work"}, {key: f"answer-{step.number}"})
+            journal.append(epoch, [step], changes, blobs, {f"key-{step.number}": f"answer-{step.number}"})
         except Fenced as error:
             print("fenced", error, flush=True)
             return FENCED

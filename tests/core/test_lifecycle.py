@@ -8,6 +8,7 @@ import pytest
 
 from penstock.core import attempts, edges, places, queue
 from penstock.core.lifecycle import ATTEMPT, ENDED, JOB, NODE, AttemptPhase, Broken, JobPhase, NodePhase, document
+from penstock.core.state import State
 from tests.core.histories import live
 from tests.core.test_promises import explore
 
@@ -46,16 +47,16 @@ def test_a_move_that_is_not_in_the_table_is_a_bug() -> None:
         id, phase = "a", "done"
 
     with pytest.raises(Broken, match="job a cannot go from done to waiting"):
-        edges.move_job(Thing(), "waiting")  # type: ignore[arg-type]  # only its phase matters
+        edges.move_job(State(), Thing(), "waiting")  # type: ignore[arg-type]  # only its phase matters
 
 
 def test_every_edge_is_taken_by_a_story_or_a_history(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, set[tuple[str, str]]] = {name: set() for name, _, _ in TABLES}
 
-    def watched(name: str, right: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-        def move(thing: Any, to: str) -> None:
+    def watched(name: str, right: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+        def move(state: Any, thing: Any, to: str) -> None:
             seen[name].add((thing.phase, to))
-            right(thing, to)
+            right(state, thing, to)
 
         return move
 

@@ -91,7 +91,8 @@ def freed_when_called_back(patch: Patch) -> None:
         right(state, event)
         lease = state.ledger.leases[event.hold]
         parts = state.ledger.shortened(lease, event.deadline_at)
-        state.ledger.shorten(lease, parts, event.deadline_at, lease.renew_at)
+        freed = events.LeaseShortened(event.at, event.hold, parts, event.deadline_at, lease.renew_at)
+        fold.APPLY[events.LeaseShortened](state, freed)
 
     patch.setitem(fold.APPLY, events.LeaseCalledBack, wrong)
 

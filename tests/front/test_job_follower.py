@@ -13,13 +13,14 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from penstock.core.engine import Step
+from penstock.core.ids import job_concerned
 from penstock.core.model import Origin
 from penstock.front import job_follower
 from penstock.front.home import Home
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.job_follower import JobFollower
 from penstock.front.status import JobSnapshot
-from penstock.front.telling import Tale, job_of
+from penstock.front.telling import Tale
 from penstock.journal.journal import Reader
 from penstock.journal.open import open_journal, open_reader
 from tests.contract.journals import LEASE, append
@@ -87,7 +88,7 @@ def as_of(number: int, name: str) -> JobSnapshot | None:
     tale = Tale(name, "lab", f"u-{name}", "USD")
     for step in STEPS[:number]:
         for event in (*step.inputs, *step.outputs):
-            if job_of(event) == name:
+            if job_concerned(event) == name:
                 tale.hear(event)
     assert tale.why == found[1].why
     return found[1]

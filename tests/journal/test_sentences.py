@@ -164,10 +164,14 @@ TOLD: list[tuple[Any, str]] = [
     ),
     (
         r.ScopeFrozen("org", 3 * MICRO),
-        "Budget frozen: org has no money to give: providers billed $3.00 more than was held. A person must look at it first.",
+        "Budget frozen. Providers billed $3.00 more than was held for org. A person must look at it first.",
     ),
     (
-        r.LeaseNotRenewed("pods/spot", 5 * MINUTE, r.CapBinds("org", "month 1", 9 * MICRO, 5 * MICRO, 4 * MICRO, MICRO)),
+        r.LeaseNotRenewed(
+            "pods/spot",
+            5 * MINUTE,
+            r.CapBinds("org", "month 1", cap=9 * MICRO, spent=5 * MICRO, held=4 * MICRO, needed=MICRO),
+        ),
         (
             "Moves from pods/spot to owned GPUs, 5 min of work kept: its lease there was not renewed. org may spend "
             "$9.00 in month 1; $5.00 is spent, $4.00 is held, and this needs $1.00."

@@ -6,6 +6,7 @@ from penstock.core.engine import VERSION, Step
 from penstock.core.units import Instant
 from penstock.journal import codec
 from penstock.journal.journal import Fenced, Held, Row, Unwritable
+from penstock.journal.lines import Changes
 
 
 class MemoryJournal:
@@ -36,7 +37,14 @@ class MemoryJournal:
         self._write(epoch)
         self.holder, self.until = "", 0
 
-    def append(self, epoch: int, steps: Sequence[Step], blobs: Mapping[str, bytes], keys: Mapping[str, str]) -> None:
+    def append(
+        self,
+        epoch: int,
+        steps: Sequence[Step],
+        changes: Changes,  # noqa: ARG002 - it has no tables
+        blobs: Mapping[str, bytes],
+        keys: Mapping[str, str],
+    ) -> None:
         self._write(epoch)
         for step in steps:
             assert step.number == len(self.rows) + 1

@@ -17,6 +17,7 @@ from penstock.core.units import DAY, HOUR, Instant, Millis
 from penstock.drivers.driver import Seen, Work
 from penstock.journal.journal import Unwritable
 from penstock.journal.keeper import Keeper
+from penstock.journal.lines import Changes
 from penstock.journal.open import database, open_journal
 from penstock.live.clock import Clock
 from penstock.live.plane import NotReady, Quarantined
@@ -56,8 +57,15 @@ class DiesAfterAppend(MemoryJournal):
 
     armed = False
 
-    def append(self, epoch: int, steps: Sequence[Step], blobs: Mapping[str, bytes], keys: Mapping[str, str]) -> None:
-        super().append(epoch, steps, blobs, keys)
+    def append(
+        self,
+        epoch: int,
+        steps: Sequence[Step],
+        changes: Changes,
+        blobs: Mapping[str, bytes],
+        keys: Mapping[str, str],
+    ) -> None:
+        super().append(epoch, steps, changes, blobs, keys)
         if self.armed and any(isinstance(event, e.StartPromised) for step in steps for event in step.outputs):
             self.armed = False
             raise Killed
@@ -320,4 +328,4 @@ def test_row_12_a_journal_on_a_disk_that_is_full_says_unwritable(tmp_path: Path)
         journal.db.db.execute(f"pragma max_page_count={journal.db.all('pragma page_count')[0][0]}")  # type: ignore[attr-defined]  # a SQLite database
         step = Engine().handle(e.PeriodOpened(0, "month 1" * 10_000, 0, 1))
         with pytest.raises(Unwritable, match="full"):
-            journal.append(epoch, [step], {}, {})
+            journal.append(epoch, [step], Changes(), {}, {})

@@ -455,7 +455,7 @@ def test_a_meter_above_what_is_held_goes_on_record_and_freezes_its_scopes() -> N
     assert penstock.hears(submitted("c", team="blue"), at="09:32") == []
     assert penstock.why("c") == frozen
     assert penstock.story("c")[-1] == (
-        "Budget frozen: org has no money to give: providers billed $91.73 more than was held. A person must look at it first."
+        "Budget frozen. Providers billed $91.73 more than was held for org. A person must look at it first."
     )
 
 

@@ -9,6 +9,7 @@ from starlette.requests import HTTPConnection
 from penstock.api import saying, schemas
 from penstock.api.access import Needs, Token, own
 from penstock.api.problems import not_found
+from penstock.core.ids import site_of
 from penstock.core.model import STANDING
 from penstock.core.model import Offer as CoreOffer
 from penstock.core.units import MINUTE, NEVER, Instant
@@ -118,7 +119,7 @@ def trouble(plane: Plane, site: str) -> str:
 
 def silence(plane: Plane, row: JobRow) -> list[Line]:
     """What a job's story does not say: that nobody can tell now how it does."""
-    found = plane.trouble_at(row.offer.partition("/")[0]) if row.phase in ("placed", "leaving") else None
+    found = plane.trouble_at(site_of(row.offer)) if row.phase in ("placed", "leaving") else None
     if found is None:
         return []
     words = "The job continues there, its money stays held, and nothing is started twice; Penstock retries by itself."

@@ -10,6 +10,7 @@ from penstock.api import desk, schemas
 from penstock.api.access import Token
 from penstock.api.desk import MayOperate, MayRead, PlaneHere, ReaderHere
 from penstock.core.events import CapSet
+from penstock.core.ids import site_of
 from penstock.core.model import STANDING
 from penstock.journal.journal import AttemptRow
 from penstock.live.view import View
@@ -103,7 +104,7 @@ def costs(
         schemas.Cost.of(
             used,
             day=str(EPOCH + timedelta(days=used.day)),
-            site=used.offer.partition("/")[0],
+            site=site_of(used.offer),
             term=terms.get(used.offer, "gone"),
         )
         for used in reader.used(today - days + 1)

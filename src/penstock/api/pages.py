@@ -14,11 +14,12 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from penstock import __version__
-from penstock.api import jobs, logs, money, places, saying, schemas, stream
+from penstock.api import jobs, logs, money, places, schemas, stream
 from penstock.api.access import Token
 from penstock.api.desk import Anybody, MayRead, PlaneHere, ReaderHere, instant
 from penstock.api.html import ForPeople, html
 from penstock.api.problems import not_found
+from penstock.core.ids import job_concerned
 from penstock.core.units import Instant
 from penstock.core.values import value
 from penstock.dashboard import feed, queue, spending, timeline, words
@@ -144,7 +145,7 @@ def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed
     for _ in range(PAGES_BACK):
         found = reader.feed(before, FEED, tuple(feed.TOLD))
         for one in found:
-            event = telling.shape(one.number, one.part, one.at, one.job or saying.job_of(one.event), one.event)
+            event = telling.shape(one.number, one.part, one.at, one.job or job_concerned(one.event), one.event)
             again = (
                 f"{event.kind} {event.job}" if event.kind == "WaitPromised" else event.id
             )  # its latest wait is enough

@@ -16,8 +16,6 @@ from penstock.journal.sentences import Say, sentence
 from penstock.journal.story import Teller
 from penstock.journal.words import duration
 
-ATTEMPT: Final = re.compile(r"(?P<job>.+)\.[0-9]+(?:/n[0-9]+)?")
-
 
 @lru_cache(maxsize=4_096)  # pages show the same jobs again and again, and what was recorded does not change
 def reason(because: str, until_at: Instant | None, currency: str, minutes_ago: int = 0) -> Reason | None:
@@ -38,15 +36,6 @@ def plain(event: Any) -> dict[str, Any]:
     ((_, fields),) = json.loads(codec.encode([event]))
     assert isinstance(fields, dict)
     return fields
-
-
-def job_of(event: Any) -> str:
-    """The job that an event concerns: its own, or its attempt's, node's or hold's, whose ids begin with the job's."""
-    if job := getattr(event, "job", ""):
-        return str(job)
-    thing = next((found for key in ("attempt", "node", "hold", "thing") if (found := getattr(event, key, ""))), "")
-    found = ATTEMPT.fullmatch(str(thing))
-    return found["job"] if found else ""
 
 
 def teller(job: str, currency: str) -> Teller:

@@ -17,6 +17,7 @@ from penstock.api import desk, saying, schemas
 from penstock.api.access import Token
 from penstock.api.desk import MayRead, PlaneHere, ReaderHere
 from penstock.api.problems import Problem
+from penstock.core.ids import job_concerned
 from penstock.journal.journal import Reader, Row
 
 routes: Final = APIRouter(prefix="/v1", tags=["events"], responses=desk.PROBLEMS)
@@ -101,7 +102,7 @@ class Telling:
 
     def row(self, row: Row, after: int) -> list[schemas.Event]:
         parts = list(enumerate((*row.inputs, *row.outputs)))[after + 1 :]
-        return [self.shape(row.number, part, row.at, saying.job_of(event), event) for part, event in parts]
+        return [self.shape(row.number, part, row.at, job_concerned(event), event) for part, event in parts]
 
     def shape(self, number: int, part: int, at: int, job: str, event: Any) -> schemas.Event:
         return schemas.Event(

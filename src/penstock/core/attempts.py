@@ -3,16 +3,21 @@
 Actions are noted here, where the promise becomes state, so that what is said and what is owed cannot differ.
 """
 
-from heapq import heappush
-
 from penstock.core import books
 from penstock.core import events as e
 from penstock.core.actions import CopyData, StopAttempt
-from penstock.core.edges import move_attempt, move_job, move_node
+from penstock.core.edges import (
+    move_attempt,
+    move_job,
+    move_node,
+    touch_attempt,
+    touch_job,
+    touch_node,
+    touch_offer,
+)
 from penstock.core.learned import Losses
-from penstock.core.ledger import Lease
 from penstock.core.lifecycle import JobPhase
-from penstock.core.model import Hold, NodeAsk, Offer
+from penstock.core.model import NodeAsk, Offer
 from penstock.core.queue import count_use, dequeue, enqueue, prove
 from penstock.core.state import (
     Attempt,
@@ -22,7 +27,7 @@ from penstock.core.state import (
     launch_action,
     start_action,
 )
-from penstock.core.units import PERMILLE, Instant, Millis
+from penstock.core.units import PERMILLE, Millis
 
 
 def set_open(state: State) -> None:
@@ -34,6 +39,7 @@ def set_open(state: State) -> None:
 
 def job_refused(state: State, event: e.JobRefused) -> None:
     job = state.jobs[event.job]
+    job.because = event.because
     dequeue(state, job)
     _end(state, job, "refused")
 
@@ -58,18 +64,24 @@ def move_requested(state: State, event: e.MoveRequested) -> None:
 
 def start_promised(state: State, event: e.StartPromised) -> None:
     job, offer = state.jobs[event.job], state.offers[event.offer]
-    attempt = Attempt(event, job, offer)
+    attempt = Attempt(event, job, offer, state.promised)
     slots = event.slots
+    state.promised += 1
     job.attempts += 1
+    job.because = event.because
     if job.queued:
         dequeue(state, job)
-        move_job(job, "placed")
-        job.attempt = attempt
+        move_job(state, job, "placed")
+        job.attempt, job.offer = attempt, offer.id
     else:
         job.next = attempt
         job.moves += 1
         job.moved_at = event.at
     state.attempts[attempt.id] = attempt
+    touched = state.fresh.touched
+    if touched is not None:
+        touched.jobs.setdefault(job, job.phase)
+        touched.attempts[attempt] = "promised"
     if job.foretold is not None:
         prove(job, event.at, started=bool(slots))
     if slots:
@@ -94,7 +106,7 @@ def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
     hold = event.hold
     if hold is not None:
         attempt.lease = hold.id
-        _open(state, hold).asked = False
+        books.open_lease(state, hold, attempt, attempt.width).asked = False
         state.in_use[offer.id, 0] = state.in_use.get((offer.id, 0), 0) + attempt.width
     if event.joins:
         _join(state, state.nodes[event.joins], attempt)
@@ -117,8 +129,9 @@ def _ask_for_nodes(state: State, nodes: tuple[NodeAsk, ...], attempt: Attempt) -
         node = state.nodes[ask.node] = Node(ask.node, offer, ask.gpus, attempt.id, state.at, ask.hold.scopes)
         attempt.missing[ask.node] = None
         state.in_use[offer.id, ask.gpus] = state.in_use.get((offer.id, ask.gpus), 0) + 1
-        _open(state, ask.hold)
+        books.open_lease(state, ask.hold, attempt, min(left, ask.gpus))
         state.fresh.actions.append(launch_action(state, node))
+        touch_node(state, node)
         node.on[attempt.id] = min(left, ask.gpus)
         node.open = ask.hold.scopes == attempt.job.shape.scopes  # no guest's on another's account, no job's own cap
         count_seats(state, node)
@@ -128,6 +141,8 @@ def _ask_for_nodes(state: State, nodes: tuple[NodeAsk, ...], attempt: Attempt) -
 
 def _join(state: State, node: Node, attempt: Attempt) -> None:
     attempt.nodes = (node.id,)
+    books.join(state, node.id, attempt)
+    touch_node(state, node)
     node.on[attempt.id] = attempt.width
     count_seats(state, node)
     if node.phase == "asked":
@@ -152,21 +167,15 @@ def close_to_others(state: State, node: Node) -> None:
     count_seats(state, node)
 
 
-def _open(state: State, hold: Hold) -> Lease:
-    lease = state.ledger.open(hold)
-    heappush(state.renewals, (hold.renew_at, hold.id, lease))
-    return lease
-
-
 def begin_if_ready(state: State, attempt: Attempt) -> None:
     if not attempt.ready:
         return
-    move_attempt(attempt, "starting")
+    move_attempt(state, attempt, "starting")
     if attempt.lease:
         state.ledger.leases[attempt.lease].ask(state.at)
     for node in [state.nodes[name] for name in attempt.nodes]:
         if node.phase != "busy":
-            move_node(node, "busy")
+            move_node(state, node, "busy")
         node.idle_at = None
     state.fresh.actions.append(start_action(state, attempt))
 
@@ -176,9 +185,15 @@ def attempt_started(state: State, event: e.AttemptStarted) -> None:
     if attempt is None:
         return
     if attempt.phase == "starting":
-        move_attempt(attempt, "running")
+        move_attempt(state, attempt, "running")
     if attempt.started_at is None:
         attempt.started_at = event.at
+        touched = state.fresh.touched
+        if touched is not None:
+            touched.attempts.setdefault(attempt, attempt.phase)
+            touched.jobs.setdefault(attempt.job, attempt.job.phase)
+        if attempt.job.started_at is None:
+            attempt.job.started_at = event.at
         attempt.job.lost = ""  # not before: a next place may be refused, and then it is still lost
     if state.refusals and not attempt.nodes:  # a node said so when it was ready, and one that was joined says nothing
         found_room(state, attempt.offer)
@@ -187,6 +202,7 @@ def attempt_started(state: State, event: e.AttemptStarted) -> None:
 def attempt_checkpointed(state: State, event: e.AttemptCheckpointed) -> None:
     attempt = state.attempts.get(event.attempt)
     if attempt is not None:
+        touch_attempt(state, attempt)
         attempt.kept_ms = max(attempt.kept_ms, event.kept_ms)
 
 
@@ -207,7 +223,7 @@ def attempt_ended(state: State, event: e.AttemptEnded) -> None:
     if attempt.started_at is not None:
         run_ms += (event.at - attempt.started_at) * attempt.speed_permille // PERMILLE
     _drop_next(state, job)
-    _over(state, attempt, billed=True, leaves=True)
+    _over(state, attempt, event.outcome, billed=True, leaves=True)
     if event.outcome == "done":
         state.history.learn(job.spec, run_ms)
         if state.policy.waiting.target_delay_ms:
@@ -223,17 +239,17 @@ def attempt_stopped(state: State, event: e.AttemptStopped) -> None:
     if attempt is None or attempt.phase == "promised":
         return
     then = attempt.then or "pause"  # nobody told it to: its own deadline passed
-    _keep(attempt.job, attempt, event.at, event.kept_ms)
+    _keep(state, attempt, event.kept_ms)
     if attempt.job.cancelled:
         _drop_next(state, attempt.job)
-    _over(state, attempt, billed=True, leaves=then == "move")
+    _over(state, attempt, "stopped", billed=True, leaves=then == "move")
     _go_on(state, attempt.job, "paused" if then == "pause" else "waiting")
 
 
 def _drop_next(state: State, job: Job) -> None:
     """Its next place will not be needed. Before its attempt is over, or the next one would begin at that."""
     if job.next is not None:
-        _over(state, job.next, billed=True, leaves=False)
+        _over(state, job.next, "dropped", billed=True, leaves=False)
         job.next = None
 
 
@@ -242,83 +258,88 @@ def _go_on(state: State, job: Job, otherwise: JobPhase) -> None:
     if job.cancelled:
         _end(state, job, "cancelled")
     elif job.next is not None:
-        job.attempt, job.next = job.next, None
+        touch_job(state, job)
+        following = job.next
+        touch_attempt(state, following)
+        job.attempt, job.next, job.offer = following, None, following.offer.id
         if job.phase == "leaving":
-            move_job(job, "placed")
-        job.attempt.resume_ms = job.attempt.kept_ms = job.kept_ms
-        begin_if_ready(state, job.attempt)
+            move_job(state, job, "placed")
+        following.resume_ms = following.kept_ms = job.kept_ms
+        begin_if_ready(state, following)
     else:
-        move_job(job, otherwise)
+        move_job(state, job, otherwise)
         job.attempt = None
         enqueue(state, job)
 
 
 def attempt_lost(state: State, event: e.AttemptLost) -> None:
-    lose(state, event.attempt, event.at, event.kept_ms, billed=True)
+    lose(state, event.attempt, event.kept_ms, billed=True)
 
 
 def attempt_refused(state: State, event: e.AttemptRefused) -> None:
     attempt = state.attempts.get(event.attempt)
     if attempt is not None:
         state.fresh.also().refused.append((attempt.offer, event.retry_ms))
-        lose(state, event.attempt, event.at, attempt.resume_ms, billed=False)
+        lose(state, event.attempt, attempt.resume_ms, billed=False)
 
 
-def lose(state: State, attempt_id: str, at: Instant, kept_ms: Millis, billed: bool) -> None:
+def lose(state: State, attempt_id: str, kept_ms: Millis, billed: bool) -> None:
     attempt = state.attempts.get(attempt_id)
     if attempt is None:
         return
-    job = attempt.job
+    job, outcome = attempt.job, "lost" if billed else "refused"
     if attempt is job.next:  # it never began; its predecessor runs on, or is stopping and will wait
-        _over(state, attempt, billed=True, leaves=False)
+        _over(state, attempt, outcome, billed=True, leaves=False)
         job.next = None
         if job.attempt is not None:
             job.attempt.then = "wait"
         return
-    _keep(job, attempt, at, kept_ms)
+    _keep(state, attempt, kept_ms)
     for node in [state.nodes[name] for name in attempt.nodes if name in state.nodes and attempt.phase != "promised"]:
         close_to_others(state, node)  # what failed one may fail the next
     if billed:  # a refusal loses nothing
         job.lost = attempt.id
+        job.losses += 1
     if job.cancelled:
         _drop_next(state, job)
-    _over(state, attempt, billed=billed, leaves=False)
+    _over(state, attempt, outcome, billed=billed, leaves=False)
     _go_on(state, job, "waiting")
 
 
-def _keep(job: Job, attempt: Attempt, at: Instant, kept_ms: Millis) -> None:
-    done = attempt.resume_ms
-    if attempt.started_at is not None:
-        done += (at - attempt.started_at) * attempt.speed_permille // PERMILLE
-    job.kept_ms = max(kept_ms, attempt.resume_ms)
+def _keep(state: State, attempt: Attempt, kept_ms: Millis) -> None:
+    job, done = attempt.job, attempt.done_ms(state.at)
+    touch_job(state, job)
+    job.kept_ms = attempt.kept_ms = max(kept_ms, attempt.resume_ms)
     if kept_ms > attempt.resume_ms:
         job.keeper = attempt.id
     job.redone_ms = max(0, done - job.kept_ms)
     if job.next is not None:  # before anything can begin: what moves resumes where it stopped
+        touch_attempt(state, job.next)
         job.next.resume_ms = job.next.kept_ms = job.kept_ms
 
 
 def stop_promised(state: State, event: e.StopPromised) -> None:
     attempt = state.attempts[event.attempt]
     job = attempt.job
-    move_job(job, "leaving")
-    attempt.then = event.then
+    move_job(state, job, "leaving")
+    attempt.then, job.because = event.then, event.because
     if event.yields and attempt.slots:
         attempt.yielded = attempt.slots
         _leave(state, attempt)
         state.yielding[attempt.id] = attempt
     if attempt.phase == "promised":  # nothing runs yet: it is over at once
-        _over(state, attempt, billed=True, leaves=False)
+        _over(state, attempt, "dropped", billed=True, leaves=False)
         _go_on(state, job, "paused" if event.then == "pause" else "waiting")
         return
-    move_attempt(attempt, "stopping")
+    move_attempt(state, attempt, "stopping")
     state.fresh.actions.append(StopAttempt(attempt.id, job.spec.grace_ms))
 
 
-def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
+def _over(state: State, attempt: Attempt, outcome: str, billed: bool, leaves: bool) -> None:
     """The attempt is gone: its GPUs, its nodes and its money come free, and whoever waited for that may begin."""
     billed = billed and attempt.phase != "promised"  # the site was never asked for it
-    move_attempt(attempt, "over")
+    move_attempt(state, attempt, "over")
+    attempt.outcome, attempt.ended_at = outcome, state.at
     del state.attempts[attempt.id]
     if attempt.yielded:
         del state.yielding[attempt.id]
@@ -350,11 +371,13 @@ def _over(state: State, attempt: Attempt, billed: bool, leaves: bool) -> None:
 
 def _leave_node(state: State, node: Node, attempt: Attempt, leaves: bool) -> None:
     """It is given back when the last has left."""
+    books.leave(state, node.id, attempt)
+    touch_node(state, node)
     del node.on[attempt.id]
     count_seats(state, node)
     node.leaves = node.leaves or (leaves and attempt.id == node.attempt)
     if node.phase == "busy" and all(state.attempts[other].phase == "promised" for other in node.on):
-        move_node(node, "idle")
+        move_node(state, node, "idle")
     if node.on:
         state.fresh.review.append(node.id)
     else:
@@ -372,7 +395,8 @@ def _leave(state: State, attempt: Attempt) -> None:
 
 
 def _end(state: State, job: Job, phase: JobPhase) -> None:
-    move_job(job, phase)
+    move_job(state, job, phase)
+    job.ended_at = state.at
     job.attempt = None  # each knew the other: without this neither would ever be freed but by the collector
     del state.jobs[job.id]
     state.ended[phase] = state.ended.get(phase, 0) + 1
@@ -392,5 +416,6 @@ def saw(state: State, offer: Offer, ms: Millis, lost: bool) -> None:
 def found_room(state: State, offer: Offer) -> None:
     state.closed.pop(offer.id, None)
     state.refusals.pop(offer.id, None)
+    touch_offer(state, offer.id)
     state.probing.pop(offer.id, None)
     set_open(state)

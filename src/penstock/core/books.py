@@ -7,16 +7,95 @@ from heapq import heappop, heappush
 
 from penstock.core import events as e
 from penstock.core.actions import SetDeadline
-from penstock.core.ledger import Lease
-from penstock.core.state import State
+from penstock.core.edges import touch_attempt, touch_job
+from penstock.core.ledger import Lease, Parts, sum_of
+from penstock.core.model import Hold
+from penstock.core.state import Attempt, Bill, BillShare, State
+from penstock.core.units import Money
 
 #: So many alarms are kept in mind; the journal has them all.
 ALARMS_KEPT = 20
 
 
+def open_lease(state: State, hold: Hold, owner: Attempt, gpus: int) -> Lease:
+    """Held for this attempt, which has so many GPUs of what is rented."""
+    lease = state.ledger.open(hold)
+    state.bills[hold.id] = Bill(owner, gpus, hold.opened_at)
+    heappush(state.renewals, (hold.renew_at, hold.id, lease))
+    _hold(state, lease, (), lease.parts)
+    return lease
+
+
+def join(state: State, hold: str, attempt: Attempt) -> None:
+    """From now on it has a share in what this costs."""
+    bill = state.bills[hold]
+    bill.count(state.at)
+    bill.shares[attempt.id] = BillShare(attempt, attempt.width)
+
+
+def leave(state: State, hold: str, attempt: Attempt) -> None:
+    """It costs it no more; what it has used is charged with the next charge."""
+    bill = state.bills[hold]
+    bill.count(state.at)
+    bill.shares[attempt.id].gpus = 0
+
+
+def _hold(state: State, lease: Lease, before: Parts, now: Parts) -> None:
+    """From now on this is held, in place of what was."""
+    bill = state.bills[lease.hold.id]
+    more = (sum_of(now) if now else 0) - (sum_of(before) if before else 0)
+    bill.owner.held += more
+    bill.owner.job.held += more
+    touched = state.fresh.touched
+    if touched is not None:
+        touched.leases[lease], touched.bills[lease.hold.id] = None, bill
+        for part in (*before, *now):
+            touched.spend[lease.hold.scopes, part.period] = None
+        for attempt in (bill.owner, *(share.attempt for share in bill.shares.values())):
+            touch_attempt(state, attempt)
+            touch_job(state, attempt.job)
+
+
+def _charge(state: State, lease: Lease, charged: Parts) -> None:
+    """A recorded amount, split by the GPUs that each attempt had since the last one, and for how long."""
+    bill, total = state.bills[lease.hold.id], sum_of(charged)
+    touched = state.fresh.touched
+    if touched is not None:
+        touched.charges.append((bill.owner, total))
+        for part in charged:
+            touched.spend[lease.hold.scopes, part.period] = None
+    share = bill.shares.get(bill.owner.id)
+    if share is not None and len(bill.shares) == 1:  # nearly always: nobody shares it
+        bill.counted_to, share.gpu_ms = state.at, 0
+        _pay(state, bill.owner, total)
+        return
+    bill.count(state.at)
+    left, whole = total, sum([share.gpu_ms for share in bill.shares.values()])
+    for share in list(bill.shares.values()):
+        if share.gpu_ms:
+            amount = total * share.gpu_ms // whole
+            left -= amount
+            _pay(state, share.attempt, amount)
+        share.gpu_ms = 0
+        if not share.gpus:  # it has left, and paid
+            del bill.shares[share.attempt.id]
+    _pay(state, bill.owner, left)  # what rounding leaves
+
+
+def _pay(state: State, attempt: Attempt, amount: Money) -> None:
+    attempt.spent += amount
+    attempt.job.spent += amount
+    if state.fresh.touched is not None:
+        touch_attempt(state, attempt)
+        touch_job(state, attempt.job)
+
+
 def lease_renewed(state: State, event: e.LeaseRenewed) -> None:
     lease = state.ledger.leases[event.hold]
+    before = lease.parts
     state.ledger.renew(lease, event.at, event.charged, event.parts, event.deadline_at, event.renew_at)
+    _charge(state, lease, event.charged)
+    _hold(state, lease, before, lease.parts)
     lease.unconfirmed = True
     renew_later(state, lease)
     state.fresh.review.append(event.hold)
@@ -58,7 +137,9 @@ def deadline_set(state: State, event: e.DeadlineSet) -> None:
 
 def lease_shortened(state: State, event: e.LeaseShortened) -> None:
     lease = state.ledger.leases[event.hold]
+    before = lease.parts
     state.ledger.shorten(lease, event.parts, event.deadline_at, event.renew_at)
+    _hold(state, lease, before, lease.parts)
     _more_room(state, lease)
     renew_later(state, lease)
 
@@ -66,6 +147,9 @@ def lease_shortened(state: State, event: e.LeaseShortened) -> None:
 def settled(state: State, event: e.Settled) -> None:
     lease = state.ledger.leases[event.hold]
     state.ledger.settle(lease, event.charged)
+    _charge(state, lease, event.charged)
+    _hold(state, lease, lease.parts, ())
+    del state.bills[event.hold]
     if state.short:
         _more_room(state, lease)
     drop_stale_renewals(state)

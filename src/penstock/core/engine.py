@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from penstock.core.actions import Action
 from penstock.core.decide import decide, next_deadline
 from penstock.core.events import Event, Fact, Promise, order
-from penstock.core.fold import APPLY, apply, begin_step
+from penstock.core.fold import APPLY, begin_step, fold_step
 from penstock.core.lifecycle import Broken
 from penstock.core.placement import Choices
 from penstock.core.rules import BuiltInRules, Rules
@@ -69,12 +69,8 @@ class Engine:
 
 
 def replay(steps: Iterable[tuple[Instant, Iterable[Event], Iterable[Event]]], engine: Engine | None = None) -> Engine:
-    """Fold recorded steps. Nothing is decided: what was promised is a fact."""
+    """Fold recorded steps."""
     engine = engine or Engine()
     for at, inputs, outputs in steps:
-        begin_step(engine.state, at)
-        for event in inputs:
-            apply(engine.state, event)
-        for event in outputs:
-            apply(engine.state, event)
+        fold_step(engine.state, at, inputs, outputs)
     return engine

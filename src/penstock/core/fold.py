@@ -5,7 +5,7 @@ late (an end after a loss, an answer to something that is gone) change nothing: 
 `queue`, `attempts`, `places` and `books` say it for their kinds of events; the table is at the end.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from penstock.core import books
@@ -68,6 +68,15 @@ def begin_step(state: State, at: Instant) -> None:
     if state.short and state.ledger.crossed(state.at, at):  # a new month has new room
         state.fresh.also().room.update(dict.fromkeys(state.short))
     state.at = at
+
+
+def fold_step(state: State, at: Instant, inputs: Iterable[e.Event], outputs: Iterable[e.Event]) -> None:
+    """A recorded step. Nothing is decided: what was promised is a fact."""
+    begin_step(state, at)
+    for event in inputs:
+        apply(state, event)
+    for event in outputs:
+        apply(state, event)
 
 
 # --- what people decide ----------------------------------------------------------------------------------------------

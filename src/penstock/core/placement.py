@@ -7,6 +7,7 @@ from penstock.core import ends, quotes, sharing, waiting
 from penstock.core.events import Promise, ReservePromised, StartPromised, StopPromised, WaitPromised
 from penstock.core.fold import APPLY
 from penstock.core.free import Pool, Slots
+from penstock.core.ids import attempt_id, node_id
 from penstock.core.model import Hold, NodeAsk, Offer, Terms
 from penstock.core.quotes import Quote
 from penstock.core.reasons import (
@@ -107,7 +108,7 @@ def _start(
     copies = quotes.missing_data(choices.state, job, offer, choices.now) if job.spec.data else ()
     if slots and choices.state.yielding:
         after = tuple(dict.fromkeys((*after, *_still_there(choices.state, offer, slots))))
-    attempt = f"{job.id}.{job.attempts + 1}" if hold is None else hold.id
+    attempt = attempt_id(job.id, job.attempts + 1) if hold is None else hold.id
     return StartPromised(
         at=choices.now,
         job=job.id,
@@ -418,10 +419,10 @@ def fund_all(choices: Choices, starts: list[tuple[Job, Quote]], payer: Job) -> l
 
 def _things(job: Job, quote: Quote) -> list[tuple[str, Terms]]:
     """What will be billed, by the id it will have: the attempt, or each of its nodes."""
-    attempt, rate = f"{job.id}.{job.attempts + 1}", quote.rate
+    attempt, rate = attempt_id(job.id, job.attempts + 1), quote.rate
     if not rate.nodes:
         return [(attempt, rate.terms[0])]
-    return [(f"{attempt}/n{k}", terms) for k, terms in enumerate(rate.terms)]
+    return [(node_id(attempt, k), terms) for k, terms in enumerate(rate.terms)]
 
 
 def _rented(

@@ -6,8 +6,9 @@ from penstock.core import events as e
 from penstock.core.actions import ReleaseNode
 from penstock.core.attempts import begin_if_ready, close_to_others, found_room, lose, saw, set_open
 from penstock.core.books import drop_stale_renewals
-from penstock.core.edges import move_node
+from penstock.core.edges import move_node, touch_offer
 from penstock.core.free import Pool
+from penstock.core.ids import standing_node
 from penstock.core.model import Offer
 from penstock.core.queue import judge_anew, keep_no_longer
 from penstock.core.state import (
@@ -94,7 +95,7 @@ def node_ready(state: State, event: e.NodeReady) -> None:
         return
     if node.phase != "asked":
         return
-    move_node(node, "idle")
+    move_node(state, node, "idle")
     node.idle_at = event.at
     if state.refusals:
         found_room(state, node.offer)
@@ -129,7 +130,7 @@ def node_gone(state: State, event: e.NodeGone) -> None:
 
 def _gone(state: State, node: Node, billed: bool, lost: bool = False) -> None:
     leaves = node.leaves or node.phase == "returning"
-    move_node(node, "gone")
+    move_node(state, node, "gone")
     del state.nodes[node.id]
     close_to_others(state, node)
     state.in_use[node.offer.id, node.gpus] -= 1
@@ -139,25 +140,25 @@ def _gone(state: State, node: Node, billed: bool, lost: bool = False) -> None:
     # What runs is told of by its own AttemptLost, with what it kept; what only waited for this node cannot begin.
     for attempt in [state.attempts[name] for name in node.on]:
         if attempt.phase == "promised":
-            lose(state, attempt.id, state.at, attempt.resume_ms, billed)
+            lose(state, attempt.id, attempt.resume_ms, billed)
 
 
 def _standing_node(state: State, node_id: str, up: bool) -> None:
-    offer, _, number = node_id.rpartition("/")
+    offer, number = standing_node(node_id)
     pool = state.pools.get(offer)
-    if pool is None or not number.isdigit() or int(number) >= pool.size:
+    if pool is None or number is None or number >= pool.size:
         return
     if up:
-        pool.restore(int(number))
+        pool.restore(number)
         state.fresh.freed = True
     else:
-        pool.withdraw(int(number))
-        keep_no_longer(state, offer, int(number))
+        pool.withdraw(number)
+        keep_no_longer(state, offer, number)
 
 
 def release_promised(state: State, event: e.ReleasePromised) -> None:
     node = state.nodes[event.node]
-    move_node(node, "returning")
+    move_node(state, node, "returning")
     close_to_others(state, node)
     # Never renewed again: if giving it back fails for good, its own deadline is what ends it.
     state.ledger.leases[node.id].renew_at = NEVER
@@ -168,10 +169,12 @@ def release_promised(state: State, event: e.ReleasePromised) -> None:
 def offer_closed(state: State, event: e.OfferClosed) -> None:
     state.closed[event.offer] = event.until_at
     state.refusals[event.offer] = event.refusals
+    touch_offer(state, event.offer)
     set_open(state)
 
 
 def offer_opened(state: State, event: e.OfferOpened) -> None:
     state.closed.pop(event.offer, None)
+    touch_offer(state, event.offer)
     state.fresh.freed = True
     set_open(state)

@@ -6,6 +6,8 @@ Jobs of one shape wait in the lane of that shape's verdict; before there is one,
 from heapq import heapify, heappop, heappush
 
 from penstock.core import events as e
+from penstock.core.edges import touch_job
+from penstock.core.ids import members
 from penstock.core.learned import Starts
 from penstock.core.model import JobSpec
 from penstock.core.shares import Use
@@ -43,7 +45,8 @@ def job_submitted(state: State, event: e.JobSubmitted) -> None:
     if event.number <= state.numbered:  # told twice, perhaps long after it ended
         return
     state.numbered = event.number
-    if event.job in state.jobs or (spec.count > 1 and any(f"{event.job}/{k}" in state.jobs for k in range(spec.count))):
+    jobs = members(event.job, spec.count) if spec.count > 1 else (event.job,)
+    if event.job in state.jobs or (spec.count > 1 and any(job in state.jobs for job in jobs)):
         return
     key = shape_key(spec)
     shape = state.shapes.get(key)
@@ -51,17 +54,16 @@ def job_submitted(state: State, event: e.JobSubmitted) -> None:
         shape = state.shapes[key] = Shape(len(state.shape_list), key, spec)
         state.shape_list.append(shape)
         state.stale_shapes.append(shape)
-    if spec.count == 1:
-        _admit(state, event.job, spec, event.at, shape)
-        return
-    for k in range(spec.count):
-        _admit(state, f"{event.job}/{k}", spec, event.at, shape)
+    for job in jobs:
+        _admit(state, job, spec, event.at, shape)
 
 
 def _admit(state: State, job_id: str, spec: JobSpec, at: Instant, shape: Shape) -> None:
     job = Job(job_id, state.seq, spec, at, shape)
     state.seq += 1
     state.jobs[job_id] = job
+    if state.fresh.touched is not None:
+        state.fresh.touched.jobs[job] = ""
     if spec.cap is not None:
         state.ledger.cap_job("job:" + job_id, spec.cap)
     enqueue(state, job)
@@ -116,6 +118,8 @@ def drop_stale_timers(state: State) -> None:
 
 def reserve_promised(state: State, event: e.ReservePromised) -> None:
     job = state.jobs[event.job]
+    touch_job(state, job)
+    job.because = event.because
     job.reserved, job.until_at = (event.offer, event.nodes), NEVER
     drop_stale_timers(state)
     state.reserved[job.id] = job
@@ -164,6 +168,8 @@ def _lane(state: State, shape: Shape) -> Lane:
 
 def wait_promised(state: State, event: e.WaitPromised) -> None:
     job, until, scope = state.jobs[event.job], event.until_at, event.scope
+    touch_job(state, job)
+    job.because = event.because
     before, job.until_at = job.until_at, until
     if until < NEVER:
         heappush(state.timers, (until, job.seq, job))

@@ -16,6 +16,7 @@ from penstock.core.learned import Line, Losses, Starts
 from penstock.core.ledger import Lease, Ledger
 from penstock.core.lifecycle import AttemptPhase, JobPhase, NodePhase
 from penstock.core.model import STANDING, DataSet, JobSpec, Offer, Policy, Site
+from penstock.core.reasons import Reason
 from penstock.core.runtimes import LifeTable, Recent, Runtimes
 from penstock.core.shares import Use
 from penstock.core.units import NEVER, PERMILLE, Instant, Millis, Money
@@ -26,9 +27,10 @@ OrderKey: TypeAlias = int | tuple[int, ...]
 
 class Job:
     __slots__ = (
-        "attempt", "attempts", "cancelled", "foretold", "id", "keeper", "kept_ms", "key", "lost", "moved_at", "moves",
-        "next", "patience_ms", "phase", "queued", "queued_at", "redone_ms", "reserved", "seq", "shape", "short_of",
-        "spec", "submitted_at", "told_ms", "until_at",
+        "attempt", "attempts", "because", "cancelled", "ended_at", "foretold", "held", "id", "keeper", "kept_ms", "key",
+        "losses", "lost", "moved_at", "moves", "next", "offer", "patience_ms", "phase", "queued", "queued_at",
+        "redone_ms", "reserved", "seq", "shape", "short_of", "spec", "spent", "started_at", "submitted_at", "told_ms",
+        "until_at",
     )  # fmt: skip
 
     def __init__(self, job_id: str, seq: int, spec: JobSpec, submitted_at: Instant, shape: "Shape") -> None:
@@ -53,16 +55,26 @@ class Job:
         self.cancelled = False
         self.reserved: tuple[str, tuple[int, ...]] | None = None  #: nodes of a standing offer that are kept for it
         self.foretold: tuple[Instant, Millis, Millis] | None = None  #: told then: it starts about, and at worst, after
+        # No decision reads what follows; it is what people are shown of a job.
+        self.because: Reason | None = None  #: the latest reason
+        self.offer = ""  #: of `attempt`, or of its last one
+        self.started_at: Instant | None = None  #: first ran
+        self.ended_at: Instant | None = None
+        self.losses = 0
+        self.held: Money = 0  #: by the holds that were opened for its attempts
+        self.spent: Money = 0  #: its share of what was charged
 
 
 class Attempt:
     __slots__ = (
-        "after", "copies", "id", "job", "kept_ms", "lease", "missing", "nodes", "offer", "phase", "promised_at",
-        "resume_ms", "slots", "speed_permille", "started_at", "then", "width", "yielded",
+        "after", "because", "copies", "ended_at", "held", "id", "job", "kept_ms", "lease", "missing", "nodes", "offer",
+        "outcome", "phase", "promised_at", "resume_ms", "seq", "slots", "speed_permille", "spent", "started_at", "then",
+        "width", "yielded",
     )  # fmt: skip
 
-    def __init__(self, promise: StartPromised, job: Job, offer: Offer) -> None:
+    def __init__(self, promise: StartPromised, job: Job, offer: Offer, seq: int) -> None:
         self.id, self.job, self.offer, self.promised_at = promise.attempt, job, offer, promise.at
+        self.seq = seq  #: the order of promising
         self.phase: AttemptPhase = "promised"
         self.width, self.speed_permille = promise.width, promise.speed_permille
         self.resume_ms = self.kept_ms = promise.resume_ms
@@ -75,6 +87,12 @@ class Attempt:
         self.started_at: Instant | None = None
         self.then = ""  #: what becomes of its job when it has stopped
         self.yielded: Slots = ()  #: promised to others, and still in use until it has stopped
+        # No decision reads what follows; it is what people are shown of an attempt.
+        self.because: Reason = promise.because  #: why there
+        self.ended_at: Instant | None = None
+        self.outcome = ""  #: how it ended: done, failed, stopped, lost, refused, dropped
+        self.held: Money = 0
+        self.spent: Money = 0
 
     def done_ms(self, now: Instant) -> Millis:
         """Work done so far, in the job's own run time."""
@@ -123,6 +141,34 @@ class Node:
     @property
     def to_spare(self) -> int:
         return self.gpus - sum(self.on.values()) if self.open else 0
+
+
+class BillShare:
+    """An attempt's share in a hold: its GPUs of what is rented, and their milliseconds since the last charge."""
+
+    __slots__ = ("attempt", "gpu_ms", "gpus")
+
+    def __init__(self, attempt: Attempt, gpus: int) -> None:
+        self.attempt, self.gpus, self.gpu_ms = attempt, gpus, 0
+
+
+class Bill:
+    """Who a hold was opened for, and who shares what it costs: several attempts may be on one rented node.
+
+    An attempt that is over stays here until it has paid for what it used.
+    """
+
+    __slots__ = ("counted_to", "owner", "shares")
+
+    def __init__(self, owner: Attempt, gpus: int, opened_at: Instant) -> None:
+        self.owner, self.counted_to = owner, opened_at
+        self.shares = {owner.id: BillShare(owner, gpus)}
+
+    def count(self, at: Instant) -> None:
+        """Up to now; before anybody comes or leaves."""
+        ms, self.counted_to = at - self.counted_to, at
+        for share in self.shares.values():
+            share.gpu_ms += share.gpus * ms
 
 
 class Shape:
@@ -195,7 +241,7 @@ class Aim:
 class Fresh:
     """What the facts of this step changed: what `decide` looks at, and what must now be done."""
 
-    __slots__ = ("actions", "arrived", "closing", "freed", "review", "seldom")
+    __slots__ = ("actions", "arrived", "closing", "freed", "review", "seldom", "touched")
 
     def __init__(self) -> None:
         self.arrived: list[Job] = []  #: need an answer: new, lost, or stopped and waiting again
@@ -204,6 +250,7 @@ class Fresh:
         self.closing: list[tuple[Lease, bool, bool]] = []  #: gone; was it billed; does its output leave
         self.actions: list[Action] = []
         self.seldom = Seldom()  #: only `also` writes to it
+        self.touched: Touched | None = None  #: None: nobody keeps tables of this state
 
     def also(self) -> "Seldom":
         """To note something seldom in."""
@@ -215,6 +262,8 @@ class Fresh:
         self.freed = False
         if self.seldom.noted:
             self.seldom = Seldom()
+        if self.touched is not None:
+            self.touched = Touched()
         if self.actions:
             self.actions = []
         if self.arrived:
@@ -241,19 +290,39 @@ class Seldom:
         self.stale = False  #: a cap was lowered: leases may have to be called back
 
 
+class Touched:
+    """What a step changed that is shown to people, also what has left the state: the journal's tables follow this.
+
+    Only `fold` notes it, at the one place where it makes the change, and no decision reads it.
+    """
+
+    __slots__ = ("attempts", "bills", "charges", "jobs", "leases", "nodes", "offers", "spend")
+
+    def __init__(self) -> None:
+        self.jobs: dict[Job, str] = {}  #: with the phase before this step; empty: it is new
+        self.attempts: dict[Attempt, AttemptPhase] = {}  #: with the phase before this step
+        self.nodes: dict[Node, None] = {}
+        self.offers: dict[str, None] = {}  #: closed, or open again
+        self.leases: dict[Lease, None] = {}
+        self.bills: dict[str, Bill] = {}  #: of those leases
+        self.spend: dict[tuple[tuple[str, ...], str], None] = {}  #: scopes and period whose accounts changed
+        self.charges: list[tuple[Attempt, Money]] = []  #: whose hold was charged, and how much
+
+
 class State:
     __slots__ = (
-        "aim", "alarms", "at", "attempts", "away", "closed", "data", "ended", "followers", "fresh", "history",
+        "aim", "alarms", "at", "attempts", "away", "bills", "closed", "data", "ended", "followers", "fresh", "history",
         "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes", "numbered",
-        "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "refusals", "renewals", "replicas",
-        "reserved", "revision", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "starts",
-        "steps", "timers", "uses", "value_per_hour", "waiting", "yielding",
+        "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "refusals", "renewals",
+        "replicas", "reserved", "revision", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes",
+        "starts", "steps", "timers", "uses", "value_per_hour", "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.at: Instant = 0
         self.steps = 0
         self.seq = 0
+        self.promised = 0  #: attempts so far
         self.numbered = -1  #: the last submission's number
         self.revision = 0
         self.policy = Policy("none")
@@ -289,6 +358,7 @@ class State:
         self.reserved: dict[str, Job] = {}  #: those that nodes are kept for
         self.short: dict[str, dict[str, Job]] = {}  #: scope -> jobs that wait for money in it
         self.ledger = Ledger()
+        self.bills: dict[str, Bill] = {}  #: by hold, while it is open
         self.history: Runtimes = Recent()
         self.starts: dict[tuple[tuple[str, ...], int], Starts] = {}  #: by standing offers and width
         self.losses: dict[str, Losses] = {}  #: by rented offer
@@ -300,6 +370,10 @@ class State:
         self.line = Line()
         self.ended: dict[str, int] = {}
         self.fresh = Fresh()
+
+    def watch(self) -> None:
+        """From the next step on, note what each step changes: somebody keeps tables of it."""
+        self.fresh.touched = Touched()
 
     def expect(self, job: Job) -> Millis:
         """How long it runs in all: by its own progress, or by what history says of such jobs."""
@@ -352,6 +426,7 @@ class State:
         for attempt in self.attempts.values():
             sold = attempt.offer.sold_by == "attempt" and not self.standing(attempt.offer)
             assert not sold or attempt.lease in self.ledger.leases, f"attempt {attempt.id} has no hold"
+        self._check_bills()
         for due_at, _, job in self.timers[:1]:
             assert job.until_at == due_at, f"the next timer, at {due_at}, is of job {job.id}, due at {job.until_at}"
         for due_at, name, lease in self.renewals[:1]:
@@ -384,6 +459,19 @@ class State:
         listed = [(key, node) for key, nodes in self.seats.items() for node in nodes.values()]
         assert all(key == (node.offer.id, node.payer, node.free) for key, node in listed), "a node is listed wrongly"
         assert len(listed) == sum(node.free > 0 for node in self.nodes.values()), "a node is not listed"
+
+    def _check_bills(self) -> None:
+        """What is held is held for somebody."""
+        held: dict[Attempt, Money] = {bill.owner: 0 for bill in self.bills.values()}
+        assert list(self.bills) == list(self.ledger.leases), "a hold has no bill"
+        for name, lease in self.ledger.leases.items():
+            held[self.bills[name].owner] += lease.held
+        jobs: dict[Job, Money] = {}
+        for attempt, amount in held.items():
+            assert attempt.held == amount, f"attempt {attempt.id}: {attempt.held} held, {amount} in its holds"
+            jobs[attempt.job] = jobs.get(attempt.job, 0) + amount
+        for job, amount in jobs.items():
+            assert job.held == amount, f"job {job.id}: {job.held} held, {amount} in its holds"
 
     def _check_kept(self) -> None:
         kept: dict[str, int] = {}
@@ -435,7 +523,7 @@ class State:
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
     def canonical(self) -> Iterator[object]:
-        yield (self.at, self.steps, self.seq, self.numbered, self.revision, self.waiting, self.policy)
+        yield (self.at, self.steps, self.seq, self.promised, self.numbered, self.revision, self.waiting, self.policy)
         yield (self.paused, self.alarms)
         yield (list(self.sites.values()), list(self.lost_sites), list(self.closed.items()), list(self.refusals.items()))
         yield (list(self.probing.items()), list(self.in_use.items()), list(self.ended.items()))
@@ -461,6 +549,10 @@ class State:
         yield [(key, a.cap, a.held, a.spent) for key, a in ledger.accounts.items()]
         yield list(ledger.rates.items())
         yield from (_plain(lease, ()) for lease in ledger.leases.values())
+        yield from (
+            (bill.owner.id, bill.counted_to, [(name, share.gpus, share.gpu_ms) for name, share in bill.shares.items()])
+            for bill in self.bills.values()
+        )
         yield from (_plain(starts, ()) for starts in self.starts.values())
         yield [(name, _plain(losses, ())) for name, losses in self.losses.items()]
         yield [(team, _plain(use, ())) for team, use in self.uses.items()]

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import quote
 
+from penstock.core.ids import attempt_number, job_of
+
 LONGEST: Final = 180  #: a file name has 255 bytes at most, and others add to this one
 
 
@@ -46,7 +48,7 @@ class FolderStore:
 
     def sweep(self, over: Callable[[str], bool]) -> list[str]:
         kept = [shelf for folder in self.folders.values() for shelf in sorted(folder.glob("*/attempt"))]
-        left = [(attempt.parent, _job(attempt.read_text("utf-8"))) for attempt in kept]
+        left = [(attempt.parent, job_of(attempt.read_text("utf-8"))) for attempt in kept]
         swept = [(folder, job) for folder, job in left if over(job)]
         for folder, _ in swept:
             shutil.rmtree(folder)
@@ -61,7 +63,7 @@ class FolderStore:
         """Where that attempt ran; if it wrote nothing there is a copy of what it began with, so the newest will do."""
         shelves = [Shelf(folder, job) for folder in self.folders.values()]
         there = [shelf for shelf in shelves if shelf.attempt]
-        return max(there, key=lambda shelf: (shelf.attempt == earlier, _number(shelf.attempt)), default=None)
+        return max(there, key=lambda shelf: (shelf.attempt == earlier, attempt_number(shelf.attempt)), default=None)
 
 
 class Shelf:
@@ -140,13 +142,3 @@ def safe_name(name: str) -> str:
         if 0 < len(quoted) <= LONGEST
         else f"{quoted[:100]}~{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
     )
-
-
-def _job(attempt: str) -> str:
-    """Whose attempt it is: ids of attempts begin with their job's."""
-    return attempt.rpartition(".")[0]
-
-
-def _number(attempt: str) -> int:
-    number = attempt.rpartition(".")[2]
-    return int(number) if number.isdigit() else 0

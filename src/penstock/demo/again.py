@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from penstock.config import read_sites
 from penstock.core.engine import Engine, Step
+from penstock.core.ids import site_of
 from penstock.core.model import Offer, Policy, Site, Waiting
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
@@ -120,6 +121,6 @@ def _faults(seen: Seen, sites: Sequence[Site]) -> Iterator[Fault]:
     """Losses whose node was heard of a little later than its job: until then the site had no room."""
     known = [site.id for site in sites]
     for one in seen.lost():
-        site, at = one.promise.offer.partition("/")[0], one.ended_at or 0
+        site, at = site_of(one.promise.offer), one.ended_at or 0
         if site in known and (one.node_lost_at or 0) > at:
             yield Fault(at, site, (one.node_lost_at or 0) - at)

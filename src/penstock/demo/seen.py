@@ -14,6 +14,7 @@ from typing import Any, Final
 from penstock.core import events as e
 from penstock.core import reasons as r
 from penstock.core.errors import BadInput
+from penstock.core.ids import attempt_of
 from penstock.core.model import Hold, JobSpec
 from penstock.core.units import Instant, Millis, Money, cost_of
 from penstock.core.values import value
@@ -117,10 +118,10 @@ class Seen:
             case e.AttemptLost(kept_ms=kept):
                 self._ended(event, "lost", kept)
             case e.NodeLost():
-                one = self.tries[event.node.partition("/")[0]]
+                one = self.tries[attempt_of(event.node)]
                 one.node_lost_at = one.node_lost_at or event.at  # a site may say it twice
             case e.LeaseRenewed() | e.Settled():
-                job = self.tries[event.hold.partition("/")[0]].promise.job
+                job = self.tries[attempt_of(event.hold)].promise.job
                 self.jobs[job].charged += sum(part.amount for part in event.charged)
                 if isinstance(event, e.Settled):
                     del self.holds[event.hold]

@@ -12,9 +12,10 @@ from typing import Any, Final
 from penstock.channels import Printed, Typed
 from penstock.core.actions import Action, StartAttempt
 from penstock.core.events import Fact
+from penstock.core.ids import attempt_number
 from penstock.drivers.driver import Command, Driver, Say, Seen, Unreachable, Work
 from penstock.front.home_jobs import HomeJobs
-from penstock.front.status import binding, bound_attempt, finalizers_of, number_of
+from penstock.front.status import binding, bound_attempt, finalizers_of
 from penstock.kube import kueue, marks, names
 from penstock.kube.client import JOBS, Cluster
 from penstock.kube.closure import Json, part
@@ -97,7 +98,7 @@ async def bind(home: Cluster, metadata: dict[str, Any], ask: StartAttempt, seen:
 def _may_bind(job: Json, metadata: Json, ask: StartAttempt) -> bool:
     there = part(job, "metadata")
     same = there.get("uid") == metadata.get("uid") and "deletionTimestamp" not in there
-    return same and number_of(bound_attempt(job)) < number_of(ask.attempt)
+    return same and attempt_number(bound_attempt(job)) < attempt_number(ask.attempt)
 
 
 def _refuse(job: Json, metadata: Json, ask: StartAttempt) -> None:
@@ -105,7 +106,7 @@ def _refuse(job: Json, metadata: Json, ask: StartAttempt) -> None:
         raise Conflict("another Job has its name now")
     if "deletionTimestamp" in part(job, "metadata"):
         raise Conflict("it is being deleted, and about to be cancelled")
-    if number_of(bound_attempt(job)) > number_of(ask.attempt):
+    if attempt_number(bound_attempt(job)) > attempt_number(ask.attempt):
         raise Conflict(f"{bound_attempt(job)} is bound already, which is newer than {ask.attempt}")
 
 

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from penstock.core import events as e
+from penstock.core.ids import job_concerned
 from penstock.core.lifecycle import ENDED
 from penstock.core.units import MINUTE, Millis
 from penstock.front.home import live_jobs
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.status import JobSnapshot
-from penstock.front.telling import Tale, job_of
+from penstock.front.telling import Tale
 from penstock.journal.journal import AttemptRow, JobRow, Reader, Row, Unwritable
 from penstock.live.plane import Plane
 
@@ -97,7 +98,7 @@ class JobFollower:
     def _touched_by(self, row: Row) -> set[str]:
         """Home jobs that look different after it."""
         seen = [event for event in (*row.inputs, *row.outputs) if not isinstance(event, UNSEEN)]
-        return {job for event in seen if (job := job_of(event)) in self.tales or self._is_new(event)}
+        return {job for event in seen if (job := job_concerned(event)) in self.tales or self._is_new(event)}
 
     def _is_new(self, event: Any) -> bool:
         return (
@@ -121,7 +122,7 @@ class JobFollower:
             if self._is_new(event) and event.job not in self.tales:
                 origin = event.spec.origin
                 self.tales[event.job] = Tale(event.job, origin.site, origin.uid, self.currency)
-            tale = self.tales.get(job_of(event))
+            tale = self.tales.get(job_concerned(event))
             if tale is not None and row.number > tale.number:
                 tale.hear(event)
 
@@ -141,7 +142,7 @@ class JobFollower:
             number, attempts, story = reader.head(), tuple(reader.attempts(job)), reader.story(job)
         tale = Tale(job, row.origin_site, row.origin_uid, self.currency, number)
         for event in (event for one in story for event in (*one.inputs, *one.outputs)):
-            if isinstance(event, e.PolicySet) or job_of(event) == job:
+            if isinstance(event, e.PolicySet) or job_concerned(event) == job:
                 tale.hear(event)
         tale.forget_before(self.plane.clock.now() - NEWS_MS)
         return tale, JobSnapshot(number, row, attempts, tale.why)

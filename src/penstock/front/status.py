@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from penstock.core.ids import attempt_number, site_of
 from penstock.core.lifecycle import ENDED
 from penstock.core.units import SECOND, Instant
 from penstock.core.values import value
@@ -48,8 +49,8 @@ class JobSnapshot:
         stays as it is: the row that promised it brings the next snapshot. If another control plane bound it, ours has
         been fenced, and no snapshot comes."""
         bound = bound_attempt(home_job)
-        newest = max((number_of(one.id) for one in self.attempts), default=0)
-        return bound.startswith(f"{self.job.id}.") and number_of(bound) > newest
+        newest = max((attempt_number(one.id) for one in self.attempts), default=0)
+        return bound.startswith(f"{self.job.id}.") and attempt_number(bound) > newest
 
 
 def metadata_change(job: Json, snapshot: JobSnapshot) -> Json:
@@ -94,7 +95,7 @@ def binding_of(row: JobRow, attempts: Sequence[AttemptRow]) -> str | None:
 
 
 def binding(attempt: str, offer: str) -> str:
-    return json.dumps({"attempt": attempt, "offer": offer, "site": offer.partition("/")[0]}, sort_keys=True)
+    return json.dumps({"attempt": attempt, "offer": offer, "site": site_of(offer)}, sort_keys=True)
 
 
 def bound_attempt(job: Json) -> str:
@@ -104,11 +105,6 @@ def bound_attempt(job: Json) -> str:
     except (TypeError, ValueError):
         return ""
     return str(said.get("attempt", "")) if isinstance(said, dict) else ""
-
-
-def number_of(attempt: str) -> int:
-    number = attempt.rpartition(".")[2]
-    return int(number) if number.isdigit() else 0
 
 
 def _has_begun(row: JobRow, attempts: Sequence[AttemptRow]) -> bool:

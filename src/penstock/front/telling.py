@@ -89,14 +89,6 @@ def _word(lines: Lines) -> str:
     return (bad or decided or [lines[-1][0]])[-1]
 
 
-def job_of(event: Any) -> str:
-    """The job that an event concerns; empty: none, or all."""
-    if job := getattr(event, "job", ""):
-        return str(job)
-    thing = getattr(event, "attempt", "") or getattr(event, "hold", "")
-    return str(thing).partition("/n")[0].rpartition(".")[0]
-
-
 #: An Event's `reason` where the journal's own name is not the word that users know.
 REASONS: Final = {
     "JobSubmitted": "Submitted",

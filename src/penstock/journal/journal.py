@@ -10,12 +10,15 @@ epoch that every append names, so that a stale one changes nothing.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.core.engine import Step
 from penstock.core.model import JobSpec, Origin
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
+
+if TYPE_CHECKING:  # its rows are below
+    from penstock.journal.lines import Changes
 
 
 class Held(Exception):
@@ -60,8 +63,17 @@ class Journal(Protocol):
     def release(self, epoch: int) -> None:
         """Done writing: the next holder need not wait for the lease to run out."""
 
-    def append(self, epoch: int, steps: Sequence[Step], blobs: Mapping[str, bytes], keys: Mapping[str, str]) -> None:
+    def append(
+        self,
+        epoch: int,
+        steps: Sequence[Step],
+        changes: "Changes",
+        blobs: Mapping[str, bytes],
+        keys: Mapping[str, str],
+    ) -> None:
         """All of it in one durable transaction, or nothing. `keys`: idempotency key -> the answer given for it.
+
+        `changes`: what these steps change in the tables, as `project` says.
 
         Steps follow what is there, number by number. Raises `Fenced` and `Unwritable`; after either, nothing of it is
         there. A blob or a key that is there already stays as it was.
@@ -121,11 +133,17 @@ class JobRow:
     until_at: Instant | None  # while it waits: when its answer is due at the latest
     short_of: str  # the scope whose cap binds it
     because: str  # the latest reason, as JSON with its `kind` and numbers; empty if nothing was decided yet
+    origin_site: str = ""  # what it was submitted for, `JobSpec.origin`; empty: a request to the API
+    origin_uid: str = ""
+    # Read from other tables (`lines.LOOKED_UP`); empty in the row that is written.
     attempt_phase: str = ""  # of `attempt`: core.lifecycle.AttemptPhase
     decided_at: Instant | None = None  # when `because` was decided
     last_outcome: str = ""  # of the last attempt that was promised; empty if there is none, or it lives
-    origin_site: str = ""  # what it was submitted for, `JobSpec.origin`; empty: a request to the API
-    origin_uid: str = ""
+
+    @property
+    def words(self) -> str:
+        """What a search looks at, in small letters."""
+        return f"{self.id} {self.name} {self.user} {self.team}".lower()
 
 
 @value

@@ -8,11 +8,12 @@ replaced changes nothing.
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from penstock.core.engine import Step
 from penstock.core.errors import BadInput
-from penstock.core.lifecycle import ENDED, AttemptPhase, JobPhase
+from penstock.core.fold import fold_step
+from penstock.core.state import State
 from penstock.core.units import Instant
 from penstock.journal.database import (
     BASE,
@@ -28,10 +29,9 @@ from penstock.journal.database import (
     upsert,
 )
 from penstock.journal.journal import Fenced, Held, Row
-from penstock.journal.lines import PROJECTION, TABLES, Attempt, Closed, Hold, Job, Line, Node, Note, Offer
+from penstock.journal.lines import PROJECTION, RETIRED, TABLES, Changes
 from penstock.journal.project import project
 from penstock.journal.rows import FORMAT, GENESIS, Stored, checked, refuse_format, stored
-from penstock.journal.tables import Changes, Tables
 from penstock.journal.words import duration
 
 APPEND = "insert into steps values (?, ?, ?, ?, ?, ?, ?)"
@@ -40,7 +40,6 @@ APPEND = "insert into steps values (?, ?, ?, ?, ?, ?, ?)"
 class Keeper:
     def __init__(self, db: Database) -> None:
         self.db = db
-        self.tables: Tables | None = None  #: None: look them up before the next append
         with db.transaction():
             self._create()
         self.installation: str = db.all("select installation from journal")[0][0]
@@ -86,7 +85,6 @@ class Keeper:
             if at < until_at and not (alone and other in (holder, "")):
                 raise Held(self._held_by(other, until_at - at))
             self._keep_lease(epoch + 1, holder, at + lease_ms)
-        self.tables = None
         return epoch + 1
 
     def _held_by(self, other: str, left_ms: int) -> str:
@@ -120,19 +118,22 @@ class Keeper:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def append(self, epoch: int, steps: Sequence[Step], blobs: Mapping[str, bytes], keys: Mapping[str, str]) -> None:
-        try:
-            with self.db.transaction():
-                self._fence(epoch)
-                head = self._head()
-                if steps and not self._are_there(steps, head[0]):
-                    self._append(steps, head[1])
-                self.db.write(KEPT_BLOB, list(blobs.items()))
-                at = steps[-1].at if steps else 0
-                self.db.write(KEPT_ANSWER, [(key, answer, at) for key, answer in keys.items()])
-        except BaseException:
-            self.tables = None  # what they say was not written
-            raise
+    def append(
+        self,
+        epoch: int,
+        steps: Sequence[Step],
+        changes: Changes,
+        blobs: Mapping[str, bytes],
+        keys: Mapping[str, str],
+    ) -> None:
+        with self.db.transaction():
+            self._fence(epoch)
+            head = self._head()
+            if steps and not self._are_there(steps, head[0]):
+                self._append(steps, changes, head[1])
+            self.db.write(KEPT_BLOB, list(blobs.items()))
+            at = steps[-1].at if steps else 0
+            self.db.write(KEPT_ANSWER, [(key, answer, at) for key, answer in keys.items()])
 
     def _are_there(self, steps: Sequence[Step], head: int) -> bool:
         """Was this very append committed before, and only the answer lost? Anything else but the next is refused."""
@@ -143,11 +144,10 @@ class Keeper:
             return True
         raise Fenced(f"{self.db.where} is at step {head}, and step {steps[0].number} does not follow it.")
 
-    def _append(self, steps: Sequence[Step], last: bytes) -> None:
-        tables = self.tables = self.tables or self._load()
+    def _append(self, steps: Sequence[Step], changes: Changes, last: bytes) -> None:
         rows = _linked(steps, last)
         self.db.write(APPEND, rows)
-        self._write(project(tables, steps))
+        self._write(changes)
         number, link = rows[-1][0], rows[-1][-1]
         self.db.run("update journal set head = ?, hash = ?, projected = ?", number, link, number)
 
@@ -175,48 +175,35 @@ class Keeper:
         if projected == self._head()[0]:
             return 0
         with self.db.transaction():
-            return self._project_after(projected, self._load())
+            return self._project_after(projected)
 
     def rebuild(self) -> int:
         """The tables anew, from the steps alone. How many steps."""
-        self.tables = None
         with self.db.transaction():
-            for table in TABLES.values():
-                self.db.run(f"drop table if exists {table.name}")
+            for name in (*(table.name for table in TABLES.values()), *RETIRED):
+                self.db.run(f"drop table if exists {name}")
             self._create_tables()
             self.db.run("update journal set projected = 0, projection = ?", PROJECTION)
-            return self._project_after(0, Tables())
+            return self._project_after(0)
 
-    def _project_after(self, after: int, tables: Tables) -> int:
-        count, chunk = 0, list[Row]()
-        for one in self.read(after):
-            chunk.append(one)
-            if len(chunk) == CHUNK:
-                count += self._project(tables, chunk)
-                chunk = []
-        return count + self._project(tables, chunk)
+    def _project_after(self, projected: int) -> int:
+        """Fold every step, and write what those after this one change. How many."""
+        state, changes, number = State(), Changes(), projected
+        state.watch()
+        for row in self.read():
+            fold_step(state, row.at, row.inputs, row.outputs)
+            if row.number > projected:
+                number = row.number
+                project(state, row, changes)
+                if number % CHUNK == 0:
+                    self._write_to(number, changes)
+                    changes = Changes()
+        self._write_to(number, changes)
+        return number - projected
 
-    def _project(self, tables: Tables, chunk: list[Row]) -> int:
-        if chunk:
-            self._write(project(tables, chunk))
-            self.db.run("update journal set projected = ?", chunk[-1].number)
-        return len(chunk)
-
-    def _load(self) -> Tables:
-        """The lines that can still change."""
-        lines: list[Line] = []
-        for kind, where in (
-            (Job, f"phase in ({_words(JobPhase, *ENDED)})"),
-            (Job, f"holds > 0 and phase not in ({_words(JobPhase, *ENDED)})"),
-            (Attempt, f"phase in ({_words(AttemptPhase, 'over')})"),
-            (Attempt, "holds > 0 and phase = 'over'"),
-            *((kind, "1 = 1") for kind in (Node, Hold, Offer, Closed, Note)),
-        ):
-            table = TABLES[kind]
-            names = ", ".join(f'"{name}"' for name in table.columns)
-            found = self.db.all(f"select {names} from {table.name} where {where}")
-            lines += [table.line(*one) for one in found]
-        return Tables(lines)
+    def _write_to(self, number: int, changes: Changes) -> None:
+        self._write(changes)
+        self.db.run("update journal set projected = ?", number)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -284,11 +271,6 @@ def _linked(steps: Sequence[Step], last: bytes) -> list[Stored]:
         rows.append(stored(step, last))
         last = rows[-1][-1]
     return rows
-
-
-def _words(phases: Any, *but: str) -> str:
-    """What can still change is named, phase by phase: an index finds it among all that cannot."""
-    return ", ".join(f"'{phase}'" for phase in get_args(phases) if phase not in but)
 
 
 def _only(found: list[Any]) -> Any:

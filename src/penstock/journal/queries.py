@@ -26,6 +26,7 @@ from penstock.journal.journal import (
     Unwritable,
     UsedRow,
 )
+from penstock.journal.lines import LOOKED_UP
 from penstock.journal.rows import COLUMNS, refuse_format, row, row_with
 
 T = TypeVar("T")
@@ -263,21 +264,6 @@ COUNTS = (
     "where counts.jobs > 0"
 )
 SPEND = "select scope, period, spent, held from spend"
-
-
-#: Columns of a job's row that are another table's.
-LOOKED_UP = {
-    "decided_at": (
-        "(select steps.at from happened join steps on steps.number = happened.number where happened.job = jobs.id and "
-        "happened.kind in ('WaitPromised', 'ReservePromised', 'StartPromised', 'StopPromised', 'JobRefused') "
-        "order by happened.number desc limit 1)"
-    ),
-    "attempt_phase": "coalesce((select attempts.phase from attempts where attempts.id = jobs.attempt), '')",
-    "last_outcome": (
-        "coalesce((select attempts.outcome from attempts where attempts.job = jobs.id "
-        "order by attempts.number desc limit 1), '')"
-    ),
-}
 
 
 def _columns(kind: type[Any]) -> str:

@@ -197,7 +197,7 @@ def rate_binds(why: r.RateBinds, say: Say) -> str:
 
 
 def scope_frozen(why: r.ScopeFrozen, say: Say) -> str:
-    return f"Budget frozen: {_denied(why, say)}"
+    return f"Budget frozen. {_denied(why, say)}"
 
 
 def period_unknown(_: r.PeriodUnknown, __: Say) -> str:
@@ -264,10 +264,8 @@ def _denied(why: r.Denial, say: Say) -> str:
         case r.PeriodUnknown():
             return "The month it would be booked to is not open yet."
         case r.ScopeFrozen():
-            return (
-                f"{why.scope} has no money to give: providers billed {say.cash(why.overrun)} more than was held. "
-                "A person must look at it first."
-            )
+            more = say.cash(why.overrun)
+            return f"Providers billed {more} more than was held for {why.scope}. A person must look at it first."
 
 
 def comes_home(why: r.ComesHome, say: Say) -> str:

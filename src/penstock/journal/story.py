@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.core import events as e
 from penstock.core import reasons as r
+from penstock.core.ids import array_of, members, site_of
 from penstock.core.units import NEVER, Instant, Money
 from penstock.core.values import value
 from penstock.journal.sentences import Say, sentence
@@ -34,7 +35,7 @@ class Teller:
         self.job = job
         self.lines: list[Line] = []
         self.currency = "USD"
-        self.array = job.rpartition("/")[0]
+        self.array = array_of(job)
         self.attempts: dict[str, e.StartPromised] = {}
         self.holds: dict[str, Money] = {}
         self.spent: Money = 0
@@ -99,7 +100,7 @@ class Teller:
                 if waited:
                     self._say(event.at, f"Running on {promised.offer}; the start took {duration(waited)}.")
             case e.AttemptQueued(words=words):
-                site = self.attempts[event.attempt].offer.partition("/")[0]
+                site = site_of(self.attempts[event.attempt].offer)
                 self._say(event.at, f"Queued at site {site}" + (f": {words}." if words else "."))
             case e.AttemptEnded(outcome=outcome, detail=detail):
                 failed = f"Failed (application): {detail}." if detail else "Failed (application)."
@@ -145,5 +146,4 @@ def jobs_in(rows: Iterable[Any]) -> Iterator[str]:
     for row in rows:
         for event in row.inputs:
             if isinstance(event, e.JobSubmitted):
-                count = event.spec.count
-                yield from (event.job,) if count == 1 else (f"{event.job}/{k}" for k in range(count))
+                yield from members(event.job, event.spec.count)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.core import events as e
+from penstock.core.ids import array_of, job_of
 from penstock.core.state import Attempt, State
 from penstock.core.units import MINUTE, Instant, Millis
 from penstock.core.values import value
@@ -51,7 +52,8 @@ class Belief:
 
     def _had_a_place(self, state: State, attempt: str) -> bool:
         """Jobs are numbered as they come: a number that was given has been on record."""
-        number = attempt.removeprefix(self.ids).partition(".")[0].partition("/")[0]
+        job = job_of(attempt)
+        number = (array_of(job) or job).removeprefix(self.ids)
         return number.isdigit() and int(number) <= state.numbered
 
     def _lost_attempts(self, state: State, there: dict[str, SeenAttempt], asked_at: Instant) -> Iterator[e.Fact]:

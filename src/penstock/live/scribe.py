@@ -18,6 +18,7 @@ import msgspec
 from penstock.core import actions as a
 from penstock.core import events as e
 from penstock.core.engine import Engine, Step, replay
+from penstock.core.ids import site_of
 from penstock.core.rules import Rules
 from penstock.core.state import State
 from penstock.core.units import Instant
@@ -25,6 +26,7 @@ from penstock.core.values import value
 from penstock.drivers.driver import Work
 from penstock.journal import codec
 from penstock.journal.journal import Journal, Unwritable
+from penstock.journal.project import project
 from penstock.live import copyist, months, snapshot
 from penstock.live.copyist import Copyist
 from penstock.live.months import Calendar
@@ -127,6 +129,7 @@ class Scribe:
             after, engine.state = kept[0], snapshot.unpack(kept[1])
         rows = self.journal.read(after)
         self.engine = replay(self._counted(rows), engine)
+        self.engine.state.watch()  # each step says what it changes in the journal's tables
 
     def _counted(self, rows: Iterable[Any]) -> Iterator[tuple[Instant, Iterable[e.Event], Iterable[e.Event]]]:
         self.unsaved = 0
@@ -181,24 +184,29 @@ class Scribe:
         except Exception as error:  # whatever it is: this engine is dead
             raise Raised(f"{type(error).__name__}: {error}") from error
         engine.dead = True  # until it is on record
-        self.journal.append(self.epoch, (step,), blobs, keys)
+        self.journal.append(self.epoch, (step,), project(engine.state, step), blobs, keys)
         engine.dead = False
         self.unsaved += len(step.inputs) + len(step.outputs)
         return step
 
-    def orders(self, state: State, actions: Iterable[a.Action]) -> Iterator[Order]:
-        """Where each is to be carried out. What is over already needs nothing any more."""
+    def orders(
+        self, state: State, actions: Iterable[a.Action], blobs: Mapping[str, bytes] | None = None
+    ) -> Iterator[Order]:
+        """Where each is to be carried out. What is over already needs nothing any more.
+
+        `blobs`: just written, so that what starts as soon as it comes is not read back from the journal.
+        """
         for action in actions:
             site = _site_of(state, action)
             if site:
-                work = self._work(state, action) if isinstance(action, a.StartAttempt) else None
+                work = self._work(state, action, blobs or {}) if isinstance(action, a.StartAttempt) else None
                 yield Order(action, site, work)
 
-    def _work(self, state: State, action: a.StartAttempt) -> Work | None:
+    def _work(self, state: State, action: a.StartAttempt, blobs: Mapping[str, bytes]) -> Work | None:
         digest = state.jobs[action.job].spec.work
         if not digest:
             return Work(())
-        packed = self.journal.blob(digest)
+        packed = blobs.get(digest) or self.journal.blob(digest)
         return None if packed is None else unpack_work(packed)
 
     def _wanted(self, fact: e.Fact) -> bool:
@@ -312,7 +320,7 @@ class _Batch:
         step = scribe.record(facts, blobs, keys)
         self.steps.append(step)
         self.ended += ended
-        self.orders += scribe.orders(scribe.state_now(), step.actions)
+        self.orders += scribe.orders(scribe.state_now(), step.actions, blobs)
         for k, unit in enumerate(units, first):
             for again, place in enumerate(self.places.get(k, ())):
                 self.answers[place] = Told(step.number, unit.answer, again=bool(again))
@@ -344,7 +352,7 @@ def _site_of(state: State, action: a.Action) -> str:
     """Empty if what it is about is over already."""
     site, offer = getattr(action, "site", ""), getattr(action, "offer", "")
     if offer:
-        return state.offers[offer].site if offer in state.offers else str(offer.partition("/")[0])
+        return state.offers[offer].site if offer in state.offers else site_of(offer)
     thing = state.nodes.get(a.thing_of(action)) or state.attempts.get(a.thing_of(action))
     return site or (thing.offer.site if thing else "")
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from penstock.core import events as e
 from penstock.core.engine import Engine, Step
+from penstock.core.ids import members
 from penstock.core.units import HOUR, PERMILLE, Instant, Millis
 from penstock.core.values import value
 from penstock.sim.world import Truth
@@ -112,11 +113,8 @@ class Tally:
 
     def submitted(self, event: e.JobSubmitted) -> None:
         spec = event.spec
-        if spec.count == 1:
-            self.lives[event.job] = Life(event.job, spec.gpus, event.at)
-        else:
-            for k in range(spec.count):
-                self.lives[f"{event.job}/{k}"] = Life(f"{event.job}/{k}", spec.gpus, event.at)
+        for job in members(event.job, spec.count):
+            self.lives[job] = Life(job, spec.gpus, event.at)
 
     def refused_job(self, event: e.JobRefused) -> None:
         del self.lives[event.job]

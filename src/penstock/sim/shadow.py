@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 from penstock.core import events as e
 from penstock.core.engine import Engine, Step
+from penstock.core.ids import job_of
 from penstock.core.model import NodeShape, Policy, Site
 from penstock.core.runtimes import LifeTable
 from penstock.core.units import DAY, HOUR, SECOND, Instant, Millis, Money
@@ -234,7 +235,7 @@ class _Seen:
                 self.note[type(event)](event)
 
     def _started(self, event: e.AttemptStarted) -> None:
-        self.began.setdefault(_job(event.attempt), event.at)
+        self.began.setdefault(job_of(event.attempt), event.at)
 
     def _promised(self, event: e.StartPromised) -> None:
         if event.rented:
@@ -245,7 +246,7 @@ class _Seen:
             self.kept_home[event.job] = None
 
     def _charged(self, event: e.LeaseRenewed | e.Settled) -> None:
-        job = _job(event.hold.partition("/n")[0])
+        job = job_of(event.hold)
         self.cost[job] = self.cost.get(job, 0) + sum(part.amount for part in event.charged)
 
     def waited_ms(self, job: str) -> Millis:
@@ -272,10 +273,6 @@ def _sum_up(day: str, some: list[TraceJob], known: Mapping[str, "Life"], seen: _
 def _would_wait(waited_ms: Millis, known: "Life | None") -> Millis:
     """Up to now, if it really waits still."""
     return min(waited_ms, known.waited_ms) if known is not None and known.phase == "waiting" else waited_ms
-
-
-def _job(attempt: str) -> str:
-    return attempt.rpartition(".")[0]
 
 
 def _instant(text: str) -> Instant:

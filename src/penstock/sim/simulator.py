@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 from penstock.core import events as e
 from penstock.core.decide import next_deadline
 from penstock.core.engine import Engine, Step
+from penstock.core.ids import members
 from penstock.core.model import DataSet, Policy, Site
 from penstock.core.units import DAY, NEVER, Instant, Money
 from penstock.sim.chance import normal
@@ -39,10 +40,7 @@ def truths(jobs: Iterable[TraceJob]) -> dict[str, Truth]:
     found: dict[str, Truth] = {}
     for job in jobs:
         truth = Truth(job.run_ms, job.spec)
-        if job.spec.count == 1:
-            found[job.id] = truth
-        else:
-            found.update((f"{job.id}/{k}", truth) for k in range(job.spec.count))
+        found |= dict.fromkeys(members(job.id, job.spec.count), truth)
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from penstock.core import actions as a
 from penstock.core import events as e
+from penstock.core.ids import node_id, standing_node
 from penstock.core.model import STANDING, DataSet, JobSpec, Offer, Site
 from penstock.core.units import DAY, HOUR, MICRO, NEVER, PERMILLE, Instant, Millis, ceil_div
 from penstock.core.values import value
@@ -182,7 +183,7 @@ class World:
             self.meter[attempt] = (now, None)
             deadlines[attempt] = action.deadline_at
             self._doom(offer, attempt, now, self._lose_run)
-        elif action.nodes[0] != f"{attempt}/n0" and not attempt.endswith(".1"):
+        elif action.nodes[0] != node_id(attempt, 0) and not attempt.endswith(".1"):
             started_at += truth.spec.restart_ms  # a node that starts takes as long as that; this one has
         for node in action.nodes:
             deadlines[node] = self.deadlines[node]
@@ -313,12 +314,11 @@ class World:
         return [e.NodeReady(now, node)]
 
     def _running_on(self, what: str) -> list[str]:
-        offer_id, _, number = what.rpartition("/")
+        offer, number = standing_node(what)
         return [
             attempt
             for attempt, run in self.runs.items()
-            if run.offer.site == what
-            or (run.offer.id == offer_id and any(str(node) == number for node, _ in run.action.slots))
+            if run.offer.site == what or (run.offer.id == offer and any(node == number for node, _ in run.action.slots))
         ]
 
     def _stop_meter(self, thing: str, now: Instant) -> None:

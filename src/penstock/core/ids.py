@@ -1,0 +1,78 @@
+"""How ids are made and read: each begins with the id of what it belongs to.
+
+    sweep               what was submitted; of an array, all of it
+    sweep/3             a job: the fourth member of the array
+    sweep/3.2           its second attempt
+    sweep/3.2/n0        the first node that was rented for that attempt
+    lab/owned           an offer of the site `lab`
+    lab/owned/5         a node of that offer, where it is a standing one
+
+A hold has the id of what it pays for, an attempt or a rented node.
+"""
+
+import re
+from typing import Final
+
+_ATTEMPT: Final = re.compile(r"(?P<attempt>(?P<job>.+)\.(?P<number>[0-9]{1,9}))(?P<node>/n[0-9]+)?", re.DOTALL)
+_NUMBER: Final = re.compile("0|[1-9][0-9]{0,8}")
+
+
+def members(job: str, count: int) -> tuple[str, ...]:
+    """The jobs of one submission: itself, or the members of an array."""
+    return (job,) if count == 1 else tuple([f"{job}/{k}" for k in range(count)])
+
+
+def array_of(job: str) -> str:
+    """The array that a member belongs to; empty: none."""
+    return job.rpartition("/")[0]
+
+
+def attempt_id(job: str, number: int) -> str:
+    """Of a job's first, second, third attempt."""
+    return f"{job}.{number}"
+
+
+def node_id(attempt: str, k: int) -> str:
+    """Of the nodes that are rented for an attempt."""
+    return f"{attempt}/n{k}"
+
+
+def attempt_of(thing: str) -> str:
+    """The attempt that an attempt's, a rented node's or a hold's id begins with; empty: it is none of these."""
+    found = _ATTEMPT.fullmatch(thing)
+    return found["attempt"] if found else ""
+
+
+def job_of(thing: str) -> str:
+    """The job that an attempt's, a rented node's or a hold's id begins with; empty: it is none of these."""
+    found = _ATTEMPT.fullmatch(thing)
+    return found["job"] if found else ""
+
+
+def attempt_number(attempt: str) -> int:
+    """Which of its job's attempts it is; 0: it is none."""
+    found = _ATTEMPT.fullmatch(attempt)
+    return int(found["number"]) if found else 0
+
+
+def job_concerned(event: object) -> str:
+    """The job that an event is about: it names the job itself, or an attempt, a node or a hold of it; empty: no job."""
+    job = getattr(event, "job", "")
+    if job:
+        return str(job)
+    for name in ("attempt", "node", "hold", "thing"):
+        thing = getattr(event, name, "")
+        if thing:
+            return job_of(str(thing))
+    return ""
+
+
+def site_of(offer: str) -> str:
+    """The site that an offer's id begins with."""
+    return offer.partition("/")[0]
+
+
+def standing_node(node: str) -> tuple[str, int | None]:
+    """The offer and the number of a standing node; None: it has none."""
+    offer, _, number = node.rpartition("/")
+    return offer, int(number) if _NUMBER.fullmatch(number) else None
