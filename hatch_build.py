@@ -21,7 +21,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 #: Left as they are: what inherits from a built-in exception, and the decorator that mypyc replaces by its own.
 PLAIN = ("__init__", "lifecycle", "values")
-WORLD = ("sim/simulator.py", "sim/world.py")
+WORLD = ("sim/engine/simulator.py", "sim/engine/world.py")
 IMPORTS = (ast.Import, ast.ImportFrom)
 KNOWN = """
 from dataclasses import dataclass
@@ -63,10 +63,10 @@ def compiled(root: Path, folder: Path) -> list[Path]:
     """The libraries, in `folder` as they belong beside the package."""
     package = folder / "penstock"
     shutil.copytree(root / "src" / "penstock", package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    modules = [file for file in sorted(package.glob("core/*.py")) if file.stem not in PLAIN]
+    modules = [file for file in sorted(package.glob("core/**/*.py")) if file.stem not in PLAIN]
     modules += [package / name for name in WORLD]
     for file in modules:
-        file.write_text(for_mypyc(file.read_text(), packed=file.parent.name == "core"))
+        file.write_text(for_mypyc(file.read_text(), packed=file.is_relative_to(package / "core")))
     arguments = [f"--config-file={root / 'pyproject.toml'}", *(str(file.relative_to(folder)) for file in modules)]
     (folder / "setup.py").write_text(SETUP.format(arguments=arguments))
     build = [sys.executable, "setup.py", "build_ext", "--inplace", f"--parallel={os.cpu_count() or 1}"]

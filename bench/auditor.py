@@ -13,17 +13,17 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.core import events as e
 from penstock.core.engine import Engine, replay
 from penstock.core.errors import BadInput
-from penstock.core.ledger import Lease
+from penstock.core.fold.ledger import Lease
+from penstock.core.model import events as e
 from penstock.core.units import HOUR, Instant, Money, step_up
-from penstock.drivers.keeper import now_ms
+from penstock.drivers.local.supervisor import now_ms
 from penstock.drivers.records import read
 from penstock.journal import open as journals
 from penstock.journal.journal import Unwritable
-from penstock.journal.keeper import steps_of
 from penstock.journal.redecide import redecide
+from penstock.journal.writer import steps_of
 
 COUNTED: Final = ("lost", "doubled", "charged_twice", "over_cap", "log_lines_lost")
 #: Two clocks are read one after the other: the wall's, and the boot clock that deadlines are kept in.

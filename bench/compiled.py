@@ -17,7 +17,7 @@ from pathlib import Path
 from penstock.devcluster.programs import cache
 
 ROOT = Path(__file__).resolve().parents[1]
-COMPILED = ("core/*.py", "sim/simulator.py", "sim/world.py")
+COMPILED = ("core/*.py", "sim/engine/simulator.py", "sim/engine/world.py")
 FORGET_AFTER_S = 7 * 24 * 3600
 
 

@@ -89,13 +89,13 @@ def run_apart(point: dict[str, Any]) -> dict[str, Any]:
 def measure(policy: str, keep: str, jobs: int = 0, trace: str = "", nodes: int = 0) -> dict[str, Any]:
     """One run at l0 with true run times, as the yardstick runs, with every step kept in memory or in a journal."""
     from penstock.core.engine import Step
-    from penstock.journal.sqlite import Journal
-    from penstock.sim.generate import generate, nodes_for
-    from penstock.sim.policies import policy as named
+    from penstock.journal.sqlite import BulkJournal
+    from penstock.policy.presets import policy as named
+    from penstock.sim.engine.simulator import opening, simulate, truths
+    from penstock.sim.engine.world import World
     from penstock.sim.scenario import yardstick
-    from penstock.sim.simulator import opening, simulate, truths
-    from penstock.sim.traces import read
-    from penstock.sim.world import World
+    from penstock.sim.traces.generate import generate, nodes_for
+    from penstock.sim.traces.trace import read
 
     found = read(trace) if trace else generate(jobs)
     scenario = yardstick(found.jobs, nodes or nodes_for(found))
@@ -103,7 +103,7 @@ def measure(policy: str, keep: str, jobs: int = 0, trace: str = "", nodes: int =
     world = World(scenario.sites, truths(scenario.jobs))
     first = opening(scenario.sites, chosen, scenario.jobs[0].submit_at)
     kept: list[Step] = []
-    with tempfile.TemporaryDirectory() as folder, Journal(f"{folder}/bench.journal", group=5_000) as journal:
+    with tempfile.TemporaryDirectory() as folder, BulkJournal(f"{folder}/bench.journal", group=5_000) as journal:
         began = time.process_time()
         if keep == "memory":
             simulate(scenario.jobs, world, first, lambda step, _: kept.append(step))

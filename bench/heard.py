@@ -10,21 +10,21 @@ import time
 from typing import Any, TextIO
 
 from penstock.cli.main import main
-from penstock.kube import names
+from penstock.kube import annotations
 from penstock.kube.client import JOBS
-from penstock.kube.watch import Mirror
+from penstock.kube.informer import Informer
 
 
 def listen(file: TextIO) -> None:
     """Before anything is made of it: when a mirror of home Jobs has it in hand."""
-    hear = Mirror._set
+    hear = Informer._set
 
-    def heard(self: Mirror, obj: Any, surely: bool = False) -> None:
-        if self.kind is JOBS and self.labels == names.QUEUE and self.get(*_place(obj)) is None:
+    def heard(self: Informer, obj: Any, surely: bool = False) -> None:
+        if self.kind is JOBS and self.labels == annotations.QUEUE and self.get(*_place(obj)) is None:
             file.write(f"{obj['metadata']['name']} {time.monotonic():.6f}\n")
         hear(self, obj, surely)
 
-    setattr(Mirror, "_set", heard)  # noqa: B010 - the one place that every change goes through
+    setattr(Informer, "_set", heard)  # noqa: B010 - the one place that every change goes through
 
 
 def _place(obj: Any) -> tuple[str, str]:

@@ -21,15 +21,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from penstock.core import events as e
 from penstock.core.engine import Engine, Step, replay
-from penstock.core.model import JobSpec, NodeShape, Offer, Policy, Site, Waiting
+from penstock.core.model import events as e
+from penstock.core.model.types import JobSpec, NodeShape, Offer, Policy, Site, Waiting
 from penstock.core.units import DAY, HOUR, SECOND
-from penstock.journal.journal import Filter
-from penstock.journal.keeper import Keeper
-from penstock.journal.lines import Changes
 from penstock.journal.open import open_journal, open_reader
-from penstock.journal.project import project
+from penstock.journal.projection import project
+from penstock.journal.rows import Filter
+from penstock.journal.schema import Changes
+from penstock.journal.writer import JournalWriter
 from penstock.live import snapshot
 from tests.postgres import Server
 from tests.postgres import found as postgres_programs
@@ -211,7 +211,7 @@ def listed(where: str, jobs: int) -> Iterator[str]:
             yield f"{name} {timed(ask)}"
 
 
-def fill(journal: Keeper, epoch: int, jobs: int) -> None:
+def fill(journal: JournalWriter, epoch: int, jobs: int) -> None:
     """Two in three have ended."""
     told = opened()
     for number in range(jobs):
@@ -256,7 +256,7 @@ def started(where: str, events: int) -> Iterator[str]:
     yield f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024:,} MB"
 
 
-def long_life(journal: Keeper, epoch: int, events: int, tail: int = TAIL) -> tuple[Engine, int]:
+def long_life(journal: JournalWriter, epoch: int, events: int, tail: int = TAIL) -> tuple[Engine, int]:
     """Jobs come and go; the snapshot is `tail` events old. The engine, and the step that its snapshot is of."""
     told, seen, kept = opened(), 0, 0
     while seen < events:
@@ -271,7 +271,7 @@ def long_life(journal: Keeper, epoch: int, events: int, tail: int = TAIL) -> tup
     return told.engine, kept
 
 
-def from_snapshot(journal: Keeper, kept: int) -> Engine:
+def from_snapshot(journal: JournalWriter, kept: int) -> Engine:
     found = journal.snapshot(snapshot.schema())
     assert found is not None
     number, state = found

@@ -31,7 +31,7 @@ import httpx2
 from bench import witness
 from bench.auditor import COUNTED, Auditor
 from bench.mistakes import MISTAKES
-from penstock.drivers.keeper import is_locked
+from penstock.drivers.local.supervisor import is_locked
 from penstock.drivers.records import write
 
 START_S: Final = 60  #: a start that takes longer has failed

@@ -34,8 +34,8 @@ from bench.kube_load import Load
 from bench.kube_mistakes import LEASE_MS, MISTAKES
 from bench.kube_witness import Witness, brief, has_ended
 from bench.pair import PLANS, Brain, Ground, leader
-from penstock.devcluster import Bed
-from penstock.kube import names
+from penstock.devcluster import ClusterGroup
+from penstock.kube import annotations
 from penstock.kube.access import Access, connect
 from penstock.kube.client import JOBS, Cluster
 
@@ -91,7 +91,7 @@ def run(kills: int, seed: int, mistake: str = "") -> "Run":
     """With a mistake it ends as soon as something is found."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-kill-kube-")))
-        bed = stack.enter_context(Bed(folder / "bed", PLANS))
+        bed = stack.enter_context(ClusterGroup(folder / "bed", PLANS))
         where = where_of("postgres", folder, stack)
         told = Run(Ground(bed, folder), where, folder, random.Random(f"{seed}/{mistake}"), mistake)
         stack.callback(told.end)
@@ -285,20 +285,22 @@ class Run:
         """Both are dead: what runs where it costs something has a hold, and ends by itself before that does."""
         self.auditor.follow()
         leases = self.auditor.engine.state.ledger.leases
-        found, _ = await self.east.list(JOBS, labels=names.EXECUTION)
+        found, _ = await self.east.list(JOBS, labels=annotations.EXECUTION)
         for job in found:
             said = job["metadata"].get("annotations") or {}
             if has_ended(job, "Failed") or has_ended(job, "Complete") or job["spec"].get("suspend"):
                 continue
-            lease = leases.get(said.get(names.ATTEMPT, ""))
-            ends = "deletionTimestamp" in job["metadata"] or names.ENDING in said
-            if ends and not self.witness.has_pods(said.get(names.ATTEMPT, "")):
+            lease = leases.get(said.get(annotations.ATTEMPT, ""))
+            ends = "deletionTimestamp" in job["metadata"] or annotations.ENDING in said
+            if ends and not self.witness.has_pods(said.get(annotations.ATTEMPT, "")):
                 continue  # nothing runs there, and nothing will: what was left of it went with its node
             if lease is None:
-                self.auditor.finds("over_cap", f"{said.get(names.ATTEMPT)} is rented, and nothing is held for it")
+                self.auditor.finds("over_cap", f"{said.get(annotations.ATTEMPT)} is rented, and nothing is held for it")
             elif (ends_at := _ends_at(job)) is not None and ends_at > lease.deadline_at + TOLERANCE_MS:
                 late = ends_at - lease.deadline_at
-                self.auditor.finds("over_cap", f"{said[names.ATTEMPT]} ends {late} ms after what is held for it covers")
+                self.auditor.finds(
+                    "over_cap", f"{said[annotations.ATTEMPT]} ends {late} ms after what is held for it covers"
+                )
 
     async def _until_all_ended(self) -> None:
         """Or until nothing at all has happened for a while: a busy machine is no fault of anybody here."""
@@ -309,7 +311,7 @@ class Run:
             await asyncio.sleep(0.5)
             self.auditor.follow()
             held = self.auditor.engine.state.ledger.leases
-            kept = [one for one in self.witness.executions.values() if names.RESULT in _finalizers(one)]
+            kept = [one for one in self.witness.executions.values() if annotations.RESULT in _finalizers(one)]
             if self.load.ended() == len(self.load.sent) and not held and not kept:
                 return
 
@@ -318,7 +320,7 @@ class Run:
         for name in self.load.sent:
             self._ask_home(name)
         for job in self.witness.executions.values():
-            if names.RESULT in _finalizers(job):
+            if annotations.RESULT in _finalizers(job):
                 self.auditor.finds("lost", f"an execution Job is kept for ever: {brief(job)}")
         for hold in self.auditor.engine.state.ledger.leases:
             self.auditor.finds("lost", f"money is held for {hold} though all Jobs should have ended")
@@ -337,7 +339,7 @@ class Run:
         elif life.now is None:
             if name not in self.load.deleted:
                 self.auditor.finds("lost", f"{name} is gone, and nobody deleted it")
-        elif names.CANCEL in _finalizers(life.now):
+        elif annotations.CANCEL in _finalizers(life.now):
             self.auditor.finds("lost", f"{name} has ended and keeps our finalizer")
         elif f"{life.job}.1" in self.load.planted:  # it fails, unless that attempt was stopped before it began
             if has_ended(life.now, "Complete") and not self.witness.succeeded(name, ghosts=True):

@@ -32,10 +32,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.live import cpu, up
-from penstock.devcluster import Bed, ClusterPlan, NodePlan
-from penstock.kube import client, names
+from penstock.devcluster import ClusterGroup, ClusterPlan, NodePlan
+from penstock.kube import annotations as names
+from penstock.kube import client
 from penstock.kube.access import Access, connect
-from penstock.kube.watch import Mirror
+from penstock.kube.informer import Informer
 
 MODEL: Final = "A100"
 PEOPLE: Final = "research"  #: the namespace at home where Jobs are created
@@ -123,7 +124,7 @@ def main() -> None:
 
 async def measure(folder: Path, size: Size) -> list[Figure]:
     nodes = (NodePlan(size.nodes, gpus=size.gpus, model=MODEL),)
-    with Bed(folder / "bed", [ClusterPlan(name, nodes) for name in ("lab", "east", "west")]) as bed:
+    with ClusterGroup(folder / "bed", [ClusterPlan(name, nodes) for name in ("lab", "east", "west")]) as bed:
         say(f"three clusters of {size.nodes} nodes with {size.gpus} GPUs each")
         sites = furnish(bed, size)
         async with watching(bed, folder / "heard") as run:
@@ -248,7 +249,7 @@ def peak(pid: int) -> int:
 # --- the clusters ----------------------------------------------------------------------------------------------------
 
 
-def furnish(bed: Bed, size: Size) -> str:
+def furnish(bed: ClusterGroup, size: Size) -> str:
     """What a platform engineer does once; returns the sites file."""
     for cluster in bed.clusters():
         cluster.new_namespace(OURS)
@@ -317,7 +318,7 @@ class Times(dict[str, float]):
 class Run:
     """Creates Jobs, and sees what becomes of them."""
 
-    def __init__(self, bed: Bed, lab: client.Cluster, heard: Path) -> None:
+    def __init__(self, bed: ClusterGroup, lab: client.Cluster, heard: Path) -> None:
         self.lab, self.heard_file, self.clusters = lab, heard, {one.name: one for one in bed.clusters()}
         self.pids = [process.pid for process in bed.processes()]
         self.created, self.answered, self.ran, self.shown = Times(), Times(), Times(), Times()
@@ -395,10 +396,10 @@ class Run:
 
 
 @asynccontextmanager
-async def watching(bed: Bed, heard: Path) -> AsyncIterator[Run]:
+async def watching(bed: ClusterGroup, heard: Path) -> AsyncIterator[Run]:
     ways = {one.name: connect(Access(kubeconfig=str(one.kubeconfig))) for one in bed.clusters()}
     run = Run(bed, ways["lab"], heard)
-    mirrors = [Mirror(ways["lab"], client.JOBS, run.saw_job, namespace=PEOPLE, labels=LABEL, keep=_kept)]
+    mirrors = [Informer(ways["lab"], client.JOBS, run.saw_job, namespace=PEOPLE, labels=LABEL, keep=_kept)]
     mirrors += [_pods_of(site, way, run) for site, way in ways.items()]
     tasks = [asyncio.create_task(one.run()) for one in mirrors] + [asyncio.create_task(run.tell_progress())]
     try:
@@ -412,8 +413,8 @@ async def watching(bed: Bed, heard: Path) -> AsyncIterator[Run]:
             await way.close()
 
 
-def _pods_of(site: str, way: client.Cluster, run: Run) -> Mirror:
-    return Mirror(way, client.PODS, lambda _, now: run.saw_pod(site, now), labels=LABEL, keep=_kept)
+def _pods_of(site: str, way: client.Cluster, run: Run) -> Informer:
+    return Informer(way, client.PODS, lambda _, now: run.saw_pod(site, now), labels=LABEL, keep=_kept)
 
 
 def _kept(obj: Json) -> Json:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from bench.kube_witness import Witness, has_ended
 from bench.pair import PLANS, Ground, home_job
-from penstock.kube import names
+from penstock.kube import annotations
 from penstock.kube.client import JOBS, LEASES, NODES, Cluster
 from penstock.kube.errors import AlreadyExists, NotFound
 
@@ -137,11 +137,11 @@ class Load:
         while lease is None:
             await asyncio.sleep(0.2)
             try:
-                lease = await self.lab.get(LEASES, names.LEASE, self.ground.ours)
+                lease = await self.lab.get(LEASES, annotations.LEASE, self.ground.ours)
             except NotFound:
                 continue
         attempt = f"j{number}.1"
-        name = names.execution_name(lease["spec"]["holderIdentity"], attempt)
+        name = annotations.execution_name(lease["spec"]["holderIdentity"], attempt)
         pod = {"restartPolicy": "Never", "containers": [{"name": "theirs", "image": "busybox"}]}
         quick = {"annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1s"}}
         job = {"metadata": {"name": name}, "spec": {"template": {"metadata": quick, "spec": pod}}}

@@ -24,18 +24,19 @@ from typing import Any, Final
 
 from bench import mistakes
 from bench.mistakes import Points, around, named
-from penstock.core import events as e
-from penstock.core.actions import StartAttempt
-from penstock.drivers import ending, execution, minding, ownership, pods, starting
-from penstock.drivers.connection import Connection
-from penstock.drivers.kubernetes import KubernetesDriver
-from penstock.front import gate, status
-from penstock.journal.keeper import Keeper
-from penstock.kube import names
+from penstock.core.model import events as e
+from penstock.core.model.actions import StartAttempt
+from penstock.drivers.kubernetes import execution_job, ownership, pods, reconcile, terminate
+from penstock.drivers.kubernetes import start as starting
+from penstock.drivers.kubernetes.connection import Connection
+from penstock.drivers.kubernetes.driver import KubernetesDriver
+from penstock.front import binding_driver, status
+from penstock.journal.writer import JournalWriter
+from penstock.kube import annotations
 from penstock.kube.client import JOBS, Cluster, Kind, Obj
 from penstock.kube.errors import KubeError, Unavailable
-from penstock.kube.watch import Mirror
-from penstock.live import plane, recover, watch
+from penstock.kube.informer import Informer
+from penstock.live import plane, recover, site_probe
 
 LEASE_MS: Final = 3_000
 BEAT_MS: Final = 500
@@ -68,14 +69,14 @@ def hurry() -> None:
 
     _put(plane.Plane, __init__=init)
     _put(recover, MISSING_MS=MISSING_MS)
-    _put(watch, AGAIN_MS=BEAT_MS, MOST_MS=LOOK_MS)
+    _put(site_probe, AGAIN_MS=BEAT_MS, MOST_MS=LOOK_MS)
 
 
 def put_points(points: Points) -> None:
     """`before append`, `before writing` (in its transaction); `before bind`; `before create jobs`, `after patch jobs`,
     and so on."""
-    around(Keeper, "append", points)
-    around(Keeper, "_append", points, "writing")
+    around(JournalWriter, "append", points)
+    around(JournalWriter, "_append", points, "writing")
     right = Cluster._ask
 
     async def ask(self: Any, method: str, kind: Kind, *args: Any, **more: Any) -> Obj:
@@ -93,7 +94,7 @@ def put_points(points: Points) -> None:
 def _binds(args: tuple[Any, ...]) -> bool:
     """A path and what is to be changed there."""
     body = args[1] if len(args) > 1 else {}
-    return names.BINDING in ((body.get("metadata") or {}).get("annotations") or {})
+    return annotations.BINDING in ((body.get("metadata") or {}).get("annotations") or {})
 
 
 def worsen_the_clusters(luck: random.Random) -> None:
@@ -141,23 +142,23 @@ def bind_after_create(points: Points) -> None:
         finally:
             starting.cancel()
 
-    right = gate.Gate.do
-    _put(gate.Gate, do=wrong)
+    right = binding_driver.BindingDriver.do
+    _put(binding_driver.BindingDriver, do=wrong)
 
 
 def bind_without_looking(_: Points) -> None:
     """Whoever binds last is right: nobody asks which attempt is the newer, or what the Job was when it was seen."""
 
     async def wrong(home: Cluster, metadata: dict[str, Any], ask: Any, _seen: Obj | None = None) -> Obj:
-        said = {names.JOB: ask.job, names.BINDING: status.binding(ask.attempt, ask.offer)}
+        said = {annotations.JOB: ask.job, annotations.BINDING: status.binding(ask.attempt, ask.offer)}
         return await home.patch(JOBS, metadata["name"], {"metadata": {"annotations": said}}, metadata["namespace"])
 
-    _put(gate, bind=wrong)
+    _put(binding_driver, bind=wrong)
 
 
 def time_to_live_too_early(_: Points) -> None:
     """A finished Job goes by itself after a second, on record or not."""
-    right = execution.execution_job
+    right = execution_job.execution_job
 
     def wrong(order: Any, manifest: Obj, now: int) -> Obj:
         job = right(order, manifest, now)
@@ -202,9 +203,9 @@ def a_failed_list_is_empty(_: Points) -> None:
             except TimeoutError:
                 continue
 
-    right_run = Mirror.run
+    right_run = Informer.run
     _put(Cluster, list=wrong)
-    _put(Mirror, run=run)
+    _put(Informer, run=run)
 
 
 def adopt_without_comparing(_: Points) -> None:
@@ -215,7 +216,7 @@ def adopt_without_comparing(_: Points) -> None:
 
 def a_new_name_each_time(_: Points) -> None:
     """An execution Job's name is drawn when it is made, so a second try makes a second Job."""
-    right = execution.execution_job
+    right = execution_job.execution_job
 
     def wrong(order: Any, manifest: Obj, now: int) -> Obj:
         job = right(order, manifest, now)
@@ -236,33 +237,33 @@ def over_before_its_pods_are(_: Points) -> None:
     right = pods.end_of
 
     def wrong(job: Obj, its_pods: Any, there: Any, finished: bool = False) -> Any:
-        if pods.said(job, names.ENDING) == "stopped":
-            return pods.End("stopped", pods.said(job, names.WORDS))
+        if pods.said(job, annotations.ENDING) == "stopped":
+            return pods.End("stopped", pods.said(job, annotations.WORDS))
         return right(job, its_pods, there, finished)
 
-    _put(minding, end_of=wrong)
+    _put(reconcile, end_of=wrong)
 
 
 def replaced_behind_our_back(_: Points) -> None:
     """A pod whose node is taken away is made anew by its cluster, without a decision."""
-    execution.LOST["action"] = "Ignore"
+    execution_job.LOST["action"] = "Ignore"
 
 
 def forgotten_when_seen(points: Points) -> None:
     """The cluster may take a Job away as soon as its end is seen, which is before it is on record."""
-    right = minding.Minder.say_end
+    right = reconcile.Reconciler.say_end
 
     def wrong(self: Any, one: Any) -> None:
         self.here.chores.see_to(f"forget {one.name}", forget, self, one)
 
     async def forget(self: Any, one: Any) -> None:
-        await ending.forget(self.here, one)
+        await terminate.forget(self.here, one)
         points("before say")
         right(self, one)
 
-    _put(minding.Minder, say_end=wrong)
-    forgotten = ending._forgotten
-    _put(ending, _forgotten=lambda job, _: forgotten(job, 1_000))  # which it does after a second
+    _put(reconcile.Reconciler, say_end=wrong)
+    forgotten = terminate._forgotten
+    _put(terminate, _forgotten=lambda job, _: forgotten(job, 1_000))  # which it does after a second
 
 
 MISTAKES: Final[dict[str, Callable[[Points], None]]] = named(

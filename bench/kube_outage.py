@@ -24,10 +24,10 @@ import httpx2
 
 from bench.live import up
 from bench.pair import PLANS, SITES, Ground, home_job, rows
-from penstock.core import events as e
-from penstock.devcluster import Bed
+from penstock.core.model import events as e
+from penstock.devcluster import ClusterGroup
 from penstock.journal.redecide import redecide
-from penstock.kube import names
+from penstock.kube import annotations
 
 BIG: Final = 4  #: GPUs that only the rented cluster has
 RUNS_S: Final = 20
@@ -43,7 +43,7 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="penstock-outage-") as name:
         folder = Path(name)
-        with Bed(folder / "bed", PLANS) as bed:
+        with ClusterGroup(folder / "bed", PLANS) as bed:
             found = measure(Ground(bed, folder), folder / "journal.db", args.cluster, args.seconds)
     found["load"] = round(os.getloadavg()[0], 1)
     if args.as_json:
@@ -119,7 +119,7 @@ class Times(dict[str, float]):
 
 
 def attempt(execution: Json) -> str:
-    return str(execution["metadata"]["annotations"][names.ATTEMPT])
+    return str(execution["metadata"]["annotations"][annotations.ATTEMPT])
 
 
 def is_complete(job: Json) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bench.pair import LABEL
 from penstock.front.status import bound_attempt
-from penstock.kube import names
+from penstock.kube import annotations
 from penstock.kube.client import JOBS, NODES, PODS, Cluster, Kind
 from penstock.kube.errors import KubeError
 
@@ -72,10 +72,10 @@ class Witness:
         """Until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for cluster in clusters.values():
-                tasks.create_task(self._follow(cluster, JOBS, names.EXECUTION))
-                tasks.create_task(self._follow(cluster, PODS, names.EXECUTION))
+                tasks.create_task(self._follow(cluster, JOBS, annotations.EXECUTION))
+                tasks.create_task(self._follow(cluster, PODS, annotations.EXECUTION))
                 tasks.create_task(self._follow(cluster, NODES, ""))
-            tasks.create_task(self._follow(clusters["lab"], JOBS, names.QUEUE))
+            tasks.create_task(self._follow(clusters["lab"], JOBS, annotations.QUEUE))
 
     async def _follow(self, cluster: Cluster, kind: Kind, labels: str) -> None:
         """Every change, none twice: on from where it was, if the watch ends."""
@@ -98,7 +98,7 @@ class Witness:
             return  # a tombstone, or none of ours
         if kind is PODS:
             self._pod(obj, revision, gone=gone)
-        elif names.EXECUTION in meta["labels"]:
+        elif annotations.EXECUTION in meta["labels"]:
             self._execution(obj, revision, gone=gone)
         else:
             self._home(obj, revision, gone=gone)
@@ -130,7 +130,7 @@ class Witness:
 
     def _execution(self, job: Json, revision: int, *, gone: bool) -> None:
         meta = job["metadata"]
-        said = (meta.get("annotations") or {}).get(names.ATTEMPT, "")
+        said = (meta.get("annotations") or {}).get(annotations.ATTEMPT, "")
         made = self.made.setdefault(meta["uid"], Made(meta["labels"][LABEL], said, revision))
         made.story.append(f"{revision} {_looks(job)}{' gone' if gone else ''}")
         if gone:
@@ -142,7 +142,7 @@ class Witness:
         meta = job["metadata"]
         life = self.homes.setdefault(meta["name"], HomeLife())
         life.now = None if gone else job
-        life.job = life.job or (meta.get("annotations") or {}).get(names.JOB, "")
+        life.job = life.job or (meta.get("annotations") or {}).get(annotations.JOB, "")
         if (bound := bound_attempt(job)) and (not life.bound or life.bound[-1][1] != bound):
             life.bound.append((revision, bound))
 
@@ -231,7 +231,7 @@ def _looks(obj: Json) -> str:
         status.get("phase", ""),
         "deleted" if "deletionTimestamp" in obj["metadata"] else "",
         " ".join(one for one in conditions if not one.startswith(("Pod", "Ready", "Init", "Containers"))),
-        f"told {said[names.ENDING]} ({said.get(names.WORDS)})" if names.ENDING in said else "",
+        f"told {said[annotations.ENDING]} ({said.get(annotations.WORDS)})" if annotations.ENDING in said else "",
     )
     return " ".join(word for word in words if word)
 

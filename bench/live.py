@@ -31,7 +31,7 @@ import httpx2
 from bench.journal import fill, long_life, places
 from penstock.core.units import HOUR
 from penstock.journal.open import open_journal
-from penstock.live.scribe import SNAPSHOT_EVENTS
+from penstock.live.sequencer import SNAPSHOT_EVENTS
 
 CLIENTS: Final = 64
 #: The offer that `bench.journal` has, so that a start finds nothing new.

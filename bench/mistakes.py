@@ -23,15 +23,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.core import actions as a
-from penstock.core import events as e
 from penstock.core.engine import Engine, Step
-from penstock.core.state import State
-from penstock.drivers import disk, local
+from penstock.core.fold.state import State
+from penstock.core.model import actions as a
+from penstock.core.model import events as e
 from penstock.drivers.driver import Unreachable
-from penstock.journal.keeper import Keeper
-from penstock.journal.project import project
-from penstock.live import copyist, dispatch, plane, scribe
+from penstock.drivers.local import driver, store
+from penstock.journal.projection import project
+from penstock.journal.writer import JournalWriter
+from penstock.live import background_snapshot, dispatch, plane, sequencer
 
 SLOW_S: Final = 0.6  #: the longest that a call is late
 CALLS: Final = ("launch_node", "release_node", "start", "stop", "set_deadline")
@@ -63,12 +63,12 @@ class Points:
 
 
 def worsen_the_world(points: Points, luck: random.Random) -> None:
-    scribe.SNAPSHOT_EVENTS = SNAPSHOT_EVENTS  # type: ignore[misc]  # a constant of the product, not of its bench
-    copyist.MANY_JOBS = MANY_JOBS  # type: ignore[misc]  # as above
-    around(Keeper, "append", points)
+    sequencer.SNAPSHOT_EVENTS = SNAPSHOT_EVENTS  # type: ignore[misc]  # a constant of the product, not of its bench
+    background_snapshot.MANY_JOBS = MANY_JOBS  # type: ignore[misc]  # as above
+    around(JournalWriter, "append", points)
     for call in CALLS:
         _unsteady(call, points, luck)
-    _late(disk.LocalDisk, "begin", luck)
+    _late(store.LocalStore, "begin", luck)
 
 
 def around(owner: type, name: str, points: Points, said: str = "") -> None:
@@ -86,7 +86,7 @@ def around(owner: type, name: str, points: Points, said: str = "") -> None:
 
 def _unsteady(name: str, points: Points, luck: random.Random) -> None:
     """One call in ten never arrives, one in ten is done and its answer lost, one in five is late."""
-    right = getattr(local.LocalDriver, name)
+    right = getattr(driver.LocalDriver, name)
 
     async def call(self: Any, *args: Any) -> Any:
         points()
@@ -101,7 +101,7 @@ def _unsteady(name: str, points: Points, luck: random.Random) -> None:
             raise Unreachable("the bench lost the answer")
         return answer
 
-    setattr(local.LocalDriver, name, call)
+    setattr(driver.LocalDriver, name, call)
 
 
 def _late(owner: type, name: str, luck: random.Random) -> None:
@@ -118,7 +118,7 @@ def _late(owner: type, name: str, luck: random.Random) -> None:
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
 
-Scribe, Plane, LocalDriver, LocalDisk = scribe.Scribe, plane.Plane, local.LocalDriver, disk.LocalDisk
+Scribe, Plane, LocalDriver, LocalDisk = sequencer.Sequencer, plane.Plane, driver.LocalDriver, store.LocalStore
 
 
 def release_on_unknown(_: Points) -> None:
@@ -240,7 +240,7 @@ def act_before_append(_: Points) -> None:
         engine: Engine = self.engine
         step = engine.handle(*facts)
         here, loop = planes[-1]
-        works = {digest: scribe.unpack_work(blob) for digest, blob in blobs.items()}
+        works = {digest: sequencer.unpack_work(blob) for digest, blob in blobs.items()}
         for order in self.orders(engine.state, step.actions):
             ready = order
             if isinstance(order.action, a.StartAttempt) and order.work is None:
@@ -273,7 +273,7 @@ def answer_before_append(points: Points) -> None:
         number = self.scribe.state_now().numbered + 1
         kept.append(task)
         points()
-        return scribe.Told(self.number, f"j{number}", again=False)
+        return sequencer.Told(self.number, f"j{number}", again=False)
 
     kept: list[Any] = []
     Plane.submit = wrong  # type: ignore[method-assign]
@@ -281,14 +281,14 @@ def answer_before_append(points: Points) -> None:
 
 def keys_forgotten(_: Points) -> None:
     """An idempotency key is known as long as the process lives."""
-    right, mine = Keeper.answer, dict[str, str]()
-    append = Keeper.append
+    right, mine = JournalWriter.answer, dict[str, str]()
+    append = JournalWriter.append
 
     def wrong_append(self: Any, epoch: int, steps: Any, changes: Any, blobs: Any, keys: Any) -> None:
         append(self, epoch, steps, changes, blobs, {})
         mine.update(keys)
 
-    Keeper.append, Keeper.answer = wrong_append, lambda self, key: mine.get(key) or right(self, key)  # type: ignore[method-assign]
+    JournalWriter.append, JournalWriter.answer = wrong_append, lambda self, key: mine.get(key) or right(self, key)  # type: ignore[method-assign]
 
 
 def holds_forgotten_by_a_restart(_: Points) -> None:

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from penstock.core.engine import Engine, replay
 from penstock.core.errors import BadInput
-from penstock.devcluster import Bed, ClusterPlan, NodePlan
+from penstock.devcluster import ClusterGroup, ClusterPlan, NodePlan
 from penstock.journal import open as journals
-from penstock.journal.keeper import steps_of
-from penstock.kube import names
+from penstock.journal.writer import steps_of
+from penstock.kube import annotations
 
 LIMIT_S: Final = 120  #: whatever takes longer has failed
 LABEL: Final = "bench"  #: on a home Job and on its pods wherever they run: the home Job's name
@@ -123,7 +123,7 @@ class Brain:
 class Ground:
     """Both clusters, made ready for one installation; `tag` keeps it apart from others in the same clusters."""
 
-    def __init__(self, bed: Bed, folder: Path, tag: str = "") -> None:
+    def __init__(self, bed: ClusterGroup, folder: Path, tag: str = "") -> None:
         self.lab, self.east = bed.cluster("lab"), bed.cluster("east")
         self.people = f"research{tag}"  #: the namespace at home where Jobs are applied
         self.ours = f"penstock{tag}"  #: our own in both, and abroad the one where they run
@@ -153,7 +153,9 @@ class Ground:
     def _both(self, kind: str) -> list[Json]:
         here = ((self.lab, self.people), (self.lab, self.ours), (self.east, self.ours))
         return [
-            one for cluster, where in here for one in cluster.get(kind, "-n", where, "-l", names.EXECUTION)["items"]
+            one
+            for cluster, where in here
+            for one in cluster.get(kind, "-n", where, "-l", annotations.EXECUTION)["items"]
         ]
 
 
@@ -170,10 +172,10 @@ def home_job(name: str, gpus: int = 1, runs: str = "1s", team: str = "rich", lea
         "kind": "Job",
         "metadata": {
             "name": name,
-            "labels": {LABEL: name, names.QUEUE: team},
+            "labels": {LABEL: name, annotations.QUEUE: team},
             "annotations": {**about, **({"penstock.dev/lease-max": lease} if lease else {})},
         },
-        "spec": {"backoffLimit": 0, "suspend": True, "managedBy": names.MANAGER, "template": template},
+        "spec": {"backoffLimit": 0, "suspend": True, "managedBy": annotations.MANAGER, "template": template},
     }
 
 

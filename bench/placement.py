@@ -91,7 +91,7 @@ def points(settings: list[tuple[str, int]], policy: str, fast: bool, common: dic
 
 
 def run_point(point: dict[str, Any]) -> dict[str, Any]:
-    from penstock.sim.policies import policy
+    from penstock.policy.presets import policy
     from penstock.sim.scenario import run, yardstick
 
     found = jobs(point["trace"], point["unseen"], point["half"])
@@ -107,10 +107,10 @@ def run_point(point: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def jobs(trace: str, unseen: bool, half: bool) -> Any:
-    from penstock.sim.chance import uniform
-    from penstock.sim.generate import generate
+    from penstock.sim.engine.chance import uniform
     from penstock.sim.scenario import checkpointed
-    from penstock.sim.traces import read
+    from penstock.sim.traces.generate import generate
+    from penstock.sim.traces.trace import read
 
     if trace == "generated":
         found = list(generate(20_000).jobs)
@@ -129,8 +129,8 @@ def jobs(trace: str, unseen: bool, half: bool) -> Any:
 
 
 def nodes_for_load(found: Any) -> int:
-    from penstock.sim.generate import nodes_for
-    from penstock.sim.traces import Trace
+    from penstock.sim.traces.generate import nodes_for
+    from penstock.sim.traces.trace import Trace
 
     return nodes_for(Trace(tuple(found), {}))
 
@@ -138,7 +138,7 @@ def nodes_for_load(found: Any) -> int:
 def zones(point: dict[str, Any], found: Any) -> Any:
     if point["costs"] != "l2" or not (SHARED / "data" / "spot").is_dir():
         return None
-    from penstock.sim.spot import recorded_zones
+    from penstock.sim.engine.spot import recorded_zones
 
     until = 2 * (found[-1].submit_at + max(job.run_ms for job in found))
     return recorded_zones(str(SHARED / "data" / "spot"), "2023-02-15", 1, until)
@@ -146,7 +146,7 @@ def zones(point: dict[str, Any], found: Any) -> Any:
 
 def bound_of(point: dict[str, Any]) -> Any:
     """What no schedule can beat, as corners (mean delay in hours, cost)."""
-    from penstock.sim.compare import Case, measure
+    from penstock.sim.analysis.compare import Case, measure
     from penstock.sim.scenario import yardstick
 
     found = jobs(point["trace"], point["unseen"], point["half"])
@@ -161,8 +161,8 @@ def draw(
     rows: list[dict[str, Any]], settings: list[tuple[str, int]], policy: str, bounds: dict[Any, Any], folder: Path
 ) -> None:
     """Cost against delay, one picture a setting: ours, the best published policy, and the bound."""
-    from penstock.sim.picture import Comparison, svg
-    from penstock.sim.plot import Curve, Mark
+    from penstock.sim.charts.chart import Curve, Mark
+    from penstock.sim.charts.comparison import Comparison, svg
 
     folder.mkdir(parents=True, exist_ok=True)
     for trace, nodes in settings:

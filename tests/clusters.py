@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.devcluster import Bed, ClusterPlan, NodePlan, programs, real
-from penstock.devcluster.cluster import Cluster
-from penstock.devcluster.given import GivenCluster, random_name
+from penstock.devcluster import ClusterGroup, ClusterPlan, NodePlan, kubelet_nodes, programs
+from penstock.devcluster.cluster import DevCluster
+from penstock.devcluster.external import ExternalCluster, random_name
 from tests.conftest import Part
 
 A100, H100 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3"
@@ -30,42 +30,42 @@ REAL_PLANS = (
     ClusterPlan("lab", (NodePlan(1, gpus=4, model=A100),), real=True),
     ClusterPlan("east", (NodePlan(2, gpus=4, model=A100),), real=True),
 )
-BREAKABLE = pytest.StashKey[Bed]()
+BREAKABLE = pytest.StashKey[ClusterGroup]()
 
 
 @pytest.fixture(scope="session")
-def shared_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+def shared_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterGroup]:
     """One for all workers: the first to ask starts it, the last to leave ends it."""
     if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
         pytest.skip(Part.OUR_CLUSTERS)
     if not programs.found():
         pytest.skip(Part.KUBERNETES)
-    with Bed(_of_this_run(tmp_path_factory) / "clusters", PLANS) as made:
+    with ClusterGroup(_of_this_run(tmp_path_factory) / "clusters", PLANS) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
-def clusters(request: pytest.FixtureRequest) -> dict[str, GivenCluster]:
+def clusters(request: pytest.FixtureRequest) -> dict[str, ExternalCluster]:
     """By name: `lab` and `east`, ours or given."""
     if given := os.environ.get("PENSTOCK_TEST_KUBECONFIGS"):
         files = [Path(path).resolve() for path in given.split(":")]
-        return {name: GivenCluster(name, file) for name, file in zip(("lab", "east"), files, strict=True)}
-    made: Bed = request.getfixturevalue("shared_bed")
+        return {name: ExternalCluster(name, file) for name, file in zip(("lab", "east"), files, strict=True)}
+    made: ClusterGroup = request.getfixturevalue("shared_bed")
     return {cluster.name: cluster for cluster in made.clusters()}
 
 
 @pytest.fixture
-def lab(clusters: dict[str, GivenCluster]) -> GivenCluster:
+def lab(clusters: dict[str, ExternalCluster]) -> ExternalCluster:
     return clusters["lab"]
 
 
 @pytest.fixture
-def east(clusters: dict[str, GivenCluster]) -> GivenCluster:
+def east(clusters: dict[str, ExternalCluster]) -> ExternalCluster:
     return clusters["east"]
 
 
 @pytest.fixture
-def namespace(clusters: dict[str, GivenCluster]) -> Iterator[str]:
+def namespace(clusters: dict[str, ExternalCluster]) -> Iterator[str]:
     """A fresh one of the same name in both."""
     name = clusters["lab"].new_namespace()
     clusters["east"].new_namespace(name)
@@ -76,7 +76,7 @@ def namespace(clusters: dict[str, GivenCluster]) -> Iterator[str]:
 
 
 @contextmanager
-def emptied_namespace(*clusters: Cluster) -> Iterator[str]:
+def emptied_namespace(*clusters: DevCluster) -> Iterator[str]:
     """A fresh one of the same name in each. Afterwards whatever it used is free for the next test."""
     name = random_name()
     for cluster in clusters:
@@ -88,7 +88,7 @@ def emptied_namespace(*clusters: Cluster) -> Iterator[str]:
 
 
 @pytest.fixture
-def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bed:
+def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ClusterGroup:
     """One cluster "lab" of this worker's own, to be broken. It is whole again for the next test; what was made in it is
     still there, so use namespaces."""
     if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
@@ -99,18 +99,20 @@ def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     if BREAKABLE not in kept:
         until_the_end = ExitStack()
         request.session.addfinalizer(until_the_end.close)
-        kept[BREAKABLE] = until_the_end.enter_context(Bed(tmp_path_factory.getbasetemp() / "breakable", PLANS[:1]))
+        kept[BREAKABLE] = until_the_end.enter_context(
+            ClusterGroup(tmp_path_factory.getbasetemp() / "breakable", PLANS[:1])
+        )
     return kept[BREAKABLE].mend()
 
 
 @pytest.fixture(scope="session")
-def real_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+def real_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterGroup]:
     """Two clusters with real pods: "lab" with one node, "east" with two, of four GPUs each. For slow tests."""
     if not programs.found():
         pytest.skip(Part.KUBERNETES)
-    if real.lacks():
+    if kubelet_nodes.lacks():
         pytest.skip(Part.REAL_PODS)
-    with Bed(_of_this_run(tmp_path_factory) / "real-clusters", REAL_PLANS) as made:
+    with ClusterGroup(_of_this_run(tmp_path_factory) / "real-clusters", REAL_PLANS) as made:
         yield made
 
 

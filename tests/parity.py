@@ -5,13 +5,13 @@ from dataclasses import replace
 from hashlib import sha256
 
 from penstock.core.engine import Engine, Step
-from penstock.core.model import Policy
+from penstock.core.model.types import Policy
 from penstock.core.units import DAY, money
 from penstock.journal import codec
-from penstock.sim.generate import generate
-from penstock.sim.policies import policy
+from penstock.policy.presets import policy
+from penstock.sim.engine.world import Fault
 from penstock.sim.scenario import Scenario, run, yardstick
-from penstock.sim.world import Fault
+from penstock.sim.traces.generate import generate
 
 
 def scenario(jobs: int = 250, seed: int = 7) -> Scenario:

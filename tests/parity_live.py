@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.core import events as e
 from penstock.core.engine import Step
-from penstock.core.model import Policy
+from penstock.core.model import events as e
+from penstock.core.model.types import Policy
 from penstock.core.units import HOUR, SECOND, Instant
 from penstock.drivers.driver import Driver
 from penstock.journal.journal import Journal
 from penstock.live.plane import Plane, Setup
-from penstock.sim.rehearsal import Rehearsal, Stage
+from penstock.sim.engine.rehearsal import Rehearsal, Stage
+from penstock.sim.engine.simulator import MONTH_MS, open_month, opening, truths
+from penstock.sim.engine.world import World
 from penstock.sim.scenario import Scenario
-from penstock.sim.simulator import MONTH_MS, open_month, opening, truths
-from penstock.sim.traces import TraceJob
-from penstock.sim.world import World
+from penstock.sim.traces.trace import TraceJob
 from tests.live.virtual import SameThread, VirtualClock, run
 
 

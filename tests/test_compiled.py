@@ -20,16 +20,16 @@ RUNS = (
 )
 PACKED = """
 from penstock.core.engine import replay
-from penstock.core.events import JobSubmitted
-from penstock.core.model import JobSpec
+from penstock.core.model.events import JobSubmitted
+from penstock.core.model.types import JobSpec
 from penstock.core.plan import plan
-from penstock.core.rules import BuiltInRules
+from penstock.core.decide.rules import BuiltInRules
 from penstock.journal.open import read
 from penstock.live.snapshot import pack, unpack
-import penstock.core.state, pickle, sys
+import penstock.core.fold.state, pickle, sys
 engine = replay((row.at, row.inputs, row.outputs) for row in read(sys.argv[1]))
 state = engine.state
-assert penstock.core.state.__file__.endswith(".so")
+assert penstock.core.fold.state.__file__.endswith(".so")
 assert unpack(pack(state)).digest() == state.digest()
 submitted = JobSubmitted(state.at, state.numbered + 1, "x", JobSpec(1))
 planned = plan(unpack(pack(state)), BuiltInRules(), submitted)

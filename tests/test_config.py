@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config import LocalSite, SitesFile, Wishes, parse_sites, read_sites
+from penstock.config import LocalSite, PolicyOptions, SitesFile, parse_sites, read_sites
 from penstock.config.convert import keys_of
-from penstock.config.rows import FileRow
 from penstock.config.scalars import SCALARS
+from penstock.config.sections import FileSection
 from penstock.core.errors import BadInput
-from penstock.core.model import DataRule, DataSet, EgressTier, Extras, NodeShape, Offer, Quoted, Site
+from penstock.core.model.types import DataRule, DataSet, EgressTier, Extras, NodeShape, Offer, Quoted, Site
 from penstock.core.units import DAY, HOUR, MINUTE, money
 from tests.config.tables import levels, stated
 from tests.conftest import ROOT
@@ -29,7 +29,7 @@ EXAMPLE = (ROOT / "examples" / "sites.yaml").read_text("utf-8")
 DOC = (ROOT / "docs" / "sites.md").read_text("utf-8")
 
 
-LEVELS = dict(levels("", FileRow))
+LEVELS = dict(levels("", FileSection))
 
 
 OWNED = "{name: a, term: owned, gpu: A100, gpus_per_node: 8, nodes: 4}"
@@ -164,7 +164,7 @@ def test_every_part_of_a_site_can_be_said() -> None:
         faults=((2 * DAY, "cloud", 30 * MINUTE),),
         local=(("cloud", LocalSite(1_000, 3_000, (40_000, 0))),),
         data_folders=(("scans", "/data/scans"),),
-        policy=Wishes(
+        policy=PolicyOptions(
             money("7.50"), 120 * MINUTE, False, False, MINUTE, 2 * MINUTE, 3 * MINUTE, True, True, "move_home", True
         ),
         time_zone="Europe/Oslo",

@@ -21,10 +21,10 @@ GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(diff|python)\n(?:\+\+\+|#) (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Tests that find what somebody forgot to say of a new event, reason, action, command or module.
 WATCHFUL = [
-    "tests/core/test_actions.py",
-    "tests/core/test_events.py",
+    "tests/core/model/test_actions.py",
+    "tests/core/model/test_events.py",
     "tests/journal/test_codec.py",
-    "tests/journal/test_story.py",
+    "tests/explain/test_story.py",
     "tests/test_layers.py",
     "tests/test_docs.py::test_every_command_has_a_section_that_names_all_its_options",
 ]

@@ -25,9 +25,10 @@ import pytest
 
 import penstock
 from penstock.cli.main import COMMANDS, load, main
-from penstock.core import actions, events, lifecycle, reasons, values
+from penstock.core import values
+from penstock.core.model import actions, events, lifecycle, reasons
 from tests.conftest import ROOT
-from tests.test_layers import CORE
+from tests.test_layers import CORE, drawing
 
 DOCS = ROOT / "docs"
 PICTURE = DOCS / "compare.svg"
@@ -47,6 +48,7 @@ RUN = re.compile(
     r"|<!-- run -->\n```console\n(?P<console>.*?)^```\n",
     re.MULTILINE | re.DOTALL,
 )
+LAYERS = re.compile(r"<!-- layers -->\n.*?<!-- end of layers -->\n", re.DOTALL)
 LEDE = re.compile(r"(?<=<!-- lede -->\n).*\n")
 #: The rest of what is printed is left out: long, or different on every machine.
 AND_SO_ON = "...\n"
@@ -103,7 +105,7 @@ def _said_by(command: str) -> str:
 VOCABULARY = """# Events, reasons and actions
 
 Every word that the engine hears and says. `make docs` generates this page from the docstrings of
-`src/penstock/core/events.py`, `src/penstock/core/reasons.py` and `src/penstock/core/actions.py`;
+`src/penstock/core/model/events.py`, `src/penstock/core/model/reasons.py` and `src/penstock/core/model/actions.py`;
 [the design](design.md#facts-promises-reasons) says how they work together."""
 
 
@@ -151,6 +153,15 @@ def fields_of(kind: type) -> str:
 def test_the_picture_shows_what_is_measured_today() -> None:
     """Its words and numbers; the last digit of a line's place may differ from machine to machine."""
     assert words_in(PICTURE.read_text("utf-8")) == words_in(drawn()), "run `make docs`"
+
+
+def test_the_layers_are_drawn_from_the_imports() -> None:
+    page = (DOCS / "design.md").read_text("utf-8")
+    assert with_layers(page) == page, "run `make docs`"
+
+
+def with_layers(page: str) -> str:
+    return LAYERS.sub(lambda _: f"<!-- layers -->\n{drawing()}<!-- end of layers -->\n", page)
 
 
 def test_the_command_behind_the_picture_is_named() -> None:
@@ -227,9 +238,11 @@ def test_every_event_reason_and_action_is_explained(kind: type) -> None:
 
 
 def test_the_files_of_core_are_listed_in_the_order_they_are_read() -> None:
-    listed = re.findall(r"^\| `core/(\w+)\.py`", (DOCS / "design.md").read_text("utf-8"), re.MULTILINE)
-    assert listed == CORE
-    assert sorted(listed) == sorted(path.stem for path in (ROOT / "src/penstock/core").glob("[a-z]*.py"))
+    listed = re.findall(r"^\| `core/([\w/]+)\.py`", (DOCS / "design.md").read_text("utf-8"), re.MULTILINE)
+    assert [file.replace("/", ".") for file in listed] == CORE
+    core = ROOT / "src/penstock/core"
+    there = [path.relative_to(core).with_suffix("").as_posix() for path in core.rglob("[a-z]*.py")]
+    assert sorted(listed) == sorted(there)
 
 
 def test_every_make_target_is_explained_and_exists() -> None:
@@ -325,7 +338,7 @@ def write() -> None:
     PICTURE.write_text(drawn(), "utf-8")
     for page in PAGES:
         old = page.read_text("utf-8")
-        new = fresh(old)
+        new = with_layers(fresh(old))
         if new != old:
             page.write_text(new, "utf-8")
             print(f"{page.relative_to(ROOT)} says what is so today")

@@ -3,6 +3,8 @@
 import ast
 import sys
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -14,22 +16,20 @@ LAYERS: list[list[str]] = [
     ["cli"],
     ["demo"],
     ["wiring"],
-    ["api", "front", "live", "sim", "assess", "telemetry", "dashboard"],
+    ["web", "front", "live", "sim", "assess", "telemetry"],
     ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config", "devcluster"],
-    ["kube"],  # how to speak to clusters: configuration, drivers and front door all do
-    ["channels"],  # how one speaks with a command that runs elsewhere: sites, API and `penstock exec` all do
+    ["kube", "explain"],  # how to speak to clusters, and how to speak to people
+    ["formatting", "terminal"],  # numbers as people write them, and tables
     ["core", "sdk"],  # the sdk runs inside jobs and knows nothing of us
 ]
 #: Imports within one row: (who, whom) -> why. `live` and `sim` never import each other, whatever the reason.
 SIDEWAYS: dict[tuple[str, str], str] = {
-    ("api", "live"): "routes speak to the plane through its door, and show its picture",
-    ("api", "dashboard"): "a page is an answer, too, made from a template",
-    ("dashboard", "api"): "it shows the API's own shapes, so that no page shows what the API would not answer",
-    ("api", "front"): "a Job that is only planned is read as the door would read it; and doors are left by a request",
+    ("web", "live"): "routes speak to the plane through its door, and show its picture",
+    ("web", "front"): "a Job that is only planned is read as its controller would read it; and leaving is a request",
     ("front", "live"): "a home Job is submitted and cancelled through the plane's door, as a request is",
     ("telemetry", "live"): "numbers are read from the same picture",
-    ("devcluster", "data"): "the S3 server that the demo's checkpoints pass through is built beside Kubernetes",
     ("drivers", "data"): "whoever starts an attempt brings its checkpoint along",
+    ("devcluster", "data"): "its S3 server is handed out as a store of checkpoints",
 }
 #: Inside core each file imports only files above it, so the order is also the order to read them in.
 CORE = [
@@ -37,41 +37,43 @@ CORE = [
     "ids",
     "units",
     "values",
-    "model",
-    "reasons",
-    "events",
-    "actions",
-    "lifecycle",
-    "rules",
-    "free",
-    "ledger",
-    "runtimes",
-    "learned",
-    "shares",
-    "state",
-    "edges",
-    "books",
-    "queue",
-    "attempts",
-    "places",
-    "fold",
-    "ordering",
-    "quotes",
-    "ends",
-    "sharing",
-    "waiting",
-    "placement",
-    "moves",
-    "tidy",
-    "targets",
-    "giveback",
-    "leases",
-    "decide",
+    "model.types",
+    "model.reasons",
+    "model.events",
+    "model.actions",
+    "model.lifecycle",
+    "fold.pool",
+    "fold.ledger",
+    "fold.runtimes",
+    "fold.learned",
+    "fold.fair_share",
+    "fold.state",
+    "fold.transitions",
+    "fold.money",
+    "fold.queue",
+    "fold.attempts",
+    "fold.sites",
+    "fold.apply",
+    "decide.rules",
+    "decide.ordering",
+    "decide.quotes",
+    "decide.lookahead",
+    "decide.colocation",
+    "decide.waiting",
+    "decide.placement",
+    "decide.moves",
+    "decide.defragment",
+    "decide.targets",
+    "decide.giveback",
+    "decide.leases",
+    "decide.cycle",
     "engine",
     "plan",
 ]
+#: Drivers know the protocol and what all of them share, never one another.
+DRIVERS = ("local", "kubernetes")
 #: Other packages that stay at the edges.
-ONLY_IN = {"pydantic": {"api", "config", "policy"}}
+ONLY_IN = {"pydantic": {"web", "config", "policy"}}
 
 ROW = {part: row for row, parts in enumerate(LAYERS) for part in parts}
 
@@ -105,8 +107,9 @@ def _misplaced(module: str) -> Iterator[str]:
     _, part, *inner = module.split(".")
     if part not in ROW and part not in ("__init__", "__main__"):
         yield f"{module}: add '{part}' to LAYERS in tests/test_layers.py, and to the layers in docs/design.md"
-    if part == "core" and inner[0] not in (*CORE, "__init__"):
-        yield f"{module}: add '{inner[0]}' to CORE in tests/test_layers.py, below all files it imports"
+    file = ".".join(inner)
+    if part == "core" and inner[-1] != "__init__" and file not in CORE:
+        yield f"{module}: add '{file}' to CORE in tests/test_layers.py, below all files it imports"
 
 
 def _imports(module: str, source: str, known: Mapping[str, str]) -> Iterator[tuple[int, str]]:
@@ -131,19 +134,23 @@ def _module_or_member(base: str, name: str, known: Mapping[str, str]) -> str:
 
 def _objections(module: str, target: str) -> Iterator[str]:
     part = module.split(".")[1]
-    top, to, *inner = [*target.split("."), "__init__"]
+    top, to, *_ = [*target.split("."), "__init__"]
     if part == "core" and top != "penstock" and top not in sys.stdlib_module_names:
         yield "core imports the standard library only"
     if part not in ONLY_IN.get(top, {part}):
         yield f"{top} stays in {', '.join(sorted(ONLY_IN[top]))}"
     if top == "penstock":
-        yield from _wrong_way(module, part, to, inner[0] if inner else "__init__")
+        yield from _wrong_way(module, part, to, target.removeprefix(f"penstock.{to}").lstrip("."))
 
 
 def _wrong_way(module: str, part: str, to: str, inner: str) -> Iterator[str]:
     if part == to == "core":
-        if _core_rank(inner) >= _core_rank(module.split(".")[2]):
+        if _core_rank(inner) >= _core_rank(module.removeprefix("penstock.core.")):
             yield "inside core a file imports only files above it in CORE"
+    elif part == to == "drivers":
+        ours, theirs = module.split(".")[2], inner.split(".", maxsplit=1)[0]
+        if ours != theirs and theirs in DRIVERS:
+            yield "a driver imports nothing of another driver"
     elif part == "core":
         yield "core imports nothing else of penstock"
     elif {part, to} == {"live", "sim"}:
@@ -157,18 +164,69 @@ def _wrong_way(module: str, part: str, to: str, inner: str) -> Iterator[str]:
 
 
 def _core_rank(file: str) -> int:
-    """`__init__` comes before all others; a file not listed after them, and is reported as such."""
-    return -1 if file == "__init__" else CORE.index(file) if file in CORE else len(CORE)
+    """A package comes before all files; a file not listed after them, and is reported as such."""
+    is_package = file in ("", "model", "fold", "decide") or file.rsplit(".", maxsplit=1)[-1] == "__init__"
+    return -1 if is_package else CORE.index(file) if file in CORE else len(CORE)
+
+
+def test_no_packages_import_each_other_in_a_circle() -> None:
+    found = circles(source_of_penstock())
+    assert not found, "\n".join(found)
+
+
+def circles(sources: Mapping[str, str]) -> list[str]:
+    """Circles among the children of each package, be they packages or modules: one line each."""
+    found = []
+    for package, edges in sorted(_between_siblings(sources).items()):
+        try:
+            TopologicalSorter(edges).prepare()
+        except CycleError as circle:
+            found.append(f"{package}: {' -> '.join(reversed(circle.args[1]))}")
+    return found
+
+
+def _between_siblings(sources: Mapping[str, str]) -> dict[str, dict[str, set[str]]]:
+    """package -> child -> the children it imports. An import counts where the two ways part."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for module, source in sources.items():
+        for _, target in _imports(module, source, sources):
+            ours, theirs = module.removesuffix(".__init__").split("."), target.split(".")
+            shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))
+            if shared and shared < min(len(ours), len(theirs)):
+                edges = found.setdefault(".".join(ours[:shared]), {})
+                edges.setdefault(ours[shared], set()).add(theirs[shared])
+    return found
+
+
+def drawing() -> str:
+    """Who imports whom, as a Mermaid graph, for docs/design.md. An arrow that a longer way implies is left out."""
+    edges = _between_siblings(source_of_penstock())["penstock"]
+    lines = ["```mermaid", "graph LR"]
+    for part in sorted(edges, key=lambda part: (ROW[part], part)):
+        direct = edges[part] - set().union(*(_reached(edges, other) for other in edges[part]))
+        lines += [f"    {part} --> {other}" for other in sorted(direct)]
+    return "\n".join([*lines, "```", ""])
+
+
+def _reached(edges: Mapping[str, set[str]], part: str) -> set[str]:
+    """All that `part` imports, by whatever way."""
+    return set().union(*({other} | _reached(edges, other) for other in edges.get(part, ())))
 
 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("penstock.cli.why", "import rich\nfrom penstock.cli import show\nfrom penstock.sim import world"),
+        ("penstock.cli.why", "import rich\nfrom penstock.cli import output\nfrom penstock.sim import world"),
         ("penstock.cli.main", "from penstock import __version__"),
-        ("penstock.sim.world", "from penstock.sim.traces import Trace\nfrom penstock.core.engine import Engine"),
-        ("penstock.journal.sqlite", "import msgspec, sqlite3\nfrom penstock.core import events"),
-        ("penstock.core.state", "from __future__ import annotations\nimport math\nfrom penstock.core import units"),
+        (
+            "penstock.sim.engine.world",
+            "from penstock.sim.traces.trace import Trace\nfrom penstock.core.engine import Engine",
+        ),
+        ("penstock.journal.sqlite", "import msgspec, sqlite3\nfrom penstock.core.model import events"),
+        (
+            "penstock.core.fold.state",
+            "from __future__ import annotations\nimport math\nfrom penstock.core import units",
+        ),
         ("penstock.policy.schema", "import pydantic"),
     ],
 )
@@ -179,28 +237,34 @@ def test_imports_to_the_right_are_fine(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source", "why"),
     [
-        ("penstock.core.units", "from penstock.core.events import JobSubmitted", "only files above it in CORE"),
-        ("penstock.core.units", "from penstock.core import events", "only files above it in CORE"),
-        ("penstock.core.units", "from . import events", "only files above it in CORE"),
-        ("penstock.core.units", "from .events import JobSubmitted", "only files above it in CORE"),
-        ("penstock.core.units", "import penstock.core.events", "only files above it in CORE"),
+        ("penstock.core.units", "from penstock.core.model.events import JobSubmitted", "only files above it in CORE"),
+        ("penstock.core.units", "from penstock.core.model import events", "only files above it in CORE"),
+        ("penstock.core.units", "from .model import events", "only files above it in CORE"),
+        ("penstock.core.units", "from .model.events import JobSubmitted", "only files above it in CORE"),
+        ("penstock.core.units", "import penstock.core.model.events", "only files above it in CORE"),
         ("penstock.core.__init__", "from penstock.core.units import Money", "only files above it in CORE"),
-        ("penstock.core.units", "if TYPE_CHECKING:\n    import penstock.core.events", "only files above it in CORE"),
+        (
+            "penstock.core.units",
+            "if TYPE_CHECKING:\n    import penstock.core.model.events",
+            "only files above it in CORE",
+        ),
         ("penstock.core.units", "def f():\n    import msgspec", "the standard library only"),
         ("penstock.core.units", "from penstock import __version__", "nothing else of penstock"),
         ("penstock.core.units", "from penstock.sim import world", "nothing else of penstock"),
         ("penstock.core.clock", "", "add 'clock' to CORE"),
-        ("penstock.core.rent.price", "", "add 'rent' to CORE"),
+        ("penstock.core.rent.price", "", "add 'rent.price' to CORE"),
         ("penstock.helpers", "", "add 'helpers' to LAYERS"),
-        ("penstock.sim.world", "from penstock.cli.show import table", "sim is not to the left of cli"),
-        ("penstock.sim.world", "from penstock.live import loop", "never import each other"),
+        ("penstock.sim.engine.world", "from penstock.cli.output import table", "sim is not to the left of cli"),
+        ("penstock.sim.engine.world", "from penstock.live import loop", "never import each other"),
         ("penstock.live.loop", "import penstock.sim", "never import each other"),
-        ("penstock.sim.world", "from penstock import live", "never import each other"),
+        ("penstock.sim.engine.world", "from penstock import live", "never import each other"),
         ("penstock.assess.case", "from penstock.sim import world", "assess is not to the left of sim"),
         ("penstock.journal.sqlite", "from ..sim.world import World", "journal is not to the left of sim"),
-        ("penstock.sim.__init__", "from ..cli import show", "sim is not to the left of cli"),
-        ("penstock.sim.world", "from pydantic.main import BaseModel", "pydantic stays in api, config, policy"),
+        ("penstock.sim.__init__", "from ..cli import output", "sim is not to the left of cli"),
+        ("penstock.sim.engine.world", "from pydantic.main import BaseModel", "pydantic stays in config, policy, web"),
         ("penstock.__init__", "from penstock.core import units", "importing penstock imports nothing"),
+        ("penstock.drivers.local.driver", "from penstock.drivers.kubernetes import pods", "nothing of another driver"),
+        ("penstock.core.model.events", "from penstock.core.fold.state import State", "only files above it in CORE"),
     ],
 )
 def test_other_imports_are_found(module: str, source: str, why: str) -> None:
@@ -208,10 +272,18 @@ def test_other_imports_are_found(module: str, source: str, why: str) -> None:
     assert why in fault
 
 
+def test_a_circle_is_found_and_named() -> None:
+    lap = {"penstock.web.a": "from penstock.web.b import c", "penstock.web.b.c": "from penstock.web import a"}
+    assert circles(dict.fromkeys(("penstock.web.__init__", "penstock.web.b.__init__"), "") | lap) in (
+        ["penstock.web: a -> b -> a"],
+        ["penstock.web: b -> a -> b"],
+    )
+
+
 MADE_UP = dict.fromkeys(
     [
-        *("penstock.__init__", "penstock.core.__init__", "penstock.core.units", "penstock.core.events"),
-        *("penstock.cli.show", "penstock.live.__init__", "penstock.live.loop", "penstock.sim.world"),
+        *("penstock.__init__", "penstock.core.__init__", "penstock.core.units", "penstock.core.model.events"),
+        *("penstock.cli.terminal", "penstock.live.__init__", "penstock.live.loop", "penstock.sim.engine.world"),
     ],
     "",
 )

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock.core import events as e
 from penstock.core.engine import Step
-from penstock.core.model import EgressTier, Extras, NodeShape, Offer, Part, Policy, Site, Terms
-from penstock.core.reasons import PatienceOver, WaitsForOwned
+from penstock.core.model import events as e
+from penstock.core.model.reasons import PatienceOver, WaitsForOwned
+from penstock.core.model.types import EgressTier, Extras, NodeShape, Offer, Part, Policy, Site, Terms
 from penstock.core.units import HOUR
 from penstock.sim.scenario import Scenario
 from tests.parity import chosen, scenario, steps_of

@@ -19,7 +19,7 @@ from penstock.cli.main import main
 from penstock.config import parse_sites
 from penstock.core.errors import BadInput
 from penstock.core.units import HOUR, MINUTE, money
-from penstock.drivers.local import LocalDriver
+from penstock.drivers.local.driver import LocalDriver
 from penstock.journal.open import open_journal, open_reader
 from penstock.journal.redecide import redecide
 from penstock.live.clock import Clock

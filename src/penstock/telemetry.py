@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from penstock.core.units import MICRO
 from penstock.journal import states
-from penstock.journal.journal import Count
+from penstock.journal.rows import JobCount
 from penstock.live.view import SiteView, View
 
 #: Seconds; answers are meant to take a few milliseconds, and a durable submit a few more.
@@ -21,9 +21,11 @@ BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 
 class Metrics:
-    def __init__(self, view: Callable[[], View], ready: Callable[[], bool], counts: Callable[[], list[Count]]) -> None:
+    def __init__(
+        self, view: Callable[[], View], ready: Callable[[], bool], counts: Callable[[], list[JobCount]]
+    ) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(Seen(view, ready, counts))
+        self.registry.register(SnapshotCollector(view, ready, counts))
         labels = ("route", "method", "status")
         self.requests = Counter("penstock_http_requests", "Answers given.", labels, registry=self.registry)
         self.seconds = Histogram(
@@ -44,10 +46,12 @@ class Metrics:
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
 
-class Seen(Collector):
+class SnapshotCollector(Collector):
     """What there is now, in families of one name each."""
 
-    def __init__(self, view: Callable[[], View], ready: Callable[[], bool], counts: Callable[[], list[Count]]) -> None:
+    def __init__(
+        self, view: Callable[[], View], ready: Callable[[], bool], counts: Callable[[], list[JobCount]]
+    ) -> None:
         self.view, self.ready, self.counts = view, ready, counts
 
     def describe(self) -> list[Metric]:

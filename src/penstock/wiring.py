@@ -20,28 +20,28 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from penstock.config import LocalSite, SitesFile, read_sites
-from penstock.core import events as e
 from penstock.core.errors import BadInput
-from penstock.core.events import Fact
-from penstock.core.model import NodeShape, Offer, Policy, Site
+from penstock.core.model import events as e
+from penstock.core.model.events import Fact
+from penstock.core.model.types import NodeShape, Offer, Policy, Site
 from penstock.core.units import DAY, MICRO, Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Driver, Refused
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
 from penstock.journal.open import open_journal, open_reader, reachable
 from penstock.live.clock import Clock
-from penstock.live.months import Months
+from penstock.live.periods import Periods
 from penstock.live.plane import Plane, Setup
-from penstock.sim.policies import DEFAULT_VALUE, ours
+from penstock.policy.presets import DEFAULT_VALUE, ours
 
 if TYPE_CHECKING:
     from penstock.data.checkpoints import Store
-    from penstock.front.hall import Hall
-    from penstock.front.home import ExecutionCluster
+    from penstock.front.home_cluster import ExecutionCluster
     from penstock.front.home_jobs import HomeJobs
+    from penstock.front.manager import Manager
     from penstock.kube.maps import Maps
-    from penstock.kube.places import ClusterSite
-    from penstock.sim.rehearsal import Stage
+    from penstock.kube.node_selection import ClusterSite
+    from penstock.sim.engine.rehearsal import Stage
 
 #: Threads take turns this often: what is asked while the engine thinks is answered within a few of these.
 TURN_SECONDS: Final = 0.001
@@ -74,7 +74,7 @@ def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
 
 async def up(options: Options, started: Callable[[str, str, str], None]) -> None:
     """Run until a signal. `started` is told the address, the token's file and a browser's way in, once all is up."""
-    from penstock.api.server import address_of, bind
+    from penstock.web.server import address_of, bind
 
     sock = bind(options.listen, options.port)
     with contextlib.closing(sock):
@@ -88,10 +88,10 @@ async def up(options: Options, started: Callable[[str, str, str], None]) -> None
 @contextlib.asynccontextmanager
 async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[Plane, Callable[[], str]]]:
     """A plane that serves its API on this socket, from before it is ready until it has let go; and browsers' links."""
-    from penstock.api.access import first_token
-    from penstock.api.app import build, gate_of
-    from penstock.api.server import serving
     from penstock.telemetry import Metrics
+    from penstock.web.access import first_token
+    from penstock.web.app import build, gate_of
+    from penstock.web.server import serving
 
     sys.setswitchinterval(TURN_SECONDS)
     file = _sites(options)
@@ -147,14 +147,14 @@ async def _begin(plane: Plane) -> None:
 @contextlib.asynccontextmanager
 async def _doors(
     homes: "list[HomeJobs]", elsewhere: "list[ExecutionCluster]", plane: Plane, reader: Reader, home: Path
-) -> "AsyncIterator[Hall | None]":
+) -> "AsyncIterator[Manager | None]":
     """Home clusters are watched while this lasts."""
     if not homes:
         yield None
         return
-    from penstock.front.hall import Hall
+    from penstock.front.manager import Manager
 
-    hall = Hall(homes, plane, reader, home / "leaving", elsewhere)
+    hall = Manager(homes, plane, reader, home / "leaving", elsewhere)
     task = asyncio.create_task(hall.keep_open())
     try:
         yield hall
@@ -198,7 +198,7 @@ def make_plane(
         opening=opening(file),
         holder=f"{socket.gethostname()}:{options.home.absolute()}",
         stand_by=options.stand_by,
-        calendar=Months(file.time_zone),
+        calendar=Periods(file.time_zone),
         lease_ms=30_000 * speed,
     )
     made = drivers(options, file, journal.installation, reader, clock)
@@ -209,10 +209,10 @@ def _gated(made: Mapping[str, Driver], homes: "Sequence[HomeJobs]") -> Mapping[s
     """Where there is a front door, a home Job is bound before anything is started for it."""
     if not homes:
         return made
-    from penstock.front.gate import Gate
+    from penstock.front.binding_driver import BindingDriver
 
     by_site = {home.site: home for home in homes}
-    return {site: Gate(driver, by_site) for site, driver in made.items()}
+    return {site: BindingDriver(driver, by_site) for site, driver in made.items()}
 
 
 def _homes(options: Options, file: SitesFile) -> "list[HomeJobs]":
@@ -222,11 +222,11 @@ def _homes(options: Options, file: SitesFile) -> "list[HomeJobs]":
     if not homes:
         return []
     with _extra(homes[0][0]):
-        from penstock.front.home import Home
+        from penstock.front.home_cluster import HomeCluster
         from penstock.front.home_jobs import HomeJobs
         from penstock.kube.access import connect
 
-    found = [Home(site, connect(said.access), (said.namespace, *said.namespaces)) for site, said in homes]
+    found = [HomeCluster(site, connect(said.access), (said.namespace, *said.namespaces)) for site, said in homes]
     key = secret_key(options.home / "users.key")
     return [HomeJobs(home, key) for home in found]
 
@@ -235,7 +235,7 @@ def _elsewhere(file: SitesFile, homes: "Sequence[HomeJobs]") -> "list[ExecutionC
     """The other clusters, where attempts of home Jobs run. Nothing is sent by these connections before we leave."""
     if not homes:
         return []
-    from penstock.front.home import ExecutionCluster
+    from penstock.front.home_cluster import ExecutionCluster
     from penstock.kube.access import connect
 
     doors, maps = [home.site for home in homes], {one.site: one for one in file.maps}
@@ -302,8 +302,8 @@ def drivers(options: Options, file: SitesFile, installation: str, reader: Reader
 
 
 def _local(site: Site, said: LocalSite, file: SitesFile, home: Path, installation: str, clock: Clock) -> Driver:
-    from penstock.drivers.disk import LocalSettings
-    from penstock.drivers.local import LocalDriver
+    from penstock.drivers.local.driver import LocalDriver
+    from penstock.drivers.local.store import LocalSettings
 
     folders = {other.id: home / "sites" / other.id for other in file.sites}
     settings = LocalSettings(
@@ -316,8 +316,8 @@ def _kubernetes(
     site: Site, said: "ClusterSite", file: SitesFile, home: Path, installation: str, clock: Clock
 ) -> Driver:
     with _extra(site.id):
-        from penstock.drivers.connection import KubernetesSettings
-        from penstock.drivers.kubernetes import KubernetesDriver
+        from penstock.drivers.kubernetes.connection import KubernetesSettings
+        from penstock.drivers.kubernetes.driver import KubernetesDriver
         from penstock.kube.access import connect
     from penstock.data.checkpoints import NoStore
 
@@ -366,15 +366,15 @@ def _bucket(secret: str = "") -> "Store | None":
 
 
 def _rehearsal(site: Site, stage: "Stage") -> Driver:
-    from penstock.sim.rehearsal import Rehearsal
+    from penstock.sim.engine.rehearsal import Rehearsal
 
     return Rehearsal(site.id, stage)
 
 
 def _stage(file: SitesFile, reader: Reader, clock: Clock) -> "Stage":
-    from penstock.core.model import JobSpec
-    from penstock.sim.rehearsal import Guessed, Stage, at_speed
-    from penstock.sim.world import Fault, World
+    from penstock.core.model.types import JobSpec
+    from penstock.sim.engine.rehearsal import Guessed, Stage, at_speed
+    from penstock.sim.engine.world import Fault, World
 
     zero = clock.now()
     world = World(
@@ -396,7 +396,7 @@ def _sites(options: Options) -> SitesFile:
 
 
 def this_machine() -> SitesFile:
-    from penstock.drivers.gpus import found
+    from penstock.drivers.local.gpus import found
 
     slots = len(found()) or SLOTS
     offer = Offer("here/gpu", "here", "owned", (NodeShape(slots, 1),))

@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from penstock.cli import main as cli
-from penstock.sim.compare import CONTENDERS
-from penstock.sim.report import Report
+from penstock.sim.analysis.compare import CONTENDERS
+from penstock.sim.engine.report import Report
 
 SMALL = ["--generate", "60", "--policies", "constant,compute", "--knobs", "0.1,1", "--workers", "1"]
 TRACE = "job_id,submit_s,duration_s,gpus\nfirst,0,7200,8\nsecond,60,3600,4\nthird,9000,600,1\n"
@@ -189,7 +189,7 @@ def test_what_cannot_be_done_is_one_sentence(
     (tmp_path / "closed").mkdir()
     # Who runs as root may write everywhere; so the system's answer is made up, and that nothing is measured is not.
     monkeypatch.setattr("os.access", lambda path, _: Path(path).name != "closed")
-    monkeypatch.setattr("penstock.sim.compare.measure", _never)
+    monkeypatch.setattr("penstock.sim.analysis.compare.measure", _never)
     assert cli.main(["compare", *args]) == 2
     assert capsys.readouterr() == ("", f"Error: {sentence}\n")
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import main
-from penstock.demo.again import days
 from penstock.demo.interrupts import KINDS, Interrupts, again_if_lost
 from penstock.demo.jobs import FIRST, SECOND, THIRD
-from penstock.demo.seen import Printed, Seen, doubled, missing, printed
-from penstock.demo.tale import CLAIMS, untrue
-from penstock.journal.journal import Filter
+from penstock.demo.observer import Observer, Printed, doubled, missing, printed
+from penstock.demo.resimulate import days
+from penstock.demo.script import CLAIMS, untrue
 from penstock.journal.open import open_reader, read
 from penstock.journal.redecide import redecide
+from penstock.journal.rows import Filter
 from tests.demos import DEMO, play
 
 LIMIT_S = 400  #: the promise is 180 s on two idle cores; a busy machine is not a broken demo
@@ -47,7 +47,7 @@ def test_the_demo_is_true_and_its_figures_are_the_journals(tmp_path: Path) -> No
     assert untrue(figures) == []
 
     journal = tmp_path / "penstock-demo" / "demo.journal"
-    seen = Seen(journal)
+    seen = Observer(journal)
     seen.look()
     assert figures["bursts"] == len(seen.bursts())
     assert figures["spot_losses"] == len(seen.lost())

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.cli import main as cli
 from penstock.journal import redecide as again
-from penstock.journal.rows import GENESIS, chain
+from penstock.journal.hash_chain import GENESIS, chain
 
 FIELDS = [
     "policy",
@@ -307,7 +307,7 @@ def test_a_difference_is_shown_and_is_exit_code_1(
     says: Say, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     says(*JOURNAL)
-    found = again.Verdict(9, 8, 1, (again.Difference(3, ("Start(lab)",), ("Wait(lab)",)),))
+    found = again.RedecideReport(9, 8, 1, (again.Difference(3, ("Start(lab)",), ("Wait(lab)",)),))
     monkeypatch.setattr(again, "redecide", lambda *_, **__: found)
     assert cli.main(["redecide", "month.journal"]) == 1
     assert capsys.readouterr().out == (

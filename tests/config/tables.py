@@ -4,17 +4,17 @@ import re
 import typing
 from collections.abc import Iterator
 
-from penstock.config.convert import Row, keys_of
+from penstock.config.convert import Section, keys_of
 from tests.conftest import ROOT
 
 
-def levels(place: str, row: type[Row]) -> Iterator[tuple[str, type[Row]]]:
+def levels(place: str, row: type[Section]) -> Iterator[tuple[str, type[Section]]]:
     """Every level of keys below a row, by its place without numbers: `sites.offers.price`."""
     yield place, row
     for name, key in keys_of(row).items():
         parts = typing.get_args(key.hint)
         for inner in [key.hint, *parts, *(part for outer in parts for part in typing.get_args(outer))]:
-            if isinstance(inner, type) and issubclass(inner, Row):
+            if isinstance(inner, type) and issubclass(inner, Section):
                 yield from levels(f"{place}.{name}".lstrip("."), inner)
 
 

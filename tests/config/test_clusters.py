@@ -5,7 +5,7 @@ import pytest
 from penstock.config.sites import parse_sites
 from penstock.core.errors import BadInput
 from penstock.kube.access import Access
-from penstock.kube.places import ClusterSite, Place, Toleration
+from penstock.kube.node_selection import ClusterSite, NodeSelection, Toleration
 
 FILE = """
 currency: USD
@@ -26,7 +26,7 @@ def read(kubernetes: str = "{}", standing: str = "", rented: str = ", sold_by: a
 
 
 def test_what_is_left_out_is_as_the_documentation_says() -> None:
-    places = (("lab/a100", Place()), ("lab/pods", Place()))
+    places = (("lab/a100", NodeSelection()), ("lab/pods", NodeSelection()))
     assert read() == ClusterSite(Access(), "penstock", ("there",), places=places)
 
 
@@ -49,8 +49,11 @@ def test_every_key_is_read() -> None:
         room_ms=120_000,
         scale_ms=180_000,
         places=(
-            ("lab/a100", Place("nvidia.com/mig-1g.10gb", (("nvidia.com/gpu.product", "A"),), tolerations, "q", (4,))),
-            ("lab/pods", Place("amd.com/gpu")),
+            (
+                "lab/a100",
+                NodeSelection("nvidia.com/mig-1g.10gb", (("nvidia.com/gpu.product", "A"),), tolerations, "q", (4,)),
+            ),
+            ("lab/pods", NodeSelection("amd.com/gpu")),
         ),
     )
 

@@ -11,14 +11,14 @@ import pytest
 import yaml
 
 from penstock.config import SitesFile, parse_sites, read_sites
-from penstock.config.convert import Row
-from penstock.config.jobs import JobRow, parse_job
-from penstock.config.rows import FileRow
+from penstock.config.convert import Section
+from penstock.config.jobs import JobSection, parse_job
+from penstock.config.sections import FileSection
 from penstock.core.errors import BadInput
-from penstock.core.model import NodeShape, Offer, Site
+from penstock.core.model.types import NodeShape, Offer, Site
 from penstock.core.units import HOUR, MINUTE, money
 from penstock.kube.access import Access
-from penstock.kube.places import ClusterSite, Place
+from penstock.kube.node_selection import ClusterSite, NodeSelection
 from tests.config.tables import levels, stated
 from tests.conftest import ROOT
 
@@ -40,8 +40,8 @@ SITES: dict[str, Any] = {
     "policy": {},
 }
 JOB: dict[str, Any] = {"command": "x", "gpus": 1, "gpu": [{"model": "A"}], "scaling": [{"gpus": 2, "speed": 2}]}
-LEVELS = {place: row for place, row in levels("", FileRow) if place != "sites.offers.shapes.price"}  # "as above"
-JOB_LEVELS = dict(levels("", JobRow))
+LEVELS = {place: row for place, row in levels("", FileSection) if place != "sites.offers.shapes.price"}  # "as above"
+JOB_LEVELS = dict(levels("", JobSection))
 
 
 def sites(text: str) -> SitesFile:
@@ -109,12 +109,12 @@ def test_each_default_that_jobs_md_states_is_the_codes(place: str) -> None:
         *(("jobs.md", place or "The job", row) for place, row in JOB_LEVELS.items()),
     ],
 )
-def test_each_key_states_its_default_or_that_it_is_needed(document: str, title: str, row: type[Row]) -> None:
+def test_each_key_states_its_default_or_that_it_is_needed(document: str, title: str, row: type[Section]) -> None:
     says = stated(document, title)
     for field in msgspec.structs.fields(row):
         assert (says[field.encode_name] == "needed") == field.required, field.encode_name
         usual = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        if usual not in (msgspec.NODEFAULT, None, (), {}) and not isinstance(usual, Row):
+        if usual not in (msgspec.NODEFAULT, None, (), {}) and not isinstance(usual, Section):
             assert default(says[field.encode_name]) is not None, f"{field.encode_name} is {usual!r} if left out"
 
 
@@ -140,7 +140,7 @@ def test_a_cluster_with_a_rented_offer_needs_name_gpu_price_and_a_way_to_reach_i
     assert (made.currency, made.sites, made.kubernetes, made.notes) == (
         "USD",
         (Site("east", (offer,), has=("a Kubernetes cluster", "architecture amd64")),),
-        (("east", ClusterSite(Access(kubeconfig="~/.kube/east"), places=(("east/h100", Place()),))),),
+        (("east", ClusterSite(Access(kubeconfig="~/.kube/east"), places=(("east/h100", NodeSelection()),))),),
         ("east/h100 has no guarantee: a cap holds there only while Penstock runs.",),
     )
 

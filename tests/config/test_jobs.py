@@ -11,9 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config.convert import keys_of
-from penstock.config.jobs import GpuRow, JobFile, JobRow, WidthRow, job_body, json_schema, parse_job, parse_json_job
+from penstock.config.jobs import (
+    GpuSection,
+    JobFile,
+    JobSection,
+    WidthSection,
+    job_body,
+    json_schema,
+    parse_job,
+    parse_json_job,
+)
 from penstock.core.errors import BadInput
-from penstock.core.model import GpuChoice, JobSpec
+from penstock.core.model.types import GpuChoice, JobSpec
 from penstock.core.units import HOUR, MINUTE, money
 from tests.config.tables import stated
 from tests.conftest import ROOT
@@ -174,13 +183,13 @@ def test_whatever_comes_is_a_job_or_bad_input(found: Any) -> None:
 
 
 def test_the_documentation_has_each_key_once_and_no_other() -> None:
-    for place, row in {"": JobRow, "gpu": GpuRow, "scaling": WidthRow}.items():
+    for place, row in {"": JobSection, "gpu": GpuSection, "scaling": WidthSection}.items():
         assert list(stated("jobs.md", place or "The job")) == list(keys_of(row))
 
 
 def test_the_schema_for_the_api_has_each_key() -> None:
     schema = json_schema()
-    assert list(schema["properties"]) == list(keys_of(JobRow))
+    assert list(schema["properties"]) == list(keys_of(JobSection))
     assert schema["required"] == ["command", "gpus"]
     assert "$ref" not in json.dumps(schema)
 

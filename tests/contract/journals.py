@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from penstock.core.engine import Step
-from penstock.core.fold import fold_step
-from penstock.core.model import Origin
-from penstock.core.state import State
-from penstock.journal.keeper import Keeper
-from penstock.journal.lines import TABLES, Changes
+from penstock.core.fold.apply import fold_step
+from penstock.core.fold.state import State
+from penstock.core.model.types import Origin
 from penstock.journal.open import open_journal
-from penstock.journal.project import project
+from penstock.journal.projection import project
+from penstock.journal.schema import TABLES, Changes
+from penstock.journal.writer import JournalWriter
 from tests.stories.kit import (
     cancelled,
     cap,
@@ -56,13 +56,13 @@ def story() -> list[Step]:
     return penstock.steps
 
 
-def claimed(where: str, holder: str = "here", at: int = 0) -> tuple[Keeper, int]:
+def claimed(where: str, holder: str = "here", at: int = 0) -> tuple[JournalWriter, int]:
     journal = open_journal(where)
     return journal, journal.claim(holder, at, LEASE)
 
 
 def append(
-    journal: Keeper,
+    journal: JournalWriter,
     epoch: int,
     steps: Sequence[Step],
     blobs: Mapping[str, bytes] | None = None,
@@ -87,7 +87,7 @@ def changed_by(steps: Sequence[Step], before: Sequence[Any] = ()) -> Changes:
 BESIDE = ("journal", "steps", "replies", "blobs")
 
 
-def everything(journal: Keeper) -> dict[str, list[tuple[Any, ...]]]:
+def everything(journal: JournalWriter) -> dict[str, list[tuple[Any, ...]]]:
     """All that is kept, but for the lease: every table, in the order of its key."""
     found: dict[str, list[tuple[Any, ...]]] = {name: _all(journal, name, "1") for name in BESIDE}
     for table in TABLES.values():
@@ -95,6 +95,6 @@ def everything(journal: Keeper) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-def _all(journal: Keeper, table: str, order: str) -> list[tuple[Any, ...]]:
+def _all(journal: JournalWriter, table: str, order: str) -> list[tuple[Any, ...]]:
     rows = journal.db.all(f"select * from {table} order by {order}")
     return [tuple(bytes(cell) if isinstance(cell, memoryview) else cell for cell in row) for row in rows]

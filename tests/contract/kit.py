@@ -14,20 +14,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from penstock.core import events as e
-from penstock.core.actions import LaunchNode, StartAttempt
-from penstock.core.model import JobSpec, NodeShape, Offer, Site
+from penstock.core.model import events as e
+from penstock.core.model.actions import LaunchNode, StartAttempt
+from penstock.core.model.types import JobSpec, NodeShape, Offer, Site
 from penstock.core.units import NEVER, SECOND, Instant, Millis
 from penstock.data.checkpoints import FolderStore, NoStore, Store
-from penstock.drivers.connection import KubernetesSettings
-from penstock.drivers.disk import LocalSettings
 from penstock.drivers.driver import BaseDriver, SeenAttempt, Work
-from penstock.drivers.kubernetes import KubernetesDriver
-from penstock.drivers.local import LocalDriver
-from penstock.kube import marks
+from penstock.drivers.kubernetes.connection import KubernetesSettings
+from penstock.drivers.kubernetes.driver import KubernetesDriver
+from penstock.drivers.local.driver import LocalDriver
+from penstock.drivers.local.store import LocalSettings
+from penstock.kube import annotations as names
 from penstock.kube.access import Access, connect
-from penstock.sim.rehearsal import Rehearsal, Stage
-from penstock.sim.world import Truth, World
+from penstock.sim.engine.rehearsal import Rehearsal, Stage
+from penstock.sim.engine.world import Truth, World
 
 FOREVER: dict[str, str] = {}  #: a pod that says nothing of its end
 #: How often spot nodes are lost: at once, nearly. A rehearsal has no other way to say so.
@@ -178,7 +178,7 @@ def home_job(name: str, annotations: Mapping[str, str] = FOREVER, **spec: Any) -
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "uid": f"uid-of-{name}", "annotations": {marks.HOME: "lab"}},
+        "metadata": {"name": name, "uid": f"uid-of-{name}", "annotations": {names.HOME: "lab"}},
         "spec": {"backoffLimit": 0, "template": template, **spec},
     }
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core import events as e
-from penstock.data import gateway
+from penstock.core.model import events as e
 from penstock.data.checkpoints import FolderStore, Store
+from penstock.devcluster import s3_server
 from penstock.drivers.driver import Unreachable
-from penstock.drivers.local import LocalDriver
+from penstock.drivers.local.driver import LocalDriver
 from penstock.drivers.records import read
 from tests.awaiting import story
 from tests.conftest import Part
@@ -36,10 +36,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "folders":
         yield FolderStore({name: tmp_path / name / "checkpoints" for name in ("home", "away")})
         return
-    program = gateway.found()
+    program = s3_server.found()
     if program is None:
         pytest.skip(Part.S3)
-    with gateway.Gateway(program, tmp_path / "s3") as server:
+    with s3_server.S3Server(program, tmp_path / "s3") as server:
         yield server.store
 
 

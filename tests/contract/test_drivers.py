@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core import events as e
+from penstock.core.model import events as e
 from penstock.core.units import HOUR, NEVER
-from penstock.devcluster.given import GivenCluster
-from penstock.drivers import keeper
+from penstock.devcluster.external import ExternalCluster
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable
-from penstock.drivers.local import LocalDriver
+from penstock.drivers.local import supervisor
+from penstock.drivers.local.driver import LocalDriver
 from tests.awaiting import story
 from tests.contract.kit import (
     Ground,
@@ -29,7 +29,7 @@ from tests.contract.kit import (
 @pytest.fixture(params=["local", "rehearsal", "kubernetes"])
 def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
     if request.param == "kubernetes":
-        lab: GivenCluster = request.getfixturevalue("lab")
+        lab: ExternalCluster = request.getfixturevalue("lab")
         return KubernetesGround(lab.kubeconfig, request.getfixturevalue("namespace"), tmp_path)
     return _renting(request.param, tmp_path)
 
@@ -369,7 +369,7 @@ async def test_row_26_a_keeper_that_comes_too_late_starts_nothing(tmp_path: Path
         folder = late.driver.disk.order(start("quick"), work("quick"), {})
         await successor.driver.stop("quick.1", 0)
         await successor.hears(e.AttemptStopped, "quick.1")
-        subprocess.run(keeper.command(str(folder)), check=True)
+        subprocess.run(supervisor.command(str(folder)), check=True)
         assert not (folder / "begun.json").exists()
         assert not (folder / "log").exists()
 

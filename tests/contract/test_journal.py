@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 from penstock.core.engine import replay
 from penstock.core.errors import BadInput
-from penstock.core.events import JobSubmitted
-from penstock.core.model import Origin
-from penstock.journal.journal import ClosedRow, Fenced, Filter, Held, Journal
-from penstock.journal.keeper import Keeper
-from penstock.journal.lines import RETIRED, TABLES, Changes
+from penstock.core.model.events import JobSubmitted
+from penstock.core.model.types import Origin
+from penstock.explain.story import tell
+from penstock.journal.journal import Fenced, Held, Journal
 from penstock.journal.open import lines_of, open_journal, open_reader, read
 from penstock.journal.redecide import redecide
-from penstock.journal.story import tell
+from penstock.journal.rows import ClosedRow, Filter
+from penstock.journal.schema import RETIRED, TABLES, Changes
+from penstock.journal.writer import JournalWriter
 from tests.contract.journals import KINDS, LEASE, append, changed_by, claimed, everything, new_address, story
 from tests.core.histories import History, Life, histories
 from tests.stories.kit import clock, site, submitted
@@ -34,19 +35,19 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def journal(where: str) -> Iterator[Keeper]:
+def journal(where: str) -> Iterator[JournalWriter]:
     found = open_journal(where)
     yield found
     found.close()
 
 
-def test_it_is_what_the_live_loop_asks_for(journal: Keeper) -> None:
+def test_it_is_what_the_live_loop_asks_for(journal: JournalWriter) -> None:
     kept: Journal = journal  # the type checker's word
     assert list(kept.read()) == []
 
 
 @pytest.fixture
-def told(journal: Keeper) -> Keeper:
+def told(journal: JournalWriter) -> JournalWriter:
     """One that holds the story."""
     append(journal, journal.claim("here", 0, LEASE), story())
     return journal
@@ -55,7 +56,7 @@ def told(journal: Keeper) -> Keeper:
 # --- steps -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_appended_is_read_and_means_the_same(journal: Keeper, where: str) -> None:
+def test_what_was_appended_is_read_and_means_the_same(journal: JournalWriter, where: str) -> None:
     epoch, steps = journal.claim("here", 0, LEASE), story()
     append(journal, epoch, steps[:3])
     for step in steps[3:]:
@@ -68,7 +69,7 @@ def test_what_was_appended_is_read_and_means_the_same(journal: Keeper, where: st
     assert [row.number for row in journal.read(after=4)] == [step.number for step in steps[4:]]
 
 
-def test_a_journal_is_read_while_it_is_written(journal: Keeper, where: str) -> None:
+def test_a_journal_is_read_while_it_is_written(journal: JournalWriter, where: str) -> None:
     epoch, steps = journal.claim("here", 0, LEASE), story()
     append(journal, epoch, steps[:4])
     reading = read(where)
@@ -77,7 +78,7 @@ def test_a_journal_is_read_while_it_is_written(journal: Keeper, where: str) -> N
     assert [row.number for row in (first, *reading)] == [step.number for step in steps]
 
 
-def test_a_step_that_does_not_follow_is_refused(journal: Keeper) -> None:
+def test_a_step_that_does_not_follow_is_refused(journal: JournalWriter) -> None:
     epoch, steps = journal.claim("here", 0, LEASE), story()
     append(journal, epoch, steps[:3])
     before = everything(journal)
@@ -89,7 +90,7 @@ def test_a_step_that_does_not_follow_is_refused(journal: Keeper) -> None:
     append(journal, epoch, steps[3:])
 
 
-def test_an_append_whose_answer_was_lost_is_made_again_and_is_there_once(journal: Keeper) -> None:
+def test_an_append_whose_answer_was_lost_is_made_again_and_is_there_once(journal: JournalWriter) -> None:
     epoch, steps = journal.claim("here", 0, LEASE), story()
     append(journal, epoch, steps[:5], {"d": b"x"}, {"k": "one"})
     before = everything(journal)
@@ -98,7 +99,7 @@ def test_an_append_whose_answer_was_lost_is_made_again_and_is_there_once(journal
     assert everything(journal) == before
 
 
-def test_tables_that_cannot_be_written_leave_no_step_behind(journal: Keeper) -> None:
+def test_tables_that_cannot_be_written_leave_no_step_behind(journal: JournalWriter) -> None:
     """The steps were written and half of the tables, when a row had no id."""
     epoch, steps = journal.claim("here", 0, LEASE), story()
     append(journal, epoch, steps[:2])
@@ -128,7 +129,9 @@ def test_tables_that_cannot_be_written_leave_no_step_behind(journal: Keeper) -> 
         ("update journal set hash = (select hash from steps where number = 9)", "step 10 is not what was written"),
     ],
 )
-def test_what_was_changed_or_cut_off_afterwards_is_named(told: Keeper, where: str, change: str, found: str) -> None:
+def test_what_was_changed_or_cut_off_afterwards_is_named(
+    told: JournalWriter, where: str, change: str, found: str
+) -> None:
     told.db.run(change)
     with pytest.raises(BadInput, match=found):
         list(read(where))
@@ -136,7 +139,7 @@ def test_what_was_changed_or_cut_off_afterwards_is_named(told: Keeper, where: st
         list(told.read())
 
 
-def test_an_installation_has_a_name_of_its_own_for_ever(journal: Keeper, where: str) -> None:
+def test_an_installation_has_a_name_of_its_own_for_ever(journal: JournalWriter, where: str) -> None:
     again = open_journal(where)
     assert again.installation == journal.installation
     with closing(open_reader(where)) as reader:
@@ -148,7 +151,7 @@ def test_an_installation_has_a_name_of_its_own_for_ever(journal: Keeper, where: 
 # --- who writes ------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_writer_is_refused_with_a_sentence(journal: Keeper, where: str) -> None:
+def test_a_second_writer_is_refused_with_a_sentence(journal: JournalWriter, where: str) -> None:
     journal.claim("here", 1_000, LEASE)
     other = open_journal(where)
     with pytest.raises(Held, match="is written by here, for 20 s more unless it renews; stop that one, or wait"):
@@ -179,7 +182,7 @@ def test_a_lease_that_was_given_back_is_free_at_once(where: str) -> None:
     second.close()
 
 
-def test_fault_6_a_stale_writer_changes_nothing(journal: Keeper, where: str) -> None:
+def test_fault_6_a_stale_writer_changes_nothing(journal: JournalWriter, where: str) -> None:
     """It was stopped for longer than its lease; another took over; then it goes on as if nothing had happened."""
     steps = story()
     epoch = journal.claim("here", 0, LEASE)
@@ -199,7 +202,7 @@ def test_fault_6_a_stale_writer_changes_nothing(journal: Keeper, where: str) -> 
     other.close()
 
 
-def test_a_renewed_lease_is_not_taken(journal: Keeper, where: str) -> None:
+def test_a_renewed_lease_is_not_taken(journal: JournalWriter, where: str) -> None:
     epoch = journal.claim("here", 0, LEASE)
     journal.renew(epoch, 20_000, LEASE)
     other = open_journal(where)
@@ -211,7 +214,7 @@ def test_a_renewed_lease_is_not_taken(journal: Keeper, where: str) -> None:
 # --- what is kept beside ---------------------------------------------------------------------------------------------
 
 
-def test_fault_14_an_answer_is_there_with_its_step_or_not_at_all(journal: Keeper, where: str) -> None:
+def test_fault_14_an_answer_is_there_with_its_step_or_not_at_all(journal: JournalWriter, where: str) -> None:
     epoch, steps = journal.claim("here", 0, LEASE), story()
     with pytest.raises(Fenced):
         append(journal, epoch + 1, steps[:1], {"d": b"work"}, {"k": "one"})
@@ -224,7 +227,7 @@ def test_fault_14_an_answer_is_there_with_its_step_or_not_at_all(journal: Keeper
     reader.close()
 
 
-def test_a_key_is_new_again_when_its_time_is_over(journal: Keeper) -> None:
+def test_a_key_is_new_again_when_its_time_is_over(journal: JournalWriter) -> None:
     epoch, steps = journal.claim("here", 0, LEASE), story()
     append(journal, epoch, steps[:1], keys={"old": "one"})
     append(journal, epoch, steps[1:2], keys={"new": "two"})
@@ -235,7 +238,9 @@ def test_a_key_is_new_again_when_its_time_is_over(journal: Keeper) -> None:
     assert (journal.answer("old"), journal.answer("new")) == (None, "two")
 
 
-def test_keys_of_a_journal_that_kept_them_for_ever_are_known_for_another_day(journal: Keeper, where: str) -> None:
+def test_keys_of_a_journal_that_kept_them_for_ever_are_known_for_another_day(
+    journal: JournalWriter, where: str
+) -> None:
     epoch, steps = journal.claim("here", 0, LEASE), story()
     append(journal, epoch, steps[:2])
     journal.db.create("create table answers (key text primary key, answer text not null)")
@@ -249,7 +254,7 @@ def test_keys_of_a_journal_that_kept_them_for_ever_are_known_for_another_day(jou
     assert journal.answer("k") is None
 
 
-def test_a_blob_can_be_erased_and_the_chain_still_verifies(told: Keeper, where: str) -> None:
+def test_a_blob_can_be_erased_and_the_chain_still_verifies(told: JournalWriter, where: str) -> None:
     secret = b"a name that somebody wants forgotten" * 300
     digest = sha256(secret).hexdigest()
     epoch = told.claim("here", 0, LEASE)
@@ -264,7 +269,7 @@ def test_a_blob_can_be_erased_and_the_chain_still_verifies(told: Keeper, where: 
 # --- snapshots -------------------------------------------------------------------------------------------------------
 
 
-def test_the_newest_snapshot_of_a_schema_is_found(told: Keeper) -> None:
+def test_the_newest_snapshot_of_a_schema_is_found(told: JournalWriter) -> None:
     assert told.snapshot("s1") is None
     told.keep_snapshot(4, "s1", b"four")
     told.keep_snapshot(9, "s1", b"nine")
@@ -274,7 +279,7 @@ def test_the_newest_snapshot_of_a_schema_is_found(told: Keeper) -> None:
     assert told.snapshot("s3") is None
 
 
-def test_a_snapshot_of_another_past_is_not_taken(told: Keeper) -> None:
+def test_a_snapshot_of_another_past_is_not_taken(told: JournalWriter) -> None:
     """An older copy of the journal was put back, and other steps were written since."""
     told.keep_snapshot(9, "s1", b"nine")
     told.db.run("update steps set hash = (select hash from steps where number = 2) where number = 9")
@@ -286,7 +291,7 @@ def test_a_snapshot_of_another_past_is_not_taken(told: Keeper) -> None:
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def test_tables_rebuilt_are_the_tables_kept_byte_for_byte(told: Keeper) -> None:
+def test_tables_rebuilt_are_the_tables_kept_byte_for_byte(told: JournalWriter) -> None:
     before = everything(told)
     assert before["jobs"]
     assert told.rebuild() == len(story())
@@ -317,7 +322,7 @@ def test_after_any_history_cut_anywhere_too(
         journal.close()
 
 
-def test_tables_of_another_version_are_made_anew_by_the_next_writer(told: Keeper, where: str) -> None:
+def test_tables_of_another_version_are_made_anew_by_the_next_writer(told: JournalWriter, where: str) -> None:
     before = everything(told)
     told.db.run("update journal set projection = 0")
     told.db.run("drop table jobs")
@@ -356,7 +361,7 @@ def test_a_home_job_of_an_older_version_is_found_by_its_origin_after_the_upgrade
     again.close()
 
 
-def test_steps_that_were_never_projected_are_when_somebody_writes(told: Keeper, where: str) -> None:
+def test_steps_that_were_never_projected_are_when_somebody_writes(told: JournalWriter, where: str) -> None:
     before = everything(told)
     for table in TABLES.values():
         told.db.run(f"delete from {table.name}")

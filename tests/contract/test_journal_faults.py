@@ -15,10 +15,10 @@ import pytest
 
 from penstock.core.engine import replay
 from penstock.journal.journal import Fenced, Held, Unwritable
-from penstock.journal.keeper import Keeper
 from penstock.journal.open import open_journal, open_reader, read
 from penstock.journal.postgres import PostgresDatabase
 from penstock.journal.sqlite import SqliteDatabase
+from penstock.journal.writer import JournalWriter
 from tests.conftest import ROOT
 from tests.contract.journals import KINDS, LEASE, append, claimed, everything, new_address, story
 from tests.contract.writer import FENCED, HELD, submission
@@ -108,7 +108,7 @@ def _may_write(db: PostgresDatabase) -> bool:
         return False
 
 
-def stopped_between_appends(process: "subprocess.Popen[str]", where: str) -> Keeper:
+def stopped_between_appends(process: "subprocess.Popen[str]", where: str) -> JournalWriter:
     """Stopped within one, it has the database's own lock, and the next writer has to wait: not this story."""
     for _ in range(50):
         line(process)
@@ -165,7 +165,7 @@ def line(process: "subprocess.Popen[str]") -> str:
 # --- the database in trouble -----------------------------------------------------------------------------------------
 
 
-def nothing_was_written(journal: Keeper, epoch: int, before: object) -> None:
+def nothing_was_written(journal: JournalWriter, epoch: int, before: object) -> None:
     with pytest.raises(Unwritable, match="cannot be written now"):
         append(journal, epoch, story()[3:], {"d": b"x" * 4_000_000}, {"k": "one"})
     assert everything(journal) == before
@@ -227,7 +227,7 @@ def test_fault_12_a_server_gone_for_a_while(postgres: Server) -> None:
     goes_on(journal, epoch)
 
 
-def goes_on(journal: Keeper, epoch: int) -> None:
+def goes_on(journal: JournalWriter, epoch: int) -> None:
     """The same writer, as soon as the fault is over, and nobody has to repair anything."""
     append(journal, epoch, story()[3:], {"d": b"x"}, {"k": "one"})
     assert [row.number for row in journal.read()] == [step.number for step in story()]

@@ -7,13 +7,13 @@ once it is durable. What it says is what the tests hold the journal to.
 import sys
 import time
 
-from penstock.core import events as e
 from penstock.core.engine import replay
-from penstock.core.model import JobSpec, NodeShape, Offer, Policy, Site
+from penstock.core.model import events as e
+from penstock.core.model.types import JobSpec, NodeShape, Offer, Policy, Site
 from penstock.core.units import DAY
 from penstock.journal.journal import Fenced, Held
 from penstock.journal.open import open_journal
-from penstock.journal.project import project
+from penstock.journal.projection import project
 
 FENCED, HELD = 3, 4
 

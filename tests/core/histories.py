@@ -10,9 +10,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from penstock.core import events as e
 from penstock.core.engine import Engine, Step, replay
-from penstock.core.model import (
+from penstock.core.model import events as e
+from penstock.core.model.types import (
     DataRule,
     DataSet,
     EgressTier,

@@ -1,5 +1,5 @@
 """What was said and not yet answered, counted from the outside: from actions and facts alone, never from the state.
-Which facts answer which action is declared in `core/actions`; a new action needs nothing here.
+Which facts answer which action is declared in `core/model/actions`; a new action needs nothing here.
 
 `Engine.outstanding` must say the same, since that is what is repeated after a crash. Deadlines inside an asking are
 left out of the comparison: a lease may move while the provider has not answered yet.
@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 
-from penstock.core import actions as a
-from penstock.core import events as e
 from penstock.core.engine import Step
+from penstock.core.model import actions as a
+from penstock.core.model import events as e
 
 
 class Owed:

@@ -13,9 +13,9 @@ from heapq import heappop, heappush
 from random import Random
 from typing import TypeAlias
 
-from penstock.core import actions as a
-from penstock.core import events as e
-from penstock.core.model import JobSpec, Offer, Site
+from penstock.core.model import actions as a
+from penstock.core.model import events as e
+from penstock.core.model.types import JobSpec, Offer, Site
 from penstock.core.units import GB, HOUR, MINUTE, NEVER, Instant, Millis, Money
 
 Periods: TypeAlias = list[tuple[Instant, Instant, str]]

@@ -7,8 +7,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from penstock.core import events as e
-from penstock.core.reasons import REASONS
+from penstock.core.model import events as e
+from penstock.core.model.reasons import REASONS
 
 WORDS = st.sampled_from(["", "a", "a.1", "lab/owned/3", "b/0.2/n1", "org", "month 1", 'é "quoted"', "\u2028"])
 NUMBERS = st.integers(-(2**62), 2**62) | st.integers(0, 9)

@@ -3,12 +3,12 @@
 import pytest
 from hypothesis import given, settings
 
-from penstock.core import events as e
 from penstock.core.engine import Engine, replay
-from penstock.core.fold import APPLY, apply
-from penstock.core.lifecycle import Broken
-from penstock.core.model import JobSpec, Policy
-from penstock.core.reasons import CapBinds, PlacementsPaused, WaitWorth
+from penstock.core.fold.apply import APPLY, apply
+from penstock.core.model import events as e
+from penstock.core.model.lifecycle import Broken
+from penstock.core.model.reasons import CapBinds, PlacementsPaused, WaitWorth
+from penstock.core.model.types import JobSpec, Policy
 from tests.core.histories import History, Life, histories
 
 

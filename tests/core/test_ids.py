@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import events as e
 from penstock.core.ids import (
     array_of,
     attempt_id,
@@ -17,6 +16,7 @@ from penstock.core.ids import (
     site_of,
     standing_node,
 )
+from penstock.core.model import events as e
 
 
 @given(st.text(min_size=1), st.integers(1, 5), st.integers(1, 999), st.integers(0, 99))

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.model import JobSpec
-from penstock.core.runtimes import EDGES, NAMES, LifeTable
+from penstock.core.fold.runtimes import EDGES, NAMES, LifeTable
+from penstock.core.model.types import JobSpec
 from penstock.core.units import DAY, HOUR, MINUTE
 
 ONE = JobSpec(1, team="a")

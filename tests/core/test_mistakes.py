@@ -9,11 +9,13 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from penstock.core import decide, events, fold, leases, placement, queue, quotes, sharing
-from penstock.core.free import Pool
-from penstock.core.ledger import Ledger
-from penstock.core.model import Part
-from penstock.core.state import Attempt, Node, State
+from penstock.core.decide import colocation, cycle, leases, placement, quotes
+from penstock.core.fold import apply, queue
+from penstock.core.fold.ledger import Ledger
+from penstock.core.fold.pool import Pool
+from penstock.core.fold.state import Attempt, Node, State
+from penstock.core.model import events
+from penstock.core.model.types import Part
 from tests.core.histories import Violated, live, packed, tense
 from tests.core.test_promises import explore
 
@@ -66,14 +68,14 @@ def last_charge_without_steps(patch: Patch) -> None:
 
 
 def settled_when_told_to_stop(patch: Patch) -> None:
-    right = fold.APPLY[events.ReleasePromised]
+    right = apply.APPLY[events.ReleasePromised]
 
     def wrong(state: State, event: Any) -> None:
         right(state, event)
         lease = state.ledger.leases[event.node]
         state.ledger.settle(lease, ())
 
-    patch.setitem(fold.APPLY, events.ReleasePromised, wrong)
+    patch.setitem(apply.APPLY, events.ReleasePromised, wrong)
 
 
 def renewed_without_asking(patch: Patch) -> None:
@@ -85,16 +87,16 @@ def renewed_without_asking(patch: Patch) -> None:
 
 
 def freed_when_called_back(patch: Patch) -> None:
-    right = fold.APPLY[events.LeaseCalledBack]
+    right = apply.APPLY[events.LeaseCalledBack]
 
     def wrong(state: State, event: Any) -> None:
         right(state, event)
         lease = state.ledger.leases[event.hold]
         parts = state.ledger.shortened(lease, event.deadline_at)
         freed = events.LeaseShortened(event.at, event.hold, parts, event.deadline_at, lease.renew_at)
-        fold.APPLY[events.LeaseShortened](state, freed)
+        apply.APPLY[events.LeaseShortened](state, freed)
 
-    patch.setitem(fold.APPLY, events.LeaseCalledBack, wrong)
+    patch.setitem(apply.APPLY, events.LeaseCalledBack, wrong)
 
 
 def only_the_first_scope_is_asked(patch: Patch) -> None:
@@ -156,15 +158,15 @@ def nodes_of_others_joined(patch: Patch) -> None:
     def wrong(state: State, job: Any, offer: Any) -> Any:
         return [node for node in state.nodes.values() if node.offer is offer and node.free >= job.spec.gpus]
 
-    patch.setattr(sharing, "_with_room", wrong)
+    patch.setattr(colocation, "_with_room", wrong)
 
 
 def egress_of_who_joins_not_asked(patch: Patch) -> None:
-    patch.setattr(sharing, "_leaves_free", lambda _: True)
+    patch.setattr(colocation, "_leaves_free", lambda _: True)
 
 
 def jobs_forgotten_when_lost(patch: Patch) -> None:
-    right = fold.APPLY[events.AttemptLost]
+    right = apply.APPLY[events.AttemptLost]
 
     def wrong(state: State, event: Any) -> None:
         attempt = state.attempts.get(event.attempt)
@@ -173,7 +175,7 @@ def jobs_forgotten_when_lost(patch: Patch) -> None:
             queue.dequeue(state, attempt.job)
             del state.jobs[attempt.job.id]
 
-    patch.setitem(fold.APPLY, events.AttemptLost, wrong)
+    patch.setitem(apply.APPLY, events.AttemptLost, wrong)
 
 
 def limits_of_offers_not_asked(patch: Patch) -> None:
@@ -197,13 +199,13 @@ def actions_forgotten_after_a_crash(patch: Patch) -> None:
 
 
 def state_that_the_record_does_not_tell(patch: Patch) -> None:
-    right = decide.close_offers
+    right = cycle.close_offers
 
     def wrong(choices: Any, refused: Any) -> None:
         right(choices, refused)
         choices.state.refusals["nobody recorded this"] = 1
 
-    patch.setattr(decide, "close_offers", wrong)
+    patch.setattr(cycle, "close_offers", wrong)
 
 
 MISTAKES: list[tuple[Callable[[Patch], None], str]] = [

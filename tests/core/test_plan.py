@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from penstock.core import events as e
+from penstock.core.decide.rules import BuiltInRules
 from penstock.core.engine import Engine, Step
-from penstock.core.lifecycle import Broken
-from penstock.core.model import STANDING, JobSpec, Waiting
-from penstock.core.plan import Plan, plan
-from penstock.core.reasons import (
+from penstock.core.model import events as e
+from penstock.core.model.lifecycle import Broken
+from penstock.core.model.reasons import (
     Displaced,
     JoinsNode,
     MovesTogether,
@@ -24,7 +23,8 @@ from penstock.core.reasons import (
     QueueFull,
     Reason,
 )
-from penstock.core.rules import BuiltInRules
+from penstock.core.model.types import STANDING, JobSpec, Waiting
+from penstock.core.plan import Plan, plan
 from penstock.core.units import HOUR, MICRO, MINUTE, Instant
 from penstock.live import snapshot
 from tests.core.histories import History, Life, histories, packed, rented, specs, tense

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import Phase, given, seed, settings
 
-from penstock.core.events import StartPromised
+from penstock.core.model.events import StartPromised
 from tests.core.histories import History, histories, live, packed, tense
 
 PARTS = 6

@@ -5,11 +5,11 @@ from math import ceil
 from hypothesis import given, settings
 
 from penstock.core.engine import Engine, Step
-from penstock.core.model import DataSet
+from penstock.core.model.types import DataSet
 from penstock.core.units import GB, HOUR
-from penstock.sim.simulator import opening, simulate, truths
-from penstock.sim.traces import TraceJob
-from penstock.sim.world import Fault, World
+from penstock.sim.engine.simulator import opening, simulate, truths
+from penstock.sim.engine.world import Fault, World
+from penstock.sim.traces.trace import TraceJob
 from tests.core.histories import History, histories
 
 DATA = (DataSet("open", 20 * GB, "lab", "open"), DataSet("closed", GB, "lab", ""))

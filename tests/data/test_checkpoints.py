@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.checkpoints import BucketStore, FolderStore, Shelf, safe_name
+from penstock.data.checkpoints import BucketStore, FolderStore, JobCheckpoints, safe_name
 
 NAMES = st.one_of(st.text(max_size=300), st.sampled_from([".", "..", "a/b", "a%2Fb", "~", "", "x" * 400, "x" * 401]))
 
@@ -27,11 +27,11 @@ def two_sites(tmp_path: Path) -> FolderStore:
 
 
 def left(store: FolderStore, site: str, text: str) -> None:
-    (Shelf(store.folders[site], "job").files / "model").write_text(text)
+    (JobCheckpoints(store.folders[site], "job").files / "model").write_text(text)
 
 
 def there(store: FolderStore, site: str) -> str:
-    return (Shelf(store.folders[site], "job").files / "model").read_text()
+    return (JobCheckpoints(store.folders[site], "job").files / "model").read_text()
 
 
 def test_a_first_attempt_has_an_empty_place_and_nothing_to_resume(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_copy_that_broke_off_is_not_seen_and_is_made_again(tmp_path: Path, mon
         patch.setattr(shutil, "copytree", _half)
         with pytest.raises(OSError, match="no space"):
             store.ready("away", "job", "job.2", "job.1")
-    assert not Shelf(tmp_path / "away", "job").files.exists()
+    assert not JobCheckpoints(tmp_path / "away", "job").files.exists()
     store.ready("away", "job", "job.2", "job.1")
     assert there(store, "away") == "one"
 

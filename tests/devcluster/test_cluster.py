@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from penstock.devcluster import Bed, NodePlan
-from penstock.devcluster.given import GivenCluster, Refusal
+from penstock.devcluster import ClusterGroup, NodePlan
+from penstock.devcluster.external import ExternalCluster, Refusal
 
 
 def job(name: str, **annotations: str) -> dict[str, Any]:
@@ -31,23 +31,23 @@ ENDS_WITH = "penstock.dev/exit-code"
 CREATE = ("create", "-f", "-")
 
 
-def test_nodes_have_the_gpus_and_labels_they_were_planned_with(shared_bed: Bed) -> None:
+def test_nodes_have_the_gpus_and_labels_they_were_planned_with(shared_bed: ClusterGroup) -> None:
     node = shared_bed.cluster("lab").get("node", "lab-gpu-1")
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
     assert node["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-80GB"
 
 
-def test_nodes_have_the_taints_they_were_planned_with(shared_bed: Bed) -> None:
+def test_nodes_have_the_taints_they_were_planned_with(shared_bed: ClusterGroup) -> None:
     node = shared_bed.cluster("east").get("node", "east-gpu-3")
     assert [taint["key"] for taint in node["spec"]["taints"]] == ["spot"]
 
 
-def test_a_job_completes_after_the_time_in_its_annotation(lab: GivenCluster, namespace: str) -> None:
+def test_a_job_completes_after_the_time_in_its_annotation(lab: ExternalCluster, namespace: str) -> None:
     lab.kubectl("-n", namespace, *CREATE, stdin=json.dumps(job("short", **{RUNS_FOR: "300ms"})))
     lab.kubectl("-n", namespace, "wait", "job/short", "--for=condition=Complete", "--timeout=50s")
 
 
-def test_a_job_without_it_runs_until_it_is_stopped(lab: GivenCluster, namespace: str) -> None:
+def test_a_job_without_it_runs_until_it_is_stopped(lab: ExternalCluster, namespace: str) -> None:
     lab.kubectl("-n", namespace, *CREATE, stdin=json.dumps(job("long")))
     lab.kubectl("-n", namespace, "wait", "job/long", "--for=jsonpath={.status.ready}=1", "--timeout=50s")
     lab.kubectl("-n", namespace, "patch", "job/long", "-p", '{"spec": {"activeDeadlineSeconds": 1}}')
@@ -58,7 +58,7 @@ def test_a_job_without_it_runs_until_it_is_stopped(lab: GivenCluster, namespace:
     assert reason == "DeadlineExceeded"
 
 
-def test_an_evicted_pod_ends_and_its_job_hears_of_it(shared_bed: Bed) -> None:
+def test_an_evicted_pod_ends_and_its_job_hears_of_it(shared_bed: ClusterGroup) -> None:
     """With kwok's own stages both waited for ever: the Job for the pod's end, the pod for the Job's finalizer."""
     lab = shared_bed.cluster("lab")
     name = lab.new_namespace()
@@ -77,7 +77,7 @@ def test_an_evicted_pod_ends_and_its_job_hears_of_it(shared_bed: Bed) -> None:
     assert reason == "PodFailurePolicy"
 
 
-def test_a_job_fails_with_the_exit_code_in_its_annotation(lab: GivenCluster, namespace: str) -> None:
+def test_a_job_fails_with_the_exit_code_in_its_annotation(lab: ExternalCluster, namespace: str) -> None:
     ends = job("wrong", **{RUNS_FOR: "100ms", ENDS_WITH: "3"})
     lab.kubectl("-n", namespace, *CREATE, stdin=json.dumps(ends))
     lab.kubectl("-n", namespace, "wait", "job/wrong", "--for=condition=Failed", "--timeout=50s")
@@ -88,23 +88,23 @@ def test_a_job_fails_with_the_exit_code_in_its_annotation(lab: GivenCluster, nam
 LOOKS = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch"]}]
 
 
-def test_an_account_may_do_what_its_rules_say_and_no_more(lab: GivenCluster, namespace: str) -> None:
-    reader = GivenCluster("reader", lab.token_for(f"reader-{namespace}", LOOKS))
+def test_an_account_may_do_what_its_rules_say_and_no_more(lab: ExternalCluster, namespace: str) -> None:
+    reader = ExternalCluster("reader", lab.token_for(f"reader-{namespace}", LOOKS))
     assert reader.get("-n", namespace, "jobs")["items"] == []
     with pytest.raises(Refusal, match="cannot create resource"):
         reader.kubectl("-n", namespace, *CREATE, stdin=json.dumps(job("mine")))
 
 
 @pytest.mark.slow
-def test_a_revoked_token_is_refused(lab: GivenCluster, namespace: str) -> None:
-    reader = GivenCluster("reader", lab.token_for(f"gone-{namespace}", LOOKS))
+def test_a_revoked_token_is_refused(lab: ExternalCluster, namespace: str) -> None:
+    reader = ExternalCluster("reader", lab.token_for(f"gone-{namespace}", LOOKS))
     lab.revoke(f"gone-{namespace}")
     with pytest.raises(Refusal, match=r"logged in|Unauthorized"):
         reader.get("-n", namespace, "jobs")
 
 
 @pytest.mark.slow
-def test_an_api_server_that_was_killed_comes_back_as_it_was(bed: Bed) -> None:
+def test_an_api_server_that_was_killed_comes_back_as_it_was(bed: ClusterGroup) -> None:
     lab = bed.cluster("lab")
     name = lab.new_namespace()
     lab.kill_api()
@@ -115,7 +115,7 @@ def test_an_api_server_that_was_killed_comes_back_as_it_was(bed: Bed) -> None:
 
 
 @pytest.mark.slow
-def test_a_paused_api_server_answers_nobody_until_it_is_resumed(bed: Bed) -> None:
+def test_a_paused_api_server_answers_nobody_until_it_is_resumed(bed: ClusterGroup) -> None:
     lab = bed.cluster("lab")
     lab.pause_api()
     with pytest.raises(Refusal, match=r"imeout|deadline"):
@@ -125,7 +125,7 @@ def test_a_paused_api_server_answers_nobody_until_it_is_resumed(bed: Bed) -> Non
 
 
 @pytest.mark.slow
-def test_nodes_come_and_go(bed: Bed) -> None:
+def test_nodes_come_and_go(bed: ClusterGroup) -> None:
     lab = bed.cluster("lab")
     lab.add_node("late", NodePlan(gpus=4, mig={"1g.10gb": 7}, labels={"zone": "b"}))
     node = lab.get("node", "late")
@@ -136,7 +136,7 @@ def test_nodes_come_and_go(bed: Bed) -> None:
 
 
 @pytest.mark.slow
-def test_a_bed_tells_which_of_its_parts_died_and_is_mended(bed: Bed) -> None:
+def test_a_bed_tells_which_of_its_parts_died_and_is_mended(bed: ClusterGroup) -> None:
     kwok = next(part for part in bed.processes() if part.name == "kwok")
     kwok.kill()
     assert [part.name for part in bed.processes() if not part.pid] == ["kwok"]

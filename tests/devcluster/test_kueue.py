@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.devcluster import Bed, Cluster, ClusterPlan, NodePlan, kueue, programs
+from penstock.devcluster import ClusterGroup, ClusterPlan, DevCluster, NodePlan, kueue, programs
 from tests.conftest import Part
 
 pytestmark = [
@@ -18,9 +18,9 @@ pytestmark = [
 
 
 @pytest.fixture
-def queued(tmp_path: Path) -> Iterator[Cluster]:
+def queued(tmp_path: Path) -> Iterator[DevCluster]:
     """Eight GPUs, of which Kueue gives out two; every Job of the namespace `default` goes through it."""
-    with Bed(tmp_path / "bed", [ClusterPlan("lab", (NodePlan(gpus=8),), kueue=True)]) as bed:
+    with ClusterGroup(tmp_path / "bed", [ClusterPlan("lab", (NodePlan(gpus=8),), kueue=True)]) as bed:
         cluster = bed.cluster("lab")
         cluster.apply(*kueue.queue("team", "default", gpus=2))
         # Until Kueue knows the queue, its webhook lets Jobs pass by it.
@@ -34,7 +34,7 @@ def job(name: str) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": template}}
 
 
-def test_jobs_run_within_the_quota_and_wait_suspended_beyond_it(queued: Cluster) -> None:
+def test_jobs_run_within_the_quota_and_wait_suspended_beyond_it(queued: DevCluster) -> None:
     for name in ("first", "second"):
         queued.kubectl("create", "-f", "-", stdin=json.dumps(job(name)))
     queued.kubectl("wait", "job/first", "--for=jsonpath={.status.ready}=1", "--timeout=55s")

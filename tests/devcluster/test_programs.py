@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import BadInput
-from penstock.data import gateway
-from penstock.devcluster import programs
+from penstock.devcluster import programs, s3_server
 
 #: Notes that it was asked, names packages as Go does, and makes the file that it was told to make.
 GO = """#!/bin/sh
@@ -51,19 +50,19 @@ def test_all_programs_are_there_afterwards_under_their_usual_names() -> None:
         f"kwok {programs.KWOK}: about",
         "the S3 server",
     ]
-    assert gateway.found() == gateway.cached()
+    assert s3_server.found() == s3_server.cached()
 
 
 def test_the_s3_server_alone_is_built_once_and_not_where_there_is_one(asked: Path) -> None:
     for _ in range(2):
         programs.build_s3(lambda _: None)
-    assert asked.read_text().splitlines() == [f"install -v -trimpath {gateway.MODULE}"]
-    assert gateway.found() == gateway.cached()
+    assert asked.read_text().splitlines() == [f"install -v -trimpath {s3_server.MODULE}"]
+    assert s3_server.found() == s3_server.cached()
     assert not programs.found()
-    gateway.cached().rename(asked.parent / "bin" / "versitygw")
+    s3_server.cached().rename(asked.parent / "bin" / "versitygw")
     (asked.parent / "bin" / "versitygw").chmod(0o755)
     programs.build_s3(lambda _: None)
-    assert gateway.found() == asked.parent / "bin" / "versitygw"
+    assert s3_server.found() == asked.parent / "bin" / "versitygw"
     assert len(asked.read_text().splitlines()) == 1
 
 

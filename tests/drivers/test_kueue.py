@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core import events as e
-from penstock.devcluster import Bed, Cluster, ClusterPlan, NodePlan, kueue, programs
+from penstock.core.model import events as e
+from penstock.devcluster import ClusterGroup, ClusterPlan, DevCluster, NodePlan, kueue, programs
 from penstock.drivers.driver import Work
-from penstock.kube import names
-from penstock.kube.places import Place
+from penstock.kube import annotations
+from penstock.kube.node_selection import NodeSelection
 from tests.awaiting import story
 from tests.conftest import Part
 from tests.contract.kit import KubernetesGround, opened, start
@@ -24,9 +24,9 @@ TRAIN = Work(("train",), image="train:1")
 
 
 @pytest.fixture
-def queued(tmp_path: Path) -> Iterator[Cluster]:
+def queued(tmp_path: Path) -> Iterator[DevCluster]:
     """Eight GPUs, of which Kueue gives out two."""
-    with Bed(tmp_path / "bed", [ClusterPlan("lab", (NodePlan(gpus=8),), kueue=True)]) as bed:
+    with ClusterGroup(tmp_path / "bed", [ClusterPlan("lab", (NodePlan(gpus=8),), kueue=True)]) as bed:
         cluster = bed.cluster("lab")
         cluster.apply(*kueue.queue("team", "default", gpus=2))
         yield cluster
@@ -34,16 +34,16 @@ def queued(tmp_path: Path) -> Iterator[Cluster]:
 
 @story
 async def test_an_attempt_waits_for_its_turn_at_the_site_and_is_stopped_there_for_good(
-    queued: Cluster, tmp_path: Path
+    queued: DevCluster, tmp_path: Path
 ) -> None:
-    place = (("lab/owned", Place(queue="default")),)
+    place = (("lab/owned", NodeSelection(queue="default")),)
     ground = KubernetesGround(queued.kubeconfig, "default", tmp_path / "site", places=place)
     async with opened(ground) as site:
         await site.driver.start(start("first", slots=((0, 2),)), TRAIN)
         second = asyncio.create_task(site.driver.start(start("second", slots=((0, 2),)), TRAIN))
         third = asyncio.create_task(site.driver.start(start("third", slots=((0, 2),)), TRAIN))
         for attempt in ("second.1", "third.1"):
-            name = names.execution_name("home", attempt)
+            name = annotations.execution_name("home", attempt)
             await asyncio.to_thread(queued.kubectl, "wait", f"job/{name}", "--for=create", "--timeout=50s")
             await asyncio.to_thread(queued.kubectl, "wait", f"job/{name}", "--for=condition=Suspended", "--timeout=50s")
             await site.hears(e.AttemptQueued, attempt)
@@ -57,5 +57,5 @@ async def test_an_attempt_waits_for_its_turn_at_the_site_and_is_stopped_there_fo
         await second
         running = queued.get("pods")["items"]
         assert [
-            pod["metadata"]["labels"][names.EXECUTION] for pod in running if pod["status"]["phase"] == "Running"
-        ] == [names.execution_name("home", "second.1")]
+            pod["metadata"]["labels"][annotations.EXECUTION] for pod in running if pod["status"]["phase"] == "Running"
+        ] == [annotations.execution_name("home", "second.1")]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import events as e
+from penstock.core.model import events as e
 from penstock.drivers import attempt_facts, progress
 from penstock.drivers.attempt_facts import Reported
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock.core import events as e
-from penstock.devcluster import Bed
+from penstock.core.model import events as e
+from penstock.devcluster import ClusterGroup
 from penstock.devcluster.images import PYTHON
 from penstock.drivers.driver import NoCapacity, Refused, Work
-from penstock.drivers.pods import condition
+from penstock.drivers.kubernetes.pods import condition
 from tests.awaiting import story
 from tests.contract.kit import KubernetesGround, Watch, opened, start
 
@@ -52,7 +52,7 @@ def python(program: str) -> Work:
 
 
 @pytest.fixture
-def ground(real_bed: Bed, tmp_path: Path) -> KubernetesGround:
+def ground(real_bed: ClusterGroup, tmp_path: Path) -> KubernetesGround:
     east = real_bed.cluster("east")
     return KubernetesGround(east.kubeconfig, east.new_namespace(), tmp_path, image_ms=2_000, typo_ms=2_000)
 
@@ -90,7 +90,7 @@ async def test_a_log_is_read_for_checkpoints_followed_over_restarts_and_kept_whe
 
 @story
 async def test_a_program_that_saves_and_exits_well_when_its_place_is_taken_is_lost_and_not_done(
-    ground: KubernetesGround, real_bed: Bed
+    ground: KubernetesGround, real_bed: ClusterGroup
 ) -> None:
     """Its cluster calls that Job complete: an exit code of 0 is all it asks for."""
     east, namespace = real_bed.cluster("east"), ground.settings.namespace

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.data import gateway
 from penstock.demo.clusters import CLAIMS, TRAVELLER, short, untrue
-from penstock.demo.seen import Seen
-from penstock.devcluster import programs, real
+from penstock.demo.observer import Observer
+from penstock.devcluster import kubelet_nodes, programs, s3_server
 from tests.conftest import Part
 from tests.demos import play
 
@@ -21,16 +20,16 @@ def test_a_job_bursts_loses_its_spot_node_resumes_elsewhere_comes_home_and_ends_
 ) -> None:
     if not programs.found():
         pytest.skip(Part.KUBERNETES)
-    if real.lacks():
+    if kubelet_nodes.lacks():
         pytest.skip(Part.REAL_PODS)
-    if gateway.found() is None:
+    if s3_server.found() is None:
         pytest.skip(Part.S3)
     done = play(tmp_path, LIMIT_S, "--kube")
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
     assert untrue(figures) == []
 
-    seen = Seen(tmp_path / "penstock-demo" / "demo.journal")
+    seen = Observer(tmp_path / "penstock-demo" / "demo.journal")
     seen.look()
     tale = next(one for one in seen.jobs.values() if short(one.spec.name) == TRAVELLER)
     ran = [one for one in tale.tries if one.started_at]  # east has no node left, and says so when it is asked again

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from penstock.devcluster import Bed
+from penstock.devcluster import ClusterGroup
 from penstock.devcluster.images import BUSYBOX
-from penstock.kube import names
+from penstock.kube import annotations
 from tests.front.kit import binding, home_job
 from tests.front.setting import LIMIT_S, Setting
 
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-def setting(real_bed: Bed, tmp_path: Path) -> Iterator[Setting]:
+def setting(real_bed: ClusterGroup, tmp_path: Path) -> Iterator[Setting]:
     made = Setting(real_bed, tmp_path, gpus=4)
     made.up()
     yield made
@@ -58,7 +58,7 @@ def test_what_waits_really_runs_what_runs_is_shown_to_its_end_what_is_away_comes
 
     with leaving(setting) as leave:
         setting.waits("waiting", "jsonpath={.status.active}=1")  # its pod is made, and waits for room
-        (pod,) = setting.lab.get("-n", setting.namespace, "pods", "-l", names.EXECUTION)["items"]
+        (pod,) = setting.lab.get("-n", setting.namespace, "pods", "-l", annotations.EXECUTION)["items"]
         setting.lab.kubectl("-n", setting.namespace, "exec", pod["metadata"]["name"], "--", "touch", "/tmp/open")
         for name in ("at-home", "away", "waiting"):
             setting.waits(name, "condition=Complete")
@@ -97,4 +97,4 @@ def marks_in(cluster: Any, namespace: str) -> list[str]:
     """Labels, annotations and finalizers of ours, on whatever is there."""
     found = [one["metadata"] for one in cluster.get("-n", namespace, KINDS)["items"]]
     words = [word for one in found for part in ("labels", "annotations", "finalizers") for word in one.get(part) or ()]
-    return [word for word in words if names.DOMAIN in word]
+    return [word for word in words if annotations.DOMAIN in word]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from penstock.devcluster import Bed
+from penstock.devcluster import ClusterGroup
 from penstock.devcluster.images import PYTHON
 from penstock.kube import manifests
 
@@ -34,7 +34,7 @@ def commands(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def types(real_bed: Bed, tmp_path: Path, commands: bool) -> Iterator[Types]:
+def types(real_bed: ClusterGroup, tmp_path: Path, commands: bool) -> Iterator[Types]:
     """Commands of a Penstock whose one site is a real cluster, with the rights that we ask for and no others."""
     east = real_bed.cluster("east")
     namespace = east.new_namespace()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench import pair
-from penstock.devcluster import Bed, programs
+from penstock.devcluster import ClusterGroup, programs
 from tests.conftest import Part
 from tests.postgres import Server, server
 
@@ -18,11 +18,11 @@ def database() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def two_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+def two_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterGroup]:
     """`lab` and `east` as `bench.pair` wants them."""
     if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
         pytest.skip(Part.OUR_CLUSTERS)
     if not programs.found():
         pytest.skip(Part.KUBERNETES)
-    with Bed(tmp_path_factory.mktemp("pair") / "bed", pair.PLANS) as made:
+    with ClusterGroup(tmp_path_factory.mktemp("pair") / "bed", pair.PLANS) as made:
         yield made

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from penstock.devcluster.cluster import Cluster
+from penstock.devcluster.cluster import DevCluster
 
 
 class Pipe:
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, cluster: DevCluster, folder: Path) -> None:
         self.url, self.kubeconfig = cluster.url, folder / f"{cluster.name}-piped.kubeconfig"
         self.text = cluster.kubeconfig.read_text()
         self.loop = asyncio.new_event_loop()

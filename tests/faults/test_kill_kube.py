@@ -12,7 +12,7 @@ from bench.kube_witness import Witness
 from bench.pair import LABEL
 from penstock.devcluster import programs
 from penstock.front.status import binding
-from penstock.kube import names
+from penstock.kube import annotations
 from penstock.kube.client import JOBS, NODES, PODS
 from tests import postgres
 from tests.conftest import Part
@@ -34,7 +34,12 @@ class Seen(Witness):
         ending = {"deletionTimestamp": "2026-11-16T10:00:05Z"} if told else {}
         self.sees(
             {
-                "metadata": {"name": name, "uid": name, "labels": {LABEL: "train", names.EXECUTION: "e"}, **ending},
+                "metadata": {
+                    "name": name,
+                    "uid": name,
+                    "labels": {LABEL: "train", annotations.EXECUTION: "e"},
+                    **ending,
+                },
                 "spec": {
                     "nodeName": "east-gpu-0",
                     "containers": [{"env": [{"name": "PENSTOCK_ATTEMPT", "value": attempt}]}],
@@ -48,21 +53,21 @@ class Seen(Witness):
         self.hear(NODES, "DELETED", {"metadata": {"name": node, "resourceVersion": str(self.revision)}})
 
     def execution(self, attempt: str) -> None:
-        labels = {LABEL: "train", names.EXECUTION: "e"}
+        labels = {LABEL: "train", annotations.EXECUTION: "e"}
         self.sees(
             {
                 "metadata": {
                     "name": attempt,
                     "uid": attempt,
                     "labels": labels,
-                    "annotations": {names.ATTEMPT: attempt},
+                    "annotations": {annotations.ATTEMPT: attempt},
                 },
                 "spec": {},
             }
         )
 
     def bound(self, attempt: str) -> None:
-        said = {names.BINDING: binding(attempt, "east/rented")}
+        said = {annotations.BINDING: binding(attempt, "east/rented")}
         self.sees(
             {"metadata": {"name": "train", "uid": "u", "labels": {LABEL: "train"}, "annotations": said}, "spec": {}}
         )

@@ -16,8 +16,8 @@ import httpx2
 import pytest
 
 from penstock.cli.main import main
-from penstock.core import events as e
 from penstock.core.engine import replay
+from penstock.core.model import events as e
 from penstock.core.units import HOUR, Money, money
 from penstock.journal.open import open_journal
 from penstock.journal.redecide import redecide

@@ -5,12 +5,12 @@ The bill is the world's own: what was rented, from when until when. It never ask
 
 import pytest
 
-from penstock.core import events as e
-from penstock.core.actions import ReleaseNode
-from penstock.core.ledger import Account
+from penstock.core.fold.ledger import Account
+from penstock.core.model import events as e
+from penstock.core.model.actions import ReleaseNode
 from penstock.core.units import HOUR, MINUTE, SECOND, Instant, Millis, Money
 from penstock.drivers.driver import Unreachable, Work
-from penstock.sim.rehearsal import Rehearsal, Stage
+from penstock.sim.engine.rehearsal import Rehearsal, Stage
 from tests.live.kit import Living, at, given, job, story
 from tests.live.virtual import VirtualClock
 from tests.stories.kit import cap, offer, usd

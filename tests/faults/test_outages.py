@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from bench.pair import Brain, Ground, folded, home_job, rows, until
-from penstock.core import events as e
-from penstock.devcluster import Bed
-from penstock.devcluster.cluster import Cluster
+from penstock.core.model import events as e
+from penstock.devcluster import ClusterGroup
+from penstock.devcluster.cluster import DevCluster
 from penstock.journal.redecide import redecide
-from penstock.kube import names
+from penstock.kube import annotations
 from penstock.kube.manifests import ACTING, EVERYWHERE, SHOWING
 from tests.faults.pipe import Pipe
 from tests.front.kit import complete
@@ -27,7 +27,7 @@ BIG = 4  #: GPUs that only the rented cluster has
 class One:
     """One control plane, its clusters, and what its commands say."""
 
-    def __init__(self, bed: Bed, folder: Path) -> None:
+    def __init__(self, bed: ClusterGroup, folder: Path) -> None:
         self.ground = Ground(bed, folder, f"-{secrets.token_hex(3)}")
         self.where = str(folder / "journal.db")
         self.brain = Brain(folder / "home", self.where, self.ground.sites)
@@ -65,7 +65,7 @@ class One:
 
     def ran_once(self, *attempts: str) -> None:
         """Each in one Job with one pod; nothing was lost, nothing is held, all of it was decided from the record."""
-        found = [one["metadata"]["annotations"][names.ATTEMPT] for one in self.ground.executions()]
+        found = [one["metadata"]["annotations"][annotations.ATTEMPT] for one in self.ground.executions()]
         assert sorted(found) == sorted(attempts)
         assert [pod["status"]["phase"] for pod in self.ground.pods()] == ["Succeeded"] * len(attempts)
         events = [event for row in rows(self.where) for event in (*row.inputs, *row.outputs)]
@@ -76,7 +76,7 @@ class One:
 
 
 @pytest.fixture
-def one(two_clusters: Bed, tmp_path: Path) -> Iterator[One]:
+def one(two_clusters: ClusterGroup, tmp_path: Path) -> Iterator[One]:
     made = One(two_clusters, tmp_path)
     yield made
     made.brain.end()
@@ -84,7 +84,7 @@ def one(two_clusters: Bed, tmp_path: Path) -> Iterator[One]:
 
 
 @pytest.fixture
-def piped(tmp_path: Path) -> Iterator[Callable[[Cluster], Pipe]]:
+def piped(tmp_path: Path) -> Iterator[Callable[[DevCluster], Pipe]]:
     with ExitStack() as stack:
         yield lambda cluster: stack.enter_context(Pipe(cluster, tmp_path))
 
@@ -137,7 +137,7 @@ def _pods(one: One) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("away", ["east", "lab"])
 def test_a_network_that_is_cut_so_that_connections_hang_loses_and_doubles_nothing(
-    one: One, piped: Callable[[Cluster], Pipe], away: str
+    one: One, piped: Callable[[DevCluster], Pipe], away: str
 ) -> None:
     """The old connections stay dead when it is mended. Once, what a watch did not say was not missed for 100 s."""
     pipe = piped(one.ground.east if away == "east" else one.ground.lab)
@@ -157,7 +157,7 @@ def test_a_network_that_is_cut_so_that_connections_hang_loses_and_doubles_nothin
 # --- who we are, and what we may -------------------------------------------------------------------------------------
 
 
-def account(one: One, cluster: Cluster, *without: str) -> Path:
+def account(one: One, cluster: DevCluster, *without: str) -> Path:
     """A kubeconfig with the rights that `penstock manifests rbac --role home` prints, except these, `VERB RESOURCE`;
     its token is in a file beside it. Called again it changes the rights, and the token."""
     rules = _less([*EVERYWHERE, *ACTING, *SHOWING], without)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from bench.pair import Brain, Ground, folded, home_job, leader, rows, until
-from penstock.core import events as e
-from penstock.devcluster import Bed
+from penstock.core.model import events as e
+from penstock.devcluster import ClusterGroup
 from penstock.journal.redecide import redecide
-from penstock.kube import names
+from penstock.kube import annotations
 from tests.front.kit import complete
 from tests.postgres import Server
 
@@ -21,7 +21,7 @@ BIG = 4  #: GPUs that only the rented cluster has
 
 
 class Two:
-    def __init__(self, bed: Bed, where: str, folder: Path) -> None:
+    def __init__(self, bed: ClusterGroup, where: str, folder: Path) -> None:
         self.ground = Ground(bed, folder, f"-{secrets.token_hex(3)}")
         self.where = where
         self.first, self.second = (Brain(folder / name, where, self.ground.sites) for name in ("a", "b"))
@@ -40,7 +40,7 @@ class Two:
     def ran_once(self, attempt: str) -> None:
         """In the clusters, in the journal, and in the books."""
         (execution,) = self.ground.executions()
-        assert execution["metadata"]["annotations"][names.ATTEMPT] == attempt
+        assert execution["metadata"]["annotations"][annotations.ATTEMPT] == attempt
         (pod,) = self.ground.pods()
         assert pod["status"]["phase"] == "Succeeded"
         self.adds_up([attempt])
@@ -53,7 +53,7 @@ class Two:
 
 
 @pytest.fixture
-def two(two_clusters: Bed, database: Server, tmp_path: Path) -> Iterator[Two]:
+def two(two_clusters: ClusterGroup, database: Server, tmp_path: Path) -> Iterator[Two]:
     made = Two(two_clusters, database.new_database(), tmp_path)
     yield made
     made.first.end()

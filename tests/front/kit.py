@@ -16,30 +16,30 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
-from penstock.core import events as e
-from penstock.core.model import JobSpec, NodeShape, Offer, Policy, Site
+from penstock.core.model import events as e
+from penstock.core.model.types import JobSpec, NodeShape, Offer, Policy, Site
 from penstock.core.units import MINUTE, SECOND
 from penstock.core.units import money as usd
 from penstock.data.checkpoints import NoStore
-from penstock.devcluster.given import GivenCluster
-from penstock.drivers.connection import KubernetesSettings
+from penstock.devcluster.external import ExternalCluster
 from penstock.drivers.driver import Driver
-from penstock.drivers.kubernetes import KubernetesDriver
-from penstock.front.gate import Gate
-from penstock.front.hall import Hall
-from penstock.front.home import ExecutionCluster, Home
+from penstock.drivers.kubernetes.connection import KubernetesSettings
+from penstock.drivers.kubernetes.driver import KubernetesDriver
+from penstock.explain.story import tell
+from penstock.front.binding_driver import BindingDriver
+from penstock.front.home_cluster import ExecutionCluster, HomeCluster
 from penstock.front.home_jobs import HomeJobs
+from penstock.front.manager import Manager
 from penstock.journal.open import open_journal, open_reader
-from penstock.journal.story import tell
-from penstock.kube import names
+from penstock.kube import annotations
 from penstock.kube.access import Access, connect
 from penstock.kube.client import EVENTS, JOBS
+from penstock.kube.informer import Informer
 from penstock.kube.maps import Maps, has
-from penstock.kube.watch import Mirror
 from penstock.live.clock import Clock
 from penstock.live.plane import Plane, Setup
-from penstock.sim.rehearsal import Rehearsal, Stage
-from penstock.sim.world import Truth, World
+from penstock.sim.engine.rehearsal import Rehearsal, Stage
+from penstock.sim.engine.world import Truth, World
 
 LIMIT_S: Final = 60
 DELAY: Final = "pod-complete.stage.kwok.x-k8s.io/delay"  #: on a pod: when it ends well; without it, it runs on
@@ -54,13 +54,13 @@ def home_job(name: str, gpus: int = 8, team: str = "vision", **more: Any) -> Jso
         "resources": {"limits": {"nvidia.com/gpu": str(gpus)} if gpus else {}},
     }
     pod = {"restartPolicy": "Never", "containers": [container], **more.get("pod", {})}
-    spec = {"suspend": True, "managedBy": names.MANAGER, "template": {"spec": pod}, **more.get("spec", {})}
+    spec = {"suspend": True, "managedBy": annotations.MANAGER, "template": {"spec": pod}, **more.get("spec", {})}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
             "name": name,
-            "labels": {names.QUEUE: team, **more.get("labels", {})},
+            "labels": {annotations.QUEUE: team, **more.get("labels", {})},
             "annotations": {f"penstock.dev/{key}": text for key, text in more.get("annotations", {}).items()},
         },
         "spec": {key: found for key, found in spec.items() if found is not None},
@@ -96,7 +96,7 @@ POLICY: Final = Policy("test")
 
 
 class Penstock:
-    def __init__(self, cluster: GivenCluster, namespace: str, folder: Path, **more: Any) -> None:
+    def __init__(self, cluster: ExternalCluster, namespace: str, folder: Path, **more: Any) -> None:
         self.given, self.namespace, self.folder = cluster, namespace, folder
         self.sites: tuple[Site, ...] = more.get("sites", SITES)
         self.clock = Clock()
@@ -104,7 +104,7 @@ class Penstock:
         self.stage = Stage(self.world, self.clock.now)
         self.policy: Policy = more.get("policy", POLICY)
         self.kept = folder / "leaving"
-        self.others: dict[str, GivenCluster] = more.get("others", {})  #: further home clusters
+        self.others: dict[str, ExternalCluster] = more.get("others", {})  #: further home clusters
         self.namespaces = (namespace, *more.get("also", ()))
         self.kubeconfig: Path = more.get("kubeconfig", cluster.kubeconfig)
 
@@ -115,8 +115,8 @@ class Penstock:
             self.homes[site] = connect(Access(kubeconfig=str(other.kubeconfig)))
         self.looker = connect(Access(kubeconfig=str(self.given.kubeconfig)))
         self.changed = asyncio.Event()
-        self.jobs = Mirror(self.looker, JOBS, self._note, namespace=self.namespace)
-        self.events = Mirror(self.looker, EVENTS, self._note, namespace=self.namespace)
+        self.jobs = Informer(self.looker, JOBS, self._note, namespace=self.namespace)
+        self.events = Informer(self.looker, EVENTS, self._note, namespace=self.namespace)
         self.looking = [asyncio.create_task(one.run()) for one in (self.jobs, self.events)]
         await self.comes_up()
         return self
@@ -135,13 +135,13 @@ class Penstock:
         where = str(self.folder / "journal.db")
         self.journal = open_journal(where)
         self.reader = open_reader(where)
-        homes = {site: HomeJobs(Home(site, cluster, self.namespaces)) for site, cluster in self.homes.items()}
-        drivers = {site: Gate(driver, homes) for site, driver in self.drivers().items()}
+        homes = {site: HomeJobs(HomeCluster(site, cluster, self.namespaces)) for site, cluster in self.homes.items()}
+        drivers = {site: BindingDriver(driver, homes) for site, driver in self.drivers().items()}
         joined: list[e.Fact] = [e.SiteJoined(0, one) for one in self.sites]
         opening = (*joined, e.PolicySet(0, 0, self.policy))
         self.plane = Plane(self.journal, drivers, Setup(opening=opening, look_ms=MINUTE), self.clock)
         await self.plane.start()
-        self.hall = Hall(homes.values(), self.plane, self.reader, self.kept, self.elsewhere())
+        self.hall = Manager(homes.values(), self.plane, self.reader, self.kept, self.elsewhere())
         self.open = asyncio.create_task(self.hall.run())
 
     def elsewhere(self) -> list[ExecutionCluster]:
@@ -249,7 +249,7 @@ def _brief(job: Json) -> Json:
 class Clustered(Penstock):
     """The same, with nothing rehearsed: `lab` is what one owns and where Jobs are at home, `east` is rented."""
 
-    def __init__(self, lab: GivenCluster, east: GivenCluster, namespace: str, folder: Path, **more: Any) -> None:
+    def __init__(self, lab: ExternalCluster, east: ExternalCluster, namespace: str, folder: Path, **more: Any) -> None:
         self.clusters = {"lab": lab, "east": east}
         self.limited: dict[str, Path] = more.pop("limited", {})  #: kubeconfigs of accounts with fewer rights
         maps = Maps("east", namespaces=((namespace, namespace),), **more.pop("maps", {}))
@@ -292,7 +292,7 @@ class Clustered(Penstock):
         self.clusters[site].kubectl(*kept)
 
     def executions(self, site: str) -> list[Json]:
-        found = self.clusters[site].get("-n", self.namespace, "jobs", "-l", names.EXECUTION)["items"]
+        found = self.clusters[site].get("-n", self.namespace, "jobs", "-l", annotations.EXECUTION)["items"]
         return list(found)
 
 
@@ -320,7 +320,7 @@ def running(job: Json) -> bool:
 
 
 def binding(job: Json) -> Json:
-    found: Json = json.loads((job["metadata"].get("annotations") or {}).get(names.BINDING) or "{}")
+    found: Json = json.loads((job["metadata"].get("annotations") or {}).get(annotations.BINDING) or "{}")
     return found
 
 
@@ -328,4 +328,4 @@ def ours(job: Json) -> list[str]:
     """Every mark of ours on it."""
     metadata = job["metadata"]
     marks = [*(metadata.get("annotations") or {}), *(metadata.get("finalizers") or [])]
-    return [mark for mark in marks if mark.startswith(names.DOMAIN)]
+    return [mark for mark in marks if mark.startswith(annotations.DOMAIN)]

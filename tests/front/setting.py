@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from penstock.devcluster import Bed
-from penstock.devcluster.cluster import Cluster
+from penstock.devcluster import ClusterGroup
+from penstock.devcluster.cluster import DevCluster
 from tests.front.kit import home_job
 
 LIMIT_S = 60
@@ -22,7 +22,7 @@ LIMIT_S = 60
 class Setting:
     """One namespace in two clusters, a sites file, and the Penstock that reads it."""
 
-    def __init__(self, bed: Bed, folder: Path, gpus: int = 8) -> None:
+    def __init__(self, bed: ClusterGroup, folder: Path, gpus: int = 8) -> None:
         """`gpus`: of each node."""
         self.lab, self.east, self.folder, self.gpus = bed.cluster("lab"), bed.cluster("east"), folder, gpus
         self.namespace = self.lab.new_namespace()
@@ -32,7 +32,7 @@ class Setting:
         self.env = os.environ | {"PENSTOCK_HOME": str(folder / "home"), "KUBECONFIG": str(self.lab.kubeconfig)}
 
     def _sites(self) -> dict[str, Any]:
-        def cluster(one: Cluster) -> dict[str, Any]:
+        def cluster(one: DevCluster) -> dict[str, Any]:
             return {"kubeconfig": str(one.kubeconfig), "namespace": self.namespace, "shared": True}
 
         offer = {"name": "a100", "gpu": "A100", "gpus_per_node": self.gpus}

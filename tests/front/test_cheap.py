@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from penstock.drivers.kubernetes import KubernetesDriver
-from penstock.front.gate import Gate
+from penstock.drivers.kubernetes.driver import KubernetesDriver
+from penstock.front.binding_driver import BindingDriver
 from tests.front.kit import Clustered, complete
 from tests.front.test_clusters import Made, lasting, penstock
 
@@ -40,7 +40,7 @@ def test_from_its_creation_to_its_end_a_job_takes_seven_requests(penstock: Made)
 def asked(here: Clustered) -> Counter[str]:
     clusters = [here.cluster]
     for gate in here.plane.drivers.values():
-        assert isinstance(gate, Gate)
+        assert isinstance(gate, BindingDriver)
         assert isinstance(gate.driver, KubernetesDriver)
         clusters.append(gate.driver.here.cluster)
     return Counter({what: sum(one.requests[what] for one in clusters) for what in FOR_JOBS})

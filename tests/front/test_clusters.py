@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.devcluster import Bed
-from penstock.kube import names
+from penstock.devcluster import ClusterGroup
+from penstock.kube import annotations
 from tests.clusters import emptied_namespace
 from tests.front.kit import DELAY, Clustered, binding, complete, failed, home_job, ours, running
 
@@ -17,7 +17,7 @@ Made = Callable[..., Clustered]
 
 
 @pytest.fixture
-def penstock(own_bed: Bed, tmp_path: Path) -> Iterator[Made]:
+def penstock(own_bed: ClusterGroup, tmp_path: Path) -> Iterator[Made]:
     lab, east = own_bed.cluster("lab"), own_bed.cluster("east")
     with emptied_namespace(lab, east) as namespace:
         yield lambda **more: Clustered(lab, east, namespace, tmp_path, **more)
@@ -40,7 +40,7 @@ def test_one_runs_at_home_the_next_bursts_and_both_home_jobs_complete(penstock: 
             job = await here.shows("b", running)
             assert binding(job)["site"] == "east"
             (there,) = here.executions("east")
-            assert names.QUEUE not in there["metadata"]["labels"]
+            assert annotations.QUEUE not in there["metadata"]["labels"]
             assert there["spec"].get("managedBy") in (None, "kubernetes.io/job-controller")
             here.finish("lab")
             await here.shows("a", complete)

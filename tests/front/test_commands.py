@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.devcluster import Bed
-from penstock.kube import names
+from penstock.devcluster import ClusterGroup
+from penstock.kube import annotations
 from tests.front.setting import Setting
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def setting(own_bed: Bed, tmp_path: Path) -> Iterator[Setting]:
+def setting(own_bed: ClusterGroup, tmp_path: Path) -> Iterator[Setting]:
     made = Setting(own_bed, tmp_path)
     made.up()
     yield made
@@ -54,4 +54,4 @@ def test_apply_plan_why_and_leave_as_people_type_them(setting: Setting) -> None:
     setting.lab.kubectl(*n, "delete", "job", "a", "b", "c", "--timeout=55s")
     assert "nothing of Penstock is left there" in setting.says("leave")
     there = setting.lab.get(*n, "jobs,configmaps,leases")["items"]
-    assert names.DOMAIN not in json.dumps(there)
+    assert annotations.DOMAIN not in json.dumps(there)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from penstock.core.engine import Step
 from penstock.core.ids import job_concerned
-from penstock.core.model import Origin
+from penstock.core.model.types import Origin
 from penstock.front import job_follower
-from penstock.front.home import Home
+from penstock.front.event_recorder import EventRecorder
+from penstock.front.home_cluster import HomeCluster
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.job_follower import JobFollower
 from penstock.front.status import JobSnapshot
-from penstock.front.telling import Tale
 from penstock.journal.journal import Reader
 from penstock.journal.open import open_journal, open_reader
 from tests.contract.journals import LEASE, append
@@ -60,7 +60,7 @@ class Following:
         self.epoch = self.journal.claim("here", 0, LEASE)
         self.reader: Reader = open_reader(where)
         plane: Any = SimpleNamespace(number=0, clock=SimpleNamespace(now=lambda: 0))
-        self.homes = {"lab": HomeJobs(Home("lab", cast("Any", None)))}
+        self.homes = {"lab": HomeJobs(HomeCluster("lab", cast("Any", None)))}
         for name in JOBS:
             self.homes["lab"].remember({"metadata": {"namespace": "n", "name": name, "uid": f"u-{name}"}}, name)
         self.follower = JobFollower(self.homes, plane, self.reader)
@@ -85,7 +85,7 @@ def as_of(number: int, name: str) -> JobSnapshot | None:
         made.close()
     if found is None:
         return None
-    tale = Tale(name, "lab", f"u-{name}", "USD")
+    tale = EventRecorder(name, "lab", f"u-{name}", "USD")
     for step in STEPS[:number]:
         for event in (*step.inputs, *step.outputs):
             if job_concerned(event) == name:

@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
-from penstock.api.access import Token
-from penstock.api.jobs import detail_of
-from penstock.core.model import NodeShape, Offer, Site
+from penstock.core.model.types import NodeShape, Offer, Site
 from penstock.data.checkpoints import NoStore
-from penstock.devcluster import Bed, Cluster, ClusterPlan, NodePlan, kueue, programs
-from penstock.drivers.connection import KubernetesSettings
+from penstock.devcluster import ClusterGroup, ClusterPlan, DevCluster, NodePlan, kueue, programs
 from penstock.drivers.driver import Driver
-from penstock.drivers.kubernetes import KubernetesDriver
-from penstock.front import applying, leaving, reading
+from penstock.drivers.kubernetes.connection import KubernetesSettings
+from penstock.drivers.kubernetes.driver import KubernetesDriver
+from penstock.front import defaulting, job_spec
+from penstock.front.uninstall import restore_jobs
 from penstock.kube import kueue as beside
 from penstock.kube.access import Access, connect
 from penstock.kube.maps import Maps, has
+from penstock.web.access import Token
+from penstock.web.routes.jobs import detail_of
 from tests.conftest import Part
 from tests.front.kit import Penstock, complete, home_job, running
 
@@ -29,7 +30,7 @@ Json = dict[str, Any]
 class AtHome(Penstock):
     """One cluster, home and site."""
 
-    def __init__(self, lab: Cluster, namespace: str, folder: Path) -> None:
+    def __init__(self, lab: DevCluster, namespace: str, folder: Path) -> None:
         owned = Offer("lab/a100", "lab", "owned", (NodeShape(8, None),), gpu_model="A100")
         super().__init__(lab, namespace, folder, sites=(Site("lab", (owned,), front_door=True, has=has(Maps("lab"))),))
 
@@ -41,9 +42,9 @@ class AtHome(Penstock):
 
 
 @pytest.fixture
-def queued(tmp_path: Path) -> Iterator[tuple[Cluster, str]]:
+def queued(tmp_path: Path) -> Iterator[tuple[DevCluster, str]]:
     """Sixteen GPUs, of which Kueue gives out eight; every Job of the namespace goes through it."""
-    with Bed(tmp_path / "bed", [ClusterPlan("lab", (NodePlan(2, gpus=8),), kueue=True)]) as bed:
+    with ClusterGroup(tmp_path / "bed", [ClusterPlan("lab", (NodePlan(2, gpus=8),), kueue=True)]) as bed:
         cluster = bed.cluster("lab")
         namespace = cluster.new_namespace()
         cluster.apply(*kueue.queue("team", namespace, gpus=8))
@@ -51,14 +52,14 @@ def queued(tmp_path: Path) -> Iterator[tuple[Cluster, str]]:
         yield cluster, namespace
 
 
-def reserved(cluster: Cluster) -> tuple[int, str]:
+def reserved(cluster: DevCluster) -> tuple[int, str]:
     """Workloads with quota, and their GPUs."""
     status = cluster.get("clusterqueue/team")["status"]
     counted = {one["name"]: one["total"] for one in status["flavorsReservation"][0]["resources"]}
     return status["reservingWorkloads"], counted["nvidia.com/gpu"]
 
 
-async def until_reserved(cluster: Cluster, wanted: tuple[int, str]) -> None:
+async def until_reserved(cluster: DevCluster, wanted: tuple[int, str]) -> None:
     """Kueue counts a moment after it lets somebody in."""
     async with asyncio.timeout(60):
         while reserved(cluster) != wanted:
@@ -75,13 +76,13 @@ def runs(name: str, delay: str) -> Json:
 @pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES)
 @pytest.mark.skipif(not kueue.found(), reason=Part.KUEUE)
 def test_a_home_job_reserves_no_quota_what_runs_is_counted_once_and_what_is_held_back_waits_at_the_site(
-    queued: tuple[Cluster, str], tmp_path: Path
+    queued: tuple[DevCluster, str], tmp_path: Path
 ) -> None:
     cluster, namespace = queued
 
     async def tell() -> None:
         async with AtHome(cluster, namespace, tmp_path) as here:
-            here.apply(applying.as_home_job(runs("a", "12s")))
+            here.apply(defaulting.as_home_job(runs("a", "12s")))
             await here.shows("a", running)
             await until_reserved(cluster, (1, "8"))  # by what runs, and not by the home Job
             here.apply(runs("b", "1s"))  # as it is: Kueue gives it the queue `default`, and holds it back
@@ -101,18 +102,18 @@ def test_a_home_job_reserves_no_quota_what_runs_is_counted_once_and_what_is_held
 
 def test_one_that_kueue_has_admitted_already_is_explained_and_runs_nowhere() -> None:
     admitted = home_job("a", labels={beside.QUEUE: "default"}, spec={"suspend": False})
-    with pytest.raises(reading.Unfit, match="Delete it and create it with 'kubectl penstock apply'") as refused:
-        reading.read(admitted, "lab", 0)
+    with pytest.raises(job_spec.Unfit, match="Delete it and create it with 'kubectl penstock apply'") as refused:
+        job_spec.read(admitted, "lab", 0)
     assert refused.value.reason == "CountedByKueue"
-    reading.read(home_job("a", labels={beside.QUEUE: beside.NOWHERE}, spec={"suspend": False}), "lab", 0)
+    job_spec.read(home_job("a", labels={beside.QUEUE: beside.NOWHERE}, spec={"suspend": False}), "lab", 0)
 
 
 def test_the_queue_that_was_meant_is_kept_for_what_runs_and_given_back_when_we_leave() -> None:
     plain = home_job("a", labels={beside.QUEUE: "research"})
     plain["metadata"]["uid"] = "u"
-    home = applying.as_home_job(plain)
+    home = defaulting.as_home_job(plain)
     assert home["metadata"]["labels"][beside.QUEUE] == beside.NOWHERE
     assert beside.queue_of(home["metadata"]) == "research"
-    assert applying.as_home_job(home) == home
-    assert leaving.ordinary(home)["metadata"]["labels"] == {beside.QUEUE: "research"}
-    assert leaving.ordinary(applying.as_home_job(home_job("b")))["metadata"]["labels"] == {}
+    assert defaulting.as_home_job(home) == home
+    assert restore_jobs.ordinary(home)["metadata"]["labels"] == {beside.QUEUE: "research"}
+    assert restore_jobs.ordinary(defaulting.as_home_job(home_job("b")))["metadata"]["labels"] == {}

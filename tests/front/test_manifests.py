@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from penstock.devcluster import Bed
-from penstock.devcluster.cluster import Cluster
-from penstock.devcluster.given import GivenCluster, Refusal
-from penstock.front import applying, recorded_users
-from penstock.journal.journal import Filter
-from penstock.kube import kueue, manifests, names
+from penstock.devcluster import ClusterGroup
+from penstock.devcluster.cluster import DevCluster
+from penstock.devcluster.external import ExternalCluster, Refusal
+from penstock.front import defaulting, recorded_users
+from penstock.journal.rows import Filter
+from penstock.kube import annotations, kueue, manifests
 from penstock.kube.access import Access, connect
 from tests.clusters import emptied_namespace
 from tests.front.kit import DELAY, Clustered, complete, home_job, running
@@ -24,13 +24,13 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-def place(own_bed: Bed) -> Iterator[tuple[Cluster, Cluster, str]]:
+def place(own_bed: ClusterGroup) -> Iterator[tuple[DevCluster, DevCluster, str]]:
     lab, east = own_bed.cluster("lab"), own_bed.cluster("east")
     with emptied_namespace(lab, east) as namespace:
         yield lab, east, namespace
 
 
-def kubeconfig(cluster: Cluster, role: manifests.Role, namespace: str) -> Path:
+def kubeconfig(cluster: DevCluster, role: manifests.Role, namespace: str) -> Path:
     """Of an account with the rights that `penstock manifests rbac` prints, and no others."""
     account = f"penstock-{namespace}"
     path = cluster.token_for(account, [], namespace)
@@ -40,7 +40,7 @@ def kubeconfig(cluster: Cluster, role: manifests.Role, namespace: str) -> Path:
 
 
 def test_with_the_rights_that_we_ask_for_a_job_bursts_and_completes(
-    place: tuple[Cluster, Cluster, str], tmp_path: Path
+    place: tuple[DevCluster, DevCluster, str], tmp_path: Path
 ) -> None:
     lab, east, namespace = place
     limited = {"lab": kubeconfig(lab, "home", namespace), "east": kubeconfig(east, "act", namespace)}
@@ -61,7 +61,7 @@ def test_with_the_rights_that_we_ask_for_a_job_bursts_and_completes(
 
 
 def test_a_right_that_is_missing_is_named_and_nothing_is_half_done(
-    place: tuple[Cluster, Cluster, str], tmp_path: Path
+    place: tuple[DevCluster, DevCluster, str], tmp_path: Path
 ) -> None:
     lab, east, namespace = place
     path = kubeconfig(lab, "home", namespace)
@@ -87,7 +87,7 @@ def test_a_right_that_is_missing_is_named_and_nothing_is_half_done(
 
 
 @pytest.fixture
-def ruled(place: tuple[Cluster, Cluster, str]) -> Iterator[tuple[Cluster, str]]:
+def ruled(place: tuple[DevCluster, DevCluster, str]) -> Iterator[tuple[DevCluster, str]]:
     lab, _, namespace = place
     made = manifests.admission("penstock", namespace)
     lab.apply(*made)
@@ -98,7 +98,7 @@ def ruled(place: tuple[Cluster, Cluster, str]) -> Iterator[tuple[Cluster, str]]:
         lab.kubectl("delete", thing["kind"], thing["metadata"]["name"])
 
 
-def _until_ruled(cluster: GivenCluster, namespace: str, word: str) -> None:
+def _until_ruled(cluster: ExternalCluster, namespace: str, word: str) -> None:
     """An API server takes policies up a moment after they are written; each try is a request of its own. `word`: of
     what it makes of an incomplete Job from then on, or of its refusal."""
     for _ in range(200):
@@ -111,30 +111,30 @@ def _until_ruled(cluster: GivenCluster, namespace: str, word: str) -> None:
     raise AssertionError("the policies were never taken up")
 
 
-def _until_protected(cluster: GivenCluster, namespace: str, job: str) -> None:
+def _until_protected(cluster: ExternalCluster, namespace: str, job: str) -> None:
     """The same for the name of a Job's user."""
     for _ in range(200):
         try:
-            said = (f"{names.USER}=bob", "--overwrite", "--dry-run=server")
+            said = (f"{annotations.USER}=bob", "--overwrite", "--dry-run=server")
             cluster.kubectl("-n", namespace, "annotate", "job", job, *said)
         except Refusal:
             return
     raise AssertionError("the policy was never taken up")
 
 
-def created(cluster: GivenCluster, namespace: str, thing: Json, *more: str) -> Json:
+def created(cluster: ExternalCluster, namespace: str, thing: Json, *more: str) -> Json:
     text = cluster.kubectl("-n", namespace, "create", "-o", "json", *more, "-f", "-", stdin=json.dumps(thing))
     made: Json = json.loads(text)
     return made
 
 
 @pytest.fixture
-def completing(place: tuple[Cluster, Cluster, str]) -> Iterator[tuple[Cluster, Cluster, str]]:
+def completing(place: tuple[DevCluster, DevCluster, str]) -> Iterator[tuple[DevCluster, DevCluster, str]]:
     """The policy that adds what a labelled Job lacks, beside the one that demands it."""
     lab, _, namespace = place
     made = [*manifests.mutation(beta=True), *manifests.admission("penstock", namespace)[:2]]
     lab.apply(*made)
-    _until_ruled(lab, namespace, f'"managedBy": "{names.MANAGER}"')
+    _until_ruled(lab, namespace, f'"managedBy": "{annotations.MANAGER}"')
     yield place
     for thing in made:
         lab.kubectl("delete", thing["kind"], thing["metadata"]["name"])
@@ -147,13 +147,13 @@ def plain(name: str, **more: Any) -> Json:
     return job
 
 
-def refused(cluster: Cluster, namespace: str, thing: Json) -> str:
+def refused(cluster: DevCluster, namespace: str, thing: Json) -> str:
     with pytest.raises(Refusal) as said:
         cluster.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(thing))
     return str(said.value)
 
 
-def test_admission_refuses_what_goes_around_us(ruled: tuple[Cluster, str]) -> None:
+def test_admission_refuses_what_goes_around_us(ruled: tuple[DevCluster, str]) -> None:
     lab, namespace = ruled
     assert "kubectl penstock apply" in refused(lab, namespace, plain("unmanaged"))
     unlabelled = home_job("unlabelled")
@@ -167,37 +167,37 @@ def test_admission_refuses_what_goes_around_us(ruled: tuple[Cluster, str]) -> No
         "spec": home_job("x")["spec"]["template"]["spec"],
     }
     assert "GPUs are used through Penstock here" in refused(lab, namespace, pod)
-    metadata["labels"] = {names.EXECUTION: "forged", names.QUEUE: "vision"}
+    metadata["labels"] = {annotations.EXECUTION: "forged", annotations.QUEUE: "vision"}
     assert "GPUs are used through Penstock here" in refused(lab, namespace, pod)
     forged = home_job("forged", annotations={"binding": "{}"})
     assert "Only Penstock writes" in refused(lab, namespace, forged)
-    execution = home_job("execution", labels={names.EXECUTION: "x"})
+    execution = home_job("execution", labels={annotations.EXECUTION: "x"})
     assert "Only Penstock writes" in refused(lab, namespace, execution)
     lab.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(home_job("good")))
     with pytest.raises(Refusal, match="Only Penstock writes"):
-        lab.kubectl("-n", namespace, "annotate", "job", "good", f"{names.BINDING}=x")
+        lab.kubectl("-n", namespace, "annotate", "job", "good", f"{annotations.BINDING}=x")
 
 
-def person(cluster: Cluster, namespace: str, name: str) -> GivenCluster:
+def person(cluster: DevCluster, namespace: str, name: str) -> ExternalCluster:
     """Somebody who may create and change Jobs, and nothing else."""
     rules = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "create", "patch"]}]
-    return GivenCluster(name, cluster.token_for(f"{name}-{namespace}", rules, namespace))
+    return ExternalCluster(name, cluster.token_for(f"{name}-{namespace}", rules, namespace))
 
 
-def applied_by(who: GivenCluster, namespace: str, job: Json) -> Json:
+def applied_by(who: ExternalCluster, namespace: str, job: Json) -> Json:
     """As `kubectl penstock apply` does it."""
 
     async def apply() -> Json:
         cluster = connect(Access(kubeconfig=str(who.kubeconfig)))
         try:
-            return await applying.apply(cluster, applying.as_home_job(job, "vision", namespace))
+            return await defaulting.apply(cluster, defaulting.as_home_job(job, "vision", namespace))
         finally:
             await cluster.close()
 
     return asyncio.run(apply())
 
 
-def test_nobody_writes_anothers_name_on_a_job_and_it_never_changes(ruled: tuple[Cluster, str]) -> None:
+def test_nobody_writes_anothers_name_on_a_job_and_it_never_changes(ruled: tuple[DevCluster, str]) -> None:
     lab, namespace = ruled
     ada = person(lab, namespace, "ada")
     her_name = f"system:serviceaccount:{namespace}:ada-{namespace}"
@@ -205,19 +205,19 @@ def test_nobody_writes_anothers_name_on_a_job_and_it_never_changes(ruled: tuple[
     with pytest.raises(Refusal, match=wrong):
         created(ada, namespace, home_job("forged", annotations={"user": "bob"}))
     made = created(ada, namespace, home_job("hers", annotations={"user": her_name}))
-    assert made["metadata"]["annotations"][names.USER] == her_name
-    for said in (f"{names.USER}=bob", f"{names.USER}-"):
+    assert made["metadata"]["annotations"][annotations.USER] == her_name
+    for said in (f"{annotations.USER}=bob", f"{annotations.USER}-"):
         with pytest.raises(Refusal, match=wrong):
             ada.kubectl("-n", namespace, "annotate", "job", "hers", "--overwrite", said)
     applied = applied_by(ada, namespace, plain("applied"))
-    assert applied["metadata"]["annotations"][names.USER] == her_name
+    assert applied["metadata"]["annotations"][annotations.USER] == her_name
     created(ada, namespace, home_job("nobodys"))
     with pytest.raises(Refusal, match=wrong):
-        ada.kubectl("-n", namespace, "annotate", "job", "nobodys", f"{names.USER}={her_name}")
+        ada.kubectl("-n", namespace, "annotate", "job", "nobodys", f"{annotations.USER}={her_name}")
 
 
 def test_where_admission_records_it_a_job_is_its_users_by_an_opaque_id_and_otherwise_its_teams(
-    completing: tuple[Cluster, Cluster, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    completing: tuple[DevCluster, DevCluster, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab, east, namespace = completing
     monkeypatch.setattr(recorded_users, "TAKEN_UP", timedelta(seconds=0))
@@ -229,7 +229,7 @@ def test_where_admission_records_it_a_job_is_its_users_by_an_opaque_id_and_other
             for job in jobs.values():
                 created(ada, namespace, job)
             for name in jobs:
-                await here.shows(name, lambda one: names.JOB in (one["metadata"].get("annotations") or {}))
+                await here.shows(name, lambda one: annotations.JOB in (one["metadata"].get("annotations") or {}))
             rows = here.reader.jobs(Filter())
             assert her_name not in str([here.reader.spec(row.id) for row in rows])
             return {row.name.partition("/")[2]: row.user for row in rows}
@@ -248,7 +248,7 @@ def test_where_admission_records_it_a_job_is_its_users_by_an_opaque_id_and_other
 
 
 def test_where_the_cluster_completes_jobs_the_label_alone_is_enough(
-    completing: tuple[Cluster, Cluster, str], tmp_path: Path
+    completing: tuple[DevCluster, DevCluster, str], tmp_path: Path
 ) -> None:
     lab, east, namespace = completing
     job = plain("a")
@@ -257,15 +257,15 @@ def test_where_the_cluster_completes_jobs_the_label_alone_is_enough(
     async def tell() -> None:
         async with Clustered(lab, east, namespace, tmp_path) as here:
             made = created(lab, namespace, job)
-            assert (made["spec"]["suspend"], made["spec"]["managedBy"]) == (True, names.MANAGER)
-            assert made["metadata"]["labels"] == {names.QUEUE: "vision", kueue.QUEUE: kueue.NOWHERE}
+            assert (made["spec"]["suspend"], made["spec"]["managedBy"]) == (True, annotations.MANAGER)
+            assert made["metadata"]["labels"] == {annotations.QUEUE: "vision", kueue.QUEUE: kueue.NOWHERE}
             await here.shows("a", complete)
 
     asyncio.run(tell())
 
 
 def test_a_job_that_is_complete_or_not_ours_stays_as_it_was_written(
-    completing: tuple[Cluster, Cluster, str],
+    completing: tuple[DevCluster, DevCluster, str],
 ) -> None:
     lab, _, namespace = completing
     queued = created(lab, namespace, plain("queued", labels={kueue.QUEUE: "research"}))["metadata"]

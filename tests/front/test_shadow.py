@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from penstock.core.units import HOUR
-from penstock.devcluster.given import GivenCluster
-from penstock.sim.shadow import Followed, lives
+from penstock.devcluster.external import ExternalCluster
+from penstock.sim.analysis.shadow import Followed, lives
 from tests.front.kit import home_job
 
 Json = dict[str, Any]
@@ -35,7 +35,7 @@ def ordinary(name: str, gpus: int = 1) -> Json:
 
 
 @pytest.mark.slow
-def test_it_reports_what_ran_with_rights_to_look_only(lab: GivenCluster, namespace: str, tmp_path: Path) -> None:
+def test_it_reports_what_ran_with_rights_to_look_only(lab: ExternalCluster, namespace: str, tmp_path: Path) -> None:
     """The account may get, list and watch: a single write would be refused, and the command would end with it."""
     looks = [{"apiGroups": ["", "batch"], "resources": ["jobs", "pods", "nodes"], "verbs": ["get", "list", "watch"]}]
     kubeconfig = lab.token_for(f"looker-{namespace}", looks)
@@ -86,7 +86,7 @@ def began(uid: str, at: str) -> Json:
 def report(found: Followed, tmp_path: Path, *others: Json, now: int = 0) -> Any:
     from penstock.cli.shadow import _scenario
     from penstock.config import read_sites
-    from penstock.sim.shadow import compare, lives
+    from penstock.sim.analysis.shadow import compare, lives
     from penstock.wiring import policy
 
     lab = {"name": "lab", "front_door": True, "driver": "kubernetes", "offers": [OWNED]}

@@ -3,8 +3,8 @@
 from typing import Any
 
 from penstock.front.status import JobSnapshot, binding, metadata_change
-from penstock.journal.journal import AttemptRow, JobRow
-from penstock.kube import names
+from penstock.journal.rows import AttemptRow, JobRow
+from penstock.kube import annotations as names
 
 ROW: dict[str, Any] = {
     "id": "j7", "number": 7, "team": "vision", "name": "a", "user": "", "project": "", "job_class": "", "priority": 0,

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core import events as e
-from penstock.core import reasons as r
 from penstock.core.errors import BadInput
-from penstock.core.model import JobSpec, Origin
+from penstock.core.model import events as e
+from penstock.core.model import reasons as r
+from penstock.core.model.types import JobSpec, Origin
 from penstock.journal import codec
 from tests.core.histories import History, Life, histories
 from tests.core.samples import events, made

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from penstock.core.events import WaitPromised
-from penstock.core.rules import Asked, Verdict
+from penstock.core.decide.rules import Candidate, Verdict
+from penstock.core.model.events import WaitPromised
 from penstock.journal.redecide import redecide
 from tests.stories.kit import Penstock, ended, given, nothing, offer, policy, site, submitted
 
@@ -36,7 +36,7 @@ def test_a_difference_is_shown_and_what_follows_is_judged_from_the_record() -> N
 
 def test_other_rules_show_what_they_would_have_decided() -> None:
     class NoCloud:
-        def verdict(self, asked: Asked) -> Verdict:
+        def verdict(self, asked: Candidate) -> Verdict:
             return Verdict(asked.offer.id == "lab", "none but ours", "rules.yaml:1")
 
     verdict = redecide(told().steps, most=1, rules=NoCloud())

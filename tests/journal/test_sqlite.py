@@ -8,21 +8,21 @@ from hypothesis import given, settings
 
 from penstock.core.engine import VERSION, replay
 from penstock.core.errors import BadInput
+from penstock.journal.hash_chain import GENESIS
 from penstock.journal.open import read
 from penstock.journal.redecide import redecide
-from penstock.journal.rows import GENESIS
-from penstock.journal.sqlite import Journal
+from penstock.journal.sqlite import BulkJournal
 from tests.core.histories import History, Life, histories
 from tests.stories.kit import ended, nothing, offer, policy, site, submitted
 from tests.stories.kit import given as given_story
 
 
-def small(path: Path) -> Journal:
+def small(path: Path) -> BulkJournal:
     penstock = given_story(site("lab"), offer("cloud", sizes=(1,), sold_by="attempt"), policy("10m"))
     penstock.hears(submitted("a"), submitted("b"), at="09:00")
     penstock.hears(nothing, at="09:10")
     penstock.hears(ended("a.1"), ended("b.1"), at="10:00")
-    with Journal(str(path)) as journal:
+    with BulkJournal(str(path)) as journal:
         for step in penstock.steps:
             journal.append(step)
     return journal
@@ -36,7 +36,7 @@ def test_what_is_read_folds_to_the_live_state_and_decides_the_same(
     life = Life(history)
     life.run()
     path = tmp_path_factory.mktemp("journal") / "j.db"
-    with Journal(str(path), group=7) as journal:
+    with BulkJournal(str(path), group=7) as journal:
         for step in life.steps:
             journal.append(step)
     rows = list(read(str(path)))
@@ -53,7 +53,7 @@ def test_what_is_read_folds_to_the_live_state_and_decides_the_same(
 def test_a_group_is_committed_when_it_is_full_and_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     penstock = given_story(site("lab"))
-    with Journal(str(path), group=2) as journal:
+    with BulkJournal(str(path), group=2) as journal:
         journal.append(penstock.steps[0])
         assert list(read(str(path))) == []
         penstock.hears(nothing, at="09:00")
@@ -65,7 +65,7 @@ def test_a_group_is_committed_when_it_is_full_and_at_the_end(tmp_path: Path) -> 
 
 
 def test_a_committed_step_survives_a_power_cut(tmp_path: Path) -> None:
-    with Journal(str(tmp_path / "j.db")) as journal:
+    with BulkJournal(str(tmp_path / "j.db")) as journal:
         assert journal.db.execute("pragma synchronous").fetchone() == (2,)
         assert journal.db.execute("pragma journal_mode").fetchone() == ("wal",)
 
@@ -93,7 +93,7 @@ def test_a_tampered_row_is_found(tmp_path: Path, change: str) -> None:
 
 def test_a_row_of_a_newer_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "j.db"
-    monkeypatch.setattr("penstock.journal.rows.VERSION", VERSION + 1)
+    monkeypatch.setattr("penstock.journal.hash_chain.VERSION", VERSION + 1)
     small(path)
     monkeypatch.undo()
     with pytest.raises(BadInput, match="step 1 was written by a newer Penstock"):
@@ -124,7 +124,7 @@ def test_a_journal_is_never_written_over(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     path.write_text("something")
     with pytest.raises(BadInput, match="exists already"):
-        Journal(str(path))
+        BulkJournal(str(path))
 
 
 def test_what_is_no_journal_is_told_so(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 
 from penstock.core.engine import Step, replay
-from penstock.core.lifecycle import ATTEMPT, JOB
+from penstock.core.model.lifecycle import ATTEMPT, JOB
 from penstock.journal import states
-from penstock.journal.journal import Count, Filter
 from penstock.journal.open import open_reader
+from penstock.journal.rows import Filter, JobCount
 from tests.contract.journals import append, claimed, story
 from tests.core.histories import History, Life, histories
 
@@ -95,6 +95,6 @@ def _compare(where: Path, steps: Sequence[Step]) -> None:
     rows = [(state, row) for state, some in found.items() for row in some]
     teams = sorted({(state, row.team) for state, row in rows})
     gpus = {key: [row.gpus for state, row in rows if (state, row.team) == key] for key in teams}
-    assert reader.counts() == [Count(*key, len(gpus[key]), sum(gpus[key])) for key in teams]
+    assert reader.counts() == [JobCount(*key, len(gpus[key]), sum(gpus[key])) for key in teams]
     reader.close()
     journal.close()

@@ -10,9 +10,9 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.core.errors import BadInput
+from penstock.journal.hash_chain import FORMAT
 from penstock.journal.open import lines_of, open_journal, open_reader, read
-from penstock.journal.rows import FORMAT
-from penstock.journal.sqlite import Journal
+from penstock.journal.sqlite import BulkJournal
 from penstock.journal.verify import about, verify
 from tests.contract.journals import LEASE, append, claimed, everything, story
 
@@ -21,7 +21,7 @@ from tests.contract.journals import LEASE, append, claimed, everything, story
 def simulated(tmp_path: Path) -> str:
     """Steps only, as a simulation leaves them."""
     path = str(tmp_path / "month.journal")
-    with Journal(path, group=4) as journal:
+    with BulkJournal(path, group=4) as journal:
         for step in story():
             journal.append(step)
     return path
@@ -50,7 +50,7 @@ def test_a_journal_cut_with_its_head_is_still_not_what_was_noted(simulated: str)
 def test_another_past_of_the_same_length_is_not_what_was_noted(simulated: str, tmp_path: Path) -> None:
     other = str(tmp_path / "other.journal")
     steps = story()
-    with Journal(other) as journal:
+    with BulkJournal(other) as journal:
         for step in steps[:4]:
             journal.append(step)
     noted = verify(other)[1]

@@ -14,7 +14,7 @@ import pytest
 from lightkube.config.kubeconfig import KubeConfig
 
 from penstock.core.errors import BadInput
-from penstock.devcluster.given import GivenCluster
+from penstock.devcluster.external import ExternalCluster
 from penstock.kube import manifests
 from penstock.kube.access import Access, connect
 from penstock.kube.client import JOBS, PODS
@@ -49,7 +49,7 @@ def jobs_of(access: Access, namespace: str) -> list[Json]:
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 def test_a_login_program_that_is_allowed_says_who_we_are(
-    lab: GivenCluster, namespace: str, tmp_path: Path, version: str
+    lab: ExternalCluster, namespace: str, tmp_path: Path, version: str
 ) -> None:
     config = read(lab.token_for(f"program-{namespace}", LOOKING, namespace))
     program = tmp_path / "login"
@@ -67,7 +67,7 @@ def test_a_login_program_that_is_allowed_says_who_we_are(
 
 @pytest.fixture
 def in_pod_of(
-    lab: GivenCluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: ExternalCluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], None]:
     """This process looks as if it ran in a pod of the lab, with this account: with what a kubelet puts into one."""
     folder = tmp_path / "serviceaccount"
@@ -88,7 +88,7 @@ def in_pod_of(
 
 
 def test_in_a_pod_its_own_account_is_used_and_its_token_read_again_when_it_changes(
-    lab: GivenCluster, namespace: str, in_pod_of: Callable[[str], None]
+    lab: ExternalCluster, namespace: str, in_pod_of: Callable[[str], None]
 ) -> None:
     for account in ("first", "second"):
         lab.apply(*manifests.rbac("act", f"{account}-{namespace}", namespace))
@@ -108,7 +108,7 @@ def test_in_a_pod_its_own_account_is_used_and_its_token_read_again_when_it_chang
 
 
 def test_a_kubeconfig_in_a_secret_is_read_with_that_account_and_no_other_secret_is(
-    lab: GivenCluster, east: GivenCluster, namespace: str, in_pod_of: Callable[[str], None]
+    lab: ExternalCluster, east: ExternalCluster, namespace: str, in_pod_of: Callable[[str], None]
 ) -> None:
     account = f"penstock-{namespace}"
     lab.apply(*manifests.rbac("act", account, namespace, secrets=["east"]))
@@ -124,7 +124,7 @@ def test_a_kubeconfig_in_a_secret_is_read_with_that_account_and_no_other_secret_
 
 
 def test_a_secret_that_is_no_kubeconfig_or_wants_files_of_this_machine_is_one_sentence(
-    lab: GivenCluster, namespace: str, in_pod_of: Callable[[str], None]
+    lab: ExternalCluster, namespace: str, in_pod_of: Callable[[str], None]
 ) -> None:
     account = f"penstock-{namespace}"
     lab.apply(*manifests.rbac("act", account, namespace, secrets=["x"]))
@@ -144,7 +144,7 @@ def test_a_secret_that_is_no_kubeconfig_or_wants_files_of_this_machine_is_one_se
         connect(Access(secret="x"))
 
 
-def put_secret(cluster: GivenCluster, namespace: str, name: str, **data: str) -> None:
+def put_secret(cluster: ExternalCluster, namespace: str, name: str, **data: str) -> None:
     cluster.kubectl("-n", namespace, "delete", "secret", name, "--ignore-not-found")
     metadata = {"name": name, "namespace": namespace}
     cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})

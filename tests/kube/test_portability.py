@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from penstock.config import parse_sites
+from penstock.core.decide.rules import meets
 from penstock.core.errors import BadInput
-from penstock.core.rules import meets
-from penstock.kube import marks
+from penstock.kube import annotations
 from penstock.kube.maps import Maps, has
 from penstock.kube.portability import Unmapped, may_go, needs, packed, rewrite, verdicts
 
@@ -21,7 +21,7 @@ def job(**pod: Any) -> Json:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": "train", "namespace": "vision", "uid": "u1", "annotations": {marks.HOME: "lab"}},
+        "metadata": {"name": "train", "namespace": "vision", "uid": "u1", "annotations": {annotations.HOME: "lab"}},
         "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container], **pod}}},
     }
 

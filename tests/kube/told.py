@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 import httpx2
 
 from penstock.kube.errors import Silent
-from penstock.kube.wire import Answer, Request, Stream, Talk
+from penstock.kube.transport import Channel, Request, Response, Stream
 
 Say = Callable[[httpx2.Request], httpx2.Response | Awaitable[httpx2.Response]]
 
@@ -15,14 +15,14 @@ class Told:
     def __init__(self, say: Say) -> None:
         self.say = say
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: Request) -> Response:
         found = await self._said(request)
-        return Answer(found.status_code, found.headers, await found.aread())
+        return Response(found.status_code, found.headers, await found.aread())
 
     async def open(self, request: Request, silence_s: float | None) -> Stream:  # noqa: ARG002 - a wire's own
         return _Open(await self._said(request))
 
-    async def talk(self, request: Request, protocol: str) -> Talk | Answer:  # noqa: ARG002 - a wire's own
+    async def talk(self, request: Request, protocol: str) -> Channel | Response:  # noqa: ARG002 - a wire's own
         return await self.send(request)
 
     async def close(self) -> None:

@@ -17,16 +17,16 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from contextlib import asynccontextmanager
 from typing import Any
 
-from penstock.core import events as e
 from penstock.core.engine import replay
-from penstock.core.model import JobSpec
-from penstock.core.state import State
+from penstock.core.fold.state import State
+from penstock.core.model import events as e
+from penstock.core.model.types import JobSpec
 from penstock.core.units import Instant
 from penstock.drivers.driver import Driver
 from penstock.journal.journal import Journal
 from penstock.live.plane import Plane, Setup
-from penstock.sim.rehearsal import Rehearsal, Stage
-from penstock.sim.world import Truth, World
+from penstock.sim.engine.rehearsal import Rehearsal, Stage
+from penstock.sim.engine.world import Truth, World
 from tests.live.memory import MemoryJournal
 from tests.live.virtual import SameThread, VirtualClock, run
 from tests.parity_live import SimulatedMonths

@@ -6,7 +6,7 @@ from penstock.core.engine import VERSION, Step
 from penstock.core.units import Instant
 from penstock.journal import codec
 from penstock.journal.journal import Fenced, Held, Row, Unwritable
-from penstock.journal.lines import Changes
+from penstock.journal.schema import Changes
 
 
 class MemoryJournal:

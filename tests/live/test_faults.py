@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from penstock.core import events as e
-from penstock.core.actions import LaunchNode
+from penstock.core.decide.rules import BuiltInRules, Candidate, Verdict
 from penstock.core.engine import Engine, Step, replay
-from penstock.core.rules import Asked, BuiltInRules, Verdict
+from penstock.core.model import events as e
+from penstock.core.model.actions import LaunchNode
 from penstock.core.units import DAY, HOUR, Instant, Millis
-from penstock.drivers.driver import Seen, Work
+from penstock.drivers.driver import SiteInventory, Work
 from penstock.journal.journal import Unwritable
-from penstock.journal.keeper import Keeper
-from penstock.journal.lines import Changes
 from penstock.journal.open import database, open_journal
+from penstock.journal.schema import Changes
+from penstock.journal.writer import JournalWriter
 from penstock.live.clock import Clock
 from penstock.live.plane import NotReady, Quarantined
-from penstock.sim.rehearsal import Rehearsal
+from penstock.sim.engine.rehearsal import Rehearsal
 from tests.live.kit import at, given, job, story
 from tests.live.memory import MemoryJournal
 from tests.live.virtual import VirtualClock
@@ -170,7 +170,7 @@ class Photographed(Rehearsal):
         for name in ("j.db", "j.db-wal"):
             if (self.folder / name).exists():
                 shutil.copy(self.folder / name, image / name)
-        with closing(Keeper(database(str(image / "j.db")))) as restored:
+        with closing(JournalWriter(database(str(image / "j.db")))) as restored:
             state = replay((row.at, row.inputs, row.outputs) for row in restored.read()).state
         assert thing in state.ledger.leases, f"{thing} was asked for before its hold was on the disk"
 
@@ -202,7 +202,7 @@ class Watched(Rehearsal):
 
     looks: list[Instant]
 
-    async def look(self) -> Seen:
+    async def look(self) -> SiteInventory:
         self.looks.append(self.stage.clock())
         return await super().look()
 
@@ -256,7 +256,7 @@ def test_row_29_the_wall_clock_steps(by: Millis) -> None:
 class Poisoned(BuiltInRules):
     """Rules with a bug: one job makes them raise."""
 
-    def verdict(self, asked: Asked) -> Verdict:
+    def verdict(self, asked: Candidate) -> Verdict:
         if asked.spec.team == "poison":
             raise ZeroDivisionError("a bug in a rule")
         return super().verdict(asked)
@@ -304,7 +304,7 @@ async def test_row_30_an_engine_that_raises_whatever_it_is_told_takes_nothing_an
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = given(clock, site("lab"), runs={"j0": "10m"})
-    monkeypatch.setattr("penstock.live.scribe.Engine", Broken)
+    monkeypatch.setattr("penstock.live.sequencer.Engine", Broken)
     monkeypatch.setattr(Broken, "since", at("09:05"))
     async with world.up(look_ms=10 * HOUR) as plane:
         await plane.submit(job(), NOTHING)

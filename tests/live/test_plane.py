@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from penstock.core import events as e
-from penstock.core.actions import LaunchNode, StartAttempt
+from penstock.core.model import events as e
+from penstock.core.model.actions import LaunchNode, StartAttempt
 from penstock.core.units import Instant, Millis
-from penstock.drivers.driver import NoCapacity, Refused, Seen, Unreachable, Work
+from penstock.drivers.driver import NoCapacity, Refused, SiteInventory, Unreachable, Work
 from penstock.journal.journal import Fenced, Held, Unwritable
 from penstock.live.plane import KeyReused, NotReady
-from penstock.sim.rehearsal import Rehearsal
+from penstock.sim.engine.rehearsal import Rehearsal
 from tests.live.kit import at, given, job, story
 from tests.live.memory import MemoryJournal
 from tests.live.virtual import VirtualClock
@@ -169,7 +169,7 @@ class Late(Rehearsal):
             raise self.error
         await super().stop(attempt, grace_ms)
 
-    async def look(self) -> Seen:
+    async def look(self) -> SiteInventory:
         if isinstance(self.error, Unreachable):
             raise self.error
         return await super().look()
@@ -296,8 +296,8 @@ class Forgetful(Rehearsal):
 
     misses = False
 
-    async def look(self) -> Seen:
-        return Seen() if self.misses else await super().look()
+    async def look(self) -> SiteInventory:
+        return SiteInventory() if self.misses else await super().look()
 
 
 @story("09:00")

@@ -1,6 +1,7 @@
 """A state put away and taken out again decides as if nothing had happened."""
 
 import pickle
+import shutil
 import zlib
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core import events as e
 from penstock.core.engine import Engine, replay
-from penstock.core.model import JobSpec, NodeShape, Offer, Policy, Site, Waiting
+from penstock.core.model import events as e
+from penstock.core.model.types import JobSpec, NodeShape, Offer, Policy, Site, Waiting
 from penstock.core.units import DAY, HOUR
 from penstock.live import snapshot
+from tests.conftest import ROOT
 from tests.core.histories import History, Life, histories
 from tests.parity import chosen, scenario, steps_of
 
@@ -79,16 +81,28 @@ def test_what_is_no_state_is_refused() -> None:
         snapshot.unpack(zlib.compress(pickle.dumps(Policy("x"))))
 
 
-def test_another_core_is_another_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = snapshot.schema()
-    snapshot.schema.cache_clear()
-    assert snapshot.schema() == before
-    (tmp_path / "state.py").write_text("class State: ...")
-    monkeypatch.setattr("penstock.core.__path__", [str(tmp_path)])
-    snapshot.schema.cache_clear()
-    assert snapshot.schema() != before
+def test_a_new_file_of_the_core_is_another_schema_wherever_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = schema_now()
+    assert schema_now() == before
+    core = tmp_path / "core"
+    shutil.copytree(ROOT / "src/penstock/core", core, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr("penstock.core.__path__", [str(core)])
+    assert schema_now() == before
+    for place in ("", "fold", "decide/nested"):
+        (core / place).mkdir(exist_ok=True)
+        (core / place / "another.py").write_text("class Another: ...")
+        assert schema_now() != before
+        (core / place / "another.py").unlink()
+        assert schema_now() == before
     monkeypatch.undo()
+    assert schema_now() == before
+
+
+def schema_now() -> str:
     snapshot.schema.cache_clear()
+    return snapshot.schema()
 
 
 def test_from_a_snapshot_on_the_same_is_decided() -> None:

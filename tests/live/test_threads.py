@@ -3,9 +3,9 @@
 import asyncio
 import threading
 
-from penstock.core import events as e
-from penstock.core.model import Policy
-from penstock.core.rules import Asked, BuiltInRules, Verdict
+from penstock.core.decide.rules import BuiltInRules, Candidate, Verdict
+from penstock.core.model import events as e
+from penstock.core.model.types import Policy
 from penstock.drivers.driver import Work
 from penstock.live.plane import Plane, Setup
 from tests.live.kit import job
@@ -21,7 +21,7 @@ class Slow(BuiltInRules):
     def __init__(self) -> None:
         self.thinking, self.enough = threading.Event(), threading.Event()
 
-    def verdict(self, asked: Asked) -> Verdict:
+    def verdict(self, asked: Candidate) -> Verdict:
         self.thinking.set()
         while not self.enough.is_set():
             sum(range(1000))

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core import events as e
+from penstock.core.decide.rules import BuiltInRules, Candidate, Verdict
 from penstock.core.engine import Engine
-from penstock.core.model import JobSpec, Policy
+from penstock.core.fold.state import State
+from penstock.core.model import events as e
+from penstock.core.model.types import JobSpec, Policy
 from penstock.core.plan import Plan, plan
-from penstock.core.rules import Asked, BuiltInRules, Verdict
-from penstock.core.state import State
 from penstock.drivers.driver import Work
-from penstock.live import copyist
+from penstock.live import background_snapshot
 from penstock.live.plane import NotReady, Plane, Setup
 from penstock.live.what_if import FEW_JOBS, Question, Unanswered
 from tests.live.kit import job
@@ -23,7 +23,7 @@ from tests.stories.kit import site
 
 FEW, MANY = FEW_JOBS // 2, FEW_JOBS + 1
 LIMIT_S = 60
-forks = pytest.mark.skipif(not copyist.FORKS, reason="only Linux copies a process with threads")
+forks = pytest.mark.skipif(not background_snapshot.FORKS, reason="only Linux copies a process with threads")
 
 
 def one_more(engine: Engine) -> e.JobSubmitted:
@@ -39,7 +39,7 @@ def test_the_engine_decides_what_its_copy_said(jobs: int) -> None:
     engine = crowded(jobs)
     submitted, digest = one_more(engine), engine.state.digest()
     question = Question(engine.state, lambda copy: planned(copy, submitted))
-    assert bool(question.child) == (jobs == MANY and copyist.FORKS)
+    assert bool(question.child) == (jobs == MANY and background_snapshot.FORKS)
     found = asyncio.run(question.answer())
     assert engine.state.digest() == digest
     assert found.decision == engine.handle(submitted).outputs[-1]
@@ -58,7 +58,7 @@ def test_it_works_at_low_priority_and_leaves_nothing_behind() -> None:
     open_before = os.listdir("/proc/self/fd")
     question = Question(crowded(MANY).state, lambda _: os.nice(0))
     child = question.child
-    assert asyncio.run(question.answer()) == os.nice(0) + copyist.POLITE
+    assert asyncio.run(question.answer()) == os.nice(0) + background_snapshot.POLITE
     assert os.listdir("/proc/self/fd") == open_before
     with pytest.raises(ChildProcessError):
         os.waitpid(child, 0)
@@ -107,7 +107,7 @@ class Stubborn(BuiltInRules):
     def __init__(self, folder: Path) -> None:
         self.thinking, self.enough = folder / "thinking", folder / "enough"
 
-    def verdict(self, asked: Asked) -> Verdict:
+    def verdict(self, asked: Candidate) -> Verdict:
         while asked.spec.gpus == 3 and not self.enough.exists():
             self.thinking.touch()
         return super().verdict(asked)
@@ -143,7 +143,7 @@ def test_others_submit_and_look_while_a_plan_is_made(tmp_path: Path) -> None:
 
 def test_a_plan_that_cannot_be_made_is_said_so_and_the_plane_goes_on() -> None:
     class Broken(BuiltInRules):
-        def verdict(self, asked: Asked) -> Verdict:
+        def verdict(self, asked: Candidate) -> Verdict:
             if asked.spec.gpus == 3:
                 raise ValueError("odd")
             return super().verdict(asked)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from penstock import sdk
-from penstock.data import gateway
+from penstock.devcluster import s3_server
+from penstock.sdk.checkpoints import BlobStore, BucketBlobs, CheckpointStore, FolderBlobs, place
 from penstock.sdk.plain_s3 import PlainBucket
-from penstock.sdk.shelf import Bucket, Folder, Place, Shelf, place
 from tests.conftest import Part
 
 
@@ -23,10 +23,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         return
     if request.param == "bucket without obstore":
         monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    program = gateway.found()
+    program = s3_server.found()
     if program is None:
         pytest.skip(Part.S3)
-    with gateway.Gateway(program, tmp_path / "s3") as server:
+    with s3_server.S3Server(program, tmp_path / "s3") as server:
         for name, said in server.store.access.items():
             monkeypatch.setenv(name, said)
         yield server.store.ready("lab", "a/b %é", "x.1", "")["PENSTOCK_CHECKPOINT_URL"]
@@ -35,7 +35,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 class Dying:
     """A place whose owner is killed after so many files."""
 
-    def __init__(self, place: Place, lives: int) -> None:
+    def __init__(self, place: BlobStore, lives: int) -> None:
         self.place, self.lives = place, lives
         self.blocks, self.names, self.delete = place.blocks, place.names, place.delete
 
@@ -47,7 +47,7 @@ class Dying:
 
 
 def test_bytes_a_file_and_a_folder_come_back_as_they_were(url: str, tmp_path: Path) -> None:
-    shelf = Shelf(place(url))
+    shelf = CheckpointStore(place(url))
     assert shelf.latest() is None
     shelf.save(1, b"weights")
     found = shelf.latest()
@@ -72,7 +72,7 @@ def test_with_and_without_obstore_it_is_the_same_bucket(url: str) -> None:
     if not url.startswith("s3:"):
         return
     where = ("checkpoints", url.removeprefix("s3://checkpoints/"))
-    fast, plain = Bucket(f"s3://{where[0]}", where[1]), PlainBucket(*where)
+    fast, plain = BucketBlobs(f"s3://{where[0]}", where[1]), PlainBucket(*where)
     fast.put("a/one é", b"1")
     plain.put("a/two ~+", b"2")
     assert sorted(fast.names()) == sorted(plain.names()) == ["a/one é", "a/two ~+"]
@@ -92,21 +92,21 @@ def test_a_bucket_that_refuses_says_so(url: str, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("lives", [0, 1, 2])
 def test_a_checkpoint_cut_short_at_any_file_is_never_seen(url: str, tmp_path: Path, lives: int) -> None:
     whole = place(url)
-    Shelf(whole).save(1, b"one")
+    CheckpointStore(whole).save(1, b"one")
     for name in ("a", "b"):
         (tmp_path / "made" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "made" / name).write_text("two")
     with pytest.raises(KeyboardInterrupt):
-        Shelf(Dying(whole, lives)).save(2, tmp_path / "made")
-    found = Shelf(whole).latest()
+        CheckpointStore(Dying(whole, lives)).save(2, tmp_path / "made")
+    found = CheckpointStore(whole).latest()
     assert found is not None
     assert (found.step, found.read()) == (1, b"one")
-    Shelf(whole).keep(2)
+    CheckpointStore(whole).keep(2)
     assert len(whole.names()) == 2  # one manifest, one file: what was cut short is cleared away
 
 
 def test_the_newest_are_kept_and_the_same_step_may_be_saved_again(url: str) -> None:
-    shelf = Shelf(place(url))
+    shelf = CheckpointStore(place(url))
     for step in (9, 10, 11, 11):
         shelf.save(step, f"{step}".encode())
         shelf.keep(2)
@@ -120,7 +120,7 @@ def test_the_newest_are_kept_and_the_same_step_may_be_saved_again(url: str) -> N
 
 
 def test_a_damaged_file_is_an_error_and_never_a_model(tmp_path: Path) -> None:
-    shelf = Shelf(Folder(tmp_path))
+    shelf = CheckpointStore(FolderBlobs(tmp_path))
     shelf.save(1, b"weights")
     (victim,) = tmp_path.glob("step-*/checkpoint")
     victim.write_bytes(b"weighty")
@@ -132,7 +132,7 @@ def test_a_damaged_file_is_an_error_and_never_a_model(tmp_path: Path) -> None:
 
 def test_an_empty_folder_is_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nothing to save"):
-        Shelf(Folder(tmp_path / "kept")).save(1, tmp_path)
+        CheckpointStore(FolderBlobs(tmp_path / "kept")).save(1, tmp_path)
 
 
 PROGRAM = """

@@ -17,16 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.engine import Engine, Step, replay
-from penstock.core.events import StartPromised
-from penstock.core.model import JobSpec
+from penstock.core.model.events import StartPromised
+from penstock.core.model.types import JobSpec
 from penstock.journal.open import read
 from penstock.journal.redecide import redecide
-from penstock.journal.sqlite import Journal
-from penstock.sim.generate import generate, nodes_for
-from penstock.sim.policies import BASELINES, policy
+from penstock.journal.sqlite import BulkJournal
+from penstock.policy.presets import BASELINES, policy
 from penstock.sim.scenario import run, yardstick
-from penstock.sim.traces import TraceJob
-from penstock.sim.traces import read as read_trace
+from penstock.sim.traces.generate import generate, nodes_for
+from penstock.sim.traces.trace import TraceJob
+from penstock.sim.traces.trace import read as read_trace
 from tests import compiling
 from tests.compiling import python
 from tests.conftest import shared_data
@@ -48,7 +48,9 @@ getattr(test_gate, what)(trace, int(nodes), last)
 # --- ours ------------------------------------------------------------------------------------------------------------
 
 
-def ours(jobs: Sequence[TraceJob], nodes: int, name: str, knob: str = "0.25", journal: Journal | None = None) -> Starts:
+def ours(
+    jobs: Sequence[TraceJob], nodes: int, name: str, knob: str = "0.25", journal: BulkJournal | None = None
+) -> Starts:
     found: dict[str, tuple[int, bool]] = {}
     zero = jobs[0].submit_at
 
@@ -175,7 +177,7 @@ def test_with_a_journal_nothing_changes_and_it_replays_and_is_decided_the_same(n
 
 
 def through_journal(jobs: Sequence[TraceJob], nodes: int, name: str, path: Path) -> Starts:
-    with Journal(str(path), group=5_000) as journal:
+    with BulkJournal(str(path), group=5_000) as journal:
         found = ours(jobs, nodes, name, journal=journal)
     rows = list(read(str(path)))
     replay((row.at, row.inputs, row.outputs) for row in rows).state.check()

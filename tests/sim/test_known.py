@@ -5,17 +5,17 @@ from functools import cache
 from pathlib import Path
 
 from penstock.core.engine import Step, replay
-from penstock.core.events import StartPromised
-from penstock.core.reasons import NotWorthWaiting
+from penstock.core.model.events import StartPromised
+from penstock.core.model.reasons import NotWorthWaiting
 from penstock.core.units import HOUR
 from penstock.journal.open import read
 from penstock.journal.redecide import redecide
-from penstock.journal.sqlite import Journal
-from penstock.sim.generate import generate, nodes_for
-from penstock.sim.policies import policy
-from penstock.sim.report import Report
+from penstock.journal.sqlite import BulkJournal
+from penstock.policy.presets import policy
+from penstock.sim.engine.report import Report
 from penstock.sim.scenario import run, yardstick
-from penstock.sim.traces import TraceJob
+from penstock.sim.traces.generate import generate, nodes_for
+from penstock.sim.traces.trace import TraceJob
 
 TRACE = generate(1_200, seed=3)
 DEFERRED_PER_GPU_HOUR = 2.50
@@ -69,7 +69,7 @@ def test_no_decision_depends_on_the_future() -> None:
 
 def test_its_journal_replays_and_is_decided_the_same(tmp_path: Path) -> None:
     steps, _ = lived("penstock-known", "20")
-    with Journal(str(tmp_path / "j.db"), group=5_000) as journal:
+    with BulkJournal(str(tmp_path / "j.db"), group=5_000) as journal:
         for step in steps:
             journal.append(step)
     rows = list(read(str(tmp_path / "j.db")))

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from penstock.core import events as e
 from penstock.core.engine import Step
-from penstock.core.reasons import WaitWorth
+from penstock.core.model import events as e
+from penstock.core.model.reasons import WaitWorth
 from penstock.core.units import DAY, HOUR, MINUTE
-from penstock.sim.generate import generate, nodes_for
-from penstock.sim.policies import policy
-from penstock.sim.report import Report
+from penstock.policy.presets import policy
+from penstock.sim.engine.report import Report
 from penstock.sim.scenario import run, yardstick
-from penstock.sim.traces import Trace
+from penstock.sim.traces.generate import generate, nodes_for
+from penstock.sim.traces.trace import Trace
 
 pytestmark = pytest.mark.slow
 

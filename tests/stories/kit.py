@@ -11,10 +11,11 @@ the journal's codec, and that what was said and not yet answered is what `outsta
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from penstock.core import actions as a
-from penstock.core import events as e
 from penstock.core.engine import Engine, Step, replay
-from penstock.core.model import (
+from penstock.core.model import actions as a
+from penstock.core.model import events as e
+from penstock.core.model.reasons import Reason
+from penstock.core.model.types import (
     DataRule,
     DataSet,
     EgressTier,
@@ -27,11 +28,10 @@ from penstock.core.model import (
     Site,
     Waiting,
 )
-from penstock.core.reasons import Reason
 from penstock.core.units import DAY, GB, HOUR, MINUTE, SECOND, Instant, Millis, Money
 from penstock.core.units import money as usd
+from penstock.explain.story import tell
 from penstock.journal import codec
-from penstock.journal.story import tell
 from tests.core.owed import Owed
 
 Told: TypeAlias = Callable[[Instant], e.Fact]  #: a fact that wants to know when it happened

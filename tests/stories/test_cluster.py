@@ -1,8 +1,8 @@
 """A cluster that names its nodes: they come and go, are cordoned, and other people's pods have GPUs on them."""
 
-from penstock.core.events import JobRefused
-from penstock.core.model import Waiting
-from penstock.core.reasons import TooWide
+from penstock.core.model.events import JobRefused
+from penstock.core.model.reasons import TooWide
+from penstock.core.model.types import Waiting
 from penstock.core.units import HOUR
 from tests.stories.kit import (
     ended,

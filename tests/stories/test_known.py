@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from penstock.core.events import Paused, Resumed, StartPromised, WaitPromised
-from penstock.core.model import Waiting
-from penstock.core.reasons import EndsAlike, NotWorthWaiting, WaitWorth
+from penstock.core.model.events import Paused, Resumed, StartPromised, WaitPromised
+from penstock.core.model.reasons import EndsAlike, NotWorthWaiting, WaitWorth
+from penstock.core.model.types import Waiting
 from penstock.core.units import HOUR, MINUTE
 from penstock.core.units import money as usd
 from tests.stories.kit import Penstock, Told, ended, given, nothing, offer, policy, site, start, started, submitted

@@ -1,7 +1,7 @@
 """Facts that only a live system has: people pause it, jobs tell how far they are, sites name reasons, clocks jump."""
 
-from penstock.core import events as e
-from penstock.core.reasons import ComesHome, PlacementsPaused
+from penstock.core.model import events as e
+from penstock.core.model.reasons import ComesHome, PlacementsPaused
 from penstock.core.units import HOUR, MINUTE
 from tests.stories.kit import (
     Told,

@@ -1,6 +1,6 @@
 """Caps: what binds, what is renewed, what drains, and when money comes free."""
 
-from penstock.core.events import (
+from penstock.core.model.events import (
     LeaseCalledBack,
     LeaseRenewed,
     LeaseShortened,
@@ -11,8 +11,8 @@ from penstock.core.events import (
     StopPromised,
     WaitPromised,
 )
-from penstock.core.model import Part
-from penstock.core.reasons import CapBinds, LeaseNotRenewed, OwnedFree, PeriodUnknown, RateBinds, ScopeFrozen
+from penstock.core.model.reasons import CapBinds, LeaseNotRenewed, OwnedFree, PeriodUnknown, RateBinds, ScopeFrozen
+from penstock.core.model.types import Part
 from penstock.core.units import HOUR, MINUTE, NEVER
 from tests.stories.kit import (
     Extras,

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from penstock.core.events import StartPromised, StopPromised
-from penstock.core.reasons import MoveAsked, NoRoomThere, NothingAllowed, OnlyOwned, OwnedFree
+from penstock.core.model.events import StartPromised, StopPromised
+from penstock.core.model.reasons import MoveAsked, NoRoomThere, NothingAllowed, OnlyOwned, OwnedFree
 from penstock.core.units import HOUR, MINUTE
 from tests.stories.kit import (
     Penstock,

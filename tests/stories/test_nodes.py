@@ -1,8 +1,8 @@
 """Rented nodes: asked for, awaited, used, lost, refused and given back."""
 
-from penstock.core.events import OfferClosed, ReleasePromised, Settled, WaitPromised
-from penstock.core.model import Part
-from penstock.core.reasons import LostNode, NeverStarted, NoMoreWork, NoRoomThere
+from penstock.core.model.events import OfferClosed, ReleasePromised, Settled, WaitPromised
+from penstock.core.model.reasons import LostNode, NeverStarted, NoMoreWork, NoRoomThere
+from penstock.core.model.types import Part
 from penstock.core.units import HOUR, MINUTE
 from tests.stories.kit import (
     cancelled,

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from penstock.core.events import StartPromised, StopPromised, WaitPromised
-from penstock.core.model import Waiting
-from penstock.core.placement import may_move
-from penstock.core.reasons import ComesHome, LostNode, MovesTogether, NotWorthWaiting, OwnedFree, WaitWorth
+from penstock.core.decide.placement import may_move
+from penstock.core.model.events import StartPromised, StopPromised, WaitPromised
+from penstock.core.model.reasons import ComesHome, LostNode, MovesTogether, NotWorthWaiting, OwnedFree, WaitWorth
+from penstock.core.model.types import Waiting
 from penstock.core.units import HOUR, MINUTE
 from penstock.core.units import money as usd
 from tests.stories.kit import (

@@ -4,11 +4,11 @@ worked out beside the engine instead of by it."""
 from dataclasses import replace
 from typing import Any
 
-from penstock.core import events as e
-from penstock.core.model import Waiting
+from penstock.core.decide.rules import BuiltInRules
+from penstock.core.model import events as e
+from penstock.core.model.reasons import CapBinds, Displaced, MovesTogether, OwnedFree, PatienceOver, Preempted
+from penstock.core.model.types import Waiting
 from penstock.core.plan import Choice, Effect, Plan, plan
-from penstock.core.reasons import CapBinds, Displaced, MovesTogether, OwnedFree, PatienceOver, Preempted
-from penstock.core.rules import BuiltInRules
 from penstock.core.units import HOUR, MINUTE
 from penstock.core.units import money as usd
 from penstock.live import snapshot

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from penstock.core import learned
-from penstock.core.events import ReservePromised, StartPromised, ValueSet, WaitPromised
-from penstock.core.model import Waiting
-from penstock.core.reasons import AimsAtDelay, AimsAtSpend, OnlyOwned, Paced, WaitedLongest
+from penstock.core.fold import learned
+from penstock.core.model.events import ReservePromised, StartPromised, ValueSet, WaitPromised
+from penstock.core.model.reasons import AimsAtDelay, AimsAtSpend, OnlyOwned, Paced, WaitedLongest
+from penstock.core.model.types import Waiting
 from penstock.core.units import DAY, HOUR, MINUTE
 from penstock.core.units import money as usd
 from tests.stories.kit import (

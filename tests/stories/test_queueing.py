@@ -1,8 +1,8 @@
 """Who starts when, on GPUs one owns; and what waiting looks like."""
 
-from penstock.core.events import JobRefused, JobSubmitted, StartPromised, WaitPromised
-from penstock.core.model import JobSpec, Waiting
-from penstock.core.reasons import (
+from penstock.core.decide.rules import Candidate, Verdict
+from penstock.core.model.events import JobRefused, JobSubmitted, StartPromised, WaitPromised
+from penstock.core.model.reasons import (
     Displaced,
     NothingAllowed,
     OnlyOwned,
@@ -14,7 +14,7 @@ from penstock.core.reasons import (
     TooWide,
     WaitsForOwned,
 )
-from penstock.core.rules import Asked, Verdict
+from penstock.core.model.types import JobSpec, Waiting
 from penstock.core.units import HOUR, MINUTE, NEVER
 from tests.stories.kit import (
     Told,
@@ -190,7 +190,7 @@ def test_only_what_nothing_could_hold_is_refused_for_its_width_whatever_a_rule_c
     """A verdict's words were searched for "too wide": a policy's own rule that began so was taken for the width."""
 
     class Rules:
-        def verdict(self, asked: Asked) -> Verdict:
+        def verdict(self, asked: Candidate) -> Verdict:
             return Verdict(False, f"too wide a question for {asked.site.id}", "rules.yaml:7")
 
     penstock = given(site("lab", nodes=2))

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from penstock.core.actions import Action
-from penstock.core.events import (
+from penstock.core.model.actions import Action
+from penstock.core.model.events import (
     AttemptStopped,
     DeadlineSet,
     LeaseRenewed,
@@ -14,8 +14,8 @@ from penstock.core.events import (
     WaitPromised,
     Woke,
 )
-from penstock.core.model import Waiting
-from penstock.core.reasons import CapBinds, CheaperElsewhere, ComesHome, JoinsNode, LostNode, NoMoreWork
+from penstock.core.model.reasons import CapBinds, CheaperElsewhere, ComesHome, JoinsNode, LostNode, NoMoreWork
+from penstock.core.model.types import Waiting
 from penstock.core.units import HOUR, MICRO, MINUTE, NEVER
 from tests.stories.kit import (
     Penstock,

@@ -67,7 +67,7 @@ def documents(path: str) -> list[Json]:
     """The objects of a YAML or JSON file; `-` is what comes in by standard input."""
     import yaml
 
-    from penstock.config.page import MAX_BYTES, read_bytes
+    from penstock.config.document import MAX_BYTES, read_bytes
 
     raw = sys.stdin.buffer.read(MAX_BYTES + 1) if path == "-" else read_bytes(path)
     if len(raw) > MAX_BYTES:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from penstock.sim.compare import Case, Compared
+    from penstock.sim.analysis.compare import Case, Compared
 
 POLICIES = "nowait,constant,compute,compute-q30,power,penstock-no-moves,penstock"
 ASKED = "penstock-known, where run times are known, if asked"
@@ -59,8 +59,8 @@ def command(**options: Any) -> None:
     import os
     import time
 
-    from penstock.cli import show
-    from penstock.sim.compare import can_bound, lines_for, measure, tasks_of
+    from penstock.cli import terminal
+    from penstock.sim.analysis.compare import can_bound, lines_for, measure, tasks_of
 
     policies = (options["policies"] or POLICIES).split(",")
     lines = lines_for(policies, *((options[key] or "").split(",") if options[key] else () for key in SETTINGS))
@@ -68,13 +68,13 @@ def command(**options: Any) -> None:
     folders = _folders(options["out"], [case.name for case in cases])
     with_bound = not options["no_bound"] and can_bound()
     began = time.perf_counter()
-    with show.progress(len(list(tasks_of(len(cases), lines, with_bound))), "points measured") as advance:
+    with terminal.progress(len(list(tasks_of(len(cases), lines, with_bound))), "points measured") as advance:
         workers = options["workers"] or os.cpu_count() or 1
         found = measure(cases, lines, workers=workers, with_bound=with_bound, advance=advance)
     run = run_facts(workers, time.perf_counter() - began)
     written = [write(compared, folder, run) for compared, folder in zip(found, folders, strict=True)]
     if options["as_json"]:
-        show.print_json({"out": options["out"], "traces": [record(compared, run) for compared in found]})
+        terminal.print_json({"out": options["out"], "traces": [record(compared, run) for compared in found]})
     else:
         _tell(found, written)
     if not with_bound and not options["no_bound"]:
@@ -88,8 +88,8 @@ def write(compared: "Compared", folder: Path, run: dict[str, Any]) -> list[Path]
     import msgspec
 
     from penstock.core.errors import BadInput
-    from penstock.sim import picture
-    from penstock.sim.compare import pictured
+    from penstock.sim.analysis.compare import pictured
+    from penstock.sim.charts import comparison as picture
 
     comparison = pictured(compared, _foot(compared, run))
     drawn = picture.svg(comparison)
@@ -106,15 +106,15 @@ def write(compared: "Compared", folder: Path, run: dict[str, Any]) -> list[Path]
 
 
 def record(compared: "Compared", run: dict[str, Any]) -> dict[str, Any]:
-    from penstock.sim.compare import as_record
+    from penstock.sim.analysis.compare import as_record
 
     return as_record(compared) | run
 
 
 def print_table(found: Sequence["Compared"]) -> None:
     """One table for all traces; the trace is named where there are several."""
-    from penstock.cli import show
-    from penstock.sim.compare import COLUMNS, row
+    from penstock.cli import terminal
+    from penstock.sim.analysis.compare import COLUMNS, row
 
     several = len(found) > 1
     heads = ["trace"] * several + [column.head[:1].lower() + column.head[1:] for column in COLUMNS]
@@ -123,7 +123,7 @@ def print_table(found: Sequence["Compared"]) -> None:
         for compared in found
         for point in compared.points
     ]
-    show.table(_heading(found), heads, rows)
+    terminal.table(_heading(found), heads, rows)
 
 
 def folder_for(path: Path) -> Path:
@@ -143,9 +143,9 @@ def folder_for(path: Path) -> Path:
 
 
 def _cases(options: dict[str, Any]) -> list["Case"]:
-    from penstock.cli.inputs import scenario_from
+    from penstock.cli.scenario_options import scenario_from
     from penstock.core.errors import BadInput
-    from penstock.sim.compare import Case, owned_gpus
+    from penstock.sim.analysis.compare import Case, owned_gpus
     from penstock.sim.scenario import GPUS_PER_NODE
 
     traces = options["traces"]
@@ -200,7 +200,7 @@ def _foot(compared: "Compared", run: dict[str, Any]) -> str:
 
 
 def _heading(found: Sequence["Compared"]) -> str:
-    from penstock.sim.compare import owned_gpus
+    from penstock.sim.analysis.compare import owned_gpus
 
     if len(found) > 1:
         return "Cost against delay"
@@ -209,7 +209,7 @@ def _heading(found: Sequence["Compared"]) -> str:
 
 
 def _tell(found: Sequence["Compared"], written: Sequence[Sequence[Path]]) -> None:
-    from penstock.sim.compare import lede
+    from penstock.sim.analysis.compare import lede
 
     print_table(found)
     for compared, paths in zip(found, written, strict=True):

@@ -1,5 +1,5 @@
 """`penstock demo`: the product at work on this machine, with real processes. What it claims it counts, and one claim
-that is untrue is exit code 1. `--month` shows a simulated month instead (`month.py`)."""
+that is untrue is exit code 1. `--month` shows a simulated month instead (`demo_month.py`)."""
 
 import contextlib
 import importlib.util
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from penstock.demo.console import Console
     from penstock.demo.machine import Machine
-    from penstock.demo.voice import Voice
 
 JOBS = 8_000  #: of the simulated month
 
@@ -32,7 +32,7 @@ def command(keep: bool, out: str, as_json: bool, kube: bool, month: bool, jobs: 
     if not kube:
         _ask_for_numpy()
     if month:
-        from penstock.cli.month import show_month
+        from penstock.cli.demo_month import show_month
 
         return show_month(jobs, seed, out, as_json)
     from penstock.demo.interrupts import Interrupts
@@ -53,16 +53,16 @@ def _play_on_clusters(keep: bool, out: Path, as_json: bool) -> int:
     from penstock.cli.compare import folder_for
     from penstock.core.errors import BadInput
     from penstock.demo import clusters
+    from penstock.demo.console import Console
     from penstock.demo.machine import Machine
-    from penstock.demo.tale import keep_journal
-    from penstock.demo.voice import Voice
-    from penstock.devcluster import Bed
+    from penstock.demo.script import keep_journal
+    from penstock.devcluster import ClusterGroup
 
     clusters.ask_for_s3()
-    voice, folder = Voice(quiet=as_json), folder_for(out)
+    voice, folder = Console(quiet=as_json), folder_for(out)
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home:
         voice.say("Starting three clusters with real nodes: about half a minute.")
-        with Bed(Path(home) / "bed", clusters.PLANS) as bed:
+        with ClusterGroup(Path(home) / "bed", clusters.PLANS) as bed:
             sites = clusters.sites_file(bed, Path(home) / "plane")
             machine = Machine(Path(home) / "plane", sites, [one.network.host for one in bed.clusters()])
             with machine:
@@ -84,13 +84,13 @@ def _play_on_clusters(keep: bool, out: Path, as_json: bool) -> int:
 def _play(keep: bool, out: Path, as_json: bool) -> int:
     from penstock.cli.compare import folder_for
     from penstock.core.errors import BadInput
+    from penstock.demo.console import Console
     from penstock.demo.machine import Machine
-    from penstock.demo.tale import keep_journal, play, untrue
-    from penstock.demo.voice import Voice
+    from penstock.demo.script import keep_journal, play, untrue
 
     if platform.system() != "Linux":
         raise BadInput("The demo's sites are local, and those need Linux. Try `penstock demo --month`.")
-    voice, folder = Voice(quiet=as_json), folder_for(out)
+    voice, folder = Console(quiet=as_json), folder_for(out)
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home:
         machine = Machine(Path(home))
         with machine:
@@ -113,7 +113,7 @@ def _play(keep: bool, out: Path, as_json: bool) -> int:
     return 1 if untrue(figures) else 0
 
 
-def _look_at_it(voice: "Voice", machine: "Machine", job: str, figures: dict[str, Any]) -> None:
+def _look_at_it(voice: "Console", machine: "Machine", job: str, figures: dict[str, Any]) -> None:
     """Until ^C."""
     at = f"PENSTOCK_HOME={machine.home} penstock"
     voice.say(f"\nThe page: {machine.address}/  Try next:\n  {at} why {job}\n  {at} costs\n  {at} run --gpus 1 -- date")

@@ -9,7 +9,7 @@ import click
 from penstock.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from penstock.devcluster import Bed, ClusterPlan
+    from penstock.devcluster import ClusterGroup, ClusterPlan
 
 at_home = click.option("--home", metavar="DIR", help="Folder of the clusters.  [default: beside Penstock's own files]")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -26,12 +26,12 @@ def command() -> None:
 @as_json
 def build(kueue: bool, s3_only: bool, as_json: bool) -> None:
     """Build the Kubernetes programs and an S3 server once; as root, also prepare real pods."""
-    from penstock.data import gateway
-    from penstock.devcluster import programs, real
+    from penstock.devcluster import kubelet_nodes as real
+    from penstock.devcluster import programs, s3_server
 
     if s3_only:
         programs.build_s3(programs.say_to_stderr)
-        _print({"s3": str(gateway.found())}) if as_json else click.echo(f"The S3 server is {gateway.found()}")
+        _print({"s3": str(s3_server.found())}) if as_json else click.echo(f"The S3 server is {s3_server.found()}")
         return
     where = programs.build(programs.say_to_stderr, kueue=kueue)
     real.prepare(programs.say_to_stderr)
@@ -44,9 +44,9 @@ def build(kueue: bool, s3_only: bool, as_json: bool) -> None:
 @as_json
 def up(real_pods: bool, home: str | None, as_json: bool) -> None:
     """Start the clusters lab, east and west in the background."""
-    from penstock.devcluster import Bed
+    from penstock.devcluster import ClusterGroup
 
-    bed = Bed(_folder(home), _plans(real_pods))
+    bed = ClusterGroup(_folder(home), _plans(real_pods))
     if (other := bed.what_runs()) and other != bed.plans:
         raise BadInput(f"Clusters of another kind run there already; first: penstock dev-cluster down{_again(home)}")
     with bed:
@@ -69,9 +69,9 @@ def up(real_pods: bool, home: str | None, as_json: bool) -> None:
 def status(home: str | None, as_json: bool) -> int:
     """Show the clusters; exit code 1 if one is not healthy."""
     from penstock.cli.output import table
-    from penstock.devcluster import Bed
+    from penstock.devcluster import ClusterGroup
 
-    bed = Bed.at(_folder(home))
+    bed = ClusterGroup.at(_folder(home))
     said = _said_of(bed)
     if as_json:
         _print(said)
@@ -86,7 +86,7 @@ def status(home: str | None, as_json: bool) -> int:
 @as_json
 def down(home: str | None, as_json: bool) -> None:
     """Stop the clusters and delete all they hold."""
-    from penstock.devcluster.bed import end_abandoned, stop
+    from penstock.devcluster.testbed import end_abandoned, stop
 
     ended = int(stop(_folder(home))) + len(end_abandoned())
     _print({"ended": ended}) if as_json else click.echo("Stopped." if ended else "There was nothing to stop.")
@@ -109,7 +109,7 @@ def _plans(real: bool) -> "list[ClusterPlan]":
     ]
 
 
-def _said_of(bed: "Bed") -> dict[str, Any]:
+def _said_of(bed: "ClusterGroup") -> dict[str, Any]:
     clusters = [
         {"name": one.name, "url": one.url, "real": one.plan.real, "runs": all(part.pid for part in one.processes())}
         for one in bed.clusters()
@@ -130,6 +130,6 @@ def _again(home: str | None) -> str:
 
 
 def _print(found: object) -> None:
-    from penstock.cli.show import print_json
+    from penstock.cli.terminal import print_json
 
     print_json(found)

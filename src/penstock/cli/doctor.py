@@ -29,7 +29,7 @@ def command(url: str | None, as_json: bool) -> int:
     """Check this machine's Penstock and say how to fix what is wrong."""
     checks = [*_machine(), *_server(url)]
     if as_json:
-        from penstock.cli.show import print_json
+        from penstock.cli.terminal import print_json
 
         print_json(checks)
     else:

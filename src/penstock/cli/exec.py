@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from penstock import channels
 from penstock.cli.client import EXIT_CODES, UNANSWERED, Client, Failed, job_path
+from penstock.kube import exec_protocol
 
 if TYPE_CHECKING:
     from httpx2.websockets import AsyncWebSocketSession
@@ -39,7 +39,7 @@ def run(client: Client, job: str, words: tuple[str, ...], rank: int = 0) -> int:
     listens = tty or not sys.stdin.isatty()
     with _raw_terminal() if tty else contextlib.nullcontext():
         said = asyncio.run(_talk(client, job_path(job, "/exec"), params | {"stdin": listens}, listens, tty))
-    code, words_of_it, reason = channels.result(said)
+    code, words_of_it, reason = exec_protocol.result(said)
     if code is not None:
         return code
     status = int(reason) if reason.isdigit() else 0
@@ -55,13 +55,13 @@ async def _talk(client: Client, path: str, params: dict[str, Any], listens: bool
     try:
         async with (
             client.session() as http,
-            http.stream("GET", path, params=params, headers=channels.upgrade()) as answer,
+            http.stream("GET", path, params=params, headers=exec_protocol.upgrade()) as answer,
         ):
             if answer.status_code != 101:
                 await answer.aread()
                 client.checked(answer)
                 raise Failed(f"{client.url} does not support exec; is it an older Penstock?")
-            async with channels.session(answer) as socket:
+            async with exec_protocol.session(answer) as socket:
                 try:
                     return await _both_ways(socket, listens, tty)
                 except HTTPXWSException:
@@ -79,12 +79,12 @@ async def _both_ways(socket: "AsyncWebSocketSession", listens: bool, tty: bool) 
 
 
 async def _print(socket: "AsyncWebSocketSession") -> bytes:
-    outputs = {channels.STDOUT: sys.stdout.buffer, channels.STDERR: sys.stderr.buffer}
+    outputs = {exec_protocol.STDOUT: sys.stdout.buffer, exec_protocol.STDERR: sys.stderr.buffer}
     while True:
         heard = await socket.receive_bytes()
-        if heard[:1] == bytes([channels.STATUS]):
+        if heard[:1] == bytes([exec_protocol.STATUS]):
             return heard[1:]
-        if output := outputs.get(heard[0] if heard else channels.STATUS):
+        if output := outputs.get(heard[0] if heard else exec_protocol.STATUS):
             output.write(heard[1:])
             output.flush()
 
@@ -92,8 +92,8 @@ async def _print(socket: "AsyncWebSocketSession") -> bytes:
 def _type(socket: "AsyncWebSocketSession", loop: asyncio.AbstractEventLoop) -> None:
     """In a thread: a terminal, a pipe and a file are read alike, and none faster than it is taken."""
     while True:
-        text = os.read(sys.stdin.fileno(), channels.PIECE_BYTES)
-        message = channels.message(channels.STDIN, text) if text else channels.END_OF_INPUT
+        text = os.read(sys.stdin.fileno(), exec_protocol.PIECE_BYTES)
+        message = exec_protocol.message(exec_protocol.STDIN, text) if text else exec_protocol.END_OF_INPUT
         try:
             asyncio.run_coroutine_threadsafe(socket.send_bytes(message), loop).result()
         except Exception:  # noqa: BLE001 - it has ended, in whatever way; that is told elsewhere
@@ -109,7 +109,7 @@ def _sizes(socket: "AsyncWebSocketSession") -> Iterator[None]:
 
     def resized() -> None:
         columns, rows = shutil.get_terminal_size()
-        sending.add(asyncio.ensure_future(socket.send_bytes(channels.resized(rows, columns))))
+        sending.add(asyncio.ensure_future(socket.send_bytes(exec_protocol.resized(rows, columns))))
 
     loop.add_signal_handler(signal.SIGWINCH, resized)
     try:

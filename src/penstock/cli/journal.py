@@ -15,15 +15,15 @@ def info(where: str, as_json: bool) -> None:
     """Show a journal's installation, length and writer."""
     from dataclasses import asdict
 
-    from penstock.cli import show
+    from penstock.cli import terminal
     from penstock.journal.verify import about
 
     found = about(where)
     if as_json:
-        show.print_json(found)
+        terminal.print_json(found)
     else:
         rows = [(name.replace("_", " "), "none" if one in (None, "") else one) for name, one in asdict(found).items()]
-        show.table(f"Journal {where}", ("", "found"), rows)
+        terminal.table(f"Journal {where}", ("", "found"), rows)
 
 
 @command.command("verify")
@@ -32,12 +32,12 @@ def info(where: str, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(where: str, expect: str, as_json: bool) -> None:
     """Verify the hash chain, and that no row is missing."""
-    from penstock.cli import show
+    from penstock.cli import terminal
     from penstock.journal import verify as checks
 
     steps, head = checks.verify(where, expect)
     if as_json:
-        show.print_json(
+        terminal.print_json(
             {"steps": steps, "head": head, "chain": "whole", "expected": "found" if expect else "not asked"}
         )
     else:
@@ -52,7 +52,7 @@ def rebuild(where: str, as_json: bool) -> None:
     import time
     from contextlib import closing
 
-    from penstock.cli import show
+    from penstock.cli import terminal
     from penstock.core.errors import BadInput
     from penstock.journal.journal import Held
     from penstock.journal.open import open_journal, reachable
@@ -65,7 +65,7 @@ def rebuild(where: str, as_json: bool) -> None:
         steps = journal.rebuild()
         journal.release(epoch)
     if as_json:
-        show.print_json({"steps": steps})
+        terminal.print_json({"steps": steps})
     else:
         click.echo(f"The tables of {where} are made anew from {steps:,} steps.")
 

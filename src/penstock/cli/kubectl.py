@@ -37,10 +37,10 @@ def command() -> None:
 @reaches
 def apply(filename: str, team: str, **where: Any) -> None:
     """Create a Job that Penstock schedules."""
-    from penstock.front import applying
+    from penstock.front import defaulting
 
-    job = applying.as_home_job(manifest_from(filename), team, where["namespace"])
-    made = ask(where, lambda cluster: applying.apply(cluster, job))
+    job = defaulting.as_home_job(manifest_from(filename), team, where["namespace"])
+    made = ask(where, lambda cluster: defaulting.apply(cluster, job))
     click.echo(f"job.batch/{made['metadata']['name']}")
 
 
@@ -93,10 +93,10 @@ def _instant(event: Json) -> int:
 @known_as_penstock
 def plan(filename: str, team: str, namespace: str, url: str | None) -> None:
     """Show where a Job would run and what it would cost; starts nothing."""
-    from penstock.cli.ask import draw_plan
-    from penstock.front import applying
+    from penstock.cli.submit import draw_plan
+    from penstock.front import defaulting
 
-    draw_plan(Client(url).post("/v1/plan", applying.as_home_job(manifest_from(filename), team, namespace)))
+    draw_plan(Client(url).post("/v1/plan", defaulting.as_home_job(manifest_from(filename), team, namespace)))
 
 
 @command.command("logs")
@@ -142,9 +142,9 @@ async def _find(cluster: "Cluster", job: str, namespace: str) -> Json:
 
 
 def _number(found: Json) -> str:
-    from penstock.kube import names
+    from penstock.kube import annotations
 
-    number = (found["metadata"].get("annotations") or {}).get(names.JOB)
+    number = (found["metadata"].get("annotations") or {}).get(annotations.JOB)
     if not number:
         raise BadInput(f"Penstock does not manage the Job {found['metadata']['name']} yet; see its Events.")
     return str(number)

@@ -7,7 +7,7 @@ import click
 
 from penstock.cli.client import Client, talks
 from penstock.core.errors import BadInput
-from penstock.journal.words import count
+from penstock.formatting import count
 
 LOOK_SECONDS: Final = 1.0
 SHOWN: Final = 3  #: of what is still there
@@ -27,7 +27,7 @@ def command(client: Client, clusters: tuple[str, ...], bring_home: bool, detach:
         client.post(f"/v1/doors/{site}/leave" + ("?bring_home=true" if bring_home else ""))
     found = _places(client, sites) if detach else _wait(client, sites)
     if as_json:
-        from penstock.cli.show import print_json
+        from penstock.cli.terminal import print_json
 
         print_json(found)
         return

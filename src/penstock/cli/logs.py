@@ -59,7 +59,7 @@ def _write(text: bytes) -> None:
 
 
 def _print_json(client: Client, job: str, attempt: str, rank: int | None) -> None:
-    from penstock.cli.show import print_json
+    from penstock.cli.terminal import print_json
 
     answer = client.send("GET", job_path(job, "/log"), params={"attempt": attempt, **_of(rank)})
     headers = answer.headers

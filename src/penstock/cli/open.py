@@ -3,7 +3,7 @@
 import click
 
 from penstock.cli.client import Client, talks
-from penstock.cli.show import print_json
+from penstock.cli.terminal import print_json
 
 
 @click.command("open")

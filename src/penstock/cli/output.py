@@ -19,7 +19,7 @@ def listed(command: F) -> F:
 def answer(found: Any, output: str, draw: Callable[[bool], None]) -> None:
     """Print what the server said, or have it drawn; `draw` is told whether there is room for more columns."""
     if output == "json":
-        from penstock.cli.show import print_json
+        from penstock.cli.terminal import print_json
 
         print_json(found)
     elif output == "yaml":
@@ -31,10 +31,10 @@ def answer(found: Any, output: str, draw: Callable[[bool], None]) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
-    from penstock.cli import show
+    from penstock.cli import terminal
 
     if rows:
-        show.table(title, columns, [[safe(cell) for cell in row] for row in rows])
+        terminal.table(title, columns, [[safe(cell) for cell in row] for row in rows])
     else:
         click.echo(empty)
 
@@ -55,12 +55,12 @@ def moment(at: int | None) -> str:
 
 
 def money(micro: int | None, currency: str) -> str:
-    from penstock.journal.words import money as words
+    from penstock.formatting import money as words
 
     return "-" if micro is None else words(micro, currency)
 
 
 def span(ms: int | None) -> str:
-    from penstock.journal.words import duration
+    from penstock.formatting import duration
 
     return "-" if ms is None else duration(ms)

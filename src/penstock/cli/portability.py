@@ -54,7 +54,7 @@ def command(sites: str, filename: str | None, home: str | None, as_json: bool, *
     jobs = _of_file(filename) if filename else ask(where, lambda cluster: _of_cluster(cluster, where["namespace"]))
     judged = [_judge(job, others) for job in jobs]
     if as_json:
-        from penstock.cli.show import print_json
+        from penstock.cli.terminal import print_json
 
         print_json([{"job": one.job, "gpus": one.gpus, "verdict": one.verdict, "sites": one.sites} for one in judged])
     else:
@@ -62,9 +62,9 @@ def command(sites: str, filename: str | None, home: str | None, as_json: bool, *
 
 
 def _others(file: "SitesFile", home: str | None, path: str) -> "Sequence[Maps]":
-    names = [site.id for site in file.sites]
-    if home and home not in names:
-        raise BadInput(f"{path} has no site '{home}'; it has {', '.join(names)}.")
+    annotations = [site.id for site in file.sites]
+    if home and home not in annotations:
+        raise BadInput(f"{path} has no site '{home}'; it has {', '.join(annotations)}.")
     homes = [home] if home else [site.id for site in file.sites if site.front_door][:1]
     others = [maps for maps in file.maps if maps.site not in homes]
     if not others:
@@ -80,16 +80,16 @@ def _of_file(path: str) -> list[Json]:
 
 
 async def _of_cluster(cluster: Any, namespace: str) -> list[Json]:
-    from penstock.kube import names
+    from penstock.kube import annotations
     from penstock.kube.client import JOBS
 
     found, _ = await cluster.list(JOBS, namespace)
-    return [one for one in found if names.EXECUTION not in (one["metadata"].get("labels") or {})]
+    return [one for one in found if annotations.EXECUTION not in (one["metadata"].get("labels") or {})]
 
 
 def _judge(job: Json, others: "Iterable[Maps]") -> Judged:
-    from penstock.front.reading import Unfit, gpus_of
-    from penstock.kube.closure import part
+    from penstock.front.job_spec import Unfit, gpus_of
+    from penstock.kube.references import part
 
     metadata = part(job, "metadata")
     try:

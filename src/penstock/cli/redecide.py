@@ -14,13 +14,13 @@ def command(file: str, as_json: bool) -> int:
     Equal: exit 0. Different: the first differences, and exit 1. After a difference each step is decided from the
     recorded past, so that one difference is not counted as a thousand.
     """
-    from penstock.cli import show
+    from penstock.cli import terminal
     from penstock.journal.open import read
     from penstock.journal.redecide import redecide
 
     verdict = redecide(read(file), most=SHOWN)
     if as_json:
-        show.print_json(verdict)
+        terminal.print_json(verdict)
     elif not verdict.different:
         click.echo(f"Equal: {verdict.steps:,} steps, {verdict.promises:,} promises decided again, row for row.")
     else:

@@ -9,7 +9,7 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(file: str, check: bool, as_json: bool) -> None:
     """Rebuild the state from a journal and verify its hash chain."""
-    from penstock.cli import show
+    from penstock.cli import terminal
     from penstock.core.engine import replay
     from penstock.core.errors import BadInput
     from penstock.journal.open import read
@@ -42,8 +42,8 @@ def command(file: str, check: bool, as_json: bool) -> None:
         "digest": state.digest(),
     }
     if as_json:
-        show.print_json(answer)
+        terminal.print_json(answer)
     else:
-        show.table(
+        terminal.table(
             f"Replay of {file}", ("", "found"), [(name.replace("_", " "), found) for name, found in answer.items()]
         )

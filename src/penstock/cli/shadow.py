@@ -14,8 +14,8 @@ from penstock.core.errors import BadInput
 
 if TYPE_CHECKING:
     from penstock.config import SitesFile
+    from penstock.sim.analysis.shadow import DaySummary, Followed, ObservedJob
     from penstock.sim.scenario import Scenario
-    from penstock.sim.shadow import Day, Followed, Life
 
 SAVE_SECONDS: Final = 30.0
 
@@ -35,7 +35,7 @@ def command(
 ) -> None:
     """Show what Penstock would have done with a cluster's Jobs; read only."""
     from penstock.config import read_sites
-    from penstock.sim.shadow import Followed
+    from penstock.sim.analysis.shadow import Followed
 
     file = read_sites(sites)
     if cost_of_delay is not None:
@@ -52,11 +52,11 @@ async def _follow(followed: "Followed", how: dict[str, Any], report: Any) -> Non
     """Two watches and a list of nodes; nothing else is ever asked of the cluster."""
     from penstock.kube.access import Access, connect
     from penstock.kube.client import JOBS, NODES, PODS
-    from penstock.kube.watch import Mirror
+    from penstock.kube.informer import Informer
 
     cluster = connect(Access(how["kubeconfig"], how["context"], allow_exec=tuple(how["allow_exec"])))
-    jobs = Mirror(cluster, JOBS, followed.see_job, namespace=how["namespace"])
-    pods = Mirror(cluster, PODS, followed.see_pod, namespace=how["namespace"], labels="batch.kubernetes.io/job-name")
+    jobs = Informer(cluster, JOBS, followed.see_job, namespace=how["namespace"])
+    pods = Informer(cluster, PODS, followed.see_pod, namespace=how["namespace"], labels="batch.kubernetes.io/job-name")
     tasks = [asyncio.create_task(jobs.run())]
     try:
         await _in_step(jobs)
@@ -121,14 +121,14 @@ def _amount(option: str, text: str) -> int:
 def _report(followed: "Followed", file: "SitesFile", home: str, as_json: bool) -> None:
     from time import time
 
-    from penstock.sim.shadow import compare, lives
+    from penstock.sim.analysis.shadow import compare, lives
     from penstock.wiring import policy
 
     jobs = lives(followed, int(time() * 1000))
     try:
         scenario = _scenario(jobs, file)
     except BadInput as none:
-        days: list[Day] = []
+        days: list[DaySummary] = []
         said = str(none)
     else:
         days, said = compare(followed, jobs, scenario, policy(file), home), ""
@@ -138,27 +138,27 @@ def _report(followed: "Followed", file: "SitesFile", home: str, as_json: bool) -
         _draw(days, len(followed.jobs), file.currency, said)
 
 
-def _scenario(jobs: "dict[str, Life]", file: "SitesFile") -> "Scenario":
+def _scenario(jobs: "dict[str, ObservedJob]", file: "SitesFile") -> "Scenario":
     """As `penstock simulate` has them: what asks for no GPU is left out."""
-    from penstock.cli.inputs import jobs_of, scenario_at
+    from penstock.cli.scenario_options import jobs_of, scenario_at
+    from penstock.sim.engine.simulator import known
     from penstock.sim.scenario import prepare
-    from penstock.sim.simulator import known
-    from penstock.sim.traces import read_jobs
+    from penstock.sim.traces.trace import read_jobs
 
     seen = jobs_of(read_jobs([one.job for one in jobs.values()], "What was seen so far"))
     return scenario_at(file, prepare(known(seen, "e2", 0), "l1"), {})
 
 
-def _print_json(days: "list[Day]", jobs: int, currency: str) -> None:
+def _print_json(days: "list[DaySummary]", jobs: int, currency: str) -> None:
     from dataclasses import asdict
 
-    from penstock.cli.show import print_json
+    from penstock.cli.terminal import print_json
 
     told = [{**asdict(day), "saved_hours": day.saved_hours} for day in days]
     print_json({"currency": currency, "jobs_seen": jobs, "days": told})
 
 
-def _draw(days: "list[Day]", jobs: int, currency: str, said: str) -> None:
+def _draw(days: "list[DaySummary]", jobs: int, currency: str, said: str) -> None:
     from penstock.cli.output import money, table
 
     rows = [

@@ -52,9 +52,9 @@ def command(**options: Any) -> None:
 
     TRACE is a file of jobs that ran (CSV, sacct output, kubectl JSON), or use --generate.
     """
-    from penstock.cli import show
-    from penstock.cli.inputs import knob_from, scenario_from
-    from penstock.sim.policies import policy
+    from penstock.cli import terminal
+    from penstock.cli.scenario_options import knob_from, scenario_from
+    from penstock.policy.presets import policy
     from penstock.sim.scenario import run
 
     knob = knob_from(options["name"], options["cost_of_delay"], options["knob"])
@@ -65,19 +65,19 @@ def command(**options: Any) -> None:
         _write(options["jobs_file"], ())  # now: an hour's run must not end in "cannot write"
     with ExitStack() as stack:
         watchers: list[Callable[[Any, Any], None]] = []
-        advance = stack.enter_context(show.progress(len(scenario.jobs), "jobs submitted"))
+        advance = stack.enter_context(terminal.progress(len(scenario.jobs), "jobs submitted"))
         watchers.append(progress_of(advance))
         if options["journal"]:
-            from penstock.journal.sqlite import Journal
+            from penstock.journal.sqlite import BulkJournal
 
-            journal = stack.enter_context(Journal(options["journal"], group=5_000))
+            journal = stack.enter_context(BulkJournal(options["journal"], group=5_000))
             watchers.append(lambda step, _: journal.append(step))
         starts = _starts(watchers) if options["jobs_file"] else None
         report, engine = run(scenario, chosen, _all(watchers))
     if starts is not None:
         _write_starts(options["jobs_file"], scenario.jobs, starts)
     if options["as_json"]:
-        show.print_json(report)
+        terminal.print_json(report)
     else:
         _table(report, engine)
 
@@ -123,7 +123,7 @@ def _all(watchers: list[Callable[[Any, Any], None]]) -> Callable[[Any, Any], Non
 
 def _starts(watchers: list[Callable[[Any, Any], None]]) -> dict[str, tuple[int, bool]]:
     """When each job was first promised a place, and whether it was ever a rented one."""
-    from penstock.core.events import StartPromised
+    from penstock.core.model.events import StartPromised
 
     found: dict[str, tuple[int, bool]] = {}
 
@@ -155,10 +155,10 @@ def _write(path: str, lines: Iterable[str]) -> None:
 
 
 def _table(report: Any, engine: Any) -> None:
-    from penstock.cli import show
+    from penstock.cli import terminal
     from penstock.core.units import HOUR
-    from penstock.journal.words import duration, money
-    from penstock.sim.policies import OURS
+    from penstock.formatting import duration, money
+    from penstock.policy.presets import OURS
 
     def cash(amount: float) -> str:
         return money(round(amount * 1_000_000), report.currency)
@@ -188,7 +188,7 @@ def _table(report: Any, engine: Any) -> None:
     if report.unfinished_jobs:
         rows.append(("never ran", f"{report.unfinished_jobs:,} jobs: a cap or a rule binds"))
     setting = f"cost of delay {report.knob}" if report.policy in OURS else f"knob {report.knob}"
-    show.table(f"Policy {report.policy}, {setting}", ("", "measured"), rows)
+    terminal.table(f"Policy {report.policy}, {setting}", ("", "measured"), rows)
     accounts = engine.state.ledger.accounts
     capped = [
         (scope, period, cash(a.cap / 1e6), cash(a.spent / 1e6), cash((a.cap - a.spent - a.held) / 1e6))
@@ -196,5 +196,5 @@ def _table(report: Any, engine: Any) -> None:
         if a.cap is not None
     ]
     if capped:
-        show.table("Caps", ("scope", "period", "cap", "spent", "left"), capped)
+        terminal.table("Caps", ("scope", "period", "cap", "spent", "left"), capped)
     print(f"{report.jobs_per_cpu_s:,} jobs per CPU-second, {report.peak_rss_mb:,} MB at the peak.")

@@ -50,6 +50,6 @@ def revoke(client: Client, token_id: str, as_json: bool) -> None:
 
 
 def _print(found: object) -> None:
-    from penstock.cli.show import print_json
+    from penstock.cli.terminal import print_json
 
     print_json(found)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from penstock.cli.client import home as home_folder
-from penstock.cli.show import print_json
+from penstock.cli.terminal import print_json
 
 PORT = 7070
 

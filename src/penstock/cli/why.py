@@ -9,7 +9,7 @@ from penstock.cli.client import Client, job_path
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.journal.story import Line
+    from penstock.explain.story import StoryLine
 
 
 @click.command("why")
@@ -26,12 +26,12 @@ def command(job: str, journal: str | None, url: str | None, as_json: bool) -> No
 
 
 def _from_api(client: Client, job: str, as_json: bool) -> None:
-    from penstock.cli import show
+    from penstock.cli import terminal
     from penstock.cli.output import moment, safe
 
     lines = client.get(job_path(job, "/story"))["lines"]
     if as_json:
-        show.print_json(lines)
+        terminal.print_json(lines)
         return
     for line in lines:
         click.echo(f"{moment(line['at']):>14}  {safe(line['text'])}")
@@ -40,10 +40,10 @@ def _from_api(client: Client, job: str, as_json: bool) -> None:
 def _from_journal(job: str, journal: str, as_json: bool) -> None:
     from difflib import get_close_matches
 
-    from penstock.cli import show
+    from penstock.cli import terminal
     from penstock.core.errors import BadInput
+    from penstock.explain.story import jobs_in
     from penstock.journal.open import lines_of, read
-    from penstock.journal.story import jobs_in
 
     lines = lines_of(journal, job)
     if not lines:
@@ -51,13 +51,13 @@ def _from_journal(job: str, journal: str, as_json: bool) -> None:
         hint = f" Did you mean {', '.join(near)}?" if near else ""
         raise BadInput(f"{journal} has no job '{job}'.{hint}")
     if as_json:
-        show.print_json(lines)
+        terminal.print_json(lines)
         return
     print_story(lines)
 
 
-def print_story(lines: "Iterable[Line]") -> None:
-    from penstock.journal.words import instant
+def print_story(lines: "Iterable[StoryLine]") -> None:
+    from penstock.formatting import instant
 
     for line in lines:
         click.echo(f"{instant(line.at):>14}  {line.text}")

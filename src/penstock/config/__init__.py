@@ -7,6 +7,6 @@ Three passes: text to plain lists and keys (page, YAML), those to rows (convert,
 make sense together (sites, offers). An error in one pass does not keep the others from finding theirs.
 """
 
-from penstock.config.sites import LocalSite, SitesFile, Wishes, parse_sites, read_sites
+from penstock.config.sites import LocalSite, PolicyOptions, SitesFile, parse_sites, read_sites
 
-__all__ = ["LocalSite", "SitesFile", "Wishes", "parse_sites", "read_sites"]
+__all__ = ["LocalSite", "PolicyOptions", "SitesFile", "parse_sites", "read_sites"]

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 from typing import Final
 
-from penstock.config.page import UNREAD, Page, shown
-from penstock.config.rows import ClusterRow, OfferRow, PlaceRow, SiteRow, TolerationRow
+from penstock.config.document import UNREAD, Document, shown
+from penstock.config.sections import ClusterSection, NodeSelectionSection, OfferSection, SiteSection, TolerationSection
 from penstock.kube.access import Access
 from penstock.kube.maps import Maps
-from penstock.kube.places import ClusterSite, Place, Toleration
+from penstock.kube.node_selection import ClusterSite, NodeSelection, Toleration
 
 A_NAMESPACE: Final = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 A_SECRET: Final = re.compile(r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -16,13 +16,13 @@ A_LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,
 HOURS: Final = 24
 
 
-def cluster_of(row: SiteRow, maps: Maps, page: Page, place: str) -> tuple[str, ClusterSite] | None:
+def cluster_of(row: SiteSection, maps: Maps, page: Document, place: str) -> tuple[str, ClusterSite] | None:
     """The site's name and how its cluster is reached; None if it is not a cluster."""
     if row.kubernetes is not None and row.reached_by not in ("kubernetes", "rehearsal"):
         page.refuse(f"{place}.kubernetes", "this is for sites with 'driver: kubernetes'")
     if row.reached_by != "kubernetes":
         return None
-    said = row.kubernetes or ClusterRow()
+    said = row.kubernetes or ClusterSection()
     _check(said, page, f"{place}.kubernetes")
     places = [page.attempt(_place, offer, page, f"{place}.offers[{k}]") for k, offer in enumerate(row.offers)]
     mapped = [there for _, there in maps.namespaces]
@@ -45,14 +45,14 @@ def cluster_of(row: SiteRow, maps: Maps, page: Page, place: str) -> tuple[str, C
     )
 
 
-def _check(said: ClusterRow, page: Page, place: str) -> None:
+def _check(said: ClusterSection, page: Document, place: str) -> None:
     page.attempt(_check_login, said, page, place)
     for key, name in [("namespace", said.namespace), *(("namespaces", one) for one in said.namespaces)]:
         if name is not UNREAD and not A_NAMESPACE.fullmatch(name):
             page.report(f"{place}.{key}", f"{shown(name)} is not a namespace: small letters, digits and '-'")
 
 
-def _check_login(said: ClusterRow, page: Page, place: str) -> None:
+def _check_login(said: ClusterSection, page: Document, place: str) -> None:
     if said.in_cluster and (said.kubeconfig is not None or said.context is not None):
         page.report(f"{place}.in_cluster", "with the pod's own account there is no 'kubeconfig' and no 'context'")
     if (secret := said.kubeconfig_secret) is not None:
@@ -62,21 +62,21 @@ def _check_login(said: ClusterRow, page: Page, place: str) -> None:
             page.report(f"{place}.kubeconfig_secret", f"{shown(secret)} is not NAME or NAMESPACE/NAME of a Secret")
 
 
-def _path(path: str, page: Page) -> str:
+def _path(path: str, page: Document) -> str:
     """From where the sites file is, as a person would expect who moves both."""
     if not path or path.startswith(("/", "~")):
         return path
     return str(Path(page.name).parent.absolute() / path)
 
 
-def _place(offer: OfferRow, page: Page, place: str) -> Place:
-    said = offer.kubernetes or PlaceRow()
+def _place(offer: OfferSection, page: Document, place: str) -> NodeSelection:
+    said = offer.kubernetes or NodeSelectionSection()
     for key in said.selector:
         if not A_LABEL.fullmatch(key):
             page.report(f"{place}.kubernetes.selector", f"{shown(key)} is not a label, like nvidia.com/gpu.product")
     if said.headroom is not UNREAD and len(said.headroom) not in (0, 1, HOURS):
         page.report(f"{place}.kubernetes.headroom", "one number, or one for each of the 24 hours of a day")
-    return Place(
+    return NodeSelection(
         resource=str(said.resource or _resource(offer)),
         selector=tuple((key, str(text)) for key, text in said.selector.items()),
         tolerations=tuple(_toleration(one) for one in said.tolerations),
@@ -85,11 +85,11 @@ def _place(offer: OfferRow, page: Page, place: str) -> Place:
     )
 
 
-def _resource(offer: OfferRow) -> str:
+def _resource(offer: OfferSection) -> str:
     """As NVIDIA's device plugin calls it: a slice's name has dots where its profile has a plus."""
     return f"nvidia.com/mig-{offer.mig.replace('+', '.')}" if offer.mig else "nvidia.com/gpu"
 
 
-def _toleration(row: TolerationRow) -> Toleration:
+def _toleration(row: TolerationSection) -> Toleration:
     operator = "Exists" if row.value is None else "Equal"
     return Toleration(str(row.key or ""), operator, str(row.value or ""), str(row.effect or ""))

@@ -9,17 +9,17 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar, Union, ge
 
 import msgspec
 
-from penstock.config.page import UNREAD, Page, nearest, unknown
+from penstock.config.document import UNREAD, Document, nearest, unknown
 from penstock.config.scalars import scalar
 
 
-class Row(msgspec.Struct, frozen=True):
+class Section(msgspec.Struct, frozen=True):
     """The keys of one level of a file."""
 
     renamed: ClassVar[dict[str, str]] = {}  #: old keys that are still read, and what they are called now
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=Section)
 KINDS: Final[dict[type, str]] = {dict: "a group of keys", list: "a list", str: "a word", NoneType: "empty"}
 
 
@@ -32,7 +32,7 @@ class Key(NamedTuple):
 
 
 @cache
-def keys_of(kind: type[Row]) -> dict[str, Key]:
+def keys_of(kind: type[Section]) -> dict[str, Key]:
     """By their names in the file, in the order of the class."""
     hints = get_type_hints(kind)
     return {
@@ -40,7 +40,7 @@ def keys_of(kind: type[Row]) -> dict[str, Key]:
     }
 
 
-def converted(found: object, kind: type[R], page: Page, place: str = "") -> R:
+def converted(found: object, kind: type[R], page: Document, place: str = "") -> R:
     """A row, whole or with parts unread; the page has the errors."""
     if not isinstance(found, dict):
         return _unexpected(dict, found, page, place)  # type: ignore[no-any-return]  # UNREAD stands for any row
@@ -63,7 +63,7 @@ def converted(found: object, kind: type[R], page: Page, place: str = "") -> R:
     return kind(**fields)
 
 
-def _tell_renamed(name: str, now: str, found: dict[str, object], page: Page, place: str) -> None:
+def _tell_renamed(name: str, now: str, found: dict[str, object], page: Document, place: str) -> None:
     if name == now:
         return
     inner = f"{place}.{name}".lstrip(".")
@@ -74,7 +74,7 @@ def _tell_renamed(name: str, now: str, found: dict[str, object], page: Page, pla
     page.notices.append(f"{where}: '{name}' is called '{now}' now; the old name works for a release.")
 
 
-def _value(found: object, hint: Any, page: Page, place: str) -> Any:
+def _value(found: object, hint: Any, page: Document, place: str) -> Any:
     """What stands at a place, as its hint says: a scalar, a word, a row, a list or a table of such."""
     if found is UNREAD:
         return UNREAD
@@ -87,7 +87,7 @@ def _value(found: object, hint: Any, page: Page, place: str) -> Any:
         return _list(found, args[0], page, place)
     if origin is dict:
         return _table(found, args[1], page, place)
-    if issubclass(hint, Row):
+    if issubclass(hint, Section):
         return converted(found, hint, page, place)
     try:
         return scalar(hint, found)
@@ -109,7 +109,7 @@ def _choice(found: object, args: tuple[Any, ...]) -> Any:
     return tables[0] if tables and not isinstance(found, str) else hints[0]
 
 
-def _word(found: object, words: tuple[str, ...], page: Page, place: str) -> Any:
+def _word(found: object, words: tuple[str, ...], page: Document, place: str) -> Any:
     if not isinstance(found, str):
         return _unexpected(str, found, page, place)
     if found not in words:
@@ -118,19 +118,19 @@ def _word(found: object, words: tuple[str, ...], page: Page, place: str) -> Any:
     return found
 
 
-def _list(found: object, hint: Any, page: Page, place: str) -> Any:
+def _list(found: object, hint: Any, page: Document, place: str) -> Any:
     if not isinstance(found, list):
         return _unexpected(list, found, page, place)
     return tuple(_value(item, hint, page, f"{place}[{k}]") for k, item in enumerate(found))
 
 
-def _table(found: object, hint: Any, page: Page, place: str) -> Any:
+def _table(found: object, hint: Any, page: Document, place: str) -> Any:
     if not isinstance(found, dict):
         return _unexpected(dict, found, page, place)
     return {name: _value(item, hint, page, f"{place}.{name}") for name, item in found.items()}
 
 
-def _unexpected(kind: type, found: object, page: Page, place: str) -> Any:
+def _unexpected(kind: type, found: object, page: Document, place: str) -> Any:
     if found is not UNREAD:
         page.report(place, f"this must be {KINDS[kind]}; it is {KINDS[type(found)]}")
     return UNREAD

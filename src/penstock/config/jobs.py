@@ -14,8 +14,8 @@ from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
-from penstock.config.convert import Row, converted, keys_of
-from penstock.config.page import UNREAD, Page, plain, read_bytes, shown
+from penstock.config.convert import Section, converted, keys_of
+from penstock.config.document import UNREAD, Document, plain, read_bytes, shown
 from penstock.config.scalars import (
     SCALARS,
     Amount,
@@ -30,7 +30,7 @@ from penstock.config.scalars import (
     Text,
     Word,
 )
-from penstock.core.model import GpuChoice, JobClass, JobSpec
+from penstock.core.model.types import GpuChoice, JobClass, JobSpec
 from penstock.core.units import MICRO, PERMILLE, Millis
 from penstock.core.values import value
 
@@ -38,17 +38,17 @@ MOST_PARTS: Final = 1_000  #: words of a command, variables, members of an array
 NEEDS: Final = "'command' and 'gpus' (docs/jobs.md shows how)"
 
 
-class GpuRow(Row, frozen=True):
+class GpuSection(Section, frozen=True):
     model: Text
     speed: Amount | None = None
 
 
-class WidthRow(Row, frozen=True):
+class WidthSection(Section, frozen=True):
     gpus: Count
     speed: Amount
 
 
-class JobRow(Row, frozen=True):
+class JobSection(Section, frozen=True):
     command: tuple[Word, ...]
     gpus: Count
     name: Text | None = None
@@ -56,10 +56,10 @@ class JobRow(Row, frozen=True):
     project: Name | None = None
     job_class: JobClass = msgspec.field(name="class", default="training")
     priority: Priority = Priority(0)
-    gpu: tuple[GpuRow, ...] = ()
+    gpu: tuple[GpuSection, ...] = ()
     gpu_order: Flag = Flag(False)
     mig: Profile | None = None
-    scaling: tuple[WidthRow, ...] = ()
+    scaling: tuple[WidthSection, ...] = ()
     run_time: Interval | None = None
     checkpoint_every: Interval | None = None
     interruptible: Flag = Flag(True)
@@ -93,28 +93,28 @@ class JobFile:
 
 def parse_job(raw: bytes, name: str) -> JobFile:
     """What the YAML says; `name` stands for the file in errors."""
-    page = Page(name)
+    page = Document(name)
     return page.whole(lambda: _job(plain(raw, page, "job file", NEEDS), page))
 
 
 def parse_json_job(raw: bytes, name: str) -> JobFile:
-    page = Page(name)
+    page = Document(name)
     return page.whole(lambda: _job(plain_json(raw, page), page))
 
 
 def job_body(path: str) -> dict[str, Any]:
     """The keys of a job file, checked, for the API; its folder becomes a full path, counted from where the file is."""
-    page, raw = Page(path), read_bytes(path)
+    page, raw = Document(path), read_bytes(path)
     return page.whole(lambda: _body(plain(raw, page, "job file", NEEDS), page, Path(path).parent))
 
 
 def check_body(body: dict[str, Any], name: str) -> dict[str, Any]:
     """The same of keys that come from somewhere else than a file."""
-    page = Page(name)
+    page = Document(name)
     return page.whole(lambda: _body(body, page, Path()))
 
 
-def _body(found: object, page: Page, around: Path) -> dict[str, Any]:
+def _body(found: object, page: Document, around: Path) -> dict[str, Any]:
     if isinstance(found, dict) and isinstance(found.get("folder"), str):
         found = {**found, "folder": str((around / found["folder"]).absolute())}
     _job(found, page)
@@ -122,8 +122,8 @@ def _body(found: object, page: Page, around: Path) -> dict[str, Any]:
     return found
 
 
-def _job(found: object, page: Page) -> JobFile:
-    row = converted(_long_form(found), JobRow, page)
+def _job(found: object, page: Document) -> JobFile:
+    row = converted(_long_form(found), JobSection, page)
     _check(row, page)
     return JobFile(
         spec=_spec(row),
@@ -136,8 +136,8 @@ def _job(found: object, page: Page) -> JobFile:
     )
 
 
-def plain_json(raw: bytes, page: Page) -> object:
-    """As `page.plain` for JSON: scalars stay text until their key says what they are."""
+def plain_json(raw: bytes, page: Document) -> object:
+    """As `document.plain` for JSON: scalars stay text until their key says what they are."""
     try:
         found: object = json.loads(
             raw, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=lambda pairs: _once(pairs, page)
@@ -151,7 +151,7 @@ def plain_json(raw: bytes, page: Page) -> object:
         page.fail(None, "nested too deeply for a job file")
 
 
-def _once(pairs: list[tuple[str, object]], page: Page) -> dict[str, object]:
+def _once(pairs: list[tuple[str, object]], page: Document) -> dict[str, object]:
     found: dict[str, object] = {}
     for key, content in pairs:
         if key in found:
@@ -183,18 +183,18 @@ def _long_form(found: object) -> object:
     return found
 
 
-def _check(row: JobRow, page: Page) -> None:
+def _check(row: JobSection, page: Document) -> None:
     """What must make sense together; each check by itself, so that all are made."""
     for check in (_check_command, _check_sizes, _check_env, _check_models, _check_folder, _check_widths):
         page.attempt(check, row, page)
 
 
-def _check_command(row: JobRow, page: Page) -> None:
+def _check_command(row: JobSection, page: Document) -> None:
     if not row.command or not row.command[0]:
         page.report("command", "it is empty; write what to run, like [python, train.py]")
 
 
-def _check_sizes(row: JobRow, page: Page) -> None:
+def _check_sizes(row: JobSection, page: Document) -> None:
     sizes = {"command": lambda: len(row.command), "env": lambda: len(row.env), "count": lambda: row.count}
     for place, count in sizes.items():
         size = page.attempt(count)
@@ -202,7 +202,7 @@ def _check_sizes(row: JobRow, page: Page) -> None:
             page.report(place, f"{size:,} are too many; at most {MOST_PARTS:,}")
 
 
-def _check_env(row: JobRow, page: Page) -> None:
+def _check_env(row: JobSection, page: Document) -> None:
     for key in row.env:
         if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,199}", key):
             page.report("env", f"{shown(key)} is not a name of a variable: letters, digits and '_', no digit first")
@@ -210,24 +210,24 @@ def _check_env(row: JobRow, page: Page) -> None:
             page.report(f"env.{key}", "variables that begin with PENSTOCK_ are set by Penstock; choose another name")
 
 
-def _check_models(row: JobRow, page: Page) -> None:
+def _check_models(row: JobSection, page: Document) -> None:
     for k, choice in enumerate(row.gpu):
         page.attempt(_check_speed, choice, page, f"gpu[{k}].speed")
     if row.gpu_order and len(row.gpu) < 2:
         page.report("gpu_order", "an order of preference needs several models under 'gpu'")
 
 
-def _check_speed(choice: GpuRow, page: Page, place: str) -> None:
+def _check_speed(choice: GpuSection, page: Document, place: str) -> None:
     if choice.speed is not None and not MICRO > choice.speed * PERMILLE >= 1:
         page.report(place, "a speed is against the model the run time is for: 1 as fast, 0.5 half")
 
 
-def _check_folder(row: JobRow, page: Page) -> None:
+def _check_folder(row: JobSection, page: Document) -> None:
     if row.folder is not None and not row.folder.startswith("/"):
         page.report("folder", f"{shown(row.folder)} must begin with /; the site does not know where you are")
 
 
-def _check_widths(row: JobRow, page: Page) -> None:
+def _check_widths(row: JobSection, page: Document) -> None:
     gpus, fastest = int(row.gpus), PERMILLE
     for k, wide in enumerate(row.scaling):
         speed = int(wide.speed * PERMILLE)
@@ -236,7 +236,7 @@ def _check_widths(row: JobRow, page: Page) -> None:
         gpus, fastest = int(wide.gpus), speed
 
 
-def _spec(row: JobRow) -> JobSpec:
+def _spec(row: JobSection) -> JobSpec:
     usual = JobSpec(1)
     return JobSpec(
         gpus=int(row.gpus),
@@ -287,14 +287,14 @@ IN_JSON: Final[dict[type, dict[str, Any]]] = {
 
 def json_schema() -> dict[str, Any]:
     """A job file as JSON Schema, whole: nothing in it refers to elsewhere."""
-    schema = _object(JobRow)
+    schema = _object(JobSection)
     keys = schema["properties"]
     keys["command"] = {"anyOf": [keys["command"], {"type": "string", "description": "A line for the shell."}]}
     keys["gpu"] = {"anyOf": [keys["gpu"], {"type": "string", "description": "One model."}]}
     return schema
 
 
-def _object(row: type[Row]) -> dict[str, Any]:
+def _object(row: type[Section]) -> dict[str, Any]:
     keys = keys_of(row)
     return {
         "type": "object",
@@ -307,7 +307,7 @@ def _object(row: type[Row]) -> dict[str, Any]:
 def _schema(hint: Any) -> dict[str, Any]:
     args = [arg for arg in get_args(hint) if arg not in (type(None), ...)]
     match get_origin(hint):
-        case None if issubclass(hint, Row):
+        case None if issubclass(hint, Section):
             return _object(hint)
         case None:
             return {"type": "string", **IN_JSON.get(hint, {}), "description": SCALARS[hint][0]}

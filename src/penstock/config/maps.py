@@ -3,9 +3,9 @@
 import re
 from typing import Final
 
-from penstock.config.page import Page, shown
-from penstock.config.rows import MapsRow, SiteRow
+from penstock.config.document import Document, shown
 from penstock.config.scalars import Word
+from penstock.config.sections import MapsSection, SiteSection
 from penstock.kube.maps import EMPTY_DIR, Maps, Table, has
 
 #: Tables whose names are those of Kubernetes objects; an empty one, where it is allowed, leaves the thing out.
@@ -20,11 +20,11 @@ NAMES: Final = {
 A_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
-def maps_of(row: SiteRow, page: Page, place: str) -> Maps:
+def maps_of(row: SiteSection, page: Document, place: str) -> Maps:
     """Checks and all: what the rest of the file says of this site does not matter here."""
     if row.maps is not None and row.reached_by not in ("kubernetes", "rehearsal"):
         page.report(f"{place}.maps", "this is for sites with 'driver: kubernetes'")
-    said = row.maps or MapsRow()
+    said = row.maps or MapsSection()
     for key, may_be_empty in NAMES.items():
         for name, to in getattr(said, key).items():
             page.attempt(_check, to, may_be_empty, key, page, f"{place}.maps.{key}.{name}")
@@ -45,7 +45,7 @@ def maps_of(row: SiteRow, page: Page, place: str) -> Maps:
     )
 
 
-def site_has(row: SiteRow, maps: Maps) -> tuple[str, ...]:
+def site_has(row: SiteSection, maps: Maps) -> tuple[str, ...]:
     """What the engine's rule looks at. A rehearsed site plays along with anything; another kind runs no Jobs."""
     if row.reached_by == "rehearsal":
         return ("*",)
@@ -56,7 +56,7 @@ def _table(said: dict[str, Word | None]) -> Table:
     return tuple((name, str(to or "")) for name, to in said.items())
 
 
-def _check(said: Word | None, may_be_empty: bool, key: str, page: Page, place: str) -> None:
+def _check(said: Word | None, may_be_empty: bool, key: str, page: Document, place: str) -> None:
     to = str(said or "")
     if to == "" and may_be_empty:
         return

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Final, NoReturn, TypeAlias
 
-from penstock.config.page import Page
-from penstock.config.rows import ExtrasRow, OfferRow, PriceRow, ShapeRow, SiteRow
+from penstock.config.document import Document
 from penstock.config.scalars import Amount, Count
-from penstock.core.model import STANDING, Extras, Guarantee, NodeShape, Offer, Quoted, SoldBy
+from penstock.config.sections import ExtrasSection, OfferSection, PriceSection, ShapeSection, SiteSection
+from penstock.core.model.types import STANDING, Extras, Guarantee, NodeShape, Offer, Quoted, SoldBy
 from penstock.core.units import HOUR, MICRO, MINUTE, Millis, Money, ceil_div
 
 #: What a rented offer is taken to be until somebody has said otherwise: rather too dear and too slow to stop than the
@@ -35,7 +35,7 @@ class Exchange:
 OnDemand: TypeAlias = dict[tuple[str, str, int], Money]
 
 
-def on_demand_prices(row: SiteRow, exchange: Exchange) -> OnDemand:
+def on_demand_prices(row: SiteSection, exchange: Exchange) -> OnDemand:
     """The dearest where there are several: it bounds what a provider may charge for spot."""
     found: OnDemand = {}
     for offer in row.offers:
@@ -48,23 +48,23 @@ def on_demand_prices(row: SiteRow, exchange: Exchange) -> OnDemand:
     return found
 
 
-def standing_nodes(row: OfferRow) -> int:
+def standing_nodes(row: OfferSection) -> int:
     """How many nodes are owned or reserved; 0 where they are rented, or a cluster says it."""
     shapes = _shape_rows(row) if row.term in STANDING else ()
     return int(shapes[0].nodes or 0) if shapes else 0
 
 
-def _shape_rows(row: OfferRow) -> tuple[ShapeRow, ...]:
+def _shape_rows(row: OfferSection) -> tuple[ShapeSection, ...]:
     """An offer with one size of node may write its keys without a list."""
     if row.shapes is not None:
         return row.shapes
     gpus = row.gpus_per_node
     if gpus is None:
         gpus = None if row.term in STANDING else Count(GPUS_PER_NODE)
-    return () if gpus is None else (ShapeRow(gpus, row.nodes, row.node_type, row.price),)
+    return () if gpus is None else (ShapeSection(gpus, row.nodes, row.node_type, row.price),)
 
 
-def _per(price: PriceRow | None, shape: ShapeRow) -> int:
+def _per(price: PriceSection | None, shape: ShapeSection) -> int:
     return int(shape.gpus_per_node) if price and price.per == "gpu_hour" else 1
 
 
@@ -80,7 +80,9 @@ RENTED_ONLY: Final = (
 )
 
 
-def offer_of(row: OfferRow, page: Page, place: str, site: SiteRow, exchange: Exchange, on_demand: OnDemand) -> Offer:
+def offer_of(
+    row: OfferSection, page: Document, place: str, site: SiteSection, exchange: Exchange, on_demand: OnDemand
+) -> Offer:
     return _OfferMaker(row, page, place, site, exchange, on_demand).offer()
 
 
@@ -88,7 +90,7 @@ class _OfferMaker:
     """One offer and all that it is judged by. Each check is an attempt of its own, so that all are made."""
 
     def __init__(
-        self, row: OfferRow, page: Page, place: str, site: SiteRow, exchange: Exchange, on_demand: OnDemand
+        self, row: OfferSection, page: Document, place: str, site: SiteSection, exchange: Exchange, on_demand: OnDemand
     ) -> None:
         self.row, self.site, self.exchange, self.on_demand = row, site, exchange, on_demand
         self.page, self.place = page, place
@@ -167,7 +169,7 @@ class _OfferMaker:
         return int(KILL_MS if self.row.kill is None else self.row.kill), self.row.guarantee or GUARANTEE
 
     def _extras(self) -> Extras:
-        row, ours = self.row.extras or ExtrasRow(), self.exchange.ours
+        row, ours = self.row.extras or ExtrasSection(), self.exchange.ours
         return Extras(
             disk_per_hour=ours(row.disk_per_hour),
             address_per_hour=ours(row.address_per_hour),
@@ -194,7 +196,7 @@ class _OfferMaker:
     def _at(self, k: int) -> str:
         return f".shapes[{k}]" if self.row.shapes else ""
 
-    def _shape(self, row: ShapeRow, at: str, sizes: set[int]) -> NodeShape:
+    def _shape(self, row: ShapeSection, at: str, sizes: set[int]) -> NodeShape:
         self.page.attempt(self._check_size, row, at, sizes)
         if self.standing and row.nodes is None and self.site.reached_by != "kubernetes":
             self._report(at, f"the key 'nodes' is missing; what is {self.row.term} has a number of nodes")
@@ -215,17 +217,17 @@ class _OfferMaker:
             name=str(row.node_type or ""),
         )
 
-    def _check_size(self, row: ShapeRow, at: str, sizes: set[int]) -> None:
+    def _check_size(self, row: ShapeSection, at: str, sizes: set[int]) -> None:
         if row.gpus_per_node in sizes:
             self._report(at, f"a shape of {row.gpus_per_node} GPUs is here already; make an offer of this one")
         sizes.add(int(row.gpus_per_node))
 
-    def _price(self, row: ShapeRow, at: str) -> tuple[PriceRow, str]:
+    def _price(self, row: ShapeSection, at: str) -> tuple[PriceSection, str]:
         """The shape's own price, or the offer's, and where it stands."""
         price, at = (row.price, f"{at}.price") if row.price is not None else (self.row.price, ".price")
         if price is None:
             if self.standing:
-                return PriceRow("node_hour"), at
+                return PriceSection("node_hour"), at
             self._refuse("", f"the key 'price' is missing; an offer that is {self.row.term} has one")
         for key, wrong in (("most", self.standing), ("marginal", not self.standing)):
             if wrong and getattr(price, key) is not None:
@@ -235,10 +237,10 @@ class _OfferMaker:
             self._refuse(at, "the key 'list' is missing; it is what the provider asks of everyone")
         return price, at
 
-    def _ours(self, price: PriceRow, row: ShapeRow) -> Callable[[Amount | None], Money | None]:
+    def _ours(self, price: PriceSection, row: ShapeSection) -> Callable[[Amount | None], Money | None]:
         return lambda amount: None if amount is None else self.exchange.ours(amount * _per(price, row))
 
-    def _most(self, price: PriceRow, row: ShapeRow, paid: Money, at: str) -> Money | None:
+    def _most(self, price: PriceSection, row: ShapeSection, paid: Money, at: str) -> Money | None:
         if price.most is None:
             return None
         most = self._ours(price, row)(price.most.amount)

@@ -7,7 +7,7 @@ from datetime import date
 from fractions import Fraction
 from typing import Final
 
-from penstock.config.page import shown
+from penstock.config.document import shown
 from penstock.core.units import DAY, GB, HOUR, MICRO, MINUTE, SECOND
 
 

@@ -7,19 +7,29 @@ from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock.config.clusters import cluster_of
-from penstock.config.convert import Row, converted
+from penstock.config.convert import Section, converted
+from penstock.config.document import UNREAD, Document, plain, read_bytes, shown, unknown
 from penstock.config.maps import maps_of, site_has
 from penstock.config.offers import Exchange, offer_of, on_demand_prices, standing_nodes
-from penstock.config.page import UNREAD, Page, plain, read_bytes, shown, unknown
-from penstock.config.rows import CapRow, DataRow, DataRuleRow, FaultRow, FileRow, LocalRow, RateRow, SiteRow, TierRow
-from penstock.core.model import STANDING, DataRule, DataSet, EgressTier, Offer, Quoted, Site
+from penstock.config.sections import (
+    CapSection,
+    DataRuleSection,
+    DataSection,
+    FaultSection,
+    FileSection,
+    LocalSection,
+    RateSection,
+    SiteSection,
+    TierSection,
+)
+from penstock.core.model.types import STANDING, DataRule, DataSet, EgressTier, Offer, Quoted, Site
 from penstock.core.units import GB, HOUR, MICRO, MINUTE, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.kube.maps import Maps
-from penstock.kube.places import ClusterSite
+from penstock.kube.node_selection import ClusterSite
 
 P = ParamSpec("P")
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=Section)
 T = TypeVar("T")
 Rates: TypeAlias = dict[str, Exchange]
 
@@ -34,7 +44,7 @@ class LocalSite:
 
 
 @value
-class Wishes:
+class PolicyOptions:
     """What the file says about the policy of a running Penstock; commands that simulate have options for it."""
 
     cost_of_delay: Money = 20 * MICRO  # of one job's hour
@@ -62,7 +72,7 @@ class SitesFile:
     local: tuple[tuple[str, LocalSite], ...] = ()  # sites on this machine
     rehearsed: tuple[str, ...] = ()  # sites whose world is simulated
     data_folders: tuple[tuple[str, str], ...] = ()  # data sets and where they lie on this machine
-    policy: Wishes = Wishes()
+    policy: PolicyOptions = PolicyOptions()
     time_zone: str = "UTC"  # of the books' months
     maps: tuple[Maps, ...] = ()  # of the sites that run Kubernetes Jobs
     kubernetes: tuple[tuple[str, ClusterSite], ...] = ()  # sites that are clusters
@@ -70,7 +80,7 @@ class SitesFile:
 
 def read_sites(path: str) -> SitesFile:
     """What the file says. All that is wrong with it is one `BadFile`; keys by their old names are told to stderr."""
-    page, raw = Page(path), read_bytes(path)
+    page, raw = Document(path), read_bytes(path)
     made = _parsed(raw, page)
     for notice in page.notices:
         sys.stderr.write(f"Notice: {notice}\n")
@@ -79,14 +89,14 @@ def read_sites(path: str) -> SitesFile:
 
 def parse_sites(raw: bytes, name: str) -> SitesFile:
     """As `read_sites`, of what was read already; `name` stands for the file in errors."""
-    return _parsed(raw, Page(name))
+    return _parsed(raw, Document(name))
 
 
-def _parsed(raw: bytes, page: Page) -> SitesFile:
-    return page.whole(lambda: _sites_file(converted(plain(raw, page), FileRow, page), page))
+def _parsed(raw: bytes, page: Document) -> SitesFile:
+    return page.whole(lambda: _sites_file(converted(plain(raw, page), FileSection, page), page))
 
 
-def _sites_file(file: FileRow, page: Page) -> SitesFile:
+def _sites_file(file: FileSection, page: Document) -> SitesFile:
     """Each part is attempted by itself, so that all of them are checked."""
     attempt = page.attempt
     rates = attempt(_rates, file, page)
@@ -111,28 +121,28 @@ def _sites_file(file: FileRow, page: Page) -> SitesFile:
 
 
 def _each(
-    page: Page, place: str, rows: Sequence[R], make: Callable[Concatenate[R, Page, str, P], T],
+    page: Document, place: str, rows: Sequence[R], make: Callable[Concatenate[R, Document, str, P], T],
     *args: P.args, **more: P.kwargs,
 ) -> tuple[T, ...]:  # fmt: skip
     """What `make` makes of each row; one that makes no sense does not keep the others from being checked."""
     return tuple(page.attempt(make, row, page, f"{place}[{k}]", *args, **more) for k, row in enumerate(rows))
 
 
-def _rates(file: FileRow, page: Page) -> Rates:
+def _rates(file: FileSection, page: Document) -> Rates:
     own = page.attempt(lambda: str(file.currency))
     rates: Rates = {"" if own is UNREAD else own: Exchange(None)}
     page.attempt(lambda: _each(page, "rates", file.rates, _add_rate, rates))
     return rates
 
 
-def _add_rate(row: RateRow, page: Page, place: str, rates: Rates) -> None:
+def _add_rate(row: RateSection, page: Document, place: str, rates: Rates) -> None:
     if row.currency in rates:
         page.refuse(f"{place}.currency", f"there is a rate for {row.currency} already, or it is the file's own")
     rates[str(row.currency)] = Exchange(None)  # stands in, so that a site's prices are checked if its rate is unread
     rates[str(row.currency)] = Exchange(Quoted(str(row.currency), int(row.rate), int(row.margin), str(row.dated)))
 
 
-def _sites(file: FileRow, rates: Rates, maps: Sequence[Maps], page: Page) -> tuple[Site, ...]:
+def _sites(file: FileSection, rates: Rates, maps: Sequence[Maps], page: Document) -> tuple[Site, ...]:
     if not file.sites:
         page.refuse("sites", "this list is empty; at least one site is needed")
     _unique(page, "sites", file.sites)
@@ -142,7 +152,7 @@ def _sites(file: FileRow, rates: Rates, maps: Sequence[Maps], page: Page) -> tup
     )
 
 
-def _site(row: SiteRow, rates: Rates, maps: Maps, page: Page, place: str) -> Site:
+def _site(row: SiteSection, rates: Rates, maps: Maps, page: Document, place: str) -> Site:
     exchange = page.attempt(_exchange, row, rates, page, place)
     exchange = Exchange(None) if exchange is UNREAD else exchange
     egress = page.attempt(_egress, row.egress, exchange, page, f"{place}.egress")
@@ -160,7 +170,7 @@ def _site(row: SiteRow, rates: Rates, maps: Maps, page: Page, place: str) -> Sit
     )
 
 
-def _offers(row: SiteRow, exchange: Exchange, page: Page, place: str) -> tuple[Offer, ...]:
+def _offers(row: SiteSection, exchange: Exchange, page: Document, place: str) -> tuple[Offer, ...]:
     if not row.offers:
         page.refuse(f"{place}.offers", "this list is empty; a site needs at least one offer")
     _unique(page, f"{place}.offers", row.offers)
@@ -168,7 +178,7 @@ def _offers(row: SiteRow, exchange: Exchange, page: Page, place: str) -> tuple[O
     return _each(page, f"{place}.offers", row.offers, offer_of, row, exchange, on_demand)
 
 
-def _exchange(row: SiteRow, rates: Rates, page: Page, place: str) -> Exchange:
+def _exchange(row: SiteSection, rates: Rates, page: Document, place: str) -> Exchange:
     if row.currency is None:
         return next(iter(rates.values()))
     if row.currency not in rates:
@@ -176,7 +186,7 @@ def _exchange(row: SiteRow, rates: Rates, page: Page, place: str) -> Exchange:
     return rates.get(row.currency, Exchange(None))
 
 
-def _egress(rows: tuple[TierRow, ...], exchange: Exchange, page: Page, place: str) -> tuple[EgressTier, ...]:
+def _egress(rows: tuple[TierSection, ...], exchange: Exchange, page: Document, place: str) -> tuple[EgressTier, ...]:
     below = 0
     for k, row in enumerate(rows):
         last = k == len(rows) - 1
@@ -191,37 +201,37 @@ def _egress(rows: tuple[TierRow, ...], exchange: Exchange, page: Page, place: st
     return tuple(EgressTier(None if row.up_to is None else row.up_to // GB, exchange.ours(row.per_gb)) for row in rows)
 
 
-def _data(file: FileRow, page: Page) -> tuple[DataSet, ...]:
+def _data(file: FileSection, page: Document) -> tuple[DataSet, ...]:
     _unique(page, "data", file.data)
     return _each(page, "data", file.data, _data_set, file)
 
 
-def _data_set(row: DataRow, page: Page, place: str, file: FileRow) -> DataSet:
+def _data_set(row: DataSection, page: Document, place: str, file: FileSection) -> DataSet:
     _known_site(row.site, (), file, page, f"{place}.site")
     return DataSet(str(row.name), int(row.size), str(row.site), str(row.data_class or ""))
 
 
-def _data_folders(file: FileRow) -> tuple[tuple[str, str], ...]:
+def _data_folders(file: FileSection) -> tuple[tuple[str, str], ...]:
     return tuple((str(row.name), str(row.folder)) for row in file.data if row.folder is not None)
 
 
-def _data_rules(file: FileRow, page: Page) -> tuple[DataRule, ...]:
+def _data_rules(file: FileSection, page: Document) -> tuple[DataRule, ...]:
     _unique(page, "data_rules", file.data_rules, "class", "data_class")
     return _each(page, "data_rules", file.data_rules, _data_rule, file)
 
 
-def _data_rule(row: DataRuleRow, page: Page, place: str, file: FileRow) -> DataRule:
+def _data_rule(row: DataRuleSection, page: Document, place: str, file: FileSection) -> DataRule:
     for i, name in enumerate(row.sites):
         page.attempt(_known_site, name, ("*",), file, page, f"{place}.sites[{i}]")
     return DataRule(str(row.data_class), _strings(row.sites), _strings(row.locations), _strings(row.laws))
 
 
-def _caps(file: FileRow, page: Page) -> tuple[tuple[str, Money | None, Money | None], ...]:
+def _caps(file: FileSection, page: Document) -> tuple[tuple[str, Money | None, Money | None], ...]:
     _unique(page, "caps", file.caps, "scope", "scope")
     return _each(page, "caps", file.caps, _cap)
 
 
-def _cap(row: CapRow, page: Page, place: str) -> tuple[str, Money | None, Money | None]:
+def _cap(row: CapSection, page: Document, place: str) -> tuple[str, Money | None, Money | None]:
     if row.per_month is None and row.per_hour is None:
         page.refuse(place, "the key 'per_month' is missing, or 'per_hour'; a cap needs an amount")
     ours = Exchange(None).ours
@@ -229,11 +239,11 @@ def _cap(row: CapRow, page: Page, place: str) -> tuple[str, Money | None, Money 
     return str(row.scope), per_month, None if row.per_hour is None else ours(row.per_hour)
 
 
-def _faults(file: FileRow, page: Page) -> tuple[tuple[Instant, str, Millis], ...]:
+def _faults(file: FileSection, page: Document) -> tuple[tuple[Instant, str, Millis], ...]:
     return _each(page, "faults", file.faults, _fault, file)
 
 
-def _fault(row: FaultRow, page: Page, place: str, file: FileRow) -> tuple[Instant, str, Millis]:
+def _fault(row: FaultSection, page: Document, place: str, file: FileSection) -> tuple[Instant, str, Millis]:
     if not _can_break(row.what, file):
         page.refuse(
             f"{place}.what",
@@ -243,7 +253,7 @@ def _fault(row: FaultRow, page: Page, place: str, file: FileRow) -> tuple[Instan
     return int(row.at), str(row.what), int(row.lasts)
 
 
-def _can_break(what: str, file: FileRow) -> bool:
+def _can_break(what: str, file: FileSection) -> bool:
     """By the rows, and not by what was made of them: what cannot be read may be the very thing that is meant."""
     if any(site.name == what for site in file.sites):
         return True
@@ -254,34 +264,34 @@ def _can_break(what: str, file: FileRow) -> bool:
     return any(int(number) < standing_nodes(offer) for offer in offers)
 
 
-def _local(file: FileRow, page: Page) -> tuple[tuple[str, LocalSite], ...]:
+def _local(file: FileSection, page: Document) -> tuple[tuple[str, LocalSite], ...]:
     made = _each(page, "sites", file.sites, _local_site)
     return tuple(one for one in made if one is not None)
 
 
-def _local_site(row: SiteRow, page: Page, place: str) -> tuple[str, LocalSite] | None:
+def _local_site(row: SiteSection, page: Document, place: str) -> tuple[str, LocalSite] | None:
     if row.local is not None and row.reached_by != "local":
         page.refuse(f"{place}.local", "this is for sites with 'driver: local'")
     if row.reached_by != "local":
         return None
-    said = row.local or LocalRow()
+    said = row.local or LocalSection()
     losses = tuple(int(one) for one in said.lost_after)
     return str(row.name), LocalSite(int(said.notice), int(said.grace), losses)
 
 
-def _clusters(file: FileRow, maps: Sequence[Maps], page: Page) -> tuple[tuple[str, ClusterSite], ...]:
+def _clusters(file: FileSection, maps: Sequence[Maps], page: Document) -> tuple[tuple[str, ClusterSite], ...]:
     rows = enumerate(zip(file.sites, maps, strict=True))
     made = [page.attempt(cluster_of, row, mapped, page, f"sites[{k}]") for k, (row, mapped) in rows]
     return tuple(one for one in made if one is not None)
 
 
-def _maps(file: FileRow, maps: Sequence[Maps]) -> tuple[Maps, ...]:
+def _maps(file: FileSection, maps: Sequence[Maps]) -> tuple[Maps, ...]:
     return tuple(one for row, one in zip(file.sites, maps, strict=True) if row.reached_by == "kubernetes")
 
 
-def _wishes(file: FileRow) -> Wishes:
+def _wishes(file: FileSection) -> PolicyOptions:
     row = file.policy
-    return Wishes(
+    return PolicyOptions(
         cost_of_delay=Exchange(None).ours(row.cost_of_delay),
         longest_wait_ms=int(row.longest_wait),
         come_home=bool(row.come_home),
@@ -296,7 +306,7 @@ def _wishes(file: FileRow) -> Wishes:
     )
 
 
-def _time_zone(file: FileRow, page: Page) -> str:
+def _time_zone(file: FileSection, page: Document) -> str:
     name = str(file.time_zone or "UTC")
     try:
         ZoneInfo(name)
@@ -305,7 +315,7 @@ def _time_zone(file: FileRow, page: Page) -> str:
     return name
 
 
-def _notes(file: FileRow, sites: tuple[Site, ...]) -> Iterator[str]:
+def _notes(file: FileSection, sites: tuple[Site, ...]) -> Iterator[str]:
     for offer in (offer for site in sites for offer in site.offers if offer.term not in STANDING):
         if offer.term == "spot" and any(shape.most_per_hour is None for shape in offer.shapes):
             yield f"{offer.id} is not eligible: a spot price without 'most' has no bound, and no cap could hold."
@@ -325,19 +335,19 @@ def _notes(file: FileRow, sites: tuple[Site, ...]) -> Iterator[str]:
                     yield f"The rule for data class '{rule.data_class}' names {key} {shown(name)}, and no site has it."
 
 
-def _unique(page: Page, place: str, rows: Sequence[Row], key: str = "name", field: str = "name") -> None:
+def _unique(page: Document, place: str, rows: Sequence[Section], key: str = "name", field: str = "name") -> None:
     first: dict[str, int] = {}
     for k, row in enumerate(rows):
         page.attempt(_take_name, page, place, k, row, key, field, first)
 
 
-def _take_name(page: Page, place: str, k: int, row: Row, key: str, field: str, first: dict[str, int]) -> None:
+def _take_name(page: Document, place: str, k: int, row: Section, key: str, field: str, first: dict[str, int]) -> None:
     name = str(getattr(row, field))
     if first.setdefault(name, k) < k:
         page.report(f"{place}[{k}].{key}", f"{shown(name)} is taken by {place}[{first[name]}] already")
 
 
-def _known_site(name: str, also: tuple[str, ...], file: FileRow, page: Page, place: str) -> None:
+def _known_site(name: str, also: tuple[str, ...], file: FileSection, page: Document, place: str) -> None:
     """Of sites whose own name cannot be read, one may be meant: then nothing is said."""
     known = [*also, *(site.name for site in file.sites)]
     if name not in known:

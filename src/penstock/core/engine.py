@@ -9,14 +9,14 @@ If `handle` raises, this engine is dead: rebuild one from the journal.
 
 from collections.abc import Iterable, Iterator
 
-from penstock.core.actions import Action
-from penstock.core.decide import decide, next_deadline
-from penstock.core.events import Event, Fact, Promise, order
-from penstock.core.fold import APPLY, begin_step, fold_step
-from penstock.core.lifecycle import Broken
-from penstock.core.placement import Choices
-from penstock.core.rules import BuiltInRules, Rules
-from penstock.core.state import State
+from penstock.core.decide.cycle import decide, next_deadline
+from penstock.core.decide.placement import Choices
+from penstock.core.decide.rules import BuiltInRules, Rules
+from penstock.core.fold.apply import APPLY, begin_step, fold_step
+from penstock.core.fold.state import State
+from penstock.core.model.actions import Action
+from penstock.core.model.events import Event, Fact, Promise, order
+from penstock.core.model.lifecycle import Broken
 from penstock.core.units import NEVER, Instant
 from penstock.core.values import value
 

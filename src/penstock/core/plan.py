@@ -9,9 +9,13 @@ asks.
 
 from typing import Literal, TypeAlias
 
-from penstock.core import placement, quotes, sharing, waiting
+from penstock.core.decide import colocation, placement, quotes, waiting
+from penstock.core.decide.placement import Choices
+from penstock.core.decide.quotes import Quote
+from penstock.core.decide.rules import Rules
 from penstock.core.engine import Engine
-from penstock.core.events import (
+from penstock.core.fold.state import Job, State
+from penstock.core.model.events import (
     Fact,
     JobRefused,
     JobSubmitted,
@@ -21,11 +25,8 @@ from penstock.core.events import (
     StopPromised,
     WaitPromised,
 )
-from penstock.core.lifecycle import Broken
-from penstock.core.model import Offer
-from penstock.core.placement import Choices
-from penstock.core.quotes import Quote
-from penstock.core.reasons import (
+from penstock.core.model.lifecycle import Broken
+from penstock.core.model.reasons import (
     CapBinds,
     Denial,
     Displaced,
@@ -38,8 +39,7 @@ from penstock.core.reasons import (
     RateBinds,
     Reason,
 )
-from penstock.core.rules import Rules
-from penstock.core.state import Job, State
+from penstock.core.model.types import Offer
 from penstock.core.units import HOUR, NEVER, PERMILLE, Instant, Millis, Money, ceil_div
 from penstock.core.values import value
 
@@ -100,7 +100,7 @@ class Plan:
 
 def plan(state: State, rules: Rules, submitted: JobSubmitted, also: tuple[Fact, ...] = ()) -> Plan:
     """Let the engine decide on `submitted`, and on facts of the same instant. Changes `state`: hand over a copy."""
-    observer = Observer(state, submitted)
+    observer = PlanRecorder(state, submitted)
     engine = Engine(rules)
     engine.state, engine.choices = state, observer
     engine.handle(submitted, *also)
@@ -121,7 +121,7 @@ def plan(state: State, rules: Rules, submitted: JobSubmitted, also: tuple[Fact, 
     )
 
 
-class Observer(Choices):
+class PlanRecorder(Choices):
     """The engine's record of one step, which also notes what concerns the planned job."""
 
     __slots__ = ("decisions", "effects", "excluded", "expected_ms", "jobs", "listed")
@@ -192,7 +192,7 @@ def _tally(decisions: list[Decision]) -> tuple[tuple[Answer, str, int], ...]:
 def _listed(choices: Choices, job: Job, expected_ms: Millis) -> tuple[Choice, ...]:
     state, now = choices.state, choices.now
     standing = [_standing(state, job, name, expected_ms, now) for name in job.shape.standing]
-    ranked = sharing.for_job(state, job, expected_ms, now)
+    ranked = colocation.for_job(state, job, expected_ms, now)
     roomy = [_rented(choices, job, quote, fits_now=True) for quote in ranked]
     tried = [quote.offer.id for quote in ranked if not quote.node]
     full = [_quote(state, job, name, expected_ms, now) for name in job.shape.rented if name not in tried]

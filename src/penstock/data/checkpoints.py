@@ -38,7 +38,7 @@ class FolderStore:
         self.folders = dict(folders)
 
     def ready(self, site: str, job: str, attempt: str, earlier: str) -> dict[str, str]:
-        shelf = Shelf(self.folders[site], job)
+        shelf = JobCheckpoints(self.folders[site], job)
         with shelf.locked():  # two who are told at once bring it once
             if shelf.attempt != attempt:
                 self._bring(shelf, job, earlier)
@@ -54,19 +54,19 @@ class FolderStore:
             shutil.rmtree(folder)
         return [job for _, job in swept]
 
-    def _bring(self, shelf: "Shelf", job: str, earlier: str) -> None:
+    def _bring(self, shelf: "JobCheckpoints", job: str, earlier: str) -> None:
         source = self._left_by(earlier, job) if earlier else None
         if source is not None and source.folder != shelf.folder:
             shelf.replace_by(source)
 
-    def _left_by(self, earlier: str, job: str) -> "Shelf | None":
+    def _left_by(self, earlier: str, job: str) -> "JobCheckpoints | None":
         """Where that attempt ran; if it wrote nothing there is a copy of what it began with, so the newest will do."""
-        shelves = [Shelf(folder, job) for folder in self.folders.values()]
+        shelves = [JobCheckpoints(folder, job) for folder in self.folders.values()]
         there = [shelf for shelf in shelves if shelf.attempt]
         return max(there, key=lambda shelf: (shelf.attempt == earlier, attempt_number(shelf.attempt)), default=None)
 
 
-class Shelf:
+class JobCheckpoints:
     """One job's checkpoints at one site: `files` is what the job sees, `attempt` says whose they are."""
 
     def __init__(self, folder: Path, job: str) -> None:
@@ -94,7 +94,7 @@ class Shelf:
         aside.write_text(attempt, "utf-8")
         aside.replace(self.folder / "attempt")
 
-    def replace_by(self, other: "Shelf") -> None:
+    def replace_by(self, other: "JobCheckpoints") -> None:
         """A copy beside, then renamed into place: a job never sees half of it."""
         aside = Path(tempfile.mkdtemp(dir=self.folder))
         shutil.copytree(other.files, aside / "new", symlinks=True)

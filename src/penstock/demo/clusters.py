@@ -20,16 +20,15 @@ from string import Template
 from typing import Any, Final
 
 from penstock.core.errors import BadInput
-from penstock.data import gateway
-from penstock.data.gateway import Gateway
+from penstock.demo.console import CURRENCY, Console
 from penstock.demo.interrupts import again_if_lost
 from penstock.demo.machine import COMMAND, Machine
-from penstock.demo.seen import LIMIT_S, LOOK_S, Printed, Seen, doubled, missing, printed
-from penstock.demo.tale import Figures
-from penstock.demo.voice import CURRENCY, Voice
-from penstock.devcluster import Bed, Cluster, ClusterPlan, NodePlan
+from penstock.demo.observer import LIMIT_S, LOOK_S, Observer, Printed, doubled, missing, printed
+from penstock.demo.script import Figures
+from penstock.devcluster import ClusterGroup, ClusterPlan, DevCluster, NodePlan, s3_server
 from penstock.devcluster.images import PYTHON
-from penstock.journal.words import money
+from penstock.devcluster.s3_server import S3Server
+from penstock.formatting import money
 
 MODEL: Final = "A100"
 PLANS: Final = (
@@ -54,13 +53,13 @@ CLAIMS: Final[Figures] = {
 }  # fmt: skip
 
 
-def play(machine: Machine, bed: Bed, voice: Voice) -> tuple[Figures, Seen]:
+def play(machine: Machine, bed: ClusterGroup, voice: Console) -> tuple[Figures, Observer]:
     """From empty clusters to the figures; the control plane still runs."""
     lab = bed.cluster("lab")
     furnish(bed, machine.bucket)
     machine.start()
     voice.say(f"Penstock is up at {machine.address}/ with three Kubernetes clusters on this machine, and real pods.\n")
-    seen = Seen(machine.journal, voice.tell)
+    seen = Observer(machine.journal, voice.tell)
     with voice.watching():
         apply(machine, lab)
         seen.until(lambda: any(one.started_at for one in seen.bursts()), "a burst to the spot node")
@@ -85,7 +84,7 @@ def untrue(figures: Figures) -> list[str]:
 
 def ask_for_s3() -> None:
     """Before anything starts: the clusters share no file system, so checkpoints pass through an S3 server."""
-    if gateway.found() is None:
+    if s3_server.found() is None:
         raise BadInput(
             "There is no S3 server for checkpoints: `make kube`, or `penstock dev-cluster build`, builds one."
         )
@@ -93,7 +92,7 @@ def ask_for_s3() -> None:
         raise BadInput("Checkpoints in an S3 server need a package: pip install 'penstock[s3]'")
 
 
-def sites_file(bed: Bed, home: Path) -> Path:
+def sites_file(bed: ClusterGroup, home: Path) -> Path:
     path = home / "sites.yaml"
     home.mkdir(parents=True, exist_ok=True)
     path.write_text(Template(SITES.read_text("utf-8")).substitute(kubeconfig=bed.kubeconfig), "utf-8")
@@ -103,7 +102,7 @@ def sites_file(bed: Bed, home: Path) -> Path:
 # --- the course ------------------------------------------------------------------------------------------------------
 
 
-def furnish(bed: Bed, bucket: Gateway | None) -> None:
+def furnish(bed: ClusterGroup, bucket: S3Server | None) -> None:
     """What a platform engineer does once: a namespace, and a Secret with the way to the checkpoints."""
     assert bucket is not None, "`ask_for_s3` comes first"
     for cluster in bed.clusters():
@@ -115,7 +114,7 @@ def furnish(bed: Bed, bucket: Gateway | None) -> None:
         create(cluster, [{**secret, "metadata": {"name": SECRET, "namespace": name}} for name in here])
 
 
-def apply(machine: Machine, lab: Cluster) -> None:
+def apply(machine: Machine, lab: DevCluster) -> None:
     """What a data scientist does: a script in a ConfigMap, and Jobs with one label more than usual."""
     script = {"metadata": {"name": "train", "namespace": PEOPLE}, "data": {"pod.py": POD.read_text("utf-8")}}
     create(lab, [{"apiVersion": "v1", "kind": "ConfigMap", **script}])
@@ -149,12 +148,12 @@ def job(name: str, steps: int, seed: int) -> dict[str, Any]:
     }
 
 
-def create(cluster: Cluster, objects: Iterable[dict[str, Any]]) -> None:
+def create(cluster: DevCluster, objects: Iterable[dict[str, Any]]) -> None:
     for one in objects:
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(one))
 
 
-def _until_complete(lab: Cluster) -> None:
+def _until_complete(lab: DevCluster) -> None:
     """The Jobs that people look at are mirrored a moment after the journal knows."""
     end = time.monotonic() + LIMIT_S
     while conditions(lab) != dict.fromkeys(JOBS, "Complete"):
@@ -164,7 +163,7 @@ def _until_complete(lab: Cluster) -> None:
         again_if_lost()
 
 
-def conditions(lab: Cluster) -> dict[str, str]:
+def conditions(lab: DevCluster) -> dict[str, str]:
     """What `kubectl get jobs` says of each."""
     jobs = json.loads(lab.kubectl("get", "jobs", "-n", PEOPLE, "-o", "json"))["items"]
     return {
@@ -182,7 +181,7 @@ def _ended(job: dict[str, Any]) -> str:
 # --- the figures -----------------------------------------------------------------------------------------------------
 
 
-def count(machine: Machine, lab: Cluster, seen: Seen, logs: dict[str, str]) -> Figures:
+def count(machine: Machine, lab: DevCluster, seen: Observer, logs: dict[str, str]) -> Figures:
     verdict = json.loads(machine.ask("redecide", str(machine.journal), "--json", codes=(0, 1)))
     accounts = {tale.id: [printed(logs[one.id]) for one in tale.tries] for tale in seen.jobs.values()}
     ended = conditions(lab)
@@ -199,7 +198,7 @@ def count(machine: Machine, lab: Cluster, seen: Seen, logs: dict[str, str]) -> F
     }
 
 
-def _unfinished(seen: Seen, accounts: dict[str, list[Printed]]) -> int:
+def _unfinished(seen: Observer, accounts: dict[str, list[Printed]]) -> int:
     gaps = sum(missing(accounts[tale.id], JOBS[short(tale.spec.name)]) for tale in seen.jobs.values())
     return len(JOBS) - sum(tale.done for tale in seen.jobs.values()) + gaps
 
@@ -209,7 +208,7 @@ def short(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def results(seen: Seen, logs: dict[str, str]) -> dict[str, str]:
+def results(seen: Observer, logs: dict[str, str]) -> dict[str, str]:
     """What each job printed at its very end."""
     last = {short(tale.spec.name): logs[tale.tries[-1].id] for tale in seen.jobs.values()}
     return {name: _result(text) for name, text in last.items()}
@@ -228,7 +227,7 @@ def _result(text: str) -> str:
     return next((line.partition(" ")[2] for line in text.splitlines() if line.startswith("result ")), "none")
 
 
-def tell(voice: Voice, machine: Machine, lab: Cluster, seen: Seen) -> None:
+def tell(voice: Console, machine: Machine, lab: DevCluster, seen: Observer) -> None:
     """The same story three times: by kubectl get, by kubectl describe, by Penstock."""
     voice.say(f"\n$ kubectl get jobs\n{lab.kubectl('get', 'jobs', '-n', PEOPLE).rstrip()}")
     told = lab.kubectl("describe", "job", TRAVELLER, "-n", PEOPLE)

@@ -1,4 +1,5 @@
-"""The demo's ten jobs, as job files. `tale` submits them in three waves, each when the one before has done its part."""
+"""The demo's ten jobs, as job files. `script` submits them in three waves, each when the one before has done its
+part."""
 
 import sys
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The demo's processes: the control plane, commands that ask it, a small S3 server if one can be had. `tale` calls.
+"""The demo's processes: the control plane, commands that ask it, a small S3 server if one can be had. `script` calls.
 
 Everything is begun here and ended here, by process id; nothing outlives `Machine`, however its block ends.
 """
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Any, Final, Self
 
 from penstock.core.errors import BadInput
-from penstock.data import gateway
-from penstock.drivers.keeper import is_locked
+from penstock.devcluster import s3_server
+from penstock.drivers.local.supervisor import is_locked
 from penstock.drivers.records import write
 
 LIMIT_S: Final = 60  #: a process that needs longer is not well
@@ -37,7 +37,7 @@ class Machine:
         others = {name: text for name, text in os.environ.items() if not name.startswith(("PENSTOCK_", "AWS_"))}
         self.env = {**others, "PENSTOCK_HOME": str(home)}
         self.stack = ExitStack()
-        self.bucket: gateway.Gateway | None = None  #: where checkpoints pass through, if an S3 server can be had
+        self.bucket: s3_server.S3Server | None = None  #: where checkpoints pass through, if an S3 server can be had
 
     def __enter__(self) -> Self:
         self.home.mkdir(parents=True, exist_ok=True)
@@ -53,10 +53,10 @@ class Machine:
             end_all(self.home / "sites")
 
     def _serve_checkpoints(self, begun: ExitStack) -> None:
-        program = gateway.found()
+        program = s3_server.found()
         if program is None or importlib.util.find_spec("obstore") is None:
             return
-        self.bucket = begun.enter_context(gateway.Gateway(program, self.home / "s3", self.hosts))
+        self.bucket = begun.enter_context(s3_server.S3Server(program, self.home / "s3", self.hosts))
         store = self.bucket.store
         self.env |= {**store.access, "PENSTOCK_CHECKPOINTS": store.url}
 

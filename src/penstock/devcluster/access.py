@@ -1,6 +1,6 @@
 """How one speaks to a cluster: kubeconfig files, and one small HTTPS client for what a bed does itself.
 
-Everything else goes through kubectl, or through whichever client is being tested. `bed` and `cluster` call.
+Everything else goes through kubectl, or through whichever client is being tested. `testbed` and `cluster` call.
 """
 
 import base64
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 
-class Access(NamedTuple):
+class ClusterAccess(NamedTuple):
     name: str
     url: str
     token: str
@@ -22,24 +22,24 @@ class Access(NamedTuple):
     user: str = "admin"
 
 
-class Answer(NamedTuple):
+class ApiAnswer(NamedTuple):
     code: int
     body: dict[str, Any]
 
 
-class Api:
+class AdminApi:
     """A connection for each request, closed again: nobody has to tidy up after a bed that is looked at."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ClusterAccess) -> None:
         self.access = access
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = 30) -> Answer:
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = 30) -> ApiAnswer:
         (answer,) = self.ask_all(method, path, [body], timeout_s)
         return answer
 
     def ask_all(
         self, method: str, path: str, bodies: Sequence[Mapping[str, Any] | None], timeout_s: float = 30
-    ) -> list[Answer]:
+    ) -> list[ApiAnswer]:
         """The same request with each of these bodies, over one connection: a thousand nodes come this way."""
         headers = {"Authorization": f"Bearer {self.access.token}", "Content-Type": _kind(method)}
         trust = ssl.create_default_context(cafile=str(self.access.ca))
@@ -49,7 +49,7 @@ class Api:
             for body in bodies:
                 connection.request(method, path, json.dumps(body) if body is not None else None, headers)
                 answer = connection.getresponse()
-                answers.append(Answer(answer.status, _parsed(answer.read())))
+                answers.append(ApiAnswer(answer.status, _parsed(answer.read())))
         return answers
 
 
@@ -65,7 +65,7 @@ def _parsed(text: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def write_kubeconfig(path: Path, clusters: Sequence[Access]) -> Path:
+def write_kubeconfig(path: Path, clusters: Sequence[ClusterAccess]) -> Path:
     """One file with a context for each, the first of them current. YAML is JSON, too, and every client reads it."""
     several = len(clusters) > 1
     said = {
@@ -91,6 +91,6 @@ def _inline(ca: Path) -> str:
     return base64.b64encode(ca.read_bytes()).decode()
 
 
-def _user(access: Access, several: bool) -> str:
+def _user(access: ClusterAccess, several: bool) -> str:
     """A kubeconfig's users share one list of names, and each cluster has a token of its own."""
     return f"{access.user}@{access.name}" if several else access.user

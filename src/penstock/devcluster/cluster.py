@@ -1,4 +1,4 @@
-"""One cluster of a bed: an API server, its controllers, a scheduler, and kwok or real kubelets. `bed` starts it.
+"""One cluster of a bed: an API server, its controllers, a scheduler, and kwok or real kubelets. `testbed` starts it.
 
 Tests break it on purpose: a stopped API server is a partition, a killed one a restart.
 """
@@ -15,9 +15,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from penstock.core.errors import BadInput
-from penstock.devcluster import kueue, network, plane, real
-from penstock.devcluster.access import Access, Api, write_kubeconfig
-from penstock.devcluster.given import GivenCluster, random_name
+from penstock.devcluster import kubelet_nodes, kueue, network, plane
+from penstock.devcluster.access import AdminApi, ClusterAccess, write_kubeconfig
+from penstock.devcluster.external import ExternalCluster, random_name
 from penstock.devcluster.network import Network
 from penstock.devcluster.plan import ClusterPlan, NodePlan, gpus_of, node_object
 from penstock.devcluster.ports import free_port
@@ -27,13 +27,13 @@ from penstock.devcluster.programs import program
 READY_S: Final = 120  #: generous: the machine may be busy with other things
 
 
-class Cluster(GivenCluster):
+class DevCluster(ExternalCluster):
     """Its folder holds all there is to know: whoever has the folder has the cluster, in any process."""
 
     def __init__(self, folder: Path, plan: ClusterPlan, mark: str) -> None:
         super().__init__(plan.name, folder / "kubeconfig")
         self.folder, self.plan, self.mark = folder, plan, mark
-        self._api: Api | None = None
+        self._api: AdminApi | None = None
 
     @property
     def url(self) -> str:
@@ -48,9 +48,9 @@ class Cluster(GivenCluster):
         return plane.certificate(self.folder)
 
     @property
-    def api(self) -> Api:
+    def api(self) -> AdminApi:
         if self._api is None:
-            self._api = Api(Access(self.name, self.url, self.token, self.ca))
+            self._api = AdminApi(ClusterAccess(self.name, self.url, self.token, self.ca))
         return self._api
 
     # --- quicker than by kubectl, which takes a fifth of a second of CPU to say anything ------------------------------
@@ -123,7 +123,7 @@ class Cluster(GivenCluster):
         self._made("/api/v1/nodes", *(node_object(name, plan, real=self.plan.real) for name, plan in nodes))
         if self.plan.real:
             for name, _ in nodes:
-                real.start(self.node(name), self.network, self.kubeconfig)
+                kubelet_nodes.start(self.node(name), self.network, self.kubeconfig)
 
     def _finish_nodes(self, nodes: Sequence[tuple[str, NodePlan]]) -> None:
         wanted = {name for name, _ in nodes}
@@ -142,17 +142,18 @@ class Cluster(GivenCluster):
     def kill_node(self, name: str) -> None:
         """The power is cut: every process on it is gone, and Kubernetes hears no more of it. Real ones only."""
         if self.plan.real:
-            real.kill(self.node(name))
+            kubelet_nodes.kill(self.node(name))
 
-    def node(self, name: str) -> real.Node:
-        return real.Node(name, self.folder / name, self.mark)
+    def node(self, name: str) -> kubelet_nodes.KubeletNode:
+        return kubelet_nodes.KubeletNode(name, self.folder / name, self.mark)
 
     @property
     def network(self) -> Network:
         """Of a real cluster; pods reach this machine at its `host`."""
         return Network(*self._note()["network"])
 
-    # --- starting it, called by `bed` in this order ------------------------------------------------------------------
+    # --- starting it, called by `testbed` in this order
+    # ------------------------------------------------------------------
 
     def begin(self, etcd: str, number: int) -> None:
         """The API server; it needs a second or two, and others begin meanwhile."""

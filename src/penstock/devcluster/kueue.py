@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.core.errors import BadInput
-from penstock.devcluster.given import GivenCluster, Refusal
+from penstock.devcluster.external import ExternalCluster, Refusal
 from penstock.devcluster.ports import free_port
 from penstock.devcluster.processes import Process
 from penstock.devcluster.programs import program
@@ -29,7 +29,7 @@ def found() -> bool:
         return False
 
 
-def start(process: Process, cluster: GivenCluster, host: str, certificate: Path) -> None:
+def start(process: Process, cluster: ExternalCluster, host: str, certificate: Path) -> None:
     """Prepares the cluster, and starts the controller at the address that the certificate is for."""
     if not found():
         raise BadInput(f"There is {HOW}.")
@@ -46,7 +46,7 @@ def start(process: Process, cluster: GivenCluster, host: str, certificate: Path)
     process.start(command, {"KUBECONFIG": str(cluster.kubeconfig), "KUEUE_CERTIFICATES": str(folder / "tls")})
 
 
-def answers(cluster: GivenCluster) -> bool:
+def answers(cluster: ExternalCluster) -> bool:
     """Whether its webhook does: a flavor goes through it, and is not made."""
     flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "a-try"}}
     try:

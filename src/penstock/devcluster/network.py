@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from penstock.core.errors import BadInput
-from penstock.devcluster import users
+from penstock.devcluster import refcount
 
 FIRST_K, LAST_K = 130, 249
 NODES: Final = 16  #: at most, of one real cluster
@@ -49,7 +49,7 @@ class Network(NamedTuple):
 
 def make(mark: str, number: int) -> Network:
     """The bridge of a bed's cluster; two who ask at once get two networks."""
-    with users.door():
+    with refcount.door():
         network = Network(f"{HERE}{mark}{number}", next(_free()))
         ip("link", "add", network.bridge, "type", "bridge")
         ip("address", "add", f"{network.host}/24", "dev", network.bridge)

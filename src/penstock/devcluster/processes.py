@@ -1,4 +1,4 @@
-"""Processes that outlive whoever started them, and are found again by anybody: `bed` and `cluster` call.
+"""Processes that outlive whoever started them, and are found again by anybody: `testbed` and `cluster` call.
 
 Each carries the bed's mark in its environment. So a bed can be ended by a later process even if its folder is gone and
 its starter was killed; and no other process is ever touched.

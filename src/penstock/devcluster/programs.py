@@ -1,5 +1,5 @@
 """The Kubernetes programs: where they are, and building them once with Go (`penstock dev-cluster build`, `make kube`).
-Beside them it builds the S3 server that the demo's checkpoints pass through (`data.gateway`).
+Beside them it builds the S3 server that the demo's checkpoints pass through (`devcluster.s3_server`).
 
 Versions are pinned. What is built goes to the user's cache folder under its version; PENSTOCK_KUBE_BIN names a folder
 of one's own instead, with the programs under their usual names.
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.core.errors import BadInput
-from penstock.data import gateway
+from penstock.devcluster import s3_server
 
 KUBERNETES: Final = "1.35.8"
 KWOK: Final = "0.8.0"
@@ -85,12 +85,12 @@ def build_s3(say: Say) -> None:
 
 
 def _build_s3(say: Say) -> None:
-    if gateway.found() is not None:
+    if s3_server.found() is not None:
         return
     new = folder() / "versitygw.new"
-    say(f"Building the S3 server versitygw {gateway.VERSION}: about 2 minutes of CPU")
-    _go(["install", gateway.MODULE], "versitygw", say, {"GOBIN": str(new)}, folder())
-    (new / "versitygw").rename(gateway.cached())
+    say(f"Building the S3 server versitygw {s3_server.VERSION}: about 2 minutes of CPU")
+    _go(["install", s3_server.MODULE], "versitygw", say, {"GOBIN": str(new)}, folder())
+    (new / "versitygw").rename(s3_server.cached())
     new.rmdir()
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.core import events as e
+from penstock.core.model import events as e
 from penstock.core.units import Instant, Millis
 from penstock.drivers import progress
 from penstock.drivers.driver import SeenPhase

@@ -25,11 +25,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
-from penstock.channels import Printed, Typed
-from penstock.core import actions as a
-from penstock.core import events as e
+from penstock.core.model import actions as a
+from penstock.core.model import events as e
 from penstock.core.units import HOUR, Instant, Millis
 from penstock.core.values import value
+from penstock.kube.exec_protocol import Printed, Typed
 
 #: How long an offer is closed whose site will never take such a node; nobody knows better.
 REFUSED_MS: Final[Millis] = HOUR
@@ -85,7 +85,7 @@ class SeenAttempt:
 
 
 @value
-class Seen:
+class SiteInventory:
     """All that the site knows of ours, ended things included until they are forgotten."""
 
     attempts: tuple[SeenAttempt, ...] = ()
@@ -107,7 +107,7 @@ class Driver(Protocol):
     async def do(self, action: a.Action, work: Work | None = None) -> e.Fact | None:
         """Carry out an action; returns the fact that it is done. `work` is what a start runs, None if it was erased."""
 
-    async def look(self) -> Seen:
+    async def look(self) -> SiteInventory:
         """What is there now."""
 
     async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:

@@ -8,22 +8,22 @@ off. So none of them needs to know the others.
 
 import asyncio
 
-from penstock.front.due import Due
-from penstock.front.home import Home, place_of, uid_of, worth_keeping
+from penstock.front.home_cluster import HomeCluster, place_of, uid_of, worth_keeping
 from penstock.front.recorded_users import RecordedUsers
-from penstock.kube import names
+from penstock.front.workqueue import WorkQueue
+from penstock.kube import annotations
 from penstock.kube.client import JOBS
-from penstock.kube.closure import Json, part
-from penstock.kube.watch import Mirror
+from penstock.kube.informer import Informer
+from penstock.kube.references import Json, part
 
 
 class HomeJobs:
-    def __init__(self, home: Home, key: bytes = b"") -> None:
+    def __init__(self, home: HomeCluster, key: bytes = b"") -> None:
         """`key`: by which users' names become opaque ids."""
         self.site, self.cluster, self.namespaces = home.site, home.cluster, home.namespaces
         self.users = RecordedUsers(home.site, home.cluster, key)
         self.mirrors = {namespace: self._mirror(namespace) for namespace in home.namespaces or ("",)}
-        self.due = Due()  #: Jobs to look at, by `NAMESPACE/NAME`
+        self.due = WorkQueue()  #: Jobs to look at, by `NAMESPACE/NAME`
         self.binding: set[str] = set()  #: attempts whose binding is on its way: their Jobs are left alone
         self.ids: dict[str, str] = {}  #: a Job's uid -> our job
         self.places: dict[str, str] = {}  #: our job -> `NAMESPACE/NAME`
@@ -32,13 +32,13 @@ class HomeJobs:
         self.trouble = ""  #: why the cluster cannot be followed; empty: it is
         self.trouble_changed = asyncio.Event()
 
-    def _mirror(self, namespace: str) -> Mirror:
-        return Mirror(
+    def _mirror(self, namespace: str) -> Informer:
+        return Informer(
             self.cluster,
             JOBS,
             self._changed,
             namespace=namespace,
-            labels=names.QUEUE,
+            labels=annotations.QUEUE,
             keep=worth_keeping,
             told=self._told,
         )
@@ -69,7 +69,7 @@ class HomeJobs:
         if part(job, "status").get("conditions"):
             self.due.add(place_of(job))
 
-    def _mirror_of(self, place: str) -> Mirror | None:
+    def _mirror_of(self, place: str) -> Informer | None:
         return self.mirrors.get("") or self.mirrors.get(place.partition("/")[0])
 
     async def in_step(self) -> None:

@@ -3,15 +3,15 @@
 from datetime import datetime, timedelta
 from typing import Final
 
-from penstock.front import reading
-from penstock.front.home import uid_of
+from penstock.front import job_spec
+from penstock.front.home_cluster import uid_of
 from penstock.front.home_jobs import HomeJobs
-from penstock.front.reading import Unfit
-from penstock.front.writing import Writer
+from penstock.front.job_spec import Unfit
+from penstock.front.status_writer import StatusWriter
 from penstock.kube.client import CONFIG_MAPS
-from penstock.kube.closure import Json, part
 from penstock.kube.errors import Forbidden, NotFound
 from penstock.kube.portability import config_maps
+from penstock.kube.references import Json, part
 from penstock.live.plane import Plane, Quarantined
 
 #: A Job this young that runs by itself has just been created so; an older one was labelled later, and runs on.
@@ -19,7 +19,7 @@ JUST_CREATED: Final = timedelta(seconds=60)
 
 
 class Intake:
-    def __init__(self, home: HomeJobs, plane: Plane, writer: Writer) -> None:
+    def __init__(self, home: HomeJobs, plane: Plane, writer: StatusWriter) -> None:
         self.site, self.cluster, self.users = home.site, home.cluster, home.users
         self.plane, self.writer = plane, writer
         self.explained: set[tuple[str, str]] = set()  #: uid and reason of Jobs that cannot be taken
@@ -29,7 +29,7 @@ class Intake:
         try:
             carried, unread = await self._carried(job)
             user, now = await self.users.of(job), self.plane.clock.now()
-            wish = reading.read(job, self.site, now, self._models(), carried, unread, user)
+            wish = job_spec.read(job, self.site, now, self._models(), carried, unread, user)
             key = f"home:{self.site}:{uid_of(job)}"
             told = await self.plane.submit(wish.spec, wish.work, key=key, body=uid_of(job))
         except Unfit as unfit:

@@ -9,15 +9,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from penstock.core import events as e
 from penstock.core.ids import job_concerned
-from penstock.core.lifecycle import ENDED
+from penstock.core.model import events as e
+from penstock.core.model.lifecycle import ENDED
 from penstock.core.units import MINUTE, Millis
-from penstock.front.home import live_jobs
+from penstock.front.event_recorder import EventRecorder
+from penstock.front.home_cluster import live_jobs
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.status import JobSnapshot
-from penstock.front.telling import Tale
-from penstock.journal.journal import AttemptRow, JobRow, Reader, Row, Unwritable
+from penstock.journal.journal import Reader, Row, Unwritable
+from penstock.journal.rows import AttemptRow, JobRow
 from penstock.live.plane import Plane
 
 AT_ONCE: Final = 200  #: rows of the journal read in one go
@@ -35,7 +36,7 @@ class JobFollower:
         self.homes, self.plane, self.reader = homes, plane, reader
         self.number = 0  #: the last row that was heard
         self.currency = "USD"
-        self.tales: dict[str, Tale] = {}  #: of home jobs that live, or still have something to tell
+        self.tales: dict[str, EventRecorder] = {}  #: of home jobs that live, or still have something to tell
         self.snapshots: dict[str, JobSnapshot] = {}  #: of the same; one that is missing follows with the next page
         self.touched: set[str] = set()  #: jobs with news of which no snapshot was read yet
 
@@ -121,7 +122,7 @@ class JobFollower:
                 self.currency = event.policy.currency
             if self._is_new(event) and event.job not in self.tales:
                 origin = event.spec.origin
-                self.tales[event.job] = Tale(event.job, origin.site, origin.uid, self.currency)
+                self.tales[event.job] = EventRecorder(event.job, origin.site, origin.uid, self.currency)
             tale = self.tales.get(job_concerned(event))
             if tale is not None and row.number > tale.number:
                 tale.hear(event)
@@ -133,14 +134,14 @@ class JobFollower:
         self.snapshots[job.id] = JobSnapshot(self.number, job, attempts, tale.why)
         self.homes[job.origin_site].touch(job.id)
 
-    def _read(self, job: str) -> tuple[Tale, JobSnapshot] | None:
+    def _read(self, job: str) -> tuple[EventRecorder, JobSnapshot] | None:
         """A job that is not followed, with its story so far. In a thread."""
         with self.reader.at_one_row() as reader:
             row = reader.job(job)
             if row is None or row.origin_site not in self.homes:
                 return None
             number, attempts, story = reader.head(), tuple(reader.attempts(job)), reader.story(job)
-        tale = Tale(job, row.origin_site, row.origin_uid, self.currency, number)
+        tale = EventRecorder(job, row.origin_site, row.origin_uid, self.currency, number)
         for event in (event for one in story for event in (*one.inputs, *one.outputs)):
             if isinstance(event, e.PolicySet) or job_concerned(event) == job:
                 tale.hear(event)

@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
-from penstock.kube import names
+from penstock.kube import annotations
 from penstock.kube.client import POLICIES, POLICY_BINDINGS, Cluster
-from penstock.kube.closure import Json, part
 from penstock.kube.errors import Forbidden, NotFound
 from penstock.kube.manifests import CONTROLLERS, USERS
+from penstock.kube.references import Json, part
 
 CHECKED_SECONDS: Final = 600.0  #: how long we rely on the policy that we saw
 #: From when a policy is written until every API server keeps to it.
@@ -34,7 +34,7 @@ class RecordedUsers:
     async def of(self, job: Json) -> str:
         """An opaque id; empty: nobody was recorded, or not by whom we believe. Raises what the cluster says."""
         metadata = part(job, "metadata")
-        name = str(part(metadata, "annotations").get(names.USER) or "")
+        name = str(part(metadata, "annotations").get(annotations.USER) or "")
         if not name or name.startswith(SYSTEM) or name in CONTROLLERS:
             return ""
         since = await self._since()

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from penstock.core.ids import attempt_number, site_of
-from penstock.core.lifecycle import ENDED
+from penstock.core.model.lifecycle import ENDED
 from penstock.core.units import SECOND, Instant
 from penstock.core.values import value
-from penstock.front.reading import Unfit, pods_at_once
-from penstock.journal.journal import AttemptRow, JobRow
-from penstock.kube import kueue, names
-from penstock.kube.closure import Json, part, parts
+from penstock.front.job_spec import Unfit, pods_at_once
+from penstock.journal.rows import AttemptRow, JobRow
+from penstock.kube import annotations as names
+from penstock.kube import kueue
+from penstock.kube.references import Json, part, parts
 
 SCHEDULED: Final = "penstock.dev/Scheduled"  #: our condition: does it have GPUs, and why or why not
 #: And what it was called before: taken off the Jobs that still show it.

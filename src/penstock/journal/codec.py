@@ -19,9 +19,9 @@ import msgspec
 
 from penstock.core.engine import VERSION
 from penstock.core.errors import BadInput
-from penstock.core.events import FACTS, PROMISES, Event, JobSubmitted, WaitPromised
-from penstock.core.model import JobSpec
-from penstock.core.reasons import REASONS
+from penstock.core.model.events import FACTS, PROMISES, Event, JobSubmitted, WaitPromised
+from penstock.core.model.reasons import REASONS
+from penstock.core.model.types import JobSpec
 
 KINDS: Final[dict[str, type]] = {cls.__name__: cls for cls in FACTS + PROMISES}
 _ENCODER: Final = msgspec.json.Encoder()

@@ -1,4 +1,4 @@
-"""What a journal needs of a database, and the SQL that all of them understand. `keeper` and `queries` are its callers.
+"""What a journal needs of a database, and the SQL that all of them understand. `writer` and `reader` are its callers.
 
 Statements have `?` for values. Whatever keeps a statement from working now and may pass is `Unwritable`.
 """
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
-from penstock.journal.lines import INDICES, TABLES, Table
-from penstock.journal.rows import COLUMNS, GENESIS, Stored
+from penstock.journal.hash_chain import COLUMNS, GENESIS, Stored
+from penstock.journal.schema import INDICES, TABLES, Table
 
 #: Rows fetched at once when a journal is read from end to end.
 CHUNK: Final = 1_000

@@ -10,15 +10,14 @@ epoch that every append names, so that a stale one changes nothing.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from penstock.core.engine import Step
-from penstock.core.model import JobSpec, Origin
-from penstock.core.units import Instant, Millis, Money
+from penstock.core.model.types import JobSpec
+from penstock.core.units import Instant
 from penstock.core.values import value
-
-if TYPE_CHECKING:  # its rows are below
-    from penstock.journal.lines import Changes
+from penstock.journal.rows import AttemptRow, ClosedRow, Filter, Happening, JobCount, JobRow, SpendRow, UsedRow
+from penstock.journal.schema import Changes
 
 
 class Held(Exception):
@@ -67,13 +66,13 @@ class Journal(Protocol):
         self,
         epoch: int,
         steps: Sequence[Step],
-        changes: "Changes",
+        changes: Changes,
         blobs: Mapping[str, bytes],
         keys: Mapping[str, str],
     ) -> None:
         """All of it in one durable transaction, or nothing. `keys`: idempotency key -> the answer given for it.
 
-        `changes`: what these steps change in the tables, as `project` says.
+        `changes`: what these steps change in the tables, as `projection` says.
 
         Steps follow what is there, number by number. Raises `Fenced` and `Unwritable`; after either, nothing of it is
         there. A blob or a key that is there already stays as it was.
@@ -101,139 +100,6 @@ class Journal(Protocol):
     def close(self) -> None: ...
 
 
-# --- what is shown ---------------------------------------------------------------------------------------------------
-
-
-@value
-class JobRow:
-    """A job on a list: what was asked, where it is, and why."""
-
-    id: str
-    number: int  # the order of arrival; unique also within an array, and the key of pages
-    team: str
-    name: str
-    user: str
-    project: str
-    job_class: str
-    priority: int
-    gpus: int
-    work: str  # the digest of what runs
-    phase: str  # core.lifecycle.JobPhase
-    attempt: str  # where it has a place now, empty if nowhere
-    offer: str  # of that attempt, or of its last one
-    submitted_at: Instant
-    started_at: Instant | None  # first ran
-    ended_at: Instant | None
-    kept_ms: Millis  # work that its last checkpoint holds
-    attempts: int
-    moves: int
-    losses: int
-    spent: Money
-    held: Money
-    until_at: Instant | None  # while it waits: when its answer is due at the latest
-    short_of: str  # the scope whose cap binds it
-    because: str  # the latest reason, as JSON with its `kind` and numbers; empty if nothing was decided yet
-    origin_site: str = ""  # what it was submitted for, `JobSpec.origin`; empty: a request to the API
-    origin_uid: str = ""
-    # Read from other tables (`lines.LOOKED_UP`); empty in the row that is written.
-    attempt_phase: str = ""  # of `attempt`: core.lifecycle.AttemptPhase
-    decided_at: Instant | None = None  # when `because` was decided
-    last_outcome: str = ""  # of the last attempt that was promised; empty if there is none, or it lives
-
-    @property
-    def words(self) -> str:
-        """What a search looks at, in small letters."""
-        return f"{self.id} {self.name} {self.user} {self.team}".lower()
-
-
-@value
-class AttemptRow:
-    id: str
-    number: int  # the order of promising: unique
-    job: str
-    team: str
-    offer: str
-    site: str
-    width: int
-    phase: str  # core.lifecycle.AttemptPhase
-    promised_at: Instant
-    started_at: Instant | None
-    ended_at: Instant | None
-    outcome: str  # how it ended: done, failed, stopped, lost, refused, dropped; empty while it lives
-    resume_ms: Millis  # work it began with
-    kept_ms: Millis  # work that its last checkpoint holds
-    spent: Money
-    held: Money
-    deadline_at: Instant | None  # it ends by itself then; None on standing offers
-    because: str  # why there, as JSON
-
-
-@value
-class SpendRow:
-    """One scope in one period of the books. Caps of jobs are on the jobs."""
-
-    scope: str
-    period: str
-    cap: Money | None
-    per_hour: Money | None
-    spent: Money
-    held: Money
-    starts_at: Instant | None
-    ends_at: Instant | None
-
-
-@value
-class UsedRow:
-    """One offer, team and day. GPU time is booked when an attempt is over, money when it is charged."""
-
-    day: int  # whole days since the zero of instants
-    offer: str
-    team: str
-    gpu_ms: int
-    spent: Money
-
-
-@value
-class ClosedRow:
-    """An offer that refused, and when it is tried again."""
-
-    offer: str
-    until_at: Instant
-    refusals: int
-
-
-@value
-class Happening:
-    """One event that concerns a job, or everybody."""
-
-    number: int  # of its step
-    part: int  # its place among the step's inputs and outputs
-    at: Instant
-    kind: str
-    job: str  # empty: it concerns no single job
-    event: Any
-
-
-@value
-class Filter:
-    """Empty: all. `text` is looked for in id, name, user and team, whatever its case."""
-
-    teams: tuple[str, ...] = ()
-    phases: tuple[str, ...] = ()  # core.lifecycle.JobPhase
-    text: str = ""
-    user: str = ""
-    states: tuple[str, ...] = ()  # journal.states.JobState: as people call them; beside `phases`, either will do
-    origin: Origin | None = None
-
-
-@value
-class Count:
-    state: str  # journal.states.JobState
-    team: str
-    jobs: int
-    gpus: int
-
-
 class Reader(Protocol):
     """Read-only, from any thread, on connections of its own: it never waits for the writer, nor the writer for it.
 
@@ -257,7 +123,7 @@ class Reader(Protocol):
     def spec(self, job: str) -> JobSpec | None:
         """What was asked for."""
 
-    def counts(self) -> list[Count]:
+    def counts(self) -> list[JobCount]:
         """Jobs and GPUs asked for, by state and team."""
 
     def attempts(self, job: str) -> list[AttemptRow]:
@@ -269,7 +135,7 @@ class Reader(Protocol):
         """Every attempt that is not over."""
 
     def story(self, job: str) -> list[Row]:
-        """The steps that concern it, with what does of each, for `journal.story.tell`; none if no such job came."""
+        """The steps that concern it, with what does of each, for `explain.story.tell`; none if no such job came."""
 
     def spend(self) -> list[SpendRow]:
         """Every capped or used scope in every period, oldest period first."""

@@ -5,21 +5,21 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from penstock.core.errors import BadInput
+from penstock.explain.story import StoryLine, tell
 from penstock.journal.database import Database
 from penstock.journal.journal import Reader, Row, Unwritable
-from penstock.journal.keeper import Keeper, steps_of
-from penstock.journal.queries import NoTables, Queries
-from penstock.journal.story import Line, tell
+from penstock.journal.reader import JournalReader, NoTables
+from penstock.journal.writer import JournalWriter, steps_of
 
 
-def open_journal(where: str, create: bool = True) -> Keeper:
+def open_journal(where: str, create: bool = True) -> JournalWriter:
     """To write it; made if there is none, unless told not to."""
     db = database(where)
     try:
         if not create:
             must_exist(where)
             db.all("select format from journal")
-        return Keeper(db)
+        return JournalWriter(db)
     except BaseException:
         db.close()
         raise
@@ -28,7 +28,7 @@ def open_journal(where: str, create: bool = True) -> Keeper:
 def open_reader(where: str) -> Reader:
     """To show it."""
     must_exist(where)
-    return Queries(lambda: database(where, readonly=True))
+    return JournalReader(lambda: database(where, readonly=True))
 
 
 def read(where: str) -> Iterator[Row]:
@@ -38,7 +38,7 @@ def read(where: str) -> Iterator[Row]:
         yield from steps_of(db)
 
 
-def lines_of(where: str, job: str) -> list[Line]:
+def lines_of(where: str, job: str) -> list[StoryLine]:
     """One job's story: its own steps where the tables say which they are, otherwise from all of them."""
     try:
         with reachable(), closing(open_reader(where)) as reader:

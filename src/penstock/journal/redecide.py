@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from penstock.core.decide.rules import Rules
 from penstock.core.engine import Engine, replay
-from penstock.core.rules import Rules
 from penstock.core.values import value
 
 
@@ -16,14 +16,14 @@ class Difference:
 
 
 @value
-class Verdict:
+class RedecideReport:
     steps: int
     promises: int
     different: int
     first: tuple[Difference, ...]
 
 
-def redecide(rows: Iterable[Any], most: int, rules: Rules | None = None) -> Verdict:
+def redecide(rows: Iterable[Any], most: int, rules: Rules | None = None) -> RedecideReport:
     """Feed the recorded facts, compare the promises. A differing step is put right from the record before the next."""
     engine = Engine(rules)
     steps = promises = different = 0
@@ -39,7 +39,7 @@ def redecide(rows: Iterable[Any], most: int, rules: Rules | None = None) -> Verd
             if len(first) < most:
                 first.append(_difference(row, step))
             engine = replay(past, Engine(rules))
-    return Verdict(steps, promises, different, tuple(first))
+    return RedecideReport(steps, promises, different, tuple(first))
 
 
 def _difference(row: Any, step: Any) -> Difference:

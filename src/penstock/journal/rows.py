@@ -1,77 +1,140 @@
-"""A step as a row, and rows as a chain: the same in every database, so that every tool reads every journal."""
+"""Rows that lists, pages and reports read: jobs, attempts, spend, use. `schema` stores most of them as they are.
 
-from collections.abc import Collection, Iterable, Iterator
-from hashlib import sha256
-from typing import Any, Final, TypeAlias
+A job's row and an attempt's say what the folded state says; `projection` makes them.
+"""
 
-from penstock.core.engine import VERSION, Step
-from penstock.core.errors import BadInput
-from penstock.core.units import Instant
-from penstock.journal import codec
-from penstock.journal.journal import Row
+from typing import Any
 
-#: Of the tables. 1 had no head and no installation; its steps are the same, and it can still be read.
-FORMAT: Final = 2
-READABLE: Final = (1, 2)
-GENESIS: Final = sha256(b"penstock").digest()
-COLUMNS: Final = "number, at, inputs, outputs, version, revision, hash"
-#: As in the table `steps`.
-Stored: TypeAlias = tuple[int, int, bytes, bytes, int, int, bytes]
+from penstock.core.model.types import Origin
+from penstock.core.units import Instant, Millis, Money
+from penstock.core.values import value
 
 
-def stored(step: Step, last: bytes) -> Stored:
-    """The step as its row, chained to the hash of the row before."""
-    inputs, outputs = codec.encode(step.inputs), codec.encode(step.outputs)
-    link = chain(last, step.number, step.at, inputs, outputs, VERSION, step.revision)
-    return step.number, step.at, inputs, outputs, VERSION, step.revision, link
+@value
+class JobRow:
+    """A job on a list: what was asked, where it is, and why."""
+
+    id: str
+    number: int  # the order of arrival; unique also within an array, and the key of pages
+    team: str
+    name: str
+    user: str
+    project: str
+    job_class: str
+    priority: int
+    gpus: int
+    work: str  # the digest of what runs
+    phase: str  # core.lifecycle.JobPhase
+    attempt: str  # where it has a place now, empty if nowhere
+    offer: str  # of that attempt, or of its last one
+    submitted_at: Instant
+    started_at: Instant | None  # first ran
+    ended_at: Instant | None
+    kept_ms: Millis  # work that its last checkpoint holds
+    attempts: int
+    moves: int
+    losses: int
+    spent: Money
+    held: Money
+    until_at: Instant | None  # while it waits: when its answer is due at the latest
+    short_of: str  # the scope whose cap binds it
+    because: str  # the latest reason, as JSON with its `kind` and numbers; empty if nothing was decided yet
+    origin_site: str = ""  # what it was submitted for, `JobSpec.origin`; empty: a request to the API
+    origin_uid: str = ""
+    # Read from other tables (`schema.LOOKED_UP`); empty in the row that is written.
+    attempt_phase: str = ""  # of `attempt`: core.lifecycle.AttemptPhase
+    decided_at: Instant | None = None  # when `because` was decided
+    last_outcome: str = ""  # of the last attempt that was promised; empty if there is none, or it lives
+
+    @property
+    def words(self) -> str:
+        """What a search looks at, in small letters."""
+        return f"{self.id} {self.name} {self.user} {self.team}".lower()
 
 
-def chain(last: bytes, number: int, at: Instant, inputs: bytes, outputs: bytes, version: int, revision: int) -> bytes:
-    """Each row's hash covers the row and, through the one before, the whole past."""
-    head = b"%d|%d|%d|%d|%d|" % (number, at, version, revision, len(inputs))
-    return sha256(last + head + inputs + outputs).digest()
+@value
+class AttemptRow:
+    id: str
+    number: int  # the order of promising: unique
+    job: str
+    team: str
+    offer: str
+    site: str
+    width: int
+    phase: str  # core.lifecycle.AttemptPhase
+    promised_at: Instant
+    started_at: Instant | None
+    ended_at: Instant | None
+    outcome: str  # how it ended: done, failed, stopped, lost, refused, dropped; empty while it lives
+    resume_ms: Millis  # work it began with
+    kept_ms: Millis  # work that its last checkpoint holds
+    spent: Money
+    held: Money
+    deadline_at: Instant | None  # it ends by itself then; None on standing offers
+    because: str  # why there, as JSON
 
 
-def checked(found: Iterable[Stored], last: bytes, head: tuple[int, bytes] | None, where: str) -> Iterator[Row]:
-    """Rows read back, each held against the chain, and the end against the `head` that was noted beside it."""
-    number = 0
-    for one in found:
-        number = one[0]
-        last = chain(last, *one[:-1])
-        if last != one[-1] or (head and number == head[0] and last != head[1]):
-            raise BadInput(f"{where}: step {number} is not what was written; the journal was changed after the fact.")
-        yield row(one, where)
-    if head and number < head[0]:
-        raise BadInput(f"{where}: steps {number + 1} to {head[0]} were written and are gone; use a whole copy of it.")
+@value
+class SpendRow:
+    """One scope in one period of the books. Caps of jobs are on the jobs."""
+
+    scope: str
+    period: str
+    cap: Money | None
+    per_hour: Money | None
+    spent: Money
+    held: Money
+    starts_at: Instant | None
+    ends_at: Instant | None
 
 
-def row(one: Stored, where: str) -> Row:
-    number, at, inputs, outputs, version, revision, _ = one
-    _refuse_newer(number, version, where)
-    return Row(number, at, codec.decode(inputs, version), codec.decode(outputs, version), version, revision)
+@value
+class UsedRow:
+    """One offer, team and day. GPU time is booked when an attempt is over, money when it is charged."""
+
+    day: int  # whole days since the zero of instants
+    offer: str
+    team: str
+    gpu_ms: int
+    spent: Money
 
 
-def row_with(one: Stored, parts: Collection[int], where: str) -> Row:
-    """The row with only these of its events; parts count through inputs and outputs."""
-    number, at, inputs, outputs, version, revision, _ = one
-    _refuse_newer(number, version, where)
-    first = codec.count(inputs)
-    later = {part - first for part in parts}
-    return Row(
-        number,
-        at,
-        codec.decode_some(inputs, parts, version),
-        codec.decode_some(outputs, later, version),
-        version,
-        revision,
-    )
+@value
+class ClosedRow:
+    """An offer that refused, and when it is tried again."""
+
+    offer: str
+    until_at: Instant
+    refusals: int
 
 
-def _refuse_newer(number: int, version: int, where: str) -> None:
-    if version > VERSION:
-        raise BadInput(f"{where}: step {number} was written by a newer Penstock; use that version to read it.")
+@value
+class Happening:
+    """One event that concerns a job, or everybody."""
+
+    number: int  # of its step
+    part: int  # its place among the step's inputs and outputs
+    at: Instant
+    kind: str
+    job: str  # empty: it concerns no single job
+    event: Any
 
 
-def refuse_format(found: Any, where: str) -> None:
-    if found not in READABLE:
-        raise BadInput(f"{where} is a journal of another format ({found}); this version reads {FORMAT}.")
+@value
+class Filter:
+    """Empty: all. `text` is looked for in id, name, user and team, whatever its case."""
+
+    teams: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()  # core.lifecycle.JobPhase
+    text: str = ""
+    user: str = ""
+    states: tuple[str, ...] = ()  # journal.states.JobState: as people call them; beside `phases`, either will do
+    origin: Origin | None = None
+
+
+@value
+class JobCount:
+    state: str  # journal.states.JobState
+    team: str
+    jobs: int
+    gpus: int

@@ -18,8 +18,8 @@ from typing import Any, Self
 from penstock.core.engine import Step
 from penstock.core.errors import BadInput
 from penstock.journal.database import BASE
+from penstock.journal.hash_chain import FORMAT, GENESIS, Stored, stored
 from penstock.journal.journal import Unwritable
-from penstock.journal.rows import FORMAT, GENESIS, Stored, stored
 
 
 class SqliteDatabase:
@@ -130,7 +130,7 @@ class SqliteDatabase:
             self._lock_file = None
 
 
-class Journal:
+class BulkJournal:
     """A simulation's: appends; `group` steps to a transaction. Use it in a `with` block."""
 
     def __init__(self, path: str, group: int = 1) -> None:

@@ -1,6 +1,7 @@
 """The states of jobs and attempts in the words that users know from kubectl and Slurm.
 
-The core's phases (`core.lifecycle`) stay in journals and tables; API, command line, pages and metrics show these words.
+The core's phases (`core.model.lifecycle`) stay in journals and tables; API, command line, pages and metrics show these
+words.
 
     job_state("placed", "running")       # running
     attempt_state("over", "lost")        # preempted

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lightkube.config.models import User
 
     from penstock.kube.client import Cluster
-    from penstock.kube.wire import Wire
+    from penstock.kube.transport import Transport
 
 SECRET_KEY: Final = "kubeconfig"  #: of a Secret that holds one
 SECRET_SECONDS: Final = 10.0
@@ -153,11 +153,11 @@ def _is_allowed(command: str, allowed: Sequence[str]) -> bool:
     return command in allowed and (PurePath(command).name == command or PurePath(command).is_absolute())
 
 
-def _wire(config: "SingleConfig") -> "Wire":
+def _wire(config: "SingleConfig") -> "Transport":
     from lightkube.config.client_adapter import user_auth, verify_cluster
     from lightkube.core.exceptions import ConfigError
 
-    from penstock.kube.wire import Https
+    from penstock.kube.transport import HttpsTransport
 
     assert config.user is not None  # `_config` saw to that
     try:
@@ -165,7 +165,7 @@ def _wire(config: "SingleConfig") -> "Wire":
         auth = user_auth(_with_login(config.user))
     except (ConfigError, OSError, ValueError) as error:
         raise BadInput(f"The certificates of '{config.context_name}' cannot be used ({_words(error)}).") from None
-    return Https(config.cluster.server, verify, auth)
+    return HttpsTransport(config.cluster.server, verify, auth)
 
 
 def _with_login(user: "User") -> "User":

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from penstock import channels
 from penstock.core.values import value
+from penstock.kube import exec_protocol
 from penstock.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -27,8 +27,8 @@ from penstock.kube.errors import (
     Silent,
     Unavailable,
 )
-from penstock.kube.lanes import LATER, NOW, SOON, Lanes, Rank
-from penstock.kube.wire import Answer, Request, Stream, Talk, Wire
+from penstock.kube.request_priority import LATER, NOW, SOON, PriorityLimiter, Rank
+from penstock.kube.transport import Channel, Request, Response, Stream, Transport
 
 Obj: TypeAlias = dict[str, Any]
 Params: TypeAlias = Mapping[str, str | list[str]]
@@ -90,13 +90,13 @@ REVIEWS: Final = Kind(
 
 
 class Cluster:
-    def __init__(self, wire: Wire, context: str, namespace: str) -> None:
+    def __init__(self, wire: Transport, context: str, namespace: str) -> None:
         self.wire, self.context, self.namespace = wire, context, namespace
         #: Of its last answer, by the cluster's own clock, in whole seconds; compared with its own times only.
         self.said_at = datetime.fromtimestamp(0, UTC)
         self.heard_at = time.monotonic()  #: by ours
         self.requests: Counter[str] = Counter()  #: sent so far, like "patch jobs.batch/status"
-        self.lanes = Lanes(LANES)
+        self.lanes = PriorityLimiter(LANES)
         self.doubt = asyncio.Event()  #: set, and another put in its place, when a request got no answer
         self.pending: set[asyncio.Task[Any]] = set()  #: on their way, also those that nobody waits for any more
 
@@ -212,12 +212,12 @@ class Cluster:
             yield answer.pieces()
 
     @asynccontextmanager
-    async def attach(self, pod: str, namespace: str, params: Params) -> AsyncIterator[Talk]:
-        """A command in it, begun; messages of `channels` from here on. `params` as the exec API has them."""
+    async def attach(self, pod: str, namespace: str, params: Params) -> AsyncIterator[Channel]:
+        """A command in it, begun; messages of `exec_protocol` from here on. `params` as the exec API has them."""
         self.requests["create pods/exec"] += 1
         pairs = tuple((key, one) for key, many in params.items() for one in ([many] if isinstance(many, str) else many))
-        talk = await self.wire.talk(Request("GET", PODS.path(namespace, pod, "exec"), pairs), channels.PROTOCOL)
-        if isinstance(talk, Answer):
+        talk = await self.wire.talk(Request("GET", PODS.path(namespace, pod, "exec"), pairs), exec_protocol.PROTOCOL)
+        if isinstance(talk, Response):
             raise _refusal(talk.status, talk.content, "create", PODS.resource)
         try:
             yield talk
@@ -264,7 +264,7 @@ class Cluster:
         found: Obj = _decoded(answer.content)
         return found
 
-    async def _send(self, request: Request, what: str, rank: Rank = NOW) -> Answer:
+    async def _send(self, request: Request, what: str, rank: Rank = NOW) -> Response:
         tries = 1
         while True:
             self.requests[what] += 1
@@ -293,7 +293,7 @@ class Cluster:
         finally:
             await answer.close()
 
-    async def _in_a_lane(self, request: Request, rank: Rank) -> Answer:
+    async def _in_a_lane(self, request: Request, rank: Rank) -> Response:
         async with self.lanes.one(rank):
             return await self.wire.send(request)
 

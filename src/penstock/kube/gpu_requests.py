@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from typing import Any, Final, TypeAlias
 
-from penstock.kube.closure import Json, part, parts
+from penstock.kube.references import Json, part, parts
 
 Requests: TypeAlias = Counter[str]  #: GPUs by resource, like `nvidia.com/gpu`
 

@@ -6,7 +6,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
-from penstock.kube import kueue, marks, names
+from penstock.kube import annotations, kueue
 from penstock.kube.gpu_requests import WHOLE
 
 Json: TypeAlias = dict[str, Any]
@@ -102,7 +102,7 @@ def admission(account: str, own: str) -> list[Json]:
     that are labelled as governed, but that only we write our own annotations."""
     user = f"system:serviceaccount:{own}:{account}"
     return [
-        *_policy("penstock-home-jobs", ["CREATE"], ["jobs"], _home_jobs(), {"objectSelector": _has(names.QUEUE)}),
+        *_policy("penstock-home-jobs", ["CREATE"], ["jobs"], _home_jobs(), {"objectSelector": _has(annotations.QUEUE)}),
         *_policy("penstock-bindings", ["CREATE", "UPDATE"], ["jobs"], _bindings(user), {}),
         *_policy("penstock-governed", ["CREATE"], ["jobs", "pods"], _governed(), {"namespaceSelector": _is(GOVERNED)}),
         *_policy(USERS, ["CREATE", "UPDATE"], ["jobs"], _users(user), {}),
@@ -116,10 +116,10 @@ def mutation(*, beta: bool = False) -> list[Json]:
     labels, queue = "object.metadata.labels", kueue.QUEUE
     meant = f'"{queue}" in {labels} && {labels}["{queue}"] != "{kueue.NOWHERE}" ? {labels}["{queue}"] : ""'
     metadata = f'labels: {{"{queue}": "{kueue.NOWHERE}"}}, annotations: {{"{kueue.MEANT}": {meant}}}'
-    managed = f'suspend: true, managedBy: "{names.MANAGER}"'
+    managed = f'suspend: true, managedBy: "{annotations.MANAGER}"'
     completed = f"Object{{metadata: Object.metadata{{{metadata}}}, spec: Object.spec{{{managed}}}}}"
     unmanaged = [{"name": "unmanaged", "expression": "!has(object.spec.managedBy)"}]
-    user = f'annotations: {{"{names.USER}": request.userInfo.username}}'
+    user = f'annotations: {{"{annotations.USER}": request.userInfo.username}}'
     signed = f"Object{{metadata: Object.metadata{{{user}}}}}"
     return [
         *_mutating_policy(version, "penstock-home-jobs", completed, unmanaged),
@@ -129,7 +129,7 @@ def mutation(*, beta: bool = False) -> list[Json]:
 
 def _mutating_policy(version: str, name: str, change: str, conditions: list[Json]) -> list[Json]:
     """For every Job with our label, when it is created."""
-    match = {"resourceRules": [_resources(["CREATE"], ["jobs"])], "objectSelector": _has(names.QUEUE)}
+    match = {"resourceRules": [_resources(["CREATE"], ["jobs"])], "objectSelector": _has(annotations.QUEUE)}
     return [
         {
             "apiVersion": version,
@@ -184,9 +184,9 @@ def _is(label: str) -> Json:
 
 
 def _home_jobs() -> list[Json]:
-    managed = f'has(object.spec.managedBy) && object.spec.managedBy == "{names.MANAGER}"'
+    managed = f'has(object.spec.managedBy) && object.spec.managedBy == "{annotations.MANAGER}"'
     suspended = "has(object.spec.suspend) && object.spec.suspend"
-    wrong = f"A Job with the label {names.QUEUE} needs suspend: true and managedBy: {names.MANAGER}; "
+    wrong = f"A Job with the label {annotations.QUEUE} needs suspend: true and managedBy: {annotations.MANAGER}; "
     return [
         {
             "expression": f"{managed} && {suspended}",
@@ -198,19 +198,19 @@ def _home_jobs() -> list[Json]:
 def _bindings(user: str) -> list[Json]:
     """People's own annotations begin with the same words; these are ours to write."""
     return [
-        _only_we("annotations", [names.BINDING, names.JOB, names.ATTEMPT, marks.HOME], user),
-        _only_we("labels", [names.EXECUTION, names.INSTALLATION], user),
+        _only_we("annotations", [annotations.BINDING, annotations.JOB, annotations.ATTEMPT, annotations.HOME], user),
+        _only_we("labels", [annotations.EXECUTION, annotations.INSTALLATION], user),
     ]
 
 
 def _users(user: str) -> list[Json]:
     """Whoever creates a Job may write its own name on it, or nothing; and it stays as it was."""
-    now, before = _said("annotations", names.USER, "object"), _said("annotations", names.USER, "oldObject")
+    now, before = _said("annotations", annotations.USER, "object"), _said("annotations", annotations.USER, "oldObject")
     true = f'oldObject == null ? ({now} in ["", request.userInfo.username]) : ({now} == {before})'
     return [
         {
             "expression": f'request.userInfo.username == "{user}" || ({true})',
-            "message": f"{names.USER} names whoever created the Job, and cannot be changed.",
+            "message": f"{annotations.USER} names whoever created the Job, and cannot be changed.",
         }
     ]
 
@@ -236,14 +236,15 @@ def _governed() -> list[Json]:
         f'(has(c.resources) && has(c.resources.limits) && "{kind}" in c.resources.limits)' for kind in WHOLE
     )
     labels, by_hand = "object.metadata.labels", f"!(request.userInfo.username in {list(CONTROLLERS)})"
-    labelled = f'has({labels}) && ("{names.QUEUE}" in {labels} || "{names.EXECUTION}" in {labels})'
+    labelled = f'has({labels}) && ("{annotations.QUEUE}" in {labels} || "{annotations.EXECUTION}" in {labels})'
     passed = f'object.kind == "Pod" ? !({by_hand}) : ({labelled})'
     context = "c.securityContext"
     privileged = f"has({context}) && has({context}.privileged) && {context}.privileged"
     return [
         {
             "expression": f"!({pod}.containers.exists(c, {wants})) || ({passed})",
-            "message": f"GPUs are used through Penstock here: 'kubectl penstock apply', with the label {names.QUEUE}.",
+            "message": "GPUs are used through Penstock here: 'kubectl penstock apply',"
+            f" with the label {annotations.QUEUE}.",
         },
         {
             "expression": f"!({pod}.containers.exists(c, {privileged}))",

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
-from penstock.core.rules import meets
+from penstock.core.decide.rules import meets
 from penstock.core.values import value
-from penstock.kube import marks
-from penstock.kube.closure import Json, Reference, looks_private, part, references
+from penstock.kube import annotations as names
 from penstock.kube.maps import CLUSTER, KEYS, LEFT_OUT, NEEDED, OF_THE_OFFER, Kind, Maps, has, there
+from penstock.kube.references import Json, Reference, looks_private, part, references
 
 Outcome: TypeAlias = Literal["as it is", "mapped", "copied", "left out", "stays home", "never travels"]
 STAYS: Final[tuple[Outcome, ...]] = ("stays home", "never travels")
@@ -27,7 +27,7 @@ class Unmapped(Exception):
 
 
 @value
-class Verdict:
+class Disposition:
     """What becomes of one thing at one site. `line` is what to write there if it stays home for want of it."""
 
     kind: Kind
@@ -58,13 +58,13 @@ def _need(one: Reference) -> str:
     return f"{one.name}, which never travels" if one.kind == "host access" else f"{one.kind} {one.name}"
 
 
-def verdicts(job: Json, maps: Maps) -> list[Verdict]:
+def verdicts(job: Json, maps: Maps) -> list[Disposition]:
     """One for each thing it refers to, each once."""
     found = {(one.kind, one.name): _verdict(one, maps) for one in references(job)}
     return list(found.values())
 
 
-def may_go(judged: list[Verdict]) -> bool:
+def may_go(judged: list[Disposition]) -> bool:
     return all(one.outcome not in STAYS for one in judged)
 
 
@@ -75,7 +75,7 @@ def rewrite(manifest: Json, maps: Maps) -> Rewritten:
     unless the maps were changed since.
     """
     job, carried = unpacked(manifest)
-    if part(part(job, "metadata"), "annotations").get(marks.HOME) == maps.site:
+    if part(part(job, "metadata"), "annotations").get(names.HOME) == maps.site:
         return Rewritten(job)
     namespace = str(part(job, "metadata").get("namespace") or "default")
     copies: dict[str, Json] = {}
@@ -124,9 +124,9 @@ def _items(manifest: Json) -> list[Json]:
 # --- one thing --------------------------------------------------------------------------------------------------------
 
 
-def _verdict(one: Reference, maps: Maps) -> Verdict:
+def _verdict(one: Reference, maps: Maps) -> Disposition:
     outcome = _outcome(one, maps)
-    return Verdict(one.kind, one.name, outcome, _says(one, outcome, maps), _line(one, maps, outcome))
+    return Disposition(one.kind, one.name, outcome, _says(one, outcome, maps), _line(one, maps, outcome))
 
 
 def _outcome(one: Reference, maps: Maps) -> Outcome:
@@ -208,8 +208,8 @@ def _copied(carried: dict[str, Json], one: Reference, namespace: str, copies: di
     content: Json = {key: original[key] for key in ("data", "binaryData") if key in original}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
     name = f"{one.name[:50].rstrip('-.')}-{digest}"
-    annotations = {marks.COPY_OF: f"{namespace}/{one.name}"}
-    metadata = {"name": name, "annotations": annotations, "labels": {marks.COPY: "config-map"}}
+    annotations = {names.COPY_OF: f"{namespace}/{one.name}"}
+    metadata = {"name": name, "annotations": annotations, "labels": {names.COPY: "config-map"}}
     copies[name] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, **content}
     return name
 

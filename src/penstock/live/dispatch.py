@@ -1,5 +1,5 @@
 """Carry out what was promised: each action a driver call in a task of its own. Every answer comes back as a fact.
-Nothing here is about one kind of action: `core/actions` says what each is about, `drivers/driver` what is called.
+Nothing here is about one kind of action: `core/model/actions` says what each is about, `drivers/driver` what is called.
 
 `Unreachable` is tried again, for as long as it takes; `NoCapacity` and `Refused` are facts at once. A newer action
 about the same thing takes the place of an older one: a stop does not wait for a start that hangs.
@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from penstock.core import actions as a
-from penstock.core import events as e
+from penstock.core.model import actions as a
+from penstock.core.model import events as e
 from penstock.core.units import SECOND, Instant, Millis
 from penstock.drivers.driver import Driver, NoCapacity, Refused, Unreachable, no_capacity, refused
-from penstock.live.scribe import Order
+from penstock.live.sequencer import SiteAction
 
 #: Between two tries: twice as long each time, up to the second.
 FIRST_RETRY_MS: Final[Millis] = SECOND
@@ -42,7 +42,7 @@ class Dispatch:
         if waited_for := self.back.pop(site, None):
             waited_for.set()
 
-    def do(self, order: Order) -> None:
+    def do(self, order: SiteAction) -> None:
         key = a.subject_of(order.action)
         before = self.tasks.get(key)
         if before is not None and before[0] == order.action:
@@ -52,7 +52,7 @@ class Dispatch:
         task = asyncio.create_task(self._carry_out(order, key, before and before[1]))
         self.tasks[key] = (order.action, task)
 
-    async def _carry_out(self, order: Order, key: tuple[str, str], before: asyncio.Task[None] | None) -> None:
+    async def _carry_out(self, order: SiteAction, key: tuple[str, str], before: asyncio.Task[None] | None) -> None:
         if before is not None:
             before.cancel()
             await asyncio.wait([before])
@@ -66,7 +66,7 @@ class Dispatch:
                 if isinstance(order.action, (a.SetDeadline, *a.LIFE)):
                     self.deadlines.pop(key[1], None)
 
-    async def _until_answered(self, order: Order, thing: str) -> e.Fact | None:
+    async def _until_answered(self, order: SiteAction, thing: str) -> e.Fact | None:
         wait_ms = FIRST_RETRY_MS
         while True:
             while not self.leads():
@@ -102,7 +102,7 @@ class Dispatch:
             async with asyncio.timeout(wait_ms / SECOND):
                 await back.wait()
 
-    async def _call(self, order: Order) -> e.Fact | None:
+    async def _call(self, order: SiteAction) -> e.Fact | None:
         """Ask the site, and say in a fact that it is so."""
         driver = self.drivers.get(order.site)
         if driver is None:

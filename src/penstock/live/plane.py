@@ -5,7 +5,7 @@
     told = await plane.submit(spec, work)      # returns once the job is durable
     plane.view                                 # an immutable picture of the last step
 
-All of it runs in one event loop; the engine and the journal's writes have a thread of their own (`scribe`), so that
+All of it runs in one event loop; the engine and the journal's writes have a thread of their own (`sequencer`), so that
 everything else is answered while the engine thinks. One turn: take what is in the inbox, decide, write, and only then
 act and answer.
 """
@@ -18,27 +18,28 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
-from penstock.channels import Printed, Typed
-from penstock.core import events as e
-from penstock.core.actions import ReleaseNode, StopAttempt
-from penstock.core.events import Fact
-from penstock.core.model import JobSpec
+from penstock.core.decide.rules import BuiltInRules, Rules
+from penstock.core.fold.state import State
+from penstock.core.model import events as e
+from penstock.core.model.actions import ReleaseNode, StopAttempt
+from penstock.core.model.events import Fact
+from penstock.core.model.types import JobSpec
 from penstock.core.plan import Plan, plan
-from penstock.core.rules import BuiltInRules, Rules
-from penstock.core.state import State
 from penstock.core.units import HOUR, SECOND, Instant, Millis
 from penstock.core.values import value
-from penstock.drivers.driver import Command, Driver, Seen, Work
+from penstock.drivers.driver import Command, Driver, SiteInventory, Work
 from penstock.journal.journal import Fenced, Held, Journal, Unwritable
-from penstock.live import months, opening
+from penstock.kube.exec_protocol import Printed, Typed
+from penstock.live import config_facts as opening
+from penstock.live import periods
 from penstock.live.alarms import Alarms
 from penstock.live.clock import Clock
 from penstock.live.dispatch import Dispatch
-from penstock.live.months import Calendar, Months
+from penstock.live.periods import Calendar, Periods
 from penstock.live.recover import Belief, Differences
-from penstock.live.scribe import Ask, KeyReused, Order, Quarantined, Raised, Scribe, Taken, Told, pack_work
+from penstock.live.sequencer import Ask, KeyReused, Quarantined, Raised, Sequencer, SiteAction, Taken, Told, pack_work
+from penstock.live.site_probe import SiteProbe
 from penstock.live.view import Alarm, View, picture
-from penstock.live.watch import Watch
 from penstock.live.what_if import Question, Unanswered
 
 __all__ = ["KeyReused", "NotReady", "Plane", "Quarantined", "Setup", "Told"]
@@ -91,12 +92,12 @@ class Plane:
         self.clock = clock or Clock()
         self.thread = thread or ThreadPoolExecutor(1, thread_name_prefix="penstock-engine")
         self.installation = journal.installation
-        calendar, rules = self.setup.calendar or Months(), self.setup.rules or BuiltInRules()
-        self.scribe = Scribe(journal, calendar, rules, self.setup.ids)
+        calendar, rules = self.setup.calendar or Periods(), self.setup.rules or BuiltInRules()
+        self.scribe = Sequencer(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
         self.dispatch = Dispatch(drivers, self.hear, self.alarms.set, self._leads)
         self.watches = {
-            site: Watch(
+            site: SiteProbe(
                 site, driver, self.hear, self._compare, self.clock.now, self.alarms.set, self.dispatch.try_again
             )
             for site, driver in drivers.items()
@@ -262,9 +263,9 @@ class Plane:
             raise NotReady(f"The plan could not be made ({error}); try again, and report it if that fails.") from None
 
     def _planned(self, copy: State, spec: JobSpec) -> Plan:
-        """The facts of the turn that would take it in: `scribe` opens months then, too."""
+        """The facts of the turn that would take it in: `sequencer` opens months then, too."""
         now, scribe = self.clock.now(), self.scribe
-        also = tuple(months.due(scribe.calendar, copy.ledger.periods, now))
+        also = tuple(periods.due(scribe.calendar, copy.ledger.periods, now))
         number = copy.numbered + 1
         return plan(copy, scribe.rules, e.JobSubmitted(now, number, f"{scribe.ids}{number}", spec), also)
 
@@ -359,7 +360,7 @@ class Plane:
         if self._stale and (not self._inbox.is_set() or self.clock.now() - self._drawn_at > DRAWN_MS):
             await self._publish()
 
-    def _dispatch(self, orders: Iterable[Order]) -> None:
+    def _dispatch(self, orders: Iterable[SiteAction]) -> None:
         for order in () if self._gone else orders:  # what is promised and not said is outstanding at the next start
             self.dispatch.do(order)
 
@@ -409,7 +410,7 @@ class Plane:
     async def _look_at_all(self) -> None:
         await asyncio.gather(*(watch.look() for watch in self.watches.values()))
 
-    async def _compare(self, site: str, seen: Seen, asked_at: Instant) -> None:
+    async def _compare(self, site: str, seen: SiteInventory, asked_at: Instant) -> None:
         """Put right what we believe of a site, and stop there what has no place with us."""
         found = await self._think(lambda: self.beliefs[site].differences(self.scribe.state_now(), seen, asked_at))
         for fact in found.facts:
@@ -421,7 +422,7 @@ class Plane:
     def _clear_away(self, site: str, found: Differences) -> None:
         """What runs there though its end is on record is stopped; what the journal never heard of, a person judges."""
         for attempt in found.orphans:
-            self.dispatch.do(Order(StopAttempt(attempt, 0), site))
+            self.dispatch.do(SiteAction(StopAttempt(attempt, 0), site))
         for attempt in found.strangers:
             self.alarms.set(
                 "stranger",
@@ -429,7 +430,7 @@ class Plane:
                 f"{attempt} runs at {site}, but the journal does not know it; Penstock leaves it alone. Check it.",
             )
         for node in found.nodes:
-            self.dispatch.do(Order(ReleaseNode(node), site))
+            self.dispatch.do(SiteAction(ReleaseNode(node), site))
 
     async def _beats(self) -> None:
         """Still here: keep the lease on the journal, and look whether the wall clock jumped."""

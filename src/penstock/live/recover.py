@@ -7,12 +7,12 @@ a thing that a site's list misses is lost only if it is still missing some minut
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.core import events as e
+from penstock.core.fold.state import Attempt, State
 from penstock.core.ids import array_of, job_of
-from penstock.core.state import Attempt, State
+from penstock.core.model import events as e
 from penstock.core.units import MINUTE, Instant, Millis
 from penstock.core.values import value
-from penstock.drivers.driver import Seen, SeenAttempt
+from penstock.drivers.driver import SeenAttempt, SiteInventory
 
 #: A list that misses a thing for three minutes is a list that is late.
 MISSING_MS: Final[Millis] = 5 * MINUTE
@@ -34,7 +34,7 @@ class Belief:
         self.site, self.ids = site, ids
         self.missing: dict[str, Instant] = {}
 
-    def differences(self, state: State, seen: Seen, asked_at: Instant) -> Differences:
+    def differences(self, state: State, seen: SiteInventory, asked_at: Instant) -> Differences:
         """`asked_at`: when the look began. What began since then may be missing from it."""
         there = {one.attempt: one for one in seen.attempts}
         facts = [fact for one in seen.attempts if (fact := news(state, one))]

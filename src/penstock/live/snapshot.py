@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import penstock.core
-from penstock.core.state import State
+from penstock.core.fold.state import State
 from penstock.core.values import FROZEN
 
 #: Beside the core's own: run times are kept in queues.
@@ -30,7 +30,7 @@ def schema() -> str:
     """What a snapshot must have been made by to be read."""
     compiled = hasattr(State, "__mypyc_attrs__")  # it keeps its fields in another order
     sha = hashlib.sha256(repr((sys.version_info[:3], FROZEN, compiled)).encode())
-    for file in sorted(Path(penstock.core.__path__[0]).glob("*.py")):
+    for file in sorted(Path(penstock.core.__path__[0]).rglob("*.py")):
         sha.update(file.read_bytes())
     return sha.hexdigest()
 

@@ -4,8 +4,8 @@ It is a value: whoever holds one sees one instant, however long it takes to show
 here; they come from the journal.
 """
 
-from penstock.core.model import Offer, Policy
-from penstock.core.state import State
+from penstock.core.fold.state import State
+from penstock.core.model.types import Offer, Policy
 from penstock.core.units import Instant, Money
 from penstock.core.values import value
 
@@ -54,7 +54,7 @@ class Budget:
 
 
 @value
-class Rate:
+class SpendRate:
     """One scope's price ceilings an hour, of all that lives now."""
 
     scope: str
@@ -72,7 +72,7 @@ class View:
     period: str  # the month that `at` falls into
     sites: tuple[SiteView, ...]
     budgets: tuple[Budget, ...]
-    rates: tuple[Rate, ...]
+    rates: tuple[SpendRate, ...]
     exposure: Money  # if Penstock died now, at most this much more would be spent
     exposure_until_at: Instant
     waiting: int
@@ -104,10 +104,10 @@ def picture(state: State, alarms: tuple[Alarm, ...]) -> View:
     )
 
 
-def _rates(state: State) -> tuple[Rate, ...]:
+def _rates(state: State) -> tuple[SpendRate, ...]:
     ledger = state.ledger
     scopes = sorted(ledger.rates.keys() | ledger.rate_caps.keys())
-    return tuple(Rate(scope, ledger.rate_caps.get(scope), ledger.rates.get(scope, 0)) for scope in scopes)
+    return tuple(SpendRate(scope, ledger.rate_caps.get(scope), ledger.rates.get(scope, 0)) for scope in scopes)
 
 
 def _sites(state: State) -> tuple[SiteView, ...]:

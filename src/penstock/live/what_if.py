@@ -15,8 +15,8 @@ import signal
 from collections.abc import Callable
 from typing import Final, Generic, NoReturn, TypeVar
 
-from penstock.core.state import State
-from penstock.live import copyist, snapshot
+from penstock.core.fold.state import State
+from penstock.live import background_snapshot, snapshot
 
 #: Up to so many jobs the state is copied in place: that takes some three milliseconds.
 FEW_JOBS: Final = 100
@@ -37,7 +37,7 @@ class Question(Generic[T]):
         self.child = self.pipe = 0
         self.found: T | None = None
         self.error = ""
-        if copyist.FORKS and len(state.jobs) > FEW_JOBS:
+        if background_snapshot.FORKS and len(state.jobs) > FEW_JOBS:
             self._fork(state, answer)
         else:
             self.found, self.error = _answered(snapshot.unpack(snapshot.pack(state)), answer)
@@ -53,7 +53,7 @@ class Question(Generic[T]):
     def _fork(self, state: State, answer: Callable[[State], T]) -> None:
         self.pipe, out = os.pipe()
         try:
-            self.child = copyist.fork()
+            self.child = background_snapshot.fork()
         except OSError as error:  # no more processes, or no memory
             self.error = str(error)
             os.close(self.pipe)
@@ -81,7 +81,7 @@ def _answered(copy: State, answer: Callable[[State], T]) -> tuple[T | None, str]
 def _answer_and_end(copy: State, answer: Callable[[State], T], out: int) -> NoReturn:
     """In the forked process. Whatever goes wrong, it ends here, and does not become a second control plane."""
     try:
-        os.nice(copyist.POLITE)
+        os.nice(background_snapshot.POLITE)
         gc.disable()  # it would touch, and so copy, all that is shared with the process that goes on
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(LONGEST_S)

@@ -24,7 +24,7 @@ import threading
 import time
 from pathlib import Path
 
-from penstock.sdk.shelf import Checkpoint, Damaged, Shelf, place
+from penstock.sdk.checkpoints import Checkpoint, CheckpointStore, Damaged, place
 
 __all__ = ["Checkpoint", "Damaged", "attempt", "due", "latest", "progress", "resuming", "save", "stopping"]
 
@@ -76,9 +76,9 @@ def attempt() -> str:
     return os.environ.get("PENSTOCK_ATTEMPT", "")
 
 
-def shelf() -> Shelf:
+def shelf() -> CheckpointStore:
     """Where this job's checkpoints are."""
-    return Shelf(place(os.environ.get("PENSTOCK_CHECKPOINT_URL") or Path("checkpoints").absolute().as_uri()))
+    return CheckpointStore(place(os.environ.get("PENSTOCK_CHECKPOINT_URL") or Path("checkpoints").absolute().as_uri()))
 
 
 def _report(said: str) -> None:

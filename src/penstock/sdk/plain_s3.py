@@ -1,5 +1,5 @@
-"""An S3 bucket with nothing but the standard library, so that a job needs no package to keep checkpoints. `shelf` uses
-it where `obstore` is not installed; that one is faster with large files, and knows other object stores too.
+"""An S3 bucket with nothing but the standard library, so that a job needs no package to keep checkpoints. `checkpoints`
+uses it where `obstore` is not installed; that one is faster with large files, and knows other object stores too.
 
 Requests are signed with AWS's Signature Version 4; access comes from the usual `AWS_` variables.
 """

@@ -12,15 +12,15 @@ from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 from penstock.core.engine import Engine, Step
-from penstock.core.model import DataRule, DataSet, EgressTier, NodeShape, Offer, Policy, Site
+from penstock.core.model.types import DataRule, DataSet, EgressTier, NodeShape, Offer, Policy, Site
 from penstock.core.units import GB, MINUTE, Money, money
 from penstock.core.values import value
-from penstock.sim.chance import normal, uniform
-from penstock.sim.report import Report, Tally
-from penstock.sim.simulator import Knowledge, known, opening, simulate, truths
-from penstock.sim.spot import ZONES, made_up_zone
-from penstock.sim.traces import TraceJob
-from penstock.sim.world import Fault, World, Zone
+from penstock.sim.engine.chance import normal, uniform
+from penstock.sim.engine.report import Report, Tally
+from penstock.sim.engine.simulator import Knowledge, known, opening, simulate, truths
+from penstock.sim.engine.spot import ZONES, made_up_zone
+from penstock.sim.engine.world import Fault, World, Zone
+from penstock.sim.traces.trace import TraceJob
 
 Costs: TypeAlias = Literal["l0", "l1", "l2"]
 GPUS_PER_NODE: Final = 8

@@ -1,0 +1,63 @@
+"""`penstock cancel`, `retry`, `move`, `pause` and `resume`: what a person wants of a job, or of Penstock as a whole."""
+
+from typing import Any
+
+import click
+
+from penstock.cli.client import Client, Failed, job_path, talks
+
+
+@click.command("cancel")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@talks
+def cancel(client: Client, jobs: tuple[str, ...], as_json: bool) -> None:
+    """Cancel jobs; running ones are stopped first."""
+    for job in jobs:
+        told = client.post(job_path(job, "/cancel"))
+        _say(told, as_json, f"{job}: {told['says']}")
+
+
+@click.command("retry")
+@click.argument("job")
+@talks
+def retry(client: Client, job: str, as_json: bool) -> None:
+    """Submit an ended job again as a new job."""
+    told = client.post(job_path(job, "/retry"))
+    _say(told, as_json, told["job"])
+
+
+@click.command("move")
+@click.argument("job")
+@click.argument("offer")
+@talks
+def move(client: Client, job: str, offer: str, as_json: bool) -> None:
+    """Move a running job to another offer, with its checkpoint."""
+    told = client.post(job_path(job, "/move"), {"offer": offer})
+    if not told["so"] and not as_json:
+        raise Failed(f"{job}: {told['says']}")
+    _say(told, as_json, f"{job}: {told['says']}")
+
+
+@click.command("pause")
+@talks
+def pause(client: Client, as_json: bool) -> None:
+    """Pause new starts; running jobs continue."""
+    told = client.post("/v1/pause")
+    _say(told, as_json, told["says"])
+
+
+@click.command("resume")
+@talks
+def resume(client: Client, as_json: bool) -> None:
+    """Resume new starts after a pause."""
+    told = client.post("/v1/resume")
+    _say(told, as_json, told["says"])
+
+
+def _say(told: Any, as_json: bool, text: str) -> None:
+    if as_json:
+        from penstock.cli.terminal import print_json
+
+        print_json(told)
+    else:
+        click.echo(text)

@@ -1,0 +1,142 @@
+"""What commands have in common: from options to a scenario. Converts and passes on; the sense is in `sim`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.core.errors import BadInput
+from penstock.core.units import Money, money
+from penstock.policy.presets import BASELINES, OURS
+from penstock.sim.engine.simulator import known
+from penstock.sim.engine.world import Fault, Zone
+from penstock.sim.scenario import Scenario, checkpointed, prepare, yardstick
+from penstock.sim.traces.generate import generate, nodes_for
+from penstock.sim.traces.trace import Trace, TraceJob, read
+
+if TYPE_CHECKING:
+    from penstock.config import SitesFile
+
+
+def scenario_from(options: dict[str, Any]) -> Scenario:
+    jobs = jobs_from(options)
+    caps = budgets(options.get("budgets") or ())
+    if options.get("sites"):
+        return _from_sites_file(jobs, caps, options)
+    scenario = yardstick(
+        jobs,
+        _nodes(jobs, options),
+        costs=options["costs"],
+        knowledge=options["knowledge"],
+        seed=options["seed"],
+        zones=_zones(jobs, options),
+    )
+    return _with_caps(scenario, caps)
+
+
+def knob_from(policy: str, cost_of_delay: str | None, knob: str | None) -> str | None:
+    """The one setting of a policy: what an hour of delay costs, or the waiting budget of a baseline."""
+    if cost_of_delay is not None and knob is not None:
+        raise BadInput("--cost-of-delay and --knob both set the policy; give one of them.")
+    if cost_of_delay is not None and policy in BASELINES:
+        raise BadInput(f"'{policy}' has no cost of delay but a waiting budget; write --knob 0.25.")
+    if knob is not None and policy in OURS:
+        click.echo(
+            f"Notice: --knob of '{policy}' is called --cost-of-delay now; the old name works for a release.", err=True
+        )
+    return knob if cost_of_delay is None else cost_of_delay
+
+
+def _nodes(jobs: list[TraceJob], options: dict[str, Any]) -> int:
+    nodes: int | None = options.get("nodes")
+    load: float | None = options.get("load")
+    if nodes is not None and load is not None:
+        raise BadInput("--nodes and --load both say what you own; give one of them.")
+    if nodes is not None:
+        return nodes
+    if load is None and not options.get("generate"):
+        other = "--load X (demand / owned capacity)" if "load" in options else "--sites FILE"
+        raise BadInput(f"How much do you own? Say --nodes N (nodes of 8 GPUs), or {other}.")
+    return nodes_for(Trace(tuple(jobs), {}), 1.0 if load is None else load)
+
+
+def jobs_from(options: dict[str, Any]) -> list[TraceJob]:
+    trace, made = options.get("trace") or "", options.get("generate")
+    if bool(trace) == bool(made):
+        raise BadInput("Name one trace of jobs, or make some up with --generate JOBS.")
+    if made:
+        return list(generate(made, seed=options["seed"]).jobs)
+    return jobs_of(read(trace, format=options.get("form"), columns=_columns(options.get("columns") or ())))
+
+
+def jobs_of(trace: Trace) -> list[TraceJob]:
+    """With checkpoints, if the trace says nothing of any."""
+    silent = not any(job.spec.checkpoint_every_ms for job in trace.jobs)
+    return checkpointed(trace.jobs) if silent else list(trace.jobs)
+
+
+def budgets(given: tuple[str, ...]) -> dict[str, Money]:
+    """`vision=5000` is a cap on team vision; `org=20000` on everybody together."""
+    caps = {}
+    for text in given:
+        name, equals, amount = text.partition("=")
+        if not equals or not name.strip():
+            raise BadInput(f"--budget is TEAM=AMOUNT, like vision=5000, not '{text}'.")
+        cap = money(amount)
+        if cap < 0:
+            raise BadInput(f"--budget {text}: a cap cannot be negative.")
+        caps["org" if name == "org" else f"team:{name.strip()}"] = cap
+    return caps
+
+
+def _columns(given: tuple[str, ...]) -> dict[str, str] | None:
+    mapping = {}
+    for text in given:
+        field, equals, name = text.partition("=")
+        if not equals:
+            raise BadInput(f"--column is FIELD=NAME, like submit=SubmitTime, not '{text}'.")
+        mapping[field.strip()] = name.strip()
+    return mapping or None
+
+
+def _zones(jobs: list[TraceJob], options: dict[str, Any]) -> dict[str, Zone] | None:
+    if not options.get("spot"):
+        return None
+    from penstock.sim.engine.spot import recorded_zones
+
+    until = 2 * (jobs[-1].submit_at + max(job.run_ms for job in jobs))
+    return recorded_zones(options["spot"], "2023-02-15", 1, until)
+
+
+def _with_caps(scenario: Scenario, caps: dict[str, Money]) -> Scenario:
+    return replace(scenario, caps=scenario.caps + tuple((scope, cap, None) for scope, cap in caps.items()))
+
+
+def _from_sites_file(jobs: list[TraceJob], caps: dict[str, Money], options: dict[str, Any]) -> Scenario:
+    from penstock.config import read_sites
+
+    if options.get("nodes") is not None:
+        raise BadInput("--nodes and --sites both say what you own; give one of them.")
+    file = read_sites(options["sites"])
+    for note in file.notes:
+        click.echo(f"Note: {note}", err=True)
+    prepared = prepare(known(jobs, options["knowledge"], options["seed"]), options["costs"])
+    return scenario_at(file, prepared, caps, options["seed"])
+
+
+def scenario_at(file: "SitesFile", jobs: Iterable[TraceJob], caps: Mapping[str, Money], seed: int = 0) -> Scenario:
+    """These jobs at the sites of a file, with its caps and further ones."""
+    hourly = {scope: per_hour for scope, _, per_hour in file.caps}
+    monthly = {**{scope: cap for scope, cap, _ in file.caps}, **caps}
+    return Scenario(
+        jobs=tuple(jobs),
+        sites=file.sites,
+        zones={},
+        data=file.data,
+        data_rules=file.data_rules,
+        caps=tuple((scope, cap, hourly.get(scope)) for scope, cap in monthly.items()),
+        faults=tuple(Fault(*fault) for fault in file.faults),
+        currency=file.currency,
+        seed=seed,
+    )

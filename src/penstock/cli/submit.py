@@ -1,0 +1,224 @@
+"""`penstock submit`, `run` and `plan`: from a job file or a command line to a job. It is checked before it is sent, so
+that a typing error needs no server; what is sent are its keys, as JSON."""
+
+import os
+import secrets
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from penstock.cli.client import Client, job_path, talks
+from penstock.cli.clusters import ask as ask_cluster
+from penstock.cli.clusters import is_manifest, manifest_from, reaches
+from penstock.cli.output import answer, listed, money, safe, span, table
+from penstock.core.errors import BadInput
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: How `penstock run` ends: as its job did.
+OUTCOMES: Final = {"succeeded": 0, "failed": 1, "refused": 6, "cancelled": 7}
+
+
+def asks_for(command: F) -> F:
+    """The options that say what a job needs; each is a key of the job file."""
+    options = [
+        click.option("--name", help="A name for the job."),
+        click.option("--team", help="Team whose budget pays.  [default: your token's team]"),
+        click.option("--project", help="Project whose budget pays, too."),
+        click.option("--gpus", type=click.IntRange(1, 1_000_000), help="Number of GPUs."),
+        click.option("--gpu", multiple=True, help="A GPU model the job can use; repeatable."),
+        click.option("--image", help="Container image, for Kubernetes sites."),
+        click.option(
+            "--class", "job_class", help="Job class: experiment, training, inference, critical or interactive."
+        ),
+        click.option("--run-time", help="Expected run time, like 90m."),
+        click.option("--checkpoint-every", help="Checkpoint interval, like 15m."),
+        click.option("--cap", help="The most the job may cost."),
+        click.option("--data", multiple=True, help="A data set the job reads; repeatable."),
+        click.option("--env", multiple=True, metavar="NAME=TEXT", help="An environment variable; repeatable."),
+        click.option("--count", type=click.IntRange(1, 1000), help="Number of copies: a job array."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command("submit")
+@click.argument("file", required=False)
+@click.option("-f", "--filename", "other", metavar="FILE", help="The file, as with kubectl.")
+@click.option("--key", default="", help="Idempotency key: the same key submits one job.  [default: a new key]")
+@click.option("--team", default="", help="For a Kubernetes Job: team whose budget pays.  [default: the Job's label]")
+@reaches
+@click.option("--url", metavar="URL", help="Address of another Penstock than this machine's.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def submit(
+    file: str | None, other: str | None, key: str, team: str, url: str | None, as_json: bool, **where: Any
+) -> None:
+    """Submit a job from a YAML file, or a Kubernetes Job to its cluster."""
+    path = file or other
+    if not path or (file and other):
+        raise BadInput("Name one file: penstock submit job.yaml")
+    if is_manifest(path):
+        _submit_home_job(path, team, where, as_json)
+        return
+    from penstock.config.jobs import job_body
+
+    body = job_body(path)
+    told = _send(Client(url), body, key)
+    if as_json:
+        _print(told)
+    else:
+        click.echo(told["job"])
+        click.echo(f"Follow it: penstock logs -f {told['job']}", err=True)
+
+
+def _submit_home_job(path: str, team: str, where: dict[str, Any], as_json: bool) -> None:
+    from penstock.front import defaulting
+
+    job = defaulting.as_home_job(manifest_from(path), team, where["namespace"])
+    made = ask_cluster(where, lambda cluster: defaulting.apply(cluster, job))
+    name = made["metadata"]["name"]
+    _print(made) if as_json else click.echo(name)
+    click.echo(f"Follow it: kubectl penstock why {name}", err=True)
+
+
+@click.command("run", context_settings={"ignore_unknown_options": False})
+@asks_for
+@click.option("--detach", is_flag=True, help="Do not follow the job; print its id.")
+@click.argument("command", nargs=-1, required=True)
+@talks
+def run(client: Client, command: tuple[str, ...], detach: bool, as_json: bool, **asked: Any) -> int:
+    """Run a command as a job, print its output, and exit as it exits."""
+    from penstock.cli.logs import follow
+
+    told = _send(client, job_from_options(command, asked), "")
+    job = told["job"]
+    if detach:
+        _print(told) if as_json else click.echo(job)
+        return 0
+    click.echo(f"{job}: {_why(client, job)}", err=True)
+    try:
+        follow(client, job)
+    except KeyboardInterrupt:
+        click.echo(f"\n{job} goes on. Follow it: penstock logs -f {job}  End it: penstock cancel {job}", err=True)
+        raise
+    ended = client.get(job_path(job))
+    if as_json:
+        _print(ended)
+    else:
+        click.echo(f"{job}: {ended['state']}. {_last_line(client, job)}", err=True)
+    return OUTCOMES.get(ended["state"], 1)
+
+
+@click.command("plan")
+@asks_for
+@click.argument("file", required=False)
+@listed
+@talks
+def plan(client: Client, file: str | None, as_json: bool, output: str, **asked: Any) -> None:
+    """Show where a job would run and what it would cost; starts nothing."""
+    from penstock.config.jobs import job_body
+
+    body = job_body(file) if file else job_from_options(("true",), asked)
+    found = client.post("/v1/plan", body)
+    answer(found, "json" if as_json else output, lambda _: draw_plan(found))
+
+
+# --- from what was typed to a job ------------------------------------------------------------------------------------
+
+
+def job_from_options(command: tuple[str, ...], asked: dict[str, Any]) -> dict[str, Any]:
+    """Runs where we are now, as it would without Penstock."""
+    from penstock.config.jobs import check_body
+
+    env = [text.partition("=") for text in asked.pop("env")]
+    if wrong := next((name for name, equals, _ in env if not equals), None):
+        raise BadInput(f"--env is NAME=TEXT, like LR=0.1, not '{wrong}'.")
+    job: dict[str, Any] = {"command": list(command), "gpus": str(asked.pop("gpus") or 1), "folder": os.getcwd()}
+    job["class"] = asked.pop("job_class")
+    job |= {key: str(found) if isinstance(found, int) else found for key, found in asked.items()}
+    job = {key: list(found) if isinstance(found, tuple) else found for key, found in job.items() if found}
+    if env:
+        job["env"] = {name: text for name, _, text in env}
+    return check_body(job, "The job")
+
+
+def _send(client: Client, job: dict[str, Any], key: str) -> dict[str, Any]:
+    """With a key of its own, so that a lost answer can be asked for again."""
+    headers = {"Idempotency-Key": key or secrets.token_hex(16)}
+    told: dict[str, Any] = client.post("/v1/jobs", job, **headers)
+    return told
+
+
+# --- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def _print(found: Any) -> None:
+    from penstock.cli.terminal import print_json
+
+    print_json(found)
+
+
+def _why(client: Client, job: str) -> str:
+    """The latest line of its story; of an array, of its first member."""
+    from penstock.cli.client import Failed
+
+    try:
+        return _last_line(client, job)
+    except Failed as failed:
+        if failed.status != 404:
+            raise
+        return "submitted"
+
+
+def _last_line(client: Client, job: str) -> str:
+    lines = client.get(job_path(job, "/story"))["lines"]
+    return str(lines[-1]["text"]) if lines else ""
+
+
+def draw_plan(found: dict[str, Any]) -> None:
+    """The first line is the decision, in the words `penstock why` would use once the job is submitted."""
+    currency = found["currency"]
+    known = "stated" if found["stated"] else "from what such jobs took before"
+    click.echo(safe(f"If submitted now: {_shared_out(found['tally'])}{found['says']}"))
+    for effect in found["effects"]:
+        job, then = effect["job"] or "A job of another team", effect["to"]
+        then = f"move to {then}" if then else "be queued again"
+        click.echo(safe(f"{job} would stop and {then}. {effect['reason']['says']}"))
+    click.echo(f"Run time {span(found['expected_run_ms'])}, {known}.")
+    columns = ["offer", "term", "GPU", "wait", "start", "run", "cost", "with delay", "held at first", "losses"]
+    rows = [_choice(one, currency) for one in found["choices"]]
+    table("Offers", [*columns, "caps", "now"], rows, "No offer may run it.")
+    if found["excluded"]:
+        excluded = [[one["offer"], one["rule"], one["where"]] for one in found["excluded"]]
+        table("Excluded", ["offer", "because", "rule"], excluded, "")
+
+
+ANSWERS: Final = {
+    "start": "start",
+    "wait": "wait",
+    "burst": "burst",
+    "refuse": "are refused",
+    "short of money": "wait for money",
+    "no room": "wait for room",
+    "paused": "wait: Penstock is paused",
+}
+
+
+def _shared_out(tally: list[dict[str, Any]]) -> str:
+    """Of an array: what becomes of how many."""
+    jobs = sum(one["jobs"] for one in tally)
+    if jobs == 1:
+        return ""
+    parts = [f"{one['jobs']} {ANSWERS[one['answer']]}" + (one["offer"] and f" on {one['offer']}") for one in tally]
+    return f"of {jobs} jobs, {', '.join(parts)}. The first: "
+
+
+def _choice(one: dict[str, Any], currency: str) -> list[object]:
+    denied = one["denied"] and one["denied"]["numbers"].get("scope", "")
+    now = f"no money in {denied}" if one["denied"] else "fits" if one["fits_now"] else "full"
+    spans = [span(one[key]) for key in ("wait_ms", "start_ms", "run_ms")]
+    costs = [money(one[key], currency) for key in ("cost", "total", "held")]
+    losses = f"{one['losses_ppm'] / 1e6:.2f}"
+    offer = f"{one['offer']}, joins {one['node']}" if one["node"] else one["offer"]
+    return [offer, one["term"], one["gpu_model"], *spans, *costs, losses, one["guarantee"], now]

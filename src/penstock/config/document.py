@@ -1,0 +1,207 @@
+"""The file as a page: YAML text to plain lists and keys, where each stands, and all that is wrong with it.
+
+Scalars stay text until their field says what they are. So `location: NO` is Norway and not false, and 0.1 is a tenth.
+
+A file is checked whole. `Document.report` records an error and goes on; `Document.refuse` records one and ends the part
+of the file that cannot be checked further, up to the next `Document.attempt`. What could not be read is `UNREAD`:
+whoever uses it ends their part, too, without a further error, because the one that matters is on record.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
+
+import yaml
+
+from penstock.core.errors import BadFile, FileError
+
+MAX_BYTES: Final = 1_000_000  #: of a file that people write; more is another file by mistake
+MOST_ERRORS: Final = 1_000  #: of one file; beyond it they are only counted
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Unchecked(Exception):
+    """This part of the file cannot be checked further. Its error is on record."""
+
+
+def _use(*_: object) -> NoReturn:
+    raise Unchecked
+
+
+#: Stands for what could not be read. It can be kept and passed on; any use of it ends the part that uses it.
+UNREAD: Final[Any] = type(
+    "Unread",
+    (),
+    dict.fromkeys(
+        [
+            *("__bool__", "__int__", "__index__", "__len__", "__iter__", "__hash__", "__str__", "__format__"),
+            *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "__getitem__", "__getattr__"),
+            *("__add__", "__radd__", "__mul__", "__rmul__", "__mod__", "__floordiv__", "__truediv__", "__rtruediv__"),
+        ],
+        _use,
+    ),
+)()
+
+
+class Document:
+    """Where things stand in the file, and its errors so far. Places are like `sites[0].offers[1].term`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lines: dict[str, int] = {}
+        self.texts: dict[str, str] = {}  #: the scalars, by place
+        self.errors: list[FileError] = []
+        self.more = 0  #: errors beyond those kept
+        self.notices: list[str] = []  #: what still works and is called something else by now, a sentence each
+
+    def report(self, place: str, what: str, *, key: str = "") -> None:
+        """Record an error and go on. With a key, the line is that of the key at this place."""
+        line = self.line(f"{place}.{key}".strip(".") if key else place)
+        shown_place = _bare(place) + self._called(place) if place else ""
+        self._keep(FileError(self.name, line, shown_place, what if what.endswith("?") else f"{what}."))
+
+    def refuse(self, place: str, what: str) -> NoReturn:
+        """Record an error that ends this part of the file."""
+        self.report(place, what)
+        raise Unchecked
+
+    def fail(self, line: int | None, what: str) -> NoReturn:
+        """Record an error of the text itself, after which nothing more can be read."""
+        self._keep(FileError(self.name, line, "", f"{what}."))
+        raise Unchecked
+
+    def attempt(self, make: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+        """What `make` gives, or `UNREAD` if a part of it cannot be read; others are still checked."""
+        try:
+            return make(*args, **more)
+        except Unchecked:
+            return UNREAD  # type: ignore[no-any-return]  # it stands for a T, and is never returned from a page
+
+    def whole(self, make: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+        """What `make` gives, or all errors at once."""
+        made = self.attempt(make, *args, **more)
+        if self.errors:
+            raise BadFile(self.errors, self.more) from None
+        assert made is not UNREAD, "nothing is unread without an error"
+        return made
+
+    def line(self, place: str) -> int | None:
+        """The line of the place, or of the nearest thing around it."""
+        while place and place not in self.lines:
+            place = place[: max(place.rfind("."), place.rfind("["), 0)]
+        return self.lines[place] if place else None
+
+    def _keep(self, error: FileError) -> None:
+        if error in self.errors:  # of a price that several sizes of node share, say
+            return
+        if len(self.errors) < MOST_ERRORS:
+            self.errors.append(error)
+        else:
+            self.more += 1
+
+    def _called(self, place: str) -> str:
+        """The names that people gave to the things on the way there, as ` (lab/spot)`."""
+        parts = [place[: found.end()] for found in re.finditer(r"\]", place)]
+        names = [self.texts[f"{part}.name"] for part in parts if f"{part}.name" in self.texts]
+        return f" ({_bare('/'.join(names))})" if names else ""
+
+
+def read_bytes(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte in it
+        why = f"cannot be read ({getattr(error, 'strerror', None) or error})."
+        raise BadFile([FileError(path, None, "", why)]) from None
+    return raw
+
+
+SITES_NEED: Final = "'currency' and 'sites' (examples/sites.yaml shows how)"
+
+
+def plain(raw: bytes, page: Document, kind: str = "sites file", needs: str = SITES_NEED) -> object:
+    if len(raw) > MAX_BYTES:
+        page.fail(None, f"more than {MAX_BYTES:,} bytes; this cannot be a {kind}")
+    try:
+        node = _compose(raw.decode("utf-8-sig"), page)
+        if node is None:
+            page.fail(None, f"the file is empty; it needs at least {needs}")
+        return _plain_node(node, page, "", set())
+    except UnicodeDecodeError as error:
+        page.fail(raw.count(b"\n", 0, error.start) + 1, "not UTF-8 text; save the file as UTF-8")
+    except RecursionError:
+        page.fail(None, f"nested too deeply for a {kind}")
+
+
+def _compose(text: str, page: Document) -> yaml.Node | None:
+    """Nodes only: nothing is constructed, so nothing in the file can make Python do anything."""
+    try:
+        node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        page.fail(mark.line + 1 if mark else None, f"not YAML ({error.problem or error.context})")
+    except yaml.reader.ReaderError as error:
+        page.fail(text.count("\n", 0, error.position) + 1, "not YAML (a control character)")
+    except (ValueError, OverflowError):  # "\UFFFFFFFF", or a %YAML version of thousands of digits
+        page.fail(None, "not YAML (an escape or number that is out of range)")
+    return node
+
+
+def _plain_node(node: yaml.Node, page: Document, place: str, seen: set[int]) -> object:
+    page.lines.setdefault(place, node.start_mark.line + 1)
+    if id(node) in seen:  # also what keeps nine lines of aliases from becoming a billion rows
+        page.report(place, "YAML aliases (*name) are not understood; write it out")
+        return UNREAD
+    seen.add(id(node))
+    if not node.tag.startswith("tag:yaml.org,2002:"):
+        page.report(place, f"the YAML tag {shown(node.tag)} means nothing here; leave it out")
+        return UNREAD
+    if isinstance(node, yaml.MappingNode):
+        return _plain_keys(node, page, place, seen)
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain_node(item, page, f"{place}[{k}]", seen) for k, item in enumerate(node.value)]
+    if node.tag.endswith(":null"):
+        return None
+    page.texts[place] = str(node.value)
+    return str(node.value)
+
+
+def _plain_keys(node: yaml.MappingNode, page: Document, place: str, seen: set[int]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, content in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            page.report(place, "a key must be a word")
+            continue
+        inner = f"{place}.{key.value}" if place else str(key.value)
+        line = key.start_mark.line + 1
+        if key.value in found:
+            page.report(inner, f"this key is here twice; the second is in line {line}")
+            continue
+        page.lines[inner] = line
+        found[key.value] = _plain_node(content, page, inner, seen)
+    return found
+
+
+def unknown(what: str, word: str, known: Iterable[str]) -> str:
+    known = list(known)
+    near = nearest(word, known)
+    hint = f"did you mean '{near}'?" if near else f"known here: {', '.join(known) or 'none'}"
+    return f"{what} {shown(word)}; {hint}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that was probably meant; empty if none is near."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")
+
+
+def shown(text: str, longest: int = 60) -> str:
+    """Quoted, with anything odd escaped, and not longer than a sentence can bear."""
+    return repr(text if len(text) <= longest else text[: longest - 1] + "…")
+
+
+def _bare(text: str) -> str:
+    """As `shown`, without the quotes: places and names are the file's words too."""
+    return shown(text, 130)[1:-1]

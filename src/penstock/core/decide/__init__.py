@@ -1,0 +1,1 @@
+"""One scheduling cycle, from verdicts to idle nodes: reads the state, records promises, changes nothing else."""

@@ -1,0 +1,306 @@
+"""One decision: everything worth doing, given what is known now. Called by the engine after the facts are applied.
+
+`cycle` is the table of contents: numbered steps, each with why it stands where it does. Among placements the order is
+the yardstick's: what ended has freed its place, then patience runs out, then arrivals join, then one pass over the
+queue, then the queue's cap. A job whose patience is nothing has had one pass before it bursts.
+"""
+
+from collections.abc import Iterable
+from heapq import heappop
+
+from penstock.core.decide import defragment, giveback, leases, moves, ordering, placement, targets
+from penstock.core.decide.placement import Choices
+from penstock.core.decide.rules import Candidate, Rules, could_hold, widest_of
+from penstock.core.fold.state import Job, Lane, RareChanges, Shape, State
+from penstock.core.model.events import JobRefused, OfferClosed, OfferOpened, ShapeJudged, StopPromised, WaitPromised
+from penstock.core.model.reasons import CancelAsked, MoveAsked, NothingAllowed, PlacementsPaused, TooWide
+from penstock.core.model.types import Offer, Policy
+from penstock.core.units import HOUR, NEVER, Instant, Millis
+
+
+def decide(choices: Choices, rules: Rules) -> None:
+    """Each promise is applied as it is made, so a later step sees what an earlier one did."""
+    state, now = choices.state, choices.now
+    fresh, policy = state.fresh, state.policy
+    rare = fresh.seldom  # the same object throughout: promises below may note more in it
+
+    # 1. Verdicts on new shapes: every later step asks where a job may run.
+    if state.stale_shapes:
+        judge(choices, rules)
+
+    # 2. What providers said: money comes free before anybody asks for it, offers close before anybody is sent there.
+    if fresh.closing or rare.noted:
+        hear(choices, rare)
+
+    # 3. Standing offers whose time of refusing is over: whoever waits may start there below.
+    if state.closed:
+        open_offers(choices)
+
+    # 4. What people asked for goes before what policy wants, while the job is still where they saw it.
+    if rare.requests:
+        answer_requests(choices, rare.requests)
+
+    # 5. What waiting is worth from now on, before jobs are weighed with it.
+    if policy.waiting.target_delay_ms or policy.waiting.target_spend:
+        targets.follow(choices)
+
+    # 6. Placements, for which all of the above made room.
+    if state.paused:
+        hold_off(choices)
+    else:
+        place_all(choices)
+
+    # 7. Leases that a lowered cap calls back: what was placed just now counts, too.
+    if rare.stale:
+        leases.call_back(choices)
+
+    # 8. Renewals: what was told to stop above gets one more lease at most, and what is denied may drain.
+    if state.renewals and state.renewals[0][0] <= now:
+        renew(choices)
+
+    # 9. Moves between rented places: renewals say whose turn it is to be looked at.
+    if fresh.review and policy.share_nodes and policy.home and not state.paused:
+        moves.move_on(choices)
+
+    # 10. Idle nodes go back, last: whoever bursts in this step may have joined one.
+    if rare.idle:
+        giveback.idle(choices, rare.idle)
+
+
+def hear(choices: Choices, rare: RareChanges) -> None:
+    """Meters, ends, confirmed deadlines, refusals. Meters first: settling closes the lease that a reading is of."""
+    leases.compare(choices, rare.readings)
+    leases.settle(choices)
+    leases.shorten(choices, rare.shortened)
+    close_offers(choices, rare.refused)
+
+
+def place_all(choices: Choices) -> None:
+    """Who waits, who came, who comes home, and who waits for money that came free; in this order."""
+    state, fresh, policy = choices.state, choices.state.fresh, choices.state.policy
+    expired = state.timers and state.timers[0][0] <= choices.now and expire(choices)
+    if state.waiting and (fresh.arrived or fresh.freed or (expired and _lets_others_in(policy))):
+        place(choices, fresh.arrived)
+    if fresh.freed and policy.home:  # not before whoever waits had its turn on what came free
+        tidy_up(choices)
+    if fresh.seldom.room:  # last: homecomers gave their money back, and who fits on owned GPUs needs none
+        spend_room(choices, fresh.seldom.room)
+
+
+def renew(choices: Choices) -> None:
+    """Renew what is due. What is drained before it began is over at once: its money comes free for those who wait."""
+    state = choices.state
+    leases.renew(choices)
+    if state.fresh.closing:
+        leases.settle(choices)
+        if state.fresh.seldom.room and not state.paused:
+            spend_room(choices, state.fresh.seldom.room)
+
+
+def _lets_others_in(policy: Policy) -> bool:
+    """Does it matter to those who wait that one of them left? Where anybody who fits may start, each was asked."""
+    return not policy.backfill or policy.waiting.queue_cap is not None
+
+
+def tidy_up(choices: Choices) -> None:
+    """Standing GPUs came free, and whoever waits had its turn: rented jobs come home, small ones move together."""
+    moves.come_home(choices)
+    if choices.state.policy.defragment:
+        defragment.defragment(choices)
+    if choices.state.fresh.closing:
+        leases.settle(choices)
+
+
+def hold_off(choices: Choices) -> None:
+    """Placements are paused: whoever comes is told so. All are asked again when a person resumes."""
+    for job in choices.state.fresh.arrived:
+        if job.queued:
+            choices.record(WaitPromised(choices.now, job.id, NEVER, PlacementsPaused()))
+
+
+def place(choices: Choices, arrived: list[Job]) -> None:
+    """A pass over the queue, and an answer for every job that came."""
+    state = choices.state
+    policy = state.policy
+    for job in arrived:
+        shape = job.shape
+        if job.queued and shape.judged and not shape.standing and not shape.rented:  # another of a refused shape
+            refuse(choices, shape)
+    if state.reserved and state.fresh.freed:
+        placement.start_reserved(choices)
+    fresh_lanes = None if state.fresh.freed or not policy.backfill else arrived
+    pass_queue(choices, fresh_lanes)
+    if policy.preempt or policy.displace:
+        make_room(choices, arrived)
+    if policy.waiting.queue_cap is not None:
+        cap_queue(choices, policy.waiting.queue_cap)
+    due = []
+    for job in arrived:
+        if job.queued and placement.answer(choices, job):
+            due.append(job)  # noqa: PERF401 - a comprehension is a call more, and nearly always one job came
+    if due:
+        for job in due:
+            placement.burst(choices, job)
+        if not policy.backfill:
+            pass_queue(choices, None)
+
+
+def pass_queue(choices: Choices, arrived: list[Job] | None) -> None:
+    """Start what fits, in order. If nothing came free, only lanes that somebody joined can have anything new."""
+    state, policy = choices.state, choices.state.policy
+    lanes: Iterable[Lane] = state.lanes
+    if arrived is not None:
+        if len(arrived) == 1:
+            job = arrived[0]
+            lane = job.shape.lane
+            if lane is not None and job.queued and lane.heap[0][1] is job and lane.fits():
+                placement.start_standing(choices, job)
+            if lane is None or not lane.heap or not lane.fits():
+                return
+        lanes = dict.fromkeys(job.shape.lane for job in arrived if job.shape.lane is not None)
+    while state.waiting:
+        turn = ordering.turn(state, lanes, choices.now)
+        if turn is None:
+            return
+        if not placement.start_standing(choices, turn.heap[0][1]):  # it fits only at a site out of reach
+            if not policy.backfill:
+                return
+            lanes = [lane for lane in lanes if lane is not turn]
+
+
+def expire(choices: Choices) -> bool:
+    """Jobs whose time is up burst, in the order their time was up."""
+    state, now = choices.state, choices.now
+    timers, bursts = state.timers, False
+    while timers and timers[0][0] <= now:
+        at, _, job = timers[0]
+        if job.until_at == at:
+            bursts = placement.burst(choices, job) or bursts
+        if timers and timers[0][2] is job and timers[0][0] == at:
+            heappop(timers)
+    return bursts
+
+
+def cap_queue(choices: Choices, cap: int) -> None:
+    """More wait than the policy's queue holds: the newest burst."""
+    state = choices.state
+    for job in reversed(state.newest.copy() if state.waiting > cap else []):
+        if state.waiting <= cap:
+            return
+        if job.queued and job.shape.rented and job.phase == "waiting":
+            placement.burst(choices, job, cap)
+
+
+def make_room(choices: Choices, arrived: list[Job]) -> None:
+    policy = choices.state.policy
+    for job in arrived:
+        if job.queued and policy.preempt and job.spec.priority > 0 and placement.preempt(choices, job):
+            continue
+        if job.queued and policy.displace and not job.shape.rented:
+            placement.displace(choices, job)
+
+
+def spend_room(choices: Choices, scopes: dict[str, None]) -> None:
+    """Money came free: those who wait for it try again, first come first served, until one is denied."""
+    state = choices.state
+    for scope in scopes:
+        for job in list(state.short.get(scope, {}).values()):
+            if job.queued and not placement.burst(choices, job) and job.short_of == scope:
+                break
+
+
+def judge(choices: Choices, rules: Rules) -> None:
+    """A verdict for each new shape and every offer; what can never run anywhere is refused at once."""
+    state = choices.state
+    if not state.offers:
+        return
+    for shape in state.stale_shapes.copy():
+        judged = verdicts(state, shape, rules, choices.now)
+        choices.record(judged)
+        if not judged.standing and not judged.rented:
+            refuse(choices, shape)
+
+
+def verdicts(state: State, shape: Shape, rules: Rules, now: Instant) -> ShapeJudged:
+    spec = shape.spec
+    data = tuple(state.data[name] for name in spec.data if name in state.data)
+    allowed: list[str] = []
+    excluded: list[tuple[str, str, str]] = []
+    for offer in state.offers.values():
+        verdict = rules.verdict(Candidate(spec, state.sites[offer.site], offer, data, state.policy))
+        if verdict.allowed:
+            allowed.append(offer.id)
+        else:
+            excluded.append((offer.id, verdict.rule, verdict.where))
+    if spec.models_ordered:
+        wanted = [choice.model for choice in spec.gpu_models]
+        allowed.sort(key=lambda name: wanted.index(state.offers[name].gpu_model))
+    # Owned before reserved: it is what the company has whatever happens. Otherwise as preferred, then as declared.
+    standing = tuple(sorted((n for n in allowed if n in state.pools), key=lambda n: state.offers[n].term != "owned"))
+    rented = tuple(name for name in allowed if name not in state.pools)
+    return ShapeJudged(now, shape.number, standing, rented, tuple(excluded))
+
+
+def refuse(choices: Choices, shape: Shape) -> None:
+    """No offer may run it: all its queued jobs are refused, for their width, or by the first rule that objected."""
+    state, gpus = choices.state, shape.spec.gpus
+    because: TooWide | NothingAllowed
+    if any(could_hold(offer, gpus) for offer in state.offers.values()):
+        offer_id, rule, where = shape.excluded[0]
+        because = NothingAllowed(offer=offer_id, rule=rule, where=where)
+    else:
+        widest, offer_id = max((widest_of(offer) or 0, offer.id) for offer in state.offers.values())
+        because = TooWide(gpus=gpus, widest=widest, offer=offer_id)
+    for job in [job for job in state.jobs.values() if job.shape is shape and job.queued]:
+        choices.record(JobRefused(choices.now, job.id, because))
+
+
+def close_offers(choices: Choices, refused: list[tuple[Offer, Millis]]) -> None:
+    """No capacity: closed for everybody, for longer each time, until one job has found room again."""
+    state = choices.state
+    for offer, retry_ms in refused:
+        if state.closed.get(offer.id, 0) > choices.now:
+            continue
+        refusals = state.refusals.get(offer.id, 0) + 1
+        until = choices.now + _backoff(retry_ms, refusals)
+        choices.record(OfferClosed(choices.now, offer.id, until, refusals))
+
+
+def open_offers(choices: Choices) -> None:
+    """Standing offers whose time of refusing is over; rented ones are looked at when somebody asks."""
+    state = choices.state
+    for name, until in list(state.closed.items()):
+        if until <= choices.now and name in state.pools:
+            choices.record(OfferOpened(choices.now, name))
+
+
+def _backoff(retry_ms: Millis, refusals: int) -> Millis:
+    return min(retry_ms << min(refusals - 1, 4), max(retry_ms, HOUR))
+
+
+def answer_requests(choices: Choices, requests: list[tuple[str, str]]) -> None:
+    """What a person asked of a job that has its place: to cancel it, or to move it."""
+    state = choices.state
+    for job_id, offer_id in requests:
+        job = state.jobs.get(job_id)
+        if job is None or job.phase != "placed" or job.attempt is None:
+            continue
+        if not offer_id:
+            choices.record(StopPromised(choices.now, job.attempt.id, "cancel", yields=False, because=CancelAsked()))
+        elif not state.paused and placement.may_move(state, job, choices.now):
+            placement.move(choices, job, state.offers[offer_id], MoveAsked(job.attempt.offer.id, job.attempt.kept_ms))
+    if state.fresh.closing:  # what had not begun is over at once
+        leases.settle(choices)
+
+
+def next_deadline(state: State) -> Instant:
+    """When to wake up if nothing happens; NEVER if only an event can change anything."""
+    timers, renewals = state.timers, state.renewals
+    soonest = timers[0][0] if timers and not state.paused else NEVER
+    if renewals and renewals[0][0] < soonest:
+        soonest = renewals[0][0]
+    if state.short and not state.paused and any(state.short.values()):
+        soonest = min(soonest, state.ledger.next_period_at(state.at))
+    if state.closed:
+        soonest = min([soonest, *(until for name, until in state.closed.items() if name in state.pools)])
+    return soonest

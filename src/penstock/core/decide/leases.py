@@ -1,0 +1,112 @@
+"""The money of what already runs: settled when it is gone, renewed while there is room, drained when there is not."""
+
+from penstock.core.decide.placement import Choices, move, wait_for_money
+from penstock.core.fold.ledger import Lease, renew_at, sum_of
+from penstock.core.fold.state import Attempt, State
+from penstock.core.model.events import (
+    LeaseCalledBack,
+    LeaseRenewed,
+    LeaseShortened,
+    OverrunFound,
+    RenewalDenied,
+    Settled,
+    StopPromised,
+)
+from penstock.core.model.reasons import Denial, LeaseNotRenewed
+from penstock.core.units import MINUTE, NEVER, Instant, Money
+
+
+def settle(choices: Choices) -> None:
+    """What the provider says is gone is charged for the last time, and the rest of its hold returned."""
+    now, ledger, fresh = choices.now, choices.state.ledger, choices.state.fresh
+    closing, fresh.closing = fresh.closing, []
+    for lease, billed, leaves in closing:
+        charged = ledger.closing(lease, now, leaves) if billed else ()
+        choices.record(Settled(now, lease.hold.id, charged, sum_of(lease.parts) - sum_of(charged)))
+
+
+def shorten(choices: Choices, confirmed: list[tuple[Lease, Instant]]) -> None:
+    """What was called back has confirmed that it ends sooner: less is held for it."""
+    ledger = choices.state.ledger
+    for lease, deadline in confirmed:
+        if ledger.leases.get(lease.hold.id) is not lease:  # it ended in the instant that it confirmed
+            continue
+        parts = ledger.shortened(lease, deadline)
+        again = _again(choices.state, lease, choices.now, deadline)
+        choices.record(LeaseShortened(choices.now, lease.hold.id, parts, deadline, again))
+
+
+def renew(choices: Choices) -> None:
+    """Leases with a quarter of their time left: extend, or say why not and drain before the end."""
+    state, now = choices.state, choices.now
+    renewals = state.renewals
+    while renewals and renewals[0][0] <= now:
+        lease = renewals[0][2]
+        found = state.ledger.renewal(lease, now, state.policy.least_lease_ms)
+        if isinstance(found, tuple):
+            deadline, parts = found
+            charged = state.ledger.charge(lease, now)
+            again = _again(state, lease, now, deadline)
+            choices.record(LeaseRenewed(now, lease.hold.id, charged, parts, deadline, again))
+        else:
+            _deny(choices, lease, found)
+
+
+def _again(state: State, lease: Lease, now: Instant, deadline: Instant) -> Instant:
+    """When to renew it next. What was told to end may need one more lease to write its checkpoint; if telling it never
+    works, its own deadline ends it."""
+    node, attempt = state.nodes.get(lease.hold.id), state.attempts.get(lease.hold.id)
+    ends = (node is not None and node.phase == "returning") or (attempt is not None and attempt.phase == "stopping")
+    return NEVER if ends else renew_at(now, deadline)
+
+
+def _deny(choices: Choices, lease: Lease, because: Denial) -> None:
+    """Try again with half of what is left; with less than two minutes left, checkpoint and stop: that is paid for."""
+    left = lease.deadline_at - choices.now
+    last = left < 2 * MINUTE
+    again = NEVER if last else choices.now + left // 2
+    choices.record(RenewalDenied(choices.now, lease.hold.id, again, because))
+    for attempt in _attempts_on(choices.state, lease) if last else ():
+        if attempt.phase in ("starting", "running", "promised"):
+            _drain(choices, attempt, because)
+
+
+def _drain(choices: Choices, attempt: Attempt, denied: Denial) -> None:
+    """Home, if the policy says so and there is room; otherwise its checkpoint is written and the job paused."""
+    state, job = choices.state, attempt.job
+    if job.phase != "placed":
+        return
+    if state.policy.exhausted == "move_home":
+        because = LeaseNotRenewed(from_offer=attempt.offer.id, kept_ms=attempt.kept_ms, denied=denied)
+        for offer in job.shape.standing:
+            if move(choices, job, state.offers[offer], because):
+                return
+    choices.record(StopPromised(choices.now, attempt.id, "pause", yields=False, because=denied))
+    if job.queued:  # it had not begun, so it waits already, and nobody asks again why
+        wait_for_money(choices, job, NEVER, denied)
+
+
+def call_back(choices: Choices) -> None:
+    """A cap was lowered below what is committed: long leases are asked to end sooner, and nothing is renewed."""
+    state, now = choices.state, choices.now
+    short = now + state.policy.least_lease_ms
+    for (scope, period), account in list(state.ledger.accounts.items()):
+        if account.cap is None or account.held + account.spent <= account.cap:
+            continue
+        for lease in list(state.ledger.leases.values()):
+            touches = scope in lease.hold.scopes and any(part.period == period for part in lease.parts)
+            if touches and lease.wanted_at > short:
+                choices.record(LeaseCalledBack(now, lease.hold.id, short))
+
+
+def compare(choices: Choices, readings: list[tuple[Lease, Money]]) -> None:
+    """The provider's meter against ours. More than was charged and is held cannot be; if it is, its scopes freeze."""
+    for lease, metered in readings:
+        over = metered - lease.charged - lease.held
+        if over > 0:
+            choices.record(OverrunFound(choices.now, lease.hold.id, over))
+
+
+def _attempts_on(state: State, lease: Lease) -> list[Attempt]:
+    node = state.nodes.get(lease.hold.id)
+    return [state.attempts[name] for name in (node.on if node else (lease.hold.id,)) if name in state.attempts]

@@ -1,0 +1,100 @@
+"""Coming home, and going where rent is lower: moves that pay. What they save is weighed against what they cost, a
+restart and the work since the last checkpoint, at the value of waiting."""
+
+from penstock.core.decide import colocation, placement, quotes
+from penstock.core.decide.placement import Choices
+from penstock.core.decide.quotes import Quote
+from penstock.core.fold.learned import loss_ppm
+from penstock.core.fold.state import Attempt, State
+from penstock.core.model.reasons import CheaperElsewhere, ComesHome
+from penstock.core.model.types import Offer
+from penstock.core.units import HOUR, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
+
+#: How many of one width are looked at: the longest away come first, and if those do not pay, the others hardly will.
+LOOKED_AT = 4
+
+
+def come_home(choices: Choices) -> None:
+    """Standing GPUs are free and nobody who waits fits: rented jobs come back, the widest and longest away first."""
+    state = choices.state
+    for width in sorted(state.away, reverse=True):
+        away = state.away[width]
+        for attempt in list(away.values())[:LOOKED_AT] if away else ():
+            offer = _room_at_home(state, attempt)
+            if offer is None:
+                break
+            because = pays_to_come(state, attempt, choices.now)
+            if because is not None:
+                placement.move(choices, attempt.job, offer, because)
+
+
+def _room_at_home(state: State, attempt: Attempt) -> Offer | None:
+    for name in attempt.job.shape.standing:
+        if state.pools[name].fits(attempt.job.spec.gpus):
+            return state.offers[name]
+    return None
+
+
+def pays_to_come(state: State, attempt: Attempt, now: Instant) -> ComesHome | None:
+    """What is left costs more rented than the move: then the numbers, otherwise nothing."""
+    job = attempt.job
+    if job.next is not None or not placement.may_move(state, job, now):
+        return None
+    left_ms = state.remaining(job, attempt.done_ms(now))
+    if left_ms < state.policy.least_left_ms:
+        return None
+    saves = cost_of(colocation.rent_per_hour(state, attempt), left_ms)
+    move = move_ms(attempt, now)
+    value = quotes.worth_of(state, job)
+    worth: Money = value * move // HOUR
+    return ComesHome(left_ms, saves, move, worth) if saves > worth else None
+
+
+def move_ms(attempt: Attempt, now: Instant) -> Millis:
+    """What stopping it now and starting it elsewhere costs it: the restart, and work since its last checkpoint."""
+    spec = attempt.job.spec
+    if attempt.started_at is None:
+        return 0  # nothing runs yet
+    ran = now - attempt.started_at
+    every = spec.checkpoint_every_ms
+    return spec.restart_ms + (ran % every if every else ran)
+
+
+# --- between rented places -------------------------------------------------------------------------------------------
+
+
+def move_on(choices: Choices) -> None:
+    """A lease was renewed, or others left a node: who is alone there goes where the rest of its run is cheaper."""
+    state = choices.state
+    things = dict.fromkeys(state.fresh.review)
+    names = [name for thing in things for name in (state.nodes[thing].on if thing in state.nodes else (thing,))]
+    for attempt in [state.attempts[name] for name in names if name in state.attempts]:
+        found = _cheaper(state, attempt, choices.now)
+        if found is not None:
+            placement.move_rented(choices, attempt.job, *found)
+
+
+def _cheaper(state: State, attempt: Attempt, now: Instant) -> tuple[Quote, CheaperElsewhere] | None:
+    job, restart_ms = attempt.job, attempt.job.spec.restart_ms
+    shared = any(len(state.nodes[name].on) > 1 for name in attempt.nodes if name in state.nodes)
+    if shared or attempt.phase != "running" or job.next is not None or not placement.may_move(state, job, now):
+        return None
+    left_ms, again_ms = state.remaining(job, attempt.done_ms(now)), move_ms(attempt, now) - restart_ms
+    ways = colocation.for_job(state, job, job.kept_ms + left_ms + again_ms, now, attempt.nodes)
+    if left_ms < state.policy.least_left_ms or not ways:
+        return None
+    best, value = ways[0], quotes.worth_of(state, job)
+    move = best.start_ms + again_ms + (0 if best.node else restart_ms)  # the wait for a seat has it already
+    worth = cost_of(value, move)
+    stays, late = _stays(state, attempt, left_ms)
+    pays = stays + late > best.total + worth - cost_of(value, best.start_ms)
+    return (best, CheaperElsewhere(left_ms, stays, best.cost, move, worth)) if pays else None
+
+
+def _stays(state: State, attempt: Attempt, left_ms: Millis) -> tuple[Money, Money]:
+    """What the rest of its run costs where it is, and what the delay by losses there is worth."""
+    offer, shape = attempt.offer, attempt.job.shape
+    run_ms = ceil_div(left_ms * PERMILLE, attempt.speed_permille)
+    lost_ms = quotes.lost_ms(shape, offer, run_ms, loss_ppm(state.losses, offer))
+    rent = colocation.rent_per_hour(state, attempt)
+    return cost_of(rent, run_ms + lost_ms), cost_of(quotes.worth_of(state, attempt.job), lost_ms)

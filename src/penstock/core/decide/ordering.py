@@ -1,0 +1,37 @@
+"""Whose turn it is. Lanes hold queued jobs in the policy's order; a pass looks at lane heads only.
+
+First come first served by job number, or by priority first. `fair`: by priority, then by what the team had lately of
+what is owned, then by number; there each team has lanes of its own.
+"""
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from penstock.core.fold.fair_share import had
+from penstock.core.fold.state import Lane, OrderKey, State
+from penstock.core.units import Instant
+
+Key: TypeAlias = OrderKey | tuple[int, ...]
+
+
+def turn(state: State, lanes: Iterable[Lane], now: Instant) -> Lane | None:
+    """The lane whose head may start now.
+
+    With backfill: the first in order among those that fit. Without: the first in order, if it fits.
+    """
+    best: Lane | None = None
+    best_key: Key = 0
+    backfill = state.policy.backfill
+    fair = state.policy.ordering == "fair"
+    for lane in lanes:
+        heap = lane.heap
+        if heap:
+            key = heap[0][0] if not fair else fair_key(state, lane, heap[0][0], now)
+            if (best is None or key < best_key) and (not backfill or lane.fits()):  # type: ignore[operator]  # one kind of key at a time
+                best, best_key = lane, key
+    return best if best is None or backfill or best.fits() else None
+
+
+def fair_key(state: State, lane: Lane, key: OrderKey, now: Instant) -> Key:
+    priority, number = key  # type: ignore[misc]  # the keys of `fair` are pairs
+    return (priority, had(state.uses, lane.team, state.policy, now), number)

@@ -1,0 +1,595 @@
+"""Where a job goes and how long it may wait for it. Each function makes one kind of choice and records it with the
+numbers it used; `cycle` says when each is asked."""
+
+from collections.abc import Callable
+
+from penstock.core.decide import colocation, lookahead, quotes, waiting
+from penstock.core.decide.quotes import Quote
+from penstock.core.fold.apply import APPLY
+from penstock.core.fold.pool import Pool, Slots
+from penstock.core.fold.state import Attempt, Job, State
+from penstock.core.ids import attempt_id, node_id
+from penstock.core.model.events import Promise, ReservePromised, StartPromised, StopPromised, WaitPromised
+from penstock.core.model.reasons import (
+    Denial,
+    Displaced,
+    EndsAlike,
+    JoinsNode,
+    LostNode,
+    NoRoomThere,
+    NotWorthWaiting,
+    OnlyOwned,
+    OwnedFree,
+    PatienceOver,
+    Preempted,
+    QueueFull,
+    Reason,
+    RoomMade,
+    WaitedLongest,
+    WaitsForOwned,
+    WaitWorth,
+)
+from penstock.core.model.types import Hold, NodeAsk, Offer, Terms
+from penstock.core.units import HOUR, MINUTE, NEVER, PERMILLE, Instant, Millis, ceil_div
+
+
+class Choices:
+    """One decision's work: every promise is applied as it is made, so the next choice sees it."""
+
+    __slots__ = ("foreseen", "now", "promises", "state")
+
+    def __init__(self, state: State, now: Instant) -> None:
+        self.state, self.now = state, now
+        self.promises: list[Promise] = []
+        #: In how long those who were weighed could start, where that was played through: it is asked for twice.
+        self.foreseen: dict[str, Millis] | None = None
+
+    def record(self, promise: Promise) -> None:
+        APPLY[type(promise)](self.state, promise)
+        self.promises.append(promise)
+
+
+# --- standing GPUs ---------------------------------------------------------------------------------------------------
+
+
+def start_standing(choices: Choices, job: Job, after: tuple[str, ...] = ()) -> bool:
+    """On the first standing offer, in order of preference, that has room now; as wide as the job likes and fits."""
+    state, now = choices.state, choices.now
+    lane = job.shape.lane
+    assert lane is not None
+    for offer_id, pool in lane.pools:
+        offer = state.offers[offer_id]
+        if not pool.fits(lane.width):
+            continue
+        width, scale = _widest(job, pool) if job.spec.scaling else (lane.width, PERMILLE)
+        speed = quotes.rate_of(job.shape, state, offer).speed_permille * scale // PERMILLE
+        because: Reason
+        if state.policy.packing == "ends_alike":
+            slots, because = _where_ends_are_alike(choices, job, offer_id, pool, width, speed)
+        else:
+            because = OwnedFree(now - job.submitted_at, pool.free_gpus)
+            slots = pool.choose(width, state.policy.packing)
+        choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
+        return True
+    return False
+
+
+def _where_ends_are_alike(
+    choices: Choices, job: Job, offer_id: str, pool: Pool, width: int, speed: int
+) -> tuple[Slots, EndsAlike]:
+    state = choices.state
+    run_ms = ceil_div(max(0, state.expect(job) - job.kept_ms) * PERMILLE, speed)
+    slots, busy_ms = lookahead.alike(state, offer_id, pool, width, run_ms)
+    return slots, EndsAlike(choices.now - job.submitted_at, pool.free_gpus, run_ms, busy_ms)
+
+
+def _widest(job: Job, pool: Pool) -> tuple[int, int]:
+    for width, scale in reversed(job.spec.scaling):
+        if width > job.spec.gpus and pool.fits(width):
+            return width, scale
+    return job.spec.gpus, PERMILLE
+
+
+def _start(
+    choices: Choices,
+    job: Job,
+    offer: Offer,
+    because: Reason,
+    *,
+    width: int,
+    speed: int,
+    after: tuple[str, ...],  # attempts that must be over first
+    slots: Slots = (),  # on standing GPUs: which
+    nodes: tuple[NodeAsk, ...] = (),  # on rented ones: nodes to ask for, or a hold for the attempt, or a node to join
+    hold: Hold | None = None,
+    joins: str = "",
+) -> StartPromised:
+    """The one place where a start is put together."""
+    copies = quotes.missing_data(choices.state, job, offer, choices.now) if job.spec.data else ()
+    if slots and choices.state.yielding:
+        after = tuple(dict.fromkeys((*after, *_still_there(choices.state, offer, slots))))
+    attempt = attempt_id(job.id, job.attempts + 1) if hold is None else hold.id
+    return StartPromised(
+        at=choices.now,
+        job=job.id,
+        attempt=attempt,
+        offer=offer.id,
+        width=width,
+        speed_permille=speed,
+        resume_ms=job.kept_ms,
+        slots=slots,
+        nodes=nodes,
+        hold=hold,
+        after=after,
+        copies=copies,
+        because=because,
+        joins=joins,
+    )
+
+
+def _still_there(state: State, offer: Offer, slots: Slots) -> list[str]:
+    """Attempts that yielded GPUs of these nodes and have not stopped yet: more may be free than who gained took."""
+    nodes = [node for node, _ in slots]
+    leaving = [other for other in state.yielding.values() if other.offer.id == offer.id]
+    return [other.id for other in leaving if any(node in nodes for node, _ in other.yielded)]
+
+
+# --- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def answer(choices: Choices, job: Job) -> bool:
+    """Record that the job waits, and why; True instead if its patience is over already."""
+    state, now = choices.state, choices.now
+    shape, spec = job.shape, job.spec
+    free = 0
+    for _, pool in shape.lane.pools if shape.lane else ():
+        free += pool.free_gpus
+    if not shape.rented or not state.policy.burst:
+        _only_owned(choices, job, free)
+        return False
+    expected = state.expect(job)
+    if state.policy.waiting.kind == "worth":
+        return _weigh(choices, job, expected, free)
+    allowed = 0 if job.lost else waiting.patience(state.policy.waiting, spec.gpus, expected)
+    until = job.submitted_at + allowed
+    if until <= now:
+        return True
+    offers = colocation.for_job(state, job, expected, now)
+    cost = offers[0].cost if offers else None
+    because = WaitsForOwned(patience_ms=allowed, expected_run_ms=expected, free_gpus=free, burst_cost=cost)
+    choices.record(WaitPromised(now, job.id, until, because, patience_ms=allowed))
+    return False
+
+
+def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
+    """Wait while bursting costs more than the waiting is worth, unless even an optimistic start comes too late."""
+    state, now = choices.state, choices.now
+    offers = colocation.for_job(state, job, expected, now)
+    if job.lost or not offers or not job.shape.standing:  # nothing to wait for
+        return True
+    worth = waiting.weigh(state, job, offers[0])
+    until = job.submitted_at + worth.allowed_ms
+    soonest, ahead = _soonest(choices, job, until)
+    if until <= now or now + soonest > until:
+        return True
+    about, worst = waiting.foretell(state, job, ahead)
+    because = WaitWorth(
+        cost=worth.cost,
+        value_per_hour=worth.value_per_hour,
+        patience_ms=worth.allowed_ms,
+        expected_run_ms=expected,
+        soonest_ms=soonest,
+        ahead=ahead,
+        free_gpus=free,
+        about_ms=about,
+        worst_ms=worst,
+        leave_at=worth.leave_at,
+        dearer_permille=worth.dearer_permille,
+    )
+    patience = worth.allowed_ms
+    choices.record(
+        WaitPromised(now, job.id, until, because, patience_ms=patience, about_ms=about, worst_ms=worst),
+    )
+    return False
+
+
+def _soonest(choices: Choices, job: Job, until: Instant) -> tuple[Millis, int]:
+    """An optimistic start, and how many wait before it: by the ends that are known, or else by history."""
+    usual, ahead = waiting.soonest_start(job)
+    if choices.state.policy.estimator != "declared":
+        return usual, ahead
+    if choices.foreseen is None:
+        choices.foreseen = {}
+    if job.id not in choices.foreseen:
+        known = lookahead.soonest(choices.state, job, until - choices.now)
+        choices.foreseen[job.id] = usual if known is None else known
+    return choices.foreseen[job.id], ahead
+
+
+def _only_owned(choices: Choices, job: Job, free: int) -> None:
+    if not reserve(choices, job):
+        because = OnlyOwned(free_gpus=free, rule=_why_it_stays(choices.state, job))
+        choices.record(WaitPromised(choices.now, job.id, _patience_over_at(choices, job), because))
+
+
+def _why_it_stays(state: State, job: Job) -> str:
+    """The rule that keeps it from rented offers; where there are none to rent, what keeps it from other owned ones."""
+    shape = job.shape
+    if shape.rented:
+        return "policy bursts nothing"
+    for offer, rule, _ in shape.excluded:
+        if offer not in state.pools:
+            return rule
+    if shape.excluded:
+        return shape.excluded[0][1]
+    return "there is nothing to rent" if shape.judged else "no site has joined yet"
+
+
+def _patience_over_at(choices: Choices, job: Job) -> Instant:
+    """When a job that cannot leave has waited as long as anybody may, and nodes are to be kept for it."""
+    policy = choices.state.policy
+    if not policy.reserve or job.reserved is not None or not job.shape.standing:
+        return NEVER
+    over = job.queued_at + policy.waiting.most_ms
+    return over if over > choices.now else choices.now + HOUR
+
+
+def reserve(choices: Choices, job: Job) -> bool:
+    """Keep the nodes that will be free soonest for a job that waited longest; for one job of an offer at a time."""
+    state, now = choices.state, choices.now
+    most = state.policy.waiting.most_ms
+    if not state.policy.reserve or job.reserved is not None or now - job.queued_at < most:
+        return False
+    taken = [other.reserved[0] for other in state.reserved.values() if other.reserved is not None]
+    for offer_id in job.shape.standing:
+        pool = state.pools[offer_id]
+        wanted, spare = ceil_div(job.spec.gpus, pool.per_node), max(0, pool.per_node - job.spec.gpus)
+        soonest = sorted(
+            (_free_in(state, offer_id, node, now), node)
+            for node in range(pool.size)
+            if pool.usable >> node & 1 and pool.others.get(node, 0) <= spare
+        )
+        if offer_id in taken or not pool.open or len(soonest) < wanted:
+            continue
+        because = WaitedLongest(now - job.queued_at, most, soonest[wanted - 1][0])
+        nodes = tuple(sorted(node for _, node in soonest[:wanted]))
+        choices.record(ReservePromised(now, job.id, offer_id, nodes, because))
+        return True
+    return False
+
+
+def _free_in(state: State, offer_id: str, node: int, now: Instant) -> Millis:
+    there = state.on_node[offer_id][node].values()
+    return max((state.remaining(attempt.job, attempt.done_ms(now)) for attempt in there), default=0)
+
+
+def start_reserved(choices: Choices) -> None:
+    """Those that nodes are kept for start when these are free."""
+    state = choices.state
+    for job in list(state.reserved.values()):
+        assert job.reserved is not None
+        offer_id, nodes = job.reserved
+        pool = state.pools[offer_id]
+        slots = pool.slots_on(nodes, job.spec.gpus) if pool.open else ()
+        if slots:
+            offer = state.offers[offer_id]
+            speed = quotes.rate_of(job.shape, state, offer).speed_permille
+            because = OwnedFree(choices.now - job.submitted_at, sum(pool.free[node] for node in nodes))
+            width = job.spec.gpus
+            choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=()))
+
+
+# --- rented GPUs -----------------------------------------------------------------------------------------------------
+
+
+def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
+    """To the cheapest allowed place that has room and money; otherwise record what it waits for now."""
+    state, now = choices.state, choices.now
+    if not job.shape.rented or not state.policy.burst:  # since it was told that it may
+        if queue_cap is None:
+            _only_owned(choices, job, 0)
+        return False
+    expected = state.expect(job)
+    ranked = colocation.for_job(state, job, expected, now)
+    if state.policy.pace and ranked and _paced(choices, job, ranked[0], queue_cap):
+        return False
+    denied: Denial | None = None
+    for quote in ranked:
+        holds = fund(choices, job, quote)
+        if isinstance(holds, tuple):
+            because = _why_burst(choices, job, quote, ranked, expected, queue_cap)
+            choices.record(_rented(choices, job, quote, holds, (), because))
+            return True
+        denied = denied or holds
+    if queue_cap is None:
+        _record_short(choices, job, denied)
+    return False
+
+
+def _paced(choices: Choices, job: Job, quote: Quote, queue_cap: int | None) -> bool:
+    """The month's money for now is used: it waits for more to be released, or for standing GPUs."""
+    found = waiting.pace(choices.state, job, quote.cost, choices.now)
+    if found is None:
+        return False
+    because, enough_at = found
+    told = (
+        job.short_of == because.scope and choices.now < job.until_at <= enough_at
+    )  # it knows, and will be asked again
+    if queue_cap is None and not told and not reserve(choices, job):
+        choices.record(WaitPromised(choices.now, job.id, enough_at, because, scope=because.scope))
+    return True
+
+
+def _why_burst(
+    choices: Choices, job: Job, quote: Quote, ranked: list[Quote], expected: Millis, queue_cap: int | None
+) -> Reason:
+    cheapest = min(ranked, key=lambda q: q.total)
+    passed_over = cheapest.offer.id if quote is ranked[0] and quote.total > cheapest.total else ""
+    if job.lost:
+        return LostNode(job.lost, job.kept_ms, job.redone_ms, quote.cost, passed_over)
+    if queue_cap is not None:
+        return QueueFull(choices.state.waiting, queue_cap, quote.cost)
+    waited = choices.now - job.submitted_at
+    next_offer, next_cost = "", 0
+    if len(ranked) > 1:
+        after = ranked[1] if quote is ranked[0] else ranked[0]
+        next_offer, next_cost = after.offer.id, after.cost
+    if quote.node:
+        node = choices.state.nodes[quote.node]
+        lasts = colocation.lasts_ms(choices.state, node, choices.now)
+        return JoinsNode(
+            waited_ms=waited,
+            free_gpus=node.free,
+            lasts_ms=lasts,
+            expected_run_ms=expected,
+            cost=quote.cost,
+            next_offer=next_offer,
+            next_cost=next_cost,
+        )
+    if choices.state.policy.waiting.kind == "worth":
+        worth = waiting.weigh(choices.state, job, quote)
+        soonest, _ = _soonest(choices, job, job.submitted_at + worth.allowed_ms)
+        return NotWorthWaiting(
+            waited_ms=waited,
+            cost=worth.cost,
+            value_per_hour=worth.value_per_hour,
+            patience_ms=worth.allowed_ms,
+            soonest_ms=soonest,
+            expected_run_ms=expected,
+            next_offer=next_offer,
+            next_cost=next_cost,
+            leave_at=worth.leave_at,
+            passed_over=passed_over,
+        )
+    return PatienceOver(
+        waited_ms=waited,
+        patience_ms=job.patience_ms,
+        expected_run_ms=expected,
+        cost=quote.cost,
+        next_offer=next_offer,
+        next_cost=next_cost,
+    )
+
+
+def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
+    """Nothing to rent now: wait for money, or until an offer opens again."""
+    state, now = choices.state, choices.now
+    if denied is not None:
+        if reserve(choices, job):
+            return
+        if denied.kind == "PeriodUnknown":
+            wait_for_money(choices, job, NEVER, denied)
+            return
+        until = _patience_over_at(choices, job)
+        if denied.scope != job.short_of or job.until_at != until:  # otherwise it knows
+            wait_for_money(choices, job, until, denied)
+        return
+    opens = [(max(state.closed.get(name, 0), now + MINUTE), name) for name in job.shape.rented]
+    until, offer = min(opens)
+    choices.record(WaitPromised(now, job.id, until, NoRoomThere(offer, until)))
+
+
+def wait_for_money(choices: Choices, job: Job, until: Instant, denied: Denial) -> None:
+    """Asked again when the scope that binds has room; for a month that is not open yet, every minute."""
+    if denied.kind == "PeriodUnknown":
+        choices.record(WaitPromised(choices.now, job.id, choices.now + MINUTE, denied))
+    else:
+        choices.record(WaitPromised(choices.now, job.id, until, denied, scope=denied.scope))
+
+
+def fund(choices: Choices, job: Job, quote: Quote) -> tuple[Hold, ...] | Denial:
+    """Room for this start in all scopes at once, or the scope that binds. A node that it joins is paid for."""
+    state = choices.state
+    if quote.node:
+        return ()
+    return state.ledger.authorise(scopes_of(job), _things(job, quote), choices.now, state.policy.least_lease_ms)
+
+
+def fund_all(choices: Choices, starts: list[tuple[Job, Quote]], payer: Job) -> list[tuple[Hold, ...]] | Denial:
+    """The same for all of these or none, on the account of one."""
+    state = choices.state
+    wanted = [_things(job, quote) for job, quote in starts]
+    things = [thing for some in wanted for thing in some]
+    holds = state.ledger.authorise(scopes_of(payer), things, choices.now, state.policy.least_lease_ms)
+    if not isinstance(holds, tuple):
+        return holds
+    left = iter(holds)
+    return [tuple([next(left) for _ in some]) for some in wanted]
+
+
+def _things(job: Job, quote: Quote) -> list[tuple[str, Terms]]:
+    """What will be billed, by the id it will have: the attempt, or each of its nodes."""
+    attempt, rate = attempt_id(job.id, job.attempts + 1), quote.rate
+    if not rate.nodes:
+        return [(attempt, rate.terms[0])]
+    return [(node_id(attempt, k), terms) for k, terms in enumerate(rate.terms)]
+
+
+def _rented(
+    choices: Choices, job: Job, quote: Quote, holds: tuple[Hold, ...], after: tuple[str, ...], because: Reason
+) -> StartPromised:
+    """With one hold for the attempt, or one for each node, or on a node that has one."""
+    rate, offer, width = quote.rate, quote.offer, job.spec.gpus
+    speed = rate.speed_permille
+    if quote.node:
+        return _start(choices, job, offer, because, width=width, speed=speed, after=after, joins=quote.node)
+    if not rate.nodes:
+        return _start(choices, job, offer, because, width=width, speed=speed, after=after, hold=holds[0])
+    nodes = tuple([NodeAsk(hold.id, gpus, hold) for gpus, hold in zip(rate.nodes, holds, strict=True)])
+    return _start(choices, job, offer, because, width=width, speed=speed, after=after, nodes=nodes)
+
+
+def scopes_of(job: Job) -> tuple[str, ...]:
+    """Who pays: the same scopes for every job of a shape, and its own cap's if it has one."""
+    scopes = job.shape.scopes
+    return scopes if job.spec.cap is None else (*scopes, "job:" + job.id)
+
+
+# --- moving ----------------------------------------------------------------------------------------------------------
+
+
+def may_move(state: State, job: Job, now: Instant) -> bool:
+    """Only what survives a stop moves, not too often, and not while it is already on its way."""
+    settled = now - job.moved_at >= max(state.policy.settle_ms, 10 * job.spec.restart_ms)
+    survives = job.spec.interruptible and job.spec.checkpoint_every_ms is not None
+    return job.phase == "placed" and survives and settled and job.moves < state.policy.max_moves
+
+
+def move(choices: Choices, job: Job, offer: Offer, because: Reason, after: tuple[str, ...] = ()) -> bool:
+    """Promise the next place first, then the stop: a job that moves has always somewhere to go."""
+    state = choices.state
+    if state.standing(offer):
+        pool = state.pools[offer.id]
+        reached = offer.id in job.shape.standing and offer.site not in state.lost_sites
+        if not reached or not pool.fits(job.spec.gpus):
+            return False
+        move_standing(choices, job, offer, pool.choose(job.spec.gpus, lookahead.plain(state.policy)), because, after)
+        return True
+    rate = quotes.rate_of(job.shape, state, offer)
+    if offer.id not in job.shape.rented or not quotes.available(state, offer, rate, job.spec.gpus, choices.now):
+        return False
+    quote = quotes.quote(job.shape, offer, rate, max(0, state.expect(job) - job.kept_ms))
+    return move_rented(choices, job, quote, because)
+
+
+def move_rented(choices: Choices, job: Job, quote: Quote, because: Reason) -> bool:
+    """To rented nodes, its own or joined, if there is money for them."""
+    old = job.attempt
+    assert old is not None
+    holds = fund(choices, job, quote)
+    if not isinstance(holds, tuple):
+        return False
+    choices.record(_rented(choices, job, quote, holds, (old.id,), because))
+    choices.record(StopPromised(choices.now, old.id, "move", yields=False, because=because))
+    return True
+
+
+def move_standing(
+    choices: Choices, job: Job, offer: Offer, slots: Slots, because: Reason, after: tuple[str, ...] = ()
+) -> None:
+    """To these very GPUs of a standing offer. Between two of its nodes, its old GPUs are promised to whoever gains."""
+    old = job.attempt
+    assert old is not None
+    speed = quotes.rate_of(job.shape, choices.state, offer).speed_permille
+    after = (old.id, *after)
+    width = job.spec.gpus
+    choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
+    choices.record(StopPromised(choices.now, old.id, "move", yields=bool(old.slots), because=because))
+
+
+# --- making room -----------------------------------------------------------------------------------------------------
+
+
+def preempt(choices: Choices, job: Job) -> bool:
+    """Stop interruptible jobs of lower priority, as few as it takes, and start this one in their place."""
+
+    def eligible(attempt: Attempt) -> bool:
+        spec = attempt.job.spec
+        return spec.interruptible and spec.priority < job.spec.priority and attempt.job.phase == "placed"
+
+    def give_way(victims: list[Attempt]) -> bool:
+        for victim in victims:
+            because = Preempted(job.id, job.spec.priority, victim.job.spec.priority)
+            choices.record(StopPromised(choices.now, victim.id, "wait", yields=True, because=because))
+        return True
+
+    return _make_room(choices, job, eligible, give_way)
+
+
+def displace(choices: Choices, job: Job) -> bool:
+    """For a job that may not leave: move ones that may out to rented offers, on the account of who gains."""
+    state, now = choices.state, choices.now
+    ways: dict[str, Quote] = {}
+
+    def eligible(attempt: Attempt) -> bool:
+        other = attempt.job
+        if other.spec.priority > job.spec.priority or not other.shape.rented or not may_move(state, other, now):
+            return False
+        ranked = quotes.for_job(state, other, state.expect(other), now)
+        if ranked:
+            ways[attempt.id] = ranked[0]
+        return bool(ranked)
+
+    def give_way(victims: list[Attempt]) -> bool:
+        starts = [(victim.job, ways[victim.id]) for victim in victims]
+        limited = [way.offer.id for _, way in starts if not way.rate.endless]
+        if len(limited) > len(dict.fromkeys(limited)):  # each was found room as if it went alone
+            return False
+        funded = fund_all(choices, starts, job) if starts else []
+        if not isinstance(funded, list):
+            return False
+        for victim, (other, way), money in zip(victims, starts, funded, strict=True):
+            because = Displaced(job.id, job.spec.gpus, way.cost)
+            choices.record(_rented(choices, other, way, money, (victim.id,), because))
+            choices.record(StopPromised(now, victim.id, "move", yields=True, because=because))
+        return True
+
+    return _make_room(choices, job, eligible, give_way)
+
+
+def _make_room(
+    choices: Choices, job: Job, eligible: Callable[[Attempt], bool], give_way: Callable[[list[Attempt]], bool]
+) -> bool:
+    state = choices.state
+    for offer_id in job.shape.standing:
+        offer, pool = state.offers[offer_id], state.pools[offer_id]
+        victims, free = _victims(state, offer_id, job.spec.gpus, eligible), pool.free_gpus
+        if victims is None or not pool.open or not give_way(victims):
+            continue
+        speed = quotes.rate_of(job.shape, state, offer).speed_permille
+        waited, left_by = choices.now - job.submitted_at, tuple([victim.job.id for victim in victims])
+        because = RoomMade(waited_ms=waited, free_gpus=free, left_by=left_by) if left_by else OwnedFree(waited, free)
+        slots = pool.choose(job.spec.gpus, lookahead.plain(state.policy))
+        after = tuple(victim.id for victim in victims if victim.phase != "over")
+        width = job.spec.gpus
+        choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
+        return True
+    return False
+
+
+def _victims(state: State, offer_id: str, width: int, eligible: Callable[[Attempt], bool]) -> list[Attempt] | None:
+    """The fewest, lowest in priority and latest begun, whose GPUs together with the free ones would do."""
+    pool = state.pools[offer_id]
+    running = [a for a in state.attempts.values() if a.offer.id == offer_id and a.slots and eligible(a)]
+    running = [a for a in running if not any(node in pool.owed for node, _ in a.slots)]  # others would get theirs
+    running.sort(key=lambda a: (a.job.spec.priority, -a.promised_at, -a.job.seq))
+    scratch = Pool(pool.per_node, pool.size)
+    for node, free in enumerate(pool.free):
+        scratch.take(((node, pool.per_node - free),))
+        if not pool.usable >> node & 1:
+            scratch.withdraw(node)
+    chosen: list[Attempt] = []
+    for attempt in running:
+        if scratch.fits(width):
+            break
+        scratch.give(attempt.slots)
+        chosen.append(attempt)
+    if not scratch.fits(width):
+        return None
+    for attempt in reversed(chosen.copy()):  # some turned out not to be needed
+        scratch.take(attempt.slots)
+        if scratch.fits(width):
+            chosen.remove(attempt)
+        else:
+            scratch.give(attempt.slots)
+    return chosen

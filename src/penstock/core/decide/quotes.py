@@ -1,0 +1,217 @@
+"""What each offer would cost a job. Rates are per shape and offer; a quote adds the job's own run time and data.
+
+Two prices for standing GPUs: the marginal one here, for choosing; the full one is for showback. Otherwise an idle
+owned GPU would lose to a cheaper rented one.
+"""
+
+from math import isqrt
+from typing import Final
+
+from penstock.core.decide.rules import speed_on
+from penstock.core.fold.learned import loss_ppm
+from penstock.core.fold.state import Job, Shape, State
+from penstock.core.model.types import NodeShape, Offer, Terms, egress_cost, fill
+from penstock.core.units import GB, HOUR, MICRO, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
+from penstock.core.values import value
+
+#: What starts, restarts and work done again may add to the longest wait: together they are the longest delay.
+ON_TOP_MS: Final = HOUR
+
+
+@value
+class OfferRate:
+    """What a shape's nodes at an offer cost. `nodes` is empty where the site sells by the attempt."""
+
+    nodes: tuple[int, ...]  # the GPUs of each node
+    terms: tuple[Terms, ...]  # of each node, or of the attempt
+    price_per_hour: Money  # of all together
+    once: Money  # fees, and what leaves at the end
+    speed_permille: int
+    endless: bool  # as many as one asks for
+
+
+@value
+class Quote:
+    offer: Offer
+    rate: OfferRate
+    cost: Money  # expected: start, run, losses, fees and what leaves at the end
+    start_ms: Millis  # until it runs: the start, and its data's way there
+    run_ms: Millis
+    total: Money  # the cost, and what the time it takes longer than its run is worth: what offers are ranked by
+    node: str = ""  # a rented node that it would join; empty: one of its own, or several
+
+
+def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Quote]:
+    """Rented offers that may take the job and seem to have room, cheapest first; ties by name."""
+    shape, quotes = job.shape, []
+    left_ms = expected_ms - job.kept_ms if job.kept_ms < expected_ms else 0
+    ways = shape.ways or ways_of(shape, state)
+    value = worth_of(state, job) if len(ways) > 1 or state.seats else 0  # it only ranks them
+    calm = not (state.lost_sites or state.probing or state.closed)
+    for offer, rate in ways:
+        if (calm and rate.endless) or available(state, offer, rate, job.spec.gpus, now):
+            copy_ms = copying_ms(state, job, offer, now) if job.spec.data else 0
+            loss = loss_of(state, offer)
+            quotes.append(quote(shape, offer, rate, left_ms, loss=loss, value_per_hour=value, copy_ms=copy_ms))
+    return ranked(state, job, quotes, now) if len(quotes) > 1 else quotes
+
+
+def ranked(state: State, job: Job, quotes: list[Quote], now: Instant) -> list[Quote]:
+    quotes.sort(key=lambda q: (q.total, q.offer.id))
+    _spare_who_is_late(state, job, quotes, now)
+    if job.spec.models_ordered:
+        wanted = [choice.model for choice in job.spec.gpu_models]
+        quotes.sort(key=lambda q: wanted.index(q.offer.gpu_model))
+    return quotes
+
+
+def worth_of(state: State, job: Job) -> Money:
+    """What an hour of this job's waiting is worth: the policy's value, times its class's weight."""
+    value, weights = state.value_per_hour, state.policy.class_weights
+    return value * dict(weights).get(job.spec.job_class, PERMILLE) // PERMILLE if weights else value
+
+
+def loss_of(state: State, offer: Offer) -> int:
+    return loss_ppm(state.losses, offer) if offer.term == "spot" else offer.loss_ppm_per_hour
+
+
+def quote(
+    shape: Shape,
+    offer: Offer,
+    rate: OfferRate,
+    left_ms: Millis,
+    loss: int = 0,
+    value_per_hour: Money = 0,
+    copy_ms: Millis = 0,
+) -> Quote:
+    """Nodes are asked for while the data is on its way, and billed; where attempts are sold, the data comes first."""
+    speed = rate.speed_permille
+    run_ms = left_ms if speed == PERMILLE else ceil_div(left_ms * PERMILLE, speed)
+    unbilled_ms = 0 if rate.nodes else copy_ms
+    billed_ms = (max(offer.start_ms, copy_ms) if rate.nodes else offer.start_ms) + run_ms
+    start_ms = unbilled_ms + billed_ms - run_ms
+    if loss:
+        billed_ms += lost_ms(shape, offer, run_ms, loss)
+    cost = rate.once - (-rate.price_per_hour * billed_ms // HOUR)
+    late = cost_of(value_per_hour, unbilled_ms + billed_ms - run_ms) if value_per_hour else 0
+    return Quote(offer=offer, rate=rate, cost=cost, start_ms=start_ms, run_ms=run_ms, total=cost + late)
+
+
+def _spare_who_is_late(state: State, job: Job, quotes: list[Quote], now: Instant) -> None:
+    """Whoever waited long goes where it cannot lose much more: offers that could make it later than anybody may be
+    come last."""
+    most = state.policy.waiting.most_ms + ON_TOP_MS
+    late_ms = now - job.submitted_at - job.kept_ms
+    if state.policy.waiting.kind == "worth" and 2 * late_ms > most:
+        quotes.sort(key=lambda q: late_ms + late_at_worst(state, job, q) > most)
+
+
+def late_at_worst(state: State, job: Job, quote: Quote) -> Millis:
+    """What starting there and losing it may cost in time: as many losses as nineteen of twenty such runs do not
+    exceed, and after each another start, its work since the checkpoint, and its data's way to the next place."""
+    shape, offer, run_ms = job.shape, quote.offer, quote.run_ms
+    losses = run_ms * loss_of(state, offer) * PERMILLE // (MICRO * HOUR)
+    if not losses:
+        return quote.start_ms
+    losses += 2 * isqrt(losses * PERMILLE)
+    every = shape.spec.checkpoint_every_ms
+    redone = run_ms if every is None else min(run_ms, every)
+    data_ms = state.line.takes(sum([state.data[name].size_bytes for name in job.spec.data]))
+    return quote.start_ms + losses * (max(offer.start_ms, data_ms) + shape.spec.restart_ms + redone) // PERMILLE
+
+
+def copying_ms(state: State, job: Job, offer: Offer, now: Instant) -> Millis:
+    return state.line.takes(sum([state.data[name].size_bytes for name in missing_data(state, job, offer, now)]))
+
+
+def lost_ms(shape: Shape, offer: Offer, run_ms: Millis, loss: int) -> Millis:
+    """Expected losses times what one costs: another start, and half a checkpoint's interval done again."""
+    spec = shape.spec
+    redone = run_ms // 2 if spec.checkpoint_every_ms is None else min(run_ms, spec.checkpoint_every_ms) // 2
+    return run_ms * loss * (offer.start_ms + spec.restart_ms + redone) // (MICRO * HOUR)
+
+
+def ways_of(shape: Shape, state: State) -> tuple[tuple[Offer, OfferRate], ...]:
+    """The rented offers that the shape's verdict allows, each with its rate; new verdicts void them."""
+    offers = [state.offers[name] for name in shape.rented]
+    shape.ways = tuple([(offer, rate_of(shape, state, offer)) for offer in offers])
+    return shape.ways
+
+
+def rate_of(shape: Shape, state: State, offer: Offer) -> OfferRate:
+    known: OfferRate | None = shape.rates.get(offer.id)
+    if known is None:
+        known = shape.rates[offer.id] = _rate(shape, state, offer)
+    return known
+
+
+def _rate(shape: Shape, state: State, offer: Offer) -> OfferRate:
+    spec, extras = shape.spec, offer.extras
+    sizes = [size for size, count in fill(offer.shapes, spec.gpus) for _ in range(count)]
+    prices = [(size.price_per_hour + extras.per_hour, _ceiling(size) + extras.per_hour) for size in sizes]
+    if offer.sold_by == "attempt":
+        prices = [(sum(price for price, _ in prices), sum(most for _, most in prices))]
+    leaving = egress_cost(state.sites[offer.site].egress, spec.output_bytes)
+    leaving += ceil_div(extras.nat_per_gb * spec.output_bytes, GB)
+    terms = tuple(
+        Terms(
+            price_per_hour=price,
+            most_per_hour=most,
+            fees=extras.launch_fee,
+            egress=leaving if k == 0 else 0,  # all of a gang's output leaves from its first node
+            step_ms=offer.billing_step_ms,
+            minimum_ms=offer.billing_minimum_ms,
+            grace_ms=spec.grace_ms,
+            kill_ms=offer.kill_ms,
+            lease_max_ms=spec.lease_max_ms,
+        )
+        for k, (price, most) in enumerate(prices)
+    )
+    return OfferRate(
+        nodes=tuple(size.gpus for size in sizes) if offer.sold_by == "node" else (),
+        terms=terms,
+        price_per_hour=sum(node.price_per_hour for node in terms),
+        once=sum(node.fees + node.egress for node in terms),
+        speed_permille=speed_on(spec, offer),
+        endless=offer.limit_gpus is None and all(size.count is None for size in offer.shapes),
+    )
+
+
+def _ceiling(size: NodeShape) -> Money:
+    price = size.price_per_hour
+    return price if size.most_per_hour is None else max(size.most_per_hour, price)
+
+
+def available(state: State, offer: Offer, rate: OfferRate, width: int, now: Instant) -> bool:
+    if (state.lost_sites or state.probing or state.closed) and _shut(state, offer, now):
+        return False
+    return rate.endless or _within_limits(state, offer, rate, width)
+
+
+def _shut(state: State, offer: Offer, now: Instant) -> bool:
+    """Out of reach, tried by another job just now, or known to have nothing."""
+    return offer.site in state.lost_sites or offer.id in state.probing or state.closed.get(offer.id, now) > now
+
+
+def _within_limits(state: State, offer: Offer, rate: OfferRate, width: int) -> bool:
+    used = sum(count * (gpus or 1) for (name, gpus), count in state.in_use.items() if name == offer.id)
+    billed = sum(rate.nodes) or width
+    if offer.limit_gpus is not None and used + billed > offer.limit_gpus:
+        return False
+    if not rate.nodes:
+        counts = [size.count for size in offer.shapes]
+        return None in counts or used + width <= sum(size.gpus * (size.count or 0) for size in offer.shapes)
+    for size in offer.shapes:
+        wanted = rate.nodes.count(size.gpus)
+        if size.count is not None and state.in_use.get((offer.id, size.gpus), 0) + wanted > size.count and wanted:
+            return False
+    return True
+
+
+def missing_data(state: State, job: Job, offer: Offer, now: Instant) -> tuple[str, ...]:
+    """Data sets that must be copied to the offer's site before the job can start there."""
+    return tuple(
+        name
+        for name in job.spec.data
+        if state.data[name].site != offer.site and state.replicas.get((name, offer.site), -1) <= now
+    )

@@ -1,0 +1,159 @@
+"""May this job run there? The protocol that a policy file's compiled rules fulfil, and the rules we always have.
+
+A verdict is made once per shape and offer and recorded (`ShapeJudged`), so a replay needs no rules.
+"""
+
+from typing import Final, Protocol
+
+from penstock.core.model.types import STANDING, DataSet, GpuChoice, JobSpec, Offer, Policy, Site
+from penstock.core.units import PERMILLE
+from penstock.core.values import value
+
+
+@value
+class Verdict:
+    allowed: bool
+    rule: str = ""
+    where: str = ""  # file:line of the rule, "built in" for ours
+
+
+@value
+class Candidate:
+    """May jobs like `spec`, which read `data`, use `offer` of `site` under `policy`?"""
+
+    spec: JobSpec
+    site: Site
+    offer: Offer
+    data: tuple[DataSet, ...]
+    policy: Policy
+
+
+ALLOWED = Verdict(True)
+
+
+class Rules(Protocol):
+    def verdict(self, asked: Candidate) -> Verdict:
+        """Must depend on nothing but what is asked."""
+        ...
+
+
+class BuiltInRules:
+    """What holds without any policy file: it must fit, find what it needs, and its data and its price allow it."""
+
+    def verdict(self, asked: Candidate) -> Verdict:
+        for rule in ALWAYS:
+            if said := rule(asked):
+                return Verdict(False, said, "built in")
+        return ALLOWED
+
+
+def fits_at_all(asked: Candidate) -> str:
+    if could_hold(asked.offer, asked.spec.gpus):
+        return ""
+    return f"too wide: at most {widest_of(asked.offer)} GPUs there"
+
+
+def gpu_wanted(asked: Candidate) -> str:
+    if asked.spec.mig_profile != asked.offer.mig_profile:
+        return f"needs {asked.spec.mig_profile or 'whole GPUs'}, has {asked.offer.mig_profile or 'whole GPUs'}"
+    if asked.spec.gpu_models and choice_of(asked.spec, asked.offer) is None:
+        return f"GPU {asked.offer.gpu_model or 'unknown'} is not one it can use"
+    return ""
+
+
+def finds_what_it_needs(asked: Candidate) -> str:
+    """Away from home a job must find everything it refers to: a volume, a secret, a namespace of its team."""
+    if asked.site.id == asked.spec.home:
+        return ""
+    missing = [need for need in asked.spec.needs if not meets(asked.site.has, need)]
+    return f"it needs {_listed(missing)}, and {asked.site.id} has no map for it" if missing else ""
+
+
+def meets(has: tuple[str, ...], need: str) -> bool:
+    """By its own name, or by one that ends in `*`: "config map *", "image lab.example/*"."""
+    return any(need == one or (one.endswith("*") and need.startswith(one[:-1])) for one in has)
+
+
+def _listed(names: list[str], most: int = 3) -> str:
+    more = len(names) - most
+    named = names if more <= 0 else [*names[:most], f"{more} more"]
+    return " and ".join(part for part in (", ".join(named[:-1]), named[-1]) if part)
+
+
+def data_may_go(asked: Candidate) -> str:
+    """Promise 3: each data set may go where its class allows; an unknown class goes nowhere but where it lives.
+
+    What a job brings along is at its home already, and goes to any other site only where its declared class allows.
+    Being a front door excepts no site: another job's home is not this one's, and a job may have none.
+    """
+    spec, site = asked.spec, asked.site
+    if len(asked.data) < len(spec.data):
+        return "a data set is not registered"
+    classes = [data_set.data_class for data_set in asked.data if data_set.site != site.id]
+    if spec.data_class and site.id != spec.home:
+        classes.append(spec.data_class)
+    for name in classes:
+        if not _class_allows(name, site, asked.policy):
+            return f"data class {name or 'unknown'} may not go to {site.id}"
+    return ""
+
+
+def price_is_bounded(asked: Candidate) -> str:
+    unbounded = asked.offer.term == "spot" and any(shape.most_per_hour is None for shape in asked.offer.shapes)
+    return "no upper bound of its price is known" if unbounded else ""
+
+
+def cap_is_hard(asked: Candidate) -> str:
+    soft = asked.offer.guarantee == "none" and asked.offer.term not in STANDING
+    hard = asked.policy.require_hard_caps
+    return "policy demands hard caps, and nothing there ends without us" if soft and hard else ""
+
+
+def may_be_lost(asked: Candidate) -> str:
+    return "it may not be interrupted" if asked.offer.term == "spot" and not asked.spec.interruptible else ""
+
+
+#: In the order they are asked; the first that objects is the reason on record.
+ALWAYS: Final = (
+    fits_at_all,
+    gpu_wanted,
+    finds_what_it_needs,
+    data_may_go,
+    price_is_bounded,
+    cap_is_hard,
+    may_be_lost,
+)
+
+
+def _class_allows(data_class: str, site: Site, policy: Policy) -> bool:
+    for rule in policy.data_rules:
+        if rule.data_class == data_class != "":
+            sites, locations, laws = rule.sites, rule.locations, rule.laws
+            placed = not locations or site.location in locations
+            lawful = not laws or site.law in laws
+            return "*" in sites or site.id in sites or (bool(locations or laws) and placed and lawful)
+    return False
+
+
+def could_hold(offer: Offer, gpus: int) -> bool:
+    """Is the offer wide enough for a gang of so many GPUs, if all of it were free?"""
+    widest = widest_of(offer)
+    return widest is None or gpus <= widest
+
+
+def widest_of(offer: Offer) -> int | None:
+    """The widest gang the offer could ever hold; None: as wide as one likes."""
+    counts = [shape.count for shape in offer.shapes]
+    known = None if None in counts else sum(shape.gpus * (shape.count or 0) for shape in offer.shapes)
+    bounds = [bound for bound in (known, offer.limit_gpus) if bound is not None]
+    return min(bounds) if bounds else None
+
+
+def choice_of(spec: JobSpec, offer: Offer) -> GpuChoice | None:
+    return next((choice for choice in spec.gpu_models if choice.model == offer.gpu_model), None)
+
+
+def speed_on(spec: JobSpec, offer: Offer) -> int:
+    """Thousandths of the speed the job's run time was given for, at its least width."""
+    choice = choice_of(spec, offer) if spec.gpu_models else None
+    return choice.speed_permille if choice else PERMILLE

@@ -1,0 +1,55 @@
+"""A target instead of a knob: the value of waiting follows what was measured, slowly, and says so. Asked by `cycle`.
+
+Where the policy names a mean delay, or an amount of money a period, the value of an hour's waiting is looked at every
+few hours and moved by at most a quarter: more delay than wanted makes waiting dearer, more spending makes it cheaper.
+"""
+
+from typing import Final
+
+from penstock.core.decide.placement import Choices
+from penstock.core.fold.state import State
+from penstock.core.model.events import ValueSet
+from penstock.core.model.reasons import AimsAtDelay, AimsAtSpend
+from penstock.core.units import PERMILLE, Instant, Money
+
+ENOUGH_JOBS: Final = 10  #: fewer ended jobs say nothing about the mean
+LEAST, MOST = 800, 1250  #: of one change, in thousandths
+WIDEST: Final = 32  #: so many times the policy's own value, or that part of it, is as far as it goes
+
+
+def follow(choices: Choices) -> None:
+    state = choices.state
+    waiting = state.policy.waiting
+    if choices.now < state.aim.next_at or not (waiting.target_delay_ms or waiting.target_spend):
+        return
+    choices.record(_by_delay(state, choices.now) if waiting.target_delay_ms else _by_spend(state, choices.now))
+
+
+def _by_delay(state: State, now: Instant) -> ValueSet:
+    aim, before, target = state.aim, state.value_per_hour, state.policy.waiting.target_delay_ms
+    mean = aim.delay_ms // aim.jobs if aim.jobs else 0
+    jobs = aim.jobs // PERMILLE
+    after = _moved(state, mean, target) if jobs >= ENOUGH_JOBS else before
+    return ValueSet(now, after, now + state.policy.waiting.look_every_ms, AimsAtDelay(mean, target, jobs, before))
+
+
+def _by_spend(state: State, now: Instant) -> ValueSet:
+    """What was spent lately, against the target's share of that time."""
+    aim, before, target = state.aim, state.value_per_hour, state.policy.waiting.target_spend
+    spent = spent_in_all(state) - aim.spent
+    start, end = state.ledger.bounds_at(now)
+    share = target * max(1, now - aim.since_at) // max(1, end - start)
+    after = _moved(state, share, spent)
+    return ValueSet(now, after, now + state.policy.waiting.look_every_ms, AimsAtSpend(spent, share, target, before))
+
+
+def _moved(state: State, more: int, less: int) -> Money:
+    """Up if `more` is the greater, down if `less` is; an idle month must not drive it out of all reason."""
+    usual = state.policy.waiting.value_per_hour
+    by = more * PERMILLE // less if less else (MOST if more else PERMILLE)
+    after = state.value_per_hour * min(max(by, LEAST), MOST) // PERMILLE
+    return min(max(after, usual // WIDEST), usual * WIDEST)
+
+
+def spent_in_all(state: State) -> Money:
+    return sum([account.spent for (scope, _), account in state.ledger.accounts.items() if scope == "org"])

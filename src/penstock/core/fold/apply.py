@@ -1,0 +1,220 @@
+"""`apply`: what an event does to the state. Called once for every fact and every promise, live and in replay alike.
+
+It reads nothing but the event and the state, decides nothing, and computes no money. Facts that come twice or too
+late (an end after a loss, an answer to something that is gone) change nothing: drivers may repeat themselves.
+`queue`, `attempts`, `places` and `money` say it for their kinds of events; the table is at the end.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from penstock.core.fold import money
+from penstock.core.fold.attempts import (
+    attempt_checkpointed,
+    attempt_ended,
+    attempt_lost,
+    attempt_progressed,
+    attempt_refused,
+    attempt_started,
+    attempt_stopped,
+    begin_if_ready,
+    cancel_requested,
+    job_refused,
+    move_requested,
+    start_promised,
+    stop_promised,
+)
+from penstock.core.fold.queue import (
+    ask_all,
+    count_use,
+    job_submitted,
+    judge_anew,
+    reserve_promised,
+    shape_judged,
+    wait_promised,
+)
+from penstock.core.fold.runtimes import ESTIMATORS
+from penstock.core.fold.sites import (
+    node_gone,
+    node_lost,
+    node_ready,
+    node_refused,
+    nodes_seen,
+    offer_closed,
+    offer_opened,
+    release_promised,
+    site_back,
+    site_joined,
+    site_lost,
+)
+from penstock.core.fold.state import Aim, State
+from penstock.core.model import events as e
+from penstock.core.model.actions import CopyData
+from penstock.core.units import Instant
+
+
+def apply(state: State, event: e.Event) -> None:
+    state.at = event.at
+    APPLY[type(event)](state, event)
+
+
+def begin_step(state: State, at: Instant) -> None:
+    """Forget what the last step changed. Replay does the same at each row, so both know the same."""
+    state.fresh.forget()
+    state.steps += 1
+    if state.short and state.ledger.crossed(state.at, at):  # a new month has new room
+        state.fresh.rare().room.update(dict.fromkeys(state.short))
+    state.at = at
+
+
+def fold_step(state: State, at: Instant, inputs: Iterable[e.Event], outputs: Iterable[e.Event]) -> None:
+    """A recorded step. Nothing is decided: what was promised is a fact."""
+    begin_step(state, at)
+    for event in inputs:
+        apply(state, event)
+    for event in outputs:
+        apply(state, event)
+
+
+# --- what people decide ----------------------------------------------------------------------------------------------
+
+
+def policy_set(state: State, event: e.PolicySet) -> None:
+    if event.policy.estimator != state.policy.estimator:  # another way to learn starts from nothing
+        state.history = ESTIMATORS[event.policy.estimator]()
+    if event.policy.ordering == "fair" and state.policy.ordering != "fair":
+        state.uses = {}
+        for attempt in state.attempts.values():
+            count_use(state, attempt.job, sum([gpus for _, gpus in attempt.slots]))
+    state.policy, state.revision = event.policy, event.revision
+    state.value_per_hour = event.policy.waiting.value_per_hour
+    state.aim = Aim()
+    state.aim.since_at, state.aim.next_at = event.at, event.at + event.policy.waiting.look_every_ms
+    judge_anew(state)
+
+
+def value_set(state: State, event: e.ValueSet) -> None:
+    """What was measured fades by a sixteenth: a quiet night says little beside a busy day, and a week is forgotten."""
+    state.value_per_hour, aim = event.value_per_hour, state.aim
+    aim.next_at = event.next_at
+    aim.jobs -= aim.jobs // 16
+    aim.delay_ms -= aim.delay_ms // 16
+    spent = sum([account.spent for (scope, _), account in state.ledger.accounts.items() if scope == "org"])
+    aim.spent += (spent - aim.spent) // 16
+    aim.since_at += (event.at - aim.since_at) // 16
+
+
+def paused(state: State, _: e.Paused) -> None:
+    state.paused = True
+
+
+def resumed(state: State, _: e.Resumed) -> None:
+    """Whoever waits is answered anew: its time may have come meanwhile."""
+    state.paused = False
+    state.fresh.freed = True
+    ask_all(state, [job for job in state.jobs.values() if job.queued])
+
+
+def period_opened(state: State, event: e.PeriodOpened) -> None:
+    state.ledger.open_period(event.starts_at, event.ends_at, event.period)
+    state.fresh.rare().room.update(dict.fromkeys(state.short))
+
+
+def cap_set(state: State, event: e.CapSet) -> None:
+    before = state.ledger.caps.get(event.scope)
+    state.ledger.set_cap(event.scope, event.per_period, event.per_hour)
+    state.fresh.rare().room[event.scope] = None
+    if event.per_period is not None and (before is None or event.per_period < before):
+        state.fresh.rare().stale = True
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+def data_set_registered(state: State, event: e.DataSetRegistered) -> None:
+    state.data[event.data_set.id] = event.data_set
+    for shape in state.shape_list:
+        if event.data_set.id in shape.spec.data and shape.judged:
+            judge_anew(state)
+            return
+
+
+def replica_landed(state: State, event: e.ReplicaLanded) -> None:
+    state.replicas[event.data_set, event.site] = event.expires_at
+    waited = state.owed.pop(CopyData(event.data_set, event.site), [])
+    if waited and event.data_set in state.data:
+        state.line.saw(state.data[event.data_set].size_bytes, event.at - waited[0].promised_at)
+    for attempt in waited:
+        attempt.copies.pop(event.data_set, None)
+        begin_if_ready(state, attempt)
+
+
+# --- time, and what a person must look at -----------------------------------------------------------------------------
+
+
+def clock_jumped(state: State, event: e.ClockJumped) -> None:
+    way = "ahead" if event.by_ms > 0 else "back"
+    money.alarm(state, "clock", f"The wall clock jumped {abs(event.by_ms) // 1000} s {way}.")
+
+
+def event_quarantined(state: State, event: e.EventQuarantined) -> None:
+    money.alarm(state, "quarantine", f"{event.what} {event.about} was set aside: {event.error}")
+
+
+def attempt_queued(state: State, event: e.AttemptQueued) -> None:
+    """Said for people: it is starting as before, and its money is held as before."""
+
+
+def woke(state: State, event: e.Woke) -> None:
+    """Only `at` moves."""
+
+
+APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
+    e.AttemptCheckpointed: attempt_checkpointed,
+    e.AttemptEnded: attempt_ended,
+    e.AttemptLost: attempt_lost,
+    e.AttemptProgressed: attempt_progressed,
+    e.AttemptQueued: attempt_queued,
+    e.AttemptRefused: attempt_refused,
+    e.AttemptStarted: attempt_started,
+    e.AttemptStopped: attempt_stopped,
+    e.CancelRequested: cancel_requested,
+    e.CapSet: cap_set,
+    e.ClockJumped: clock_jumped,
+    e.DataSetRegistered: data_set_registered,
+    e.DeadlineSet: money.deadline_set,
+    e.EventQuarantined: event_quarantined,
+    e.JobRefused: job_refused,
+    e.JobSubmitted: job_submitted,
+    e.LeaseCalledBack: money.lease_called_back,
+    e.LeaseRenewed: money.lease_renewed,
+    e.LeaseShortened: money.lease_shortened,
+    e.Metered: money.metered,
+    e.MoveRequested: move_requested,
+    e.NodeGone: node_gone,
+    e.NodeLost: node_lost,
+    e.NodeReady: node_ready,
+    e.NodeRefused: node_refused,
+    e.NodesSeen: nodes_seen,
+    e.OfferClosed: offer_closed,
+    e.OfferOpened: offer_opened,
+    e.OverrunFound: money.overrun_found,
+    e.Paused: paused,
+    e.PeriodOpened: period_opened,
+    e.PolicySet: policy_set,
+    e.ReleasePromised: release_promised,
+    e.RenewalDenied: money.renewal_denied,
+    e.ReplicaLanded: replica_landed,
+    e.ReservePromised: reserve_promised,
+    e.Resumed: resumed,
+    e.Settled: money.settled,
+    e.ShapeJudged: shape_judged,
+    e.SiteBack: site_back,
+    e.SiteJoined: site_joined,
+    e.SiteLost: site_lost,
+    e.StartPromised: start_promised,
+    e.StopPromised: stop_promised,
+    e.ValueSet: value_set,
+    e.WaitPromised: wait_promised,
+    e.Woke: woke,
+}

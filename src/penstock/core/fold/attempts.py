@@ -1,0 +1,414 @@
+"""What events do to attempts and to the jobs they are of, from a promised start to the very end. A part of `apply`.
+
+Actions are noted here, where the promise becomes state, so that what is said and what is owed cannot differ.
+"""
+
+from penstock.core.fold import money
+from penstock.core.fold.learned import Losses
+from penstock.core.fold.queue import count_use, dequeue, enqueue, prove
+from penstock.core.fold.state import Attempt, Job, Node, State, launch_action, start_action
+from penstock.core.fold.transitions import (
+    move_attempt,
+    move_job,
+    move_node,
+    touch_attempt,
+    touch_job,
+    touch_node,
+    touch_offer,
+)
+from penstock.core.model import events as e
+from penstock.core.model.actions import CopyData, StopAttempt
+from penstock.core.model.lifecycle import JobPhase
+from penstock.core.model.types import NodeAsk, Offer
+from penstock.core.units import PERMILLE, Millis
+
+
+def set_open(state: State) -> None:
+    """A standing offer is open while its site can be reached and it has not refused."""
+    for offer_id, pool in state.pools.items():
+        offer = state.offers.get(offer_id)
+        pool.open = offer is not None and offer.site not in state.lost_sites and offer_id not in state.closed
+
+
+def job_refused(state: State, event: e.JobRefused) -> None:
+    job = state.jobs[event.job]
+    job.because = event.because
+    dequeue(state, job)
+    _end(state, job, "refused")
+
+
+def cancel_requested(state: State, event: e.CancelRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is None or job.cancelled:
+        return
+    job.cancelled = True
+    if job.queued:
+        dequeue(state, job)
+        _end(state, job, "cancelled")
+    else:
+        state.fresh.rare().requests.append((job.id, ""))
+
+
+def move_requested(state: State, event: e.MoveRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is not None and job.phase == "placed" and event.offer in state.offers:
+        state.fresh.rare().requests.append((job.id, event.offer))
+
+
+def start_promised(state: State, event: e.StartPromised) -> None:
+    job, offer = state.jobs[event.job], state.offers[event.offer]
+    attempt = Attempt(event, job, offer, state.promised)
+    slots = event.slots
+    state.promised += 1
+    job.attempts += 1
+    job.because = event.because
+    if job.queued:
+        dequeue(state, job)
+        move_job(state, job, "placed")
+        job.attempt, job.offer = attempt, offer.id
+    else:
+        job.next = attempt
+        job.moves += 1
+        job.moved_at = event.at
+    state.attempts[attempt.id] = attempt
+    touched = state.fresh.touched
+    if touched is not None:
+        touched.jobs.setdefault(job, job.phase)
+        touched.attempts[attempt] = "promised"
+    if job.foretold is not None:
+        prove(job, event.at, started=bool(slots))
+    if slots:
+        state.pools[offer.id].take(slots)
+        on_node = state.on_node[offer.id]
+        for node, _ in slots:
+            on_node[node][attempt.id] = attempt
+        for starts in state.starts.values():
+            if starts.width <= event.width:
+                starts.began(event.at, job.submitted_at)
+        count_use(state, job, event.width)
+    elif job.spec.checkpoint_every_ms is not None and job.spec.interruptible:
+        state.away.setdefault(job.spec.gpus, {})[attempt.id] = attempt
+    if event.nodes or event.hold or event.joins or event.after or event.copies:
+        _note_needs(state, event, attempt)
+    begin_if_ready(state, attempt)
+
+
+def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
+    """Money is held, nodes are asked for, data is copied, and whoever is there must go first."""
+    offer = attempt.offer
+    hold = event.hold
+    if hold is not None:
+        attempt.lease = hold.id
+        money.open_lease(state, hold, attempt, attempt.width).asked = False
+        state.in_use[offer.id, 0] = state.in_use.get((offer.id, 0), 0) + attempt.width
+    if event.joins:
+        _join(state, state.nodes[event.joins], attempt)
+    elif offer.id in state.refusals:
+        state.probing.setdefault(offer.id, attempt.id)
+    if event.nodes:
+        _ask_for_nodes(state, event.nodes, attempt)
+    for other in event.after:
+        if other in state.attempts:
+            attempt.after[other] = None
+            state.followers.setdefault(other, []).append(attempt)
+    for data_set in event.copies:
+        attempt.copies[data_set] = None
+        state.owe(CopyData(data_set, offer.site)).append(attempt)
+
+
+def _ask_for_nodes(state: State, nodes: tuple[NodeAsk, ...], attempt: Attempt) -> None:
+    offer, left = attempt.offer, attempt.width
+    for ask in nodes:
+        node = state.nodes[ask.node] = Node(ask.node, offer, ask.gpus, attempt.id, state.at, ask.hold.scopes)
+        attempt.missing[ask.node] = None
+        state.in_use[offer.id, ask.gpus] = state.in_use.get((offer.id, ask.gpus), 0) + 1
+        money.open_lease(state, ask.hold, attempt, min(left, ask.gpus))
+        state.fresh.actions.append(launch_action(state, node))
+        touch_node(state, node)
+        node.on[attempt.id] = min(left, ask.gpus)
+        node.open = ask.hold.scopes == attempt.job.shape.scopes  # no guest's on another's account, no job's own cap
+        count_seats(state, node)
+        left -= ask.gpus
+    attempt.nodes = tuple([ask.node for ask in nodes])
+
+
+def _join(state: State, node: Node, attempt: Attempt) -> None:
+    attempt.nodes = (node.id,)
+    money.join(state, node.id, attempt)
+    touch_node(state, node)
+    node.on[attempt.id] = attempt.width
+    count_seats(state, node)
+    if node.phase == "asked":
+        attempt.missing[node.id] = None
+
+
+def count_seats(state: State, node: Node) -> None:
+    """Somebody came or left, or nobody else may join: from now on it is known by what it has to spare now."""
+    free = node.to_spare
+    if node.free:
+        known = state.seats[node.offer.id, node.payer, node.free]
+        del known[node.id]
+        if not known:
+            del state.seats[node.offer.id, node.payer, node.free]
+    node.free = free
+    if free:
+        state.seats.setdefault((node.offer.id, node.payer, free), {})[node.id] = node
+
+
+def close_to_others(state: State, node: Node) -> None:
+    node.open = False
+    count_seats(state, node)
+
+
+def begin_if_ready(state: State, attempt: Attempt) -> None:
+    if not attempt.ready:
+        return
+    move_attempt(state, attempt, "starting")
+    if attempt.lease:
+        state.ledger.leases[attempt.lease].ask(state.at)
+    for node in [state.nodes[name] for name in attempt.nodes]:
+        if node.phase != "busy":
+            move_node(state, node, "busy")
+        node.idle_at = None
+    state.fresh.actions.append(start_action(state, attempt))
+
+
+def attempt_started(state: State, event: e.AttemptStarted) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is None:
+        return
+    if attempt.phase == "starting":
+        move_attempt(state, attempt, "running")
+    if attempt.started_at is None:
+        attempt.started_at = event.at
+        touched = state.fresh.touched
+        if touched is not None:
+            touched.attempts.setdefault(attempt, attempt.phase)
+            touched.jobs.setdefault(attempt.job, attempt.job.phase)
+        if attempt.job.started_at is None:
+            attempt.job.started_at = event.at
+        attempt.job.lost = ""  # not before: a next place may be refused, and then it is still lost
+    if state.refusals and not attempt.nodes:  # a node said so when it was ready, and one that was joined says nothing
+        found_room(state, attempt.offer)
+
+
+def attempt_checkpointed(state: State, event: e.AttemptCheckpointed) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is not None:
+        touch_attempt(state, attempt)
+        attempt.kept_ms = max(attempt.kept_ms, event.kept_ms)
+
+
+def attempt_progressed(state: State, event: e.AttemptProgressed) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is None or attempt.started_at is None or not 0 < event.done_permille <= PERMILLE:
+        return
+    done = attempt.resume_ms + (event.at - attempt.started_at) * attempt.speed_permille // PERMILLE
+    attempt.job.told_ms = done * PERMILLE // event.done_permille
+
+
+def attempt_ended(state: State, event: e.AttemptEnded) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is None or attempt.phase == "promised":
+        return
+    job = attempt.job
+    run_ms = attempt.resume_ms
+    if attempt.started_at is not None:
+        run_ms += (event.at - attempt.started_at) * attempt.speed_permille // PERMILLE
+    _drop_next(state, job)
+    _over(state, attempt, event.outcome, billed=True, leaves=True)
+    if event.outcome == "done":
+        state.history.learn(job.spec, run_ms)
+        if state.policy.waiting.target_delay_ms:
+            state.aim.jobs += PERMILLE
+            state.aim.delay_ms += (
+                event.at - job.submitted_at
+            ) * PERMILLE - run_ms * PERMILLE**2 // attempt.speed_permille
+    _end(state, job, event.outcome)
+
+
+def attempt_stopped(state: State, event: e.AttemptStopped) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is None or attempt.phase == "promised":
+        return
+    then = attempt.then or "pause"  # nobody told it to: its own deadline passed
+    _keep(state, attempt, event.kept_ms)
+    if attempt.job.cancelled:
+        _drop_next(state, attempt.job)
+    _over(state, attempt, "stopped", billed=True, leaves=then == "move")
+    _go_on(state, attempt.job, "paused" if then == "pause" else "waiting")
+
+
+def _drop_next(state: State, job: Job) -> None:
+    """Its next place will not be needed. Before its attempt is over, or the next one would begin at that."""
+    if job.next is not None:
+        _over(state, job.next, "dropped", billed=True, leaves=False)
+        job.next = None
+
+
+def _go_on(state: State, job: Job, otherwise: JobPhase) -> None:
+    """Its attempt is over and the job is not: to its next place if one was promised, otherwise back to the queue."""
+    if job.cancelled:
+        _end(state, job, "cancelled")
+    elif job.next is not None:
+        touch_job(state, job)
+        following = job.next
+        touch_attempt(state, following)
+        job.attempt, job.next, job.offer = following, None, following.offer.id
+        if job.phase == "leaving":
+            move_job(state, job, "placed")
+        following.resume_ms = following.kept_ms = job.kept_ms
+        begin_if_ready(state, following)
+    else:
+        move_job(state, job, otherwise)
+        job.attempt = None
+        enqueue(state, job)
+
+
+def attempt_lost(state: State, event: e.AttemptLost) -> None:
+    lose(state, event.attempt, event.kept_ms, billed=True)
+
+
+def attempt_refused(state: State, event: e.AttemptRefused) -> None:
+    attempt = state.attempts.get(event.attempt)
+    if attempt is not None:
+        state.fresh.rare().refused.append((attempt.offer, event.retry_ms))
+        lose(state, event.attempt, attempt.resume_ms, billed=False)
+
+
+def lose(state: State, attempt_id: str, kept_ms: Millis, billed: bool) -> None:
+    attempt = state.attempts.get(attempt_id)
+    if attempt is None:
+        return
+    job, outcome = attempt.job, "lost" if billed else "refused"
+    if attempt is job.next:  # it never began; its predecessor runs on, or is stopping and will wait
+        _over(state, attempt, outcome, billed=True, leaves=False)
+        job.next = None
+        if job.attempt is not None:
+            job.attempt.then = "wait"
+        return
+    _keep(state, attempt, kept_ms)
+    for node in [state.nodes[name] for name in attempt.nodes if name in state.nodes and attempt.phase != "promised"]:
+        close_to_others(state, node)  # what failed one may fail the next
+    if billed:  # a refusal loses nothing
+        job.lost = attempt.id
+        job.losses += 1
+    if job.cancelled:
+        _drop_next(state, job)
+    _over(state, attempt, outcome, billed=billed, leaves=False)
+    _go_on(state, job, "waiting")
+
+
+def _keep(state: State, attempt: Attempt, kept_ms: Millis) -> None:
+    job, done = attempt.job, attempt.done_ms(state.at)
+    touch_job(state, job)
+    job.kept_ms = attempt.kept_ms = max(kept_ms, attempt.resume_ms)
+    if kept_ms > attempt.resume_ms:
+        job.keeper = attempt.id
+    job.redone_ms = max(0, done - job.kept_ms)
+    if job.next is not None:  # before anything can begin: what moves resumes where it stopped
+        touch_attempt(state, job.next)
+        job.next.resume_ms = job.next.kept_ms = job.kept_ms
+
+
+def stop_promised(state: State, event: e.StopPromised) -> None:
+    attempt = state.attempts[event.attempt]
+    job = attempt.job
+    move_job(state, job, "leaving")
+    attempt.then, job.because = event.then, event.because
+    if event.yields and attempt.slots:
+        attempt.yielded = attempt.slots
+        _leave(state, attempt)
+        state.yielding[attempt.id] = attempt
+    if attempt.phase == "promised":  # nothing runs yet: it is over at once
+        _over(state, attempt, "dropped", billed=True, leaves=False)
+        _go_on(state, job, "paused" if event.then == "pause" else "waiting")
+        return
+    move_attempt(state, attempt, "stopping")
+    state.fresh.actions.append(StopAttempt(attempt.id, job.spec.grace_ms))
+
+
+def _over(state: State, attempt: Attempt, outcome: str, billed: bool, leaves: bool) -> None:
+    """The attempt is gone: its GPUs, its nodes and its money come free, and whoever waited for that may begin."""
+    billed = billed and attempt.phase != "promised"  # the site was never asked for it
+    move_attempt(state, attempt, "over")
+    attempt.outcome, attempt.ended_at = outcome, state.at
+    del state.attempts[attempt.id]
+    if attempt.yielded:
+        del state.yielding[attempt.id]
+    if attempt.slots:
+        _leave(state, attempt)
+        state.fresh.freed = True
+    job, offer = attempt.job, attempt.offer
+    if job.spec.gpus in state.away:
+        state.away[job.spec.gpus].pop(attempt.id, None)
+    if attempt.lease:
+        state.in_use[offer.id, 0] -= attempt.width
+        if billed:
+            saw(state, offer, state.at - attempt.promised_at, lost=job.lost == attempt.id)
+        state.fresh.closing.append((state.ledger.leases[attempt.lease], billed, leaves))
+    for name in attempt.nodes:
+        if name in state.nodes:
+            _leave_node(state, state.nodes[name], attempt, leaves)
+    for data_set in attempt.copies:
+        waiting = state.owed.get(CopyData(data_set, offer.site), [])
+        if attempt in waiting:
+            waiting.remove(attempt)
+    if attempt.id in state.followers:
+        for follower in state.followers.pop(attempt.id):
+            follower.after.pop(attempt.id, None)
+            begin_if_ready(state, follower)
+    if state.probing and state.probing.get(offer.id) == attempt.id:
+        del state.probing[offer.id]
+
+
+def _leave_node(state: State, node: Node, attempt: Attempt, leaves: bool) -> None:
+    """It is given back when the last has left."""
+    money.leave(state, node.id, attempt)
+    touch_node(state, node)
+    del node.on[attempt.id]
+    count_seats(state, node)
+    node.leaves = node.leaves or (leaves and attempt.id == node.attempt)
+    if node.phase == "busy" and all(state.attempts[other].phase == "promised" for other in node.on):
+        move_node(state, node, "idle")
+    if node.on:
+        state.fresh.review.append(node.id)
+    else:
+        node.idle_at = state.at
+        state.fresh.rare().idle.append(node)
+
+
+def _leave(state: State, attempt: Attempt) -> None:
+    """Its standing GPUs are free, or promised to somebody else."""
+    state.pools[attempt.offer.id].give(attempt.slots)
+    count_use(state, attempt.job, -sum([gpus for _, gpus in attempt.slots]))
+    for node, _ in attempt.slots:
+        del state.on_node[attempt.offer.id][node][attempt.id]
+    attempt.slots = ()
+
+
+def _end(state: State, job: Job, phase: JobPhase) -> None:
+    move_job(state, job, phase)
+    job.ended_at = state.at
+    job.attempt = None  # each knew the other: without this neither would ever be freed but by the collector
+    del state.jobs[job.id]
+    state.ended[phase] = state.ended.get(phase, 0) + 1
+    if job.spec.cap is not None:
+        money.forget_job(state, "job:" + job.id)
+
+
+def saw(state: State, offer: Offer, ms: Millis, lost: bool) -> None:
+    """Something rented there lived so long; only spot is lost often enough to learn from."""
+    if offer.term == "spot":
+        losses = state.losses.get(offer.id)
+        if losses is None:
+            losses = state.losses[offer.id] = Losses()
+        losses.saw(ms, lost)
+
+
+def found_room(state: State, offer: Offer) -> None:
+    state.closed.pop(offer.id, None)
+    state.refusals.pop(offer.id, None)
+    touch_offer(state, offer.id)
+    state.probing.pop(offer.id, None)
+    set_open(state)

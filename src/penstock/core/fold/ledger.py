@@ -1,0 +1,424 @@
+"""Money: caps that hold, also while the control plane is dead.
+
+`authorise` and `renewal` answer what would be held, or which scope forbids it; they change nothing. What changes the
+books are the recorded amounts alone (`open`, `renew`, `shorten`, `settle`), so a replay never computes a price.
+
+The promise rests on two inequalities. Held covers the worst end: the price ceiling, to the deadline, plus grace and
+kill, rounded up to the billing step. And held + spent <= cap is asked in all scopes before anything is promised.
+"""
+
+from typing import Final, TypeAlias
+
+from penstock.core.model.reasons import CapBinds, Denial, PeriodUnknown, RateBinds, ScopeFrozen
+from penstock.core.model.types import Hold, Part, Terms
+from penstock.core.units import HOUR, NEVER, Instant, Millis, Money, step_up
+
+Parts: TypeAlias = tuple[Part, ...]
+#: No instant: what is settled is renewed at none.
+SETTLED: Final[Instant] = -1
+
+
+class Account:
+    """One scope in one period. `cap` None: counted, not limited."""
+
+    __slots__ = ("cap", "held", "spent")
+
+    def __init__(self, cap: Money | None) -> None:
+        self.cap, self.held, self.spent = cap, 0, 0
+
+
+class Lease:
+    """A hold and what has happened to it since."""
+
+    __slots__ = (
+        "asked",
+        "charged",
+        "charged_to",
+        "deadline_at",
+        "denied",
+        "hold",
+        "opened_at",
+        "parts",
+        "renew_at",
+        "unconfirmed",
+        "wanted_at",
+    )
+
+    def __init__(self, hold: Hold) -> None:
+        self.hold = hold
+        self.parts = hold.parts  #: held now, by period
+        self.charged: Money = 0
+        self.opened_at = self.charged_to = hold.opened_at  #: billed from; for an attempt, from when the site is asked
+        self.asked = (
+            True  #: False while an attempt waits for its data or for whoever is there before it: nothing is billed
+        )
+        self.deadline_at = hold.deadline_at  #: the latest the running thing can end by itself: what the hold covers
+        self.wanted_at = hold.deadline_at  #: what it was last asked to end at
+        self.renew_at = hold.renew_at  #: a note to renew it at another instant no longer counts
+        self.denied = False
+        self.unconfirmed = False  #: a deadline was asked for and not yet answered
+
+    def ask(self, at: Instant) -> None:
+        """The site is asked for it now: from here on it is billed."""
+        self.asked = True
+        self.opened_at = self.charged_to = at
+
+    @property
+    def held(self) -> Money:
+        return sum_of(self.parts)
+
+    @property
+    def worst_at(self) -> Instant:
+        """The instant after which nothing more can be billed, if nobody does anything."""
+        return self.deadline_at + self.hold.terms.grace_ms + self.hold.terms.kill_ms
+
+
+class Ledger:
+    __slots__ = (
+        "accounts",
+        "books",
+        "caps",
+        "frozen",
+        "last_found",
+        "leases",
+        "overrun",
+        "periods",
+        "rate_caps",
+        "rates",
+    )
+
+    def __init__(self) -> None:
+        self.periods: list[tuple[Instant, Instant, str]] = []  #: start, end, name; adjoining, in order
+        self.last_found: tuple[Instant, Instant, str] = (0, 0, "")  #: a cache: the period asked for last
+        self.caps: dict[str, Money] = {}  #: per scope and period
+        self.rate_caps: dict[str, Money] = {}  #: per scope and hour
+        self.accounts: dict[tuple[str, str], Account] = {}
+        self.books: dict[
+            tuple[tuple[str, ...], str], list[Account]
+        ] = {}  #: a cache: the accounts of scopes in a period
+        self.rates: dict[str, Money] = {}  #: the sum of price ceilings of live things, per scope
+        self.leases: dict[str, Lease] = {}
+        self.frozen: dict[str, None] = {}
+        self.overrun: Money = 0
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def authorise(
+        self, scopes: tuple[str, ...], wanted: list[tuple[str, Terms]], now: Instant, least_ms: Millis
+    ) -> tuple[Hold, ...] | Denial:
+        """Holds for all of these things or for none, as long as room allows; or the scope that binds."""
+        if self.rate_caps and (denied := self._rate_denial(scopes, wanted)):
+            return denied
+        found = self._longest(scopes, wanted, now, opened_at=now, mine=(), least_ms=least_ms)
+        if not isinstance(found, tuple):
+            return found
+        deadline, covers = found
+        again = renew_at(now, deadline)
+        return tuple(
+            [
+                Hold(
+                    id=thing,
+                    scopes=scopes,
+                    terms=terms,
+                    opened_at=now,
+                    deadline_at=deadline,
+                    renew_at=again,
+                    parts=parts,
+                )
+                for (thing, terms), parts in zip(wanted, covers, strict=True)
+            ]
+        )
+
+    def renewal(self, lease: Lease, now: Instant, least_ms: Millis) -> tuple[Instant, Parts] | Denial:
+        """A later deadline and what must be held for it, once what was metered is charged."""
+        hold = lease.hold
+        mine = tuple(Part(part.period, -part.amount) for part in lease.parts) + self.charge(lease, now)
+        opened_at = lease.opened_at if lease.asked else now
+        wanted = [(hold.id, hold.terms)]
+        found = self._longest(hold.scopes, wanted, now, opened_at=opened_at, mine=mine, least_ms=least_ms)
+        if not isinstance(found, tuple):
+            return found
+        deadline, (parts,) = found
+        if deadline <= lease.deadline_at:  # what room there is would not even reach the deadline it has
+            longer = self._cover(hold.terms, now, opened_at, lease.deadline_at + HOUR)
+            return self._denial(hold.scopes, longer) or PeriodUnknown(now)
+        return deadline, parts
+
+    def charge(self, lease: Lease, until: Instant) -> Parts:
+        """What was metered since the last charge, by period; fees with the first."""
+        hold = lease.hold
+        if not lease.asked:
+            return ()
+        price, opened_at, start = hold.terms.price_per_hour, lease.opened_at, lease.charged_to
+        opens, closes, period = self.last_found
+        # Differences of one rounded sum, so that charges add up to it exactly.
+        if opens <= start < until <= closes:  # nearly always one period
+            amount = (-price * (start - opened_at) // HOUR) - (-price * (until - opened_at) // HOUR)
+            parts: Parts = (Part(period, amount),)
+        else:
+            parts = tuple(
+                [
+                    Part(period, (-price * (a - opened_at) // HOUR) - (-price * (b - opened_at) // HOUR))
+                    for period, a, b in self._pieces(start, until)
+                ]
+            )
+        if hold.terms.fees and start == opened_at:
+            return _added(parts, self.period_at(opened_at), hold.terms.fees)
+        return parts
+
+    def closing(self, lease: Lease, now: Instant, leaves: bool) -> Parts:
+        """The last charge. Learned late, the thing still ended by its deadline: no more than that is ever charged."""
+        terms = lease.hold.terms
+        ended_at = min(now, lease.worst_at)
+        until = lease.opened_at + max(terms.minimum_ms, step_up(ended_at - lease.opened_at, terms.step_ms))
+        parts = self.charge(lease, max(until, lease.charged_to))
+        if leaves and terms.egress:
+            return _added(parts, self.period_at(ended_at), terms.egress)
+        return parts
+
+    def shortened(self, lease: Lease, deadline_at: Instant) -> Parts:
+        """What must still be held if the thing ends by `deadline_at`, counting from what was charged."""
+        return self._cover(lease.hold.terms, lease.charged_to, lease.opened_at, deadline_at)
+
+    def exposure(self) -> tuple[Money, Instant]:
+        """If Penstock died now: at most this much more would be spent, the last of it then."""
+        held = sum(lease.held for lease in self.leases.values())
+        return held, max((lease.worst_at for lease in self.leases.values()), default=0)
+
+    def period_at(self, at: Instant) -> str:
+        for start, end, name in reversed(self.periods):
+            if start <= at < end:
+                return name
+        return ""
+
+    def bounds_at(self, at: Instant) -> tuple[Instant, Instant]:
+        """When the period of this instant began and ends; the last known one after all of them."""
+        found = [(start, end) for start, end, _ in self.periods if start <= at]
+        return found[-1] if found else (at, at)
+
+    def next_period_at(self, now: Instant) -> Instant:
+        return next((start for start, _, _ in self.periods if start > now), NEVER)
+
+    def crossed(self, before: Instant, now: Instant) -> bool:
+        """Did a period begin after `before`, and has it begun by `now`?"""
+        return any(before < start <= now for start, _, _ in self.periods)
+
+    # --- changes: recorded amounts only ------------------------------------------------------------------------------
+
+    def set_cap(self, scope: str, per_period: Money | None, per_hour: Money | None) -> None:
+        _put(self.caps, scope, per_period)
+        _put(self.rate_caps, scope, per_hour)
+        for (name, _), account in self.accounts.items():
+            if name == scope:
+                account.cap = per_period
+
+    def cap_job(self, scope: str, cap: Money) -> None:
+        """A job's own cap, for its whole life."""
+        self.caps[scope] = cap
+
+    def open_period(self, starts_at: Instant, ends_at: Instant, name: str) -> None:
+        if (starts_at, ends_at, name) not in self.periods:
+            self.periods.append((starts_at, ends_at, name))
+            self.periods.sort()
+
+    def open(self, hold: Hold) -> Lease:
+        lease = self.leases[hold.id] = Lease(hold)
+        self._hold(hold.scopes, hold.parts, 1)
+        rates, most = self.rates, hold.terms.most_per_hour
+        for scope in hold.scopes:
+            rates[scope] = rates.get(scope, 0) + most
+        return lease
+
+    def renew(
+        self, lease: Lease, now: Instant, charged: Parts, parts: Parts, deadline_at: Instant, renew_at: Instant
+    ) -> None:
+        self._spend(lease, charged)
+        lease.charged_to = now
+        self.shorten(lease, parts, deadline_at, renew_at)
+        lease.wanted_at = deadline_at
+
+    def shorten(self, lease: Lease, parts: Parts, deadline_at: Instant, renew_at: Instant) -> None:
+        self._hold(lease.hold.scopes, lease.parts, -1)
+        self._hold(lease.hold.scopes, parts, 1)
+        lease.parts, lease.deadline_at, lease.renew_at, lease.denied = parts, deadline_at, renew_at, False
+
+    def settle(self, lease: Lease, charged: Parts) -> None:
+        hold = lease.hold
+        self._hold(hold.scopes, lease.parts, -1)
+        self._spend(lease, charged)
+        rates, most = self.rates, hold.terms.most_per_hour
+        for scope in hold.scopes:
+            rates[scope] -= most
+        lease.renew_at = SETTLED
+        del self.leases[hold.id]
+
+    def forget_job(self, scope: str) -> None:
+        """An ended job's own account leaves the books; its team's and month's stay."""
+        self.caps.pop(scope, None)
+        self.rates.pop(scope, None)
+        self.accounts.pop((scope, ""), None)
+        for key in [key for key in self.books if scope in key[0]]:
+            del self.books[key]
+
+    def check(self) -> None:
+        """Promise 2, and that the counters are the sums they claim to be."""
+        held: dict[tuple[str, str], Money] = {}
+        for lease in self.leases.values():
+            for scope in lease.hold.scopes:
+                for part in lease.parts:
+                    key = _key(scope, part.period)
+                    held[key] = held.get(key, 0) + part.amount
+        for key, account in self.accounts.items():
+            assert account.held == held.get(key, 0), f"{key}: {account.held} held, {held.get(key, 0)} in its holds"
+        for scope, rate in self.rates.items():
+            live = sum(x.hold.terms.most_per_hour for x in self.leases.values() if scope in x.hold.scopes)
+            assert rate == live, f"{scope}: {rate} an hour counted, {live} in its holds"
+
+    # --- how ---------------------------------------------------------------------------------------------------------
+
+    def _longest(
+        self,
+        scopes: tuple[str, ...],
+        wanted: list[tuple[str, Terms]],
+        now: Instant,
+        opened_at: Instant,
+        mine: Parts,
+        least_ms: Millis,
+    ) -> tuple[Instant, list[Parts]] | Denial:
+        """The longest lease that leaves a fifth of every cap free, or takes a quarter of the room; or the least."""
+        if self.frozen and (scope := next((scope for scope in scopes if scope in self.frozen), "")):
+            return ScopeFrozen(scope, self.overrun)
+        capped = [scope for scope in scopes if scope in self.caps] if self.caps else []
+        length = max(wanted[0][1].lease_max_ms, least_ms)
+        while True:
+            deadline = now + length
+            covers = [self._cover(terms, now, opened_at, deadline) for _, terms in wanted]
+            known = () not in covers
+            if known and not capped:
+                return deadline, covers
+            need = (*mine, *(part for parts in covers for part in parts))
+            if known and self._room(capped, need, gentle=length > least_ms):
+                return deadline, covers
+            if length <= least_ms:
+                return (self._denial(scopes, need) if known else None) or PeriodUnknown(deadline)
+            length = max(least_ms, length // 2)
+
+    def _room(self, scopes: list[str], parts: Parts, gentle: bool) -> bool:
+        for scope in scopes:
+            for key, need in _by_key(scope, parts).items():
+                account = self.accounts.get(key)
+                cap = self.caps[scope]
+                room = cap - (account.held + account.spent if account else 0)
+                most = max(room - cap // 5, room // 4) if gentle else room
+                if need > most:
+                    return False
+        return True
+
+    def _denial(self, scopes: tuple[str, ...], parts: Parts) -> Denial | None:
+        for scope in scopes:
+            if scope not in self.caps:
+                continue
+            for key, need in _by_key(scope, parts).items():
+                account = self.accounts.get(key) or Account(None)
+                if account.held + account.spent + need > self.caps[scope]:
+                    return CapBinds(scope, key[1], self.caps[scope], account.spent, account.held, need)
+        return None
+
+    def _rate_denial(self, scopes: tuple[str, ...], wanted: list[tuple[str, Terms]]) -> RateBinds | None:
+        more = sum(terms.most_per_hour for _, terms in wanted)
+        for scope in scopes:
+            cap = self.rate_caps.get(scope)
+            running = self.rates.get(scope, 0)
+            if cap is not None and running + more > cap:
+                return RateBinds(scope, cap, running, more)
+        return None
+
+    def _cover(self, terms: Terms, start: Instant, opened_at: Instant, deadline: Instant) -> Parts:
+        """What must be held from `start` so that the worst end after `deadline` is paid for, by period, rounded up.
+
+        Nothing if the known periods do not reach that far.
+        """
+        worst = deadline + terms.grace_ms + terms.kill_ms - opened_at
+        if terms.step_ms > 1:  # one step more: an attempt is billed from when it is asked for, which may be later
+            worst = step_up(worst, terms.step_ms) + terms.step_ms
+        until = opened_at + worst + terms.minimum_ms
+        # Fees in every period the lease touches, too: which one they fall into is known when the site is asked.
+        # The micro-unit is to spare: a charge is never more than its own time rounded up.
+        most, more = terms.most_per_hour, terms.egress + 1 + (terms.fees if start == opened_at else 0)
+        opens, closes, period = self.last_found
+        if opens <= start < until <= closes:  # nearly always one period
+            return (Part(period, more - (-most * (until - start) // HOUR)),)
+        if not self.periods or until > self.periods[-1][1]:
+            return ()
+        return tuple([Part(period, more - (-most * (b - a) // HOUR)) for period, a, b in self._pieces(start, until)])
+
+    def _pieces(self, start: Instant, end: Instant) -> list[tuple[str, Instant, Instant]]:
+        """The interval, cut where periods meet."""
+        pieces = []
+        for period in self.periods:
+            opens, closes, name = period
+            if opens <= start and end <= closes:
+                self.last_found = period
+                return [(name, start, end)] if start < end else []
+            if start < closes and opens < end:
+                pieces.append((name, max(start, opens), min(end, closes)))
+        return pieces
+
+    def _hold(self, scopes: tuple[str, ...], parts: Parts, sign: int) -> None:
+        for part in parts:
+            amount = sign * part.amount
+            for account in self.books.get((scopes, part.period)) or self._open_book(scopes, part.period):
+                account.held += amount
+
+    def _spend(self, lease: Lease, charged: Parts) -> None:
+        scopes = lease.hold.scopes
+        for part in charged:
+            amount = part.amount
+            for account in self.books.get((scopes, part.period)) or self._open_book(scopes, part.period):
+                account.spent += amount
+            lease.charged += amount
+
+    def _open_book(self, scopes: tuple[str, ...], period: str) -> list[Account]:
+        book = self.books[scopes, period] = [self._account(scope, period) for scope in scopes]
+        return book
+
+    def _account(self, scope: str, period: str) -> Account:
+        key = _key(scope, period)
+        account = self.accounts.get(key)
+        if account is None:
+            account = self.accounts[key] = Account(self.caps.get(scope))
+        return account
+
+
+def sum_of(parts: Parts) -> Money:
+    return parts[0].amount if len(parts) == 1 else sum([part.amount for part in parts])  # nearly always one period
+
+
+def renew_at(now: Instant, deadline: Instant) -> Instant:
+    """With a quarter of the lease left: late enough to be rare, early enough to outlive an outage of an hour."""
+    return deadline - (deadline - now) // 4
+
+
+def _key(scope: str, period: str) -> tuple[str, str]:
+    """A job's own cap is for its life; all others are per period."""
+    return (scope, "") if scope.startswith("job:") else (scope, period)
+
+
+def _by_key(scope: str, parts: Parts) -> dict[tuple[str, str], Money]:
+    needs: dict[tuple[str, str], Money] = {}
+    for part in parts:
+        key = _key(scope, part.period)
+        needs[key] = needs.get(key, 0) + part.amount
+    return needs
+
+
+def _added(parts: Parts, period: str, amount: Money) -> Parts:
+    kept = tuple(Part(part.period, part.amount + (amount if part.period == period else 0)) for part in parts)
+    return kept if any(part.period == period for part in parts) else (*kept, Part(period, amount))
+
+
+def _put(table: dict[str, Money], key: str, amount: Money | None) -> None:
+    if amount is None:
+        table.pop(key, None)
+    else:
+        table[key] = amount

@@ -1,0 +1,188 @@
+"""What the money's events do to the state: recorded amounts go into the books, and nothing is computed.
+
+Part of `apply`, which calls these; `leases` makes the promises that they apply.
+"""
+
+from heapq import heappop, heappush
+
+from penstock.core.fold.ledger import Lease, Parts, sum_of
+from penstock.core.fold.state import Attempt, Bill, BillShare, State
+from penstock.core.fold.transitions import touch_attempt, touch_job
+from penstock.core.model import events as e
+from penstock.core.model.actions import SetDeadline
+from penstock.core.model.types import Hold
+from penstock.core.units import Money
+
+#: So many alarms are kept in mind; the journal has them all.
+ALARMS_KEPT = 20
+
+
+def open_lease(state: State, hold: Hold, owner: Attempt, gpus: int) -> Lease:
+    """Held for this attempt, which has so many GPUs of what is rented."""
+    lease = state.ledger.open(hold)
+    state.bills[hold.id] = Bill(owner, gpus, hold.opened_at)
+    heappush(state.renewals, (hold.renew_at, hold.id, lease))
+    _hold(state, lease, (), lease.parts)
+    return lease
+
+
+def join(state: State, hold: str, attempt: Attempt) -> None:
+    """From now on it has a share in what this costs."""
+    bill = state.bills[hold]
+    bill.count(state.at)
+    bill.shares[attempt.id] = BillShare(attempt, attempt.width)
+
+
+def leave(state: State, hold: str, attempt: Attempt) -> None:
+    """It costs it no more; what it has used is charged with the next charge."""
+    bill = state.bills[hold]
+    bill.count(state.at)
+    bill.shares[attempt.id].gpus = 0
+
+
+def _hold(state: State, lease: Lease, before: Parts, now: Parts) -> None:
+    """From now on this is held, in place of what was."""
+    bill = state.bills[lease.hold.id]
+    more = (sum_of(now) if now else 0) - (sum_of(before) if before else 0)
+    bill.owner.held += more
+    bill.owner.job.held += more
+    touched = state.fresh.touched
+    if touched is not None:
+        touched.leases[lease], touched.bills[lease.hold.id] = None, bill
+        for part in (*before, *now):
+            touched.spend[lease.hold.scopes, part.period] = None
+        for attempt in (bill.owner, *(share.attempt for share in bill.shares.values())):
+            touch_attempt(state, attempt)
+            touch_job(state, attempt.job)
+
+
+def _charge(state: State, lease: Lease, charged: Parts) -> None:
+    """A recorded amount, split by the GPUs that each attempt had since the last one, and for how long."""
+    bill, total = state.bills[lease.hold.id], sum_of(charged)
+    touched = state.fresh.touched
+    if touched is not None:
+        touched.charges.append((bill.owner, total))
+        for part in charged:
+            touched.spend[lease.hold.scopes, part.period] = None
+    share = bill.shares.get(bill.owner.id)
+    if share is not None and len(bill.shares) == 1:  # nearly always: nobody shares it
+        bill.counted_to, share.gpu_ms = state.at, 0
+        _pay(state, bill.owner, total)
+        return
+    bill.count(state.at)
+    left, whole = total, sum([share.gpu_ms for share in bill.shares.values()])
+    for share in list(bill.shares.values()):
+        if share.gpu_ms:
+            amount = total * share.gpu_ms // whole
+            left -= amount
+            _pay(state, share.attempt, amount)
+        share.gpu_ms = 0
+        if not share.gpus:  # it has left, and paid
+            del bill.shares[share.attempt.id]
+    _pay(state, bill.owner, left)  # what rounding leaves
+
+
+def _pay(state: State, attempt: Attempt, amount: Money) -> None:
+    attempt.spent += amount
+    attempt.job.spent += amount
+    if state.fresh.touched is not None:
+        touch_attempt(state, attempt)
+        touch_job(state, attempt.job)
+
+
+def lease_renewed(state: State, event: e.LeaseRenewed) -> None:
+    lease = state.ledger.leases[event.hold]
+    before = lease.parts
+    state.ledger.renew(lease, event.at, event.charged, event.parts, event.deadline_at, event.renew_at)
+    _charge(state, lease, event.charged)
+    _hold(state, lease, before, lease.parts)
+    lease.unconfirmed = True
+    renew_later(state, lease)
+    state.fresh.review.append(event.hold)
+    state.fresh.actions.append(SetDeadline(event.hold, event.deadline_at))
+
+
+def renewal_denied(state: State, event: e.RenewalDenied) -> None:
+    lease = state.ledger.leases[event.hold]
+    lease.denied, lease.renew_at = True, event.renew_at
+    renew_later(state, lease)
+
+
+def renew_later(state: State, lease: Lease) -> None:
+    heappush(state.renewals, (lease.renew_at, lease.hold.id, lease))
+    drop_stale_renewals(state)
+
+
+def drop_stale_renewals(state: State) -> None:
+    """Whoever changes a lease's `renew_at` calls this: the first note to renew is always one that counts."""
+    renewals = state.renewals
+    while renewals and renewals[0][2].renew_at != renewals[0][0]:
+        heappop(renewals)
+
+
+def lease_called_back(state: State, event: e.LeaseCalledBack) -> None:
+    lease = state.ledger.leases[event.hold]
+    lease.unconfirmed, lease.wanted_at = True, event.deadline_at
+    state.fresh.actions.append(SetDeadline(event.hold, event.deadline_at))
+
+
+def deadline_set(state: State, event: e.DeadlineSet) -> None:
+    lease = state.ledger.leases.get(event.thing)
+    if lease is None or not lease.unconfirmed or event.deadline_at != lease.wanted_at:
+        return
+    lease.unconfirmed = False
+    if event.deadline_at < lease.deadline_at:
+        state.fresh.rare().shortened.append((lease, event.deadline_at))
+
+
+def lease_shortened(state: State, event: e.LeaseShortened) -> None:
+    lease = state.ledger.leases[event.hold]
+    before = lease.parts
+    state.ledger.shorten(lease, event.parts, event.deadline_at, event.renew_at)
+    _hold(state, lease, before, lease.parts)
+    _more_room(state, lease)
+    renew_later(state, lease)
+
+
+def settled(state: State, event: e.Settled) -> None:
+    lease = state.ledger.leases[event.hold]
+    state.ledger.settle(lease, event.charged)
+    _charge(state, lease, event.charged)
+    _hold(state, lease, lease.parts, ())
+    del state.bills[event.hold]
+    if state.short:
+        _more_room(state, lease)
+    drop_stale_renewals(state)
+    job_scope = lease.hold.scopes[-1]
+    if job_scope.startswith("job:") and job_scope[4:] not in state.jobs:
+        forget_job(state, job_scope)
+
+
+def forget_job(state: State, job_scope: str) -> None:
+    """Once the job has ended and nothing is held for it any more."""
+    if not any(job_scope in lease.hold.scopes for lease in state.ledger.leases.values()):
+        state.ledger.forget_job(job_scope)
+
+
+def _more_room(state: State, lease: Lease) -> None:
+    for scope in lease.hold.scopes:
+        if scope in state.short:
+            state.fresh.rare().room[scope] = None
+
+
+def metered(state: State, event: e.Metered) -> None:
+    """A reading changes nothing by itself; `leases.compare` holds it against what was charged and is held."""
+    lease = state.ledger.leases.get(event.thing)
+    if lease is not None:
+        state.fresh.rare().readings.append((lease, event.amount))
+
+
+def overrun_found(state: State, event: e.OverrunFound) -> None:
+    state.ledger.overrun += event.amount
+    alarm(state, "overrun", f"{event.hold} was metered {event.amount} micro-units above its hold; its scopes freeze.")
+    for scope in state.ledger.leases[event.hold].hold.scopes:
+        state.ledger.frozen[scope] = None
+
+
+def alarm(state: State, kind: str, text: str) -> None:
+    state.alarms = [*state.alarms, (state.at, kind, text)][-ALARMS_KEPT:]

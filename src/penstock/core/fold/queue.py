@@ -1,0 +1,213 @@
+"""Who waits, what for, and in which order: what events do to the queue. A part of `apply`.
+
+Jobs of one shape wait in the lane of that shape's verdict; before there is one, beside it.
+"""
+
+from heapq import heapify, heappop, heappush
+
+from penstock.core.fold.fair_share import Use
+from penstock.core.fold.learned import Starts
+from penstock.core.fold.state import Job, Lane, OrderKey, Shape, State, shape_key
+from penstock.core.fold.transitions import touch_job
+from penstock.core.ids import members
+from penstock.core.model import events as e
+from penstock.core.model.types import JobSpec
+from penstock.core.units import NEVER, Instant
+
+
+def judge_anew(state: State) -> None:
+    """Verdicts are void; queued jobs wait for new ones beside their lanes."""
+    state.lanes, state.lane_of = [], {}
+    for starts in state.starts.values():
+        starts.waiting = 0
+    state.stale_shapes = state.shape_list.copy()
+    for shape in state.shape_list:
+        shape.judged, shape.lane, shape.pending = False, None, []
+        shape.rates, shape.ways = {}, None
+    for job in list(state.reserved.values()):
+        _let_go(state, job)
+    queued = [job for job in state.jobs.values() if job.queued]
+    for job in queued:
+        job.key = order_key(state, job)
+        job.shape.pending.append(job)
+    ask_all(state, queued)
+    state.newest = sorted(queued, key=lambda job: job.seq) if state.policy.waiting.queue_cap is not None else []
+
+
+def ask_all(state: State, queued: list[Job]) -> None:
+    """The old answers may no longer hold."""
+    arrived = dict.fromkeys(state.fresh.arrived)
+    state.fresh.arrived += [job for job in queued if job not in arrived]
+
+
+def job_submitted(state: State, event: e.JobSubmitted) -> None:
+    spec = event.spec
+    if event.number <= state.numbered:  # told twice, perhaps long after it ended
+        return
+    state.numbered = event.number
+    jobs = members(event.job, spec.count) if spec.count > 1 else (event.job,)
+    if event.job in state.jobs or (spec.count > 1 and any(job in state.jobs for job in jobs)):
+        return
+    key = shape_key(spec)
+    shape = state.shapes.get(key)
+    if shape is None:
+        shape = state.shapes[key] = Shape(len(state.shape_list), key, spec)
+        state.shape_list.append(shape)
+        state.stale_shapes.append(shape)
+    for job in jobs:
+        _admit(state, job, spec, event.at, shape)
+
+
+def _admit(state: State, job_id: str, spec: JobSpec, at: Instant, shape: Shape) -> None:
+    job = Job(job_id, state.seq, spec, at, shape)
+    state.seq += 1
+    state.jobs[job_id] = job
+    if state.fresh.touched is not None:
+        state.fresh.touched.jobs[job] = ""
+    if spec.cap is not None:
+        state.ledger.cap_job("job:" + job_id, spec.cap)
+    enqueue(state, job)
+
+
+def enqueue(state: State, job: Job) -> None:
+    job.queued, job.queued_at = True, state.at
+    job.until_at = NEVER
+    key = job.key = order_key(state, job)
+    state.waiting += 1
+    state.fresh.arrived.append(job)
+    lane = job.shape.lane
+    if lane is None:
+        job.shape.pending.append(job)
+    else:
+        heappush(lane.heap, (key, job))
+        lane.starts.waiting += 1
+    if state.policy.waiting.queue_cap is not None:
+        state.newest.append(job)
+
+
+def order_key(state: State, job: Job) -> OrderKey:
+    return job.seq if state.policy.ordering == "fifo" else (-job.spec.priority, job.seq)
+
+
+def dequeue(state: State, job: Job) -> None:
+    job.queued, job.until_at = False, NEVER
+    state.waiting -= 1
+    if job.short_of:
+        state.short[job.short_of].pop(job.id, None)
+        job.short_of = ""
+    if job.reserved is not None:
+        _let_go(state, job)
+    lane = job.shape.lane
+    if lane is not None:
+        lane.starts.waiting -= 1
+        heap = lane.heap
+        while heap and not heap[0][1].queued:
+            heappop(heap)
+    newest = state.newest
+    while newest and not newest[-1].queued:
+        newest.pop()
+    drop_stale_timers(state)
+
+
+def drop_stale_timers(state: State) -> None:
+    """Whoever changes a job's `until_at` calls this: the first timer is always one that counts."""
+    timers = state.timers
+    while timers and timers[0][2].until_at != timers[0][0]:
+        heappop(timers)
+
+
+def reserve_promised(state: State, event: e.ReservePromised) -> None:
+    job = state.jobs[event.job]
+    touch_job(state, job)
+    job.because = event.because
+    job.reserved, job.until_at = (event.offer, event.nodes), NEVER
+    drop_stale_timers(state)
+    state.reserved[job.id] = job
+    for node in event.nodes:
+        state.pools[event.offer].keep(node)
+
+
+def _let_go(state: State, job: Job) -> None:
+    assert job.reserved is not None
+    offer, nodes = job.reserved
+    job.reserved = None
+    del state.reserved[job.id]
+    for node in nodes:
+        state.pools[offer].let_go(node)
+    state.fresh.freed = True
+
+
+def shape_judged(state: State, event: e.ShapeJudged) -> None:
+    shape = state.shape_list[event.shape]
+    shape.standing, shape.rented, shape.excluded, shape.judged = event.standing, event.rented, event.excluded, True
+    shape.ways = None
+    state.stale_shapes = [other for other in state.stale_shapes if other is not shape]
+    lane = shape.lane = _lane(state, shape)
+    pending = [(job.key, job) for job in shape.pending if job.queued]
+    lane.heap.extend(pending)
+    lane.starts.waiting += len(pending)
+    heapify(lane.heap)
+    state.fresh.freed = True
+    shape.pending = []
+
+
+def _lane(state: State, shape: Shape) -> Lane:
+    """A lane for each team where turns go by what teams had; one for all where they do not."""
+    known = (shape.standing, shape.spec.gpus)
+    team = shape.spec.team if state.policy.ordering == "fair" else ""
+    lane = state.lane_of.get((*known, team))
+    if lane is None:
+        starts = state.starts.get(known)
+        if starts is None:
+            starts = state.starts[known] = Starts(*known)
+        pools = tuple((offer, state.pools[offer]) for offer in shape.standing)
+        lane = state.lane_of[(*known, team)] = Lane(len(state.lanes), shape.spec.gpus, pools, starts, team)
+        state.lanes.append(lane)
+    return lane
+
+
+def wait_promised(state: State, event: e.WaitPromised) -> None:
+    job, until, scope = state.jobs[event.job], event.until_at, event.scope
+    touch_job(state, job)
+    job.because = event.because
+    before, job.until_at = job.until_at, until
+    if until < NEVER:
+        heappush(state.timers, (until, job.seq, job))
+    if before < NEVER:
+        drop_stale_timers(state)
+    if job.short_of and job.short_of != scope:
+        state.short[job.short_of].pop(job.id, None)
+    job.short_of = scope
+    if scope:
+        state.short.setdefault(scope, {})[job.id] = job
+    if event.patience_ms is not None:
+        job.patience_ms = event.patience_ms
+    if event.worst_ms:
+        job.foretold = (event.at, event.about_ms, event.worst_ms)
+
+
+def prove(job: Job, at: Instant, started: bool) -> None:
+    """What it was told about its start is put to the test."""
+    assert job.foretold is not None
+    told_at, about, worst = job.foretold
+    job.foretold = None
+    if job.shape.lane is not None:
+        job.shape.lane.starts.proved(at - told_at, about, worst, started)
+
+
+def count_use(state: State, job: Job, gpus: int) -> None:
+    """Its team has so many standing GPUs more, or fewer; counted where turns go by it."""
+    if gpus and state.policy.ordering == "fair":
+        team = job.spec.team
+        use = state.uses.get(team)
+        if use is None:
+            use = state.uses[team] = Use()
+        use.change(gpus, state.at, state.policy.half_life_ms)
+
+
+def keep_no_longer(state: State, offer: str, node: int) -> None:
+    """It can no longer give what it was kept for: whoever waits for it is answered anew."""
+    kept = [(job, *job.reserved) for job in state.reserved.values() if job.reserved is not None]
+    for job in [job for job, at, nodes in kept if at == offer and node in nodes]:
+        _let_go(state, job)
+        ask_all(state, [job])

@@ -1,0 +1,177 @@
+"""What events do to sites, offers and nodes: they join and are lost, their nodes come and go. A part of `apply`."""
+
+from dataclasses import replace
+
+from penstock.core.fold.attempts import begin_if_ready, close_to_others, found_room, lose, saw, set_open
+from penstock.core.fold.money import drop_stale_renewals
+from penstock.core.fold.pool import Pool
+from penstock.core.fold.queue import judge_anew, keep_no_longer
+from penstock.core.fold.state import Node, State
+from penstock.core.fold.transitions import move_node, touch_offer
+from penstock.core.ids import standing_node
+from penstock.core.model import events as e
+from penstock.core.model.actions import ReleaseNode
+from penstock.core.model.types import Offer
+from penstock.core.units import NEVER
+
+
+def site_joined(state: State, event: e.SiteJoined) -> None:
+    site = event.site
+    state.sites[site.id] = site
+    for gone in [o.id for o in state.offers.values() if o.site == site.id and o.id not in {x.id for x in site.offers}]:
+        state.offers.pop(gone)
+    for offer in site.offers:
+        state.offers[offer.id] = offer
+        if state.standing(offer) and offer.id not in state.pools:
+            state.pools[offer.id] = Pool(offer.shapes[-1].gpus, offer.shapes[-1].count or 0)
+            state.on_node[offer.id] = [{} for _ in range(offer.shapes[-1].count or 0)]
+        _count(state, offer)
+    state.fresh.freed = True
+    set_open(state)
+    judge_anew(state)
+
+
+def nodes_seen(state: State, event: e.NodesSeen) -> None:
+    """Nodes keep their numbers as long as anything of ours is on them; one that is not seen has nothing to give."""
+    pool, seen = state.pools.get(event.offer), dict(event.nodes)
+    if pool is None:
+        return
+    for name in seen:
+        if name not in pool.names:
+            _call(state, event.offer, pool, name, seen)
+    for node in range(pool.size):
+        has = min(seen.get(pool.names[node], 0), pool.per_node) if node < len(pool.names) else 0
+        _leave_to_others(state, event.offer, node, pool.per_node - has)
+    state.fresh.freed = True
+    if _count(state, state.offers.get(event.offer)):
+        judge_anew(state)
+
+
+def _call(state: State, offer: str, pool: Pool, name: str, seen: dict[str, int]) -> None:
+    """A new node takes the number of one that is gone and empty, or the next."""
+    there = state.on_node[offer]
+    gone = (node for node, other in enumerate(pool.names) if other not in seen and not there[node])
+    node = next(gone, len(pool.names))
+    if node == len(there):
+        there.append({})
+    pool.call(node, name)
+
+
+def _leave_to_others(state: State, offer: str, node: int, gpus: int) -> None:
+    pool = state.pools[offer]
+    if gpus > pool.others.get(node, 0):
+        keep_no_longer(state, offer, node)
+    if gpus != pool.others.get(node, 0):
+        pool.leave(node, gpus)
+
+
+def _count(state: State, offer: Offer | None) -> bool:
+    """An offer whose nodes are seen has as many as were seen at once, whatever was declared. Is that new?"""
+    pool = state.pools.get(offer.id) if offer is not None else None
+    if offer is None or pool is None or not pool.names or offer.shapes[-1].count == pool.size:
+        return False
+    state.offers[offer.id] = replace(offer, shapes=(replace(offer.shapes[-1], count=pool.size),))
+    return True
+
+
+def site_lost(state: State, event: e.SiteLost) -> None:
+    state.lost_sites[event.site] = None
+    set_open(state)
+
+
+def site_back(state: State, event: e.SiteBack) -> None:
+    state.lost_sites.pop(event.site, None)
+    state.fresh.freed = True
+    set_open(state)
+
+
+def node_ready(state: State, event: e.NodeReady) -> None:
+    node = state.nodes.get(event.node)
+    if node is None:
+        _standing_node(state, event.node, up=True)
+        return
+    if node.phase != "asked":
+        return
+    move_node(state, node, "idle")
+    node.idle_at = event.at
+    if state.refusals:
+        found_room(state, node.offer)
+    if not node.on:
+        state.fresh.rare().idle.append(node)
+    for attempt in [state.attempts[name] for name in node.on]:
+        attempt.missing.pop(node.id, None)
+        begin_if_ready(state, attempt)
+
+
+def node_refused(state: State, event: e.NodeRefused) -> None:
+    node = state.nodes.get(event.node)
+    if node is None:
+        return
+    state.fresh.rare().refused.append((node.offer, event.retry_ms))
+    _gone(state, node, billed=False)
+
+
+def node_lost(state: State, event: e.NodeLost) -> None:
+    node = state.nodes.get(event.node)
+    if node is None:
+        _standing_node(state, event.node, up=False)
+    else:
+        _gone(state, node, billed=True, lost=True)
+
+
+def node_gone(state: State, event: e.NodeGone) -> None:
+    node = state.nodes.get(event.node)
+    if node is not None:
+        _gone(state, node, billed=True)
+
+
+def _gone(state: State, node: Node, billed: bool, lost: bool = False) -> None:
+    leaves = node.leaves or node.phase == "returning"
+    move_node(state, node, "gone")
+    del state.nodes[node.id]
+    close_to_others(state, node)
+    state.in_use[node.offer.id, node.gpus] -= 1
+    if billed:
+        saw(state, node.offer, state.at - node.asked_at, lost)
+    state.fresh.closing.append((state.ledger.leases[node.id], billed, leaves))
+    # What runs is told of by its own AttemptLost, with what it kept; what only waited for this node cannot begin.
+    for attempt in [state.attempts[name] for name in node.on]:
+        if attempt.phase == "promised":
+            lose(state, attempt.id, attempt.resume_ms, billed)
+
+
+def _standing_node(state: State, node_id: str, up: bool) -> None:
+    offer, number = standing_node(node_id)
+    pool = state.pools.get(offer)
+    if pool is None or number is None or number >= pool.size:
+        return
+    if up:
+        pool.restore(number)
+        state.fresh.freed = True
+    else:
+        pool.withdraw(number)
+        keep_no_longer(state, offer, number)
+
+
+def release_promised(state: State, event: e.ReleasePromised) -> None:
+    node = state.nodes[event.node]
+    move_node(state, node, "returning")
+    close_to_others(state, node)
+    # Never renewed again: if giving it back fails for good, its own deadline is what ends it.
+    state.ledger.leases[node.id].renew_at = NEVER
+    drop_stale_renewals(state)
+    state.fresh.actions.append(ReleaseNode(node.id))
+
+
+def offer_closed(state: State, event: e.OfferClosed) -> None:
+    state.closed[event.offer] = event.until_at
+    state.refusals[event.offer] = event.refusals
+    touch_offer(state, event.offer)
+    set_open(state)
+
+
+def offer_opened(state: State, event: e.OfferOpened) -> None:
+    state.closed.pop(event.offer, None)
+    touch_offer(state, event.offer)
+    state.fresh.freed = True
+    set_open(state)

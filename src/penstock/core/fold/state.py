@@ -1,0 +1,603 @@
+"""Everything the engine knows and can still change. Only `apply` changes it; `check` says what must always be true.
+
+An ended job leaves: what stays of it are totals, learned run times and the money in its team's month. Heaps hold
+entries that events may have made stale; each says by itself whether it still counts, so that pruning them is never a
+decision, and the first always counts.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from penstock.core.fold.fair_share import Use
+from penstock.core.fold.learned import Losses, Starts, Uplink
+from penstock.core.fold.ledger import Lease, Ledger
+from penstock.core.fold.pool import Pool, Slots
+from penstock.core.fold.runtimes import LifeTable, Recent, Runtimes
+from penstock.core.model.actions import Action, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
+from penstock.core.model.events import StartPromised
+from penstock.core.model.lifecycle import AttemptPhase, JobPhase, NodePhase
+from penstock.core.model.reasons import Reason
+from penstock.core.model.types import STANDING, DataSet, JobSpec, Offer, Policy, Site
+from penstock.core.units import NEVER, PERMILLE, Instant, Millis, Money
+
+ShapeKey: TypeAlias = tuple[object, ...]
+OrderKey: TypeAlias = int | tuple[int, ...]
+
+
+class Job:
+    __slots__ = (
+        "attempt", "attempts", "because", "cancelled", "ended_at", "foretold", "held", "id", "keeper", "kept_ms", "key",
+        "losses", "lost", "moved_at", "moves", "next", "offer", "patience_ms", "phase", "queued", "queued_at",
+        "redone_ms", "reserved", "seq", "shape", "short_of", "spec", "spent", "started_at", "submitted_at", "told_ms",
+        "until_at",
+    )  # fmt: skip
+
+    def __init__(self, job_id: str, seq: int, spec: JobSpec, submitted_at: Instant, shape: "Shape") -> None:
+        self.id, self.seq, self.spec, self.submitted_at, self.shape = job_id, seq, spec, submitted_at, shape
+        self.phase: JobPhase = "waiting"
+        self.key: OrderKey = seq  #: its place in the queue, set by the ordering in force
+        self.queued = False  #: waits for a place: waiting or paused, and not leaving
+        self.queued_at: Instant = submitted_at  #: since when, the last time
+        self.attempt: Attempt | None = None
+        self.next: Attempt | None = None  #: promised, and waits for `attempt` to be gone
+        self.attempts = 0
+        self.until_at: Instant = NEVER  #: when its answer is due even if nothing happens; NEVER unless it is queued
+        self.patience_ms: Millis = 0
+        self.kept_ms: Millis = 0  #: work that its last checkpoint holds
+        self.keeper = ""  #: the attempt that wrote that checkpoint
+        self.told_ms: Millis | None = None  #: its whole run time, as its progress so far says
+        self.redone_ms: Millis = 0
+        self.lost = ""  #: the attempt whose capacity was taken, until it has a place again
+        self.short_of = ""  #: the scope whose cap binds it
+        self.moves = 0
+        self.moved_at: Instant = -NEVER
+        self.cancelled = False
+        self.reserved: tuple[str, tuple[int, ...]] | None = None  #: nodes of a standing offer that are kept for it
+        self.foretold: tuple[Instant, Millis, Millis] | None = None  #: told then: it starts about, and at worst, after
+        # No decision reads what follows; it is what people are shown of a job.
+        self.because: Reason | None = None  #: the latest reason
+        self.offer = ""  #: of `attempt`, or of its last one
+        self.started_at: Instant | None = None  #: first ran
+        self.ended_at: Instant | None = None
+        self.losses = 0
+        self.held: Money = 0  #: by the holds that were opened for its attempts
+        self.spent: Money = 0  #: its share of what was charged
+
+
+class Attempt:
+    __slots__ = (
+        "after", "because", "copies", "ended_at", "held", "id", "job", "kept_ms", "lease", "missing", "nodes", "offer",
+        "outcome", "phase", "promised_at", "resume_ms", "seq", "slots", "speed_permille", "spent", "started_at", "then",
+        "width", "yielded",
+    )  # fmt: skip
+
+    def __init__(self, promise: StartPromised, job: Job, offer: Offer, seq: int) -> None:
+        self.id, self.job, self.offer, self.promised_at = promise.attempt, job, offer, promise.at
+        self.seq = seq  #: the order of promising
+        self.phase: AttemptPhase = "promised"
+        self.width, self.speed_permille = promise.width, promise.speed_permille
+        self.resume_ms = self.kept_ms = promise.resume_ms
+        self.slots: Slots = promise.slots
+        self.nodes: tuple[str, ...] = ()
+        self.lease = ""  #: the hold's id, where the site sells by the attempt
+        self.missing: dict[str, None] = {}  #: nodes not ready yet
+        self.after: dict[str, None] = {}  #: attempts that must be over first
+        self.copies: dict[str, None] = {}  #: data sets that have not landed
+        self.started_at: Instant | None = None
+        self.then = ""  #: what becomes of its job when it has stopped
+        self.yielded: Slots = ()  #: promised to others, and still in use until it has stopped
+        # No decision reads what follows; it is what people are shown of an attempt.
+        self.because: Reason = promise.because  #: why there
+        self.ended_at: Instant | None = None
+        self.outcome = ""  #: how it ended: done, failed, stopped, lost, refused, dropped
+        self.held: Money = 0
+        self.spent: Money = 0
+
+    def done_ms(self, now: Instant) -> Millis:
+        """Work done so far, in the job's own run time."""
+        if self.started_at is None:
+            return self.resume_ms
+        return self.resume_ms + (now - self.started_at) * self.speed_permille // PERMILLE
+
+    @property
+    def ready(self) -> bool:
+        return self.phase == "promised" and not (self.missing or self.after or self.copies)
+
+
+class Node:
+    """A rented node: it has a hold of its own from the asking until the provider says that it is gone.
+
+    Who pays for it may put more jobs on it; the hold does not grow by that.
+    """
+
+    __slots__ = (
+        "asked_at",
+        "attempt",
+        "free",
+        "gpus",
+        "id",
+        "idle_at",
+        "leaves",
+        "offer",
+        "on",
+        "open",
+        "payer",
+        "phase",
+    )
+
+    def __init__(
+        self, node_id: str, offer: Offer, gpus: int, attempt: str, asked_at: Instant, payer: tuple[str, ...]
+    ) -> None:
+        self.id, self.offer, self.gpus, self.attempt, self.asked_at = node_id, offer, gpus, attempt, asked_at
+        self.payer = payer  #: the scopes of its hold
+        self.phase: NodePhase = "asked"
+        self.idle_at: Instant | None = None
+        self.on: dict[str, int] = {}  #: attempts that run here or will, each with the GPUs it has of this node
+        self.open = True  #: may others join?
+        self.free = 0  #: GPUs to spare for them: `State.seats` knows it by these
+        self.leaves = False  #: the output of whom it was asked for has left
+
+    @property
+    def to_spare(self) -> int:
+        return self.gpus - sum(self.on.values()) if self.open else 0
+
+
+class BillShare:
+    """An attempt's share in a hold: its GPUs of what is rented, and their milliseconds since the last charge."""
+
+    __slots__ = ("attempt", "gpu_ms", "gpus")
+
+    def __init__(self, attempt: Attempt, gpus: int) -> None:
+        self.attempt, self.gpus, self.gpu_ms = attempt, gpus, 0
+
+
+class Bill:
+    """Who a hold was opened for, and who shares what it costs: several attempts may be on one rented node.
+
+    An attempt that is over stays here until it has paid for what it used.
+    """
+
+    __slots__ = ("counted_to", "owner", "shares")
+
+    def __init__(self, owner: Attempt, gpus: int, opened_at: Instant) -> None:
+        self.owner, self.counted_to = owner, opened_at
+        self.shares = {owner.id: BillShare(owner, gpus)}
+
+    def count(self, at: Instant) -> None:
+        """Up to now; before anybody comes or leaves."""
+        ms, self.counted_to = at - self.counted_to, at
+        for share in self.shares.values():
+            share.gpu_ms += share.gpus * ms
+
+
+class Shape:
+    """Jobs that every rule and every offer sees alike. Verdicts and quotes are made once for all of them."""
+
+    __slots__ = (
+        "excluded",
+        "judged",
+        "key",
+        "lane",
+        "number",
+        "pending",
+        "rates",
+        "rented",
+        "scopes",
+        "spec",
+        "standing",
+        "ways",
+    )
+
+    def __init__(self, number: int, key: ShapeKey, spec: JobSpec) -> None:
+        self.number, self.key, self.spec = number, key, spec
+        project = ("project:" + spec.project,) if spec.project else ()
+        self.scopes: tuple[str, ...] = ("org", "team:" + spec.team, *project)
+        self.judged = False
+        self.standing: tuple[str, ...] = ()
+        self.rented: tuple[str, ...] = ()
+        self.excluded: tuple[tuple[str, str, str], ...] = ()
+        self.lane: Lane | None = None
+        self.pending: list[Job] = []  #: came before the verdict
+        #: What each offer costs this shape, and the rented ones with their rates: caches that `quotes` keeps.
+        self.rates: dict[str, Any] = {}
+        self.ways: tuple[tuple[Offer, Any], ...] | None = None
+
+
+class Lane:
+    """Queued jobs that fit exactly where the others of the lane fit, in the order of the policy."""
+
+    __slots__ = ("heap", "number", "pools", "starts", "team", "width")
+
+    def __init__(
+        self, number: int, width: int, pools: tuple[tuple[str, Pool], ...], starts: Starts, team: str = ""
+    ) -> None:
+        self.number, self.width, self.pools, self.starts, self.team = number, width, pools, starts, team
+        self.heap: list[tuple[OrderKey, Job]] = []
+
+    def head(self) -> Job | None:
+        return self.heap[0][1] if self.heap else None
+
+    def fits(self) -> bool:
+        width = self.width
+        for _, pool in self.pools:  # noqa: SIM110 - any() with a generator takes twice as long, and this is asked often
+            if pool.free_gpus >= width and pool.fits(width):
+                return True
+        return False
+
+
+class Aim:
+    """What a target is measured by; older things fade with every look."""
+
+    __slots__ = ("delay_ms", "jobs", "next_at", "since_at", "spent")
+
+    def __init__(self) -> None:
+        self.jobs, self.delay_ms = 0, 0  #: done lately, in thousandths, and what they were delayed together, likewise
+        self.spent: Money = 0  #: in all, by `since_at`
+        self.since_at: Instant = 0
+        self.next_at: Instant = 0
+
+
+class StepChanges:
+    """What the facts of this step changed: what `cycle` looks at, and what must now be done."""
+
+    __slots__ = ("actions", "arrived", "closing", "freed", "review", "seldom", "touched")
+
+    def __init__(self) -> None:
+        self.arrived: list[Job] = []  #: need an answer: new, lost, or stopped and waiting again
+        self.freed = False  #: standing GPUs came free
+        self.review: list[str] = []  #: rented things with a new lease, or that somebody left while others stay
+        self.closing: list[tuple[Lease, bool, bool]] = []  #: gone; was it billed; does its output leave
+        self.actions: list[Action] = []
+        self.seldom = RareChanges()  #: only `also` writes to it
+        self.touched: Touched | None = None  #: None: nobody keeps tables of this state
+
+    def rare(self) -> "RareChanges":
+        """To note something seldom in."""
+        self.seldom.noted = True
+        return self.seldom
+
+    def forget(self) -> None:
+        """Empty again; most steps touch only one or two of these."""
+        self.freed = False
+        if self.seldom.noted:
+            self.seldom = RareChanges()
+        if self.touched is not None:
+            self.touched = Touched()
+        if self.actions:
+            self.actions = []
+        if self.arrived:
+            self.arrived = []
+        if self.closing:
+            self.closing = []
+        if self.review:
+            self.review = []
+
+
+class RareChanges:
+    """What few steps change, apart, so that the others need not look at each."""
+
+    __slots__ = ("idle", "noted", "readings", "refused", "requests", "room", "shortened", "stale")
+
+    def __init__(self) -> None:
+        self.noted = False  #: False: all of these are empty
+        self.idle: list[Node] = []
+        self.room: dict[str, None] = {}  #: scopes with more room than before
+        self.refused: list[tuple[Offer, Millis]] = []
+        self.requests: list[tuple[str, str]] = []  #: job, offer it was asked to move to, empty to cancel
+        self.shortened: list[tuple[Lease, Instant]] = []
+        self.readings: list[tuple[Lease, Money]] = []  #: the provider's own meter
+        self.stale = False  #: a cap was lowered: leases may have to be called back
+
+
+class Touched:
+    """What a step changed that is shown to people, also what has left the state: the journal's tables follow this.
+
+    Only `apply` notes it, at the one place where it makes the change, and no decision reads it.
+    """
+
+    __slots__ = ("attempts", "bills", "charges", "jobs", "leases", "nodes", "offers", "spend")
+
+    def __init__(self) -> None:
+        self.jobs: dict[Job, str] = {}  #: with the phase before this step; empty: it is new
+        self.attempts: dict[Attempt, AttemptPhase] = {}  #: with the phase before this step
+        self.nodes: dict[Node, None] = {}
+        self.offers: dict[str, None] = {}  #: closed, or open again
+        self.leases: dict[Lease, None] = {}
+        self.bills: dict[str, Bill] = {}  #: of those leases
+        self.spend: dict[tuple[tuple[str, ...], str], None] = {}  #: scopes and period whose accounts changed
+        self.charges: list[tuple[Attempt, Money]] = []  #: whose hold was charged, and how much
+
+
+class State:
+    __slots__ = (
+        "aim", "alarms", "at", "attempts", "away", "bills", "closed", "data", "ended", "followers", "fresh", "history",
+        "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes", "numbered",
+        "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "refusals", "renewals",
+        "replicas", "reserved", "revision", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes",
+        "starts", "steps", "timers", "uses", "value_per_hour", "waiting", "yielding",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.at: Instant = 0
+        self.steps = 0
+        self.seq = 0
+        self.promised = 0  #: attempts so far
+        self.numbered = -1  #: the last submission's number
+        self.revision = 0
+        self.policy = Policy("none")
+        self.value_per_hour: Money = 0  #: of one job's waiting: the policy's, or what its target made of it
+        self.aim = Aim()
+        self.paused = False  #: a person stopped new placements
+        self.alarms: list[tuple[Instant, str, str]] = []  #: at, kind, text; the newest few
+        self.sites: dict[str, Site] = {}
+        self.offers: dict[str, Offer] = {}
+        self.pools: dict[str, Pool] = {}  #: of standing offers
+        self.lost_sites: dict[str, None] = {}
+        self.closed: dict[str, Instant] = {}  #: offer -> not before
+        self.refusals: dict[str, int] = {}
+        self.probing: dict[str, str] = {}  #: offer -> the attempt that finds out whether it has room again
+        self.in_use: dict[tuple[str, int], int] = {}  #: rented nodes per offer and size
+        self.jobs: dict[str, Job] = {}
+        self.attempts: dict[str, Attempt] = {}
+        self.away: dict[int, dict[str, Attempt]] = {}  #: by width, rented and movable, longest there first
+        self.on_node: dict[str, list[dict[str, Attempt]]] = {}  #: standing offer -> node -> who has GPUs there
+        self.nodes: dict[str, Node] = {}
+        self.seats: dict[tuple[str, tuple[str, ...], int], dict[str, Node]] = {}  #: by offer, payer and GPUs to spare
+        self.followers: dict[str, list[Attempt]] = {}
+        self.yielding: dict[str, Attempt] = {}  #: told to stop, with their GPUs promised already
+        self.shapes: dict[ShapeKey, Shape] = {}
+        self.shape_list: list[Shape] = []
+        self.stale_shapes: list[Shape] = []  #: need a verdict
+        self.lanes: list[Lane] = []
+        self.lane_of: dict[tuple[object, ...], Lane] = {}
+        self.waiting = 0  #: jobs queued
+        self.newest: list[Job] = []  #: by arrival; kept only for a policy with a queue cap
+        self.timers: list[tuple[Instant, int, Job]] = []
+        self.renewals: list[tuple[Instant, str, Lease]] = []
+        self.reserved: dict[str, Job] = {}  #: those that nodes are kept for
+        self.short: dict[str, dict[str, Job]] = {}  #: scope -> jobs that wait for money in it
+        self.ledger = Ledger()
+        self.bills: dict[str, Bill] = {}  #: by hold, while it is open
+        self.history: Runtimes = Recent()
+        self.starts: dict[tuple[tuple[str, ...], int], Starts] = {}  #: by standing offers and width
+        self.losses: dict[str, Losses] = {}  #: by rented offer
+        self.uses: dict[str, Use] = {}  #: by team, what it had of standing GPUs
+        self.data: dict[str, DataSet] = {}
+        self.replicas: dict[tuple[str, str], Instant] = {}
+        #: Said and not answered, where no phase or lease tells so; with the attempts that wait for the answer.
+        self.owed: dict[Action, list[Attempt]] = {}
+        self.line = Uplink()
+        self.ended: dict[str, int] = {}
+        self.fresh = StepChanges()
+
+    def watch(self) -> None:
+        """From the next step on, note what each step changes: somebody keeps tables of it."""
+        self.fresh.touched = Touched()
+
+    def expect(self, job: Job) -> Millis:
+        """How long it runs in all: by its own progress, or by what history says of such jobs."""
+        return self.history.expect(job.spec) if job.told_ms is None else job.told_ms
+
+    def remaining(self, job: Job, done_ms: Millis) -> Millis:
+        """How long it still runs, having done so much."""
+        return self.history.remaining(job.spec, done_ms) if job.told_ms is None else max(0, job.told_ms - done_ms)
+
+    def standing(self, offer: Offer) -> bool:
+        return offer.term in STANDING
+
+    # --- what was promised and not yet answered ----------------------------------------------------------------------
+
+    def outstanding(self) -> Iterator[Action]:
+        """What to say again after a crash, derived from state alone."""
+        for node in self.nodes.values():
+            if node.phase == "asked":
+                yield launch_action(self, node)
+            elif node.phase == "returning":
+                yield ReleaseNode(node.id)
+        for attempt in self.attempts.values():
+            if attempt.phase == "starting":
+                yield start_action(self, attempt)
+            elif attempt.phase == "stopping":
+                yield StopAttempt(attempt.id, attempt.job.spec.grace_ms)
+        for lease in self.ledger.leases.values():
+            if lease.unconfirmed:
+                yield SetDeadline(lease.hold.id, lease.wanted_at)
+        yield from self.owed
+
+    def owe(self, action: Action) -> list[Attempt]:
+        """Say this, once, until it is taken from `owed`; returns who waits for it, to be added to."""
+        if action not in self.owed:
+            self.owed[action] = []
+            self.fresh.actions.append(action)
+        return self.owed[action]
+
+    # --- what must always be true ------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise if a promise is broken. For tests, `replay --check`, and after a crash; linear in the state."""
+        for pool in self.pools.values():
+            pool.check()
+        self.ledger.check()
+        self._check_jobs()
+        self._check_slots()
+        self._check_kept()
+        self._check_nodes()
+        for attempt in self.attempts.values():
+            sold = attempt.offer.sold_by == "attempt" and not self.standing(attempt.offer)
+            assert not sold or attempt.lease in self.ledger.leases, f"attempt {attempt.id} has no hold"
+        self._check_bills()
+        for due_at, _, job in self.timers[:1]:
+            assert job.until_at == due_at, f"the next timer, at {due_at}, is of job {job.id}, due at {job.until_at}"
+        for due_at, name, lease in self.renewals[:1]:
+            assert lease.renew_at == due_at, f"the next to renew, at {due_at}, is {name}, due at {lease.renew_at}"
+
+    def _check_jobs(self) -> None:
+        live: dict[str, int] = {}
+        for attempt in self.attempts.values():
+            assert self.jobs.get(attempt.job.id) is attempt.job, f"attempt {attempt.id} of an ended job"
+            if attempt.phase in ("starting", "running", "stopping"):
+                live[attempt.job.id] = live.get(attempt.job.id, 0) + 1
+        for job_id, count in live.items():
+            assert count == 1, f"job {job_id} has {count} attempts at once"
+        queued = sum(job.queued for job in self.jobs.values())
+        assert queued == self.waiting, f"{self.waiting} waiting, but {queued} counted"
+        for job in self.jobs.values():
+            assert job.queued == (job.phase in ("waiting", "paused")), f"job {job.id} is {job.phase}"
+            assert (job.attempt is None) == job.queued, f"job {job.id} is {job.phase}"
+            assert job.queued or job.until_at == NEVER, f"job {job.id} is {job.phase}, with an answer due"
+
+    def _check_nodes(self) -> None:
+        on = {(node, attempt.id) for attempt in self.attempts.values() for node in attempt.nodes if node in self.nodes}
+        for node in self.nodes.values():
+            assert node.id in self.ledger.leases, f"node {node.id} is {node.phase} without a hold"
+            assert sum(node.on.values()) <= node.gpus, f"node {node.id} of {node.gpus} GPUs has {node.on} on it"
+            assert node.phase != "returning" or not node.on, f"node {node.id} is given back with {list(node.on)} on it"
+            assert all((node.id, attempt) in on for attempt in node.on), f"node {node.id} has {node.on} on it"
+            assert node.free == node.to_spare, f"node {node.id} has {node.to_spare} GPUs to spare, not {node.free}"
+        assert len(on) == sum(len(node.on) for node in self.nodes.values()), "an attempt is not on its node"
+        listed = [(key, node) for key, nodes in self.seats.items() for node in nodes.values()]
+        assert all(key == (node.offer.id, node.payer, node.free) for key, node in listed), "a node is listed wrongly"
+        assert len(listed) == sum(node.free > 0 for node in self.nodes.values()), "a node is not listed"
+
+    def _check_bills(self) -> None:
+        """What is held is held for somebody."""
+        held: dict[Attempt, Money] = {bill.owner: 0 for bill in self.bills.values()}
+        assert list(self.bills) == list(self.ledger.leases), "a hold has no bill"
+        for name, lease in self.ledger.leases.items():
+            held[self.bills[name].owner] += lease.held
+        jobs: dict[Job, Money] = {}
+        for attempt, amount in held.items():
+            assert attempt.held == amount, f"attempt {attempt.id}: {attempt.held} held, {amount} in its holds"
+            jobs[attempt.job] = jobs.get(attempt.job, 0) + amount
+        for job, amount in jobs.items():
+            assert job.held == amount, f"job {job.id}: {job.held} held, {amount} in its holds"
+
+    def _check_kept(self) -> None:
+        kept: dict[str, int] = {}
+        for job in self.reserved.values():
+            assert job.queued, f"nodes are kept for {job.id}, which is {job.phase}"
+            assert job.reserved is not None, f"nothing is kept for {job.id}"
+            offer, nodes = job.reserved
+            for node in nodes:
+                assert not kept.get(offer, 0) >> node & 1, f"{offer} node {node} is kept twice"
+                kept[offer] = kept.get(offer, 0) | 1 << node
+        for name, pool in self.pools.items():
+            assert pool.kept == kept.get(name, 0), f"{name} keeps nodes for nobody"
+
+    def _check_slots(self) -> None:
+        taken: dict[tuple[str, int], int] = {}
+        for attempt in self.attempts.values():
+            for node, gpus in attempt.slots:
+                taken[attempt.offer.id, node] = taken.get((attempt.offer.id, node), 0) + gpus
+        for offer_id, pool in self.pools.items():
+            for node, free in enumerate(pool.free):
+                used = taken.get((offer_id, node), 0)
+                others = pool.others.get(node, 0) - pool.owed.get(node, 0)
+                assert used + free + others == pool.per_node, (
+                    f"{offer_id} node {node}: {used} used, {free} free, {others} not ours"
+                )
+
+    # --- equality ----------------------------------------------------------------------------------------------------
+
+    def digest(self) -> str:
+        """Equal digests: the same knowledge in the same order, hence the same next decisions."""
+        sha = hashlib.sha256()
+        for part in self.canonical():
+            sha.update(repr(part).encode())
+        return sha.hexdigest()
+
+    def meaning(self) -> str:
+        """A digest of what a journal says in any version: jobs, places, nodes and money, not how they are indexed."""
+        ledger = self.ledger
+        told = (
+            self.at,
+            sorted(self.ended.items()),
+            [(job.id, job.phase, job.kept_ms, job.moves) for job in self.jobs.values()],
+            [(a.id, a.offer.id, a.phase, a.width, a.slots, a.nodes) for a in self.attempts.values()],
+            [(node.id, node.phase, node.gpus) for node in self.nodes.values()],
+            [(name, pool.free) for name, pool in self.pools.items()],
+            [(key, account.cap, account.held, account.spent) for key, account in sorted(ledger.accounts.items())],
+            [(lease.hold.id, lease.held, lease.charged, lease.deadline_at) for lease in ledger.leases.values()],
+        )
+        return hashlib.sha256(repr(told).encode()).hexdigest()
+
+    def canonical(self) -> Iterator[object]:
+        yield (self.at, self.steps, self.seq, self.promised, self.numbered, self.revision, self.waiting, self.policy)
+        yield (self.paused, self.alarms)
+        yield (list(self.sites.values()), list(self.lost_sites), list(self.closed.items()), list(self.refusals.items()))
+        yield (list(self.probing.items()), list(self.in_use.items()), list(self.ended.items()))
+        yield from ((name, pool.free, pool.up, pool.kept) for name, pool in self.pools.items())
+        yield from ((p.names, p.others, p.owed) for p in self.pools.values() if p.names)
+        yield from (_plain(job, ("attempt", "next", "shape")) for job in self.jobs.values())
+        yield from ((j.shape.number, j.attempt and j.attempt.id, j.next and j.next.id) for j in self.jobs.values())
+        yield from (_plain(attempt, ("job", "offer")) for attempt in self.attempts.values())
+        yield from (_plain(node, ("offer",)) for node in self.nodes.values())
+        yield [(key, list(nodes)) for key, nodes in self.seats.items()]
+        yield from ((shape.number, shape.standing, shape.rented, shape.judged) for shape in self.shape_list)
+        yield from (sorted({job.seq for _, job in lane.heap if job.queued}) for lane in self.lanes)
+        yield sorted((at, seq) for at, seq, job in self.timers if job.until_at == at)
+        yield sorted((at, name) for at, name, lease in self.renewals if lease.renew_at == at)
+        yield (list(self.reserved), self.value_per_hour, _plain(self.aim, ()))
+        yield [(scope, list(jobs)) for scope, jobs in self.short.items() if jobs]
+        yield (list(self.data.values()), list(self.replicas.items()))
+        yield [(key, [attempt.id for attempt in waiting]) for key, waiting in self.owed.items()]
+        yield (self.line.size_bytes, self.line.ms)
+        ledger = self.ledger
+        yield (ledger.periods, list(ledger.caps.items()), list(ledger.rate_caps.items()))
+        yield (list(ledger.frozen), ledger.overrun)
+        yield [(key, a.cap, a.held, a.spent) for key, a in ledger.accounts.items()]
+        yield list(ledger.rates.items())
+        yield from (_plain(lease, ()) for lease in ledger.leases.values())
+        yield from (
+            (bill.owner.id, bill.counted_to, [(name, share.gpus, share.gpu_ms) for name, share in bill.shares.items()])
+            for bill in self.bills.values()
+        )
+        yield from (_plain(starts, ()) for starts in self.starts.values())
+        yield [(name, _plain(losses, ())) for name, losses in self.losses.items()]
+        yield [(team, _plain(use, ())) for team, use in self.uses.items()]
+        yield [(width, list(attempts)) for width, attempts in self.away.items()]
+        yield from _known(self.history)
+
+
+def _plain(thing: object, without: tuple[str, ...]) -> list[tuple[str, object]]:
+    """By name, so that the compiled core, which keeps its own list of fields, tells the same."""
+    kind = type(thing)
+    names: tuple[str, ...] = getattr(kind, "__mypyc_attrs__", None) or kind.__slots__  # type: ignore[attr-defined]  # all are slotted
+    return [(name, getattr(thing, name)) for name in sorted(names) if name not in without]
+
+
+def _known(history: Runtimes) -> Iterator[object]:
+    if isinstance(history, LifeTable):
+        for table in ({"": history.all}, history.by_width, history.by_team, history.by_name):
+            yield [(key, _plain(lives, ())) for key, lives in table.items()]
+    else:
+        yield _plain(history, ())
+
+
+def start_action(state: State, attempt: Attempt) -> StartAttempt:
+    lease_id = attempt.lease or (attempt.nodes[0] if attempt.nodes else "")
+    lease = state.ledger.leases.get(lease_id) if lease_id else None
+    return StartAttempt(
+        attempt.id, attempt.job.id, attempt.offer.id, attempt.width, attempt.speed_permille, attempt.resume_ms,
+        attempt.slots, attempt.nodes, lease.wanted_at if lease else NEVER, attempt.job.keeper,
+        _places(state, attempt) if attempt.slots else (),
+    )  # fmt: skip
+
+
+def _places(state: State, attempt: Attempt) -> tuple[str, ...]:
+    names = state.pools[attempt.offer.id].names
+    return tuple(names[node] for node, _ in attempt.slots) if names else ()
+
+
+def launch_action(state: State, node: Node) -> LaunchNode:
+    return LaunchNode(node.id, node.offer.id, node.gpus, node.attempt, state.ledger.leases[node.id].wanted_at)
+
+
+def shape_key(spec: JobSpec) -> ShapeKey:
+    """Everything a rule, an offer or a quote may look at; not run times, deadlines or who exactly asked."""
+    return (
+        spec.gpus, spec.team, spec.project, spec.job_class, spec.priority, spec.gpu_models, spec.models_ordered,
+        spec.mig_profile, spec.scaling, spec.interruptible, spec.data, spec.data_class, spec.checkpoint_every_ms,
+        spec.restart_ms, spec.output_bytes, spec.grace_ms, spec.lease_max_ms, spec.home, spec.needs,
+    )  # fmt: skip

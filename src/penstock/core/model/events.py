@@ -1,0 +1,567 @@
+"""What happened, and what was promised. Facts come in; promises are made by `cycle` and are facts once written.
+
+Every event is a value with an `at`. `order` sorts the facts of one instant, so that how they were batched cannot
+change what is decided: first what ends and frees, then what begins, then what people ask for.
+"""
+
+from typing import Final, Literal, TypeAlias, get_args
+
+from penstock.core.model.reasons import Denial, Reason
+from penstock.core.model.types import DataSet, Hold, JobSpec, NodeAsk, Part, Policy, Site
+from penstock.core.units import Instant, Millis, Money
+from penstock.core.values import value
+
+# --- facts -----------------------------------------------------------------------------------------------------------
+
+
+@value
+class PolicySet:
+    """The policy in force from now on."""
+
+    at: Instant
+    revision: int
+    policy: Policy
+
+
+@value
+class Paused:
+    """A person stops new placements. What runs goes on, leases are renewed, and what comes waits."""
+
+    at: Instant
+    by: str = ""  # an opaque id; names live in a table that can be erased
+
+
+@value
+class Resumed:
+    """A person lets placements go on."""
+
+    at: Instant
+    by: str = ""
+
+
+@value
+class PeriodOpened:
+    """A month of the books, from the organisation's calendar. Opened ahead, so that leases can reach into it."""
+
+    at: Instant
+    period: str
+    starts_at: Instant
+    ends_at: Instant
+
+
+@value
+class CapSet:
+    """A cap on spending. `scope` is `org`, `team:NAME`, `project:NAME`; None takes the cap away."""
+
+    at: Instant
+    scope: str
+    per_period: Money | None
+    per_hour: Money | None = None
+
+
+@value
+class SiteJoined:
+    """A site, or what it offers now: a second one replaces the first's prices and terms, not its nodes."""
+
+    at: Instant
+    site: Site
+
+
+@value
+class SiteLost:
+    """A site is out of reach. What runs there is not known to be dead, so its holds stay; nothing new starts there."""
+
+    at: Instant
+    site: str
+
+
+@value
+class SiteBack:
+    """A site that was out of reach answers again."""
+
+    at: Instant
+    site: str
+
+
+@value
+class NodesSeen:
+    """All nodes of a standing offer, by the names its site has for them, each with the GPUs that are ours to use: those
+    our own jobs hold count, those of other people's pods do not, and a cordoned node has none."""
+
+    at: Instant
+    offer: str
+    nodes: tuple[tuple[str, int], ...]
+
+
+@value
+class DataSetRegistered:
+    """A data set that jobs may name: its size, its class, and where it is."""
+
+    at: Instant
+    data_set: DataSet
+
+
+@value
+class ReplicaLanded:
+    """A copy of a data set is complete at a site, until it expires there."""
+
+    at: Instant
+    data_set: str
+    site: str
+    expires_at: Instant
+
+
+@value
+class JobSubmitted:
+    """A person asks for a job."""
+
+    at: Instant
+    number: int  # the order in which people came; given by whoever took the submission
+    job: str
+    spec: JobSpec
+
+
+@value
+class CancelRequested:
+    """A person asks that a job ends now."""
+
+    at: Instant
+    job: str
+
+
+@value
+class MoveRequested:
+    """A person asks that a running job goes on at this offer."""
+
+    at: Instant
+    job: str
+    offer: str
+
+
+@value
+class NodeReady:
+    """A rented node can be used, or a standing one is back."""
+
+    at: Instant
+    node: str
+
+
+@value
+class NodeRefused:
+    """The provider has no such node now; nothing was billed."""
+
+    at: Instant
+    node: str
+    retry_ms: Millis
+
+
+@value
+class NodeLost:
+    """A node was taken away. For a rented node the provider confirms by this that it bills no more."""
+
+    at: Instant
+    node: str
+
+
+@value
+class NodeGone:
+    """A node was given back, and the provider says so."""
+
+    at: Instant
+    node: str
+
+
+@value
+class AttemptStarted:
+    """An attempt runs."""
+
+    at: Instant
+    attempt: str
+
+
+@value
+class AttemptQueued:
+    """A site holds an attempt back, as a cluster's own queue does with what exceeds a quota: it waits there."""
+
+    at: Instant
+    attempt: str
+    words: str = ""  # the site's own
+
+
+@value
+class AttemptRefused:
+    """A site did not take an attempt; it never ran."""
+
+    at: Instant
+    attempt: str
+    retry_ms: Millis
+
+
+@value
+class AttemptCheckpointed:
+    """An attempt wrote a checkpoint."""
+
+    at: Instant
+    attempt: str
+    kept_ms: Millis  # work that survives, in the job's own run time
+
+
+@value
+class AttemptProgressed:
+    """How much of the job's whole work is done, in thousandths, by its own account. Told at every tenth part."""
+
+    at: Instant
+    attempt: str
+    done_permille: int
+
+
+@value
+class AttemptEnded:
+    """An attempt ran to its own end, or the site will never take it."""
+
+    at: Instant
+    attempt: str
+    outcome: Literal["done", "failed"]
+    detail: str = ""  # an exit code, or the site's own words
+
+
+@value
+class AttemptStopped:
+    """An attempt was told to stop, or its deadline passed, and it ended. Its checkpoint holds `kept_ms` of work."""
+
+    at: Instant
+    attempt: str
+    kept_ms: Millis
+
+
+@value
+class AttemptLost:
+    """An attempt was preempted: its node or its site was lost."""
+
+    at: Instant
+    attempt: str
+    kept_ms: Millis
+
+
+@value
+class DeadlineSet:
+    """The running thing confirms when it will end by itself."""
+
+    at: Instant
+    thing: str
+    deadline_at: Instant
+
+
+@value
+class Metered:
+    """The provider's own meter, where it can be read: compared with the hold, never added to it."""
+
+    at: Instant
+    thing: str
+    amount: Money
+
+
+@value
+class ClockJumped:
+    """The wall clock and the steady one disagree by so much more than before; sites were looked at again first."""
+
+    at: Instant
+    by_ms: Millis  # negative: the wall clock went back
+
+
+@value
+class EventQuarantined:
+    """A fact that the engine could not take, twice. It changed nothing, and a person must look at it."""
+
+    at: Instant
+    what: str  # the kind of the fact
+    about: str  # the id it names
+    error: str
+    told: str  # the fact itself, as the journal would have written it
+
+
+@value
+class Woke:
+    """Nothing happened but time."""
+
+    at: Instant
+
+
+# --- promises --------------------------------------------------------------------------------------------------------
+
+
+@value
+class ShapeJudged:
+    """Where jobs of one shape may run: verdicts are made once per shape and policy revision, not per job."""
+
+    at: Instant
+    shape: int
+    standing: tuple[str, ...]  # owned and reserved offers, in order of preference
+    rented: tuple[str, ...]
+    excluded: tuple[tuple[str, str, str], ...]  # offer, rule, file:line
+
+
+@value
+class JobRefused:
+    """This job can run nowhere, and ends."""
+
+    at: Instant
+    job: str
+    because: Reason
+
+
+@value
+class WaitPromised:
+    """Not yet: it is asked again at `until_at` at the latest. The reason only explains; what the wait does is here."""
+
+    at: Instant
+    job: str
+    until_at: Instant
+    because: Reason
+    scope: str = ""  # whose money it waits for: asked again when that scope has room
+    patience_ms: Millis | None = None  # how long it may wait for standing GPUs; None: as it was told before
+    about_ms: Millis = 0  # its start as foretold, p50 and p90 from now: `learned` compares them with what comes
+    worst_ms: Millis = 0  # 0: nothing was foretold
+
+
+@value
+class StartPromised:
+    """This attempt will run there, and the money for it is held. The one way a job gets a place."""
+
+    at: Instant
+    job: str
+    attempt: str
+    offer: str
+    width: int
+    speed_permille: int
+    resume_ms: Millis
+    slots: tuple[tuple[int, int], ...]  # (node, GPUs) of a standing offer
+    nodes: tuple[NodeAsk, ...]  # rented nodes to ask for
+    hold: Hold | None  # where the site sells by the attempt
+    after: tuple[str, ...]  # attempts that must be over first: its predecessor, or whom it displaces
+    copies: tuple[str, ...]  # data sets that must land at the site first
+    because: Reason
+    joins: str = ""  # a rented node that is there already and has GPUs to spare; then it asks for none
+
+    @property
+    def rented(self) -> bool:
+        return bool(self.nodes or self.hold or self.joins)
+
+
+@value
+class ReservePromised:
+    """These nodes of a standing offer are kept for this job as they come free, until it starts or one is lost."""
+
+    at: Instant
+    job: str
+    offer: str
+    nodes: tuple[int, ...]
+    because: Reason
+
+
+@value
+class ValueSet:
+    """What an hour of one job's waiting is worth from now on: the policy aims at a target, and looks again then."""
+
+    at: Instant
+    value_per_hour: Money
+    next_at: Instant
+    because: Reason
+
+
+@value
+class StopPromised:
+    """This attempt will be stopped, its checkpoint kept. `yields`: its GPUs are promised to somebody else at once."""
+
+    at: Instant
+    attempt: str
+    then: Literal["wait", "move", "pause", "cancel"]
+    yields: bool
+    because: Reason
+
+
+@value
+class ReleasePromised:
+    """This rented node will be given back."""
+
+    at: Instant
+    node: str
+    because: Reason
+
+
+@value
+class LeaseRenewed:
+    """What was metered is charged, and the hold covers the time until a later deadline."""
+
+    at: Instant
+    hold: str
+    charged: tuple[Part, ...]
+    parts: tuple[Part, ...]  # what is held from now on
+    deadline_at: Instant
+    renew_at: Instant
+
+
+@value
+class RenewalDenied:
+    """The lease will not grow; the thing drains before its deadline unless room appears."""
+
+    at: Instant
+    hold: str
+    renew_at: Instant
+    because: Denial
+
+
+@value
+class LeaseCalledBack:
+    """A shorter deadline is asked for; the money comes free only when the running thing confirms it."""
+
+    at: Instant
+    hold: str
+    deadline_at: Instant
+
+
+@value
+class LeaseShortened:
+    """The shorter deadline is confirmed: the hold shrinks."""
+
+    at: Instant
+    hold: str
+    parts: tuple[Part, ...]
+    deadline_at: Instant
+    renew_at: Instant
+
+
+@value
+class Settled:
+    """The thing is gone: the last of it is charged and the rest of the hold returned."""
+
+    at: Instant
+    hold: str
+    charged: tuple[Part, ...]
+    returned: Money
+
+
+@value
+class OverrunFound:
+    """The provider metered more than was held: impossible, so it alarms, and freezes the scopes it touches."""
+
+    at: Instant
+    hold: str
+    amount: Money
+
+
+@value
+class OfferClosed:
+    """Nobody tries this offer again before then, but for the one job that probes it."""
+
+    at: Instant
+    offer: str
+    until_at: Instant
+    refusals: int
+
+
+@value
+class OfferOpened:
+    """A standing offer that refused may be tried again."""
+
+    at: Instant
+    offer: str
+
+
+Fact: TypeAlias = (
+    AttemptEnded
+    | AttemptStopped
+    | AttemptLost
+    | AttemptRefused
+    | NodeLost
+    | NodeRefused
+    | NodeGone
+    | SiteLost
+    | PolicySet
+    | Paused
+    | Resumed
+    | PeriodOpened
+    | CapSet
+    | SiteJoined
+    | SiteBack
+    | NodesSeen
+    | DataSetRegistered
+    | ReplicaLanded
+    | NodeReady
+    | AttemptQueued
+    | AttemptStarted
+    | AttemptCheckpointed
+    | AttemptProgressed
+    | DeadlineSet
+    | Metered
+    | ClockJumped
+    | EventQuarantined
+    | JobSubmitted
+    | CancelRequested
+    | MoveRequested
+    | Woke
+)
+Promise: TypeAlias = (
+    ShapeJudged
+    | JobRefused
+    | WaitPromised
+    | StartPromised
+    | ReservePromised
+    | ValueSet
+    | StopPromised
+    | ReleasePromised
+    | LeaseRenewed
+    | RenewalDenied
+    | LeaseCalledBack
+    | LeaseShortened
+    | Settled
+    | OverrunFound
+    | OfferClosed
+    | OfferOpened
+)
+Event: TypeAlias = Fact | Promise
+
+FACTS: Final[tuple[type, ...]] = get_args(Fact)
+PROMISES: Final[tuple[type, ...]] = get_args(Promise)
+#: The order of kinds within one instant is the order of `Fact` above.
+RANK: Final[dict[type, int]] = {kind: rank for rank, kind in enumerate(FACTS)}
+_ID: Final[dict[type, str]] = {
+    PolicySet: "revision",
+    PeriodOpened: "period",
+    CapSet: "scope",
+    SiteLost: "site",
+    NodesSeen: "offer",
+    SiteBack: "site",
+    ReplicaLanded: "data_set",
+    JobSubmitted: "number",
+    CancelRequested: "job",
+    MoveRequested: "job",
+    DeadlineSet: "thing",
+    Metered: "thing",
+    EventQuarantined: "about",
+    **dict.fromkeys((NodeReady, NodeRefused, NodeLost, NodeGone), "node"),
+    **dict.fromkeys(
+        (
+            AttemptStarted,
+            AttemptQueued,
+            AttemptRefused,
+            AttemptCheckpointed,
+            AttemptProgressed,
+            AttemptEnded,
+            AttemptStopped,
+            AttemptLost,
+        ),
+        "attempt",
+    ),
+}
+
+
+def order(fact: Fact) -> tuple[int, int, str]:
+    """By kind, then by number or id; unnamed kinds keep the order they came in."""
+    name = _ID.get(type(fact))
+    if name is None:
+        key: object = fact.site.id if isinstance(fact, SiteJoined) else ""
+        key = fact.data_set.id if isinstance(fact, DataSetRegistered) else key
+    else:
+        key = getattr(fact, name)
+    return (RANK[type(fact)], key, "") if isinstance(key, int) else (RANK[type(fact)], 0, str(key))

@@ -1,0 +1,403 @@
+"""Why: a closed list. Each reason carries the numbers the choice used; `explain.sentences` puts them into words.
+
+A reason is recorded with the promise it explains and never made up afterwards. `kind` names it in the journal. It only
+explains: what a promise does to the state stands in the promise's own fields.
+"""
+
+from typing import Final, Literal, TypeAlias, get_args
+
+from penstock.core.units import Instant, Millis, Money
+from penstock.core.values import value
+
+
+@value
+class OwnedFree:
+    """Started on standing GPUs: they were free and it was this job's turn."""
+
+    waited_ms: Millis
+    free_gpus: int  # at that offer, before this start
+    kind: Literal["OwnedFree"] = "OwnedFree"
+
+
+@value
+class EndsAlike:
+    """Started on standing GPUs, on the node that stays in use for least longer because of it."""
+
+    waited_ms: Millis
+    free_gpus: int  # at that offer, before this start
+    expected_run_ms: Millis
+    busy_ms: Millis  # how long others use the node anyway; 0 for a node, or several, that nobody used
+    kind: Literal["EndsAlike"] = "EndsAlike"
+
+
+@value
+class RoomMade:
+    """Started on standing GPUs that others leave for it: preempted, or moved to rented offers."""
+
+    waited_ms: Millis
+    free_gpus: int  # at that offer, before they leave
+    left_by: tuple[str, ...]  # jobs
+    kind: Literal["RoomMade"] = "RoomMade"
+
+
+@value
+class WaitsForOwned:
+    """Not yet: standing GPUs are busy, and the job's patience is longer than nothing."""
+
+    patience_ms: Millis
+    expected_run_ms: Millis
+    free_gpus: int  # free now on standing offers it may use, too few or in pieces
+    burst_cost: Money | None  # what going now would be expected to cost; None where no rented offer fits
+    kind: Literal["WaitsForOwned"] = "WaitsForOwned"
+
+
+@value
+class PatienceOver:
+    """Burst: it waited as long as its policy allows; this is the cheapest allowed offer."""
+
+    waited_ms: Millis
+    patience_ms: Millis
+    expected_run_ms: Millis
+    cost: Money
+    next_offer: str  # the runner-up, empty if there was none
+    next_cost: Money
+    kind: Literal["PatienceOver"] = "PatienceOver"
+
+
+@value
+class WaitWorth:
+    """Not yet: bursting now would cost more than the waiting is worth, and standing GPUs may come free in time."""
+
+    cost: Money
+    value_per_hour: Money
+    patience_ms: Millis  # cost / value, capped
+    expected_run_ms: Millis
+    soonest_ms: Millis  # an optimistic start, from how often such GPUs came free and who is ahead
+    ahead: int
+    free_gpus: int
+    about_ms: Millis = 0  # from now until its start on standing GPUs: as often sooner as later
+    worst_ms: Millis = 0  # nine of ten start sooner
+    leave_at: Instant = 0  # the latest it can leave and still meet its deadline; 0 if it has none
+    dearer_permille: int = 1000  # how much dearer money is, the more of the month's is used
+    kind: Literal["WaitWorth"] = "WaitWorth"
+
+
+@value
+class NotWorthWaiting:
+    """Burst: waiting any longer is worth more than the burst costs, or even an optimistic start comes too late."""
+
+    waited_ms: Millis
+    cost: Money
+    value_per_hour: Money
+    patience_ms: Millis
+    soonest_ms: Millis
+    expected_run_ms: Millis
+    next_offer: str
+    next_cost: Money
+    leave_at: Instant = 0  # the latest it can leave and still meet its deadline; 0 if it has none
+    passed_over: str = ""  # a cheaper offer, where losses or copies could make it later than anybody may be
+    kind: Literal["NotWorthWaiting"] = "NotWorthWaiting"
+
+
+@value
+class JoinsNode:
+    """Burst: onto a node that is rented already, where it costs less than a node of its own."""
+
+    waited_ms: Millis
+    free_gpus: int  # to spare there, before this start
+    lasts_ms: Millis  # how long those who are there are expected to stay
+    expected_run_ms: Millis
+    cost: Money  # expected: of the whole node, for as long as it outlives them
+    next_offer: str  # the cheapest node of its own, empty if there was none
+    next_cost: Money
+    kind: Literal["JoinsNode"] = "JoinsNode"
+
+
+@value
+class CheaperElsewhere:
+    """Moved between rented places: what is left would cost more there than here, and the move."""
+
+    left_ms: Millis  # expected, given how long it has run
+    stays: Money  # what that costs where it is
+    cost: Money  # and where it goes
+    move_ms: Millis  # start, restart and work done again
+    move_worth: Money
+    kind: Literal["CheaperElsewhere"] = "CheaperElsewhere"
+
+
+@value
+class ComesHome:
+    """Moved to standing GPUs: what is left would cost more rented than the move costs."""
+
+    left_ms: Millis  # expected, given how long it has run
+    saves: Money
+    move_ms: Millis  # restart and work done again
+    move_worth: Money
+    kind: Literal["ComesHome"] = "ComesHome"
+
+
+@value
+class MovesTogether:
+    """Moved between standing nodes so that a wider job fits."""
+
+    gainer: str
+    gainer_gpus: int
+    gains: Money
+    costs: Money  # of all moves it takes
+    kind: Literal["MovesTogether"] = "MovesTogether"
+
+
+@value
+class QueueFull:
+    """Burst: more jobs wait than the policy's queue holds, and this is the newest."""
+
+    waiting: int
+    queue_cap: int
+    cost: Money
+    kind: Literal["QueueFull"] = "QueueFull"
+
+
+@value
+class OnlyOwned:
+    """Not yet: no rented offer may or can take it (the rule that binds is named), so it waits for owned GPUs."""
+
+    free_gpus: int
+    rule: str
+    kind: Literal["OnlyOwned"] = "OnlyOwned"
+
+
+@value
+class WaitedLongest:
+    """It waited as long as anybody may, and cannot leave: nodes are kept for it as they come free."""
+
+    waited_ms: Millis
+    most_ms: Millis
+    free_in_ms: Millis  # expected, until the last of them is free
+    kind: Literal["WaitedLongest"] = "WaitedLongest"
+
+
+@value
+class AimsAtDelay:
+    """The value of waiting follows the mean delay of the jobs that ended lately; older ones count less."""
+
+    mean_delay_ms: Millis
+    target_ms: Millis
+    jobs: int
+    before_per_hour: Money
+    kind: Literal["AimsAtDelay"] = "AimsAtDelay"
+
+
+@value
+class AimsAtSpend:
+    """The value of waiting follows what was spent lately, against that time's share of the target."""
+
+    spent: Money
+    share: Money
+    target: Money
+    before_per_hour: Money
+    kind: Literal["AimsAtSpend"] = "AimsAtSpend"
+
+
+@value
+class Paced:
+    """Not yet: the month's money is released evenly, and what is released so far is used."""
+
+    scope: str
+    period: str
+    cap: Money
+    released: Money  # by now
+    used: Money  # spent and held
+    needed: Money
+    kind: Literal["Paced"] = "Paced"
+
+
+@value
+class CapBinds:
+    """Not yet, or no longer: the money is not there. Names the scope that binds."""
+
+    scope: str
+    period: str
+    cap: Money
+    spent: Money
+    held: Money
+    needed: Money
+    kind: Literal["CapBinds"] = "CapBinds"
+
+
+@value
+class RateBinds:
+    """Not yet: spending per hour in this scope is at its cap."""
+
+    scope: str
+    cap_per_hour: Money
+    running_per_hour: Money
+    needed_per_hour: Money
+    kind: Literal["RateBinds"] = "RateBinds"
+
+
+@value
+class PeriodUnknown:
+    """Not yet: the month that the money would be booked to has not been opened."""
+
+    until_at: Instant
+    kind: Literal["PeriodUnknown"] = "PeriodUnknown"
+
+
+@value
+class ScopeFrozen:
+    """Not yet, or no longer: a provider billed more in this scope than was held, and a person must look first."""
+
+    scope: str
+    overrun: Money  # in all scopes so far
+    kind: Literal["ScopeFrozen"] = "ScopeFrozen"
+
+
+#: Why money was refused: the ledger answers with one of these.
+Denial: TypeAlias = CapBinds | RateBinds | PeriodUnknown | ScopeFrozen
+
+
+@value
+class NoRoomThere:
+    """Not yet: each rented offer that fits is closed for now, or at its limit."""
+
+    offer: str
+    retry_at: Instant
+    kind: Literal["NoRoomThere"] = "NoRoomThere"
+
+
+@value
+class PlacementsPaused:
+    """Waits: a person stopped new placements."""
+
+    kind: Literal["PlacementsPaused"] = "PlacementsPaused"
+
+
+@value
+class TooWide:
+    """Refused: nothing that exists could ever hold it."""
+
+    gpus: int
+    widest: int
+    offer: str
+    kind: Literal["TooWide"] = "TooWide"
+
+
+@value
+class NothingAllowed:
+    """Refused: what could hold it is forbidden; the first rule that said so, with file and line."""
+
+    offer: str
+    rule: str
+    where: str
+    kind: Literal["NothingAllowed"] = "NothingAllowed"
+
+
+@value
+class LostNode:
+    """Started again after its capacity was taken away, from its last checkpoint."""
+
+    lost_attempt: str
+    kept_ms: Millis
+    redone_ms: Millis
+    cost: Money
+    passed_over: str = ""  # a cheaper offer, where losses or copies could make it later than anybody may be
+    kind: Literal["LostNode"] = "LostNode"
+
+
+@value
+class MoveAsked:
+    """Moved because a person asked."""
+
+    from_offer: str
+    kept_ms: Millis  # what its last checkpoint holds
+    kind: Literal["MoveAsked"] = "MoveAsked"
+
+
+@value
+class LeaseNotRenewed:
+    """Moved to standing GPUs because its rented place may not be paid for any longer; names what denied that."""
+
+    from_offer: str
+    kept_ms: Millis  # what its last checkpoint holds
+    denied: Denial
+    kind: Literal["LeaseNotRenewed"] = "LeaseNotRenewed"
+
+
+@value
+class Displaced:
+    """Moved out to a rented offer to make room for a job that may not leave; who gains pays."""
+
+    gainer: str
+    gainer_gpus: int
+    cost: Money
+    kind: Literal["Displaced"] = "Displaced"
+
+
+@value
+class Preempted:
+    """Stopped for a job of higher priority; waits again."""
+
+    gainer: str
+    gainer_priority: int
+    own_priority: int
+    kind: Literal["Preempted"] = "Preempted"
+
+
+@value
+class CancelAsked:
+    """Stopped because a person asked."""
+
+    kind: Literal["CancelAsked"] = "CancelAsked"
+
+
+@value
+class NoMoreWork:
+    """A rented node is given back: nothing runs on it and keeping it does not pay."""
+
+    idle_ms: Millis
+    kind: Literal["NoMoreWork"] = "NoMoreWork"
+
+
+@value
+class NeverStarted:
+    """A rented node is given back: what it was asked for will not start there."""
+
+    kind: Literal["NeverStarted"] = "NeverStarted"
+
+
+Reason: TypeAlias = (
+    OwnedFree
+    | EndsAlike
+    | RoomMade
+    | WaitsForOwned
+    | PatienceOver
+    | WaitWorth
+    | WaitedLongest
+    | NotWorthWaiting
+    | JoinsNode
+    | CheaperElsewhere
+    | ComesHome
+    | MovesTogether
+    | QueueFull
+    | OnlyOwned
+    | CapBinds
+    | RateBinds
+    | PeriodUnknown
+    | ScopeFrozen
+    | Paced
+    | AimsAtDelay
+    | AimsAtSpend
+    | NoRoomThere
+    | PlacementsPaused
+    | TooWide
+    | NothingAllowed
+    | LostNode
+    | MoveAsked
+    | LeaseNotRenewed
+    | Displaced
+    | Preempted
+    | CancelAsked
+    | NoMoreWork
+    | NeverStarted
+)
+REASONS: Final[dict[str, type]] = {cls.__name__: cls for cls in get_args(Reason)}

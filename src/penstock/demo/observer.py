@@ -1,0 +1,221 @@
+"""What happened, read from the journal as it grows and from what the jobs themselves printed. `script` asks.
+
+No figure of the demo comes from anywhere else.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.core.errors import BadInput
+from penstock.core.ids import attempt_of
+from penstock.core.model import events as e
+from penstock.core.model import reasons as r
+from penstock.core.model.types import Hold, JobSpec
+from penstock.core.units import Instant, Millis, Money, cost_of
+from penstock.core.values import value
+from penstock.demo.interrupts import again_if_lost
+from penstock.journal.sqlite import SqliteDatabase
+from penstock.journal.writer import steps_of
+
+LOOK_S: Final = 0.1
+#: One thing of the tale may take so long on a busy machine; it is given up after that.
+LIMIT_S: Final = 120
+
+
+class AttemptTrail:
+    """One attempt."""
+
+    def __init__(self, promise: e.StartPromised) -> None:
+        self.promise = promise
+        self.started_at: Instant | None = None
+        self.ended_at: Instant | None = None
+        self.how = ""  #: `done`, `failed`, `stopped` or `lost`
+        self.kept_ms: Millis = 0
+        self.node_lost_at: Instant | None = None
+        self.checkpoints = 0
+
+    @property
+    def id(self) -> str:
+        return self.promise.attempt
+
+    @property
+    def rented(self) -> bool:
+        return bool(holds_of(self.promise))
+
+
+class JobTrail:
+    """One job."""
+
+    def __init__(self, job: str, spec: JobSpec, submitted_at: Instant) -> None:
+        self.id, self.spec, self.submitted_at = job, spec, submitted_at
+        self.tries: list[AttemptTrail] = []
+        self.denied: r.CapBinds | None = None
+        self.charged: Money = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.spec.team}/{self.spec.name}"
+
+    @property
+    def done(self) -> bool:
+        return bool(self.tries) and self.tries[-1].how == "done"
+
+
+class Observer:
+    """All that happened so far. `look` reads what is new in a journal, `until` waits for something to become true."""
+
+    def __init__(
+        self, journal: Path = Path(), tell: Callable[["Observer", Any], None] = lambda _seen, _event: None
+    ) -> None:
+        self.journal, self.tell = journal, tell
+        self.number = 0
+        self.jobs: dict[str, JobTrail] = {}
+        self.tries: dict[str, AttemptTrail] = {}
+        self.holds: dict[str, None] = {}  #: money held and not yet settled
+
+    def until(self, true: Callable[[], bool], what: str) -> None:
+        """Ends on what the journal says, never on time alone."""
+        end = time.monotonic() + LIMIT_S
+        while not true():
+            if time.monotonic() > end:
+                raise BadInput(f"The demo waited {LIMIT_S} s in vain: {what}.")
+            time.sleep(LOOK_S)
+            again_if_lost()
+            self.look()
+
+    def look(self) -> None:
+        with closing(SqliteDatabase(str(self.journal), readonly=True)) as db:
+            rows = list(steps_of(db, self.number))
+        for row in rows:
+            self.number = row.number
+            for event in (*row.inputs, *row.outputs):
+                self.hear(event)
+                self.tell(self, event)
+
+    def hear(self, event: Any) -> None:
+        match event:
+            case e.JobSubmitted():
+                self.jobs[event.job] = JobTrail(event.job, event.spec, event.at)
+            case e.WaitPromised(because=r.CapBinds() as because):
+                self.jobs[event.job].denied = because
+            case e.StartPromised():
+                self.tries[event.attempt] = AttemptTrail(event)
+                self.jobs[event.job].tries.append(self.tries[event.attempt])
+                self.holds |= dict.fromkeys(hold.id for hold in holds_of(event))
+            case e.AttemptStarted():
+                self.tries[event.attempt].started_at = event.at
+            case e.AttemptCheckpointed():
+                self.tries[event.attempt].checkpoints += 1
+            case e.AttemptEnded(outcome=outcome):
+                self._ended(event, outcome, 0)
+            case e.AttemptStopped(kept_ms=kept):
+                self._ended(event, "stopped", kept)
+            case e.AttemptLost(kept_ms=kept):
+                self._ended(event, "lost", kept)
+            case e.NodeLost():
+                one = self.tries[attempt_of(event.node)]
+                one.node_lost_at = one.node_lost_at or event.at  # a site may say it twice
+            case e.LeaseRenewed() | e.Settled():
+                job = self.tries[attempt_of(event.hold)].promise.job
+                self.jobs[job].charged += sum(part.amount for part in event.charged)
+                if isinstance(event, e.Settled):
+                    del self.holds[event.hold]
+
+    def _ended(self, event: Any, how: str, kept_ms: Millis) -> None:
+        attempt = self.tries[event.attempt]
+        attempt.ended_at, attempt.how, attempt.kept_ms = event.at, how, kept_ms
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def named(self, name: str) -> JobTrail | None:
+        return next((tale for tale in self.jobs.values() if tale.spec.name == name), None)
+
+    def running(self) -> list[AttemptTrail]:
+        return [one for one in self.tries.values() if one.started_at is not None and not one.how]
+
+    def starting(self) -> list[AttemptTrail]:
+        return [one for one in self.tries.values() if one.started_at is None and not one.how]
+
+    def bursts(self) -> list[AttemptTrail]:
+        """Sent out by choice; one that only goes on elsewhere after a loss is not counted again."""
+        return [one for one in self.tries.values() if one.rented and one.promise.because.kind != "LostNode"]
+
+    def lost(self) -> list[AttemptTrail]:
+        return [one for one in self.tries.values() if one.how == "lost" and one.rented]
+
+    def resumed(self) -> list[AttemptTrail]:
+        """What went on after a loss, and runs or ran."""
+        return [
+            one for one in self.tries.values() if isinstance(one.promise.because, r.LostNode) and one.started_at
+        ] + [after for before, after in self.pairs() if before.how == "lost" and not after.rented and after.started_at]
+
+    def came_home(self) -> list[AttemptTrail]:
+        return [one for one in self.tries.values() if one.promise.because.kind == "ComesHome" and one.started_at]
+
+    def refused(self) -> list[JobTrail]:
+        return [tale for tale in self.jobs.values() if tale.denied is not None]
+
+    def over(self) -> bool:
+        """Every job has ended well, and everything rented was charged for the last time."""
+        return all(tale.done for tale in self.jobs.values()) and not self.holds
+
+    def charged(self) -> Money:
+        return sum(tale.charged for tale in self.jobs.values())
+
+    def of(self, attempt: AttemptTrail) -> list[AttemptTrail]:
+        """All attempts of its job."""
+        return self.jobs[attempt.promise.job].tries
+
+    def pairs(self) -> Iterator[tuple[AttemptTrail, AttemptTrail]]:
+        """Each attempt with the next one of its job."""
+        for tale in self.jobs.values():
+            yield from pairwise(tale.tries)
+
+
+def price_of(attempt: AttemptTrail, ms: Millis) -> Money:
+    """What that time cost where it ran."""
+    return sum(cost_of(hold.terms.price_per_hour, ms) for hold in holds_of(attempt.promise))
+
+
+def holds_of(promise: e.StartPromised) -> list[Hold]:
+    """On the nodes asked for, or on the attempt where the site sells by that."""
+    return [ask.hold for ask in promise.nodes] + ([promise.hold] if promise.hold is not None else [])
+
+
+# --- what the jobs printed -------------------------------------------------------------------------------------------
+
+STEP: Final = re.compile(r"^step (\d+) of (\d+) loss (\S+) at (\S+)$", re.MULTILINE)
+BEGIN: Final = re.compile(r"^begins at step (\d+) of (\d+)", re.MULTILINE)
+
+
+@value
+class Printed:
+    """One attempt's own account."""
+
+    began_with: int  # the step its checkpoint held; -1: it did not get so far as to say
+    steps: tuple[tuple[int, float, float], ...]  # step, loss, when
+
+
+def printed(log: str) -> Printed:
+    begun = BEGIN.search(log)
+    steps = tuple((int(step), float(loss), float(at)) for step, _, loss, at in STEP.findall(log))
+    return Printed(int(begun[1]) if begun else -1, steps)
+
+
+def doubled(tries: list[Printed]) -> int:
+    """Steps of a job that were done after a later attempt had begun: two worked at once."""
+    at_once = 0
+    for k, one in enumerate(tries):
+        later = [other.steps[0][2] for other in tries[k + 1 :] if other.steps]
+        at_once += sum(at > min(later) for _, _, at in one.steps) if later else 0
+    return at_once
+
+
+def missing(tries: list[Printed], steps: int) -> int:
+    """Steps that nobody ever did."""
+    return steps - len({step for one in tries for step, _, _ in one.steps})

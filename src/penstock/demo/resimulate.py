@@ -1,0 +1,126 @@
+"""The demo's jobs once more, simulated: under the policy that really ran, to compare with what was really charged, and
+under two others, to compare with that. `script` calls `days`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from statistics import median_low
+from typing import Final, TypeAlias
+
+from penstock.config import read_sites
+from penstock.core.engine import Engine, Step
+from penstock.core.ids import site_of
+from penstock.core.model.types import Offer, Policy, Site, Waiting
+from penstock.core.units import Instant, Millis, Money
+from penstock.core.values import value
+from penstock.demo.machine import SITES
+from penstock.demo.observer import JobTrail, Observer
+from penstock.sim.engine.simulator import opening, simulate, truths
+from penstock.sim.engine.world import Fault, World, Zone
+from penstock.sim.traces.trace import TraceJob
+from penstock.wiring import policy
+
+SPOT: Final = "nimbus/spot"
+ON_DEMAND: Final = "stratus"
+
+Caps: TypeAlias = tuple[tuple[str, Money | None, Money | None], ...]
+
+
+@value
+class SimulatedDay:
+    """One policy's day."""
+
+    name: str
+    rent: Money
+    mean_wait_ms: Millis  # neither running nor ended
+    last_ms: Millis  # from the first submission to the last end
+    ways: dict[str, tuple[str, ...]]  # by job: the offers it was at
+
+
+def days(seen: Observer) -> list[SimulatedDay]:
+    """Everything on demand, owned only, ours: each with the jobs, run times, starts and losses that really were."""
+    file = read_sites(str(SITES))
+    ours, jobs = policy(file), [_as_it_ran(tale) for tale in seen.jobs.values()]
+    rented = tuple(_endless(site) for site in file.sites if site.id == ON_DEMAND)
+    at_once = Policy("nowait", waiting=Waiting("nowait"))
+    return [
+        _day("everything on demand", seen, jobs, rented, at_once),
+        _day("owned only", seen, jobs, file.sites, replace(ours, burst=False, home=False), file.caps),
+        _day("ours", seen, jobs, file.sites, ours, file.caps),
+    ]
+
+
+def day_of(name: str, seen: Observer) -> SimulatedDay:
+    """Counted alike, whether it was simulated or real."""
+    tales = [tale for tale in seen.jobs.values() if tale.done]
+    ends = [tale.tries[-1].ended_at or 0 for tale in tales]
+    waits = [end - tale.submitted_at - _ran_ms(tale) for tale, end in zip(tales, ends, strict=True)]
+    first = min(tale.submitted_at for tale in tales)
+    ways = {tale.id: tuple(one.promise.offer for one in tale.tries if one.started_at) for tale in tales}
+    return SimulatedDay(name, seen.charged(), sum(waits) // len(tales), max(ends) - first, ways)
+
+
+def _day(
+    name: str, seen: Observer, jobs: Sequence[TraceJob], sites: Sequence[Site], chosen: Policy, caps: Caps = ()
+) -> SimulatedDay:
+    """The engine is told what the sites file says; the world does what was measured."""
+    world = World(_as_they_were(sites, seen), truths(jobs), zones={SPOT: _spot(seen)}, faults=_faults(seen, sites))
+    simulated = Observer()
+
+    def see(step: Step, _: Engine) -> None:
+        for event in (*step.inputs, *step.outputs):
+            simulated.hear(event)
+
+    simulate(jobs, world, opening(sites, chosen, jobs[0].submit_at, caps), see)
+    return day_of(name, simulated)
+
+
+def _as_it_ran(tale: JobTrail) -> TraceJob:
+    """How long it would have run in one piece: what its last attempt began with, and what that one then did."""
+    last = tale.tries[-1]
+    ran = (last.ended_at or 0) - (last.started_at or 0)
+    again = tale.spec.restart_ms if len(tale.tries) > 1 else 0
+    kept = tale.tries[-2].kept_ms if len(tale.tries) > 1 else 0
+    return TraceJob(tale.id, tale.submitted_at, max(1, kept + ran - again), tale.spec)
+
+
+def _ran_ms(tale: JobTrail) -> Millis:
+    return sum((one.ended_at or 0) - one.started_at for one in tale.tries if one.started_at is not None)
+
+
+def _as_they_were(sites: Iterable[Site], seen: Observer) -> tuple[Site, ...]:
+    """With the starts that were measured: a node's own, and the program's."""
+    return tuple(replace(site, offers=tuple(_measured(offer, seen) for offer in site.offers)) for site in sites)
+
+
+def _measured(offer: Offer, seen: Observer) -> Offer:
+    took = [
+        one.started_at - one.promise.at
+        for one in seen.tries.values()
+        if one.promise.offer == offer.id and one.started_at is not None and not one.promise.after
+    ]
+    # The median: who was asked for just before the control plane was killed began late.
+    return replace(offer, start_ms=median_low(took)) if took else offer
+
+
+def _endless(site: Site) -> Site:
+    offers = [replace(o, shapes=tuple(replace(s, count=None) for s in o.shapes)) for o in site.offers]
+    return replace(site, offers=tuple(offers))
+
+
+def _spot(seen: Observer) -> Zone:
+    """Losses whose node could be had again in the same instant: it goes and comes at once."""
+    changes: list[Instant] = [0]
+    for one in seen.lost():
+        if one.ended_at is not None and one.ended_at == one.node_lost_at:
+            changes += [one.ended_at] * 2
+    return Zone(changes)
+
+
+def _faults(seen: Observer, sites: Sequence[Site]) -> Iterator[Fault]:
+    """Losses whose node was heard of a little later than its job: until then the site had no room."""
+    known = [site.id for site in sites]
+    for one in seen.lost():
+        site, at = site_of(one.promise.offer), one.ended_at or 0
+        if site in known and (one.node_lost_at or 0) > at:
+            yield Fault(at, site, (one.node_lost_at or 0) - at)

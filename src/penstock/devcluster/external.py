@@ -1,0 +1,124 @@
+"""A cluster that one has a kubeconfig for, whoever runs it: the tests' own, or any in PENSTOCK_TEST_KUBECONFIGS."""
+
+import json
+import secrets
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.devcluster.programs import kubectl
+
+LIMIT_S: Final = 180  #: generous: the machine may be busy with other things
+Rule = Mapping[str, Sequence[str]]
+
+
+class Refusal(RuntimeError):
+    """kubectl ended with an error; its words."""
+
+
+class ExternalCluster:
+    def __init__(self, name: str, kubeconfig: Path) -> None:
+        self.name, self.kubeconfig = name, kubeconfig
+
+    def kubectl(self, *args: str, stdin: str = "") -> str:
+        """What it printed; `Refusal` with its words if it failed."""
+        done = subprocess.run(
+            self._command(args), input=stdin, capture_output=True, text=True, check=False, timeout=LIMIT_S
+        )
+        if done.returncode:
+            raise Refusal(f"kubectl {' '.join(args)}: {done.stderr.strip()}")
+        return done.stdout
+
+    @contextmanager
+    def follow(self, *args: str) -> Iterator[Iterator[str]]:
+        """Its lines as they come, of `logs -f` or `get --watch`, until the block ends."""
+        with subprocess.Popen(
+            self._command(args), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        ) as going:
+            assert going.stdout is not None
+            try:
+                yield (line.rstrip("\n") for line in going.stdout)
+            finally:
+                going.kill()
+
+    def _command(self, args: Sequence[str]) -> list[str]:
+        return [kubectl(), "--kubeconfig", str(self.kubeconfig), *args]
+
+    def get(self, *args: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.kubectl("get", *args, "-o", "json"))
+        return found
+
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+
+    def new_namespace(self, name: str = "") -> str:
+        """Returns when pods can be made in it: they need the account that a controller makes."""
+        name = name or random_name()
+        self.kubectl("create", "namespace", name)
+        self.kubectl("-n", name, "wait", "--for=create", "serviceaccount/default", "--timeout=50s")
+        return name
+
+    def drop_namespace(self, name: str) -> None:
+        """Asked for, not waited for."""
+        self.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+    def let_go(self, namespace: str) -> None:
+        """A Job keeps its result until somebody has it on record, and its namespace with it; here nobody ever will."""
+        held = [job["metadata"] for job in self.get("jobs", "-n", namespace)["items"]]
+        if kept := [f"job/{one['name']}" for one in held if one.get("finalizers")]:
+            self.kubectl("patch", "-n", namespace, "--type=merge", "-p", '{"metadata":{"finalizers":null}}', *kept)
+
+    def token_for(self, account: str, rules: Sequence[Rule], namespace: str = "default") -> Path:
+        """A kubeconfig that may do what these rules say, in all namespaces, and no more.
+
+        `[{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch"]}]`. Asked again with the
+        same name it changes what that account may do, at once; `revoke` ends it.
+        """
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+        rbac = "rbac.authorization.k8s.io"
+        self.apply(
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": namespace}},
+            {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": account}, "rules": list(rules)},
+            {
+                "apiVersion": f"{rbac}/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": account},
+                "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": account},
+                "subjects": [subject],
+            },
+        )
+        token = self.kubectl("create", "token", account, "--namespace", namespace, "--duration", "24h").strip()
+        return self._with_token(account, token)
+
+    def revoke(self, account: str, namespace: str = "default") -> None:
+        """When this returns its token is refused as an expired one is: 401. API servers remember a token for 10 s."""
+        self.kubectl("delete", "serviceaccount", account, "--namespace", namespace)
+        theirs = ExternalCluster(account, self._kubeconfig_of(account))
+        until = time.monotonic() + LIMIT_S
+        while time.monotonic() < until:
+            try:
+                theirs.kubectl("auth", "whoami")
+            except Refusal:
+                return
+            time.sleep(0.5)
+        raise Refusal(f"{self.name} still knows the token of {account}")
+
+    def _with_token(self, account: str, token: str) -> Path:
+        """Our own kubeconfig's cluster, with the account as its user."""
+        said = json.loads(self.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
+        said["users"] = [{"name": account, "user": {"token": token}}]
+        said["contexts"][0]["context"]["user"] = account
+        path = self._kubeconfig_of(account)
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(said))
+        return path
+
+    def _kubeconfig_of(self, account: str) -> Path:
+        return self.kubeconfig.with_name(f"{self.name}-{account}.kubeconfig")
+
+
+def random_name() -> str:
+    return f"test-{secrets.token_hex(4)}"

@@ -1,0 +1,105 @@
+"""Who uses which bed: the first starts it, the last stops it, and what dead users left behind is ended by the next.
+
+A file per bed in a folder of this user's, with the bed's folder in it. Whoever uses a bed holds a shared lock on its
+file, and the system drops that lock however the process ends; an exclusive lock is thus proof of being alone.
+`testbed` calls.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def mark_for(folder: Path) -> str:
+    """A short name for the bed in this folder; it is also in the names of bridges, which have 15 letters at most."""
+    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]
+
+
+class Seat:
+    """Our place at one bed. `alone` says that there is nobody else, and keeps others out until `share` or `leave`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = _folder() / mark_for(folder)
+        self.folder = folder.resolve()
+        self.alone = False
+        self._handle = -1
+
+    def take(self) -> None:
+        """Waits while somebody starts or stops it."""
+        while True:
+            with door():
+                self._open()
+                self.alone = _try(self._handle)
+            if self.alone:
+                return
+            fcntl.flock(self._handle, fcntl.LOCK_SH)
+            if os.fstat(self._handle).st_nlink:
+                return
+            os.close(self._handle)  # it was stopped while we waited
+
+    def try_alone(self) -> bool:
+        """Whether nobody uses it; never waits."""
+        with door():
+            self._open()
+            self.alone = _try(self._handle)
+        if not self.alone:
+            os.close(self._handle)
+        return self.alone
+
+    def share(self) -> None:
+        """It stands; others may come in."""
+        with door():  # a lock is not changed at one stroke, and nobody may slip in as "alone"
+            fcntl.flock(self._handle, fcntl.LOCK_SH)
+            self.alone = False
+
+    def be_last(self) -> bool:
+        """Of several who leave at once exactly one is."""
+        with door():
+            self.alone = self.alone or _try(self._handle)
+        return self.alone
+
+    def leave(self, *, forget: bool) -> None:
+        if forget:
+            self.path.unlink(missing_ok=True)
+        os.close(self._handle)
+
+    def _open(self) -> None:
+        self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.pwrite(self._handle, str(self.folder).encode(), 0)
+
+
+def known() -> list[Path]:
+    """The folders of all beds that were ever started here by this user and not ended."""
+    found = []
+    for path in sorted(_folder().iterdir()):
+        with contextlib.suppress(FileNotFoundError):
+            if path.name != "door" and (text := path.read_text()):
+                found.append(Path(text))
+    return found
+
+
+def _try(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def door() -> Iterator[None]:
+    """One at a time, of all this user starts on this machine; for an instant."""
+    with open(_folder() / "door", "w") as door:
+        fcntl.flock(door, fcntl.LOCK_EX)
+        yield
+
+
+def _folder() -> Path:
+    path = Path(tempfile.gettempdir()) / f"penstock-beds-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path

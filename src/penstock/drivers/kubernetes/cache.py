@@ -1,0 +1,303 @@
+"""Execution Jobs as a cluster shows them, kept in step by watches; and its nodes, with what other people hold of them.
+The Kubernetes driver asks here instead of asking the cluster, and hears of each change.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from penstock.core.model.types import Offer
+from penstock.core.units import PERMILLE, Instant, Millis
+from penstock.drivers import progress
+from penstock.drivers.attempt_facts import Reported
+from penstock.drivers.driver import Unreachable
+from penstock.drivers.kubernetes.inventory import hostname, name_of, requested, usable
+from penstock.drivers.kubernetes.pod_logs import PodLog
+from penstock.drivers.kubernetes.pods import End, Trouble, has_succeeded, is_active, said
+from penstock.kube import annotations
+from penstock.kube.client import JOBS, NODES, PODS, Cluster, Obj
+from penstock.kube.gpu_requests import pods_at_once
+from penstock.kube.informer import Informer, is_newer
+from penstock.kube.node_selection import NodeSelection
+
+#: What is worth its memory of a Job and of a pod: ten thousand of them are kept.
+JOB_SPEC: Final = ("parallelism", "completions", "completionMode", "suspend", "activeDeadlineSeconds")
+POD_STATUS: Final = ("phase", "reason", "message", "conditions", "containerStatuses", "podIP")
+META: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "finalizers")
+OVER: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class Execution:
+    """One attempt's Job with its pods, and what we found out of it."""
+
+    def __init__(self, job: Obj, log: PodLog) -> None:
+        self.job, self.log = job, log  #: of the first pod, which speaks for all
+        self.others: dict[int, PodLog] = {}  #: of a gang's other pods, by rank
+        self.pods: dict[str, Obj] = {}  #: by name; what succeeded stays as it was then, whatever becomes of it
+        self.begun = False  #: it runs, or did
+        self.end: End | None = None
+        self.concluded = False  #: its end is known whole, with what its log said last, and may be said
+        self.starters = 0  #: calls that wait for it to begin; its end is said after their answer
+        self.trouble: Trouble | None = None
+        self.trouble_at: Instant = 0
+        self.ordered_at: Instant | None = None  #: if this process made it
+        self.held_told = False  #: that the cluster's own queue holds it back
+        self.reported = Reported()  #: of its progress and checkpoints
+        self.address = ""  #: where its gang meets, told to its pods
+        self.news = asyncio.Event()
+        self.newer = asyncio.Event()  #: set once its Job is seen to have changed; the next change has its own
+
+    def see(self, pod: Obj) -> None:
+        """What comes after a success says nothing of it: a node that is taken takes the pods with it that are done."""
+        name = pod["metadata"]["name"]
+        if name not in self.pods or not has_succeeded(self.pods[name]):
+            self.pods[name] = pod
+
+    def miss(self, pod: Obj) -> None:
+        name = pod["metadata"]["name"]
+        if name in self.pods and not has_succeeded(self.pods[name]):
+            del self.pods[name]
+
+    @property
+    def name(self) -> str:
+        return str(self.job["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.job["metadata"]["namespace"])
+
+    @property
+    def attempt(self) -> str:
+        return said(self.job, annotations.ATTEMPT)
+
+    @property
+    def forgotten(self) -> bool:
+        return bool(said(self.job, annotations.FORGOTTEN))
+
+    @property
+    def kept_ms(self) -> Millis:
+        began_with = int(said(self.job, annotations.RESUME) or 0)
+        speed = int(said(self.job, annotations.SPEED) or PERMILLE)
+        return progress.kept_ms(self.log.marks, began_with, speed)
+
+    @property
+    def leader(self) -> Obj | None:
+        """The pod that speaks for all: the first of a gang."""
+        return self.ranks().get(0)
+
+    def ranks(self) -> dict[int, Obj]:
+        """Its pods; of each rank the newest, if one failed in place and was tried again. Pods that do not know their
+        numbers are counted as they come."""
+        by_age = sorted(self.pods.values(), key=_age)
+        if any(pod["index"] for pod in by_age) or self.size == 1:
+            return {int(pod["index"] or 0): pod for pod in by_age}
+        return dict(enumerate(by_age))
+
+    @property
+    def size(self) -> int:
+        """Pods at once."""
+        return max(1, pods_at_once(self.job["spec"]))
+
+    @property
+    def logs(self) -> list[PodLog]:
+        return [self.log, *self.others.values()]
+
+
+class ExecutionCache:
+    def __init__(
+        self,
+        cluster: Cluster,
+        installation: str,
+        namespaces: tuple[str, ...],
+        places: Mapping[str, tuple[Offer, NodeSelection]],
+        make_log: Callable[[str, int], PodLog],
+        changed: Callable[[Execution], None],
+        room_changed: Callable[[], None],
+        told: Callable[[str], None],
+    ) -> None:
+        self.places, self.make_log = places, make_log
+        self.changed, self.room_changed = changed, room_changed
+        self.by_name: dict[str, Execution] = {}
+        self.waiting_pods: dict[str, dict[str, Obj]] = {}  #: by execution, of Jobs that were not seen yet
+        self.taken: dict[str, Counter[str]] = {place.resource: Counter() for _, place in places.values()}
+        ours = f"{annotations.INSTALLATION}={annotations.label_value(installation)}"
+        others = f"{annotations.INSTALLATION}!={annotations.label_value(installation)}"
+        self.jobs = [
+            Informer(cluster, JOBS, self._job, namespace=one, labels=ours, keep=keep_job, told=told)
+            for one in namespaces
+        ]
+        self.pods = [
+            Informer(cluster, PODS, self._pod, namespace=one, labels=ours, keep=keep_pod) for one in namespaces
+        ]
+        self.nodes = Informer(cluster, NODES, self._node, keep=keep_node)
+        self.others = Informer(cluster, PODS, self._other, labels=others, fields=OVER, keep=self._keep_other)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    # --- coming and going --------------------------------------------------------------------------------------------
+
+    @property
+    def mirrors(self) -> list[Informer]:
+        return [*self.jobs, *self.pods, self.nodes, self.others]
+
+    async def follow(self) -> None:
+        """Returns when all of it is in step. May be cancelled and called again."""
+        if not self.tasks:
+            self.tasks = [
+                asyncio.create_task(mirror.run(), name=f"mirror {mirror.kind.plural}") for mirror in self.mirrors
+            ]
+        for mirror in self.mirrors:
+            await self._in_step(mirror)
+
+    async def _in_step(self, mirror: Informer) -> None:
+        waits = asyncio.ensure_future(mirror.in_step.wait())
+        try:
+            await asyncio.wait([waits], timeout=8)
+        finally:
+            waits.cancel()
+        if not mirror.in_step.is_set():
+            raise Unreachable(f"its {mirror.kind.plural} cannot be read: {mirror.why}")
+
+    def check(self) -> None:
+        """Whatever is said of what is there must be known, not remembered."""
+        for mirror in (*self.jobs, *self.pods):
+            if not mirror.in_step.is_set():
+                raise Unreachable(f"its {mirror.kind.plural} cannot be read: {mirror.why}")
+
+    async def close(self) -> None:
+        logs = [log.task for one in self.by_name.values() for log in one.logs if log.task is not None]
+        tasks = [*self.tasks, *logs]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # --- what is there -----------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Execution]:
+        return iter(list(self.by_name.values()))
+
+    def note(self, job: Obj) -> Execution:
+        """As the cluster just answered, before the watch tells it."""
+        self._job(None, keep_job(job))
+        return self.by_name[job["metadata"]["name"]]
+
+    def node_names(self) -> Iterator[str] | None:
+        """One after another, for hardly anybody wants them: this is asked with every change of every Job."""
+        return map(name_of, self.nodes) if self.nodes.in_step.is_set() else None
+
+    def hostnames(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        found = {name: self.nodes.get(name) for name in nodes}
+        return tuple(name if node is None else hostname(node) for name, node in found.items())
+
+    def usable(self, offer: str, avoided: tuple[str, ...], keep_free: int) -> tuple[tuple[str, int], ...]:
+        what, place = self.places[offer]
+        return usable(place, self.nodes, self.taken[place.resource], avoided, what.shapes[-1].gpus, keep_free)
+
+    # --- news --------------------------------------------------------------------------------------------------------
+
+    def _job(self, before: Obj | None, job: Obj | None) -> None:
+        if job is None:
+            gone = self.by_name.pop(before["metadata"]["name"], None) if before else None
+            if gone is not None:
+                gone.news.set()
+                for log in gone.logs:
+                    log.cancel()
+            return
+        name = job["metadata"]["name"]
+        one = self.by_name.get(name)
+        if one is None:
+            one = self.by_name[name] = Execution(
+                job, self.make_log(said(job, annotations.ATTEMPT), pods_at_once(job["spec"]))
+            )
+            one.pods = self.waiting_pods.pop(name, {})
+        elif job["metadata"]["uid"] != one.job["metadata"]["uid"] or is_newer(job, one.job):
+            one.job = job
+            one.newer.set()
+            one.newer = asyncio.Event()
+        else:
+            return
+        self.changed(one)
+
+    def _pod(self, before: Obj | None, pod: Obj | None) -> None:
+        found = pod or before
+        assert found is not None
+        one = self.by_name.get(found["execution"])
+        if one is None:
+            self._early_pod(found, gone=pod is None)
+            return
+        (one.see if pod else one.miss)(found)
+        self.changed(one)
+
+    def _early_pod(self, pod: Obj, *, gone: bool) -> None:
+        """Its Job was not seen yet."""
+        pods = self.waiting_pods.setdefault(pod["execution"], {})
+        pods[pod["metadata"]["name"]] = pod
+        if gone:
+            del pods[pod["metadata"]["name"]]
+        if not pods:
+            del self.waiting_pods[pod["execution"]]
+
+    def _node(self, before: Obj | None, node: Obj | None) -> None:
+        if node is None and before is not None:
+            for one in self:
+                if any(is_active(pod) and pod["spec"].get("nodeName") == name_of(before) for pod in one.pods.values()):
+                    self.changed(one)
+        self.room_changed()
+
+    def _other(self, before: Obj | None, pod: Obj | None) -> None:
+        for found, sign in ((before, -1), (pod, 1)):
+            if found is not None and found["node"]:
+                for resource, gpus in found["gpus"].items():
+                    self.taken[resource][found["node"]] += sign * gpus
+        if (before and before["gpus"]) or (pod and pod["gpus"]):
+            self.room_changed()
+
+    def _keep_other(self, pod: Obj) -> Obj:
+        asked = {resource: requested(pod, resource) for resource in self.taken}
+        gpus = {resource: count for resource, count in asked.items() if count}
+        return {"metadata": _meta(pod), "node": pod["spec"].get("nodeName", ""), "gpus": gpus}
+
+
+def _age(pod: Obj) -> tuple[str, str]:
+    return str(pod["metadata"].get("creationTimestamp", "")), str(pod["metadata"]["name"])
+
+
+def keep_job(job: Obj) -> Obj:
+    spec = {key: job["spec"][key] for key in JOB_SPEC if key in job["spec"]}
+    spec["grace"] = int(job["spec"]["template"]["spec"].get("terminationGracePeriodSeconds") or 30)
+    ours = {
+        key: text
+        for key, text in (job["metadata"].get("annotations") or {}).items()
+        if key.startswith(annotations.DOMAIN)
+    }
+    return {
+        "metadata": {**_meta(job), "annotations": ours},
+        "owner": (job["metadata"].get("labels") or {}).get(annotations.INSTALLATION, ""),
+        "spec": spec,
+        "status": job.get("status") or {},
+    }
+
+
+def keep_pod(pod: Obj) -> Obj:
+    meta, status = pod["metadata"], pod.get("status") or {}
+    return {
+        "metadata": _meta(pod),
+        "execution": (meta.get("labels") or {}).get(annotations.EXECUTION, ""),
+        "index": (meta.get("annotations") or {}).get("batch.kubernetes.io/job-completion-index", ""),
+        "container": pod["spec"]["containers"][0]["name"],
+        "spec": {"nodeName": pod["spec"].get("nodeName", "")},
+        "status": {key: status[key] for key in POD_STATUS if key in status},
+    }
+
+
+def keep_node(node: Obj) -> Obj:
+    status = node.get("status") or {}
+    labels = node["metadata"].get("labels") or {}
+    spec = {key: node["spec"][key] for key in ("unschedulable", "taints") if key in node.get("spec", {})}
+    kept = {key: status[key] for key in ("capacity", "allocatable", "conditions") if key in status}
+    return {"metadata": {**_meta(node), "labels": labels}, "spec": spec, "status": kept}
+
+
+def _meta(obj: Obj) -> Obj:
+    return {key: obj["metadata"][key] for key in META if key in obj["metadata"]}

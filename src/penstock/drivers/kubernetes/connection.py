@@ -1,0 +1,174 @@
+"""Our connection to a cluster that is a site: how it is used, how it is asked, and what it shows of our attempts.
+`KubernetesDriver` makes one, and all of its parts work through it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from typing import Final
+
+from penstock.core.model.events import Fact
+from penstock.core.model.types import Site
+from penstock.core.units import DAY, MINUTE, SECOND, Instant, Millis
+from penstock.core.values import value
+from penstock.drivers.driver import NoCapacity, Refused, Say, Unreachable
+from penstock.drivers.kubernetes.cache import Execution, ExecutionCache
+from penstock.drivers.kubernetes.pod_logs import PodLog
+from penstock.drivers.kubernetes.tasks import TaskSet
+from penstock.kube import annotations, errors
+from penstock.kube.client import JOBS, Cluster, Obj
+from penstock.kube.maps import Maps
+from penstock.kube.node_selection import NodeSelection
+from penstock.kube.request_priority import NOW, Rank
+
+CONFLICTS: Final = 8  #: somebody else writes to our Jobs that often at most
+CATCH_UP_SECONDS: Final = 1.0  #: how far a watch may be behind
+FULL: Final = ("exceeded quota", "forbidden: maximum")
+
+
+@value
+class KubernetesSettings:
+    """How a cluster is used. The sites file says what it offers."""
+
+    namespace: str = "penstock"
+    namespaces: tuple[str, ...] = ()  # further ones that home Jobs come from or are mapped to
+    places: tuple[tuple[str, NodeSelection], ...] = ()  # how each offer is spelt there, by its id
+    shared: bool = False  # other installations work in this cluster too, in namespaces of their own
+    secret: str = ""  # a Secret there whose keys become variables: how to reach the checkpoints
+    maps: Maps | None = None
+    grace_ms: Millis = 30 * SECOND  # to write a last checkpoint at the deadline; rented: at most half of `kill`
+    room_ms: Millis = MINUTE  # how long a standing offer may leave a pod without a node
+    scale_ms: Millis = 15 * MINUTE  # the same where nodes are made as pods ask for them
+    image_ms: Millis = 2 * MINUTE  # how long a place may fail to fetch an image, or to begin
+    typo_ms: Millis = 10 * SECOND  # the same for an image that is not there
+    retry_ms: Millis = 30 * SECOND  # what a full cluster suggests
+    keep_ms: Millis = DAY  # how long a Job stays after its end is on record
+    log_bytes: int = 64 << 20  # of each attempt
+    hour: Callable[[], int] = lambda: datetime.now().astimezone().hour  # of the day, for headroom
+
+
+class Connection:
+    cluster: Cluster  #: from `connect` on
+    executions: ExecutionCache  #: what is there, from `connect` on
+
+    def __init__(
+        self,
+        site: Site,
+        installation: str,
+        clock: Callable[[], Instant],
+        dial: Callable[[], Cluster],
+        settings: KubernetesSettings,
+    ) -> None:
+        self.site, self.installation, self.clock, self.dial, self.settings = site, installation, clock, dial, settings
+        self.offers = {offer.id: offer for offer in site.offers}
+        self.places: Mapping[str, NodeSelection] = {offer: NodeSelection() for offer in self.offers} | dict(
+            settings.places
+        )
+        self.namespaces = tuple(dict.fromkeys((settings.namespace, *settings.namespaces)))
+        self.say: Say = to_nobody
+        self.chores = TaskSet()
+        self.opened = False  #: what is there was seen whole, and changes are news
+
+    # --- coming and going --------------------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        return hasattr(self, "cluster")
+
+    def connect(
+        self,
+        make_log: Callable[[str, int], PodLog],
+        changed: Callable[[Execution], None],
+        room_changed: Callable[[], None],
+        told: Callable[[str], None],
+    ) -> None:
+        """Once: an `open` that failed half way may come again."""
+        if self.connected:
+            return
+        self.cluster = self.dial()
+        both = {offer.id: (offer, self.places[offer.id]) for offer in self.site.offers}
+        self.executions = ExecutionCache(
+            self.cluster, self.installation, self.namespaces, both, make_log, changed, room_changed, told
+        )
+
+    async def close(self) -> None:
+        await self.chores.close()
+        if self.connected:
+            await self.executions.close()
+            await self.cluster.close()
+
+    # --- an attempt's Job --------------------------------------------------------------------------------------------
+
+    def name(self, attempt: str) -> str:
+        return annotations.execution_name(self.installation, attempt)
+
+    def known(self, attempt: str) -> Execution | None:
+        one = self.executions.by_name.get(self.name(attempt))
+        return one if one is not None and self.is_own(one.job, attempt) else None
+
+    def is_own(self, job: Obj, attempt: str) -> bool:
+        """A name is only a name: what somebody else put under it is theirs, and nothing of it is read or changed."""
+        labels, notes = (job["metadata"].get(kind) or {} for kind in ("labels", "annotations"))
+        owner = job.get("owner") or labels.get(annotations.INSTALLATION, "")
+        return owner == annotations.label_value(self.installation) and notes.get(annotations.ATTEMPT) == attempt
+
+    async def find(self, attempt: str) -> Execution | None:
+        """What we see, or else what the cluster says: a watch may be a moment behind."""
+        if (one := self.known(attempt)) is not None:
+            return one
+        for namespace in self.namespaces:
+            with suppress(errors.NotFound):
+                found = await self.cluster.get(JOBS, self.name(attempt), namespace)
+                if self.is_own(found, attempt):
+                    return self.executions.note(found)
+        return None
+
+    async def change(
+        self, one: Execution, change: Callable[[Obj], Obj | None], rank: Rank = NOW, tries: int = CONFLICTS
+    ) -> None:
+        """What is to be changed depends on what is there: if that moved on meanwhile, it is thought over again."""
+        for _ in range(tries):
+            wanted = change(one.job)
+            if wanted is None:
+                return
+            seen = one.job["metadata"]["resourceVersion"]
+            try:
+                found = await self.cluster.patch(JOBS, one.name, wanted, one.namespace, seen=seen, rank=rank)
+                self.executions.note(found)
+                return
+            except errors.Conflict:
+                await self._catch_up(one, seen)
+        raise Unreachable(f"somebody else keeps changing Job {one.name}")
+
+    async def _catch_up(self, one: Execution, seen: str) -> None:
+        """The watch is about to tell what it is now; if it does not, the cluster is asked."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                while one.job["metadata"]["resourceVersion"] == seen:
+                    await one.newer.wait()
+                return
+        self.executions.note(await self.cluster.get(JOBS, one.name, one.namespace))
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[None]:
+        """The cluster's errors as a driver's."""
+        try:
+            yield
+        except errors.Invalid as error:
+            raise Refused(f"{self.site.id} does not take its Job: {error}") from error
+        except errors.Forbidden as error:
+            if error.by_account:
+                words = f"our account there may not {error.verb} {error.resource}; grant it that (docs/kubernetes.md)"
+                raise Unreachable(words) from error
+            if any(word in str(error) for word in FULL):
+                raise NoCapacity(str(error), self.settings.retry_ms) from error
+            raise Refused(f"{self.site.id} does not admit it: {error}") from error
+        except errors.KubeError as error:
+            raise Unreachable(str(error)) from error
+
+
+def to_nobody(_: Fact) -> None:
+    """Before `open` and after `close`."""

@@ -1,0 +1,187 @@
+"""A site that is a Kubernetes cluster: an attempt is a Job of its own there. `wiring` makes one for each such site.
+
+Nothing is installed in the cluster; it is watched and asked. All that must not be forgotten is written on the Job
+itself: whose attempt it is, its deadline, why we end it. So a control plane that starts again finds everything in the
+cluster, and the Job keeps its deadline, and its result, while there is none.
+
+Here is what a driver can be told. How each is done, in the order of an attempt's life:
+
+- `connection.py`: how the cluster is used and asked; `ownership.py`: whose it is, and whose a Job in it is;
+- `execution_job.py`: what an attempt's Job looks like; `start.py`: how it is made, and begins or is given up;
+- `cache.py`: what is there now; `reconcile.py`: what follows when that changes, up to its end;
+- `pods.py`: what a pod's trouble or end means; `logs.py`, `pod_logs.py`: what it printed;
+- `deadlines.py` and `terminate.py`: how it is bounded, ended and forgotten;
+- `capacity.py`, `inventory.py`: which nodes there are for the next one.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from penstock.core.model import events as e
+from penstock.core.model.actions import StartAttempt
+from penstock.core.model.types import Site
+from penstock.core.units import NEVER, Instant, Millis
+from penstock.data.checkpoints import Store
+from penstock.drivers.driver import BaseDriver, Command, Refused, Say, SeenAttempt, SiteInventory, Unreachable, Work
+from penstock.drivers.kubernetes import deadlines, ownership, terminate
+from penstock.drivers.kubernetes.cache import Execution
+from penstock.drivers.kubernetes.capacity import CapacityReporter
+from penstock.drivers.kubernetes.connection import Connection, KubernetesSettings, to_nobody
+from penstock.drivers.kubernetes.deadlines import deadline_of
+from penstock.drivers.kubernetes.execution_job import origin_of
+from penstock.drivers.kubernetes.logs import Logs
+from penstock.drivers.kubernetes.pods import is_active, said
+from penstock.drivers.kubernetes.reconcile import Reconciler
+from penstock.drivers.kubernetes.start import Starter
+from penstock.kube import annotations, errors, pod_exec
+from penstock.kube.client import JOBS, Cluster
+from penstock.kube.exec_protocol import Printed, Typed
+
+TICK_SECONDS: Final = 60.0  #: what failed is tried again, hours change, tombstones grow old
+
+
+class KubernetesDriver(BaseDriver):
+    def __init__(
+        self,
+        site: Site,
+        folder: Path,
+        installation: str,
+        checkpoints: Store,
+        clock: Callable[[], Instant],
+        connect: Callable[[], Cluster],
+        settings: KubernetesSettings,
+    ) -> None:
+        self.site = site
+        self.here = Connection(site, installation, clock, connect, settings)
+        self.room = CapacityReporter(self.here)
+        self.logs = Logs(self.here, folder.absolute() / "logs")
+        self.starting = Starter(self.here, self.room, checkpoints)
+        self.minder = Reconciler(self.here, self.room, self.logs)
+
+    # --- coming and going --------------------------------------------------------------------------------------------
+
+    async def open(self, say: Say) -> None:
+        here = self.here
+        here.say = say
+        here.connect(self.logs.of, self.minder.look_at, self.room.changed, self.logs.in_step_again)
+        async with here.asking():
+            await ownership.claim(here)
+        await here.executions.follow()
+        here.opened = True
+        for one in here.executions:
+            self.minder.look_at(one)
+        self.room.tell()
+        here.chores.see_to("tick", self._tick)
+
+    async def close(self) -> None:
+        self.here.say = to_nobody
+        self.room.close()
+        await self.here.close()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            for one in self.here.executions:
+                if one.end is None:
+                    self.minder.look_at(one)
+            self.room.tell()
+            await terminate.prune(self.here)
+
+    # --- an attempt --------------------------------------------------------------------------------------------------
+
+    async def start(self, ask: StartAttempt, work: Work) -> None:
+        if ask.offer not in self.here.offers:
+            raise Refused(f"site {self.site.id} has no offer {ask.offer}")
+        async with self.here.asking():
+            given = self.starting.manifest(work)
+            one = self.here.known(ask.attempt) or await self.starting.order(ask, work, given)
+            ownership.check_own(self.here, one.job, ask.attempt, origin_of(given.manifest, ask))
+        if one.end is not None and said(one.job, annotations.ENDING) != "refused":
+            if one.concluded:  # otherwise it is about to be said
+                self.minder.say_end(one)
+            return
+        one.starters += 1
+        try:
+            await self.starting.until_begun(one, ask)
+        finally:
+            one.starters -= 1
+            self.minder.say_end_soon(one)
+
+    async def stop(self, attempt: str, grace_ms: Millis) -> None:
+        async with self.here.asking():
+            one = await self.here.find(attempt) or await terminate.bury(self.here, attempt)
+            if one is None:  # nothing of it was made, and while the other stands nothing can be
+                self.here.say(e.AttemptStopped(self.here.clock(), attempt, 0))
+            elif one.concluded:
+                self.minder.say_end(one)
+            elif one.end is None:
+                await terminate.end(self.here, one, "stopped", "told to stop", grace_ms)
+
+    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
+        async with self.here.asking():
+            one = await self.here.find(thing)
+            if one is None:
+                raise Unreachable(f"{thing} is not here, or not yet")
+            self.here.executions.note(await self.here.cluster.get(JOBS, one.name, one.namespace))
+            stands = deadline_of(one.job)
+            if one.end is not None or said(one.job, annotations.ENDING) or stands <= self.here.clock():
+                return stands if stands < NEVER else deadline_at
+            # Once only: who writes at the same time may have taken over while we slept, and decided otherwise.
+            await deadlines.move(self.here, one, deadline_at, tries=1)
+            return deadline_at
+
+    async def forget(self, attempt: str) -> None:
+        async with self.here.asking():
+            one = await self.here.find(attempt)
+            if one is not None and one.end is not None:
+                await terminate.forget(self.here, one)
+
+    # --- what is there -----------------------------------------------------------------------------------------------
+
+    async def look(self) -> SiteInventory:
+        """What the watches show, if they are in step and the cluster answers now."""
+        async with self.here.asking():
+            await ownership.check_still_ours(self.here)
+        self.here.executions.check()
+        seen = [_seen(one) for one in self.here.executions if not one.forgotten]
+        return SiteInventory(tuple(one for one in seen if one is not None))
+
+    async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
+        return await self.logs.read(attempt, after, most, rank)
+
+    async def exec(self, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
+        async with self.here.asking(), _commands():
+            one = await self.here.find(attempt)
+            pod = one.ranks().get(command.rank) if one is not None and one.end is None else None
+            if one is None or pod is None or not is_active(pod):
+                raise Refused(f"rank {command.rank} of {attempt} does not run now")
+            name, tty = str(pod["metadata"]["name"]), command.tty
+            cluster, where = self.here.cluster, (name, one.namespace, pod["container"])
+            return await pod_exec.run(cluster, *where, command.words, typed, printed, tty)
+
+    def progress(self, attempt: str) -> tuple[int, int] | None:
+        """The last step that it reported, and of how many; 0 if it did not say."""
+        return self.logs.progress(attempt)
+
+
+@asynccontextmanager
+async def _commands() -> AsyncIterator[None]:
+    """That a command cannot be run is no trouble of the attempt's."""
+    try:
+        yield
+    except errors.Forbidden as error:
+        grant = "its platform engineer lets us by 'penstock manifests rbac --exec'"
+        raise Refused(f"our account may not run commands there; {grant} ({error})") from error
+    except (errors.Invalid, errors.NotFound) as error:
+        raise Refused(f"it could not be run: {error}") from error
+
+
+def _seen(one: Execution) -> SeenAttempt | None:
+    if one.end is not None:
+        return SeenAttempt(one.attempt, one.end.phase, one.kept_ms, 0, one.end.words)
+    if one.begun:
+        return SeenAttempt(one.attempt, "running", one.kept_ms, deadline_of(one.job))
+    return None  # whoever ordered it waits for that, or will tell it again

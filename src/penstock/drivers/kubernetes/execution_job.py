@@ -1,0 +1,263 @@
+"""From an attempt to the Job that runs it in a cluster, its execution Job. Pure; `KubernetesDriver` calls it.
+
+An execution Job ends by itself at its deadline, fails when its capacity is taken away instead of being started again
+behind our back, and stays as it ended until its result is on record. Its name is its attempt's: made twice, it is one.
+"""
+
+import math
+from typing import Any, Final
+
+from penstock.core.model.actions import StartAttempt
+from penstock.core.model.types import Offer, fill
+from penstock.core.units import NEVER, SECOND, Instant, Millis
+from penstock.core.values import value
+from penstock.drivers.driver import Refused, Work
+from penstock.kube import annotations, kueue
+from penstock.kube.client import Obj
+from penstock.kube.gpu_requests import pods_at_once
+from penstock.kube.node_selection import NodeSelection
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
+PORT: Final = 29_500  #: where a gang's first pod listens, as torchrun would
+#: Of the Job that a person applied, what the copy has as well. All else is ours to say, or the controller's.
+KEPT: Final = (
+    "parallelism",
+    "completions",
+    "completionMode",
+    "backoffLimit",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+    "successPolicy",
+    "template",
+)
+CONTROLLERS: Final = ("controller-uid", "job-name", "batch.kubernetes.io/")
+#: A pod whose capacity is taken away ends the attempt: where it goes on is a decision, with a price.
+LOST: Final = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+
+
+@value
+class ExecutionRequest:
+    """One attempt and all that its Job says."""
+
+    ask: StartAttempt
+    work: Work
+    offer: Offer
+    place: NodeSelection
+    installation: str
+    namespace: str
+    env: tuple[tuple[str, str], ...] = ()  # where checkpoints are, and the like
+    secret: str = ""  # a Secret whose keys are variables too
+    hosts: tuple[str, ...] = ()  # only here, by hostname
+    avoid: tuple[str, ...] = ()  # not there
+    grace_ms: Millis = 30 * SECOND
+
+
+def execution_job(order: ExecutionRequest, manifest: Obj, now: Instant) -> Obj:
+    """`manifest`: the Job that a person applied, as it shall run here; empty: one is made of image and command."""
+    ask, name = order.ask, annotations.execution_name(order.installation, order.ask.attempt)
+    spec = _copied(manifest) if manifest else _made(order)
+    own_limit = manifest.get("spec", {}).get("activeDeadlineSeconds") if manifest else None
+    limits = [limit for limit in (own_limit, seconds_left(ask.deadline_at, now)) if limit is not None]
+    if limits:
+        spec["activeDeadlineSeconds"] = min(limits)
+    spec["podFailurePolicy"] = {"rules": [LOST, *_own_rules(manifest)]}
+    spec["template"] = _template(spec["template"], order, name, pods_at_once(spec) if is_gang(spec) else 0)
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": order.namespace,
+            "labels": _labels(manifest, order, name),
+            "annotations": _annotations(manifest, order),
+            "finalizers": [annotations.RESULT],
+        },
+        "spec": spec,
+    }
+
+
+def tombstone(installation: str, attempt: str, namespace: str) -> Obj:
+    """Stands where an attempt's Job would: whoever comes late to make that meets this. Nothing of it ever runs."""
+    name = annotations.execution_name(installation, attempt)
+    labels = {annotations.INSTALLATION: annotations.label_value(installation), annotations.EXECUTION: name}
+    said = {
+        annotations.ATTEMPT: attempt,
+        annotations.ENDING: "stopped",
+        annotations.WORDS: "told to stop before it began",
+    }
+    pod = {"restartPolicy": "Never", "containers": [{"name": "none", "image": "none"}]}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": said,
+            "finalizers": [annotations.RESULT],
+        },
+        "spec": {"parallelism": 0, "completions": 1, "suspend": True, "template": {"spec": pod}},
+    }
+
+
+def seconds_left(deadline_at: Instant, now: Instant) -> int | None:
+    """For `activeDeadlineSeconds`: whole seconds, never too many. A deadline in the past is at once."""
+    return None if deadline_at >= NEVER else max(1, (deadline_at - now) // SECOND)
+
+
+def is_gang(spec: Obj) -> bool:
+    """Several pods that know their numbers: they meet at the first one's address."""
+    return pods_at_once(spec) > 1 and spec.get("completionMode") == "Indexed"
+
+
+def rendezvous(name: str) -> str:
+    """The ConfigMap that tells a gang's pods where the first one is. They start once it is there."""
+    return f"{name}-at"
+
+
+# --- what runs -------------------------------------------------------------------------------------------------------
+
+
+def _made(order: ExecutionRequest) -> Obj:
+    """Of image and command: a pod for each part of a node, all alike, and no second try behind our back."""
+    if not order.work.image:
+        raise Refused(f"the job names no image, and {order.offer.site} is a cluster; add 'image:' to it, or --image")
+    gpus, pods = _parts(order)
+    container = {
+        "name": "main",
+        "image": order.work.image,
+        "command": list(order.work.command),
+        "env": [{"name": key, "value": text} for key, text in order.work.env],
+        "resources": {"limits": {order.place.resource: str(gpus)}},
+    }
+    spec: Obj = {
+        "parallelism": pods,
+        "completions": pods,
+        "backoffLimit": 0,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+    }
+    return spec | ({"completionMode": "Indexed"} if pods > 1 else {})
+
+
+def _parts(order: ExecutionRequest) -> tuple[int, int]:
+    """GPUs of one pod, and how many pods: all pods of a Job are alike, so unequal parts are cut to what divides all."""
+    ask = order.ask
+    parts = [gpus for _, gpus in ask.slots]
+    if not parts:
+        parts = [shape.gpus for shape, count in fill(order.offer.shapes, ask.width) for _ in range(count)]
+        parts[-1] = ask.width - sum(parts[:-1])
+    each = math.gcd(*parts)
+    return each, sum(parts) // each
+
+
+def _copied(manifest: Obj) -> Obj:
+    given = manifest["spec"]
+    spec: Obj = {key: given[key] for key in KEPT if key in given}
+    failed = int((manifest["metadata"].get("annotations") or {}).get(annotations.FAILED_BEFORE, 0))
+    spec["backoffLimit"] = max(0, int(given.get("backoffLimit", 6)) - failed)  # carried over attempts
+    return spec
+
+
+def _own_rules(manifest: Obj) -> list[Obj]:
+    rules = ((manifest.get("spec") or {}).get("podFailurePolicy") or {}).get("rules", []) if manifest else []
+    return [rule for rule in rules if "DisruptionTarget" not in str(rule.get("onPodConditions"))][:19]
+
+
+# --- what the Job says of itself -------------------------------------------------------------------------------------
+
+
+def _labels(manifest: Obj, order: ExecutionRequest, name: str) -> dict[str, str]:
+    metadata = manifest.get("metadata", {})
+    own = annotations.without_ours(metadata.get("labels")) if manifest else {}
+    own.pop(kueue.QUEUE, None)
+    queue = order.place.queue or kueue.queue_of(metadata)
+    return {**_not_controllers(own), **({kueue.QUEUE: queue} if queue else {}), **_ours(order, name)}
+
+
+def _ours(order: ExecutionRequest, name: str) -> dict[str, str]:
+    return {annotations.INSTALLATION: annotations.label_value(order.installation), annotations.EXECUTION: name}
+
+
+def _not_controllers(labels: dict[str, str]) -> dict[str, str]:
+    return {key: text for key, text in labels.items() if not key.startswith(CONTROLLERS)}
+
+
+def _annotations(manifest: Obj, order: ExecutionRequest) -> dict[str, str]:
+    ask = order.ask
+    own = annotations.without_ours(manifest["metadata"].get("annotations")) if manifest else {}
+    own.pop("kubectl.kubernetes.io/last-applied-configuration", None)
+    deadline = {} if ask.deadline_at >= NEVER else {annotations.EXECUTION_DEADLINE: str(ask.deadline_at)}
+    return {
+        **own,
+        annotations.ATTEMPT: ask.attempt,
+        annotations.JOB: ask.job,
+        annotations.ORIGIN: origin_of(manifest, ask),
+        annotations.OFFER: ask.offer,
+        annotations.RESUME: str(ask.resume_ms),
+        annotations.SPEED: str(ask.speed_permille),
+        **deadline,
+    }
+
+
+def origin_of(manifest: Obj, ask: StartAttempt) -> str:
+    """What it was made from: the home Job, or the job as the journal calls it."""
+    return str(manifest["metadata"].get("uid") or ask.job) if manifest else ask.job
+
+
+# --- its pods --------------------------------------------------------------------------------------------------------
+
+
+def _template(template: Obj, order: ExecutionRequest, name: str, gang: int) -> Obj:
+    meta, spec = dict(template.get("metadata") or {}), dict(template["spec"])
+    grace = max(int(spec.get("terminationGracePeriodSeconds") or 0), order.grace_ms // SECOND, 1)
+    spec |= {
+        "restartPolicy": "Never",  # what a pod failure policy needs; a failure in place is a retry of the Job's own
+        "terminationGracePeriodSeconds": grace,
+        "containers": [_container(one, order, name, gang) for one in spec["containers"]],
+        "nodeSelector": {**(spec.get("nodeSelector") or {}), **dict(order.place.selector)},
+        "tolerations": [*(spec.get("tolerations") or ()), *(one.as_dict() for one in order.place.tolerations)],
+    }
+    wanted = _hosts("In", order.hosts) + _hosts("NotIn", order.avoid)
+    if wanted:
+        spec["affinity"] = _affinity(spec.get("affinity") or {}, wanted)
+    labels = {**_not_controllers(annotations.without_ours(meta.get("labels"))), **_ours(order, name)}
+    return {"metadata": {"labels": labels, "annotations": meta.get("annotations") or {}}, "spec": spec}
+
+
+def _container(container: Obj, order: ExecutionRequest, name: str, gang: int) -> Obj:
+    own = [one for one in container.get("env") or () if not one["name"].startswith("PENSTOCK_")]
+    named = {one["name"] for one in own}
+    ours = [*_variables(order), *(_gang(name, gang) if gang else ())]
+    found = {**container, "env": own + [one for one in ours if one["name"] not in named]}
+    if order.secret:
+        found["envFrom"] = [*(container.get("envFrom") or ()), {"secretRef": {"name": order.secret}}]
+    return found
+
+
+def _variables(order: ExecutionRequest) -> list[Obj]:
+    said = {**dict(order.env), "PENSTOCK_ATTEMPT": order.ask.attempt, "PENSTOCK_JOB": order.ask.job}
+    return [{"name": key, "value": text} for key, text in said.items()]
+
+
+def _gang(name: str, pods: int) -> list[Obj]:
+    """Each pod's number, how many there are, and where they meet. No name service is needed for that."""
+    index = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
+    first = {"configMapKeyRef": {"name": rendezvous(name), "key": "address"}}
+    return [
+        {"name": "PENSTOCK_RANK", "valueFrom": index},
+        {"name": "PENSTOCK_WORLD_SIZE", "value": str(pods)},
+        {"name": "MASTER_ADDR", "valueFrom": first},
+        {"name": "MASTER_PORT", "value": str(PORT)},
+    ]
+
+
+def _hosts(operator: str, hosts: tuple[str, ...]) -> list[Obj]:
+    unique = sorted(dict.fromkeys(hosts))
+    return [{"key": HOSTNAME, "operator": operator, "values": unique}] if unique else []
+
+
+def _affinity(own: Obj, wanted: list[Obj]) -> Obj:
+    """Its own terms are alternatives, so ours goes into each of them."""
+    node = dict(own.get("nodeAffinity") or {})
+    required = node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms: list[Any] = required.get("nodeSelectorTerms") or [{}]
+    both = [{**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *wanted]} for term in terms]
+    node["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": both}
+    return {**own, "nodeAffinity": node}

@@ -1,0 +1,101 @@
+"""The logs of a cluster's attempts: followed while they run, kept here, and told of when they report a checkpoint or
+progress. `KubernetesDriver` has one; `pod_logs.py` knows how a single log is followed.
+"""
+
+import asyncio
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from penstock.data.checkpoints import safe_name
+from penstock.drivers import progress
+from penstock.drivers.driver import Refused
+from penstock.drivers.kubernetes.cache import Execution
+from penstock.drivers.kubernetes.connection import Connection
+from penstock.drivers.kubernetes.pod_logs import Kept, Kubelets, PodLog
+from penstock.drivers.kubernetes.pods import began_at, is_active
+from penstock.kube.client import Obj
+
+
+class Logs:
+    def __init__(self, here: Connection, folder: Path) -> None:
+        self.here, self.folder = here, folder
+        self.kubelets = Kubelets()
+
+    def of(self, attempt: str, pods: int = 1, rank: int = 0) -> PodLog:
+        """Of the first pod, as many bytes as are kept of an attempt; the others share as many again."""
+        first, most = self._folder(attempt), self.here.settings.log_bytes
+        also = partial(_add, self.together(attempt), rank) if pods > 1 else _nowhere
+        if rank == 0:
+            return PodLog(first, most, self.kubelets, lambda: self._marked(attempt), also)
+        return PodLog(_of_rank(first, rank), most // (pods - 1), self.kubelets, lambda: None, also)
+
+    def together(self, attempt: str) -> Kept:
+        """What a gang's pods printed, as it came."""
+        return Kept(self._folder(attempt) / "together", self.here.settings.log_bytes)
+
+    def _folder(self, attempt: str) -> Path:
+        return self.folder / safe_name(attempt)
+
+    def follow(self, one: Execution) -> None:
+        for rank, pod in one.ranks().items():
+            began = began_at(pod)
+            if began is not None and not one.forgotten:
+                self._follow(one, rank, pod, began)
+
+    def _follow(self, one: Execution, rank: int, pod: Obj, began: datetime) -> None:
+        if rank and rank not in one.others:
+            one.others[rank] = self.of(one.attempt, max(one.size, 2), rank)
+        log = one.others[rank] if rank else one.log
+        name, where = str(pod["metadata"]["name"]), {"namespace": one.namespace, "container": pod["container"]}
+        log.follow(self.here.cluster, name, where, began, lambda: one.end is not None or not _runs(one, name))
+
+    def in_step_again(self, why: str) -> None:
+        """While the cluster itself did not answer, its kubelets could not be asked either."""
+        if not why:
+            self.kubelets.failed = 0
+
+    async def read(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
+        one = self.here.known(attempt)
+        growing = one is not None and not (one.concluded or one.forgotten)
+        kept_of = await asyncio.to_thread(self._pods, attempt)
+        pods = max(one.size, kept_of) if one is not None else kept_of
+        if rank is not None and rank >= pods:
+            raise Refused(f"{attempt} has no rank {rank}; " + ("there is one pod" if pods == 1 else f"0 to {pods - 1}"))
+        kept = self.together(attempt) if rank is None and pods > 1 else self.of(attempt, pods, rank or 0).kept
+        text, size = await asyncio.to_thread(kept.read, after, most)
+        return text, growing or after + len(text) < size
+
+    def _pods(self, attempt: str) -> int:
+        """Whose logs are here: all there is to know of one that is no longer in the cluster."""
+        return 1 + len(list(self._folder(attempt).glob("rank-*")))
+
+    def progress(self, attempt: str) -> tuple[int, int] | None:
+        """The last step that it reported, and of how many; 0 if it did not say."""
+        one = self.here.known(attempt)
+        return progress.steps((one.log if one is not None else self.of(attempt)).marks)
+
+    def _marked(self, attempt: str) -> None:
+        """It printed that it wrote a checkpoint, or how far it is."""
+        here, one = self.here, self.here.known(attempt)
+        if one is None or one.end is not None:
+            return
+        kept = one.kept_ms if "checkpoint_ms" in one.log.marks else 0
+        for fact in one.reported.news(here.clock(), attempt, kept, one.log.marks):
+            here.say(fact)
+
+
+def _of_rank(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}"
+
+
+def _add(together: Kept, rank: int, lines: list[bytes]) -> None:
+    together.add(b"".join(b"[%d] %s" % (rank, line) for line in lines))
+
+
+def _nowhere(_: list[bytes]) -> None:
+    """A single pod's log is the whole."""
+
+
+def _runs(one: Execution, pod: str) -> bool:
+    return pod in one.pods and is_active(one.pods[pod])

@@ -1,0 +1,67 @@
+"""Whose a cluster is, and whose a Job in it is: what belongs to somebody else is left alone. `KubernetesDriver` asks
+before it works in a cluster, each time it looks, and before it touches a Job.
+"""
+
+from typing import Final
+
+from penstock.drivers.driver import Refused
+from penstock.drivers.kubernetes.connection import Connection
+from penstock.drivers.kubernetes.pods import said
+from penstock.kube import annotations, errors
+from penstock.kube.client import LEASES, Obj
+
+LEASE_LABELS: Final = {"app.kubernetes.io/name": "penstock"}
+
+
+async def claim(here: Connection) -> None:
+    """This installation's from now on: a Lease in our namespace says so. Another's, anywhere, is looked for too."""
+    await _claim_lease(here)
+    if here.settings.shared:
+        return
+    try:
+        found, _ = await here.cluster.list(LEASES, labels="app.kubernetes.io/name=penstock")
+    except errors.Forbidden:
+        return  # our own namespace is all that we may see
+    for lease in found:
+        _check_owner(here, lease)
+
+
+async def check_still_ours(here: Connection) -> None:
+    _check_owner(here, await here.cluster.get(LEASES, annotations.LEASE, here.settings.namespace))
+
+
+def check_own(here: Connection, job: Obj, attempt: str, origin: str) -> None:
+    """What was made for another attempt, or from another Job, is left alone."""
+    meta, theirs = job["metadata"], said(job, annotations.ORIGIN) or origin
+    if not here.is_own(job, attempt) or theirs != origin:
+        raise Refused(
+            f"Job {meta['namespace']}/{meta['name']} was not made for this: it belongs to"
+            f" {said(job, annotations.ATTEMPT) or 'nobody'} ({theirs});"
+            " look whose it is, and delete it if it is nobody's"
+        )
+
+
+async def _claim_lease(here: Connection) -> None:
+    namespace = here.settings.namespace
+    lease = {
+        "metadata": {"name": annotations.LEASE, "labels": LEASE_LABELS},
+        "spec": {"holderIdentity": here.installation},
+    }
+    try:
+        await check_still_ours(here)
+    except errors.NotFound:
+        try:
+            await here.cluster.create(LEASES, lease, namespace)
+        except errors.AlreadyExists:
+            await check_still_ours(here)
+        except errors.NotFound:
+            raise Refused(f"cluster {here.cluster.context} has no namespace {namespace}; create it") from None
+
+
+def _check_owner(here: Connection, lease: Obj) -> None:
+    owner, where = lease["spec"].get("holderIdentity"), lease["metadata"].get("namespace")
+    if lease["metadata"]["name"] == annotations.LEASE and owner != here.installation:
+        raise Refused(
+            f"cluster {here.cluster.context} belongs to installation {owner} (Lease {where}/{annotations.LEASE}), and"
+            f" this is {here.installation}: let that one leave first, or delete its Lease if it is no more."
+        )

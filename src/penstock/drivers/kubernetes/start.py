@@ -1,0 +1,140 @@
+"""How an attempt starts in a cluster: its Job is made, and either it begins or its place is given up for another.
+`KubernetesDriver.start` calls it.
+"""
+
+import asyncio
+from typing import NoReturn
+
+from penstock.core.model.actions import StartAttempt
+from penstock.core.model.types import STANDING
+from penstock.core.units import SECOND, Millis
+from penstock.data.checkpoints import Store
+from penstock.drivers.driver import NoCapacity, Refused, Unreachable, Work
+from penstock.drivers.kubernetes import ownership, terminate
+from penstock.drivers.kubernetes.cache import Execution
+from penstock.drivers.kubernetes.capacity import CapacityReporter
+from penstock.drivers.kubernetes.connection import Connection
+from penstock.drivers.kubernetes.execution_job import ExecutionRequest, execution_job, origin_of
+from penstock.drivers.kubernetes.pods import said
+from penstock.kube import annotations, errors
+from penstock.kube.client import CONFIG_MAPS, JOBS, Obj
+from penstock.kube.maps import Maps
+from penstock.kube.portability import Rewritten, Unmapped, parsed, rewrite
+
+
+class Starter:
+    def __init__(self, here: Connection, room: CapacityReporter, checkpoints: Store) -> None:
+        self.here, self.room, self.checkpoints = here, room, checkpoints
+
+    # --- its Job -----------------------------------------------------------------------------------------------------
+
+    async def order(self, ask: StartAttempt, work: Work, given: Rewritten) -> Execution:
+        """Make its Job, unless somebody did. What is there under its name is its own, or nothing is touched."""
+        here = self.here
+        namespace = str(given.manifest.get("metadata", {}).get("namespace", "")) or here.settings.namespace
+        if namespace not in here.namespaces:
+            raise Refused(f"site {here.site.id} does not use namespace {namespace}; add it to its 'namespaces'")
+        order = self._order_of(ask, work, await self._variables(ask), namespace)
+        for copy in given.copies:
+            await self._create_once(copy, namespace)
+        ordered_at = here.clock()
+        try:
+            job = await here.cluster.create(JOBS, execution_job(order, given.manifest, ordered_at))
+        except errors.AlreadyExists:
+            found = await here.cluster.get(JOBS, here.name(ask.attempt), namespace)
+            ownership.check_own(here, found, ask.attempt, origin_of(given.manifest, ask))
+            return here.executions.note(found)
+        one = here.executions.note(job)
+        one.ordered_at = ordered_at
+        return one
+
+    def manifest(self, work: Work) -> Rewritten:
+        """The Job that a person applied, as it shall run here; empty if there is none. Raises `Refused`."""
+        if not work.manifest:
+            return Rewritten({})
+        try:
+            return rewrite(parsed(work.manifest), self.here.settings.maps or Maps(self.here.site.id))
+        except Unmapped as error:
+            raise Refused(f"{error}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise Refused(f"its Job cannot be read ({type(error).__name__}: {error})") from None
+
+    def _order_of(self, ask: StartAttempt, work: Work, env: dict[str, str], namespace: str) -> ExecutionRequest:
+        here, offer, avoided = self.here, self.here.offers[ask.offer], self.room.avoided()
+        grace_ms = here.settings.grace_ms
+        return ExecutionRequest(
+            ask,
+            work,
+            offer,
+            here.places[ask.offer],
+            here.installation,
+            namespace,
+            env=tuple(env.items()),
+            secret=here.settings.secret,
+            hosts=here.executions.hostnames(ask.places),
+            avoid=() if ask.places else here.executions.hostnames(avoided),
+            grace_ms=grace_ms if offer.term in STANDING else min(grace_ms, offer.kill_ms // 2),
+        )
+
+    async def _variables(self, ask: StartAttempt) -> dict[str, str]:
+        site = self.here.site.id
+        try:
+            return await asyncio.to_thread(self.checkpoints.ready, site, ask.job, ask.attempt, ask.earlier)
+        except OSError as error:
+            raise Unreachable(f"the checkpoint of {ask.earlier} could not be brought to {site}: {error}") from error
+
+    async def _create_once(self, config_map: Obj, namespace: str) -> None:
+        try:
+            await self.here.cluster.create(CONFIG_MAPS, config_map, namespace)
+        except errors.AlreadyExists:
+            return  # its name says what is in it
+
+    # --- its beginning -----------------------------------------------------------------------------------------------
+
+    async def until_begun(self, one: Execution, ask: StartAttempt) -> None:
+        while True:
+            one.news.clear()
+            if one.begun and said(one.job, annotations.ENDING) not in ("refused", "failed"):
+                return
+            if one.concluded:
+                self._answer_never(one)
+            if one.name not in self.here.executions.by_name:
+                raise Unreachable(f"the Job of {one.attempt} was deleted before it began")
+            left_ms = self._patience(one, ask)
+            if left_ms is not None and left_ms <= 0:
+                async with self.here.asking():
+                    await self._give_up(one)
+            await _news_within(one.news, None if left_ms is None else max(0.05, left_ms / SECOND))
+
+    def _answer_never(self, one: Execution) -> NoReturn:
+        """It is over and never ran: the engine looks elsewhere, or how it ended is said."""
+        assert one.end is not None
+        if said(one.job, annotations.ENDING) == "refused" or one.end.phase == "lost":
+            raise NoCapacity(one.end.words, self.here.settings.retry_ms)
+        raise asyncio.CancelledError
+
+    def _patience(self, one: Execution, ask: StartAttempt) -> Millis | None:
+        """How long its trouble may still last; None without any."""
+        if one.trouble is None or said(one.job, annotations.ENDING):
+            return None
+        settings = self.here.settings
+        room_ms = settings.room_ms if self.here.offers[ask.offer].term in STANDING else settings.scale_ms
+        most = {"room": room_ms, "pods": room_ms, "user": settings.typo_ms}.get(one.trouble.kind, settings.image_ms)
+        return one.trouble_at + most - self.here.clock()
+
+    async def _give_up(self, one: Execution) -> None:
+        """This place does not run it. What a user wrote wrong is told; all else is tried elsewhere."""
+        trouble = one.trouble
+        assert trouble is not None
+        words = trouble.words
+        if trouble.node and trouble.kind in ("place", "image"):
+            words += self.room.fault(trouble.node)
+        await terminate.end(self.here, one, "failed" if trouble.kind == "user" else "refused", words)
+
+
+async def _news_within(news: asyncio.Event, seconds: float | None) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await news.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,112 @@
+"""How an attempt's Job in a cluster is ended, kept until its result is on record, and taken away. `KubernetesDriver`
+calls it when told to, `reconcile` and `start` when a Job cannot go on.
+"""
+
+import math
+from datetime import datetime
+
+from penstock.core.units import SECOND, Millis
+from penstock.drivers.kubernetes.cache import Execution
+from penstock.drivers.kubernetes.connection import Connection
+from penstock.drivers.kubernetes.execution_job import tombstone
+from penstock.drivers.kubernetes.pods import all_ready, is_active, said
+from penstock.kube import annotations, errors
+from penstock.kube.client import JOBS, PODS, Obj
+from penstock.kube.request_priority import LATER
+
+
+async def end(here: Connection, one: Execution, how: str, words: str, grace_ms: Millis | None = None) -> None:
+    """Leave word on the Job why, then let its deadline pass. The first reason counts, however often it is told."""
+    grace_s = None if grace_ms is None else max(1, math.ceil(grace_ms / SECOND))
+    if grace_s is not None and grace_s != one.job["spec"]["grace"] and one.pods:
+        await here.change(one, lambda job: _ending(job, how, words, at_once=False))
+        for pod in [pod for pod in one.pods.values() if is_active(pod)]:
+            await _delete_pod(here, pod, grace_s)
+    await here.change(one, lambda job: _ending(job, how, words, at_once=True))
+
+
+async def take_down(here: Connection, one: Execution) -> None:
+    """Somebody deleted its Job. Our finalizer keeps it, and its pods would run on with nobody to count them."""
+    await end(here, one, "lost", "somebody deleted its Job")
+    for pod in list(one.pods.values()):
+        await _delete_pod(here, pod)
+
+
+async def bury(here: Connection, attempt: str) -> Execution | None:
+    """It may be on its way to us: whoever comes to make it finds its name taken. None: it is taken by a stranger's."""
+    made: Execution | None = None
+    for namespace in here.namespaces:
+        try:
+            found = await here.cluster.create(JOBS, tombstone(here.installation, attempt, namespace))
+        except errors.AlreadyExists:
+            found = await here.cluster.get(JOBS, here.name(attempt), namespace)
+        if here.is_own(found, attempt):
+            made = here.executions.note(found)
+    return made
+
+
+async def forget(here: Connection, one: Execution) -> None:
+    """Its Job stays a while, so that a late start meets it; then the cluster takes it away."""
+    await here.change(one, lambda job: _forgotten(job, here.settings.keep_ms), LATER)
+    if one.job["metadata"].get("deletionTimestamp"):
+        await _leave_stone(here, one)
+
+
+async def prune(here: Connection) -> None:
+    """Tombstones that nobody can come late for any more. What the cluster itself finishes, it takes away itself."""
+    for one in here.executions:
+        meta = one.job["metadata"]
+        age_ms = (here.cluster.time_there - datetime.fromisoformat(meta["creationTimestamp"])).total_seconds() * SECOND
+        if one.forgotten and one.job["spec"].get("suspend") and age_ms > here.settings.keep_ms:
+            try:
+                await here.cluster.delete(JOBS, one.name, one.namespace, uid=meta["uid"])
+            except errors.KubeError:
+                continue  # the next time
+
+
+def _ending(job: Obj, how: str, words: str, *, at_once: bool) -> Obj | None:
+    """The change that ends a Job. A suspended one has no deadline that could pass: it is left with nothing to run. Only
+    what never ran is refused: whoever slept meanwhile does not end what has begun."""
+    if how == "refused" and not said(job, annotations.ENDING) and all_ready(job):
+        return None
+    meta: Obj = (
+        {} if said(job, annotations.ENDING) else {"annotations": {annotations.ENDING: how, annotations.WORDS: words}}
+    )
+    spec: Obj = {"activeDeadlineSeconds": 1} if at_once and job["spec"].get("activeDeadlineSeconds") != 1 else {}
+    if job["spec"].get("suspend") and job["spec"].get("parallelism", 1):
+        spec["parallelism"] = 0
+    return {"metadata": meta, "spec": spec} if meta or spec else None
+
+
+async def _delete_pod(here: Connection, pod: Obj, grace_s: int | None = None) -> None:
+    meta = pod["metadata"]
+    try:
+        await here.cluster.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"], grace_s=grace_s)
+    except (errors.NotFound, errors.Conflict):
+        return  # gone already
+
+
+def _forgotten(job: Obj, keep_ms: Millis) -> Obj | None:
+    """The change by which the cluster may take a Job away."""
+    if said(job, annotations.FORGOTTEN):
+        return None
+    kept = [one for one in job["metadata"].get("finalizers") or () if one != annotations.RESULT]
+    return {
+        "metadata": {"annotations": {annotations.FORGOTTEN: "true"}, "finalizers": kept or None},
+        "spec": {"ttlSecondsAfterFinished": keep_ms // SECOND},
+    }
+
+
+async def _leave_stone(here: Connection, one: Execution) -> None:
+    """Somebody deleted its Job, and only our finalizer kept it; now its name would be free."""
+    stone = tombstone(here.installation, one.attempt, one.namespace)
+    stone["metadata"]["annotations"] |= {
+        annotations.FORGOTTEN: "true",
+        annotations.ENDING: "lost",
+        annotations.WORDS: "deleted",
+    }
+    del stone["metadata"]["finalizers"]
+    try:
+        await here.cluster.create(JOBS, stone)
+    except (errors.AlreadyExists, errors.Forbidden, errors.NotFound):
+        return  # another's finalizer keeps it, or the whole namespace is going

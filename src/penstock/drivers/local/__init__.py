@@ -1,0 +1,1 @@
+"""Sites on this machine: real processes, with slots that stand for GPUs."""

@@ -1,0 +1,66 @@
+"""Which GPUs an attempt on this machine gets. Slots are counted through the site's offers; `LocalDisk` deals them out.
+
+Where NVML finds real GPUs a slot is one of them, by its UUID; where it finds none, slots are only numbers, and a job
+that looks for a GPU finds none, as it should.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from penstock.core.model.types import STANDING, Offer, Site
+
+#: An offer without a count has as many nodes as one asks for; numbers for this many GPUs are kept for it.
+UNCOUNTED: Final = 4096
+
+
+class Slots:
+    """The numbers of a site's GPUs, offer after offer, and what CUDA calls them."""
+
+    def __init__(self, site: Site, devices: tuple[str, ...] | None = None) -> None:
+        self.devices = found() if devices is None else devices
+        self.first: dict[str, int] = {}
+        count = 0
+        for offer in site.offers:
+            self.first[offer.id] = count
+            count += size(offer)
+
+    def of_node(self, offer: Offer, node: int) -> range:
+        """Of the n-th node of a standing offer."""
+        first = self.first[offer.id] + node * offer.shapes[-1].gpus
+        return range(first, first + offer.shapes[-1].gpus)
+
+    def of_offer(self, offer: Offer) -> range:
+        return range(self.first[offer.id], self.first[offer.id] + size(offer))
+
+    def visible(self, slots: Iterable[int]) -> str:
+        """For CUDA_VISIBLE_DEVICES. More slots than GPUs: they are shared in turn."""
+        names = [self.devices[slot % len(self.devices)] if self.devices else str(slot) for slot in slots]
+        return ",".join(dict.fromkeys(names))
+
+
+def size(offer: Offer) -> int:
+    counts = [shape.gpus * shape.count for shape in offer.shapes if shape.count is not None]
+    everything = sum(counts) if len(counts) == len(offer.shapes) else UNCOUNTED
+    limit = offer.limit_gpus
+    return everything if limit is None or offer.term in STANDING else min(everything, limit)
+
+
+def found() -> tuple[str, ...]:
+    """UUIDs of the GPUs here, in NVML's order; none without the `gpu` extra, a driver or a GPU."""
+    try:
+        import pynvml
+    except ImportError:
+        return ()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+        return tuple(_text(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(k))) for k in range(count))
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _text(uuid: str | bytes) -> str:
+    return uuid if isinstance(uuid, str) else uuid.decode()  # older bindings answer in bytes

@@ -1,0 +1,416 @@
+"""What a local site has on its disk: attempts, rented nodes, and whose it is. `LocalDriver` calls it in threads.
+
+    installation        who works here; anybody else is refused
+    attempts/NAME/      one folder for each attempt that is not forgotten; keeper.py says what is in it
+    nodes/NAME/         node.json (when it is ready, when it is taken away), deadline.json, released.json, gone.json
+    past/NAME/          forgotten ones: how they ended, which keeps them from ever starting again, and their logs
+
+A rented node here is no process: when it is asked for, everything that will happen to it is written down in the
+machine's own time, and the keepers of attempts on it act by that, whether or not a control plane lives. What must
+not happen twice at once (dealing out GPUs, counting nodes) is done with the site's lock in hand.
+"""
+
+import fcntl
+import os
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from penstock.core.model.actions import LaunchNode, StartAttempt
+from penstock.core.model.types import STANDING, Offer, Site
+from penstock.core.units import DAY, HOUR, MICRO, NEVER, PERMILLE, SECOND, Instant, Millis
+from penstock.core.values import value
+from penstock.data.checkpoints import safe_name
+from penstock.drivers import progress
+from penstock.drivers.driver import NoCapacity, Refused, Unreachable, Work
+from penstock.drivers.local import supervisor
+from penstock.drivers.local.gpus import Slots
+from penstock.drivers.local.supervisor import is_locked, now_ms, take_lock
+from penstock.drivers.records import Record, read, write
+
+#: What of our own environment a job sees. Not all of it: ours may hold passwords.
+PASSED_ON: Final = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
+#: What stays of a forgotten attempt; its order, with the job's environment, does not.
+KEPT: Final = ("ended.json", "log", "work")
+
+
+@value
+class LocalSettings:
+    """How a local site behaves. The sites file says what it offers."""
+
+    tick_ms: Millis = 50  # how often the driver looks for news on the disk while anything runs
+    grace_ms: Millis = 10_000  # to write a last checkpoint at the deadline; at most half of the offer's `kill`
+    notice_ms: Millis = 2_000  # from the warning until a spot node is taken away
+    losses: tuple[Millis, ...] = ()  # how long the first rented spot things live, 0: for ever; then by the offer's rate
+    seed: int = 0  # of the luck of spot nodes
+    retry_ms: Millis = 5_000  # what a full site suggests
+    keep_ms: Millis = 30 * DAY  # how long forgotten attempts' logs stay
+    devices: tuple[str, ...] | None = None  # CUDA's names for the slots; None: what NVML finds
+    data: tuple[tuple[str, str], ...] = ()  # data sets and the folders that they are copied from
+    pass_on: tuple[str, ...] = PASSED_ON  # variables of our own environment that jobs see
+
+
+class LocalStore:
+    def __init__(
+        self, site: Site, folder: Path, installation: str, clock: Callable[[], Instant], settings: LocalSettings
+    ) -> None:
+        self.site, self.folder, self.installation = site, folder.absolute(), installation
+        self.clock, self.settings = clock, settings
+        self.offers = {offer.id: offer for offer in site.offers}
+        self.slots = Slots(site, settings.devices)
+
+    def claim(self) -> None:
+        """This installation's from now on."""
+        for name in ("attempts", "nodes", "past", "data"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self.locked():
+            path = self.folder / "installation"
+            if not path.exists():
+                write(str(path), {"installation": self.installation}, durable=True)
+            owner = read(str(path)).get("installation")
+        if owner != self.installation:
+            raise Refused(
+                f"{self.folder} belongs to installation {owner}, and this is {self.installation}: give the site"
+                " a folder of its own."
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        file = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(file)
+
+    # --- attempts ----------------------------------------------------------------------------------------------------
+
+    def attempt(self, attempt: str) -> Path:
+        """Its folder, which need not be there."""
+        past = self.folder / "past" / safe_name(attempt)
+        return past if past.exists() else self.folder / "attempts" / safe_name(attempt)
+
+    def attempts(self) -> dict[str, Path]:
+        """Every attempt that was ordered or stopped here and is not forgotten."""
+        found = {folder: self.name_of(folder) for folder in sorted((self.folder / "attempts").iterdir())}
+        return {name: folder for folder, name in found.items() if name}
+
+    def name_of(self, folder: Path) -> str:
+        """A tombstone of one that never began has no order, only an end."""
+        return str((read(f"{folder}/order.json") or read(f"{folder}/ended.json")).get("attempt", ""))
+
+    def order(self, ask: StartAttempt, work: Work, env: dict[str, str]) -> Path:
+        """Write down what is to run, unless it is there or over already."""
+        folder = self.attempt(ask.attempt)
+        with self.locked():
+            if not (self.is_over(folder) or self.is_kept(folder)):
+                (folder / "work").mkdir(parents=True, exist_ok=True, mode=0o700)
+                order = self._order(folder, ask, work, env)
+                by_nodes = bool(ask.nodes)  # then their deadlines hold, and move
+                self.write_deadline(folder, NEVER if by_nodes else ask.deadline_at)
+                write(f"{folder}/order.json", order, durable=True)
+        return folder
+
+    def _order(self, folder: Path, ask: StartAttempt, work: Work, env: dict[str, str]) -> Record:
+        offer, now = self._offer(ask.offer), now_ms()
+        by_attempt = offer.term not in STANDING and not ask.nodes
+        slots = self._deal(ask, offer, folder)
+        begin_ms = now + (offer.start_ms if by_attempt else 0)
+        return {
+            "attempt": ask.attempt,
+            "command": list(work.command),
+            "env": {
+                **{name: os.environ[name] for name in self.settings.pass_on if name in os.environ},
+                **dict(work.env),
+                **env,
+                "PENSTOCK_ATTEMPT": ask.attempt,
+                "PENSTOCK_JOB": ask.job,
+                "PENSTOCK_REPORT": str(folder / "report"),
+                "PENSTOCK_DATA": str(self.folder / "data"),
+                "CUDA_VISIBLE_DEVICES": self.slots.visible(slots),
+            },
+            "folder": work.folder or str(folder / "work"),
+            "nodes": [str(self.node(node)) for node in ask.nodes],
+            "slots": slots,
+            "offer": offer.id,
+            "begin_ms": begin_ms,
+            "lost_ms": self._fate(offer, ask.attempt, begin_ms) if by_attempt else None,
+            "notice_ms": self.settings.notice_ms,
+            "grace_ms": self._grace_ms(offer),
+            "resume_ms": ask.resume_ms,
+            "speed_permille": ask.speed_permille,
+        }
+
+    def _grace_ms(self, offer: Offer) -> Millis:
+        """The hold covers the offer's `kill`: half for a last checkpoint, half for the killing and to be heard of."""
+        grace_ms = self.settings.grace_ms
+        return grace_ms if offer.term in STANDING else min(grace_ms, offer.kill_ms // 2)
+
+    def _deal(self, ask: StartAttempt, offer: Offer, folder: Path) -> list[int]:
+        """The numbers of its GPUs, none of which anybody else has."""
+        taken = {slot for other in self._live("attempts") if other != folder for slot in self._slots(other)}
+        if ask.nodes:
+            there = [slot for node in ask.nodes for slot in read(f"{self.node(node)}/node.json")["slots"]]
+            return [slot for slot in there if slot not in taken][: ask.width]  # others may share the node
+        if offer.term in STANDING:
+            parts = [(self.slots.of_node(offer, node), gpus) for node, gpus in ask.slots]
+        else:
+            parts = [(self.slots.of_offer(offer), ask.width)]
+        dealt = [_first_free(among, gpus, taken) for among, gpus in parts]
+        if any(part is None for part in dealt):
+            raise NoCapacity(f"{offer.id} has no {ask.width} free GPUs", self.settings.retry_ms)
+        return [slot for part in dealt if part is not None for slot in part]
+
+    def _slots(self, folder: Path) -> list[int]:
+        found: list[int] = (read(f"{folder}/order.json") or read(f"{folder}/node.json")).get("slots", [])
+        return found
+
+    def _live(self, kind: str) -> Iterator[Path]:
+        over = "ended.json" if kind == "attempts" else "gone.json"
+        return (path for path in (self.folder / kind).iterdir() if not (path / over).exists())
+
+    def begin(self, folder: Path) -> None:
+        """Start its keeper. When this returns it has one, or had one already, or is over."""
+        if self.is_over(folder) or self.is_kept(folder):
+            return
+        command = supervisor.command(str(folder))
+        with open(folder / "keeper.log", "ab", opener=_private) as log:
+            subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, check=False
+            )
+
+    def never_began(self, folder: Path) -> bool:
+        """True if it was over before. A keeper that died before is a fault of this machine, and may go better again."""
+        if (folder / "begun.json").exists():
+            return False
+        if not self.is_over(folder):
+            said = (folder / "keeper.log").read_text("utf-8", "replace").strip().rpartition("\n")[2]
+            raise Unreachable(f"the keeper of {folder.name} did not start: {said or 'it was killed'}")
+        return True
+
+    def stop(self, attempt: str, grace_ms: Millis) -> Path:
+        """Leave word. Where there is no keeper to read it, nothing runs, and nothing will: that is written down."""
+        folder = self.attempt(attempt)
+        if not self.is_over(folder):
+            folder.mkdir(exist_ok=True, mode=0o700)
+            if not (folder / "stop.json").exists():
+                write(f"{folder}/stop.json", {"grace_ms": grace_ms}, durable=True)
+            self.bury(folder, attempt)
+        return folder
+
+    def bury(self, folder: Path, attempt: str) -> None:
+        """An attempt without a keeper is over. If one began, it died: whatever it left is killed."""
+        lock = take_lock(f"{folder}/lock")
+        if lock is None:
+            return
+        try:
+            if not self.is_over(folder):
+                begun = (folder / "begun.json").exists()
+                if begun:
+                    supervisor.kill_all(f"{folder}/report")
+                end = {
+                    "attempt": attempt,
+                    "phase": "lost" if begun else "stopped",
+                    "marks": read(f"{folder}/marks.json"),
+                }
+                why = "its keeper died, or the machine did" if begun else "told to stop before it began"
+                write(f"{folder}/ended.json", {**end, "code": None, "detail": why}, durable=True)
+        finally:
+            os.close(lock)
+
+    def forget(self, attempt: str) -> None:
+        folder = self.attempt(attempt)
+        if self.is_over(folder) and folder.parent.name == "attempts":
+            past = self.folder / "past" / folder.name
+            folder.rename(past)
+            for path in past.iterdir():
+                if path.name not in KEPT:
+                    path.unlink()
+
+    def prune(self) -> None:
+        """Logs and tombstones older than anybody will ask for."""
+        nodes = [folder for folder in self._all_nodes() if not (folder / "node.json").exists()]
+        for past in [*(self.folder / "past").iterdir(), *nodes]:
+            with suppress(FileNotFoundError):
+                if time.time() - past.stat().st_mtime > self.settings.keep_ms / 1000:
+                    shutil.rmtree(past)
+
+    def is_over(self, folder: Path) -> bool:
+        return (folder / "ended.json").exists()
+
+    def is_kept(self, folder: Path) -> bool:
+        return is_locked(f"{folder}/lock")
+
+    # --- nodes -------------------------------------------------------------------------------------------------------
+
+    def node(self, node: str) -> Path:
+        return self.folder / "nodes" / safe_name(node)
+
+    def nodes(self) -> dict[str, Path]:
+        found = {str(read(f"{folder}/node.json").get("node", "")): folder for folder in self._all_nodes()}
+        return {name: folder for name, folder in found.items() if name}
+
+    def _all_nodes(self) -> list[Path]:
+        return sorted((self.folder / "nodes").iterdir())
+
+    def rent(self, ask: LaunchNode) -> Path:
+        """Write down the node's whole life, unless it has one already."""
+        folder = self.node(ask.node)
+        with self.locked():
+            if not (folder / "node.json").exists() and not (folder / "gone.json").exists():
+                node = self._node(ask)
+                folder.mkdir(exist_ok=True, mode=0o700)
+                self.write_deadline(folder, ask.deadline_at)
+                write(f"{folder}/node.json", node, durable=True)
+        return folder
+
+    def _node(self, ask: LaunchNode) -> Record:
+        offer, now = self._offer(ask.offer), now_ms()
+        there = [read(f"{folder}/node.json") for folder in self._live("nodes")]
+        alike = [node for node in there if node.get("offer") == ask.offer and node["gpus"] == ask.gpus]
+        count = next((shape.count for shape in offer.shapes if shape.gpus == ask.gpus), 0)
+        taken = {slot for node in there for slot in node.get("slots", ())}
+        slots = _first_free(self.slots.of_offer(offer), ask.gpus, taken)
+        if slots is None or (count is not None and len(alike) >= count):
+            raise NoCapacity(f"{offer.id} has no free node of {ask.gpus} GPUs", self.settings.retry_ms)
+        ready_ms = now + offer.start_ms
+        return {
+            "node": ask.node,
+            "offer": offer.id,
+            "gpus": ask.gpus,
+            "slots": slots,
+            "boot": boot(),
+            "ready_ms": ready_ms,
+            "lost_ms": self._fate(offer, ask.node, ready_ms),
+        }
+
+    def _fate(self, offer: Offer, thing: str, ready_ms: int) -> int | None:
+        """When a spot thing will be taken away. Its site decides that, and the control plane hears of it."""
+        if offer.term != "spot":
+            return None
+        nth = self._count_spot()
+        if nth < len(self.settings.losses):
+            return ready_ms + self.settings.losses[nth] if self.settings.losses[nth] else None
+        if not offer.loss_ppm_per_hour:
+            return None
+        mean_ms = MICRO * HOUR / offer.loss_ppm_per_hour
+        return ready_ms + int(random.Random(f"{self.settings.seed}/{thing}").expovariate(1 / mean_ms))
+
+    def _count_spot(self) -> int:
+        """How many came before this one; the site's lock is held."""
+        path = f"{self.folder}/spot.json"
+        nth = int(read(path).get("count", 0))
+        write(path, {"count": nth + 1})
+        return nth
+
+    def release(self, node: str) -> Path:
+        """A node that was never asked for is gone as well, and a late asking finds that out."""
+        folder = self.node(node)
+        folder.mkdir(exist_ok=True, mode=0o700)
+        with self.locked():
+            if not (folder / "node.json").exists():
+                write(f"{folder}/gone.json", {"how": "gone"}, durable=True)
+            else:
+                write(f"{folder}/released.json", {}, durable=True)
+        return folder
+
+    def fate_of(self, folder: Path) -> str:
+        """`start`, `ready`, or how it is over: `lost` or `gone`. A node is over when nothing runs on it any more."""
+        gone: str = read(f"{folder}/gone.json").get("how", "")
+        if gone:
+            return gone
+        node, now = read(f"{folder}/node.json"), now_ms()
+        how = self._over(folder, node, now)
+        if how and not any(str(folder) in read(f"{path}/order.json").get("nodes", ()) for path in self._running()):
+            write(f"{folder}/gone.json", {"how": how}, durable=True)
+            return how
+        return "starting" if now < node["ready_ms"] else "ready"
+
+    def said(self, folder: Path) -> None:
+        """That a node is over is said twice, by this control plane and by the next; then only its tombstone stays."""
+        if (folder / "said.json").exists():
+            (folder / "node.json").unlink(missing_ok=True)
+        else:
+            write(f"{folder}/said.json", {})
+
+    def _over(self, folder: Path, node: Record, now: int) -> str:
+        deadline = self.deadline(folder).get("boot_ms")
+        if node["boot"] != boot() or (node["lost_ms"] is not None and now >= node["lost_ms"]):
+            return "lost"
+        return "gone" if (folder / "released.json").exists() or (deadline is not None and now >= deadline) else ""
+
+    def _running(self) -> Iterator[Path]:
+        return (path for path in self._live("attempts") if self.is_kept(path))
+
+    # --- deadlines ---------------------------------------------------------------------------------------------------
+
+    def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
+        """The one that stands now: the old one, if that has passed or the thing is over."""
+        folder = self.attempt(thing)
+        if not folder.exists():
+            folder = self.node(thing)
+        with self.locked():
+            stands = self.deadline(folder)
+            if not stands and not self.is_over(folder) and not (folder / "gone.json").exists():
+                raise Unreachable(f"{thing} is not here, or not yet")
+            passed = stands.get("boot_ms") is not None and now_ms() >= stands["boot_ms"]
+            if stands and not passed and not self.is_over(folder):
+                self.write_deadline(folder, deadline_at)
+            return self.deadline_at(folder) if stands else deadline_at
+
+    def write_deadline(self, folder: Path, at: Instant) -> None:
+        """In the machine's own time: ours may be set while nobody runs."""
+        boot_ms = None if at >= NEVER else now_ms() + at - self.clock()
+        write(f"{folder}/deadline.json", {"at": at, "boot_ms": boot_ms}, durable=True)
+
+    def deadline_at(self, folder: Path) -> Instant:
+        """By the control plane's clock as it is now: that may have jumped since, and the machine's has not."""
+        stands = self.deadline(folder)
+        at, boot_ms = int(stands.get("at", NEVER)), stands.get("boot_ms")
+        now_at = at if boot_ms is None else self.clock() + boot_ms - now_ms()
+        return at if abs(now_at - at) < SECOND else now_at
+
+    def deadline(self, folder: Path) -> Record:
+        return read(f"{folder}/deadline.json")
+
+    # --- data --------------------------------------------------------------------------------------------------------
+
+    def bring_data(self, data_set: str) -> None:
+        source = dict(self.settings.data).get(data_set)
+        if source is None or not Path(source).exists():
+            raise Refused(f"site {self.site.id} does not know where data set {data_set} is to be copied from")
+        target = self.folder / "data" / safe_name(data_set)
+        with self.locked():
+            if not target.exists():
+                aside = target.with_name(target.name + ".new")
+                shutil.rmtree(aside, ignore_errors=True)
+                shutil.copytree(source, aside)
+                aside.rename(target)
+
+    def _offer(self, offer: str) -> Offer:
+        if offer not in self.offers:
+            raise Refused(f"site {self.site.id} has no offer {offer}")
+        return self.offers[offer]
+
+
+def kept_ms(order: Record, marks: Record) -> Millis:
+    return progress.kept_ms(marks, order.get("resume_ms", 0), order.get("speed_permille", PERMILLE))
+
+
+def _first_free(among: range, count: int, taken: set[int]) -> list[int] | None:
+    free = [slot for slot in among if slot not in taken][:count]
+    return free if len(free) == count else None
+
+
+def boot() -> str:
+    """Which start of the machine this is: times of another one mean nothing."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,360 @@
+"""Explain one recorded reason in one or two sentences, from its own numbers. `story` and the API call it.
+
+    sentence(because, Say(currency, until_at))
+
+Nothing here knows a policy. `SAYS` at the end has a function for each reason.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock.core.model import reasons as r
+from penstock.core.units import HOUR, NEVER, PERMILLE, Instant, Millis, Money
+from penstock.core.values import value
+from penstock.formatting import are, count, duration, instant, money, were
+
+
+@value
+class Say:
+    """What a sentence needs beside its reason: the currency, and until when the job is queued at the latest."""
+
+    currency: str
+    until_at: Instant = NEVER
+    age_ms: Millis = 0  # since it was decided; 0: it is told as it was then
+
+    def cash(self, amount: Money) -> str:
+        return money(amount, self.currency)
+
+    @property
+    def until(self) -> str:
+        """To be read after a comma or a word; empty where no instant is known."""
+        return "" if self.until_at >= NEVER else f"until {instant(self.until_at)}"
+
+    @property
+    def age(self) -> str:
+        return f" {duration(self.age_ms)} ago" if self.age_ms else ""
+
+
+def sentence(why: r.Reason, say: Say) -> str:
+    return SAYS[type(why)](why, say)
+
+
+# --- owned GPUs ------------------------------------------------------------------------------------------------------
+
+
+def owned_free(why: r.OwnedFree, _: Say) -> str:
+    return f"{_free_after(why)}."
+
+
+def ends_alike(why: r.EndsAlike, _: Say) -> str:
+    busy = (
+        f"Other jobs use its node for another {duration(why.busy_ms)}" if why.busy_ms else "No other job uses its node"
+    )
+    return f"{_free_after(why)}. {busy}; this one is expected to run {duration(why.expected_run_ms)}."
+
+
+def _free_after(why: r.OwnedFree | r.EndsAlike) -> str:
+    waited = f" after {duration(why.waited_ms)} in the queue" if why.waited_ms else ""
+    return f"{were(why.free_gpus, 'GPU')} free{waited}"
+
+
+def room_made(why: r.RoomMade, _: Say) -> str:
+    makes = "1 job makes" if len(why.left_by) == 1 else f"{len(why.left_by)} jobs make"
+    waited = f" after {duration(why.waited_ms)} in the queue" if why.waited_ms else ""
+    return f"{makes} room for it ({', '.join(why.left_by)}); {were(why.free_gpus, 'GPU')} free{waited}."
+
+
+def waits_for_owned(why: r.WaitsForOwned, say: Say) -> str:
+    cost = why.burst_cost
+    burst = (
+        _bursting(cost, why.expected_run_ms, say) if cost is not None else f"No rented offer fits{say.age or ' now'}"
+    )
+    return f"{_queued(why.patience_ms, say)}: {_too_few(why.free_gpus)}{say.age}. {burst}."
+
+
+def wait_worth(why: r.WaitWorth, say: Say) -> str:
+    ahead = f"{count(why.ahead, 'job')} ahead"
+    due = f" To meet its deadline it must burst by {instant(why.leave_at)}." if why.leave_at else ""
+    return (
+        f"{_queued(why.patience_ms, say)}: {_too_few(why.free_gpus)}, {ahead}{say.age}.{_forecast(why, say)} "
+        f"{_bursting(why.cost, why.expected_run_ms, say)}; {_as_delay(why, say)}.{due}"
+    )
+
+
+def _bursting(cost: Money, run_ms: Millis, say: Say) -> str:
+    now = "" if say.age_ms else " now"
+    return f"Bursting{now} costs about {say.cash(cost)} for {duration(run_ms)}"
+
+
+def _queued(patience_ms: Millis, say: Say) -> str:
+    """Its patience counts from its submission, so the instant is named as well."""
+    return f"Queued for up to {duration(patience_ms)}" + (f", {say.until}" if say.until else "")
+
+
+def _too_few(free_gpus: int) -> str:
+    """Free GPUs that do not help it are fewer than it needs, or not on one node."""
+    return f"{count(free_gpus, 'GPU')} free" + (" (too few, or on several nodes)" if free_gpus else "")
+
+
+def _forecast(why: r.WaitWorth, say: Say) -> str:
+    """Nothing is promised beyond its patience: then it bursts. An old forecast is told as one."""
+    if not why.about_ms:
+        return ""
+    worst = f", {duration(why.worst_ms)} (p90)" if why.worst_ms <= why.patience_ms else ""
+    if say.age_ms:
+        return f" Its start was estimated{say.age}: in {duration(why.about_ms)} (p50){worst}."
+    if why.about_ms > why.patience_ms:
+        return f" Owned GPUs are expected only in {duration(why.about_ms)} (p50)."
+    return f" Expected start in {duration(why.about_ms)} (p50){worst}."
+
+
+def _as_delay(why: r.WaitWorth | r.NotWorthWaiting, say: Say) -> str:
+    """The price of the burst as time in the queue. The policy's longest wait or a deadline may limit that time."""
+    if not why.value_per_hour:
+        return f"delay costs nothing, and the longest wait is {duration(why.patience_ms)}"
+    plain_ms = why.cost * HOUR // why.value_per_hour
+    dearer = why.dearer_permille if isinstance(why, r.WaitWorth) else why.patience_ms * PERMILLE // max(1, plain_ms)
+    weighted = f", counted {dearer / PERMILLE:.2f} times for the month's budget," if dearer > PERMILLE else ""
+    worth_ms = plain_ms * max(PERMILLE, dearer) // PERMILLE
+    limited = f", limited to {duration(why.patience_ms)}" if duration(why.patience_ms) != duration(worth_ms) else ""
+    return f"at {say.cash(why.value_per_hour)}/h of delay that{weighted} is {duration(worth_ms)}{limited}"
+
+
+def only_owned(why: r.OnlyOwned, say: Say) -> str:
+    return f"Queued for owned GPUs: {_too_few(why.free_gpus)}{say.age}. It cannot burst: {why.rule}."
+
+
+def waited_longest(why: r.WaitedLongest, say: Say) -> str:
+    queued = f"has been queued for {duration(why.waited_ms + say.age_ms)}; the limit is {duration(why.most_ms)}"
+    free = f"All GPUs it needs were expected{say.age}" if say.age_ms else "All GPUs it needs are expected"
+    return f"It cannot burst and {queued}. {free} to be free in {duration(why.free_in_ms)}."
+
+
+# --- bursts ----------------------------------------------------------------------------------------------------------
+
+
+def patience_over(why: r.PatienceOver, say: Say) -> str:
+    queued = f"it was queued for {duration(why.waited_ms)}, and its policy allows {duration(why.patience_ms)}"
+    since = queued if why.patience_ms else "its policy lets no job wait"
+    return (
+        f"Owned GPUs were full; {since}. It costs about {say.cash(why.cost)} for {duration(why.expected_run_ms)}"
+        f"{_runner_up(why, say)}."
+    )
+
+
+def not_worth_waiting(why: r.NotWorthWaiting, say: Say) -> str:
+    soonest = f", the earliest start there in {duration(why.soonest_ms)}" if why.soonest_ms else ""
+    queued = f"; it was queued for {duration(why.waited_ms)}" if why.waited_ms else ""
+    due = f" To meet its deadline it had to burst by {instant(why.leave_at)}." if why.leave_at else ""
+    return (
+        f"Owned GPUs were full{soonest}{queued}. It costs about "
+        f"{say.cash(why.cost)} for {duration(why.expected_run_ms)}; {_as_delay(why, say)}{_runner_up(why, say)}.{due}"
+        + _passed_over(why)
+    )
+
+
+def joins_node(why: r.JoinsNode, say: Say) -> str:
+    beside = f"; a node of its own at {why.next_offer} costs {say.cash(why.next_cost)}" if why.next_offer else ""
+    stays = f"its other jobs are expected to run another {duration(why.lasts_ms)}" if why.lasts_ms else "no job uses it"
+    return (
+        f"The node has {count(why.free_gpus, 'free GPU')}, and {stays}. "
+        f"It costs about {say.cash(why.cost)} for {duration(why.expected_run_ms)}{beside}."
+    )
+
+
+def _runner_up(why: r.PatienceOver | r.NotWorthWaiting, say: Say) -> str:
+    return f"; {why.next_offer} costs {say.cash(why.next_cost)}" if why.next_offer else ""
+
+
+def queue_full(why: r.QueueFull, say: Say) -> str:
+    return (
+        f"{are(why.waiting, 'job')} queued, and the queue holds {why.queue_cap:,}; the newest bursts. "
+        f"It costs about {say.cash(why.cost)}."
+    )
+
+
+def lost_node(why: r.LostNode, say: Say) -> str:
+    return (
+        f"Resumes after {why.lost_attempt} was preempted: {duration(why.kept_ms)} of work kept, "
+        f"{duration(why.redone_ms)} repeated. It costs about {say.cash(why.cost)} to the end." + _passed_over(why)
+    )
+
+
+def _passed_over(why: r.NotWorthWaiting | r.LostNode) -> str:
+    cheaper = f" {why.passed_over} is cheaper, but preemptions or copies there could delay it beyond the limit."
+    return cheaper if why.passed_over else ""
+
+
+# --- money and room --------------------------------------------------------------------------------------------------
+
+
+def cap_binds(why: r.CapBinds, say: Say) -> str:
+    return f"Budget reached: {_denied(why, say)}"
+
+
+def rate_binds(why: r.RateBinds, say: Say) -> str:
+    return f"Spending rate reached: {_denied(why, say)}"
+
+
+def scope_frozen(why: r.ScopeFrozen, say: Say) -> str:
+    return f"Budget frozen. {_denied(why, say)}"
+
+
+def period_unknown(_: r.PeriodUnknown, __: Say) -> str:
+    return "Queued: the budget of the month it would be charged to is not open yet."
+
+
+def paced(why: r.Paced, say: Say) -> str:
+    return (
+        f"Queued {say.until or 'for now'}, or for owned GPUs: {why.scope} may spend {say.cash(why.cap)} in "
+        f"{why.period}, {say.cash(why.released)} of it by now; {say.cash(why.used)} is spent or held, and this needs "
+        f"about {say.cash(why.needed)}."
+    )
+
+
+def no_room_there(why: r.NoRoomThere, _: Say) -> str:
+    return f"Queued: no rented offer it may use has capacity. Penstock tries {why.offer} again {instant(why.retry_at)}."
+
+
+def placements_paused(_: r.PlacementsPaused, __: Say) -> str:
+    return "Queued: a person paused all new starts."
+
+
+def aims_at_delay(why: r.AimsAtDelay, say: Say) -> str:
+    return (
+        f"The mean delay of {count(why.jobs, 'job')} was {duration(why.mean_delay_ms)}; the target is "
+        f"{duration(why.target_ms)}. The cost of delay was {say.cash(why.before_per_hour)}/h."
+    )
+
+
+def aims_at_spend(why: r.AimsAtSpend, say: Say) -> str:
+    return (
+        f"Jobs cost {say.cash(why.spent)} lately; the target of {say.cash(why.target)} allows {say.cash(why.share)} "
+        f"for that time. The cost of delay was {say.cash(why.before_per_hour)}/h."
+    )
+
+
+# --- moves, refusals, ends -------------------------------------------------------------------------------------------
+
+
+def move_asked(why: r.MoveAsked, _: Say) -> str:
+    return f"A person moved it from {why.from_offer}; {duration(why.kept_ms)} of work kept."
+
+
+def lease_not_renewed(why: r.LeaseNotRenewed, say: Say) -> str:
+    kept = f"{duration(why.kept_ms)} of work kept"
+    binds = _denied(why.denied, say)
+    return f"Moves from {why.from_offer} to owned GPUs, {kept}: its lease there was not renewed. {binds}"
+
+
+def _denied(why: r.Denial, say: Say) -> str:
+    """What binds, without what is done about it."""
+    match why:
+        case r.CapBinds():
+            month = f" in {why.period}" if why.period else ""
+            return (
+                f"{why.scope} may spend {say.cash(why.cap)}{month}; {say.cash(why.spent)} is spent, "
+                f"{say.cash(why.held)} is held, and this needs {say.cash(why.needed)}."
+            )
+        case r.RateBinds():
+            return (
+                f"{why.scope} may spend {say.cash(why.cap_per_hour)}/h; what runs costs up to "
+                f"{say.cash(why.running_per_hour)}/h, and this needs {say.cash(why.needed_per_hour)}/h."
+            )
+        case r.PeriodUnknown():
+            return "The month it would be booked to is not open yet."
+        case r.ScopeFrozen():
+            more = say.cash(why.overrun)
+            return f"Providers billed {more} more than was held for {why.scope}. A person must look at it first."
+
+
+def comes_home(why: r.ComesHome, say: Say) -> str:
+    return (
+        f"Moves to owned GPUs: about {duration(why.left_ms)} left, {say.cash(why.saves)} if rented; the move delays it "
+        f"by {duration(why.move_ms)}, which costs {say.cash(why.move_worth)}."
+    )
+
+
+def cheaper_elsewhere(why: r.CheaperElsewhere, say: Say) -> str:
+    return (
+        f"Moves to cheaper GPUs: about {duration(why.left_ms)} left, {say.cash(why.cost)} there instead of "
+        f"{say.cash(why.stays)}; the move delays it by {duration(why.move_ms)}, which costs {say.cash(why.move_worth)}."
+    )
+
+
+def moves_together(why: r.MovesTogether, say: Say) -> str:
+    return (
+        f"Moves so that {why.gainer} ({count(why.gainer_gpus, 'GPU')}) fits: all moves save {say.cash(why.gains)} and "
+        f"cost {say.cash(why.costs)}."
+    )
+
+
+def displaced(why: r.Displaced, say: Say) -> str:
+    return (
+        f"Makes room for {why.gainer} ({count(why.gainer_gpus, 'GPU')}), which cannot burst and pays the rent, about "
+        f"{say.cash(why.cost)}."
+    )
+
+
+def preempted(why: r.Preempted, _: Say) -> str:
+    return (
+        f"Preempted by {why.gainer}, which has priority {why.gainer_priority}; its own priority is {why.own_priority}."
+    )
+
+
+def too_wide(why: r.TooWide, _: Say) -> str:
+    return f"Refused: it needs {count(why.gpus, 'GPU')} at once; the largest offer, {why.offer}, has {why.widest:,}."
+
+
+def nothing_allowed(why: r.NothingAllowed, _: Say) -> str:
+    where = f" ({why.where})" if why.where else ""
+    return f"Refused: no offer may run it. {why.offer}: {why.rule}{where}."
+
+
+def cancel_asked(_: r.CancelAsked, __: Say) -> str:
+    return "A person cancelled it."
+
+
+def no_more_work(why: r.NoMoreWork, _: Say) -> str:
+    return f"Node returned: idle for {duration(why.idle_ms)}."
+
+
+def never_started(_: r.NeverStarted, __: Say) -> str:
+    return "Node returned: the job it was rented for does not start there."
+
+
+SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
+    r.AimsAtDelay: aims_at_delay,
+    r.AimsAtSpend: aims_at_spend,
+    r.CancelAsked: cancel_asked,
+    r.CapBinds: cap_binds,
+    r.CheaperElsewhere: cheaper_elsewhere,
+    r.ComesHome: comes_home,
+    r.Displaced: displaced,
+    r.EndsAlike: ends_alike,
+    r.JoinsNode: joins_node,
+    r.LeaseNotRenewed: lease_not_renewed,
+    r.LostNode: lost_node,
+    r.MoveAsked: move_asked,
+    r.MovesTogether: moves_together,
+    r.NeverStarted: never_started,
+    r.NoMoreWork: no_more_work,
+    r.NoRoomThere: no_room_there,
+    r.NotWorthWaiting: not_worth_waiting,
+    r.NothingAllowed: nothing_allowed,
+    r.OnlyOwned: only_owned,
+    r.OwnedFree: owned_free,
+    r.Paced: paced,
+    r.PatienceOver: patience_over,
+    r.PeriodUnknown: period_unknown,
+    r.PlacementsPaused: placements_paused,
+    r.Preempted: preempted,
+    r.QueueFull: queue_full,
+    r.RateBinds: rate_binds,
+    r.RoomMade: room_made,
+    r.ScopeFrozen: scope_frozen,
+    r.TooWide: too_wide,
+    r.WaitWorth: wait_worth,
+    r.WaitedLongest: waited_longest,
+    r.WaitsForOwned: waits_for_owned,
+}

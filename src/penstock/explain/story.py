@@ -1,0 +1,149 @@
+"""`penstock why`: a job's history, one line for each decision, from what was recorded and nothing else.
+
+A reason's own sentence is in `sentences`. Nothing here knows a policy.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from penstock.core.ids import array_of, members, site_of
+from penstock.core.model import events as e
+from penstock.core.model import reasons as r
+from penstock.core.units import NEVER, Instant, Money
+from penstock.core.values import value
+from penstock.explain.sentences import Say, sentence
+from penstock.formatting import count, duration, instant, money
+
+
+@value
+class StoryLine:
+    at: Instant
+    text: str
+
+
+def tell(rows: Iterable[Any], job: str) -> list[StoryLine]:
+    """The lines of one job; none if the journal does not know it. `rows` have `inputs` and `outputs`."""
+    teller = StoryTeller(job)
+    for row in rows:
+        for event in (*row.inputs, *row.outputs):
+            teller.hear(event)
+    return teller.lines
+
+
+class StoryTeller:
+    def __init__(self, job: str) -> None:
+        self.job = job
+        self.lines: list[StoryLine] = []
+        self.currency = "USD"
+        self.array = array_of(job)
+        self.attempts: dict[str, e.StartPromised] = {}
+        self.holds: dict[str, Money] = {}
+        self.spent: Money = 0
+
+    def hear(self, event: Any) -> None:
+        if isinstance(event, e.PolicySet):
+            self.currency = event.policy.currency
+        elif getattr(event, "job", None) == self.job or self._is_my_array(event):
+            self._about_job(event)
+        elif getattr(event, "attempt", None) in self.attempts:
+            self._about_attempt(event)
+        elif getattr(event, "hold", None) in self.holds:
+            self._about_money(event)
+
+    def _is_my_array(self, event: Any) -> bool:
+        return isinstance(event, e.JobSubmitted) and event.spec.count > 1 and event.job == self.array
+
+    def _say(self, at: Instant, text: str) -> None:
+        self.lines.append(StoryLine(at, text))
+
+    def _about_job(self, event: Any) -> None:
+        match event:
+            case e.JobSubmitted(spec=spec):
+                known = f", expected to run {duration(spec.expected_run_ms)}" if spec.expected_run_ms else ""
+                self._say(event.at, f"Submitted by {spec.team}: {count(spec.gpus, 'GPU')}{known}.")
+            case e.WaitPromised() | e.JobRefused():
+                self._say(event.at, self.sentence(event.because, getattr(event, "until_at", NEVER)))
+            case e.StartPromised():
+                self.attempts[event.attempt] = event
+                for hold in (*(ask.hold for ask in event.nodes), *([event.hold] if event.hold else [])):
+                    self.holds[hold.id] = sum(part.amount for part in hold.parts)
+                self._say(event.at, f"{self._where(event)} {self.sentence(event.because)}{self._held(event)}")
+            case e.ReservePromised():
+                few = len(event.nodes) == 1
+                nodes = f"{'Node' if few else 'Nodes'} {', '.join(map(str, event.nodes))} of {event.offer}"
+                kept = f"{nodes} {'is' if few else 'are'} reserved for it"
+                self._say(event.at, f"{kept}. {self.sentence(event.because)}")
+            case e.CancelRequested():
+                self._say(event.at, "A person cancelled it.")
+            case e.MoveRequested():
+                self._say(event.at, f"A person asked to move it to {event.offer}.")
+
+    def _where(self, event: e.StartPromised) -> str:
+        verb = f"Joins node {event.joins} of" if event.joins else "Bursts to" if event.rented else "Starts on"
+        again = " again" if len(self.attempts) > 1 else ""
+        wide = f" with {count(event.width, 'GPU')}" if event.width > 1 else ""
+        first = f", after a copy of {', '.join(event.copies)}" if event.copies else ""
+        return f"{verb} {event.offer}{again}{wide}{first}."
+
+    def _held(self, event: e.StartPromised) -> str:
+        holds = [ask.hold for ask in event.nodes] + ([event.hold] if event.hold else [])
+        if not holds:
+            return ""
+        held = sum(part.amount for hold in holds for part in hold.parts)
+        return f" {self.cash(held)} is held, enough to run until {instant(holds[0].deadline_at)} and to stop."
+
+    def _about_attempt(self, event: Any) -> None:
+        match event:
+            case e.AttemptStarted():
+                promised = self.attempts[event.attempt]
+                waited = event.at - promised.at
+                if waited:
+                    self._say(event.at, f"Running on {promised.offer}; the start took {duration(waited)}.")
+            case e.AttemptQueued(words=words):
+                site = site_of(self.attempts[event.attempt].offer)
+                self._say(event.at, f"Queued at site {site}" + (f": {words}." if words else "."))
+            case e.AttemptEnded(outcome=outcome, detail=detail):
+                failed = f"Failed (application): {detail}." if detail else "Failed (application)."
+                self._say(event.at, "Succeeded." if outcome == "done" else failed)
+            case e.AttemptStopped(kept_ms=kept):
+                self._say(event.at, f"Stopped; {duration(kept)} of work kept.")
+            case e.AttemptLost(kept_ms=kept):
+                taken = "reclaimed" if self.attempts[event.attempt].rented else "lost"
+                self._say(event.at, f"Preempted: its node was {taken}; {duration(kept)} of work kept.")
+            case e.AttemptRefused():
+                self._say(event.at, f"{self.attempts[event.attempt].offer} had no capacity after all.")
+            case e.StopPromised():
+                self._say(event.at, f"Stopping. {self.sentence(event.because)}")
+
+    def _about_money(self, event: Any) -> None:
+        match event:
+            case e.LeaseRenewed(charged=charged):
+                self.spent += sum(part.amount for part in charged)
+                until = instant(event.deadline_at)
+                self._say(event.at, f"Lease renewed until {until}; {self.cash(self.spent)} charged so far.")
+            case e.RenewalDenied():
+                self._say(event.at, f"Lease not renewed. {self.sentence(event.because)}")
+            case e.LeaseCalledBack():
+                self._say(event.at, f"Lease shortened to {instant(event.deadline_at)}: a cap was lowered.")
+            case e.Settled(charged=charged, returned=returned):
+                self.spent += sum(part.amount for part in charged)
+                del self.holds[event.hold]
+                total = "so far" if self.holds else "in total"
+                self._say(
+                    event.at,
+                    f"Settled: {self.cash(self.spent)} charged {total}, {self.cash(returned)} of the hold returned.",
+                )
+
+    def cash(self, amount: Money) -> str:
+        return money(amount, self.currency)
+
+    def sentence(self, because: r.Reason, until: Instant = NEVER) -> str:
+        return sentence(because, Say(self.currency, until))
+
+
+def jobs_in(rows: Iterable[Any]) -> Iterator[str]:
+    """Every job a journal knows, members of arrays included."""
+    for row in rows:
+        for event in row.inputs:
+            if isinstance(event, e.JobSubmitted):
+                yield from members(event.job, event.spec.count)

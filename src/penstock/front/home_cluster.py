@@ -1,0 +1,70 @@
+"""A home cluster, and what one asks of a home Job at a glance. The door and the hall do."""
+
+import re
+from typing import Final
+
+from penstock.core.values import value
+from penstock.journal.journal import Reader
+from penstock.journal.rows import Filter, JobRow
+from penstock.kube.client import Cluster
+from penstock.kube.references import Json, part, parts
+
+OLDEST: Final = (1, 32)  #: since then `managedBy` is on by default
+
+
+@value
+class HomeCluster:
+    """A home cluster, and the namespaces in which labelled Jobs are taken; none: in all."""
+
+    site: str
+    cluster: Cluster
+    namespaces: tuple[str, ...] = ()
+
+
+@value
+class ExecutionCluster:
+    """A cluster that is no home, and the namespaces in which attempts of home Jobs run there."""
+
+    site: str
+    cluster: Cluster
+    namespaces: tuple[str, ...] = ()
+
+
+def too_old(version: str) -> bool:
+    """`v1.31.4-eks-1` is; what does not look like a version is not judged."""
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return found is not None and (int(found[1]), int(found[2])) < OLDEST
+
+
+def live_jobs(reader: Reader) -> list[JobRow]:
+    """All that have not ended."""
+    found: list[JobRow] = []
+    phases = Filter(phases=("waiting", "placed", "leaving", "paused"))
+    after: int | None = None
+    while page := reader.jobs(phases, after, 500):
+        found += page
+        after = page[-1].number
+    return found
+
+
+# --- a Job ------------------------------------------------------------------------------------------------------------
+
+
+def uid_of(job: Json) -> str:
+    return str(part(job, "metadata").get("uid", ""))
+
+
+def place_of(job: Json) -> str:
+    """`NAMESPACE/NAME`, as a mirror has it."""
+    metadata = part(job, "metadata")
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+def has_ended(job: Json) -> bool:
+    ends = [one for one in parts(part(job, "status"), "conditions") if one.get("type") in ("Complete", "Failed")]
+    return any(one.get("status") == "True" for one in ends)
+
+
+def worth_keeping(job: Json) -> Json:
+    metadata = {key: found for key, found in job["metadata"].items() if key != "managedFields"}
+    return {**job, "metadata": metadata}

@@ -1,0 +1,246 @@
+"""What a home Job asks for: its labels, annotations and resources as the core's values. Pure; the door calls it, and so
+do `plan`, `portability` and shadow mode.
+
+A Job that cannot be taken is `Unfit`: a word for the Event, and a sentence that says what to do.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from penstock.config.scalars import SCALARS, Amount, Flag, Interval, Name, Priority, Text
+from penstock.core.model.types import JOB_CLASSES, GpuChoice, JobClass, JobSpec, Origin
+from penstock.core.units import MICRO, SECOND, Instant
+from penstock.core.values import value
+from penstock.drivers.driver import Work
+from penstock.kube import annotations, gpu_requests, kueue
+from penstock.kube.gpu_requests import NotWhole
+from penstock.kube.portability import needs, packed
+from penstock.kube.references import Json, part, pod_of
+
+PRODUCT: Final = "nvidia.com/gpu.product"
+MOST_GPUS: Final = 1_000_000
+#: The cluster's own notes on an object. They say nothing of what runs, and would make equal Jobs differ.
+NOTES: Final = ("managedFields", "resourceVersion", "generation", "selfLink", "ownerReferences", "finalizers")
+
+T = TypeVar("T")
+
+
+class Unfit(Exception):
+    """`reason` is a word as Events have one; the words are for whoever wrote the Job."""
+
+    def __init__(self, reason: str, words: str) -> None:
+        super().__init__(words)
+        self.reason = reason
+
+
+@value
+class JobRequest:
+    spec: JobSpec
+    work: Work
+
+
+def read(
+    job: Json,
+    site: str,
+    now: Instant,
+    models: Iterable[str] = (),
+    carried: Iterable[Json] = (),
+    unread: Iterable[str] = (),
+    user: str = "",
+) -> JobRequest:
+    """`models`: GPU models that any site offers. `carried`: ConfigMaps that travel with it, `unread` those that cannot.
+    `user`: who applied it, by an opaque id; empty: nobody knows, and it is its team's.
+
+    Raises `Unfit`.
+    """
+    refuse_unmanaged(job)
+    refuse_counted(job)
+    spec = spec_of(job, site, now, models, user)
+    missing = tuple(f"the missing config map {name}" for name in unread)
+    return JobRequest(replace(spec, needs=spec.needs + missing), work_of(job, site, list(carried)))
+
+
+def refuse_unmanaged(job: Json) -> None:
+    """The label alone is not enough: without `managedBy` the cluster's own controller would run it as well."""
+    manager = part(job, "spec").get("managedBy")
+    if manager != annotations.MANAGER:
+        other = f"is managed by {manager}" if manager else "has no spec.managedBy"
+        raise Unfit(
+            "NotManaged",
+            f"It has the label {annotations.QUEUE} but {other}, so Penstock does not run it. The field cannot be added "
+            "later: delete the Job and create it with 'kubectl penstock apply',"
+            f" or with managedBy: {annotations.MANAGER}.",
+        )
+
+
+def refuse_counted(job: Json) -> None:
+    """Kueue has admitted it already: it holds quota for what does not run, and only deleting it gives that back."""
+    metadata = part(job, "metadata")
+    label = part(metadata, "labels").get(kueue.QUEUE)
+    if label and label != kueue.NOWHERE and part(job, "spec").get("suspend") is not True:
+        raise Unfit(
+            "CountedByKueue",
+            f"Kueue took it for a Job of its queue {label} and reserves quota for it, beside what Penstock would run; "
+            "so it runs nowhere. Delete it and create it with 'kubectl penstock apply', or with the label "
+            f"{kueue.QUEUE}: {kueue.NOWHERE}.",
+        )
+
+
+def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = (), user: str = "") -> JobSpec:
+    said = Annotations(part(part(job, "metadata"), "annotations"))
+    gpus, mig = gpus_of(job)
+    usual = JobSpec(1)
+    return JobSpec(
+        gpus=gpus,
+        team=team_of(job),
+        expected_run_ms=said.read(annotations.RUN_TIME, Interval, int, None),
+        checkpoint_every_ms=said.read(annotations.CHECKPOINT_EVERY, Interval, int, None),
+        name=kind_of(job),
+        user=user or team_of(job),
+        project=said.read(annotations.PROJECT, Name, str, ""),
+        job_class=_job_class(said.text(annotations.CLASS) or usual.job_class),
+        priority=said.read(annotations.PRIORITY, Priority, int, 0),
+        gpu_models=tuple(GpuChoice(model) for model in _models(job, said, list(models))),
+        mig_profile=mig,
+        interruptible=said.read(annotations.INTERRUPTIBLE, Flag, bool, True),
+        deadline_at=_deadline(said.text(annotations.DEADLINE), now),
+        data=said.names(annotations.DATA),
+        data_class=said.read(annotations.DATA_CLASS, Name, str, ""),
+        cap=said.read(annotations.CAP, Amount, lambda amount: int(amount * MICRO), None),
+        lease_max_ms=said.read(annotations.LEASE_MAX, Interval, int, usual.lease_max_ms),
+        home=site,
+        needs=needs(job),
+        origin=origin(site, job),
+    )
+
+
+def work_of(job: Json, site: str, config_maps: list[Json]) -> Work:
+    """The Job as it was applied, without the cluster's own notes on it."""
+    metadata = {key: found for key, found in part(job, "metadata").items() if key not in NOTES}
+    said = {
+        key: text for key, text in part(metadata, "annotations").items() if key != annotations.USER
+    }  # a person's name
+    metadata["annotations"] = {**said, annotations.HOME: site}
+    bare = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job.get("spec")}
+    return Work((), manifest=json.dumps(packed(bare, config_maps), sort_keys=True))
+
+
+def origin(site: str, job: Json) -> Origin | None:
+    """This very Job, to the journal: so it is found again after any restart, and never run twice. None: it is no Job of
+    a cluster yet, and only planned."""
+    uid = part(job, "metadata").get("uid")
+    return Origin(site, str(uid)) if uid else None
+
+
+def team_of(job: Json) -> str:
+    team = part(part(job, "metadata"), "labels").get(annotations.QUEUE)
+    if not team:
+        raise Unfit("NoTeam", f"The label {annotations.QUEUE} is empty; write the team whose budget and share it uses.")
+    return str(team)
+
+
+def kind_of(job: Json) -> str:
+    """Jobs made from one template share the front of their names: that is what run times are learned by."""
+    metadata = part(job, "metadata")
+    name = str(metadata.get("generateName") or "").rstrip("-") or str(metadata.get("name", ""))
+    return f"{metadata.get('namespace') or 'default'}/{name}"
+
+
+# --- GPUs -------------------------------------------------------------------------------------------------------------
+
+
+def gpus_of(job: Json) -> tuple[int, str]:
+    """Over all pods that run at once, and the MIG profile. Raises `Unfit`."""
+    try:
+        pods_at_once(job)
+        found = {profile: gpus for profile, gpus in gpu_requests.of_job(part(job, "spec")).items() if gpus}
+    except NotWhole as error:
+        raise Unfit("NotUnderstood", str(error)) from None
+    if not found:
+        raise Unfit("NoGPUs", "It asks for no GPUs; write them under resources.limits, or take the label away.")
+    if len(found) > 1:
+        raise Unfit("MixedGPUs", f"It asks for GPUs of several kinds ({', '.join(sorted(found))}); use one kind.")
+    ((profile, total),) = found.items()
+    if total > MOST_GPUS:
+        raise Unfit("TooManyGPUs", f"It asks for {total:,} GPUs; no site has that many.")
+    return total, profile
+
+
+def pods_at_once(job: Json) -> int:
+    """All of them or none: that is what a gang is. Raises `Unfit`."""
+    try:
+        pods = gpu_requests.pods_at_once(part(job, "spec"))
+    except NotWhole as error:
+        raise Unfit("NotUnderstood", str(error)) from None
+    if pods == 0:
+        raise Unfit("NoPods", "Its parallelism is 0, so there is nothing to run; write how many pods it has.")
+    return pods
+
+
+def _models(job: Json, said: "Annotations", known: list[str]) -> tuple[str, ...]:
+    """As it says by annotation, or by the GPU operator's label: `NVIDIA-A100-SXM4-80GB` is an A100-SXM4-80GB here."""
+    named = said.texts(annotations.GPU)
+    label = str(part(pod_of(job), "nodeSelector").get(PRODUCT, ""))
+    if named or not label:
+        return named
+    return tuple(model for model in known if f"-{model.lower()}-" in f"-{label.lower()}-") or (label,)
+
+
+# --- annotations ------------------------------------------------------------------------------------------------------
+
+
+class Annotations:
+    """What people wrote, read as the sites file and job files are."""
+
+    def __init__(self, said: Json) -> None:
+        self.said = said
+
+    def text(self, key: str) -> str:
+        return str(self.said.get(key, "")).strip()
+
+    def read(self, key: str, kind: type, make: Callable[[Any], T], missing: T | None) -> Any:
+        text = self.text(key)
+        return make(_scalar(text, key, kind)) if text else missing
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        return tuple(str(_scalar(one.strip(), key, Text)) for one in self.text(key).split(",") if one.strip())
+
+    def names(self, key: str) -> tuple[str, ...]:
+        return tuple(str(_scalar(one.strip(), key, Name)) for one in self.text(key).split(",") if one.strip())
+
+
+def _scalar(text: str, key: str, kind: type) -> Any:
+    form, reader = SCALARS[kind]
+    found = reader(text)
+    if found is None:
+        raise Unfit("NotUnderstood", f"The annotation {key} is {text[:60]!r} and not {form}.")
+    return found
+
+
+def _job_class(text: str) -> JobClass:
+    for known in JOB_CLASSES:
+        if text == known:
+            return known
+    raise Unfit(
+        "NotUnderstood", f"The annotation {annotations.CLASS} is {text[:60]!r}; known: {', '.join(JOB_CLASSES)}."
+    )
+
+
+def _deadline(text: str, now: Instant) -> Instant | None:
+    """An instant with its time zone, or a duration from now on."""
+    if not text:
+        return None
+    span = SCALARS[Interval][1](text)
+    if isinstance(span, int):
+        return now + span
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        form = "an instant like 2026-11-20T18:00:00Z or a duration like 8h"
+        raise Unfit("NotUnderstood", f"The annotation {annotations.DEADLINE} is {text[:60]!r} and not {form}.")
+    return int(at.timestamp() * SECOND)

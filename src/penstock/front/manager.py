@@ -1,0 +1,116 @@
+"""All front doors of an installation, with the one reader of the journal that they follow. `wiring` opens it once the
+plane has started.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from penstock.front.home_cluster import ExecutionCluster
+from penstock.front.home_jobs import HomeJobs
+from penstock.front.job_controller import JobController
+from penstock.front.job_follower import JobFollower
+from penstock.front.uninstall.bring_home import HomeBringer
+from penstock.front.uninstall.sweep import ClusterSweep
+from penstock.journal.journal import Reader
+from penstock.live.plane import Plane
+
+BRING_HOME: Final = "bring-home"  #: as the file of clusters that we leave has it
+LATER_SECONDS: Final = 2.0
+
+
+class Manager:
+    def __init__(
+        self,
+        homes: Iterable[HomeJobs],
+        plane: Plane,
+        reader: Reader,
+        kept: Path | None = None,
+        others: Iterable[ExecutionCluster] = (),
+    ) -> None:
+        """`kept`: a file that says which clusters we are leaving, so that a restart does not take their Jobs again.
+        `others`: clusters that are no home, where attempts run."""
+        self.plane, self.reader, self.kept = plane, reader, kept
+        self.homes = {home.site: home for home in homes}
+        self.follower = JobFollower(self.homes, plane, reader)
+        self.doors = {site: JobController(home, plane, reader, self.follower) for site, home in self.homes.items()}
+        self.elsewhere = {
+            one.site: ClusterSweep(one.site, one.cluster, one.namespaces, plane.installation) for one in others
+        }
+        self.bringing: dict[str, asyncio.Event] = {site: asyncio.Event() for site in self.doors}
+        self.parted = {site: asyncio.Event() for site in self.doors}  #: nothing of its Jobs is anywhere any more
+        for site, how in self._leaving().items():
+            self._begin_to_leave(site, how)
+
+    async def keep_open(self) -> None:
+        """Until it is cancelled. Whatever goes wrong in here, the plane and what runs are not touched by it."""
+        while True:
+            try:
+                await self.run()
+            except Exception as error:  # noqa: BLE001 - a bug of ours: told, and tried again
+                self.plane.alarms.set("front door", "hall", f"Home Jobs are not looked at: {_words(error)}")
+                await asyncio.sleep(LATER_SECONDS)
+
+    async def run(self) -> None:
+        await self.follower.begin()
+        self.plane.alarms.set("", "hall", "")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.follower.follow())
+            for door in self.doors.values():
+                tasks.create_task(door.run())
+                tasks.create_task(self._bring_home(door))
+                tasks.create_task(self._leave_elsewhere(door))
+            tasks.create_task(self._leave_all())
+
+    # --- leaving ------------------------------------------------------------------------------------------------------
+
+    def leave(self, site: str, bring_home: bool = False) -> None:
+        """Give every Job of this cluster back. Kept on disk before anything is done."""
+        how = BRING_HOME if bring_home else ""
+        if self.kept is not None:
+            lines = [f"{one} {said}".strip() for one, said in {**self._leaving(), site: how}.items()]
+            self.kept.write_text("\n".join(lines) + "\n", "utf-8")
+        self._begin_to_leave(site, how)
+
+    def _begin_to_leave(self, site: str, how: str) -> None:
+        self.doors[site].leaving.set()
+        if how == BRING_HOME:
+            self.bringing[site].set()
+
+    def _leaving(self) -> dict[str, str]:
+        if self.kept is None or not self.kept.exists():
+            return {}
+        said = [line.partition(" ") for line in self.kept.read_text("utf-8").splitlines()]
+        return {site: how for site, _, how in said if site in self.doors}
+
+    async def _bring_home(self, door: JobController) -> None:
+        await self.bringing[door.site].wait()
+        await HomeBringer(self.plane, self.reader, self.follower).bring(door.site, door.left)
+
+    async def _leave_elsewhere(self, door: JobController) -> None:
+        """Once its Jobs are given back: what was made for them in other clusters goes, too."""
+        await door.left.wait()
+        others = [other.parting for other in self.doors.values() if other is not door]
+        await asyncio.gather(*(one.take(self._made_for(door.site)) for one in (*others, *self.elsewhere.values())))
+        self.parted[door.site].set()
+
+    def _made_for(self, site: str) -> Callable[[str], bool]:
+        @lru_cache(10_000)
+        def mine(job: str) -> bool:
+            row = self.reader.job(job)
+            return row is not None and row.origin_site == site
+
+        return mine
+
+    async def _leave_all(self) -> None:
+        """No home is left: then nothing of ours stays in any cluster."""
+        for parted in self.parted.values():
+            await parted.wait()
+        await asyncio.gather(*(one.part() for one in self.elsewhere.values()))
+
+
+def _words(error: Exception) -> str:
+    inner = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+    return f"{type(inner).__name__}: {inner}"

@@ -1,0 +1,80 @@
+"""What is written on a home Job: marks, status, Events. The door says when; `status`, `event_recorder`, `restore_jobs`
+say what."""
+
+from collections.abc import Callable
+
+from penstock.core.units import Instant
+from penstock.front import status
+from penstock.front.event_recorder import EventRecorder, event_of
+from penstock.front.home_jobs import HomeJobs
+from penstock.front.status import JobSnapshot
+from penstock.front.uninstall import restore_jobs
+from penstock.kube.client import EVENTS, JOBS
+from penstock.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
+from penstock.kube.references import Json, part
+from penstock.kube.request_priority import SOON, Rank
+
+
+class StatusWriter:
+    def __init__(self, home: HomeJobs, now: Callable[[], Instant]) -> None:
+        self.cluster, self.learn, self.now = home.cluster, home.learn, now
+
+    async def change(self, job: Json, change: Json) -> Json:
+        """Guarded by the version we saw: if somebody else was first, it is looked at again."""
+        if not change:
+            return job
+        metadata = part(job, "metadata")
+        found = await self.cluster.patch(
+            JOBS, metadata["name"], change, metadata["namespace"], seen=metadata["resourceVersion"]
+        )
+        self.learn(found)
+        return found
+
+    async def show(self, job: Json, snapshot: JobSnapshot, rank: Rank = SOON) -> None:
+        """What it should be, and its status, as far as it does not show that yet: in one request, unless it must be
+        unsuspended first."""
+        change = status.metadata_change(job, snapshot)
+        if "spec" in change:
+            job, change = await self.change(job, change), {}
+        wanted = status.shown(job, snapshot)
+        if status.is_shown(job, wanted):
+            await self.change(job, change)
+            return
+        metadata = part(job, "metadata")
+        found = await self.cluster.patch_status(
+            *(JOBS, metadata["name"], wanted, metadata["namespace"]),
+            seen=metadata["resourceVersion"], marks=part(change, "metadata"), rank=rank,
+        )  # fmt: skip
+        if status.metadata_change(found, snapshot):
+            raise Conflict("its marks were not taken with its status")  # looked at again: then they go by themselves
+        self.learn(found)
+
+    async def tell(self, job: Json, tale: EventRecorder) -> None:
+        """What of its story was not told yet."""
+        while (news := tale.news) is not None:
+            await self.post(job, f"{tale.job}-{news.upto - 1}", news.reason, news.words, news.bad, at=news.at)
+            tale.told = max(tale.told, news.upto)
+
+    async def post(self, job: Json, name: str, reason: str, words: str, bad: bool, at: Instant = 0) -> None:
+        event = event_of(job, name, reason, words, bad, at or self.now())
+        try:
+            await self.cluster.create(EVENTS, event)
+        except (AlreadyExists, Invalid, NotFound):  # told before; or its namespace is going: nobody reads it any more
+            return
+        except Forbidden as error:
+            if error.by_account:
+                raise
+
+    # --- no longer ours -----------------------------------------------------------------------------------------------
+
+    async def let_go(self, job: Json) -> None:
+        await self.change(job, status.released(job))
+
+    async def strip(self, job: Json) -> None:
+        """Of every mark of ours."""
+        metadata = part(job, "metadata")
+        if (conditions := restore_jobs.plain_conditions(job)) is not None:
+            job = await self.cluster.patch_status(
+                JOBS, metadata["name"], {"conditions": conditions}, metadata["namespace"]
+            )
+        await self.change(job, restore_jobs.stripped(job))

@@ -1,0 +1,63 @@
+"""Bringing home what runs elsewhere, before we leave: `penstock leave --bring-home`. The hall does it for its doors.
+
+It is the engine's own move, with a checkpoint, once there is room at home. What writes no checkpoints would lose its
+work, and ends where it runs.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from penstock.core.model.events import MoveRequested
+from penstock.core.model.types import STANDING
+from penstock.front.job_follower import JobFollower
+from penstock.front.status import JobSnapshot
+from penstock.journal.journal import Reader
+from penstock.journal.rows import JobRow
+from penstock.live.plane import NotReady, Plane
+
+LOOK_SECONDS: Final = 2.0  #: room at home comes free without our doing
+AGAIN_SECONDS: Final = 30.0  #: after a move that was not allowed though there was room
+
+
+class HomeBringer:
+    def __init__(self, plane: Plane, reader: Reader, follower: JobFollower) -> None:
+        self.plane, self.reader, self.follower = plane, reader, follower
+        self.asked: dict[str, float] = {}  #: when each was last asked to move
+
+    async def bring(self, site: str, left: asyncio.Event) -> None:
+        """Until nothing of ours is at home any more."""
+        while not left.is_set():
+            with suppress(NotReady):
+                for row in await asyncio.to_thread(self._away, self.follower.live(site)):
+                    await self._ask(row, site)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await left.wait()
+
+    def _away(self, live: list[JobSnapshot]) -> list[JobRow]:
+        """Those of a home's jobs that run elsewhere and keep checkpoints."""
+        return [one.job for one in live if self._is_away(one)]
+
+    def _is_away(self, snapshot: JobSnapshot) -> bool:
+        row = snapshot.job
+        if row.phase != "placed":
+            return False
+        spec = self.reader.spec(row.id)
+        tries = [one for one in snapshot.attempts if one.phase == "running"]
+        keeps = spec is not None and spec.checkpoint_every_ms is not None and spec.interruptible
+        return keeps and bool(tries) and tries[-1].site != row.origin_site
+
+    async def _ask(self, row: JobRow, site: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self.asked.get(row.id, -AGAIN_SECONDS) < AGAIN_SECONDS:
+            return
+        for offer in self._with_room(site, row.gpus):
+            self.asked[row.id] = now
+            await self.plane.tell(MoveRequested(0, row.id, offer))
+            return
+
+    def _with_room(self, site: str, gpus: int) -> list[str]:
+        """What stands at home and has so many GPUs free."""
+        offers = [one for there in self.plane.view.sites if there.id == site for one in there.offers]
+        return [one.offer.id for one in offers if one.offer.term in STANDING and one.idle >= gpus]

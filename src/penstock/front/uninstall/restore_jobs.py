@@ -1,0 +1,189 @@
+"""Giving a cluster's Jobs back: `penstock leave`. The door calls it for each of its Jobs while it is leaving.
+
+What waits becomes an ordinary Job of the same name. `managedBy` cannot be taken off a Job, so it is made anew; what it
+shall be is kept in a ConfigMap meanwhile, and whoever comes after a crash goes on from there. What runs is shown to its
+end and then bears no mark of ours. At last goes what only we needed: execution Jobs, tombstones, copies, the Lease; and
+whether anything remains is found by looking, not by remembering.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from penstock.front.status import OURS, finalizers_of
+from penstock.kube import annotations, kueue
+from penstock.kube.client import CONFIG_MAPS, JOBS, LEASES, PODS, Cluster, Kind
+from penstock.kube.errors import AlreadyExists, NotFound
+from penstock.kube.references import Json, part, parts
+
+GIVING_BACK: Final = "penstock.dev/giving-back"  #: label of the ConfigMap that holds a Job between two lives
+#: What a cluster writes on a Job by itself. A new one gets its own.
+WRITTEN: Final = (
+    "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
+    "managedFields", "selfLink", "finalizers",
+)  # fmt: skip
+CONTROLLERS: Final = ("batch.kubernetes.io/", "controller-uid", "job-name")
+#: Annotations that only we write. Others of our domain are people's words, and stay on Jobs that were never ours.
+WRITTEN_BY_US: Final = (annotations.JOB, annotations.BINDING, annotations.ATTEMPT, annotations.ORIGIN)
+APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  #: holds our marks too, and kubectl makes a new one
+
+
+def ordinary(job: Json) -> Json:
+    """The Job as it would have been without us."""
+    metadata = {key: found for key, found in part(job, "metadata").items() if key not in WRITTEN}
+    queue = kueue.queue_of(metadata)
+    metadata["labels"] = _theirs(part(metadata, "labels")) | ({kueue.QUEUE: queue} if queue else {})
+    metadata["annotations"] = _theirs(part(metadata, "annotations"))
+    metadata.pop("generateName", None)
+    spec = {key: found for key, found in part(job, "spec").items() if key not in ("managedBy", "suspend", "selector")}
+    template = dict(part(spec, "template"))
+    template["metadata"] = {**part(template, "metadata"), "labels": _theirs(part(part(template, "metadata"), "labels"))}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {**spec, "template": template}}
+
+
+def _theirs(words: Json) -> Json:
+    ours = (annotations.DOMAIN, *CONTROLLERS, APPLIED)
+    theirs = {key: text for key, text in words.items() if not key.startswith(ours)}
+    return {key: text for key, text in theirs.items() if (key, text) != (kueue.QUEUE, kueue.NOWHERE)}
+
+
+def stripped(job: Json) -> Json:
+    """A merge patch that takes every mark of ours off a Job that has ended."""
+    metadata = part(job, "metadata")
+    change: Json = {}
+    for kind in ("labels", "annotations"):
+        if ours := {key: None for key in part(metadata, kind) if key.startswith(annotations.DOMAIN) or key == APPLIED}:
+            change[kind] = ours
+    if annotations.CANCEL in (metadata.get("finalizers") or []):
+        change["finalizers"] = finalizers_of(metadata, keep=False)
+    return {"metadata": change} if change else {}
+
+
+def plain_conditions(job: Json) -> list[Json] | None:
+    """Without ours; None if there is none of ours."""
+    now = parts(part(job, "status"), "conditions")
+    others = [one for one in now if one.get("type") not in OURS]
+    return others if len(others) < len(now) else None
+
+
+# --- what waits -------------------------------------------------------------------------------------------------------
+
+
+async def give_back(cluster: Cluster, job: Json) -> None:
+    """Kept first, then deleted, then made anew: a crash at any instant leaves enough to go on."""
+    metadata = part(job, "metadata")
+    namespace, uid = str(metadata["namespace"]), str(metadata["uid"])
+    kept = {
+        "metadata": {"name": f"penstock-giving-back-{uid}", "namespace": namespace, "labels": {GIVING_BACK: "job"}},
+        "data": {"job": json.dumps(ordinary(job)), "uid": uid},
+    }
+    with suppress(AlreadyExists):
+        await cluster.create(CONFIG_MAPS, kept)
+    await _make_anew(cluster, kept)
+
+
+async def finish(cluster: Cluster, namespace: str) -> None:
+    """What a crash left half-done."""
+    for kept in (await cluster.list(CONFIG_MAPS, namespace, labels=GIVING_BACK))[0]:
+        await _make_anew(cluster, kept)
+
+
+async def _make_anew(cluster: Cluster, kept: Json) -> None:
+    job, uid = json.loads(kept["data"]["job"]), str(kept["data"]["uid"])
+    name, namespace = str(job["metadata"]["name"]), str(kept["metadata"]["namespace"])
+    await _remove(cluster, name, namespace, uid)
+    try:
+        await cluster.create(JOBS, job, namespace)
+    except AlreadyExists:
+        there = await cluster.get(JOBS, name, namespace)
+        if part(there, "metadata").get("uid") == uid:  # it takes a moment to go; looked at again
+            raise
+    await _drop(cluster, CONFIG_MAPS, kept)
+
+
+async def _remove(cluster: Cluster, name: str, namespace: str, uid: str) -> None:
+    try:
+        there = await cluster.get(JOBS, name, namespace)
+        if part(there, "metadata").get("uid") != uid:
+            return
+        others = finalizers_of(part(there, "metadata"), keep=False)
+        await cluster.patch(JOBS, name, {"metadata": {"finalizers": others}}, namespace)
+        await cluster.delete(JOBS, name, namespace, uid=uid)
+    except NotFound:
+        return
+
+
+# --- what only we needed ----------------------------------------------------------------------------------------------
+
+
+def anybodys(_job: str) -> bool:
+    """Whatever job it was made for."""
+    return True
+
+
+async def sweep(cluster: Cluster, installation: str, namespace: str, mine: Callable[[str], bool]) -> list[str]:
+    """Delete what we made for these jobs and nobody needs any more; what is still needed."""
+    needed = []
+    for job in (await cluster.list(JOBS, namespace, labels=_made_by(installation)))[0]:
+        metadata = part(job, "metadata")
+        if not mine(str(part(metadata, "annotations").get(annotations.JOB, ""))):
+            continue
+        if annotations.RESULT in (metadata.get("finalizers") or []):
+            needed.append(f"{_word(JOBS, job)}, whose end is not on record yet")
+        else:
+            await _drop(cluster, JOBS, job)
+    if not needed and mine is anybodys:
+        for copied in (await cluster.list(CONFIG_MAPS, namespace, labels=annotations.COPY))[0]:
+            await _drop(cluster, CONFIG_MAPS, copied)
+    return needed
+
+
+async def remains(cluster: Cluster, installation: str, namespace: str) -> list[str]:
+    """Whatever there bears a mark of ours, by its kind and name."""
+    found = []
+    for kind in (JOBS, CONFIG_MAPS, LEASES):
+        there = (await cluster.list(kind, namespace))[0]
+        found += [_word(kind, one) for one in there if _bears_our_mark(one, installation)]
+    pods = (await cluster.list(PODS, namespace, labels=_made_by(installation)))[0]
+    return found + [_word(PODS, one) for one in pods]
+
+
+def _made_by(installation: str) -> str:
+    return f"{annotations.INSTALLATION}={annotations.label_value(installation)}"
+
+
+def _bears_our_mark(thing: Json, installation: str) -> bool:
+    metadata = part(thing, "metadata")
+    labels = part(metadata, "labels")
+    if labels.get(annotations.INSTALLATION, annotations.label_value(installation)) != annotations.label_value(
+        installation
+    ):
+        return False  # another installation's
+    owners = [str(one.get("name", "")) for one in metadata.get("ownerReferences") or []]
+    written = [one for one in part(metadata, "annotations") if one in WRITTEN_BY_US]
+    words = [*labels, *written, *(metadata.get("finalizers") or [])]
+    words += [str(one.get("type")) for one in parts(part(thing, "status"), "conditions")]
+    meets = any(metadata.get("name") == f"{owner}-at" for owner in owners if owner.startswith("ps-"))
+    held = part(thing, "spec").get("holderIdentity") == installation
+    return held or meets or any(word.startswith(annotations.DOMAIN) for word in words)
+
+
+def _word(kind: Kind, thing: Json) -> str:
+    metadata = part(thing, "metadata")
+    return f"{kind.name} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+async def release(cluster: Cluster, installation: str, namespace: str) -> None:
+    """The cluster is nobody's again."""
+    for lease in (await cluster.list(LEASES, namespace))[0]:
+        if part(lease, "spec").get("holderIdentity") == installation:
+            await _drop(cluster, LEASES, lease)
+
+
+async def _drop(cluster: Cluster, kind: Kind, thing: Json) -> None:
+    metadata = part(thing, "metadata")
+    try:
+        await cluster.delete(kind, str(metadata["name"]), str(metadata["namespace"]), uid=str(metadata.get("uid", "")))
+    except NotFound:
+        return

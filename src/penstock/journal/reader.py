@@ -1,0 +1,273 @@
+"""What pages and lists ask: `journal.Reader` over any `Database`. The API calls it, from any thread.
+
+Each call borrows a read-only connection, so that readers wait neither for the writer nor for each other.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from itertools import islice, product
+from typing import Any, TypeVar
+
+from penstock.core.errors import BadInput
+from penstock.core.model.types import JobSpec
+from penstock.journal import states
+from penstock.journal.database import Database, marks, plain
+from penstock.journal.hash_chain import COLUMNS, refuse_format, row, row_with
+from penstock.journal.journal import Row, Unwritable
+from penstock.journal.rows import AttemptRow, ClosedRow, Filter, Happening, JobCount, JobRow, SpendRow, UsedRow
+from penstock.journal.schema import LOOKED_UP
+
+T = TypeVar("T")
+
+
+class NoTables(BadInput):
+    """A simulation's journal, which is written without them."""
+
+
+class JournalReader:
+    def __init__(self, connect: Callable[[], Database]) -> None:
+        self.connect = connect
+        self.idle: list[Database] = []
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        with self._borrowed() as db:
+            self.where = db.where
+        found = self._all("select format from journal")[0][0]
+        refuse_format(found, self.where)
+        head, projected = self._all("select head, projected from journal")[0] if found > 1 else (1, 0)
+        if projected < head:
+            raise NoTables(f"{self.where} has no tables yet to list jobs from; run `penstock journal rebuild` on it.")
+        self.installation: str = self._all("select installation from journal")[0][0]
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[Database]:
+        # Appending to a list and popping from it are single steps, whatever thread does it.
+        db = self.idle.pop() if self.idle else self.connect()
+        try:
+            yield db
+        finally:
+            self.idle.append(db)
+
+    def _all(self, sql: str, *values: Any) -> list[Any]:
+        with self._borrowed() as db:
+            try:
+                return db.all(sql, *values)
+            except Unwritable:  # the server may have been away since this connection was last used: once more, anew
+                return db.all(sql, *values)
+
+    def close(self) -> None:
+        while self.idle:
+            self.idle.pop().close()
+
+    @contextmanager
+    def at_one_row(self) -> Iterator["JournalReader"]:
+        with self._borrowed() as db, db.reading():
+            yield _AtOneRow(db, self.installation)
+
+    def head(self) -> int:
+        return int(self._all("select head from journal")[0][0])
+
+    # --- jobs --------------------------------------------------------------------------------------------------------
+
+    def jobs(self, wanted: Filter, after: int | None = None, limit: int = 50) -> list[JobRow]:
+        """One question for each team and phase, because each is then a walk along an index, and the newest of all."""
+        matches = [*map(states.Match, wanted.phases), *map(states.match, wanted.states)]
+        asked = product(wanted.teams or (None,), matches or (None,))
+        pages = [self._page(wanted, team, match, after, limit) for team, match in asked]
+        newest = heapq.merge(*pages, key=lambda job: job.number, reverse=True)
+        return list(islice(newest, limit))
+
+    def _page(
+        self, wanted: Filter, team: str | None, match: states.Match | None, after: int | None, limit: int
+    ) -> list[JobRow]:
+        clauses: list[tuple[str, Any]] = []
+        if team is not None:
+            clauses.append(("team = ?", team))
+        if match is not None:
+            clauses.append(("phase = ?", match.phase))
+            if match.attempt_runs is not None:
+                clauses.append((ATTEMPT_RUNS if match.attempt_runs else f"not {ATTEMPT_RUNS}", "running"))
+        if wanted.user:
+            clauses.append(('"user" = ?', wanted.user))
+        if wanted.origin is not None:
+            clauses.append(("origin_uid = ? and origin_uid <> ''", wanted.origin.uid))  # as the index has it
+            clauses.append(("origin_site = ?", wanted.origin.site))
+        if wanted.text:
+            clauses.append((r"words like ? escape '\'", f"%{_literal(wanted.text.lower())}%"))
+        if after is not None:
+            clauses.append(("number < ?", after))
+        where = " and ".join(clause for clause, _ in clauses) or "1 = 1"
+        # The inner one needs an index only; the lines are looked up for the page alone.
+        inner = f"select number from jobs where {where} order by number desc limit ?"
+        sql = f"select {_columns(JobRow)} from jobs where number in ({inner}) order by number desc"
+        return self._made(JobRow, sql, *(value for _, value in clauses), limit)
+
+    def job(self, job: str) -> JobRow | None:
+        return _first(self._made(JobRow, f"select {_columns(JobRow)} from jobs where id = ?", job))
+
+    def counts(self) -> list[JobCount]:
+        """The table counts by the core's phases; how many of the placed ones run is counted among the attempts."""
+        found: list[JobCount] = []
+        for phase, team, *counted in self._all(COUNTS):
+            jobs, gpus, running_jobs, running_gpus = map(int, counted)
+            if running_jobs:
+                found.append(JobCount("running", team, running_jobs, running_gpus))
+            if jobs > running_jobs:
+                found.append(JobCount(states.job_state(phase), team, jobs - running_jobs, gpus - running_gpus))
+        return sorted(found, key=lambda count: (count.state, count.team))
+
+    def spec(self, job: str) -> JobSpec | None:
+        sql = "select number, part from happened where job = ? and kind = 'JobSubmitted' order by number desc limit 1"
+        found = _first(self._all(sql, job))
+        if found is None:
+            return None
+        (row,) = self._rows([found]).values()
+        spec: JobSpec = row.inputs[0].spec
+        return spec
+
+    def attempts(self, job: str) -> list[AttemptRow]:
+        return self._made(AttemptRow, f"select {_columns(AttemptRow)} from attempts where job = ? order by number", job)
+
+    def attempt(self, attempt: str) -> AttemptRow | None:
+        return _first(self._made(AttemptRow, f"select {_columns(AttemptRow)} from attempts where id = ?", attempt))
+
+    def placed(self) -> list[AttemptRow]:
+        live = "phase in ('promised', 'starting', 'running', 'stopping')"
+        return self._made(AttemptRow, f"select {_columns(AttemptRow)} from attempts where {live} order by number")
+
+    def _made(self, kind: type[T], sql: str, *values: Any) -> list[T]:
+        return [kind(*found) for found in self._all(sql, *values)]
+
+    # --- what happened -----------------------------------------------------------------------------------------------
+
+    def story(self, job: str) -> list[Row]:
+        mine = self._all("select number, part from happened where job = ?", job)
+        if not mine:
+            return []
+        policies = self._all("select number, part from happened where job = '' and kind = 'PolicySet'")  # the currency
+        return list(self._rows([*mine, *policies]).values())
+
+    def feed(
+        self, before: tuple[int, int] | None = None, limit: int = 50, kinds: tuple[str, ...] = ()
+    ) -> list[Happening]:
+        clauses: list[tuple[str, tuple[Any, ...]]] = [(f"kind in ({marks(len(kinds))})", kinds)] if kinds else []
+        if before is not None:
+            clauses.append(("(number, part) < (?, ?)", before))
+        where = " and ".join(clause for clause, _ in clauses) or "1 = 1"
+        values = [value for _, some in clauses for value in some]
+        sql = (
+            f"select number, part, min(job), min(kind) from happened where {where} "
+            "group by number, part order by number desc, part desc limit ?"
+        )
+        found = self._all(sql, *values, limit)
+        rows = self._rows([(number, part) for number, part, *_ in found])
+        events = {number: iter(reversed((*row.inputs, *row.outputs))) for number, row in rows.items()}
+        return [_happening(rows[number], part, job, kind, next(events[number])) for number, part, job, kind in found]
+
+    def steps(self, after: int, limit: int = 200) -> list[Row]:
+        found = self._all(f"select {COLUMNS} from steps where number > ? order by number limit ?", after, limit)
+        return [row(plain(one), self.where) for one in found]
+
+    def _rows(self, wanted: list[tuple[int, int]]) -> dict[int, Row]:
+        """By number, each with the wanted of its parts."""
+        parts: dict[int, set[int]] = {}
+        for number, part in wanted:
+            parts.setdefault(number, set()).add(part)
+        numbers, rows = sorted(parts), dict[int, Row]()
+        for start in range(0, len(numbers), AT_ONCE):
+            some = numbers[start : start + AT_ONCE]
+            sql = f"select {COLUMNS} from steps where number in ({marks(len(some))}) order by number"
+            rows |= {one[0]: row_with(plain(one), parts[one[0]], self.where) for one in self._all(sql, *some)}
+        return rows
+
+    # --- money and offers --------------------------------------------------------------------------------------------
+
+    def spend(self) -> list[SpendRow]:
+        periods = {
+            period: (start, end) for period, start, end in self._all("select period, starts_at, ends_at from periods")
+        }
+        caps = {scope: (cap, rate) for scope, cap, rate in self._all("select scope, per_period, per_hour from caps")}
+        booked = {(scope, period): (spent, held) for scope, period, spent, held in self._all(SPEND)}
+        keys = {*booked, *product(caps, periods)}
+        rows = [
+            SpendRow(scope, period, *caps.get(scope, (None, None)), *booked.get((scope, period), (0, 0)),
+                     *periods.get(period, (None, None)))
+            for scope, period in keys
+        ]  # fmt: skip
+        return sorted(rows, key=lambda one: (one.starts_at or 0, one.period, one.scope))
+
+    def used(self, from_day: int = 0) -> list[UsedRow]:
+        return self._made(
+            UsedRow, f"select {_columns(UsedRow)} from used where day >= ? order by day, offer, team", from_day
+        )
+
+    def closed(self) -> list[ClosedRow]:
+        return self._made(ClosedRow, f"select {_columns(ClosedRow)} from closed order by offer")
+
+    # --- what is kept beside -----------------------------------------------------------------------------------------
+
+    def answer(self, key: str) -> str | None:
+        found = _first(self._all("select answer from replies where key = ?", key))
+        return None if found is None else str(found[0])
+
+    def blob(self, digest: str) -> bytes | None:
+        found = _first(self._all("select content from blobs where digest = ?", digest))
+        return None if found is None else bytes(found[0])
+
+
+class _AtOneRow(JournalReader):
+    """On one connection, inside its transaction. What fails is not tried again by itself: that would be another row."""
+
+    def __init__(self, db: Database, installation: str) -> None:
+        self.db, self.where, self.installation = db, db.where, installation
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[Database]:
+        yield self.db
+
+    def _all(self, sql: str, *values: Any) -> list[Any]:
+        return self.db.all(sql, *values)
+
+    def close(self) -> None:
+        """The connection is another's."""
+
+
+#: Values in one statement; SQLite of old takes 999.
+AT_ONCE = 500
+#: A placed job is running if its attempt is, and starting otherwise: `journal.states`.
+ATTEMPT_RUNS = "exists (select 1 from attempts where attempts.id = jobs.attempt and attempts.phase = ?)"
+RUNNING = (
+    "select jobs.team, count(*) as jobs, sum(jobs.gpus) as gpus from attempts "
+    "join jobs on jobs.id = attempts.job and jobs.attempt = attempts.id and jobs.phase = 'placed' "
+    "where attempts.phase = 'running' group by jobs.team"
+)
+COUNTS = (
+    "select counts.phase, counts.team, counts.jobs, counts.gpus, coalesce(running.jobs, 0), coalesce(running.gpus, 0) "
+    f"from counts left join ({RUNNING}) as running on running.team = counts.team and counts.phase = 'placed' "
+    "where counts.jobs > 0"
+)
+SPEND = "select scope, period, spent, held from spend"
+
+
+def _columns(kind: type[Any]) -> str:
+    return ", ".join(LOOKED_UP.get(field.name, f'"{field.name}"') for field in fields(kind))
+
+
+def _literal(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", r"\%").replace("_", r"\_")
+
+
+def _first(found: list[T]) -> T | None:
+    return found[0] if found else None
+
+
+def _happening(found: Row, part: int, job: str, kind: str, event: Any) -> Happening:
+    """The members of an array came as one."""
+    return Happening(found.number, part, found.at, kind, getattr(event, "job", job), event)

@@ -1,0 +1,277 @@
+"""Keeps a journal: what `journal.Journal` promises, over any `Database`. The live loop calls it, one call at a time.
+
+Who writes is settled by three things. A lock that ends with the process (of the file, or of the server's session), so
+that who was killed can come back at once. A lease that runs out, so that a machine that is gone is not waited for. And
+the epoch that every append names, looked up in the same transaction: whatever clocks and locks say, a writer that was
+replaced changes nothing.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from penstock.core.engine import Step
+from penstock.core.errors import BadInput
+from penstock.core.fold.apply import fold_step
+from penstock.core.fold.state import State
+from penstock.core.units import Instant
+from penstock.formatting import duration
+from penstock.journal.database import (
+    BASE,
+    CHUNK,
+    JOURNAL,
+    LIVE,
+    MOVED,
+    Database,
+    hash_of,
+    marks,
+    stored_after,
+    tables_sql,
+    upsert,
+)
+from penstock.journal.hash_chain import FORMAT, GENESIS, Stored, checked, refuse_format, stored
+from penstock.journal.journal import Fenced, Held, Row
+from penstock.journal.projection import project
+from penstock.journal.schema import PROJECTION, RETIRED, TABLES, Changes
+
+APPEND = "insert into steps values (?, ?, ?, ?, ?, ?, ?)"
+
+
+class JournalWriter:
+    def __init__(self, db: Database) -> None:
+        self.db = db
+        with db.transaction():
+            self._create()
+        self.installation: str = db.all("select installation from journal")[0][0]
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def _create(self) -> None:
+        """What is missing: all of it, or what a simulation leaves out."""
+        self.db.create(JOURNAL)
+        found = _only(self.db.all("select format from journal"))
+        if found is None:
+            first = (FORMAT, uuid.uuid4().hex, 0, GENESIS, 0, PROJECTION)
+            self.db.run(f"insert into journal values ({marks(len(first))})", *first)
+            self._create_tables()
+        elif found != FORMAT:
+            refuse_format(found, self.db.where)
+            raise BadInput(f"{self.db.where} is a journal of format {found}, which is only read now; write a new one.")
+        for statement in (*BASE, *LIVE, *MOVED):
+            self.db.create(statement)
+        if not self.db.all("select epoch from lease"):
+            self.db.run("insert into lease values (0, '', 0)")
+
+    def _create_tables(self) -> None:
+        for statement in tables_sql():
+            self.db.create(statement)
+
+    def close(self) -> None:
+        self.db.close()
+
+    # --- who writes --------------------------------------------------------------------------------------------------
+
+    def claim(self, holder: str, at: Instant, lease_ms: int) -> int:
+        """The epoch, with the tables made to follow the steps if they do not yet."""
+        epoch = self.take(holder, at, lease_ms)
+        self.catch_up()
+        return epoch
+
+    def take(self, holder: str, at: Instant, lease_ms: int) -> int:
+        """The lease alone: for who makes the tables anew."""
+        alone = self.db.lock()
+        with self.db.transaction():
+            epoch, other, until_at = self._lease()
+            if at < until_at and not (alone and other in (holder, "")):
+                raise Held(self._held_by(other, until_at - at))
+            self._keep_lease(epoch + 1, holder, at + lease_ms)
+        return epoch + 1
+
+    def _held_by(self, other: str, left_ms: int) -> str:
+        return (
+            f"{self.db.where} is written by {other}, for {duration(left_ms)} more unless it renews; "
+            "stop that one, or wait until its lease runs out."
+        )
+
+    def renew(self, epoch: int, at: Instant, lease_ms: int) -> None:
+        with self.db.transaction():
+            self._fence(epoch)
+            self._keep_lease(epoch, self._lease()[1], at + lease_ms)
+
+    def release(self, epoch: int) -> None:
+        """Done: the next one need not wait for the lease to run out."""
+        with self.db.transaction():
+            self._fence(epoch)
+            self._keep_lease(epoch, "", 0)
+
+    def _lease(self) -> tuple[int, str, int]:
+        epoch, holder, until_at = self.db.all("select epoch, holder, until_at from lease")[0]
+        return epoch, holder, until_at
+
+    def _keep_lease(self, epoch: int, holder: str, until_at: Instant) -> None:
+        self.db.run("update lease set epoch = ?, holder = ?, until_at = ?", epoch, holder, until_at)
+
+    def _fence(self, epoch: int) -> None:
+        found, holder, _ = self._lease()
+        if found != epoch:
+            raise Fenced(f"{self.db.where} is written by {holder or 'somebody else'} now; this writer must stop.")
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        epoch: int,
+        steps: Sequence[Step],
+        changes: Changes,
+        blobs: Mapping[str, bytes],
+        keys: Mapping[str, str],
+    ) -> None:
+        with self.db.transaction():
+            self._fence(epoch)
+            head = self._head()
+            if steps and not self._are_there(steps, head[0]):
+                self._append(steps, changes, head[1])
+            self.db.write(KEPT_BLOB, list(blobs.items()))
+            at = steps[-1].at if steps else 0
+            self.db.write(KEPT_ANSWER, [(key, answer, at) for key, answer in keys.items()])
+
+    def _are_there(self, steps: Sequence[Step], head: int) -> bool:
+        """Was this very append committed before, and only the answer lost? Anything else but the next is refused."""
+        if steps[0].number == head + 1:
+            return False
+        before = hash_of(self.db, steps[0].number - 1)
+        if before is not None and hash_of(self.db, steps[-1].number) == _linked(steps, before)[-1][-1]:
+            return True
+        raise Fenced(f"{self.db.where} is at step {head}, and step {steps[0].number} does not follow it.")
+
+    def _append(self, steps: Sequence[Step], changes: Changes, last: bytes) -> None:
+        rows = _linked(steps, last)
+        self.db.write(APPEND, rows)
+        self._write(changes)
+        number, link = rows[-1][0], rows[-1][-1]
+        self.db.run("update journal set head = ?, hash = ?, projected = ?", number, link, number)
+
+    def _head(self) -> tuple[int, bytes]:
+        number, link = self.db.all("select head, hash from journal")[0]
+        return number, bytes(link)
+
+    def _write(self, changes: Changes) -> None:
+        for kind, lines in changes.puts.items():
+            table = TABLES[kind]
+            values = f"values ({marks(len(table.columns))})"
+            self.db.write(upsert(table, values), [table.values(line) for line in lines.values()])
+        for kind, keys in changes.drops.items():
+            table = TABLES[kind]
+            named = " and ".join(f'"{name}" = ?' for name in table.key)
+            self.db.write(f"delete from {table.name} where {named}", list(keys))
+
+    # --- projections -------------------------------------------------------------------------------------------------
+
+    def catch_up(self) -> int:
+        """Project what is not projected yet, all of it if the tables are of another version. How many steps."""
+        projected, projection = self.db.all("select projected, projection from journal")[0]
+        if projection != PROJECTION:
+            return self.rebuild()
+        if projected == self._head()[0]:
+            return 0
+        with self.db.transaction():
+            return self._project_after(projected)
+
+    def rebuild(self) -> int:
+        """The tables anew, from the steps alone. How many steps."""
+        with self.db.transaction():
+            for name in (*(table.name for table in TABLES.values()), *RETIRED):
+                self.db.run(f"drop table if exists {name}")
+            self._create_tables()
+            self.db.run("update journal set projected = 0, projection = ?", PROJECTION)
+            return self._project_after(0)
+
+    def _project_after(self, projected: int) -> int:
+        """Fold every step, and write what those after this one change. How many."""
+        state, changes, number = State(), Changes(), projected
+        state.watch()
+        for row in self.read():
+            fold_step(state, row.at, row.inputs, row.outputs)
+            if row.number > projected:
+                number = row.number
+                project(state, row, changes)
+                if number % CHUNK == 0:
+                    self._write_to(number, changes)
+                    changes = Changes()
+        self._write_to(number, changes)
+        return number - projected
+
+    def _write_to(self, number: int, changes: Changes) -> None:
+        self._write(changes)
+        self.db.run("update journal set projected = ?", number)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def read(self, after: int = 0) -> Iterator[Row]:
+        return steps_of(self.db, after)
+
+    def answer(self, key: str) -> str | None:
+        found = _only(self.db.all("select answer from replies where key = ?", key))
+        return None if found is None else str(found)
+
+    def forget_answers(self, epoch: int, before: Instant) -> None:
+        with self.db.transaction():
+            self._fence(epoch)
+            self.db.run("delete from replies where at < ?", before)
+
+    def blob(self, digest: str) -> bytes | None:
+        found = _only(self.db.all("select content from blobs where digest = ?", digest))
+        return None if found is None else bytes(found)
+
+    def erase_blob(self, digest: str) -> None:
+        with self.db.transaction():
+            self.db.run("delete from blobs where digest = ?", digest)
+        self.db.forget()
+
+    # --- snapshots ---------------------------------------------------------------------------------------------------
+
+    def keep_snapshot(self, number: int, schema: str, state: bytes) -> None:
+        """With the hash of its step, so that one of another past is never taken for ours."""
+        link = hash_of(self.db, number)
+        if link is None:
+            raise BadInput(f"{self.db.where} has no step {number} to keep a snapshot of.")
+        with self.db.transaction():
+            self.db.run("delete from snapshots where schema = ? or number < ?", schema, number - MANY_STEPS)
+            self.db.run("insert into snapshots values (?, ?, ?, ?)", schema, number, link, state)
+
+    def snapshot(self, schema: str) -> tuple[int, bytes] | None:
+        found = self.db.all("select number, hash, state from snapshots where schema = ?", schema)
+        if not found or hash_of(self.db, found[0][0]) != bytes(found[0][1]):
+            return None
+        return found[0][0], bytes(found[0][2])
+
+
+def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
+    """Steps in order, each checked against the chain, and the last against the head."""
+    found = _only(db.all("select format from journal"))
+    refuse_format(found, db.where)
+    # A journal of format 1 has no note of its head.
+    head = db.all("select head, hash from journal")[0] if found > 1 else (0, b"")
+    last = hash_of(db, after)
+    if last is None:
+        raise BadInput(f"{db.where} has no step {after}; its last is {head[0]}.")
+    noted = (head[0], bytes(head[1])) if head[0] > after else None
+    yield from checked(stored_after(db, after), last, noted, db.where)
+
+
+KEPT_BLOB = "insert into blobs values (?, ?) on conflict (digest) do nothing"
+KEPT_ANSWER = "insert into replies values (?, ?, ?) on conflict (key) do nothing"
+#: A snapshot of another version's schema is kept for a way back, but not for ever.
+MANY_STEPS = 1_000_000
+
+
+def _linked(steps: Sequence[Step], last: bytes) -> list[Stored]:
+    rows: list[Stored] = []
+    for step in steps:
+        rows.append(stored(step, last))
+        last = rows[-1][-1]
+    return rows
+
+
+def _only(found: list[Any]) -> Any:
+    return found[0][0] if found else None

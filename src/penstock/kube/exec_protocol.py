@@ -1,0 +1,102 @@
+"""How one speaks with a command that runs elsewhere: Kubernetes' own protocol, a byte for the channel, then bytes.
+
+The drivers speak it with clusters (`kube.pod_exec`), the API with its clients, and `penstock exec` with the API.
+"""
+
+import base64
+import json
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    import httpx2
+    from httpx2.websockets import AsyncWebSocketSession
+
+Typed: TypeAlias = AsyncIterator[bytes | tuple[int, int]]  #: what is typed, and new sizes of the terminal
+Printed: TypeAlias = Callable[[bytes, bool], Awaitable[None]]  #: what it printed, and whether as an error
+
+PROTOCOL: Final = "v5.channel.k8s.io"  #: the first that can say that the input has ended; clusters have it since 1.30
+STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+MOST_BYTES: Final = 1 << 20  #: of a message
+PIECE_BYTES: Final = 1 << 15  #: of what is read at once from a program or a person
+END_OF_INPUT: Final = bytes([CLOSE, STDIN])
+UPGRADE: Final = {
+    "Connection": "upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Protocol": PROTOCOL,
+}
+
+
+def upgrade() -> dict[str, str]:
+    """Headers of a request that asks for such a talk."""
+    return UPGRADE | {"Sec-WebSocket-Key": base64.b64encode(secrets.token_bytes(16)).decode()}
+
+
+def session(answer: "httpx2.Response") -> "AsyncWebSocketSession":
+    """The talk, once the server agreed (101). A peer that is gone is noticed by pings."""
+    from httpx2.websockets import AsyncWebSocketSession
+
+    stream = answer.extensions["network_stream"]
+    return AsyncWebSocketSession(stream, max_message_size_bytes=MOST_BYTES, response=answer)
+
+
+def message(channel: int, text: bytes) -> bytes:
+    return bytes([channel]) + text
+
+
+# --- the size of a terminal -------------------------------------------------------------------------------------------
+
+
+def resized(rows: int, columns: int) -> bytes:
+    return message(RESIZE, json.dumps({"Width": columns, "Height": rows}).encode())
+
+
+def size_in(text: bytes) -> tuple[int, int] | None:
+    """Rows and columns; None if it is no size."""
+    said = _json(text)
+    rows, columns = said.get("Height"), said.get("Width")
+    good = all(isinstance(one, int) and 0 < one < 1 << 16 for one in (rows, columns))
+    return (rows, columns) if good and isinstance(rows, int) and isinstance(columns, int) else None
+
+
+# --- how it ended -----------------------------------------------------------------------------------------------------
+
+
+def ended(code: int) -> bytes:
+    if code == 0:
+        return _status({"status": "Success"})
+    causes = [{"reason": "ExitCode", "message": str(code)}]
+    return _status({"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}})
+
+
+def failed(words: str, reason: str) -> bytes:
+    """It never began, or nobody knows how it ended."""
+    return _status({"status": "Failure", "reason": reason, "message": words})
+
+
+def result(text: bytes) -> tuple[int | None, str, str]:
+    """Its exit code; or None, why not, and a word for that."""
+    said = _json(text)
+    if said.get("status") == "Success":
+        return 0, "", ""
+    details = said.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    for cause in causes if isinstance(causes, list) else []:
+        code = str(cause.get("message", "")) if isinstance(cause, dict) else ""
+        if said.get("reason") == "NonZeroExitCode" and code.isdigit():
+            return int(code), "", ""
+    return None, str(said.get("message") or "it ended without saying how"), str(said.get("reason") or "")
+
+
+def _status(said: dict[str, Any]) -> bytes:
+    return message(STATUS, json.dumps(said).encode())
+
+
+def _json(text: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}

@@ -1,0 +1,149 @@
+"""Staying in step with a cluster: list, watch, and after anything that goes wrong, on from where it was or again from
+the beginning. Drivers and the front door keep one `Informer` for each kind of object that they follow.
+
+What is told is what changed, each change once: also what changed, came or went while nobody watched, which a new list
+shows against the old one. A list that fails says nothing; that all is gone, only a list that came whole can say.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
+
+from penstock.kube.client import Cluster, Kind, Obj
+from penstock.kube.errors import Gone, KubeError, Unavailable
+
+FIRST_RETRY_SECONDS: Final = 0.2
+LAST_RETRY_SECONDS: Final = 5.0  #: as often as a site out of reach is looked at
+
+#: What it was and what it is: no `before`, it came; no `now`, it went.
+Changed: TypeAlias = Callable[[Obj | None, Obj | None], None]
+
+
+class Informer:
+    def __init__(
+        self,
+        cluster: Cluster,
+        kind: Kind,
+        changed: Changed,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        keep: Callable[[Obj], Obj] = lambda obj: obj,
+        told: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`keep`: what of an object is worth its memory; its metadata's name, namespace, uid and version at least.
+        `told`: with why it is out of step, and with nothing once it is in step again."""
+        self.cluster, self.kind, self.changed, self.keep, self.told = cluster, kind, changed, keep, told
+        self.namespace, self.labels, self.fields = namespace, labels, fields
+        self.objects: dict[str, Obj] = {}  #: by `NAMESPACE/NAME`
+        self.version = ""  #: up to where we are; empty: list first
+        self.in_step = asyncio.Event()
+        self.why = "it was not listed yet"  #: out of step, since
+        self.wait = FIRST_RETRY_SECONDS
+        self.lists = 0  #: how often everything had to be read
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            try:
+                if not self.version:
+                    await self._list()
+                await self._watch_while_heard()
+                continue  # the server ended it in good order
+            except Gone as error:
+                self.version = ""
+                self._out_of_step(error)
+            except KubeError as error:
+                self._out_of_step(error)
+            await asyncio.sleep(self.wait)
+            self.wait = min(2 * self.wait, LAST_RETRY_SECONDS)
+
+    async def _list(self) -> None:
+        found, version = await self.cluster.list(self.kind, self.namespace, labels=self.labels, fields=self.fields)
+        self.lists += 1
+        there = {key_of(obj): obj for obj in found}
+        for before in [obj for key, obj in self.objects.items() if key not in there]:
+            self._gone(before)
+        for obj in there.values():
+            self._set(obj, surely=True)
+        self.version = version
+        self._back_in_step()
+
+    async def _watch_while_heard(self) -> None:
+        tasks = [asyncio.ensure_future(self._watch()), asyncio.ensure_future(self.cluster.doubt.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if not tasks[0].done():
+                raise Unavailable("it does not answer")
+            await tasks[0]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        changes = self.cluster.watch(
+            self.kind, self.namespace, labels=self.labels, fields=self.fields, since=self.version
+        )
+        async for what, obj in changes:
+            match what:
+                case "ADDED" | "MODIFIED":
+                    self._set(obj)
+                case "DELETED":
+                    self._gone(obj)
+            self.version = obj["metadata"]["resourceVersion"] if obj else self.version
+            self._back_in_step()
+
+    def learn(self, obj: Obj) -> None:
+        """What the cluster answered to a change of our own. That the watch tells it again is no news."""
+        before = self.objects.get(key_of(obj))
+        if before is not None and before["metadata"]["uid"] == obj["metadata"]["uid"] and is_newer(obj, before):
+            self.objects[key_of(obj)] = self.keep(obj)
+
+    def _set(self, obj: Obj, surely: bool = False) -> None:
+        """`surely`: from a list, which is how it is. A watch may tell of a version before one that we learned of."""
+        key, kept = key_of(obj), self.keep(obj)
+        before = self.objects.get(key)
+        if before is not None and before["metadata"]["uid"] != kept["metadata"]["uid"]:
+            self._gone(before)  # it went and another came in its place while nobody watched
+            before = None
+        if before is None or is_newer(kept, before) or (surely and version_of(kept) != version_of(before)):
+            self.objects[key] = kept
+            self.changed(before, kept)
+
+    def _gone(self, obj: Obj) -> None:
+        before = self.objects.pop(key_of(obj), None)
+        if before is not None:
+            self.changed(before, None)
+
+    def _out_of_step(self, error: KubeError) -> None:
+        self.why = str(error)
+        self.in_step.clear()
+        self.told(self.why)
+
+    def _back_in_step(self) -> None:
+        self.wait = FIRST_RETRY_SECONDS
+        if not self.in_step.is_set():
+            self.why = ""
+            self.in_step.set()
+            self.told("")
+
+    def __iter__(self) -> Iterator[Obj]:
+        return iter(self.objects.values())
+
+    def get(self, name: str, namespace: str = "") -> Obj | None:
+        return self.objects.get(f"{namespace}/{name}")
+
+
+def key_of(obj: Obj) -> str:
+    return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
+
+
+def is_newer(obj: Obj, than: Obj) -> bool:
+    """Of one object. Versions are numbers that grow, as Kubernetes says since 1.35 and every server has always done."""
+    return int(version_of(obj)) > int(version_of(than))
+
+
+def version_of(obj: Obj) -> str:
+    return str(obj["metadata"]["resourceVersion"])

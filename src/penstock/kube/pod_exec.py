@@ -1,0 +1,79 @@
+"""A command in a pod: `pods/exec` over a WebSocket. The Kubernetes driver calls it."""
+
+import asyncio
+from contextlib import suppress
+
+from penstock.kube import exec_protocol
+from penstock.kube.client import Cluster
+from penstock.kube.errors import Invalid, KubeError, Unavailable
+from penstock.kube.exec_protocol import Printed, Typed
+from penstock.kube.transport import Channel
+
+
+async def run(
+    cluster: Cluster,
+    pod: str,
+    namespace: str,
+    container: str,
+    command: tuple[str, ...],
+    typed: Typed | None,
+    printed: Printed,
+    tty: bool = False,
+) -> int:
+    """Its exit code. Cancelled: its terminal, or its input and output, are closed."""
+    # With a terminal all is one stream; the cluster refuses to have errors apart.
+    params: dict[str, str | list[str]] = {
+        "container": container,
+        "command": list(command),
+        "stdin": _flag(typed is not None),
+        "stdout": "true",
+        "stderr": _flag(not tty),
+        "tty": _flag(tty),
+    }
+    said: tuple[int | None, str, str] | KubeError
+    async with cluster.attach(pod, namespace, params) as socket:
+        typing = asyncio.create_task(_type(socket, typed)) if typed is not None else None
+        try:
+            said = await _listen(socket, printed)
+        except Unavailable as error:
+            said = error
+        finally:
+            if typing is not None:
+                typing.cancel()
+                await asyncio.wait([typing])
+    return _code(said)
+
+
+async def _listen(socket: Channel, printed: Printed) -> tuple[int | None, str, str]:
+    """Until it says how it ended."""
+    while True:
+        heard = await socket.receive()
+        channel, text = heard[0] if heard else exec_protocol.CLOSE, heard[1:]
+        if channel == exec_protocol.STATUS:
+            return exec_protocol.result(text)
+        if channel in (exec_protocol.STDOUT, exec_protocol.STDERR) and text:
+            await printed(text, channel == exec_protocol.STDERR)
+
+
+async def _type(socket: Channel, typed: Typed) -> None:
+    with suppress(Unavailable):  # it has ended, and whoever listens hears how
+        async for one in typed:
+            await socket.send(
+                exec_protocol.message(exec_protocol.STDIN, one)
+                if isinstance(one, bytes)
+                else exec_protocol.resized(*one)
+            )
+        await socket.send(exec_protocol.END_OF_INPUT)
+
+
+def _code(said: tuple[int | None, str, str] | KubeError) -> int:
+    if isinstance(said, KubeError):
+        raise said
+    code, words, _ = said
+    if code is None:
+        raise Invalid(words)
+    return code
+
+
+def _flag(so: bool) -> str:
+    return "true" if so else "false"

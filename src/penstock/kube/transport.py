@@ -1,0 +1,256 @@
+"""Bytes to and from one API server. `access.connect` makes it; `client` says what they mean.
+
+aiohttp, because a request here costs a fifth of the processor that it takes elsewhere (bench/kube.py), and a Job takes
+several. How one logs in stays lightkube's: its answer is one header, asked for again when a server no longer takes it.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from lightkube.core.exceptions import ConfigError
+from yarl import URL
+
+from penstock.core.values import value
+from penstock.kube.errors import Silent, Unavailable
+
+if TYPE_CHECKING:
+    import httpx2
+
+ANSWER_SECONDS: Final = 15.0  #: a request that takes longer has failed
+CONNECT_SECONDS: Final = 5.0
+PING_SECONDS: Final = 20.0  #: whoever does not answer one is gone
+MOST_BYTES: Final = 1 << 20  #: of a message
+KEPT_SECONDS: Final = 30.0  #: how long a connection waits for the next request
+HEADERS: Final = {"Accept": "application/json", "User-Agent": "penstock"}
+#: A login program that fails is lightkube's own error; the file of a token may be gone for a moment.
+FAILED: Final = (aiohttp.ClientError, TimeoutError, ConfigError, OSError, ValueError)
+
+
+@value
+class Request:
+    method: str
+    path: str
+    params: tuple[tuple[str, str], ...] = ()
+    content: bytes | None = None
+    kind: str = "application/json"  # of the content
+
+
+@value
+class Response:
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class Stream(Protocol):
+    """An answer that goes on. Raises `Unavailable` when it breaks off."""
+
+    status: int
+    headers: Mapping[str, str]
+
+    async def read(self) -> bytes: ...
+
+    def pieces(self) -> AsyncIterator[bytes]: ...
+
+    async def close(self) -> None: ...
+
+
+class Channel(Protocol):
+    """Messages both ways. Raises `Unavailable` once the other side is gone."""
+
+    async def send(self, message: bytes) -> None: ...
+
+    async def receive(self) -> bytes: ...
+
+    async def close(self) -> None: ...
+
+
+class Transport(Protocol):
+    """Raises `Unavailable` if no answer came."""
+
+    async def send(self, request: Request) -> Response: ...
+
+    async def open(self, request: Request, silence_s: float | None) -> Stream: ...
+
+    async def talk(self, request: Request, protocol: str) -> Channel | Response:
+        """A WebSocket; or the answer of a server that does not agree."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class HttpsTransport:
+    def __init__(self, server: str, context: ssl.SSLContext, auth: "httpx2.Auth | None") -> None:
+        self.server, self.context = server.rstrip("/"), context
+        self.login = Login(auth, server)
+        self.proxy = _proxy(server)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(self, request: Request) -> Response:
+        try:
+            async with await self._ask(request, ANSWER_SECONDS) as answer:
+                return Response(answer.status, answer.headers, await answer.read())
+        except FAILED as error:
+            raise unheard(error) from error
+
+    async def open(self, request: Request, silence_s: float | None) -> Stream:
+        try:
+            return _Open(await self._ask(request, silence_s))
+        except FAILED as error:
+            raise unheard(error) from error
+
+    async def talk(self, request: Request, protocol: str) -> Channel | Response:
+        try:
+            return _Socket(
+                await self._opened().ws_connect(
+                    self._url(request),
+                    protocols=(protocol,),
+                    headers=self._headers(await self.login.header(), request),
+                    heartbeat=PING_SECONDS,
+                    max_msg_size=MOST_BYTES,
+                    proxy=self.proxy,
+                )
+            )
+        except aiohttp.WSServerHandshakeError:  # why, it says only to those who want no talk
+            return await self.send(request)
+        except FAILED as error:
+            raise unheard(error) from error
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def _ask(self, request: Request, silence_s: float | None) -> aiohttp.ClientResponse:
+        """Asked once more with what the login says now, if the server no longer knows us."""
+        header = await self.login.header()
+        answer = await self._ask_as(header, request, silence_s)
+        if answer.status == 401 and (newer := await self.login.header(refused=header)) != header:
+            answer.release()
+            answer = await self._ask_as(newer, request, silence_s)
+        return answer
+
+    async def _ask_as(self, header: str, request: Request, silence_s: float | None) -> aiohttp.ClientResponse:
+        return await self._opened().request(
+            request.method,
+            self._url(request),
+            data=request.content,
+            headers=self._headers(header, request),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence_s),
+            allow_redirects=False,
+            proxy=self.proxy,
+        )
+
+    def _url(self, request: Request) -> URL:
+        asked = f"?{urlencode(request.params)}" if request.params else ""
+        return URL(self.server + request.path + asked, encoded=True)
+
+    def _headers(self, login: str, request: Request) -> dict[str, str]:
+        content = {} if request.content is None else {"Content-Type": request.kind}
+        return content | ({"Authorization": login} if login else {})
+
+    def _opened(self) -> aiohttp.ClientSession:
+        """With the first request, for it belongs to the loop that runs then. How many at once is `request_priority`' to
+        say; each log that is followed and each watch holds a connection for as long as it lasts."""
+        if self._session is None:
+            connector = aiohttp.TCPConnector(ssl=self.context, limit=0, keepalive_timeout=KEPT_SECONDS)
+            self._session = aiohttp.ClientSession(
+                connector=connector, headers=HEADERS, cookie_jar=aiohttp.DummyCookieJar()
+            )
+        return self._session
+
+
+class _Open:
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+        self.answer, self.status = answer, answer.status
+        self.headers: Mapping[str, str] = answer.headers
+
+    async def read(self) -> bytes:
+        try:
+            return await self.answer.read()
+        except FAILED as error:
+            raise unheard(error) from error
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        try:
+            async for piece in self.answer.content.iter_any():
+                yield piece
+        except FAILED as error:
+            raise unheard(error) from error
+
+    async def close(self) -> None:
+        """At once: what is cut off in the middle has no use for a long goodbye."""
+        connection = self.answer.connection
+        transport = connection.transport if connection is not None else None
+        self.answer.close()
+        if transport is not None:
+            transport.abort()
+
+
+class _Socket:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket = socket
+
+    async def send(self, message: bytes) -> None:
+        try:
+            await self.socket.send_bytes(message)
+        except FAILED as error:
+            raise unheard(error) from error
+
+    async def receive(self) -> bytes:
+        heard = await self.socket.receive()
+        if heard.type not in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT):
+            raise Unavailable(f"the connection broke off ({heard.extra or heard.data or heard.type.name})")
+        return heard.data if isinstance(heard.data, bytes) else str(heard.data).encode()
+
+    async def close(self) -> None:
+        await self.socket.close()
+
+
+class Login:
+    """The header that says who we are, kept until a server refuses it."""
+
+    def __init__(self, auth: "httpx2.Auth | None", server: str) -> None:
+        self.auth, self.server = auth, server
+        self.known: str | None = None if auth is not None else ""
+        self.asking = asyncio.Lock()
+
+    async def header(self, refused: str | None = None) -> str:
+        if self.known is not None and self.known != refused:
+            return self.known
+        async with self.asking:
+            if self.known is None or (self.known == refused and self.auth is not None):
+                self.known = await self._ask(again=self.known is not None)
+            return self.known
+
+    async def _ask(self, again: bool) -> str:
+        """`again`: tell it that its last answer was refused. One that has only one answer gives that."""
+        import httpx2
+
+        assert self.auth is not None
+        flow = self.auth.async_auth_flow(httpx2.Request("GET", self.server))
+        asked = await anext(flow)
+        if again:
+            with suppress(StopAsyncIteration):
+                asked = await flow.asend(httpx2.Response(401))
+        header = str(asked.headers.get("Authorization", ""))
+        await flow.aclose()
+        return header
+
+
+def unheard(error: Exception) -> Unavailable:
+    """A server that did not answer; or we could not even say who we are."""
+    silent = isinstance(error, aiohttp.ClientError | TimeoutError | ConnectionError)
+    late = "it did not answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return (Silent if silent else Unavailable)(str(error) or late)
+
+
+def _proxy(server: str) -> str | None:
+    """As the environment says."""
+    where = urlsplit(server)
+    return None if proxy_bypass(where.netloc) else getproxies().get(where.scheme)

@@ -1,0 +1,45 @@
+"""The months of the books, from the organisation's calendar, opened ahead so that leases can reach into them."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from penstock.core.errors import BadInput
+from penstock.core.model.events import PeriodOpened
+from penstock.core.units import Instant
+
+
+class Calendar(Protocol):
+    def month(self, at: Instant) -> tuple[str, Instant, Instant]:
+        """The month that holds `at`: its name, its first instant, and the next one's."""
+
+
+class Periods:
+    """Calendar months of a time zone; `2026-11`."""
+
+    def __init__(self, zone: str = "UTC") -> None:
+        try:
+            self.zone = ZoneInfo(zone)
+        except (ZoneInfoNotFoundError, ValueError):
+            raise BadInput(f"There is no time zone '{zone}'; write it like Europe/Berlin, or UTC.") from None
+
+    def month(self, at: Instant) -> tuple[str, Instant, Instant]:
+        day = datetime.fromtimestamp(at / 1000, self.zone)
+        year, month = (day.year + 1, 1) if day.month == 12 else (day.year, day.month + 1)
+        return f"{day.year}-{day.month:02}", self._first(day.year, day.month), self._first(year, month)
+
+    def _first(self, year: int, month: int) -> Instant:
+        return int(datetime(year, month, 1, tzinfo=self.zone).timestamp() * 1000)
+
+
+def due(calendar: Calendar, known: Sequence[tuple[Instant, Instant, str]], now: Instant) -> Iterator[PeriodOpened]:
+    """The next month is opened when the last one known begins: there is always a whole one ahead."""
+    if known:
+        starts_at, ends_at, _ = known[-1]
+    else:
+        name, starts_at, ends_at = calendar.month(now)
+        yield PeriodOpened(now, name, starts_at, ends_at)
+    while starts_at <= now:
+        name, starts_at, ends_at = calendar.month(ends_at)
+        yield PeriodOpened(now, name, starts_at, ends_at)

@@ -1,0 +1,1 @@
+"""Placement policies: the production one and the published baselines, by name."""

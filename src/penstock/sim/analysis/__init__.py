@@ -1,0 +1,1 @@
+"""What simulated runs mean: reports, comparisons, the lower bound, shadow mode."""

@@ -1,0 +1,285 @@
+"""Shadow mode: what Penstock would have done with the Jobs of a cluster that it only looked at.
+
+`penstock shadow` calls it. `Followed` keeps what it sees of Jobs, and when their pods really began; nothing is ever
+written to the cluster. `lives` says how long those that have not ended are expected to run, by what those that have
+teach. `compare` gives all to the engine that would have placed them, with the sites of the sites file for a world, and
+sets its waits and costs beside what really happened.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from penstock.core.engine import Engine, Step
+from penstock.core.fold.runtimes import LifeTable
+from penstock.core.ids import job_of
+from penstock.core.model import events as e
+from penstock.core.model.types import NodeShape, Policy, Site
+from penstock.core.units import DAY, HOUR, SECOND, Instant, Millis, Money
+from penstock.core.values import value
+from penstock.kube import annotations
+from penstock.kube.gpu_requests import WHOLE
+from penstock.kube.portability import needs
+from penstock.sim.scenario import Scenario, run
+from penstock.sim.traces.kube_jobs import end_of, row_of
+from penstock.sim.traces.rows import NOT_A_JOB, Row, TraceRow, Unreadable
+from penstock.sim.traces.trace import TraceJob
+
+Json = dict[str, Any]
+JOB_OF_POD: Final = "batch.kubernetes.io/controller-uid"
+KEPT: Final = ("name", "generateName", "namespace", "uid", "labels", "creationTimestamp")
+
+
+@value
+class DaySummary:
+    """Jobs submitted on one day. Of those that have not ended, the rest of their run is expected and not known, and so
+    is what it would cost; waits are those up to now."""
+
+    day: str
+    jobs: int
+    running: int  # of them, still
+    waiting: int
+    gpu_hours: float
+    waited_hours: float  # really, all of them together
+    would_wait_hours: float
+    would_burst: int
+    would_cost: Money
+    stays_home: int  # would not have been allowed to leave
+
+    @property
+    def saved_hours(self) -> float:
+        return self.waited_hours - self.would_wait_hours
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------
+
+
+class Followed:
+    """Jobs by uid, also those that the cluster has forgotten since. In a file, so that a restart goes on."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.jobs: dict[str, Json] = {}
+        self.node_gpus: list[int] = []  #: GPUs of each node, as the cluster says now
+        if path is not None and path.exists():
+            self.jobs = {job["metadata"]["uid"]: job for job in json.loads(path.read_text("utf-8"))["items"]}
+
+    def see_job(self, _before: Json | None, job: Json | None) -> None:
+        """As it is now. One that is gone stays as it was seen last; executions of ours are no people's Jobs."""
+        if job is None or annotations.EXECUTION in (job["metadata"].get("labels") or {}):
+            return
+        began = self.jobs.get(job["metadata"]["uid"], {}).get("began", "")
+        metadata = {key: job["metadata"][key] for key in KEPT if key in job["metadata"]}
+        spec, status = job["spec"], job.get("status") or {}
+        self.jobs[metadata["uid"]] = {
+            "kind": "Job",
+            "metadata": metadata,
+            "spec": spec,
+            "status": status,
+            "began": began,
+        }
+
+    def see_pod(self, _before: Json | None, pod: Json | None) -> None:
+        """When a Job's first container began. A Job's own start is when the cluster first looked at it."""
+        job = self.jobs.get(str(((pod or {}).get("metadata", {}).get("labels") or {}).get(JOB_OF_POD)))
+        began = _began(pod or {})
+        if job is not None and began and (not job["began"] or began < job["began"]):
+            job["began"] = began
+
+    def see_nodes(self, nodes: Iterable[Json]) -> None:
+        counts = [(node.get("status") or {}).get("allocatable") or {} for node in nodes]
+        self.node_gpus = [sum(int(one.get(kind, 0)) for kind in WHOLE) for one in counts]
+
+    def save(self) -> None:
+        if self.path is not None:
+            beside = self.path.with_name(self.path.name + ".new")
+            beside.write_text(self.text(), "utf-8")
+            os.replace(beside, self.path)
+
+    def text(self) -> str:
+        """As `kubectl get jobs -o json` prints them, with the start that counts; `penstock simulate` reads it too."""
+        return json.dumps({"kind": "List", "items": list(self.by_name().values())})
+
+    def by_name(self) -> dict[str, Json]:
+        """By `NAMESPACE/NAME`; another of the same name has the beginning of its uid added."""
+        found: dict[str, Json] = {}
+        for uid, job in self.jobs.items():
+            name = f"{job['metadata'].get('namespace', 'default')}/{job['metadata']['name']}"
+            if name in found:
+                name = f"{name}.{uid[:8]}"
+                job = {**job, "metadata": {**job["metadata"], "name": name.partition("/")[2]}}
+            found[name] = _with_real_start(job)
+        return found
+
+
+def _began(pod: Json) -> str:
+    states = [one.get("state") or {} for one in (pod.get("status") or {}).get("containerStatuses") or ()]
+    begun = [(one.get("running") or one.get("terminated") or {}).get("startedAt") or "" for one in states]
+    return min((at for at in begun if at), default="")
+
+
+def _with_real_start(job: Json) -> Json:
+    return {**job, "status": {**job["status"], "startTime": job["began"]}} if job["began"] else job
+
+
+# --- how long it takes ------------------------------------------------------------------------------------------------
+
+
+@value
+class ObservedJob:
+    """A Job with its end, known or expected."""
+
+    job: Json
+    phase: Literal["ended", "running", "waiting"]
+    created_at: Instant
+    waited_ms: Millis  # really, up to now
+
+
+def lives(followed: Followed, now: Instant) -> dict[str, ObservedJob]:
+    """All that was seen. The rest of a run is what the engine's own estimator expects of it."""
+    jobs, table = followed.by_name(), LifeTable()
+    for job in jobs.values():
+        if end_of(job)[0] and isinstance(found := _read(job), TraceRow):
+            table.learn(found.spec, found.run_ms)
+    return {name: _life(job, table, now) for name, job in jobs.items()}
+
+
+def _life(job: Json, table: LifeTable, now: Instant) -> ObservedJob:
+    created_at = _instant(job["metadata"]["creationTimestamp"])
+    began = job["began"] or (job["status"].get("startTime") if job["status"].get("ready") else "")
+    if end_of(job)[0]:
+        began = began or job["status"].get("startTime")
+        return ObservedJob(job, "ended", created_at, max(0, _instant(began) - created_at) if began else 0)
+    began_at = min(_instant(began), now) if began else now
+    found = _read(_ended(job, began_at, began_at + SECOND))
+    left_ms = table.remaining(found.spec, now - began_at) if isinstance(found, TraceRow) else SECOND
+    expected = _ended(job, began_at, now + max(left_ms, SECOND))
+    return ObservedJob(expected, "running" if began else "waiting", created_at, max(0, began_at - created_at))
+
+
+def _read(job: Json) -> Row:
+    try:
+        return row_of(job)
+    except Unreadable:
+        return NOT_A_JOB
+
+
+def _ended(job: Json, began_at: Instant, ended_at: Instant) -> Json:
+    status = {**job["status"], "startTime": _text(began_at), "completionTime": _text(ended_at)}
+    return {**job, "status": status}
+
+
+def _text(at: Instant) -> str:
+    return f"{datetime.fromtimestamp(at // SECOND, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+# --- what would have happened -----------------------------------------------------------------------------------------
+
+
+def compare(
+    followed: Followed, jobs: Mapping[str, "ObservedJob"], scenario: Scenario, policy: Policy, home: str
+) -> list[DaySummary]:
+    """`scenario`: the followed jobs as `lives` has them, at the sites of the sites file."""
+    bound = [_at_home(job, jobs.get(job.id), home) for job in scenario.jobs]
+    seen = _Seen()
+    sites = tuple(_counted(site, followed.node_gpus) if site.id == home else site for site in scenario.sites)
+    run(replace(scenario, jobs=tuple(bound), sites=sites), policy, seen.see)
+    zero = min(jobs[job.id].created_at for job in bound if job.id in jobs)
+    first = min(job.submit_at for job in bound)
+    days: dict[str, list[TraceJob]] = {}
+    for job in bound:
+        days.setdefault(_day(job.submit_at - first + zero), []).append(job)
+    return [_sum_up(day, some, jobs, seen) for day, some in sorted(days.items())]
+
+
+def _counted(site: Site, node_gpus: list[int]) -> Site:
+    """Where the file leaves it to the cluster how many nodes there are, the cluster has said so."""
+    offers = [
+        replace(offer, shapes=tuple(_with_count(one, node_gpus) for one in offer.shapes)) for offer in site.offers
+    ]
+    return replace(site, offers=tuple(offers))
+
+
+def _with_count(shape: NodeShape, node_gpus: list[int]) -> NodeShape:
+    return shape if shape.count is not None else replace(shape, count=sum(gpus == shape.gpus for gpus in node_gpus))
+
+
+def _at_home(job: TraceJob, known: "ObservedJob | None", home: str) -> TraceJob:
+    """With what it refers to, so that it leaves only where that is mapped."""
+    return job if known is None else replace(job, spec=replace(job.spec, home=home, needs=needs(known.job)))
+
+
+class _Seen:
+    """When each job first ran, whether it ever burst, and what that cost."""
+
+    def __init__(self) -> None:
+        self.began: dict[str, Instant] = {}
+        self.submitted: dict[str, Instant] = {}
+        self.burst: dict[str, None] = {}
+        self.kept_home: dict[str, None] = {}
+        self.cost: dict[str, Money] = {}
+        self.note: Mapping[type, Callable[[Any], None]] = {
+            e.JobSubmitted: lambda event: self.submitted.__setitem__(event.job, event.at),
+            e.AttemptStarted: self._started,
+            e.StartPromised: self._promised,
+            e.WaitPromised: self._waits,
+            e.LeaseRenewed: self._charged,
+            e.Settled: self._charged,
+        }
+
+    def see(self, step: Step, _: Engine) -> None:
+        for event in (*step.inputs, *step.outputs):
+            if type(event) in self.note:
+                self.note[type(event)](event)
+
+    def _started(self, event: e.AttemptStarted) -> None:
+        self.began.setdefault(job_of(event.attempt), event.at)
+
+    def _promised(self, event: e.StartPromised) -> None:
+        if event.rented:
+            self.burst[event.job] = None
+
+    def _waits(self, event: e.WaitPromised) -> None:
+        if event.because.kind == "OnlyOwned":
+            self.kept_home[event.job] = None
+
+    def _charged(self, event: e.LeaseRenewed | e.Settled) -> None:
+        job = job_of(event.hold)
+        self.cost[job] = self.cost.get(job, 0) + sum(part.amount for part in event.charged)
+
+    def waited_ms(self, job: str) -> Millis:
+        return self.began.get(job, self.submitted.get(job, 0)) - self.submitted.get(job, 0)
+
+
+def _sum_up(day: str, some: list[TraceJob], known: Mapping[str, "ObservedJob"], seen: _Seen) -> DaySummary:
+    ids = [job.id for job in some]
+    phases = [known[one].phase for one in ids if one in known]
+    return DaySummary(
+        day=day,
+        jobs=len(some),
+        running=phases.count("running"),
+        waiting=phases.count("waiting"),
+        gpu_hours=sum(job.spec.gpus * job.run_ms for job in some) / HOUR,
+        waited_hours=sum(known[one].waited_ms for one in ids if one in known) / HOUR,
+        would_wait_hours=sum(_would_wait(seen.waited_ms(one), known.get(one)) for one in ids) / HOUR,
+        would_burst=sum(one in seen.burst for one in ids),
+        would_cost=sum(seen.cost.get(one, 0) for one in ids),
+        stays_home=sum(one in seen.kept_home for one in ids),
+    )
+
+
+def _would_wait(waited_ms: Millis, known: "ObservedJob | None") -> Millis:
+    """Up to now, if it really waits still."""
+    return min(waited_ms, known.waited_ms) if known is not None and known.phase == "waiting" else waited_ms
+
+
+def _instant(text: str) -> Instant:
+    return int(datetime.fromisoformat(text).timestamp() * SECOND)
+
+
+def _day(at: Instant) -> str:
+    return datetime.fromtimestamp(at // DAY * DAY // SECOND, UTC).date().isoformat()

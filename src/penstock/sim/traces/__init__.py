@@ -1,0 +1,1 @@
+"""Jobs to simulate: recorded traces in several formats, and generated load."""

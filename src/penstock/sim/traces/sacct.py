@@ -1,0 +1,155 @@
+"""What Slurm's accounting prints: `sacct --parsable2`, one line a job, fields between pipes. Called by `trace.read`.
+
+    sacct --allusers --starttime=2026-03-01 --parsable2 \\
+          --format=JobID,JobName,User,Account,Submit,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES
+
+Times are those of the cluster's own wall clock; run times come from Elapsed, which a change to summer time spares.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Final, TypeAlias
+
+from penstock.core.model.types import JobSpec
+from penstock.core.units import SECOND, Instant, Millis
+from penstock.sim.traces.rows import (
+    MIXED,
+    NEVER_STARTED,
+    NO_GPU,
+    NO_RUN_TIME,
+    NOT_ENDED,
+    Errors,
+    Row,
+    TraceClock,
+    TraceRow,
+    Unreadable,
+    each,
+    millis,
+    not_a,
+    shown,
+    whole_gpus,
+)
+
+Fields: TypeAlias = Mapping[str, str]
+
+#: Each of these must be there, by one of its names.
+NEEDED: Final = (
+    ("JobID",),
+    ("Submit",),
+    ("State",),
+    ("ElapsedRaw", "Elapsed"),
+    ("AllocTRES", "ReqTRES"),
+)
+#: States that a job leaves again; all others are an end.
+UNENDED: Final = (
+    *("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "COMPLETING", "STAGE_OUT"),
+    *("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"),
+)
+ELAPSED: Final = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,6}):(\d{1,2})(?:\.\d+)?", re.ASCII)
+MIG: Final = re.compile(r"\d+g\.\d+gb", re.ASCII)
+
+
+def sacct_rows(text: str, clock: TraceClock, errors: Errors) -> Iterator[Row]:
+    """Jobs and array tasks; the steps of a job (`123.batch`) are parts of it, and not counted."""
+    first, *lines = text.split("\n")
+    header = first.rstrip("\r").split("|")
+    _check(header, errors)
+    errors.check()  # without its columns no row makes sense
+    return each(_jobs(header, lines, errors), _Reader(clock), errors)
+
+
+def _check(header: list[str], errors: Errors) -> None:
+    if len(header) < 2:
+        raise Unreadable("there are no pipes between the fields; print them with sacct --parsable2", line=1)
+    there = ", ".join(name for name in header if name)
+    for names in NEEDED:
+        if not set(names) & set(header):
+            errors.add(Unreadable(f"there is no column {' or '.join(names)}, only {there}", line=1))
+
+
+def _jobs(header: list[str], lines: list[str], errors: Errors) -> Iterator[tuple[int, Fields]]:
+    for number, line in enumerate(lines, start=2):
+        cells = line.rstrip("\r").split("|")
+        if cells == [""]:
+            continue
+        if len(cells) != len(header):
+            errors.add(Unreadable(f"there are {len(cells)} fields under a header of {len(header)}", number))
+            continue
+        job = dict(zip(header, cells, strict=True))
+        if "." not in job["JobID"]:
+            yield number, job
+
+
+class _Reader:
+    def __init__(self, clock: TraceClock) -> None:
+        self.clock = clock
+        self.specs: dict[JobSpec, JobSpec] = {}  # equal specs are kept once
+
+    def __call__(self, job: Fields, /) -> Row:
+        asked = _asked(job)
+        if isinstance(asked, str):
+            return asked
+        if _is_unended(job):
+            return NOT_ENDED
+        run_ms = _elapsed(job)
+        if run_ms == 0:
+            never = _state(job) == "CANCELLED" or job.get("Start") in ("None", "Unknown")
+            return NEVER_STARTED if never else NO_RUN_TIME
+        return TraceRow(job["JobID"], self._submitted(job), run_ms, self._spec(job, *asked))
+
+    def parts(self, job: Fields, /) -> Iterable[Callable[[], object]]:
+        ended = [] if _is_unended(job) else [partial(_elapsed, job), partial(self._submitted, job)]
+        return [partial(_asked, job), *ended]
+
+    def _submitted(self, job: Fields) -> Instant:
+        return self.clock.submitted(job["Submit"], "Submit")
+
+    def _spec(self, job: Fields, gpus: int, mig_profile: str) -> JobSpec:
+        spec = JobSpec(
+            gpus,
+            team=job.get("Account") or "default",
+            user=job.get("User", ""),
+            name=job.get("JobName", ""),
+            mig_profile=mig_profile,
+        )
+        return self.specs.setdefault(spec, spec)
+
+
+def _state(job: Fields) -> str:
+    return job["State"].partition(" ")[0]  # "CANCELLED by 1001"
+
+
+def _is_unended(job: Fields) -> bool:
+    return _state(job) in UNENDED or job.get("End") == "Unknown"
+
+
+def _asked(job: Fields) -> tuple[int, str] | str:
+    tres = "AllocTRES" if job.get("AllocTRES") else "ReqTRES"  # a job that never started has nothing allocated
+    return _gpus(job.get(tres, ""), tres)
+
+
+def _gpus(tres: str, field: str) -> tuple[int, str] | str:
+    """How many, and of which MIG profile, from `cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=64G`; or why it is left out."""
+    said = dict(part.partition("=")[::2] for part in tres.split(","))
+    typed = {name[len("gres/gpu:") :]: count for name, count in said.items() if name.startswith("gres/gpu:")}
+    counts = {kind: whole_gpus(count, f"{field} gres/gpu:{kind}") for kind, count in typed.items()}
+    total = whole_gpus(said["gres/gpu"], f"{field} gres/gpu") if "gres/gpu" in said else sum(counts.values())
+    profiles = {match[0] if (match := MIG.search(kind)) else "" for kind in typed} or {""}
+    if total == 0:
+        return NO_GPU
+    return (total, profiles.pop()) if len(profiles) == 1 else MIXED
+
+
+def _elapsed(job: Fields) -> Millis:
+    if job.get("ElapsedRaw"):
+        return millis(job["ElapsedRaw"], "ElapsedRaw")
+    text = job.get("Elapsed", "")
+    match = ELAPSED.fullmatch(text)
+    if not match:
+        if "Elapsed" not in job:
+            raise Unreadable("ElapsedRaw is empty")
+        raise Unreadable(not_a("time like 1-02:03:04", text, "Elapsed"))
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return millis(str(total), f"Elapsed {shown(text)}, in seconds") // SECOND * SECOND

@@ -1,0 +1,127 @@
+"""The app: routes, limits, problems, and the check that every route says who may use it. Called by `wiring`."""
+
+from pathlib import Path
+from time import monotonic, perf_counter, time
+from typing import Any, Protocol
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from penstock import __version__
+from penstock.core.values import value
+from penstock.journal.journal import Reader
+from penstock.live.plane import Plane
+from penstock.web import problems
+from penstock.web.access import Audit, Guard, Tokens, check_routes
+from penstock.web.limits import BodyLimit, Buckets
+from penstock.web.routes import (
+    control,
+    front_doors,
+    job_exec,
+    jobs,
+    list_page,
+    login,
+    logs,
+    money,
+    pages,
+    sites,
+    stream,
+)
+
+
+class MetricsSink(Protocol):
+    def observe(self, route: str, method: str, status: int, seconds: float) -> None: ...
+
+    def text(self) -> tuple[bytes, str]:
+        """All numbers now, and their media type."""
+
+
+@value
+class Limits:
+    """A second and at once. Meant to stop a runaway script, not a busy team."""
+
+    calls_per_second: float = 200  # of one token
+    calls_burst: float = 400
+    submits_per_second: float = 50  # of one team
+    submits_burst: float = 200
+    strangers_per_second: float = 5  # of one address without a good token
+    strangers_burst: float = 50
+    body_seconds: float = 10  # for a whole body to arrive
+
+
+def build(
+    plane: Plane,
+    reader: Reader,
+    gate: Guard,
+    metrics: MetricsSink,
+    limits: Limits = Limits(),  # noqa: B008 - a value
+    rehearsal: bool = False,
+) -> FastAPI:
+    """Raises if a route declares no permission: better no server than an open door."""
+    app = FastAPI(
+        title="Penstock",
+        version=__version__,
+        summary="Fill the GPUs you own first; rent just enough beside them.",
+        docs_url=None,  # they load scripts from elsewhere
+        redoc_url=None,
+        openapi_url=None,  # a route of ours, with a permission like all others
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.plane, app.state.reader, app.state.gate, app.state.metrics = plane, reader, gate, metrics
+    app.state.hall = None  # of front doors; wiring opens it once the plane has started
+    app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
+    app.include_router(jobs.quick)  # what is asked most is found first
+    for part in (jobs, logs, job_exec, control, stream, sites, front_doors, money, login):
+        app.include_router(part.routes)
+    for people in (login.people, list_page.routes, pages.routes):
+        app.include_router(people)
+    problems.install(app)
+    app.add_middleware(BodyLimit, seconds=limits.body_seconds)
+    app.add_middleware(Measured, metrics=metrics)
+    check_routes(app)
+    app.openapi_schema = described(app)
+    return app
+
+
+def gate_of(home: Path, limits: Limits = Limits()) -> Guard:  # noqa: B008 - a value
+    """Tokens and audit of one home folder."""
+    return Guard(
+        tokens=Tokens(home / "tokens.json", time),
+        audit=Audit(home / "audit.log", time),
+        calls=Buckets(limits.calls_per_second, limits.calls_burst, monotonic),
+        submits=Buckets(limits.submits_per_second, limits.submits_burst, monotonic),
+        strangers=Buckets(limits.strangers_per_second, limits.strangers_burst, monotonic),
+    )
+
+
+def described(app: FastAPI) -> dict[str, Any]:
+    """OpenAPI, with the one way to say who you are."""
+    schema = app.openapi()
+    schema.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    schema["security"] = [{"token": []}]
+    return schema
+
+
+class Measured:
+    """Counts and times every answer by its route, not by its address: addresses are without number."""
+
+    def __init__(self, app: ASGIApp, metrics: MetricsSink) -> None:
+        self.app, self.metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = perf_counter(), 500
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        finally:
+            route = getattr(scope.get("route"), "path_format", "none")
+            self.metrics.observe(route, scope["method"], status, perf_counter() - began)

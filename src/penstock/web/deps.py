@@ -1,0 +1,142 @@
+"""What every route has at hand: the plane, the journal's reader, and who is asking. Also how values become shapes."""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from fastapi import Depends
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import HTTPConnection
+
+from penstock.core.ids import site_of
+from penstock.core.model.types import STANDING
+from penstock.core.model.types import Offer as CoreOffer
+from penstock.core.units import MINUTE, NEVER, Instant
+from penstock.explain.story import StoryLine
+from penstock.journal import states
+from penstock.journal.journal import Reader
+from penstock.journal.rows import AttemptRow, JobRow
+from penstock.live.plane import Plane
+from penstock.web import explain, schemas
+from penstock.web.access import Needs, Token, own
+from penstock.web.problems import not_found
+
+
+class JobIdInPath(Convertor[str]):
+    """A job's id, or a member's of an array: `sweep-k3f9x2/7`. So `/v1/jobs/sweep-k3f9x2/7/log` is its log."""
+
+    regex = "[^/]+(?:/[0-9]+)?"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("job", JobIdInPath())
+
+
+async def _plane(request: HTTPConnection) -> Plane:  # async, although it awaits nothing: otherwise a thread is asked
+    plane: Plane = request.app.state.plane
+    return plane
+
+
+async def _reader(request: HTTPConnection) -> Reader:
+    reader: Reader = request.app.state.reader
+    return reader
+
+
+PlaneHere: TypeAlias = Annotated[Plane, Depends(_plane)]
+ReaderHere: TypeAlias = Annotated[Reader, Depends(_reader)]
+Anybody: TypeAlias = Annotated[Token, Depends(Needs("nothing"))]
+MayRead: TypeAlias = Annotated[Token, Depends(Needs("read"))]
+MaySubmit: TypeAlias = Annotated[Token, Depends(Needs("submit"))]
+MayOperate: TypeAlias = Annotated[Token, Depends(Needs("operate"))]
+MayGiveTokens: TypeAlias = Annotated[Token, Depends(Needs("tokens"))]
+
+#: Beside what a route answers: every one may answer with a problem.
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": text,
+        "content": {"application/problem+json": {"schema": schemas.ProblemShape.model_json_schema()}},
+    }
+    for status, text in (
+        (401, "No token, or one that is forged, expired or revoked."),
+        (403, "The token's role may not do this."),
+        (404, "It does not exist, or belongs to another team."),
+        (408, "The body took too long."),
+        (409, "Its state does not allow this."),
+        (413, "The body is too large."),
+        (422, "Input that cannot be used; `detail` says what to change."),
+        (429, "Too many requests; see Retry-After."),
+        (503, "The journal or a site does not answer; nothing was recorded. See Retry-After."),
+    )
+}
+
+
+def find_job(reader: Reader, caller: Token, job: str) -> JobRow:
+    found = reader.job(job)
+    if found is None:
+        raise not_found("job", job)
+    own(caller, found.team, "job", job)
+    return found
+
+
+def job_shape(row: JobRow, currency: str, now: Instant) -> schemas.Job:
+    return schemas.Job.of(row, **_said(row, currency, now))
+
+
+def job_detail(row: JobRow, currency: str, now: Instant, **more: object) -> schemas.JobDetail:
+    return schemas.JobDetail.of(row, **_said(row, currency, now), **more)
+
+
+def _said(row: JobRow, currency: str, now: Instant) -> dict[str, object]:
+    """What is shown otherwise than it is kept. Why a job is queued is told with its age: GPUs may have come free."""
+    queued = row.phase == "waiting" and row.decided_at is not None
+    minutes = max(0, now - (row.decided_at or now)) // MINUTE if queued else 0
+    because = explain.reason(row.because, row.until_at, currency, minutes)
+    return {
+        "state": state_of(row),
+        "preempted": states.is_preempted(row.phase, row.last_outcome, because.kind if because else ""),
+        "until_at": moment(row.until_at),
+        "because": because,
+    }
+
+
+def state_of(row: JobRow) -> states.JobState:
+    return states.job_state(row.phase, row.attempt_phase)
+
+
+def attempt_shape(row: AttemptRow, currency: str) -> schemas.Attempt:
+    because = explain.reason(row.because, None, currency)
+    state = states.attempt_state(row.phase, row.outcome)
+    return schemas.Attempt.of(row, state=state, deadline_at=moment(row.deadline_at), because=because)
+
+
+def trouble(plane: Plane, site: str) -> str:
+    """Why it does not answer; empty: it does."""
+    found = plane.trouble_at(site)
+    return found.text if found is not None else ""
+
+
+def silence(plane: Plane, row: JobRow) -> list[StoryLine]:
+    """What a job's story does not say: that nobody can tell now how it does."""
+    found = plane.trouble_at(site_of(row.offer)) if row.phase in ("placed", "leaving") else None
+    if found is None:
+        return []
+    words = "The job continues there, its money stays held, and nothing is started twice; Penstock retries by itself."
+    return [StoryLine(found.at, f"{found.text.rstrip('.')}. {words}")]
+
+
+def instant(plane: Plane) -> Instant:
+    """Now, and never before what is shown."""
+    return max(plane.view.at, plane.clock.now())
+
+
+def moment(at: Instant | None) -> Instant | None:
+    """Never is null: numbers of 62 bits are not numbers to a browser."""
+    return None if at is None or at >= NEVER else at
+
+
+def guarantee(offer: CoreOffer) -> Literal["hard", "soft"]:
+    """Do caps hold there without us? Where nothing is billed for use, there is nothing to overrun."""
+    return "soft" if offer.guarantee == "none" and offer.term not in STANDING else "hard"

@@ -1,0 +1,87 @@
+"""Events and reasons as sentences and plain JSON, for lists, pages and streams. A whole story is `explain.story`'s."""
+
+import json
+import re
+from dataclasses import asdict
+from functools import lru_cache
+from typing import Any, Final
+
+from penstock.core.model import events as e
+from penstock.core.model.reasons import REASONS
+from penstock.core.model.reasons import Reason as CoreReason
+from penstock.core.units import MINUTE, NEVER, Instant
+from penstock.explain.sentences import Say, sentence
+from penstock.explain.story import StoryTeller
+from penstock.formatting import duration
+from penstock.journal import codec
+from penstock.web.schemas import Reason
+
+
+@lru_cache(maxsize=4_096)  # pages show the same jobs again and again, and what was recorded does not change
+def reason(because: str, until_at: Instant | None, currency: str, minutes_ago: int = 0) -> Reason | None:
+    """A recorded reason, from the journal's JSON. `minutes_ago`: how old its numbers are, if that is to be said."""
+    if not because:
+        return None
+    numbers: dict[str, Any] = json.loads(because)
+    return reason_shape(codec.reader(REASONS[numbers["kind"]])(numbers), until_at, currency, minutes_ago)
+
+
+def reason_shape(made: CoreReason, until_at: Instant | None, currency: str, minutes_ago: int = 0) -> Reason:
+    says = sentence(made, Say(currency, NEVER if until_at is None else until_at, minutes_ago * MINUTE))
+    return Reason(kind=made.kind, numbers={k: v for k, v in asdict(made).items() if k != "kind"}, says=says)
+
+
+def plain(event: Any) -> dict[str, Any]:
+    """An event's fields as the journal writes them."""
+    ((_, fields),) = json.loads(codec.encode([event]))
+    assert isinstance(fields, dict)
+    return fields
+
+
+def teller(job: str, currency: str) -> StoryTeller:
+    made = StoryTeller(job)
+    made.currency = currency
+    return made
+
+
+def says(event: Any, currency: str) -> str:
+    """One event as one sentence, without what went before."""
+    if known := SHORT.get(type(event).__name__):
+        percent = getattr(event, "done_permille", 0) // 10
+        return known.format(event=event, kept=duration(getattr(event, "kept_ms", 0)), percent=percent)
+    if isinstance(event, e.AttemptEnded):
+        detail = f": {event.detail}" if event.detail else ""
+        return "Succeeded." if event.outcome == "done" else f"Failed (application){detail}."
+    if isinstance(event, e.StopPromised):
+        return f"Stopping. {teller('', currency).sentence(event.because)}"
+    if not getattr(event, "job", ""):
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(event).__name__).capitalize() + "."
+    heard = teller(event.job, currency)
+    heard.hear(event)
+    return heard.lines[-1].text if heard.lines else ""
+
+
+#: Events that a story tells only together with what went before them.
+SHORT: Final[dict[str, str]] = {
+    "AttemptStarted": "Running.",
+    "AttemptQueued": "Queued at its site: {event.words}.",
+    "AttemptStopped": "Stopped; {kept} of work kept.",
+    "AttemptLost": "Preempted: it lost its node; {kept} of work kept.",
+    "AttemptRefused": "The site had no capacity after all.",
+    "AttemptCheckpointed": "Wrote a checkpoint; {kept} of work kept.",
+    "AttemptProgressed": "{percent} % done, as the job reports.",
+    "NodeReady": "Its node is ready.",
+    "NodeLost": "Its node was lost.",
+    "NodeGone": "Its node was returned.",
+    "NodeRefused": "The provider has no such node now.",
+    "SiteJoined": "Site {event.site.id} joined.",
+    "SiteLost": "Site {event.site} cannot be reached.",
+    "SiteBack": "Site {event.site} is back.",
+    "NodesSeen": "{event.offer} reported its nodes.",
+    "OfferClosed": "{event.offer} had no capacity; Penstock tries it again later.",
+    "OfferOpened": "Penstock tries {event.offer} again.",
+    "CapSet": "The cap of {event.scope} was set.",
+    "PeriodOpened": "The budgets of {event.period} are open.",
+    "PolicySet": "Policy {event.policy.name} is in force.",
+    "EventQuarantined": "Penstock set aside {event.what} about {event.about}, a fact it cannot process: {event.error}.",
+}

@@ -1,0 +1,1 @@
+"""The routes, a file for each subject. Each converts, asks the plane or the journal, and answers."""

@@ -1,0 +1,105 @@
+"""Routes about Penstock itself: is it well, what is it doing, pause, resume, tokens, metrics, its own description."""
+
+from time import time
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+
+from penstock import __version__
+from penstock.core.model.events import Paused, Resumed
+from penstock.journal import states
+from penstock.web import deps, schemas
+from penstock.web.access import Tokens
+from penstock.web.deps import Anybody, MayGiveTokens, MayOperate, MayRead, PlaneHere
+from penstock.web.problems import Problem, not_found
+
+routes: Final = APIRouter(responses=deps.PROBLEMS)
+DAY_SECONDS: Final = 86_400
+
+
+@routes.get("/healthz", tags=["health"], summary="Does the process answer?")
+async def healthz(caller: Anybody) -> schemas.Health:  # noqa: ARG001 - declares the permission
+    return schemas.Health(ok=True, says="")
+
+
+@routes.get("/readyz", tags=["health"], summary="Are submissions taken?")
+async def readyz(response: Response, plane: PlaneHere, caller: Anybody) -> schemas.Health:  # noqa: ARG001 - as above
+    says = plane.ready
+    response.status_code = 503 if says else 200
+    return schemas.Health(ok=not says, says=says)
+
+
+@routes.get("/metrics", tags=["health"], response_class=Response, summary="Numbers for Prometheus")
+def metrics(request: Request, caller: MayRead) -> Response:
+    """Of all teams, so a team's token does not do. docs/operations.md lists the names."""
+    if caller.team:
+        raise Problem(403, "forbidden", "Metrics are about all teams; use a token that is not for one team.")
+    text, media_type = request.app.state.metrics.text()
+    return Response(text, media_type=media_type)
+
+
+@routes.get("/v1/status", tags=["plane"], summary="What Penstock is doing")
+async def status(plane: PlaneHere, caller: MayRead) -> schemas.Status:
+    view, says = plane.view, plane.ready
+    return schemas.Status.of(
+        view,
+        installation=plane.installation,
+        version=__version__,
+        policy=view.policy.name,
+        currency=view.policy.currency,
+        ready=not says,
+        says=says,
+        queued=view.waiting,
+        ended={states.job_state(phase): count for phase, count in view.ended},
+        # An alarm may name anybody's job.
+        alarms=[] if caller.team else [schemas.Alarm.of(alarm) for alarm in view.alarms],
+    )
+
+
+@routes.post("/v1/pause", tags=["plane"], summary="Start nothing new")
+async def pause(plane: PlaneHere, caller: MayOperate) -> schemas.Done:  # noqa: ARG001 - declares the permission
+    """Running jobs continue and their leases are renewed. Submissions are accepted and queued."""
+    told = await plane.tell(Paused(0))
+    return schemas.Done(number=told.number, says="Paused: running jobs continue, and nothing new starts.")
+
+
+@routes.post("/v1/resume", tags=["plane"], summary="Start things again")
+async def resume(plane: PlaneHere, caller: MayOperate) -> schemas.Done:  # noqa: ARG001 - as above
+    told = await plane.tell(Resumed(0))
+    return schemas.Done(number=told.number, says="Resumed: new starts are allowed again.")
+
+
+@routes.get("/v1/tokens", tags=["tokens"], summary="All tokens, without their secrets")
+async def tokens(request: Request, caller: MayGiveTokens) -> schemas.TokenList:  # noqa: ARG001 - as above
+    return schemas.TokenList(tokens=[schemas.Token.of(token) for token in _tokens(request)])
+
+
+@routes.post("/v1/tokens", tags=["tokens"], status_code=201, summary="Make a token")
+async def make_token(ask: schemas.TokenAsk, request: Request, caller: MayGiveTokens) -> schemas.TokenMade:  # noqa: ARG001 - as above
+    if ask.team and ask.role not in ("member", "viewer"):
+        raise Problem(
+            422, "bad-input", f"A {ask.role} sees all teams; leave 'team' out, or make it a member or viewer."
+        )
+    expires_at = int(time()) + ask.days * DAY_SECONDS if ask.days else 0
+    token, secret = _tokens(request).create(ask.role, ask.team, expires_at)
+    return schemas.TokenMade.of(token, secret=secret)
+
+
+@routes.delete("/v1/tokens/{token}", tags=["tokens"], summary="Revoke a token")
+async def revoke_token(token: str, request: Request, caller: MayGiveTokens) -> schemas.Token:
+    if token == caller.id:
+        raise Problem(409, "conflict", "This is the token you are using; revoke it with another one.")
+    if not _tokens(request).revoke(token):
+        raise not_found("token", token)
+    return schemas.Token.of(next(one for one in _tokens(request) if one.id == token))
+
+
+@routes.get("/v1/openapi.json", tags=["health"], summary="This API's own description")
+async def description(request: Request, caller: Anybody) -> dict[str, Any]:  # noqa: ARG001 - as above
+    found: dict[str, Any] = request.app.openapi()
+    return found
+
+
+def _tokens(request: Request) -> Tokens:
+    found: Tokens = request.app.state.gate.tokens
+    return found

@@ -1,0 +1,51 @@
+"""Routes about front doors: the home clusters whose Jobs Penstock places, and leaving them again."""
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+
+from penstock.web import deps, schemas
+from penstock.web.deps import MayOperate, MayRead
+from penstock.web.problems import not_found
+
+if TYPE_CHECKING:  # they need the extra `kubernetes`; without it there is no hall, and these routes find no door
+    from penstock.front.job_controller import JobController
+    from penstock.front.manager import Manager
+
+routes: Final = APIRouter(prefix="/v1", tags=["doors"], responses=deps.PROBLEMS)
+
+
+@routes.get("/doors", summary="Home clusters, and how many of their Jobs are ours")
+async def doors(request: Request, caller: MayRead) -> schemas.FrontDoors:  # noqa: ARG001 - declares the permission
+    hall: Manager | None = request.app.state.hall
+    if hall is None:
+        return schemas.FrontDoors(doors=[], clusters=[])
+    others = [
+        schemas.LeftCluster(site=one.site, left=one.left.is_set(), remains=one.remains)
+        for one in hall.elsewhere.values()
+    ]
+    return schemas.FrontDoors(doors=[_shape(hall, door) for door in hall.doors.values()], clusters=others)
+
+
+@routes.post("/doors/{site}/leave", summary="Give every Job of a home cluster back")
+async def leave(
+    site: str,
+    request: Request,
+    caller: MayOperate,  # noqa: ARG001 - as above
+    bring_home: Annotated[
+        bool, Query(description="Move home first what runs elsewhere and keeps checkpoints.")
+    ] = False,
+) -> schemas.FrontDoor:
+    """What waits becomes an ordinary Job, what runs is shown to its end; then nothing of ours is left there."""
+    hall: Manager | None = request.app.state.hall
+    if hall is None or site not in hall.doors:
+        raise not_found("front door", site)
+    hall.leave(site, bring_home)
+    return _shape(hall, hall.doors[site])
+
+
+def _shape(hall: "Manager", door: "JobController") -> schemas.FrontDoor:
+    leaving, left = door.leaving.is_set(), hall.parted[door.site].is_set()
+    return schemas.FrontDoor(
+        site=door.site, jobs=door.jobs_here, leaving=leaving, left=left, remains=door.parting.remains
+    )

@@ -1,0 +1,119 @@
+"""The route of a command where a job runs: a WebSocket, in the protocol of `kube/exec_protocol.py`. `penstock exec`
+asks it.
+
+Whoever may submit for a team may run commands in its jobs: it is the same power. Each one is audited by its attempt.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
+from starlette.concurrency import run_in_threadpool
+
+from penstock.drivers.driver import Command
+from penstock.journal.journal import Reader
+from penstock.journal.rows import AttemptRow
+from penstock.kube import exec_protocol
+from penstock.web import deps
+from penstock.web.access import Guard, Token
+from penstock.web.deps import MaySubmit, PlaneHere, ReaderHere
+from penstock.web.problems import conflict, problem_of
+
+routes: Final = APIRouter(prefix="/v1", tags=["jobs"])
+LOOK_SECONDS: Final = 5.0  #: how often a token is looked at again: one that was revoked speaks no more
+AHEAD: Final = 16  #: pieces typed before the command takes them; then whoever types waits
+
+
+@routes.websocket("/jobs/{job:job}/exec")
+async def exec_(
+    socket: WebSocket,
+    job: str,
+    plane: PlaneHere,
+    reader: ReaderHere,
+    caller: MaySubmit,
+    command: Annotated[list[str], Query(description="The program and its arguments.", min_length=1, max_length=1000)],
+    rank: Annotated[int, Query(ge=0, lt=1 << 20, description="In which pod of a gang.")] = 0,
+    stdin: Annotated[bool, Query(description="Something will be typed.")] = False,
+    tty: Annotated[bool, Query(description="On a terminal.")] = False,
+    rows: Annotated[int, Query(ge=1, lt=1 << 16)] = 24,
+    columns: Annotated[int, Query(ge=1, lt=1 << 16)] = 80,
+) -> None:
+    """Run a command where a job runs."""
+    attempt = await run_in_threadpool(_running, reader, caller, job)
+    gate: Guard = socket.app.state.gate
+    gate.audit.write(socket, caller, f"a command in {attempt.id}")
+    await socket.accept(exec_protocol.PROTOCOL)
+    talk = ExecSession(socket)
+    asked = Command(tuple(command), rank, tty, (rows, columns))
+    running = asyncio.ensure_future(
+        plane.exec(attempt.site, attempt.id, asked, talk.typed() if stdin else None, talk.printed)
+    )
+    others = [asyncio.ensure_future(talk.listen()), asyncio.ensure_future(_revoked(gate, caller))]
+    await asyncio.wait([running, *others], return_when=asyncio.FIRST_COMPLETED)
+    for task in (running, *others):
+        task.cancel()
+    await asyncio.wait([running, *others])
+    await talk.end(_result(running))
+
+
+def _running(reader: Reader, caller: Token, job: str) -> AttemptRow:
+    row = deps.find_job(reader, caller, job)
+    here = [one for one in reader.attempts(job) if one.phase in ("running", "stopping") and one.started_at is not None]
+    if not here:
+        raise conflict(f"{job} is not running, but {deps.state_of(row)}; `exec` needs a running job.")
+    return here[-1]
+
+
+async def _revoked(gate: Guard, caller: Token) -> None:
+    while gate.tokens.still(caller):
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _result(running: "asyncio.Future[int]") -> bytes:
+    if running.cancelled():
+        return exec_protocol.failed("the talk was ended", "Ended")
+    error = running.exception()
+    if error is None:
+        return exec_protocol.ended(running.result())
+    if not isinstance(error, Exception):
+        raise error
+    problem = problem_of(error) if not isinstance(error, KeyError) else conflict("its site has left")
+    return exec_protocol.failed(problem.detail, str(problem.status))
+
+
+class ExecSession:
+    """One client, as the driver knows it."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self.socket = socket
+        self.heard: asyncio.Queue[bytes | tuple[int, int] | None] = asyncio.Queue(AHEAD)
+
+    async def listen(self) -> None:
+        """Until the client is gone."""
+        with suppress(WebSocketDisconnect):
+            while True:
+                message = await self.socket.receive_bytes()
+                if message == exec_protocol.END_OF_INPUT:
+                    await self.heard.put(None)
+                elif message[:1] == bytes([exec_protocol.STDIN]):
+                    await self.heard.put(message[1:])
+                elif message[:1] == bytes([exec_protocol.RESIZE]) and (size := exec_protocol.size_in(message[1:])):
+                    await self.heard.put(size)
+
+    async def typed(self) -> AsyncIterator[bytes | tuple[int, int]]:
+        while (one := await self.heard.get()) is not None:
+            yield one
+
+    async def printed(self, text: bytes, is_error: bool) -> None:
+        await self._send(exec_protocol.message(exec_protocol.STDERR if is_error else exec_protocol.STDOUT, text))
+
+    async def end(self, result: bytes) -> None:
+        await self._send(result)
+        with suppress(WebSocketDisconnect, RuntimeError):
+            await self.socket.close()
+
+    async def _send(self, message: bytes) -> None:
+        with suppress(WebSocketDisconnect, RuntimeError):  # gone: `listen` hears of it, and the command is hung up on
+            await self.socket.send_bytes(message)

@@ -1,0 +1,297 @@
+"""Routes about jobs: submit, list, look, tell why, cancel, retry, move, plan. Logs are in `logs.py`."""
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from penstock.config.jobs import JobFile, json_schema, parse_job, parse_json_job
+from penstock.core.errors import BadInput
+from penstock.core.model.events import (
+    AttemptQueued,
+    CancelRequested,
+    JobSubmitted,
+    MoveRequested,
+    StartPromised,
+    WaitPromised,
+)
+from penstock.core.model.lifecycle import ENDED
+from penstock.core.model.types import JobSpec
+from penstock.core.plan import Choice, Effect, Plan
+from penstock.core.units import Instant
+from penstock.drivers.driver import Work
+from penstock.explain.story import tell
+from penstock.front import job_spec
+from penstock.journal import states
+from penstock.journal.journal import Reader
+from penstock.journal.rows import AttemptRow, Filter
+from penstock.journal.states import JobState, OldState
+from penstock.live.plane import Plane
+from penstock.live.sequencer import unpack_work
+from penstock.web import deps, explain, schemas
+from penstock.web.access import Token
+from penstock.web.deps import MayRead, MaySubmit, PlaneHere, ReaderHere
+from penstock.web.fast_route import FastRoute, answered
+from penstock.web.problems import Problem, conflict, not_found
+
+routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS)
+quick: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS, route_class=FastRoute)
+LONGEST_KEY: Final = 200
+#: Headers of an answer to a request with `phase`: since when it is deprecated (RFC 9745), and where to read on.
+PHASE_DEPRECATED: Final = "@1794873600"
+STATE_DOCUMENTED: Final = '</v1/openapi.json>; rel="deprecation"'
+BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "description": "A job file, as YAML or as JSON with the same keys.",
+        "content": {
+            "application/json": {"schema": json_schema(), "example": {"gpus": 1, "command": ["python", "train.py"]}},
+            "application/yaml": {
+                "schema": {"type": "string"},
+                "example": "name: finetune\ngpus: 2\ncommand: python train.py\nrun_time: 2h\ncheckpoint_every: 15m\n",
+            },
+        },
+    }
+}
+KEY: Final[dict[str, Any]] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "Sent again within a day: one job.",
+    "schema": {"type": "string", "maxLength": LONGEST_KEY},
+}
+
+
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+@quick.post(
+    "/jobs",
+    status_code=201,
+    openapi_extra=BODY | {"parameters": [KEY]},
+    response_model=schemas.Submitted,
+    summary="Submit a job",
+)
+async def submit(request: Request, caller: MaySubmit) -> Response:
+    """Answered once the job is durable. The same key again gives the same answer, and no second job."""
+    plane: Plane = request.app.state.plane
+    key = _key(request, caller)
+    raw, file = await _job_file(request)
+    spec, work = _as_asked_by(caller, file, plane.at), Work(file.command, file.env, file.folder, file.image)
+    told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
+    made = schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
+    return answered(made, 200 if told.again else 201, Location=f"/v1/jobs/{told.answer}")
+
+
+def _key(request: Request, caller: Token) -> str:
+    """Made unique to whoever asks."""
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > LONGEST_KEY:
+        raise Problem(422, "bad-input", f"An Idempotency-Key has at most {LONGEST_KEY} characters; use a shorter one.")
+    return f"{caller.id}:{key}" if key else ""
+
+
+@routes.post("/plan", openapi_extra=BODY, summary="What would happen to such a job now")
+async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas.Plan:
+    """The engine's own decision, on a copy. Also of a Kubernetes Job, as the front door would read it."""
+    file = _home_job(plane, await request.body()) or (await _job_file(request))[1]
+    found = await plane.plan(_as_asked_by(caller, file, plane.at))
+    return _plan(found, caller, plane.view.policy.currency)
+
+
+def _plan(found: Plan, caller: Token, currency: str) -> schemas.Plan:
+    decision = found.decision
+    until_at = decision.until_at if isinstance(decision, WaitPromised) else None
+    return schemas.Plan.of(
+        found,
+        says=explain.says(decision, currency),
+        reason=explain.reason_shape(decision.because, until_at, currency),
+        tally=[schemas.Tally(answer=answer, offer=offer, jobs=jobs) for answer, offer, jobs in found.tally],
+        effects=[_effect(effect, caller, currency) for effect in found.effects],
+        choices=[_choice(choice, currency) for choice in found.choices],
+        currency=currency,
+    )
+
+
+def _effect(effect: Effect, caller: Token, currency: str) -> schemas.Effect:
+    job = effect.job if caller.sees(effect.team) else ""
+    return schemas.Effect(job=job, to=effect.to, reason=explain.reason_shape(effect.because, None, currency))
+
+
+def _choice(found: Choice, currency: str) -> schemas.Choice:
+    offer = found.offer
+    return schemas.Choice.of(
+        found,
+        offer=offer.id,
+        site=offer.site,
+        term=offer.term,
+        gpu_model=offer.gpu_model,
+        guarantee=deps.guarantee(offer),
+        denied=explain.reason_shape(found.denied, None, currency) if found.denied else None,
+    )
+
+
+def _home_job(plane: Plane, raw: bytes) -> JobFile | None:
+    """A Kubernetes Job; None if it is something else. Its home is the first front door: all it refers to is there."""
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get("kind") != "Job":
+        return None
+    homes = [site.id for site in plane.view.sites if site.front_door]
+    models = [one.offer.gpu_model for site in plane.view.sites for one in site.offers]
+    try:
+        spec = job_spec.spec_of(found, homes[0] if homes else "", plane.view.at, models)
+    except job_spec.Unfit as unfit:
+        raise BadInput(str(unfit)) from None
+    return JobFile(replace(spec, deadline_at=None), (), team=spec.team)
+
+
+async def _job_file(request: Request) -> tuple[bytes, JobFile]:
+    raw = await request.body()
+    parse = parse_json_job if "json" in request.headers.get("content-type", "json") else parse_job
+    return raw, parse(raw, "The job")
+
+
+def _as_asked_by(caller: Token, file: JobFile, now: Instant) -> JobSpec:
+    """Who asks comes from the token: a job cannot be booked to somebody else's team."""
+    team = file.team or caller.team or "default"
+    if not caller.sees(team):
+        raise Problem(403, "forbidden", f"Your token is for team {caller.team}; leave 'team' out, or write that.")
+    deadline_at = None if file.deadline_ms is None else now + file.deadline_ms
+    return replace(file.spec, team=team, user=caller.id, deadline_at=deadline_at)
+
+
+@routes.post("/jobs/{job:job}/cancel", summary="Cancel a job")
+async def cancel(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
+    """Also of a whole array, by the id that its members' ids begin with."""
+    found = await run_in_threadpool(_states, reader, caller, job)
+    if all(state == "cancelled" for state in found.values()):
+        return schemas.Asked(job=job, so=True, says="The job was already cancelled.")
+    live = [member for member, state in found.items() if state not in states.ENDED]
+    if not live:
+        raise conflict(f"{job} has ended; there is nothing to cancel.")
+    await plane.tell(*(CancelRequested(0, member) for member in live))
+    active = any(found[member] in states.ACTIVE for member in live)
+    says = "The job is stopping; it is cancelled once it has stopped." if active else "The job is cancelled."
+    return schemas.Asked(job=job, so=not active, says=says)
+
+
+def _states(reader: Reader, caller: Token, job: str) -> dict[str, str]:
+    """The job's state, or those of an array's members."""
+    if "/" in job or reader.job(job) is not None:
+        return {job: deps.state_of(deps.find_job(reader, caller, job))}
+    members: dict[str, str] = {}
+    after: int | None = None
+    while page := reader.jobs(Filter(teams=caller.teams, text=f"{job}/"), after, 200):
+        members |= {row.id: deps.state_of(row) for row in page if row.id.startswith(f"{job}/")}
+        after = page[-1].number
+    if not members:
+        raise not_found("job", job)
+    return members
+
+
+@routes.post("/jobs/{job:job}/retry", status_code=201, summary="Submit an ended job again")
+async def retry(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Submitted:
+    """A new job that asks for the same. The old one and its story stay."""
+    row = await run_in_threadpool(deps.find_job, reader, caller, job)
+    spec = await run_in_threadpool(reader.spec, job)
+    if row.phase not in ENDED or spec is None:
+        raise conflict(f"{job} is {deps.state_of(row)}; a job can be retried once it has ended.")
+    again = replace(spec, count=1, user=caller.id, origin=None, deadline_at=None)
+    told = await plane.tell(JobSubmitted(0, 0, "", again))
+    return schemas.Submitted(job=told.answer, count=1, again=False)
+
+
+@routes.post("/jobs/{job:job}/move", summary="Move a running job to another offer")
+async def move(job: str, to: schemas.MoveTo, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
+    """If rules, money and room allow it; it keeps its checkpoint."""
+    row = await run_in_threadpool(deps.find_job, reader, caller, job)
+    if row.phase != "placed":
+        raise conflict(f"{job} is {deps.state_of(row)}; only a job that is starting or running can be moved.")
+    if all(to.offer != one.offer.id for site in plane.view.sites for one in site.offers):
+        raise not_found("offer", to.offer)
+    told = await plane.tell(MoveRequested(0, job, to.offer))
+    (step,) = await run_in_threadpool(reader.steps, told.number - 1, 1)
+    so = any(isinstance(event, StartPromised) and event.job == job for event in step.outputs)
+    stays = (
+        f"The job stays where it is: {to.offer} is not allowed for it, has no room, or a cap leaves no money for it."
+    )
+    says = f"The job moves to {to.offer}." if so else stays
+    return schemas.Asked(job=job, so=so, says=says)
+
+
+# --- looking ---------------------------------------------------------------------------------------------------------
+
+
+@routes.get("/jobs", response_model=schemas.Jobs, summary="Jobs, newest first")
+def jobs(
+    plane: PlaneHere,
+    reader: ReaderHere,
+    caller: MayRead,
+    team: Annotated[list[str], Query(description="Of these teams only.", max_length=50)] = [],  # noqa: B006 - FastAPI copies it
+    state: Annotated[list[JobState], Query(description="In these states only.", max_length=9)] = [],  # noqa: B006 - likewise
+    phase: Annotated[
+        list[OldState | JobState],
+        Query(description="Use `state`. Also takes the states' old names.", max_length=12, deprecated=True),
+    ] = [],  # noqa: B006 - likewise
+    text: Annotated[str, Query(description="In id, name, user or team.", max_length=200)] = "",
+    user: Annotated[str, Query(max_length=200)] = "",
+    after: Annotated[int | None, Query(ge=0, lt=1 << 62, description="`next` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Response:
+    wanted = Filter(tuple(team), text=text, user=user, states=states.from_old((*state, *phase)))
+    found = page_of(plane, reader, caller, wanted, after, limit)
+    return answered(found, 200, **({"Deprecation": PHASE_DEPRECATED, "Link": STATE_DOCUMENTED} if phase else {}))
+
+
+def page_of(
+    plane: Plane, reader: Reader, caller: Token, wanted: Filter, after: int | None = None, limit: int = 50
+) -> schemas.Jobs:
+    """Of the caller's own teams, whatever was wanted."""
+    if wanted.teams and caller.team and caller.team not in wanted.teams:
+        return schemas.Jobs(jobs=[], next=None)
+    rows = reader.jobs(replace(wanted, teams=caller.teams or wanted.teams), after, limit + 1)
+    page, currency, now = rows[:limit], plane.view.policy.currency, deps.instant(plane)
+    following = page[-1].number if len(rows) > limit else None
+    return schemas.Jobs(jobs=[deps.job_shape(row, currency, now) for row in page], next=following)
+
+
+@routes.get("/jobs/{job:job}/story", summary="Why a job is where it is")
+def story(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> schemas.Story:
+    row = deps.find_job(reader, caller, job)
+    lines = [*tell(reader.story(job), job), *deps.silence(plane, row)]
+    return schemas.Story(job=job, lines=[schemas.Line.of(line) for line in lines])
+
+
+@routes.get("/jobs/{job:job}", response_model=schemas.JobDetail, summary="One job with its attempts")
+def job(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
+    return answered(detail_of(plane, reader, caller, job))
+
+
+def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.JobDetail:
+    row, currency = deps.find_job(reader, caller, job), plane.view.policy.currency
+    blob = reader.blob(row.work) if row.work else None
+    work = unpack_work(blob) if blob else Work(())  # erased, or a rehearsal's job without any
+    tries = reader.attempts(job)
+    return deps.job_detail(
+        row,
+        currency,
+        deps.instant(plane),
+        tries=[deps.attempt_shape(attempt, currency) for attempt in tries],
+        waits=_waits(reader, tries[-1]) if tries and tries[-1].phase == "starting" else "",
+        command=list(work.command),
+        folder=work.folder,
+        image=work.image,
+        variables=[name for name, _ in work.env],
+    )
+
+
+def _waits(reader: Reader, attempt: AttemptRow) -> str:
+    heard = [event for row in reader.story(attempt.job) for event in row.inputs if isinstance(event, AttemptQueued)]
+    words = next((event.words for event in reversed(heard) if event.attempt == attempt.id), None)
+    return "" if words is None else f"queued at site {attempt.site}: {words}"

@@ -1,0 +1,89 @@
+"""How a browser comes in: by a link that works once, or with a token typed into a form. It leaves with a cookie.
+
+The cookie holds a token of its own, which may only look, sees what its maker sees, and ends with it. Pages cannot read
+the cookie (HttpOnly), and other sites' pages cannot make a browser send it (SameSite=Strict).
+"""
+
+import secrets
+from collections.abc import Callable
+from typing import Annotated, Final
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Path, Request, Response
+
+from penstock.web import deps, schemas
+from penstock.web.access import COOKIE, Guard, Token, stranger
+from penstock.web.deps import Anybody, MayRead
+from penstock.web.html import ForPeople, html
+from penstock.web.problems import Problem
+
+routes: Final = APIRouter(responses=deps.PROBLEMS)
+LINK_SECONDS: Final = 600  #: that a link waits to be used
+STAY_SECONDS: Final = 7 * 86_400  #: that a browser stays in
+MOST_LINKS: Final = 1_000
+
+
+class Links:
+    """Keys that let one browser in, once. In memory: who restarts Penstock asks for a new one."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.waiting: dict[str, tuple[Token, float]] = {}
+
+    def make(self, token: Token) -> str:
+        """A path on this server."""
+        while len(self.waiting) >= MOST_LINKS:
+            del self.waiting[next(iter(self.waiting))]
+        key = secrets.token_urlsafe(24)
+        self.waiting[key] = token, self.now() + LINK_SECONDS
+        return f"/login/{key}"
+
+    def take(self, key: str) -> Token | None:
+        token, until = self.waiting.pop(key, (None, 0.0))
+        return token if until > self.now() else None
+
+
+@routes.post("/v1/logins", tags=["tokens"], status_code=201, summary="A link that lets one browser in, once")
+async def invite(request: Request, caller: MayRead) -> schemas.Link:
+    links: Links = request.app.state.links
+    return schemas.Link(path=links.make(caller), seconds=LINK_SECONDS)
+
+
+people: Final = APIRouter(include_in_schema=False, route_class=ForPeople)
+
+
+@people.get("/login/{key}")
+async def by_link(key: Annotated[str, Path(max_length=100)], request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - declares the permission
+    links: Links = request.app.state.links
+    gate: Guard = request.app.state.gate
+    maker = links.take(key)
+    if maker is None or not gate.tokens.still(maker):
+        raise Problem(410, "gone", "This link was used before, or has expired. Print a new one: penstock open")
+    return _come_in(request, gate, maker)
+
+
+@people.post("/login")
+async def by_token(request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - as above
+    gate: Guard = request.app.state.gate
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise Problem(403, "forbidden", "Another site sent this form; sign in on Penstock's own page.")
+    form = parse_qs((await request.body()).decode("utf-8", "replace"))
+    maker = gate.tokens.find(form.get("token", [""])[0].strip())
+    if maker is None:
+        denied = stranger(gate, request)
+        raise denied if denied.status == 429 else Problem(422, "bad-input", "The token is wrong, expired or revoked.")
+    return _come_in(request, gate, maker)
+
+
+def _come_in(request: Request, gate: Guard, maker: Token) -> Response:
+    ends_at = int(gate.tokens.now()) + STAY_SECONDS
+    token, secret = gate.tokens.create(
+        "viewer", maker.team, min(ends_at, maker.expires_at or ends_at), made_by=maker.id
+    )
+    gate.audit.write(request, token, f"a browser came in for {maker.id}")
+    answer = html(request, "welcome.html", title="You are in")
+    answer.set_cookie(
+        COOKIE, secret, max_age=STAY_SECONDS, path="/", httponly=True, samesite="strict",
+        secure=request.url.scheme == "https",
+    )  # fmt: skip
+    return answer

@@ -1,0 +1,137 @@
+"""The route of a job's log: a piece of it, now or as soon as there is more, or all that comes until the job has ended.
+
+A client that asks for pieces, each from where the last one ended, loses and doubles nothing, also when Penstock is
+restarted in between; `penstock logs -f` does that. `follow` is for those who have only curl.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response, StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from penstock.core.model.lifecycle import ENDED
+from penstock.core.values import value
+from penstock.drivers.driver import Refused
+from penstock.journal.journal import Reader
+from penstock.journal.rows import AttemptRow
+from penstock.live.plane import Plane
+from penstock.web import deps
+from penstock.web.access import Token
+from penstock.web.deps import MayRead, PlaneHere, ReaderHere
+from penstock.web.problems import not_found
+
+routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS)
+MOST: Final = 1 << 20  #: bytes in one piece
+LOOK_SECONDS: Final = 0.5  #: a growing log tells nobody that it grew
+#: A log is whatever a job prints: shown as text, and never guessed to be a page with scripts.
+HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+@value
+class Piece:
+    attempt: str  # empty: the job has not started
+    text: bytes
+    next: int  # where the next piece of this attempt begins
+    more: bool  # this attempt may still print
+    then: str  # the attempt that came after this one
+    ended: bool  # the job has
+
+    @property
+    def headers(self) -> dict[str, str]:
+        told = {"Attempt": self.attempt, "Next": self.next, "More": self.more, "Then": self.then, "Ended": self.ended}
+        return {
+            f"Penstock-{name}": str(text).lower() if isinstance(text, bool) else str(text)
+            for name, text in told.items()
+        }
+
+
+@routes.get(
+    "/jobs/{job:job}/log",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "See Penstock-Next."}},
+    summary="What a job printed",
+)
+async def log(
+    job: str,
+    plane: PlaneHere,
+    reader: ReaderHere,
+    caller: MayRead,
+    attempt: Annotated[str, Query(description="Of this attempt; empty: of its last.", max_length=300)] = "",
+    rank: Annotated[int | None, Query(ge=0, lt=1 << 20, description="Of this pod of a gang; empty: of all.")] = None,
+    after: Annotated[int, Query(ge=0, lt=1 << 62, description="From this byte on.")] = 0,
+    wait: Annotated[int, Query(ge=0, le=30, description="So many seconds for something new, if need be.")] = 0,
+    follow: Annotated[bool, Query(description="Go on until the job has ended, over all further attempts.")] = False,
+) -> Response:
+    """Of a gang each line has its pod's `[RANK] ` before it.
+
+    Headers say what to ask next: Penstock-Attempt, -Next (as `after`), -More, -Then (the next attempt), -Ended.
+    """
+    asked = LogQuery(plane, reader, caller, job, rank)
+    piece = await asked.piece(attempt, after, wait)
+    if follow:
+        return StreamingResponse(asked.follow(piece), media_type=TEXT, headers=HEADERS)
+    return Response(piece.text, media_type=TEXT, headers=HEADERS | piece.headers)
+
+
+class LogQuery:
+    """One request for the log of one job."""
+
+    def __init__(self, plane: Plane, reader: Reader, caller: Token, job: str, rank: int | None = None) -> None:
+        self.plane, self.reader, self.caller, self.job, self.rank = plane, reader, caller, job, rank
+
+    async def follow(self, piece: Piece) -> AsyncIterator[bytes]:
+        while True:
+            yield piece.text
+            if piece.then and not piece.more and not piece.text:
+                try:
+                    piece = await self.piece(piece.then, 0, 30)
+                except Refused as refused:  # it went on with fewer pods
+                    yield f"penstock: {refused}\n".encode()
+                    return
+            elif piece.ended and not piece.more and not piece.text:
+                return
+            else:
+                piece = await self.piece(piece.attempt, piece.next, 30)
+
+    async def piece(self, attempt: str, after: int, wait: float) -> Piece:
+        """What there is; with nothing to tell, as soon as there is something, or when the wait is over."""
+        until = asyncio.get_running_loop().time() + wait
+        seen = self.plane.view.number
+        while True:
+            piece = await self._look(attempt, after)
+            left = until - asyncio.get_running_loop().time()
+            if piece.text or left <= 0 or not piece.more:
+                return piece
+            seen = await self._news(seen, min(left, LOOK_SECONDS))
+
+    async def _look(self, attempt: str, after: int) -> Piece:
+        # The journal first: what had ended before its log was read has nothing more to say.
+        row = await run_in_threadpool(deps.find_job, self.reader, self.caller, self.job)
+        tries = await run_in_threadpool(self.reader.attempts, self.job)
+        wanted = next((one for one in reversed(tries) if attempt in ("", one.id)), None)
+        ended = row.phase in ENDED
+        if wanted is None:
+            if attempt:
+                raise not_found("attempt", attempt)
+            return Piece("", b"", 0, not ended, "", ended)
+        text, growing = await self._read(wanted, after)
+        then = next((one.id for one in tries if one.number > wanted.number), "")
+        more = growing or wanted.phase != "over" or not (then or ended)
+        return Piece(wanted.id, text, after + len(text), more, then, ended)
+
+    async def _read(self, attempt: AttemptRow, after: int) -> tuple[bytes, bool]:
+        try:
+            return await self.plane.log(attempt.site, attempt.id, after, MOST, self.rank)
+        except KeyError:
+            return b"", False  # the site has left, and its logs with it
+
+    async def _news(self, seen: int, seconds: float) -> int:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.plane.heard(seen)
+        except TimeoutError:
+            return seen

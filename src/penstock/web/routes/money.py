@@ -1,0 +1,120 @@
+"""Routes about money: budgets with their caps, exposure, costs. A team's token sees the team's own and no other's."""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+
+from penstock.core.ids import site_of
+from penstock.core.model.events import CapSet
+from penstock.core.model.types import STANDING
+from penstock.journal.rows import AttemptRow
+from penstock.live.view import View
+from penstock.web import deps, schemas
+from penstock.web.access import Token
+from penstock.web.deps import MayOperate, MayRead, PlaneHere, ReaderHere
+
+routes: Final = APIRouter(prefix="/v1", tags=["money"], responses=deps.PROBLEMS)
+EPOCH: Final = date(1970, 1, 1)
+
+
+@routes.get("/budget", summary="Caps, what is spent and what is held")
+def budget(
+    plane: PlaneHere,
+    reader: ReaderHere,
+    caller: MayRead,
+    period: Annotated[str, Query(max_length=50, description="A month of the books; empty: this one.")] = "",
+) -> schemas.Budget:
+    view = plane.view
+    wanted = period or view.period
+    running = {rate.scope: rate.running for rate in view.rates}
+    rows = [row for row in reader.spend() if row.period == wanted and _sees_scope(caller, row.scope)]
+    scopes = [
+        schemas.Scope.of(
+            row,
+            free=None if row.cap is None else row.cap - row.spent - row.held,
+            cap_per_hour=row.per_hour,
+            running_per_hour=running.get(row.scope, 0),
+        )
+        for row in rows
+    ]
+    return schemas.Budget(at=view.at, currency=view.policy.currency, period=wanted, scopes=scopes)
+
+
+def _sees_scope(caller: Token, scope: str) -> bool:
+    """Jobs' own caps are on the jobs. Projects may span teams, so only who sees all teams sees them."""
+    return not scope.startswith("job:") and (not caller.team or scope == f"team:{caller.team}")
+
+
+@routes.put("/budget", summary="Set or take away a cap")
+async def set_cap(cap: schemas.Cap, plane: PlaneHere, caller: MayOperate) -> schemas.Done:  # noqa: ARG001 - declares the permission
+    """Lowered below what is committed: no new holds, no renewals, long leases called back; running jobs drain."""
+    told = await plane.tell(CapSet(0, cap.scope, cap.per_month, cap.per_hour))
+    gone = cap.per_month is None and cap.per_hour is None
+    says = f"{cap.scope} has no cap any more." if gone else f"The cap of {cap.scope} is set."
+    return schemas.Done(number=told.number, says=says)
+
+
+@routes.get("/exposure", summary="What would still be spent if Penstock died now")
+def exposure(plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> schemas.Exposure:
+    """From the holds alone. A lease may run on after its attempt is over, until the provider says so."""
+    view = plane.view
+    held = [one for one in reader.placed() if one.held and caller.sees(one.team)]
+    soft = {offer.offer.id for site in view.sites for offer in site.offers if deps.guarantee(offer.offer) == "soft"}
+    most = sum(one.held for one in held) if caller.team else view.exposure
+    until = max((one.deadline_at or 0 for one in held), default=0) if caller.team else view.exposure_until_at
+    return schemas.Exposure(
+        at=view.at,
+        currency=view.policy.currency,
+        most=most,
+        until_at=deps.moment(until or None),
+        soft=sum(one.held for one in held if one.offer in soft),
+        teams=_shares(held, lambda one: one.team),
+        sites=_shares(held, lambda one: one.site),
+    )
+
+
+def _shares(held: Iterable[AttemptRow], by: Callable[[AttemptRow], str]) -> list[schemas.Share]:
+    groups: dict[str, list[AttemptRow]] = {}
+    for one in held:
+        groups.setdefault(by(one), []).append(one)
+    return [
+        schemas.Share(
+            name=name,
+            most=sum(one.held for one in group),
+            until_at=deps.moment(max(one.deadline_at or 0 for one in group) or None),
+        )
+        for name, group in sorted(groups.items())
+    ]
+
+
+@routes.get("/costs", summary="GPU time and money by day, offer and team")
+def costs(
+    plane: PlaneHere,
+    reader: ReaderHere,
+    caller: MayRead,
+    days: Annotated[int, Query(ge=1, le=3660, description="The last so many days.")] = 31,
+    team: Annotated[str, Query(max_length=200)] = "",
+) -> schemas.Costs:
+    view = plane.view
+    today = (datetime.fromtimestamp(view.at / 1000, UTC).date() - EPOCH).days
+    terms = _terms(view)
+    rows = [
+        schemas.Cost.of(
+            used,
+            day=str(EPOCH + timedelta(days=used.day)),
+            site=site_of(used.offer),
+            term=terms.get(used.offer, "gone"),
+        )
+        for used in reader.used(today - days + 1)
+        if caller.sees(used.team) and team in ("", used.team)
+    ]
+    spent, gpu_ms = sum(row.spent for row in rows), sum(row.gpu_ms for row in rows)
+    return schemas.Costs(at=view.at, currency=view.policy.currency, spent=spent, gpu_ms=gpu_ms, rows=rows)
+
+
+def _terms(view: View) -> dict[str, str]:
+    """Owned and reserved GPUs are paid for whether used or not: no money is charged for them here."""
+    offers = [one.offer for site in view.sites for one in site.offers]
+    return {offer.id: f"{offer.term} (paid for anyway)" if offer.term in STANDING else offer.term for offer in offers}

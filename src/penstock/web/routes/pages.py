@@ -1,0 +1,258 @@
+"""The pages: `/`, a job's, and what they load. They show what the routes beside them answer to the same caller.
+
+`/news/stream` tells a page that there is news; the page then asks for itself again. So there is one way to draw it.
+"""
+
+import asyncio
+import shlex
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.concurrency import run_in_threadpool
+
+from penstock import __version__
+from penstock.core.ids import job_concerned
+from penstock.core.units import Instant
+from penstock.core.values import value
+from penstock.drivers.driver import Refused, Unreachable
+from penstock.formatting import money as cash
+from penstock.journal import states
+from penstock.journal.journal import Reader
+from penstock.journal.rows import Filter
+from penstock.live.plane import Plane
+from penstock.live.view import View
+from penstock.web import schemas
+from penstock.web.access import Token
+from penstock.web.deps import Anybody, MayRead, PlaneHere, ReaderHere, instant
+from penstock.web.html import ForPeople, html
+from penstock.web.problems import not_found
+from penstock.web.routes import jobs, logs, money, stream
+from penstock.web.routes import sites as places
+from penstock.web.views import feed, formats, queue, sites, spending, timeline
+from penstock.web.views import job as told
+from penstock.web.views.render import static
+
+routes: Final = APIRouter(include_in_schema=False, route_class=ForPeople)
+QUEUE: Final = 200  #: jobs that are looked at for the queue
+ROWS: Final = 40  #: of them that are shown
+RUNS: Final = 20
+FEED: Final = 24
+PAGES_BACK: Final = 5  #: of the journal, that a team's feed looks for what concerns it
+PACE_SECONDS: Final = 0.4  #: between two calls to look again
+TAIL: Final = 40_000  #: bytes of a log on the page
+MOST_READ: Final = 32 << 20  #: bytes read to find a log's end
+
+
+# --- now -------------------------------------------------------------------------------------------------------------
+
+
+@routes.get("/")
+async def now(request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
+    places_now = await places.sites(plane, caller)
+    values = await run_in_threadpool(_now, plane, reader, caller, places_now)
+    return html(request, "now.html", **frame(request, plane), **values)
+
+
+def _now(plane: Plane, reader: Reader, caller: Token, found: schemas.Sites) -> dict[str, Any]:
+    view, at, currency = plane.view, instant(plane), plane.view.policy.currency
+    waits = jobs.page_of(plane, reader, caller, Filter(states=states.QUEUED), limit=QUEUE).jobs
+    runs = jobs.page_of(plane, reader, caller, Filter(states=states.ACTIVE), limit=RUNS).jobs
+    queued = queue.queued(waits, at)
+    owned = sites.used(found, standing=True)
+    counts = _counts(reader, caller)
+    return {
+        "title": "Now",
+        "here": "Now",
+        "owned": owned,
+        "rented": sites.used(found, standing=False),
+        "notices": _notices(view, plane.ready, caller, at),
+        "sites": sites.rows(found),
+        "queue": queued[:ROWS],
+        "queue_note": _shown(min(ROWS, len(queued)), counts["queued"][0], "by expected start"),
+        "queued_jobs": counts["queued"][0],
+        "queued_gpus": counts["queued"][1],
+        "first_start": f"the first {queued[0].start.says}" if queued else "the queue is empty",
+        "idle_note": _idle(found),
+        "running": queue.running(runs, terms(found), at, currency),
+        "running_note": _shown(len(runs), counts["active"][0], "newest first"),
+        "feed": _feed(plane, reader, caller, at),
+        "month": formats.month(view.period),
+        **_spending(plane, reader, caller, at),
+    }
+
+
+def terms(found: schemas.Sites) -> dict[str, str]:
+    return {offer.id: offer.term for site in found.sites for offer in site.offers}
+
+
+def _counts(reader: Reader, caller: Token) -> dict[str, tuple[int, int]]:
+    """Jobs and GPUs: in the queue, and with a place."""
+    mine = [one for one in reader.counts() if caller.sees(one.team)]
+    groups = {"queued": states.QUEUED, "active": states.ACTIVE}
+    return {
+        name: (sum(one.jobs for one in mine if one.state in some), sum(one.gpus for one in mine if one.state in some))
+        for name, some in groups.items()
+    }
+
+
+def _shown(shown: int, there: int, order: str) -> str:
+    if not there:
+        return ""
+    return f"{there:,}, {order}" if shown >= there else f"{shown:,} of {there:,}, {order}"
+
+
+def _idle(found: schemas.Sites) -> str:
+    most = max((max(offer.free, default=0) for site in found.sites for offer in site.offers), default=0)
+    if most:
+        return f"A job of up to {formats.many(most, 'GPU')} on one node would start on owned GPUs at once."
+    return "No owned GPU is idle: the next job is queued, or bursts when delay costs more than renting."
+
+
+def _notices(view: View, trouble: str, caller: Token, at: Instant) -> list[dict[str, str]]:
+    """An alarm may name anybody's job, so a team sees only what concerns all."""
+    made = [_notice("alarm", "Penstock takes no submissions and starts nothing now.", trouble, "")] if trouble else []
+    if view.paused:
+        made.append(_notice("warn", "Paused.", "Running jobs continue; nothing new starts until: penstock resume", ""))
+    alarms = () if caller.team else view.alarms
+    return made + [_notice("alarm", one.text, "", f"since {formats.clock(one.at, at)}") for one in alarms]
+
+
+def _notice(kind: str, what: str, so: str, when: str) -> dict[str, str]:
+    return {"kind": kind, "what": what, "so": so, "when": when}
+
+
+def _spending(plane: Plane, reader: Reader, caller: Token, at: Instant) -> dict[str, Any]:
+    budget = money.budget(plane, reader, caller)
+    mine = f"team:{caller.team}" if caller.team else "org"
+    row = next((one for one in budget.scopes if one.scope == mine), None)
+    rate = next((one.running for one in plane.view.rates if one.scope == mine), 0)
+    free = row.free if row else None
+    spent = cash(row.spent if row else 0, budget.currency)
+    return {
+        "running_per_hour": cash(rate, budget.currency),
+        "budget_title": "Spent this month" if free is None else "Free this month",
+        "budget_amount": spent if free is None else cash(max(0, free), budget.currency),
+        "budget_note": "no cap" if row is None or row.cap is None else f"of {cash(row.cap, budget.currency)}",
+        "caps": spending.caps(budget),
+        "exposure": spending.exposed(money.exposure(plane, reader, caller), at),
+    }
+
+
+def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed.Item]:
+    telling, shown = stream.EventStream(reader, plane.view.policy.currency), dict[str, schemas.Event]()
+    before: tuple[int, int] | None = None
+    for _ in range(PAGES_BACK):
+        found = reader.feed(before, FEED, tuple(feed.TOLD))
+        for one in found:
+            event = telling.shape(one.number, one.part, one.at, one.job or job_concerned(one.event), one.event)
+            again = (
+                f"{event.kind} {event.job}" if event.kind == "WaitPromised" else event.id
+            )  # its latest wait is enough
+            if stream.may_see(caller, event) and feed.worth_telling(event):
+                shown.setdefault(again, event)
+        if not found or len(shown) >= FEED:
+            break
+        before = (found[-1].number, found[-1].part)
+    events = list(shown.values())[:FEED]
+    return feed.items(events, _names(reader, events), at)
+
+
+def _names(reader: Reader, events: list[schemas.Event]) -> dict[str, str]:
+    rows = (reader.job(one) for one in dict.fromkeys(event.job for event in events if event.job))
+    return {row.id: row.name or row.id for row in rows if row is not None}
+
+
+# --- a job -----------------------------------------------------------------------------------------------------------
+
+
+@value
+class LogTail:
+    title: str
+    text: str
+    attempt: str
+    next: int
+    over: bool
+    address: str
+    whole: str
+
+
+@routes.get("/jobs/{job:job}")
+async def one_job(job: str, request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
+    found = await run_in_threadpool(jobs.detail_of, plane, reader, caller, job)
+    story = await run_in_threadpool(jobs.story, job, plane, reader, caller)
+    kinds, at, currency = terms(await places.sites(plane, caller)), instant(plane), plane.view.policy.currency
+    return html(
+        request,
+        "job.html",
+        **frame(request, plane),
+        title=found.name or found.id,
+        job=found,
+        lede=told.lede(found, at),
+        facts=told.facts(found, at, currency),
+        timeline=timeline.draw(found, kinds, at),
+        tries=told.tries(found, kinds, at, currency),
+        story=[{"at": formats.clock(line.at, at), "text": formats.plain(line.text, at)} for line in story.lines],
+        log=await _tail(logs.LogQuery(plane, reader, caller, job), found),
+        command=shlex.join(found.command),
+    )
+
+
+async def _tail(asked: logs.LogQuery, found: schemas.JobDetail) -> LogTail:
+    """The end of its last attempt's log, and from where the page goes on."""
+    address = f"/v1/jobs/{quote(found.id)}/log"
+    text, after, title = b"", 0, ""
+    try:
+        piece = await asked.piece("", 0, 0)
+        while piece.text and after < MOST_READ:
+            text, after = (text + piece.text)[-TAIL:], piece.next
+            piece = await asked.piece(piece.attempt, after, 0)
+        title = f"{piece.attempt}" if piece.attempt else "not started yet"
+        over = found.state in states.ENDED and not piece.more and not piece.text
+        return LogTail(title, text.decode("utf-8", "replace"), piece.attempt, after, over, address, address)
+    except (Unreachable, Refused):
+        return LogTail("the site does not answer", text.decode("utf-8", "replace"), "", after, False, address, address)
+
+
+# --- what they share -------------------------------------------------------------------------------------------------
+
+
+def frame(request: Request, plane: Plane) -> dict[str, Any]:
+    view = plane.view
+    return {
+        "rehearsal": request.app.state.rehearsal,
+        "speed": int(plane.clock.speed),
+        "number": view.number,
+        "day": formats.day(instant(plane)),
+        "at": f"{formats.clock(instant(plane), instant(plane))} UTC",
+        "policy": view.policy.name,
+        "revision": view.revision,
+        "version": __version__,
+    }
+
+
+@routes.get("/news/stream", response_class=EventSourceResponse)
+async def news(request: Request, plane: PlaneHere, caller: MayRead) -> AsyncIterator[ServerSentEvent]:
+    """The number of the latest picture, at once and whenever there is a newer one: a page that was away catches up."""
+    seen = -1
+    while request.app.state.gate.tokens.still(caller):
+        if plane.view.number > seen:
+            seen = plane.view.number
+            yield ServerSentEvent(data=seen)
+        await asyncio.sleep(PACE_SECONDS)  # many steps are one piece of news, and their picture is drawn after them
+        await plane.heard(seen)
+
+
+@routes.get("/static/{name:path}")
+async def file(name: Annotated[str, Path(max_length=200)], caller: Anybody) -> Response:  # noqa: ARG001 - declares the permission
+    found = static().get(name)
+    if found is None:
+        raise not_found("file", name)
+    headers = {
+        "Cache-Control": "public, max-age=86400",
+        "X-Content-Type-Options": "nosniff",
+        "ETag": f'"{found.digest}"',
+    }
+    return Response(found.content, media_type=found.media_type, headers=headers)

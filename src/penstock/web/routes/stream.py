@@ -1,0 +1,121 @@
+"""Routes about what happens: a page of the latest events, and the journal as server-sent events, to be resumed.
+
+An event's id is the number of its step and its place in it; a client that sends the last one it saw as
+`Last-Event-ID`, as browsers do by themselves, gets all that came after it.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from functools import lru_cache
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.concurrency import run_in_threadpool
+
+from penstock.core.ids import job_concerned
+from penstock.journal.journal import Reader, Row
+from penstock.web import deps, explain, schemas
+from penstock.web.access import Token
+from penstock.web.deps import MayRead, PlaneHere, ReaderHere
+from penstock.web.problems import Problem
+
+routes: Final = APIRouter(prefix="/v1", tags=["events"], responses=deps.PROBLEMS)
+STEPS: Final = 200  #: read at once
+EVENT_ID: Final = r"^[0-9]{1,15}(\.[0-9]{1,9})?$"
+
+
+@routes.get("/events", summary="What just happened, newest first")
+def events(
+    plane: PlaneHere,
+    reader: ReaderHere,
+    caller: MayRead,
+    before: Annotated[str | None, Query(pattern=EVENT_ID, description="`next` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> schemas.Events:
+    found = reader.feed(_place(before) if before else None, limit)
+    teller = EventStream(reader, plane.view.policy.currency)
+    shown = [teller.shape(one.number, one.part, one.at, one.job, one.event) for one in found]
+    following = f"{found[-1].number}.{found[-1].part}" if len(found) == limit else None
+    return schemas.Events(events=[one for one in shown if may_see(caller, one)], next=following)
+
+
+async def _begin(
+    plane: PlaneHere,
+    last: Annotated[str, Header(alias="Last-Event-ID", max_length=50, description="Go on after this one.")] = "",
+    after: Annotated[str, Query(max_length=50, description="The same, where headers cannot be set.")] = "",
+) -> tuple[int, int]:
+    """The step to begin with, and the last part of it that was seen. Found before the answer begins: it may be a no."""
+    text, head = last or after, plane.view.number
+    if not text:
+        return head + 1, -1
+    if not re.fullmatch(EVENT_ID, text):
+        raise Problem(422, "bad-input", "Last-Event-ID is the id of an event, like 1042.3; send it as it came.")
+    return _place(text) if "." in text else (int(text) + 1, -1)
+
+
+def _place(text: str) -> tuple[int, int]:
+    """An event's id as its step and its place in it. Without a place: before all of that step."""
+    step, _, part = text.partition(".")
+    return int(step), int(part or 0)
+
+
+@routes.get("/events/stream", response_class=EventSourceResponse, summary="The journal as it is written")
+async def stream(
+    request: Request,
+    plane: PlaneHere,
+    reader: ReaderHere,
+    caller: MayRead,
+    begin: Annotated[tuple[int, int], Depends(_begin)],
+) -> AsyncIterator[ServerSentEvent]:
+    """Begins with what comes next, or after the event that the client saw last."""
+    step, part = begin
+    teller = EventStream(reader, plane.view.policy.currency)
+    gate = request.app.state.gate
+    while gate.tokens.still(caller):  # a revoked token hears nothing more
+        for row in await run_in_threadpool(reader.steps, step - 1, STEPS):
+            after_part = part if row.number == step else -1
+            for shape in await run_in_threadpool(teller.row, row, after_part):
+                if may_see(caller, shape):
+                    yield ServerSentEvent(data=shape, id=shape.id, event=shape.kind)
+            step, part = row.number, len(row.inputs) + len(row.outputs) - 1
+        await plane.heard(step)
+
+
+def may_see(caller: Token, shape: schemas.Event) -> bool:
+    """A team sees what concerns its jobs, and what concerns nobody's money or jobs: sites, offers, policies."""
+    if not caller.team:
+        return True
+    return shape.team == caller.team if shape.job else shape.kind not in PRIVATE
+
+
+#: Told without a job, and still somebody's: budgets.
+PRIVATE: Final = ("CapSet", "ShapeJudged", "EventQuarantined")
+
+
+class EventStream:
+    """Events as shapes. Knows whose jobs are whose, so that a stream asks once."""
+
+    def __init__(self, reader: Reader, currency: str) -> None:
+        self.currency = currency
+        self.team_of = lru_cache(10_000)(lambda job: _team(reader, job))
+
+    def row(self, row: Row, after: int) -> list[schemas.Event]:
+        parts = list(enumerate((*row.inputs, *row.outputs)))[after + 1 :]
+        return [self.shape(row.number, part, row.at, job_concerned(event), event) for part, event in parts]
+
+    def shape(self, number: int, part: int, at: int, job: str, event: Any) -> schemas.Event:
+        return schemas.Event(
+            id=f"{number}.{part}",
+            at=at,
+            kind=type(event).__name__,
+            job=job,
+            team=getattr(getattr(event, "spec", None), "team", "") or (self.team_of(job) if job else ""),
+            says=explain.says(event, self.currency),
+            event=explain.plain(event),
+        )
+
+
+def _team(reader: Reader, job: str) -> str:
+    found = reader.job(job)
+    return found.team if found else ""

@@ -1,0 +1,424 @@
+"""The JSON shapes of the API, and the examples in its description. Made by the routes; read by the CLI and the page.
+
+Money is a whole number of micro-units of the organisation's currency; instants (`_at`) are milliseconds since 1970,
+durations (`_ms`) milliseconds. What has not happened is null, what there is none of is empty.
+"""
+
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from penstock.journal.states import AttemptState, JobState
+
+Money: TypeAlias = Annotated[
+    int, Field(description="Micro-units of the currency: 1500000 is 1.50.", examples=[1_500_000])
+]
+At: TypeAlias = Annotated[int, Field(description="Milliseconds since 1970.", examples=[1_794_800_000_000])]
+Ms: TypeAlias = Annotated[int, Field(description="Milliseconds.", examples=[60_000])]
+#: Fields that a shape and a kind of value share: always the same, so looked for once.
+SHARED: Final[dict[tuple[type, type], tuple[str, ...]]] = {}
+
+
+class Shape(BaseModel):
+    """Read from a value's attributes; a key nobody knows is an error, so that a typing error is never ignored."""
+
+    model_config = ConfigDict(from_attributes=True, extra="forbid", serialize_by_alias=True, validate_by_name=True)
+
+    @classmethod
+    def of(cls, found: object, **more: object) -> Self:
+        """From a value whose fields have the same names, and what it lacks."""
+        kinds = cls, type(found)
+        if kinds not in SHARED:
+            SHARED[kinds] = tuple(name for name in cls.model_fields if hasattr(found, name))
+        return cls.model_validate({name: getattr(found, name) for name in SHARED[kinds]} | more, by_name=True)
+
+
+class Reason(Shape):
+    """Why: a kind, the numbers it was decided by, and the same as a sentence."""
+
+    kind: str = Field(examples=["OwnedFree"])
+    numbers: dict[str, Any] = Field(examples=[{"waited_ms": 0, "free_gpus": 2}])
+    says: str = Field(examples=["2 GPUs were free."])
+
+
+class Job(Shape):
+    id: str = Field(examples=["finetune-k3f9x2"])
+    number: int
+    team: str
+    name: str
+    user: str
+    project: str
+    job_class: str = Field(alias="class")
+    priority: int
+    gpus: int
+    state: JobState
+    preempted: bool = Field(description="It is queued because it was preempted: it goes on from its last checkpoint.")
+    attempt: str
+    offer: str
+    submitted_at: At
+    started_at: At | None
+    ended_at: At | None
+    kept_ms: Ms
+    attempts: int
+    moves: int
+    losses: int
+    spent: Money
+    held: Money
+    until_at: At | None
+    short_of: str
+    because: Reason | None
+    decided_at: At | None = Field(description="When `because` was decided. Its numbers are of then.")
+
+
+class Jobs(Shape):
+    """A page, newest first. `next` is what to send as `after` for the next one; null: this is the last."""
+
+    jobs: list[Job]
+    next: int | None
+
+
+class Attempt(Shape):
+    id: str
+    number: int
+    job: str
+    offer: str
+    site: str
+    width: int
+    state: AttemptState
+    promised_at: At
+    started_at: At | None
+    ended_at: At | None
+    resume_ms: Ms
+    kept_ms: Ms
+    spent: Money
+    held: Money
+    deadline_at: At | None
+    because: Reason | None
+
+
+class JobDetail(Job):
+    """With its attempts and what runs. Variables are named, and their contents kept to those who set them."""
+
+    tries: list[Attempt]
+    waits: str = Field(description="Why its site holds it back; empty if it does not.")
+    command: list[str]
+    folder: str
+    image: str
+    variables: list[str]
+
+
+class Submitted(Shape):
+    job: str = Field(description="The job's id; of an array, what its members' ids begin with.")
+    count: int
+    again: bool = Field(description="The idempotency key was known: nothing new was recorded.")
+
+
+class Asked(Shape):
+    """A person's wish is on record. `so`: it could be granted at once."""
+
+    job: str
+    so: bool
+    says: str
+
+
+class Line(Shape):
+    at: At
+    text: str
+
+
+class Story(Shape):
+    job: str
+    lines: list[Line]
+
+
+class MoveTo(Shape):
+    offer: str = Field(examples=["cloud/spot"])
+
+
+class Choice(Shape):
+    offer: str
+    site: str
+    term: str
+    gpu_model: str
+    node: str = Field(description="A rented node that it would join; empty: standing GPUs, or nodes of its own.")
+    fits_now: bool
+    wait_ms: Ms = Field(description="Until it is expected to get a place there.")
+    start_ms: Ms = Field(description="From then until it runs, its data's way there included.")
+    run_ms: Ms
+    cost: Money = Field(description="Expected, preemptions included.")
+    total: Money = Field(description="The cost and what the delay costs: what rented offers are ranked by.")
+    held: Money = Field(description="What would be held at first.")
+    losses_ppm: int = Field(description="Expected preemptions over the run, in millionths.")
+    copies: list[str]
+    denied: Reason | None = Field(description="The cap that forbids it now.")
+    guarantee: Literal["hard", "soft"]
+
+
+class Excluded(Shape):
+    offer: str
+    rule: str
+    where: str
+
+
+class Tally(Shape):
+    answer: str
+    offer: str
+    jobs: int
+
+
+class Effect(Shape):
+    """A running job that would have to make room."""
+
+    job: str = Field(description="Empty if it belongs to a team that you may not look at.")
+    to: str = Field(description="The offer it would move to; empty: it would be queued again.")
+    reason: Reason
+
+
+class Plan(Shape):
+    """What the engine would decide if the job were submitted now. Nothing is recorded and nothing spent."""
+
+    says: str = Field(description="The decision, as `why` would tell it; of an array, that on its first job.")
+    answer: str = Field(examples=["burst"])
+    offer: str
+    reason: Reason
+    until_ms: Ms = Field(description="How long it would wait at most before it is decided anew; 0: no limit.")
+    tally: list[Tally] = Field(description="How many jobs get which answer: more than one job if it is an array.")
+    effects: list[Effect] = Field(description="Running jobs that would have to make room for it.")
+    expected_run_ms: Ms
+    stated: bool = Field(description="The run time was; otherwise it is an estimate from history.")
+    choices: list[Choice]
+    excluded: list[Excluded]
+    currency: str
+
+
+class NodeSize(Shape):
+    gpus: int
+    count: int | None
+    name: str
+    price_per_hour: Money
+    most_per_hour: Money | None
+    marginal_per_hour: Money
+
+
+class Offer(Shape):
+    id: str
+    site: str
+    term: str
+    gpu_model: str
+    mig_profile: str
+    sold_by: str
+    start_ms: Ms
+    loss_ppm_per_hour: int
+    guarantee: Literal["hard", "soft"]
+    sizes: list[NodeSize]
+    gpus: int | None
+    busy: int
+    starting: int
+    idle: int
+    lost: int
+    free: list[int] = Field(description="Of a standing offer: free GPUs by node.")
+    closed_until_at: At | None
+
+
+class Site(Shape):
+    id: str
+    location: str
+    operator: str
+    law: str
+    front_door: bool
+    reachable: bool
+    says: str = Field("", description="Why it does not answer; empty: it does.")
+    offers: list[Offer]
+
+
+class Sites(Shape):
+    at: At
+    currency: str
+    sites: list[Site]
+
+
+class FrontDoor(Shape):
+    """A home cluster: Jobs with our label there are ours until we have left."""
+
+    site: str
+    jobs: int = Field(description="That are ours now.")
+    leaving: bool
+    left: bool = Field(description="Nothing of ours is there any more, nor anywhere else for its Jobs.")
+    remains: list[str] = Field(description="While we leave: what of ours is still there.")
+
+
+class LeftCluster(Shape):
+    """A cluster that is no home: it is left when all homes are."""
+
+    site: str
+    left: bool = Field(description="Nothing of ours is there any more.")
+    remains: list[str] = Field(description="What of ours is still there.")
+
+
+class FrontDoors(Shape):
+    doors: list[FrontDoor]
+    clusters: list[LeftCluster]
+
+
+class Offers(Shape):
+    at: At
+    currency: str
+    offers: list[Offer]
+
+
+class Scope(Shape):
+    scope: str = Field(examples=["team:vision"])
+    period: str
+    cap: Money | None
+    spent: Money
+    held: Money
+    free: Money | None
+    cap_per_hour: Money | None
+    running_per_hour: Money | None
+
+
+class Budget(Shape):
+    at: At
+    currency: str
+    period: str
+    scopes: list[Scope]
+
+
+class Share(Shape):
+    name: str
+    most: Money
+    until_at: At | None
+
+
+class Exposure(Shape):
+    """If Penstock died now, at most this much more would be spent, the last of it then. Soft: nothing there ends it."""
+
+    at: At
+    currency: str
+    most: Money
+    until_at: At | None
+    soft: Money
+    teams: list[Share]
+    sites: list[Share]
+
+
+class Cost(Shape):
+    day: str = Field(examples=["2026-11-16"])
+    offer: str
+    site: str
+    term: str
+    team: str
+    gpu_ms: int
+    spent: Money
+
+
+class Costs(Shape):
+    """GPU time is booked when an attempt is over, money when it is charged."""
+
+    at: At
+    currency: str
+    spent: Money
+    gpu_ms: int
+    rows: list[Cost]
+
+
+class Cap(Shape):
+    """Both null takes the cap away."""
+
+    scope: str = Field(pattern=r"^(org|(team|project):[A-Za-z0-9][A-Za-z0-9._-]{0,62})$", examples=["team:vision"])
+    per_month: int | None = Field(default=None, ge=0, le=10**18, examples=[5_000_000_000])
+    per_hour: int | None = Field(default=None, ge=0, le=10**18)
+
+
+class Event(Shape):
+    """One event of the journal. Streamed with `id` as the server-sent event's id: send it back as Last-Event-ID."""
+
+    id: str = Field(examples=["1042.3"])
+    at: At
+    kind: str
+    job: str
+    team: str
+    says: str
+    event: dict[str, Any]
+
+
+class Events(Shape):
+    """Newest first; `next` is what to send as `before`: the id of the last event that was looked at. Null: no more."""
+
+    events: list[Event]
+    next: str | None
+
+
+class Alarm(Shape):
+    at: At
+    kind: str
+    text: str
+
+
+class Status(Shape):
+    """What the plane is doing now."""
+
+    installation: str
+    version: str
+    at: At
+    number: int
+    policy: str
+    revision: int
+    currency: str
+    period: str
+    paused: bool
+    ready: bool
+    says: str
+    queued: int
+    running: int
+    ended: dict[str, int] = Field(examples=[{"succeeded": 12, "failed": 1}])
+    alarms: list[Alarm]
+
+
+class Health(Shape):
+    ok: bool
+    says: str
+
+
+class Done(Shape):
+    number: int = Field(description="The journal's row that holds it.")
+    says: str
+
+
+class TokenAsk(Shape):
+    role: Literal["admin", "operator", "member", "viewer"] = "member"
+    team: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,62})?$", examples=["vision"])
+    days: int = Field(default=0, ge=0, le=3650, description="0: until it is revoked.")
+
+
+class Token(Shape):
+    id: str
+    role: str
+    team: str
+    expires_at: int
+    revoked: bool
+
+
+class TokenMade(Token):
+    secret: str = Field(description="Told once; only its hash is kept.")
+
+
+class Link(Shape):
+    """Lets one browser in, once, to look at what the token that asked for it may see."""
+
+    path: str = Field(examples=["/login/k3f9x2"])
+    seconds: int = Field(description="For so long.")
+
+
+class TokenList(Shape):
+    tokens: list[Token]
+
+
+class ProblemShape(Shape):
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: Annotated[
+        list[dict[str, Any]] | None, Field(description="Of a job: every error, by `line`, `key` and `message`.")
+    ] = None

@@ -1,0 +1,121 @@
+"""What just happened and why: the events that people care about, newest first, an icon and a sentence each."""
+
+import re
+from typing import Any, Final
+
+from penstock.core.units import Instant
+from penstock.core.values import value
+from penstock.web import schemas
+from penstock.web.views.formats import clock, plain
+from penstock.web.views.queue import href
+
+#: Kind -> icon, and what is said after the job's name; empty: the first sentence of what the event says itself.
+TOLD: Final[dict[str, tuple[str, str]]] = {
+    "StartPromised": ("start", ""),
+    "WaitPromised": ("wait", "is queued"),
+    "ReservePromised": ("wait", "has nodes reserved"),
+    "StopPromised": ("back", "is stopping"),
+    "JobRefused": ("no", "was refused"),
+    "AttemptLost": ("lost", "was preempted"),
+    "AttemptRefused": ("no", "found no capacity"),
+    "AttemptEnded": ("done", "has ended"),
+    "RenewalDenied": ("no", "cannot renew its lease"),
+    "LeaseCalledBack": ("no", "has a shorter lease"),
+    "CancelRequested": ("no", "was cancelled by a person"),
+    "MoveRequested": ("burst", ""),
+    "SiteJoined": ("note", ""),
+    "SiteLost": ("alarm", ""),
+    "SiteBack": ("done", ""),
+    "OfferClosed": ("no", ""),
+    "CapSet": ("note", ""),
+    "PolicySet": ("note", ""),
+    "Paused": ("wait", "A person paused new starts"),
+    "Resumed": ("start", "A person resumed new starts"),
+    "EventQuarantined": ("alarm", ""),
+}
+BAD: Final = ("lost", "alarm")
+#: Why a job stops, where its next start or a person's wish tells the same.
+TOLD_ELSEWHERE: Final = (
+    "ComesHome",
+    "CheaperElsewhere",
+    "MovesTogether",
+    "MoveAsked",
+    "LeaseNotRenewed",
+    "CancelAsked",
+)
+#: What a start adds about money; a job's own story tells it.
+HELD: Final = re.compile(r" \S+ is held, enough to run until .*$")
+
+
+@value
+class Item:
+    id: str
+    at: str
+    icon: str
+    bad: bool
+    name: str  # of a job, as typed; empty: about no single one
+    href: str
+    what: str
+    why: str
+
+
+def items(events: list[schemas.Event], names: dict[str, str], now: Instant) -> list[Item]:
+    return [_item(event, names.get(event.job, event.job), now) for event in events if worth_telling(event)]
+
+
+def worth_telling(event: schemas.Event) -> bool:
+    return event.kind in TOLD and not (event.kind == "StopPromised" and _because(event) in TOLD_ELSEWHERE)
+
+
+def _item(event: schemas.Event, name: str, now: Instant) -> Item:
+    icon, (what, why) = _icon(event), _words(event)
+    link = href(event.job) if event.job else ""
+    return Item(event.id, clock(event.at, now), icon, icon in BAD, name, link, what, plain(why, now))
+
+
+def _words(event: schemas.Event) -> tuple[str, str]:
+    """What happened, to be read after the job's name, and why."""
+    first, _, rest = event.says.partition(". ")
+    match event.kind:
+        case "StartPromised":
+            return f"{_goes(event)} {event.event.get('offer')}", HELD.sub("", rest)
+        case "AttemptEnded":
+            return ("succeeded", "") if event.event.get("outcome") == "done" else ("failed", event.says)
+        case "CancelRequested" | "Paused" | "Resumed":
+            return TOLD[event.kind][1], ""
+        case kind if TOLD[kind][1]:
+            return TOLD[kind][1], event.says.removeprefix("Stopping. ")
+        case _:
+            return (first[:1].lower() + first[1:] if event.job else first).removesuffix("."), rest
+
+
+def _goes(event: schemas.Event) -> str:
+    match _because(event):
+        case "ComesHome" | "LeaseNotRenewed":
+            return "moves home to"
+        case "LostNode":
+            return "resumes on"
+        case "JoinsNode":
+            return "joins a node of"
+        case _:
+            return "bursts to" if _rents(event) else "starts on"
+
+
+def _rents(event: schemas.Event) -> bool:
+    return bool(event.event.get("nodes") or event.event.get("hold") or event.event.get("joins"))
+
+
+def _icon(event: schemas.Event) -> str:
+    if event.kind == "AttemptEnded" and event.event.get("outcome") != "done":
+        return "no"
+    if event.kind != "StartPromised":
+        return TOLD[event.kind][0]
+    if _because(event) in ("ComesHome", "LeaseNotRenewed"):
+        return "home"
+    return "burst" if _rents(event) else "start"
+
+
+def _because(event: schemas.Event) -> str:
+    """The kind of its reason."""
+    because: Any = event.event.get("because")
+    return str(because.get("kind", "")) if isinstance(because, dict) else ""

@@ -1,0 +1,70 @@
+"""Templates and static files. `page` renders one, `static` is everything the pages load; both read the disk once."""
+
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from penstock.core.values import value
+
+TYPES: Final = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "woff2": "font/woff2",
+    "txt": "text/plain; charset=utf-8",
+}
+
+
+@value
+class File:
+    content: bytes
+    media_type: str
+    digest: str
+
+
+def page(template: str, **values: Any) -> str:
+    return _environment().get_template(template).render(values)
+
+
+@cache
+def _environment() -> Environment:
+    """Everything is escaped unless it is `Markup`; a name that nobody gave is an error, not an empty place."""
+    made = Environment(
+        loader=PackageLoader("penstock.web.views"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, auto_reload=False,
+    )  # fmt: skip
+    made.globals["asset"] = asset
+    return made
+
+
+def asset(name: str) -> str:
+    """Its address. A new content is a new address, so that browsers may keep the old one for ever."""
+    return f"/static/{name}?{static()[name].digest}"
+
+
+@cache
+def static() -> dict[str, File]:
+    """All there is, by name: what is not in here is not served, whatever the address says."""
+    found = dict(_found(files("penstock.web.views") / "static", ""))
+    found |= dict(_found(files("penstock") / "assets" / "fonts", "fonts/"))
+    tokens = (files("penstock") / "assets" / "tokens.css").read_bytes()  # reports have the same colours
+    found["style.css"] = _file(tokens + found["style.css"].content, TYPES["css"])
+    return found
+
+
+def _found(folder: Traversable, prefix: str) -> list[tuple[str, File]]:
+    made: list[tuple[str, File]] = []
+    for one in sorted(folder.iterdir(), key=lambda one: one.name):
+        if one.is_dir():
+            made += _found(one, f"{prefix}{one.name}/")
+        elif media_type := TYPES.get(one.name.rpartition(".")[2]):
+            made.append((f"{prefix}{one.name}", _file(one.read_bytes(), media_type)))
+    return made
+
+
+def _file(content: bytes, media_type: str) -> File:
+    return File(content, media_type, sha256(content).hexdigest()[:12])

@@ -1,0 +1,221 @@
+"""From an attempt to its Job: what the cluster is told, and what of a person's Job is copied."""
+
+from typing import Any
+
+import pytest
+
+from penstock.core.model.types import NodeShape, Offer
+from penstock.core.units import HOUR, NEVER, SECOND
+from penstock.drivers.driver import Refused, Work
+from penstock.drivers.kubernetes.execution_job import (
+    ExecutionRequest,
+    execution_job,
+    is_gang,
+    rendezvous,
+    seconds_left,
+    tombstone,
+)
+from penstock.kube import annotations
+from penstock.kube.gpu_requests import pods_at_once
+from penstock.kube.node_selection import NodeSelection, Toleration
+from tests.contract.kit import home_job, start
+
+OWNED = Offer("lab/owned", "lab", "owned", (NodeShape(8, 4),))
+RENTED = Offer("lab/pods", "lab", "on_demand", (NodeShape(2, None), NodeShape(8, None)), sold_by="attempt")
+WORK = Work(("python", "train.py"), (("LR", "0.1"),), image="train:1")
+
+
+def job(work: Work = WORK, manifest: dict[str, Any] | None = None, offer: Offer = OWNED, **more: Any) -> dict[str, Any]:
+    asked = {key: more.pop(key) for key in ("slots", "width", "deadline_at", "resume_ms") if key in more}
+    order = ExecutionRequest(
+        start("a", 2, offer.id, **asked), work, offer, more.pop("place", NodeSelection()), "home", "team", **more
+    )
+    return execution_job(order, manifest or {}, 1000)
+
+
+def pod(made: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = made["spec"]["template"]["spec"]
+    return found
+
+
+def env(made: dict[str, Any]) -> dict[str, Any]:
+    return {one["name"]: one.get("value", one.get("valueFrom")) for one in pod(made)["containers"][0]["env"]}
+
+
+def test_a_job_of_image_and_command_says_all_that_the_protocol_wants() -> None:
+    made = job(deadline_at=1000 + HOUR, resume_ms=5, env=(("PENSTOCK_RESUME", "1"),), secret="s3", grace_ms=20 * SECOND)
+    name = annotations.execution_name("home", "a.2")
+    assert made["metadata"] == {
+        "name": name,
+        "namespace": "team",
+        "labels": {annotations.INSTALLATION: "home", annotations.EXECUTION: name},
+        "annotations": {
+            annotations.ATTEMPT: "a.2",
+            annotations.JOB: "a",
+            annotations.ORIGIN: "a",
+            annotations.OFFER: "lab/owned",
+            annotations.RESUME: "5",
+            annotations.SPEED: "1000",
+            annotations.EXECUTION_DEADLINE: str(1000 + HOUR),
+        },
+        "finalizers": [annotations.RESULT],
+    }
+    spec = {key: found for key, found in made["spec"].items() if key != "template"}
+    lost = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    assert spec == {
+        "parallelism": 1,
+        "completions": 1,
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": 3600,
+        "podFailurePolicy": {"rules": [lost]},
+    }
+    assert pod(made)["restartPolicy"] == "Never"
+    assert pod(made)["terminationGracePeriodSeconds"] == 20
+    container = pod(made)["containers"][0]
+    assert container["command"] == ["python", "train.py"]
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
+    assert container["envFrom"] == [{"secretRef": {"name": "s3"}}]
+    assert env(made) == {"LR": "0.1", "PENSTOCK_RESUME": "1", "PENSTOCK_ATTEMPT": "a.2", "PENSTOCK_JOB": "a"}
+
+
+def test_ttl_is_never_said_before_the_result_is_on_record() -> None:
+    given = home_job("h", ttlSecondsAfterFinished=0)
+    assert "ttlSecondsAfterFinished" not in job(manifest=given)["spec"]
+
+
+def test_a_job_without_an_image_is_refused_by_a_cluster() -> None:
+    with pytest.raises(Refused, match="add 'image:'"):
+        job(Work(("x",)))
+
+
+def test_what_is_the_controllers_or_ours_is_not_copied_from_a_home_job() -> None:
+    given = home_job(
+        "h", managedBy=annotations.MANAGER, suspend=True, selector={"matchLabels": {"x": "y"}}, completions=1
+    )
+    given["metadata"] |= {"labels": {"app": "t", annotations.QUEUE: "vision", "batch.kubernetes.io/job-name": "h"}}
+    given["metadata"]["annotations"] |= {"note": "n", annotations.BINDING: "b"}
+    given["spec"]["template"]["metadata"]["labels"] = {"app": "t", "controller-uid": "u", "job-name": "h"}
+    given["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
+    made = job(manifest=given)
+    assert set(made["metadata"]["labels"]) == {"app", annotations.INSTALLATION, annotations.EXECUTION}
+    assert made["metadata"]["annotations"]["note"] == "n"
+    assert made["metadata"]["annotations"][annotations.ORIGIN] == "uid-of-h"
+    assert annotations.BINDING not in made["metadata"]["annotations"]
+    assert {"managedBy", "selector", "suspend"}.isdisjoint(made["spec"])
+    assert set(made["spec"]["template"]["metadata"]["labels"]) == {
+        "app",
+        annotations.INSTALLATION,
+        annotations.EXECUTION,
+    }
+    assert pod(made)["restartPolicy"] == "Never"
+
+
+def test_the_users_own_retries_are_carried_over_attempts() -> None:
+    given = home_job("h", backoffLimit=3)
+    assert job(manifest=given)["spec"]["backoffLimit"] == 3
+    given["metadata"]["annotations"][annotations.FAILED_BEFORE] = "2"
+    assert job(manifest=given)["spec"]["backoffLimit"] == 1
+    del given["spec"]["backoffLimit"]
+    assert job(manifest=given)["spec"]["backoffLimit"] == 4  # six is what Kubernetes takes
+
+
+def test_the_users_own_rules_come_after_ours_and_never_ignore_a_loss() -> None:
+    ignore = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    fail = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
+    rules = job(manifest=home_job("h", podFailurePolicy={"rules": [ignore, fail]}))["spec"]["podFailurePolicy"]["rules"]
+    assert [rule["action"] for rule in rules] == ["FailJob", "FailJob"]
+    assert rules[1] == fail
+
+
+def test_the_earlier_of_two_deadlines_counts() -> None:
+    given = home_job("h", activeDeadlineSeconds=60)
+    assert job(manifest=given)["spec"]["activeDeadlineSeconds"] == 60
+    assert job(manifest=given, deadline_at=1000 + 5 * SECOND)["spec"]["activeDeadlineSeconds"] == 5
+    assert "activeDeadlineSeconds" not in job()["spec"]
+
+
+@pytest.mark.parametrize(("left_ms", "seconds"), [(-5, 1), (0, 1), (999, 1), (1999, 1), (60_000, 60), (60_999, 60)])
+def test_a_deadline_is_whole_seconds_and_never_too_many(left_ms: int, seconds: int) -> None:
+    assert seconds_left(1000 + left_ms, 1000) == seconds
+    assert seconds_left(NEVER, 1000) is None
+
+
+def test_an_offer_is_spelt_in_selectors_tolerations_and_queue() -> None:
+    place = NodeSelection("nvidia.com/mig-1g.10gb", (("gpu", "a100"),), (Toleration("spot"),), queue="q")
+    made = job(place=place)
+    assert pod(made)["nodeSelector"] == {"gpu": "a100"}
+    assert pod(made)["tolerations"] == [{"key": "spot", "operator": "Exists"}]
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
+    assert pod(made)["containers"][0]["resources"]["limits"] == {"nvidia.com/mig-1g.10gb": "1"}
+
+
+def test_a_start_is_pinned_to_its_nodes_in_every_alternative_of_its_own() -> None:
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}, {"matchExpressions": []}]
+    given = home_job("h")
+    given["spec"]["template"]["spec"]["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    }
+    found = pod(job(manifest=given, hosts=("n2", "n1", "n2"), avoid=("n9",)))["affinity"]["nodeAffinity"]
+    both = found["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    ours = [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]},
+        {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n9"]},
+    ]
+    assert [term["matchExpressions"][-2:] for term in both] == [ours, ours]
+    assert both[0]["matchExpressions"][0]["key"] == "zone"
+
+
+@pytest.mark.parametrize(
+    ("offer", "slots", "width", "gpus", "pods"),
+    [
+        (OWNED, ((0, 8), (1, 8)), 16, 8, 2),
+        (OWNED, ((0, 8), (1, 4)), 12, 4, 3),
+        (OWNED, ((0, 3),), 3, 3, 1),
+        (RENTED, (), 1, 1, 1),
+        (RENTED, (), 16, 8, 2),
+        (RENTED, (), 10, 2, 5),
+    ],
+)
+def test_the_pods_of_a_gang_are_alike_and_have_all_its_gpus(
+    offer: Offer, slots: tuple[tuple[int, int], ...], width: int, gpus: int, pods: int
+) -> None:
+    made = job(offer=offer, slots=slots, width=width)
+    limits = pod(made)["containers"][0]["resources"]["limits"]
+    assert (limits, pods_at_once(made["spec"])) == ({"nvidia.com/gpu": str(gpus)}, pods)
+
+
+def test_a_gang_knows_its_numbers_and_where_to_meet() -> None:
+    made = job(slots=((0, 8), (1, 8)), width=16)
+    assert is_gang(made["spec"])
+    assert env(made)["PENSTOCK_WORLD_SIZE"] == "2"
+    assert env(made)["MASTER_ADDR"] == {
+        "configMapKeyRef": {"name": rendezvous(made["metadata"]["name"]), "key": "address"}
+    }
+    assert "PENSTOCK_RANK" in env(made)
+    assert "MASTER_ADDR" not in env(job())
+    counted = home_job("h", parallelism=3, completions=9)  # a queue of work: its pods do not know each other
+    assert "MASTER_ADDR" not in env(job(manifest=counted))
+
+
+def test_nobody_but_us_says_which_attempt_this_is() -> None:
+    given = home_job("h")
+    given["spec"]["template"]["spec"]["containers"][0]["env"] = [
+        {"name": "PENSTOCK_ATTEMPT", "value": "forged"},
+        {"name": "AWS_REGION", "value": "mine"},
+    ]
+    found = env(job(manifest=given, env=(("AWS_REGION", "ours"), ("AWS_KEY", "k"))))
+    assert (found["PENSTOCK_ATTEMPT"], found["AWS_REGION"], found["AWS_KEY"]) == ("a.2", "mine", "k")
+
+
+def test_a_tombstone_has_the_attempts_name_and_runs_nothing() -> None:
+    stone = tombstone("home", "a.2", "team")
+    assert stone["metadata"]["name"] == job()["metadata"]["name"]
+    assert (stone["spec"]["suspend"], stone["spec"]["parallelism"]) == (True, 0)
+    assert "kueue.x-k8s.io/queue-name" not in stone["metadata"]["labels"]
+
+
+def test_names_are_of_attempt_and_installation_and_fit_wherever_kubernetes_puts_them() -> None:
+    odd = ["a.1", "a.2", "A.1", "a/../b.1", "neue\nzeile.1", "é" * 200 + ".1", "x" * 500 + ".1", "\ud800.1"]
+    found = [annotations.execution_name("home", one) for one in odd] + [annotations.execution_name("other", "a.1")]
+    assert len(set(found)) == len(found)
+    assert all(len(name) <= annotations.MOST_LETTERS and name == name.strip("-").lower() for name in found)

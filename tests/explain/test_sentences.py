@@ -1,0 +1,204 @@
+"""Every reason in whole sentences: the field's words, singular and plural right, and its own numbers only."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from penstock.core.model import reasons as r
+from penstock.core.units import HOUR, MICRO, MINUTE, NEVER
+from penstock.explain.sentences import Say, sentence
+from tests.core.samples import made
+
+NOON = 12 * HOUR
+TOLD: list[tuple[Any, str]] = [
+    (r.OwnedFree(0, 1), "1 GPU was free."),
+    (r.OwnedFree(5 * MINUTE, 8), "8 GPUs were free after 5 min in the queue."),
+    (
+        r.EndsAlike(0, 2, 3 * HOUR, 0),
+        "2 GPUs were free. No other job uses its node; this one is expected to run 3 h.",
+    ),
+    (
+        r.WaitsForOwned(10 * MINUTE, HOUR, 1, None),
+        (
+            "Queued for up to 10 min, until day 1, 12:00: 1 GPU free (too few, or on several nodes). No rented offer "
+            "fits now."
+        ),
+    ),
+    (
+        r.WaitWorth(
+            cost=17_900_000, value_per_hour=20 * MICRO, patience_ms=3_222_000, expected_run_ms=7 * HOUR, soonest_ms=0,
+            ahead=6, free_gpus=0, about_ms=8 * HOUR, worst_ms=20 * HOUR,
+        ),
+        (
+            "Queued for up to 54 min, until day 1, 12:00: 0 GPUs free, 6 jobs ahead. Owned GPUs are expected only in "
+            "8 h (p50). Bursting now costs about $17.90 for 7 h; at $20.00/h of delay that is 54 min."
+        ),
+    ),
+    (
+        r.WaitWorth(
+            cost=20 * MICRO, value_per_hour=MICRO, patience_ms=12 * HOUR, expected_run_ms=HOUR, soonest_ms=0,
+            ahead=1, free_gpus=0, about_ms=8 * MINUTE, worst_ms=20 * MINUTE, leave_at=NOON, dearer_permille=2500,
+        ),
+        (
+            "Queued for up to 12 h, until day 1, 12:00: 0 GPUs free, 1 job ahead. Expected start in 8 min (p50), 20 "
+            "min (p90). Bursting now costs about $20.00 for 1 h; at $1.00/h of delay that, counted 2.50 times for the "
+            "month's budget, is 50 h, limited to 12 h. To meet its deadline it must burst by day 1, 12:00."
+        ),
+    ),
+    (
+        r.WaitWorth(MICRO, 0, HOUR, HOUR, 0, 0, 0),
+        (
+            "Queued for up to 1 h, until day 1, 12:00: 0 GPUs free, 0 jobs ahead. Bursting now costs about $1.00 for "
+            "1 h; delay costs nothing, and the longest wait is 1 h."
+        ),
+    ),
+    (
+        r.OnlyOwned(0, "data class secret may not go to cloud"),
+        "Queued for owned GPUs: 0 GPUs free. It cannot burst: data class secret may not go to cloud.",
+    ),
+    (
+        r.WaitedLongest(13 * HOUR, 12 * HOUR, 2 * HOUR),
+        (
+            "It cannot burst and has been queued for 13 h; the limit is 12 h. All GPUs it needs are expected to be "
+            "free in 2 h."
+        ),
+    ),
+    (
+        r.PatienceOver(12 * MINUTE, 10 * MINUTE, HOUR, 8 * MICRO, "cloud/b", 9 * MICRO),
+        (
+            "Owned GPUs were full; it was queued for 12 min, and its policy allows 10 min. It costs about $8.00 for 1 "
+            "h; cloud/b costs $9.00."
+        ),
+    ),
+    (
+        r.PatienceOver(0, 0, HOUR, 8 * MICRO, "", 0),
+        "Owned GPUs were full; its policy lets no job wait. It costs about $8.00 for 1 h.",
+    ),
+    (
+        r.NotWorthWaiting(54 * MINUTE, 18 * MICRO, 20 * MICRO, 54 * MINUTE, 2 * MINUTE, 7 * HOUR, "", 0),
+        (
+            "Owned GPUs were full, the earliest start there in 2 min; it was queued for 54 min. It costs about $18.00 "
+            "for 7 h; at $20.00/h of delay that is 54 min."
+        ),
+    ),
+    (
+        r.NotWorthWaiting(0, 18 * MICRO, 20 * MICRO, 108 * MINUTE, 0, HOUR, "c", MICRO, passed_over="d"),
+        (
+            "Owned GPUs were full. It costs about $18.00 for 1 h; at $20.00/h of delay that, counted 2.00 times for "
+            "the month's budget, is 1 h 48 min; c costs $1.00. d is cheaper, but preemptions or copies there could "
+            "delay it beyond the limit."
+        ),
+    ),
+    (
+        r.JoinsNode(0, 1, 0, HOUR, 2 * MICRO, "cloud", 8 * MICRO),
+        (
+            "The node has 1 free GPU, and no job uses it. It costs about $2.00 for 1 h; a node of its own at cloud "
+            "costs $8.00."
+        ),
+    ),
+    (r.QueueFull(1, 0, MICRO), "1 job is queued, and the queue holds 0; the newest bursts. It costs about $1.00."),
+    (
+        r.LostNode("a.1", 30 * MINUTE, 5 * MINUTE, MICRO),
+        "Resumes after a.1 was preempted: 30 min of work kept, 5 min repeated. It costs about $1.00 to the end.",
+    ),
+    (
+        r.CapBinds("team:a", "2026-11", 100 * MICRO, 90 * MICRO, 5 * MICRO, 20 * MICRO),
+        "Budget reached: team:a may spend $100.00 in 2026-11; $90.00 is spent, $5.00 is held, and this needs $20.00.",
+    ),
+    (
+        r.RateBinds("team:a", 10 * MICRO, 8 * MICRO, 4 * MICRO),
+        "Spending rate reached: team:a may spend $10.00/h; what runs costs up to $8.00/h, and this needs $4.00/h.",
+    ),
+    (r.PeriodUnknown(0), "Queued: the budget of the month it would be charged to is not open yet."),
+    (
+        r.Paced("org", "2026-11", 100 * MICRO, 40 * MICRO, 38 * MICRO, 5 * MICRO),
+        (
+            "Queued until day 1, 12:00, or for owned GPUs: org may spend $100.00 in 2026-11, $40.00 of it by now; "
+            "$38.00 is spent or held, and this needs about $5.00."
+        ),
+    ),
+    (
+        r.NoRoomThere("cloud/spot", NOON),
+        "Queued: no rented offer it may use has capacity. Penstock tries cloud/spot again day 1, 12:00.",
+    ),
+    (r.PlacementsPaused(), "Queued: a person paused all new starts."),
+    (
+        r.AimsAtDelay(12 * MINUTE, 15 * MINUTE, 1, 20 * MICRO),
+        "The mean delay of 1 job was 12 min; the target is 15 min. The cost of delay was $20.00/h.",
+    ),
+    (
+        r.AimsAtSpend(30 * MICRO, 25 * MICRO, 900 * MICRO, 20 * MICRO),
+        "Jobs cost $30.00 lately; the target of $900.00 allows $25.00 for that time. The cost of delay was $20.00/h.",
+    ),
+    (r.MoveAsked("cloud/a", 30 * MINUTE), "A person moved it from cloud/a; 30 min of work kept."),
+    (
+        r.ComesHome(2 * HOUR, 8 * MICRO, 5 * MINUTE, MICRO),
+        "Moves to owned GPUs: about 2 h left, $8.00 if rented; the move delays it by 5 min, which costs $1.00.",
+    ),
+    (
+        r.CheaperElsewhere(2 * HOUR, 8 * MICRO, 3 * MICRO, 5 * MINUTE, MICRO),
+        (
+            "Moves to cheaper GPUs: about 2 h left, $3.00 there instead of $8.00; the move delays it by 5 min, which "
+            "costs $1.00."
+        ),
+    ),
+    (
+        r.MovesTogether("wide", 8, 5 * MICRO, MICRO),
+        "Moves so that wide (8 GPUs) fits: all moves save $5.00 and cost $1.00.",
+    ),
+    (
+        r.Displaced("stays", 1, MICRO),
+        "Makes room for stays (1 GPU), which cannot burst and pays the rent, about $1.00.",
+    ),
+    (r.Preempted("b", 5, 0), "Preempted by b, which has priority 5; its own priority is 0."),
+    (r.TooWide(999, 8, "lab/owned"), "Refused: it needs 999 GPUs at once; the largest offer, lab/owned, has 8."),
+    (
+        r.NothingAllowed("lab/a", "GPU A100 is not one it can use", "built in"),
+        "Refused: no offer may run it. lab/a: GPU A100 is not one it can use (built in).",
+    ),
+    (
+        r.RoomMade(5 * MINUTE, 1, ("b", "c")),
+        "2 jobs make room for it (b, c); 1 GPU was free after 5 min in the queue.",
+    ),
+    (
+        r.ScopeFrozen("org", 3 * MICRO),
+        "Budget frozen. Providers billed $3.00 more than was held for org. A person must look at it first.",
+    ),
+    (
+        r.LeaseNotRenewed(
+            "pods/spot",
+            5 * MINUTE,
+            r.CapBinds("org", "month 1", cap=9 * MICRO, spent=5 * MICRO, held=4 * MICRO, needed=MICRO),
+        ),
+        (
+            "Moves from pods/spot to owned GPUs, 5 min of work kept: its lease there was not renewed. org may spend "
+            "$9.00 in month 1; $5.00 is spent, $4.00 is held, and this needs $1.00."
+        ),
+    ),
+    (r.CancelAsked(), "A person cancelled it."),
+    (r.NoMoreWork(5 * MINUTE), "Node returned: idle for 5 min."),
+    (r.NeverStarted(), "Node returned: the job it was rented for does not start there."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("why", "told"), TOLD, ids=lambda one: getattr(one, "kind", ""))
+def test_a_reason_is_told_so(why: Any, told: str) -> None:
+    assert sentence(why, Say("USD", NOON)) == told
+
+
+def test_every_reason_is_told_here() -> None:
+    assert {type(why) for why, _ in TOLD} == set(r.REASONS.values())
+
+
+@pytest.mark.parametrize("kind", r.REASONS.values(), ids=list(r.REASONS))
+def test_no_sentence_has_one_of_many_or_an_instant_that_never_comes(kind: type) -> None:
+    @settings(max_examples=20)
+    @given(made(kind))
+    def told(why: Any) -> None:
+        text = sentence(why, Say("USD", NEVER))
+        assert not re.search(r"(?<![\d.,])1 (GPUs|jobs)\b|(?<![\d.,])[02-9] (GPU|job)\b", text), text
+        assert f"{NEVER // (24 * HOUR)}" not in text, text
+
+    told()

@@ -1,0 +1,316 @@
+"""A home Job's life, told on a real API server."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.model.types import Offer
+from penstock.devcluster import ClusterGroup
+from penstock.devcluster.external import ExternalCluster
+from penstock.front.job_controller import JobController
+from penstock.front.status import SCHEDULED, JobSnapshot
+from penstock.kube import annotations
+from tests.front.kit import LIMIT_S, SITES, Penstock, binding, complete, condition, failed, home_job, ours, running
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def penstock(lab: ExternalCluster, namespace: str, tmp_path: Path) -> Callable[..., Penstock]:
+    return lambda **more: Penstock(lab, namespace, tmp_path, **more)
+
+
+def test_a_labelled_job_runs_and_completes_and_its_home_job_shows_all_of_it(
+    penstock: Callable[..., Penstock],
+) -> None:
+    async def tell() -> None:
+        async with penstock(runs={"j0": 1.5}) as here:
+            here.apply(home_job("a", annotations={"run-time": "1h"}))
+            job = await here.shows("a", running)
+            assert job["spec"]["suspend"] is False
+            assert binding(job) == {"attempt": "j0.1", "offer": "lab/a100", "site": "lab"}
+            assert annotations.CANCEL in job["metadata"]["finalizers"]
+            assert job["status"]["active"] == 1
+            started = job["status"]["startTime"]
+            job = await here.shows("a", complete)
+            assert condition(job, "SuccessCriteriaMet")
+            assert (job["status"]["succeeded"], job["status"].get("active", 0)) == (1, 0)
+            assert job["status"]["startTime"] == started <= job["status"]["completionTime"]
+            assert annotations.CANCEL not in (await here.shows("a", lambda one: not ours_final(one)))["metadata"].get(
+                "finalizers", []
+            )
+            await here.says("a", "Succeeded")
+            assert here.text("a") == " ".join(here.why("j0"))
+
+    asyncio.run(tell())
+
+
+def ours_final(job: dict[str, Any]) -> list[str]:
+    return [one for one in job["metadata"].get("finalizers", []) if one.startswith(annotations.DOMAIN)]
+
+
+def test_one_that_waits_says_why_in_an_event_and_a_condition_as_why_does(penstock: Callable[..., Penstock]) -> None:
+    async def tell() -> None:
+        async with penstock(sites=SITES[:1]) as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            here.apply(home_job("b"))
+            said = await here.says("b", "OnlyOwned")
+            assert said["message"] == " ".join(here.why("j1"))
+            job = await here.shows("b", lambda one: one.get("status", {}).get("conditions"))
+            (found,) = [one for one in job["status"]["conditions"] if one["type"] == SCHEDULED]
+            assert (found["status"], found["reason"], found["message"]) == ("False", "OnlyOwned", here.why("j1")[-1])
+            assert job["spec"]["suspend"] is True
+            assert not job["status"].get("active")
+
+    asyncio.run(tell())
+
+
+def test_the_third_job_bursts_is_lost_and_goes_on_and_its_job_shows_the_same_story(
+    penstock: Callable[..., Penstock],
+) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            here.apply(home_job("b"))
+            job = await here.shows("b", running)
+            assert binding(job)["site"] == "cloud"
+            started = job["status"]["startTime"]
+            here.loses("j1.1/n0")
+            job = await here.shows("b", lambda one: binding(one).get("attempt") == "j1.2" and running(one))
+            assert job["status"]["failed"] == 1
+            assert job["status"]["startTime"] == started
+            assert " ".join(here.why("j1")).startswith(here.text("b"))
+
+    asyncio.run(tell())
+
+
+def test_what_was_read_before_a_newer_attempt_was_bound_does_not_bind_the_older_again(
+    penstock: Callable[..., Penstock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the control plane stood still for a while between the two."""
+    looked: list[JobSnapshot] = []
+    right = JobController._show
+
+    async def show(self: JobController, job: dict[str, Any], snapshot: JobSnapshot) -> None:
+        await right(self, job, snapshot)
+        looked.append(snapshot)
+
+    async def tell() -> None:
+        async with penstock() as here:
+            snapshots = here.hall.follower.snapshots
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            here.apply(home_job("b"))
+            await here.shows("b", running)
+            first = snapshots["j1"]
+            here.loses("j1.1/n0")
+            await here.shows("b", lambda one: binding(one).get("attempt") == "j1.2" and running(one))
+            assert [one.id for one in first.attempts] == ["j1.1"]
+            snapshots["j1"] = first
+            monkeypatch.setattr(JobController, "_show", show)
+            here.given.kubectl("-n", here.namespace, "annotate", "job", "b", "note=touched")
+            async with asyncio.timeout(LIMIT_S):
+                while first not in looked:
+                    await asyncio.sleep(0.1)
+            there = here.given.get("job", "b", "-n", here.namespace)
+            assert binding(there)["attempt"] == "j1.2"
+
+    asyncio.run(tell())
+
+
+def test_deleting_the_home_job_cancels_what_runs_for_it_and_then_it_is_gone(penstock: Callable[..., Penstock]) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            here.delete("a")
+            await here.is_gone("a")
+            assert here.phase("j0") == "cancelled"
+
+    asyncio.run(tell())
+
+
+def test_a_label_without_managed_by_is_explained_and_runs_nowhere(penstock: Callable[..., Penstock]) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(home_job("a", spec={"managedBy": None, "suspend": False}))
+            said = await here.says("a", "NotManaged")
+            assert "kubectl penstock apply" in said["message"]
+            job = await here.shows("a", lambda one: one["spec"].get("suspend"))
+            assert ours(job) == []
+            assert here.reader.counts() == []
+
+    asyncio.run(tell())
+
+
+@pytest.mark.parametrize(
+    ("job", "reason", "words"),
+    [
+        (home_job("a", gpus=0), "NoGPUs", "asks for no GPUs"),
+        (home_job("a", annotations={"deadline": "soon"}), "NotUnderstood", "'soon' and not an instant"),
+        (home_job("a", annotations={"class": "urgent"}), "NotUnderstood", "known: experiment, training"),
+        (home_job("a", annotations={"run-time": "-1h"}), "NotUnderstood", "penstock.dev/run-time"),
+    ],
+)
+def test_a_job_that_cannot_be_read_is_explained_and_runs_nowhere(
+    penstock: Callable[..., Penstock], job: dict[str, Any], reason: str, words: str
+) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(job)
+            assert words in (await here.says("a", reason))["message"]
+            assert here.reader.counts() == []
+
+    asyncio.run(tell())
+
+
+def test_a_job_that_no_site_could_ever_hold_fails_with_the_reason(penstock: Callable[..., Penstock]) -> None:
+    async def tell() -> None:
+        async with penstock(sites=SITES[:1]) as here:
+            here.apply(home_job("wide", gpus=64))
+            job = await here.shows("wide", failed)
+            assert condition(job, "FailureTarget")
+            assert condition(job, "Failed")["message"] == here.why("j0")[-1]
+            assert "it needs 64 GPUs at once" in condition(job, "Failed")["message"]
+
+    asyncio.run(tell())
+
+
+def test_objects_without_the_label_are_never_touched(penstock: Callable[..., Penstock]) -> None:
+    async def tell() -> None:
+        async with penstock(runs={"j0": 0.5}) as here:
+            bare = home_job("theirs")
+            del bare["metadata"]["labels"]
+            here.apply(bare)
+            before = (await here.shows("theirs", bool))["metadata"]["resourceVersion"]
+            here.apply(home_job("ours"))
+            await here.shows("ours", complete)
+            assert here.given.get("-n", here.namespace, "job", "theirs")["metadata"]["resourceVersion"] == before
+            assert here.told("theirs") == []
+
+    asyncio.run(tell())
+
+
+def test_after_a_restart_every_job_is_shown_again_and_none_runs_twice(penstock: Callable[..., Penstock]) -> None:
+    async def tell() -> None:
+        async with penstock(runs={"j0": 600}) as here:
+            here.apply(home_job("a"), home_job("b"))
+            await here.shows("a", running)
+            await here.shows("b", running)
+            await here.goes_down()
+            change = f'{{"metadata":{{"annotations":{{"{annotations.BINDING}":null,"{annotations.JOB}":"j77"}}}}}}'
+            here.given.kubectl("-n", here.namespace, "patch", "job", "a", "--type=merge", "-p", change)
+            here.delete("b")
+            await here.comes_up()
+            await here.shows("a", lambda one: binding(one).get("attempt", "").endswith(".1"))
+            await here.is_gone("b")
+            assert sum(count.jobs for count in here.reader.counts()) == 2
+
+    asyncio.run(tell())
+
+
+def test_one_that_ended_while_nobody_watched_is_shown_and_never_run_again(penstock: Callable[..., Penstock]) -> None:
+    """Not even if all that we wrote on it is gone, and so is the idempotency key: the journal knows whose it is."""
+
+    async def tell() -> None:
+        async with penstock(runs={"j0": 2}) as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            here.open.cancel()
+            await here.ends("j0", "done")
+            plane = here.plane
+            await plane._think(here.journal.forget_answers, plane.scribe.epoch, here.clock.now() + 1)
+            await here.goes_down()
+            marks = {"annotations": {annotations.BINDING: None, annotations.JOB: None}, "finalizers": None}
+            patch = ("patch", "job", "a", "--type=merge", "-p", json.dumps({"metadata": marks}))
+            here.given.kubectl("-n", here.namespace, *patch)
+            await here.comes_up()
+            await here.shows("a", complete)
+            assert [(one.state, one.jobs) for one in here.reader.counts()] == [("succeeded", 1)]
+
+    asyncio.run(tell())
+
+
+def test_a_job_deleted_by_force_while_nobody_watched_is_cancelled(penstock: Callable[..., Penstock]) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            await here.goes_down()
+            here.given.kubectl(
+                "-n", here.namespace, "patch", "job", "a", "--type=merge", "-p", '{"metadata":{"finalizers":null}}'
+            )
+            here.delete("a")
+            await here.is_gone("a")
+            await here.comes_up()
+            await here.ends("j0", "cancelled")
+
+    asyncio.run(tell())
+
+
+def test_two_jobs_of_one_name_in_two_namespaces_and_two_home_clusters_are_four_jobs(
+    lab: ExternalCluster, east: ExternalCluster, namespace: str, tmp_path: Path
+) -> None:
+    """Two front doors, two namespaces each: nobody is taken for another."""
+    other = lab.new_namespace()
+    east.new_namespace(other)
+
+    async def tell() -> None:
+        sites = [replace(SITES[0], id=name, offers=(offer(name),)) for name in ("lab", "east")]
+        async with Penstock(lab, namespace, tmp_path, sites=tuple(sites), others={"east": east}, also=(other,)) as here:
+            for cluster in (lab, east):
+                for place in (namespace, other):
+                    job = home_job("a", gpus=4)
+                    job["metadata"]["namespace"] = place
+                    cluster.apply(job)
+            await here.counts({"running": 4})
+            for cluster in (lab, east):
+                for place in (namespace, other):
+                    shown = ("-n", place, "wait", "job/a", "--for=jsonpath={.status.ready}=1", "--timeout=55s")
+                    await asyncio.to_thread(cluster.kubectl, *shown)
+
+    try:
+        asyncio.run(tell())
+    finally:
+        for cluster in (lab, east):
+            cluster.drop_namespace(other)
+
+
+def offer(site: str) -> Offer:
+    return replace(SITES[0].offers[0], id=f"{site}/a100", site=site)
+
+
+def test_an_api_server_that_is_killed_and_comes_back_is_caught_up_with(bed: ClusterGroup, tmp_path: Path) -> None:
+    own = bed.cluster("lab")
+    namespace = own.new_namespace()
+
+    async def tell() -> None:
+        async with Penstock(own, namespace, tmp_path, runs={"j0": 1.5}) as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            own.kill_api()
+            await here.ends("j0", "done")  # while nobody could be told
+            assert here.plane.alarms.now()
+            own.start_api()
+            await here.shows("a", complete)
+
+    asyncio.run(tell())
+
+
+def test_a_label_that_is_taken_away_takes_the_job_back(penstock: Callable[..., Penstock]) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            here.given.kubectl("-n", here.namespace, "label", "job", "a", f"{annotations.QUEUE}-")
+            await here.ends("j0", "cancelled")
+            await here.shows("a", lambda one: ours(one) == [])
+
+    asyncio.run(tell())
