@@ -45,7 +45,7 @@ test-lowest: .venv/.installed-dev  ## tests of commands and API with the oldest 
 	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --requirement requirements/dev.txt
 	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --requirement build/lowest/runtime.txt
 	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --no-build-isolation --editable .
-	@build/lowest/bin/python -m pytest -n $(WORKERS) -m "not slow" tests/api tests/cli tests/config tests/sim
+	@build/lowest/bin/python -m pytest -n $(WORKERS) -m "not slow" tests/web tests/cli tests/config tests/sim
 
 wheel: .venv/.installed-dev  ## dist/*.whl with the engine compiled, two to three times as fast; needs gcc
 	@PENSTOCK_COMPILE=1 $(BIN)/python -m hatchling build --target wheel --directory dist
