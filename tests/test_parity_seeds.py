@@ -10,12 +10,12 @@ from tests.conftest import ROOT
 
 PROGRAM = """
 import sys, tempfile, pathlib
-from penstock.journal.sqlite import Journal
+from penstock.journal.sqlite import BulkJournal
 from tests.parity import chosen, scenario
 from penstock.sim.scenario import run
 made = scenario(jobs=120)
 with tempfile.TemporaryDirectory() as folder:
-    with Journal(str(pathlib.Path(folder) / "j.db"), group=1000) as journal:
+    with BulkJournal(str(pathlib.Path(folder) / "j.db"), group=1000) as journal:
         _, engine = run(made, chosen(made, sys.argv[1]), lambda step, _: journal.append(step))
 print(journal.last.hex(), engine.state.digest())
 """

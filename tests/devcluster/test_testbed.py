@@ -20,8 +20,8 @@ ONE = [ClusterPlan("lab", (NodePlan(gpus=8),))]
 STARTS_AND_WAITS = """
 import signal, sys
 from pathlib import Path
-from penstock.devcluster import Bed, ClusterPlan, NodePlan
-with Bed(Path(sys.argv[1]), [ClusterPlan("lab", (NodePlan(gpus=1),), real="real" in sys.argv)]):
+from penstock.devcluster import ClusterGroup, ClusterPlan, NodePlan
+with ClusterGroup(Path(sys.argv[1]), [ClusterPlan("lab", (NodePlan(gpus=1),), real="real" in sys.argv)]):
     print("runs", flush=True)
     signal.pause()
 """
