@@ -122,6 +122,15 @@ def test_a_job_file_is_submitted_and_shown_everywhere(says: Says, tmp_path: Path
     assert "Succeeded." in says("events", "--limit", "200", "--job", job)
 
 
+def test_a_team_named_beside_the_file_pays_instead_of_the_files(says: Says, tmp_path: Path) -> None:
+    """The option was once dropped without a word, and the file's team paid."""
+    (tmp_path / "job.yaml").write_text("team: vision\ngpus: 1\ncommand: 'true'\n")
+    assert (
+        shown(says, "job", says("submit", str(tmp_path / "job.yaml"), "--team", "speech").strip())["team"] == "speech"
+    )
+    assert "--team" in says("submit", str(tmp_path / "job.yaml"), "--team", "x" * 500, code=2)
+
+
 def test_the_same_key_is_one_job(says: Says, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("gpus: 1\ncommand: sleep 0.2\n")
     first = says("submit", str(tmp_path / "job.yaml"), "--key", "once")

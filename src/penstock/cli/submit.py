@@ -47,7 +47,7 @@ def asks_for(command: F) -> F:
 @click.argument("file", required=False)
 @click.option("-f", "--filename", "other", metavar="FILE", help="The file, as with kubectl.")
 @click.option("--key", default="", help="Idempotency key: the same key submits one job.  [default: a new key]")
-@click.option("--team", default="", help="For a Kubernetes Job: team whose budget pays.  [default: the Job's label]")
+@click.option("--team", default="", help="Team whose budget pays, instead of the file's.")
 @reaches
 @click.option("--url", metavar="URL", help="Address of another Penstock than this machine's.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -61,9 +61,11 @@ def submit(
     if is_manifest(path):
         _submit_home_job(path, team, where, as_json)
         return
-    from penstock.config.jobs import job_body
+    from penstock.config.jobs import check_body, job_body
 
     body = job_body(path)
+    if team:
+        body = check_body({**body, "team": team}, "--team")
     told = _send(Client(url), body, key)
     if as_json:
         _print(told)
