@@ -93,9 +93,7 @@ def _pay(state: State, attempt: Attempt, amount: Money) -> None:
 def lease_renewed(state: State, event: e.LeaseRenewed) -> None:
     lease = state.ledger.leases[event.hold]
     before = lease.parts
-    state.ledger.renew(
-        lease, event.at, event.charged, event.parts, deadline_at=event.deadline_at, renew_at=event.renew_at
-    )
+    state.ledger.renew(lease, event.at, event.charged, event.parts, event.deadline_at, event.renew_at)
     _charge(state, lease, event.charged)
     _hold(state, lease, before, lease.parts)
     lease.unconfirmed = True
