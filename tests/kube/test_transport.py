@@ -49,8 +49,8 @@ async def test_a_token_that_cannot_change_and_nobody_at_all_are_as_they_are() ->
 
 @story
 async def test_a_watch_never_begins_on_a_connection_that_was_kept_from_before() -> None:
-    """After an outage the kept connections were dead, and a watch that took one heard nothing for 100 s. A Job that was
-    started meanwhile seemed to get no pod, and was started once more."""
+    """After an outage a kept connection may be dead. A watch that takes one may hear nothing until it gives up, 100 s
+    later."""
     connections: list[asyncio.StreamWriter] = []
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
