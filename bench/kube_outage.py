@@ -23,7 +23,7 @@ from typing import Any, Final
 import httpx2
 
 from bench.live import up
-from bench.pair import PLANS, SITES, Ground, home_job, rows
+from bench.pair import PLANS, SCALE, SITES, Ground, home_job, rows
 from penstock.core.model import events as e
 from penstock.devcluster import ClusterGroup
 from penstock.journal.redecide import redecide
@@ -57,7 +57,12 @@ def main() -> int:
 def measure(ground: Ground, journal: Path, name: str, seconds: int) -> Json:
     cluster = ground.lab if name == "lab" else ground.east
     said = SITES.format(
-        lab=ground.lab.kubeconfig, east=ground.east.kubeconfig, people=ground.people, ours=ground.ours, shared="false"
+        lab=ground.lab.kubeconfig,
+        east=ground.east.kubeconfig,
+        people=ground.people,
+        ours=ground.ours,
+        shared="false",
+        scale=SCALE,
     )
     with up(str(journal), said) as (client, _):
         ground.apply(home_job("first", BIG, runs=f"{RUNS_S}s"))

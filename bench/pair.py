@@ -26,6 +26,7 @@ LABEL: Final = "bench"  #: on a home Job and on its pods wherever they run: the 
 ENDS: Final = "pod-complete.stage.kwok.x-k8s.io/delay"
 STOPS: Final = "pod-terminate.stage.kwok.x-k8s.io/delay"  #: how long it takes to stop when told to
 LAB_GPUS: Final = 2
+SCALE: Final = "20s"
 PLANS: Final = (
     ClusterPlan("lab", (NodePlan(1, gpus=LAB_GPUS, model="A100"),)),
     ClusterPlan("east", (NodePlan(2, gpus=4, model="A100"),)),
@@ -44,7 +45,7 @@ sites:
     offers: [{{name: owned, term: owned, gpu: A100, gpus_per_node: 2}}]
   - name: east
     driver: kubernetes
-    kubernetes: {{kubeconfig: {east}, namespace: {ours}, shared: {shared}, scale: 20s, grace: 1s}}
+    kubernetes: {{kubeconfig: {east}, namespace: {ours}, shared: {shared}, scale: {scale}, grace: 1s}}
     maps: {{namespaces: {{{people}: {ours}}}, images: {{busybox: busybox}}}}
     offers:
       - {{name: rented, term: on_demand, gpu: A100, gpus_per_node: 4, nodes: 2, sold_by: attempt, start: 1s,
@@ -133,9 +134,10 @@ class Ground:
         self.sites = folder / "sites.yaml"
         self.write_sites(self.lab.kubeconfig, self.east.kubeconfig)
 
-    def write_sites(self, lab: Path, east: Path) -> None:
+    def write_sites(self, lab: Path, east: Path, scale: str = SCALE) -> None:
+        """`scale`: how long `east` may take to begin before a start is given up."""
         shared = "true" if self.people != "research" else "false"
-        text = SITES.format(lab=lab, east=east, people=self.people, ours=self.ours, shared=shared)
+        text = SITES.format(lab=lab, east=east, people=self.people, ours=self.ours, shared=shared, scale=scale)
         self.sites.write_text(text)
 
     def apply(self, *jobs: Json) -> None:

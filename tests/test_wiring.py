@@ -16,17 +16,16 @@ import httpx2
 import pytest
 
 from penstock.cli.main import main
-from penstock.config import parse_sites
+from penstock.config import parse_sites, this_machine
 from penstock.core.errors import BadInput
 from penstock.core.units import HOUR, MINUTE, money
 from penstock.drivers.local.driver import LocalDriver
 from penstock.journal.open import open_journal, open_reader
 from penstock.journal.redecide import redecide
 from penstock.live.clock import Clock
-from penstock.wiring import CHECKPOINTS_KEPT, Options, drivers, long_over, policy, this_machine
+from penstock.live.config_facts import policy_of
+from penstock.wiring import Options, drivers
 from tests.conftest import ROOT
-from tests.contract.journals import append
-from tests.contract.journals import story as told_in_steps
 
 LIMIT_S = 60  #: a wait that takes longer has failed
 
@@ -132,9 +131,11 @@ def test_speed_is_of_a_rehearsal(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_without_a_sites_file_this_machine_is_the_one_site() -> None:
-    (site,) = this_machine().sites
+    (site,) = this_machine(gpus=4).sites
     assert (site.id, site.front_door, site.offers[0].term) == ("here", True, "owned")
-    assert site.offers[0].shapes[0].gpus >= 1
+    assert site.offers[0].shapes[0].gpus == 4
+    (bare,) = this_machine(gpus=0).sites
+    assert bare.offers[0].shapes[0].gpus == 2
 
 
 FILE = b"""
@@ -163,7 +164,7 @@ sites:
 
 def test_the_sites_file_says_how_sites_are_reached_and_what_waiting_is_worth(tmp_path: Path) -> None:
     file = parse_sites(FILE, "sites.yaml")
-    chosen = policy(file)
+    chosen = policy_of(file)
     assert (chosen.currency, chosen.waiting.value_per_hour) == ("EUR", money("7.50"))
     assert (chosen.settle_ms, chosen.least_left_ms, chosen.exhausted) == (MINUTE, MINUTE // 2, "move_home")
     assert not chosen.share_nodes
@@ -210,7 +211,7 @@ def test_checkpoints_of_local_sites_go_to_a_bucket_if_one_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def asked() -> dict[str, str]:
-        (driver,) = drivers(Options(tmp_path), this_machine(), "i", None, Clock()).values()  # type: ignore[arg-type]  # nobody reads
+        (driver,) = drivers(Options(tmp_path), this_machine(gpus=0), "i", None, Clock()).values()  # type: ignore[arg-type]  # nobody reads
         assert isinstance(driver, LocalDriver)
         return driver.checkpoints.ready("here", "j1", "j1.1", "")
 
@@ -220,16 +221,3 @@ def test_checkpoints_of_local_sites_go_to_a_bucket_if_one_is_named(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     assert asked()["PENSTOCK_CHECKPOINT_URL"] == "s3://ours/penstock/j1"
     assert asked()["AWS_ENDPOINT_URL"] == "http://127.0.0.1:9"
-
-
-def test_checkpoints_go_thirty_days_after_their_job_has_ended_and_unknown_ones_stay(tmp_path: Path) -> None:
-    where = str(tmp_path / "journal")
-    with closing(open_journal(where)) as journal:
-        steps = told_in_steps()
-        append(journal, journal.claim("test", 0, 1), steps)
-    last = steps[-1].at  # of "b"
-    with closing(open_reader(where)) as reader:
-        assert not long_over(reader, "b", last + CHECKPOINTS_KEPT)
-        assert long_over(reader, "b", last + CHECKPOINTS_KEPT + 1)
-        assert not long_over(reader, "sweep/0", last + 2 * CHECKPOINTS_KEPT)
-        assert not long_over(reader, "nobody", last + 2 * CHECKPOINTS_KEPT)

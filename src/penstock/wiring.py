@@ -6,36 +6,29 @@ Without a sites file this machine is the one site, owned, with a slot for each o
 import asyncio
 import contextlib
 import gc
-import os
-import secrets
 import signal
 import socket
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
-from penstock.config import LocalSite, SitesFile, read_sites
+from penstock.config import LocalSite, SitesFile, read_sites, this_machine
 from penstock.core.errors import BadInput
-from penstock.core.model import events as e
-from penstock.core.model.events import Fact
-from penstock.core.model.types import NodeShape, Offer, Policy, Site
-from penstock.core.units import DAY, MICRO, Instant
+from penstock.core.model.types import Site
 from penstock.core.values import value
 from penstock.drivers.driver import Driver, Refused
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
 from penstock.journal.open import open_journal, open_reader, reachable
-from penstock.live.clock import Clock
+from penstock.live.clock import Clock, clock_at
+from penstock.live.config_facts import configured
+from penstock.live.home_folder import make_home, secret_key, write_address
 from penstock.live.periods import Periods
 from penstock.live.plane import Plane, Setup
-from penstock.policy.presets import DEFAULT_VALUE, ours
 
 if TYPE_CHECKING:
-    from penstock.data.checkpoints import Store
     from penstock.front.home_cluster import ExecutionCluster
     from penstock.front.home_jobs import HomeJobs
     from penstock.front.manager import Manager
@@ -45,9 +38,6 @@ if TYPE_CHECKING:
 
 #: Threads take turns this often: what is asked while the engine thinks is answered within a few of these.
 TURN_SECONDS: Final = 0.001
-SLOTS: Final = 2  #: of a machine without GPUs
-CHECKPOINTS_KEPT: Final = 30 * DAY  #: after their job has ended
-SWEPT_SECONDS: Final = 3_600
 
 
 @value
@@ -80,7 +70,7 @@ async def up(options: Options, started: Callable[[str, str, str], None]) -> None
     with contextlib.closing(sock):
         async with running(options, sock) as (plane, invite):
             address = address_of(sock)
-            _leave_word(options.home / "address", address)
+            write_address(options.home, address)
             started(address, str(options.home / "token"), f"{address}{invite()}")
             await _until_told(plane)
 
@@ -88,6 +78,8 @@ async def up(options: Options, started: Callable[[str, str, str], None]) -> None
 @contextlib.asynccontextmanager
 async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[Plane, Callable[[], str]]]:
     """A plane that serves its API on this socket, from before it is ready until it has let go; and browsers' links."""
+    from penstock.data.checkpoints import store_of
+    from penstock.live.retention import keep_sweeping
     from penstock.telemetry import Metrics
     from penstock.web.access import first_token
     from penstock.web.app import build, gate_of
@@ -95,7 +87,7 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
 
     sys.setswitchinterval(TURN_SECONDS)
     file = _sites(options)
-    _make_home(options.home)
+    make_home(options.home)
     where = options.journal or str(options.home / "journal.db")
     with reachable():
         opened = open_journal(where)
@@ -105,7 +97,7 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
         plane = make_plane(options, file, journal, reader, clock, homes)
         gate = gate_of(options.home)
         secret = first_token(gate.tokens, options.home / "token")
-        store = _checkpoints({site.id: options.home / "sites" / site.id for site in file.sites})
+        store = store_of({site.id: options.home / "sites" / site.id for site in file.sites})
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
         app = build(plane, reader, gate, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
         sweeping: asyncio.Task[None] | None = None
@@ -113,7 +105,7 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
             try:
                 await _begin(plane)
                 _calm_the_collector()
-                sweeping = asyncio.create_task(_sweep(store, reader, clock))
+                sweeping = asyncio.create_task(keep_sweeping(store, reader, clock))
                 async with _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.hall:
                     yield plane, lambda: str(app.state.links.make(gate.tokens.find(secret)))
             finally:
@@ -122,19 +114,6 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
                 await plane.stop()
                 for one in homes:  # also if it never came as far as their doors: starts go through them
                     await one.cluster.close()
-
-
-async def _sweep(store: "Store", reader: Reader, clock: Clock) -> None:
-    """Now and then: what ended jobs left behind does not stay for ever. What cannot be done now is tried again."""
-    while True:
-        with contextlib.suppress(OSError, Unwritable):
-            await asyncio.to_thread(store.sweep, lambda job: long_over(reader, job, clock.now()))
-        await asyncio.sleep(SWEPT_SECONDS)
-
-
-def long_over(reader: Reader, job: str, now: Instant) -> bool:
-    row = reader.job(job)  # None: of a journal that is not this one, so not ours to judge
-    return row is not None and row.ended_at is not None and row.ended_at < now - CHECKPOINTS_KEPT
 
 
 async def _begin(plane: Plane) -> None:
@@ -195,7 +174,7 @@ def make_plane(
 ) -> Plane:
     speed = options.speed if options.rehearse else 1
     setup = Setup(
-        opening=opening(file),
+        opening=configured(file),
         holder=f"{socket.gethostname()}:{options.home.absolute()}",
         stand_by=options.stand_by,
         calendar=Periods(file.time_zone),
@@ -252,35 +231,6 @@ def _namespaces(said: "ClusterSite", maps: "Maps | None") -> tuple[str, ...]:
     return tuple(dict.fromkeys((said.namespace, *said.namespaces, *mapped)))
 
 
-def opening(file: SitesFile) -> tuple[Fact, ...]:
-    """What the file says, as facts. What the journal knows already is left out when they are told."""
-    facts: list[Fact] = [e.CapSet(0, *cap) for cap in file.caps]
-    facts += [e.SiteJoined(0, site) for site in file.sites]
-    facts += [e.DataSetRegistered(0, item) for item in file.data]
-    return (*facts, e.PolicySet(0, 0, policy(file)))
-
-
-def policy(file: SitesFile) -> Policy:
-    """Ours, with what the file says otherwise."""
-    said = file.policy
-    base = ours("penstock" if said.come_home else "penstock-no-moves", DEFAULT_VALUE)
-    return replace(
-        base,
-        knob=str(said.cost_of_delay // MICRO),
-        currency=file.currency,
-        data_rules=file.data_rules,
-        waiting=replace(base.waiting, value_per_hour=said.cost_of_delay, most_ms=said.longest_wait_ms),
-        share_nodes=said.share_nodes,
-        preempt=said.preempt,
-        displace=said.displace,
-        exhausted=said.when_exhausted,
-        require_hard_caps=said.hard_caps,
-        least_lease_ms=said.least_lease_ms,
-        settle_ms=said.stay_ms,
-        least_left_ms=said.least_left_ms,
-    )
-
-
 def drivers(options: Options, file: SitesFile, installation: str, reader: Reader, clock: Clock) -> Mapping[str, Driver]:
     local, clusters = dict(file.local), dict(file.kubernetes)
     rehearsed = [site for site in file.sites if options.rehearse or site.id in file.rehearsed]
@@ -302,6 +252,7 @@ def drivers(options: Options, file: SitesFile, installation: str, reader: Reader
 
 
 def _local(site: Site, said: LocalSite, file: SitesFile, home: Path, installation: str, clock: Clock) -> Driver:
+    from penstock.data.checkpoints import store_of
     from penstock.drivers.local.driver import LocalDriver
     from penstock.drivers.local.store import LocalSettings
 
@@ -309,7 +260,7 @@ def _local(site: Site, said: LocalSite, file: SitesFile, home: Path, installatio
     settings = LocalSettings(
         notice_ms=said.notice_ms, grace_ms=said.grace_ms, losses=said.losses_ms, data=file.data_folders
     )
-    return LocalDriver(site, folders[site.id], installation, _checkpoints(folders), clock.now, settings)
+    return LocalDriver(site, folders[site.id], installation, store_of(folders), clock.now, settings)
 
 
 def _kubernetes(
@@ -319,7 +270,7 @@ def _kubernetes(
         from penstock.drivers.kubernetes.connection import KubernetesSettings
         from penstock.drivers.kubernetes.driver import KubernetesDriver
         from penstock.kube.access import connect
-    from penstock.data.checkpoints import NoStore
+    from penstock.data.checkpoints import NoStore, bucket
 
     zone = ZoneInfo(file.time_zone)
     maps = next((maps for maps in file.maps if maps.site == site.id), None)
@@ -335,7 +286,7 @@ def _kubernetes(
         scale_ms=said.scale_ms,
         hour=lambda: datetime.now(zone).hour,
     )
-    folder, store = home / "sites" / site.id, _bucket(said.secret) or NoStore()
+    folder, store = home / "sites" / site.id, bucket(said.secret) or NoStore()
     return KubernetesDriver(site, folder, installation, store, clock.now, lambda: connect(said.access), settings)
 
 
@@ -347,22 +298,6 @@ def _extra(site: str) -> Iterator[None]:
     except ImportError as error:
         needed = "pip install 'penstock[kubernetes]'"
         raise BadInput(f"Site '{site}' is a cluster, and {error.name} is not installed: {needed}.") from None
-
-
-def _checkpoints(folders: Mapping[str, Path]) -> "Store":
-    """A bucket that all sites reach, if the environment names one; otherwise a folder for each site."""
-    from penstock.data.checkpoints import FolderStore
-
-    return _bucket() or FolderStore({name: folder / "checkpoints" for name, folder in folders.items()})
-
-
-def _bucket(secret: str = "") -> "Store | None":
-    """With what it takes to get in, unless a `secret` at the site says that."""
-    from penstock.data.checkpoints import BucketStore
-
-    url = os.environ.get("PENSTOCK_CHECKPOINTS")
-    ours = {name: text for name, text in os.environ.items() if name.startswith("AWS_") and not secret}
-    return BucketStore(url, ours) if url else None
 
 
 def _rehearsal(site: Site, stage: "Stage") -> Driver:
@@ -392,59 +327,10 @@ def _stage(file: SitesFile, reader: Reader, clock: Clock) -> "Stage":
 def _sites(options: Options) -> SitesFile:
     if options.sites:
         return read_sites(options.sites)
-    return made_up() if options.rehearse else this_machine()
+    if options.rehearse:
+        from penstock.sim.scenario import rehearsal_sites
 
-
-def this_machine() -> SitesFile:
+        return SitesFile("USD", rehearsal_sites())
     from penstock.drivers.local.gpus import found
 
-    slots = len(found()) or SLOTS
-    offer = Offer("here/gpu", "here", "owned", (NodeShape(slots, 1),))
-    return SitesFile("USD", (Site("here", (offer,), front_door=True),), local=(("here", LocalSite()),))
-
-
-def made_up() -> SitesFile:
-    """For a rehearsal of nothing in particular: two owned nodes, on-demand ones, and spot ones, at times lost."""
-    from penstock.sim.scenario import on_demand_site, owned_site, spot_site
-
-    spot = spot_site("spot")
-    risky = replace(spot, offers=tuple(replace(offer, loss_ppm_per_hour=MICRO // 6) for offer in spot.offers))
-    return SitesFile("USD", (owned_site(2), on_demand_site("l1"), risky))
-
-
-# --- the home folder -------------------------------------------------------------------------------------------------
-
-
-def _make_home(home: Path) -> None:
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"Cannot make the folder {home} ({error.strerror}); choose another with --home.") from None
-
-
-def secret_key(path: Path) -> bytes:
-    """Ours for good: made once, whole or not at all, and readable by nobody else."""
-    if not path.exists():
-        beside = path.with_name(path.name + ".new")
-        beside.unlink(missing_ok=True)
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(32))
-        os.replace(beside, path)
-    return path.read_bytes()
-
-
-def _leave_word(path: Path, text: str) -> None:
-    """Whole or not at all: commands read it while we start."""
-    beside = path.with_name(path.name + ".new")
-    beside.write_text(text + "\n", "utf-8")
-    os.replace(beside, path)
-
-
-def clock_at(speed: int) -> Clock:
-    """Ours, or one that runs ahead: a rehearsal of a day takes as long as one likes."""
-    if speed == 1:
-        return Clock()
-    began, steady = time.time(), time.monotonic()
-    return Clock(
-        lambda: began + (time.time() - began) * speed, lambda: (time.monotonic() - steady) * speed, speed=speed
-    )
+    return this_machine(len(found()))

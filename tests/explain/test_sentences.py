@@ -177,6 +177,13 @@ TOLD: list[tuple[Any, str]] = [
             "$9.00 in month 1; $5.00 is spent, $4.00 is held, and this needs $1.00."
         ),
     ),
+    (
+        r.CapBinds("org", "month 1", cap=9 * MICRO, spent=MICRO, held=4 * MICRO, needed=3 * MICRO, kept_free=2 * MICRO),
+        (
+            "Budget reached: org may spend $9.00 in month 1; $1.00 is spent, $4.00 is held, $2.00 is kept free, and "
+            "this needs $3.00."
+        ),
+    ),
     (r.CancelAsked(), "A person cancelled it."),
     (r.NoMoreWork(5 * MINUTE), "Node returned: idle for 5 min."),
     (r.NeverStarted(), "Node returned: the job it was rented for does not start there."),

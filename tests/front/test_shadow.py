@@ -86,8 +86,8 @@ def began(uid: str, at: str) -> Json:
 def report(found: Followed, tmp_path: Path, *others: Json, now: int = 0) -> Any:
     from penstock.cli.shadow import _scenario
     from penstock.config import read_sites
+    from penstock.live.config_facts import policy_of
     from penstock.sim.analysis.shadow import compare, lives
-    from penstock.wiring import policy
 
     lab = {"name": "lab", "front_door": True, "driver": "kubernetes", "offers": [OWNED]}
     path = tmp_path / "sites.yaml"
@@ -95,7 +95,7 @@ def report(found: Followed, tmp_path: Path, *others: Json, now: int = 0) -> Any:
     path.write_text(yaml.safe_dump(text))
     jobs = lives(found, now)
     file = read_sites(str(path))
-    return compare(found, jobs, _scenario(jobs, file), policy(file), "lab")
+    return compare(found, jobs, _scenario(jobs, file), policy_of(file), "lab")
 
 
 def test_two_jobs_that_queued_for_hours_would_have_run_at_once_for_a_price(tmp_path: Path) -> None:

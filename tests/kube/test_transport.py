@@ -1,13 +1,15 @@
-"""How one logs in: lightkube's ways, each asked once, and again when a server refuses what it said."""
+"""How one logs in: lightkube's ways, each asked once, and again when a server refuses what it said. And which
+connection a watch takes."""
 
 import asyncio
 import json
+import ssl
 from pathlib import Path
 
 from lightkube.config.client_adapter import BearerAuth, BearerTokenFileAuth, ExecAuth
 from lightkube.config.models import UserExec
 
-from penstock.kube.transport import Login
+from penstock.kube.transport import HttpsTransport, Login, Request
 from tests.awaiting import story
 
 SERVER = "https://cluster.example"
@@ -43,3 +45,29 @@ async def test_a_token_that_cannot_change_and_nobody_at_all_are_as_they_are() ->
     fixed, nobody = Login(BearerAuth("t"), SERVER), Login(None, SERVER)
     assert (await fixed.header(), await fixed.header(refused="Bearer t")) == ("Bearer t", "Bearer t")
     assert (await nobody.header(), await nobody.header(refused="")) == ("", "")
+
+
+@story
+async def test_a_watch_never_begins_on_a_connection_that_was_kept_from_before() -> None:
+    """After an outage a kept connection may be dead. A watch that takes one may hear nothing until it gives up, 100 s
+    later."""
+    connections: list[asyncio.StreamWriter] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        mine = len(connections)
+        connections.append(writer)
+        while await reader.readuntil(b"\r\n\r\n"):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % mine)
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    wire = HttpsTransport(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", ssl.create_default_context(), None)
+    plain, watch = Request("GET", "/api"), Request("GET", "/api", (("watch", "true"),))
+    assert [(await wire.send(plain)).content for _ in range(2)] == [b"0", b"0"]
+    answer = await wire.open(watch, silence_s=5)
+    assert await answer.read() == b"1"
+    await answer.close()
+    assert (await wire.send(plain)).content == b"0"
+    await wire.close()
+    server.close()
+    for writer in connections:
+        writer.close()

@@ -5,7 +5,7 @@ from typing import Any
 from penstock.core.model.events import Paused, Resumed, StartPromised, WaitPromised
 from penstock.core.model.reasons import EndsAlike, NotWorthWaiting, WaitWorth
 from penstock.core.model.types import Waiting
-from penstock.core.units import HOUR, MINUTE
+from penstock.core.units import DAY, HOUR, MINUTE, Millis
 from penstock.core.units import money as usd
 from tests.stories.kit import Penstock, Told, ended, given, nothing, offer, policy, site, start, started, submitted
 
@@ -21,11 +21,18 @@ def node_of(penstock: Penstock, job: str) -> int:
     return attempt.slots[0][0]
 
 
-def wait_of(penstock: Penstock, job: str) -> WaitWorth:
-    """It waits, and for this reason."""
-    why = penstock.why(job)
-    assert isinstance(why, WaitWorth)
-    return why
+def waits(soonest_ms: Millis, **more: Any) -> WaitWorth:
+    """An hour's run at $8 may wait for two. The forecast is when GPUs come free, and five times that at worst."""
+    usual: dict[str, Any] = {
+        "cost": usd("8"),
+        "value_per_hour": usd("4"),
+        "patience_ms": 2 * HOUR,
+        "expected_run_ms": HOUR,
+        "ahead": 0,
+        "free_gpus": 0,
+    }
+    about = more.pop("about_ms", soonest_ms)
+    return WaitWorth(soonest_ms=soonest_ms, about_ms=about, worst_ms=5 * about, **{**usual, **more})
 
 
 def busy(*jobs: tuple[str, int, str], nodes: int = 1, value: str = "4", **more: Any) -> Penstock:
@@ -87,7 +94,7 @@ def test_a_job_bursts_at_once_if_it_would_not_start_in_time() -> None:
 def test_a_job_that_would_start_in_time_waits() -> None:
     penstock = busy(("a", 8, "3h"))
     assert penstock.hears(submitted("b", run="1h"), at="10:30") == []
-    assert wait_of(penstock, "b").soonest_ms == 90 * MINUTE
+    assert penstock.why("b") == waits(90 * MINUTE)
     assert penstock.hears(ended("a.1"), at="12:00") == [start("b.1", on="lab")]
 
 
@@ -96,7 +103,7 @@ def test_who_is_asked_again_is_told_what_is_true_then() -> None:
     penstock.hears(submitted("b", run="1h"), at="10:30")
     penstock.hears(lambda at: Paused(at, "p1"), at="10:40")
     penstock.hears(lambda at: Resumed(at, "p1"), at="11:00")
-    assert wait_of(penstock, "b").soonest_ms == HOUR
+    assert penstock.why("b") == waits(HOUR)
 
 
 def test_those_before_it_run_first() -> None:
@@ -106,7 +113,7 @@ def test_those_before_it_run_first() -> None:
     penstock.hears(submitted("c", run="1h"), at="10:59")
     assert penstock.why("c") == NotWorthWaiting(0, usd("8"), usd("4"), 2 * HOUR, 121 * MINUTE, HOUR, "", 0)
     penstock.hears(submitted("d", run="1h"), at="11:00")
-    assert (wait_of(penstock, "d").soonest_ms, wait_of(penstock, "d").ahead) == (2 * HOUR, 1)
+    assert penstock.why("d") == waits(2 * HOUR, ahead=1, about_ms=HOUR)
 
 
 def test_those_whose_turn_is_later_run_later() -> None:
@@ -114,7 +121,7 @@ def test_those_whose_turn_is_later_run_later() -> None:
     penstock = busy(("a", 8, "3h"))
     penstock.hears(submitted("b", run="1h"), at="10:30")
     penstock.hears(submitted("first", run="1h", priority=1), at="10:59")
-    assert wait_of(penstock, "first").soonest_ms == 61 * MINUTE
+    assert penstock.why("first") == waits(61 * MINUTE, ahead=1)
 
 
 def test_a_wide_one_is_overtaken_by_those_who_fit_where_it_does_not() -> None:
@@ -122,16 +129,20 @@ def test_a_wide_one_is_overtaken_by_those_who_fit_where_it_does_not() -> None:
     penstock = busy(("a", 8, "2h"), ("long", 8, "5h"), nodes=2, value="0.5")
     penstock.hears(submitted("b", gpus=8, run="9h"), at="09:00")
     penstock.hears(submitted("wide", gpus=16, run="9h", priority=1), at="09:00")
-    assert wait_of(penstock, "wide").soonest_ms == 11 * HOUR
+    day = {"cost": usd("144"), "value_per_hour": usd("0.5"), "patience_ms": DAY, "expected_run_ms": 9 * HOUR}
+    assert penstock.why("wide") == waits(11 * HOUR, about_ms=5 * HOUR, **day)
 
 
 def test_small_ones_that_wait_behind_a_wide_one_take_what_it_cannot_use() -> None:
     """Two nodes: at 11:00 five GPUs come free, too few for the wide one, which starts at 14:00."""
     penstock = busy(("a", 5, "2h"), ("b", 5, "5h"), nodes=2, value="0.5")
     penstock.hears(submitted("wide", gpus=16, run="9h"), at="09:00")
-    assert wait_of(penstock, "wide").soonest_ms == 5 * HOUR
+    day = {"cost": usd("144"), "value_per_hour": usd("0.5"), "patience_ms": DAY, "expected_run_ms": 9 * HOUR}
+    assert penstock.why("wide") == waits(5 * HOUR, free_gpus=6, **day)
     penstock.hears(submitted("small", gpus=4, run="1h"), at="09:00")
-    assert wait_of(penstock, "small").soonest_ms == 2 * HOUR
+    assert penstock.why("small") == waits(
+        2 * HOUR, cost=usd("8"), value_per_hour=usd("0.5"), patience_ms=16 * HOUR, free_gpus=6
+    )
 
 
 def test_who_will_have_left_by_then_is_not_in_the_way() -> None:
@@ -139,7 +150,7 @@ def test_who_will_have_left_by_then_is_not_in_the_way() -> None:
     penstock = busy(("a", 8, "3h"))
     penstock.hears(submitted("b", run="1h"), at="10:30")
     penstock.hears(submitted("c", run="1h"), at="12:10")
-    assert wait_of(penstock, "c").soonest_ms == HOUR
+    assert penstock.why("c") == waits(HOUR, ahead=1)
     penstock.hears(nothing, at="12:30")
     assert penstock.why("b") == NotWorthWaiting(2 * HOUR, usd("8"), usd("4"), 2 * HOUR, HOUR, HOUR, "", 0)
 
@@ -148,13 +159,16 @@ def test_one_that_has_several_nodes_ends_once() -> None:
     penstock = busy(("a", 16, "3h"), nodes=2)
     penstock.hears(submitted("b", gpus=16, run="2h"), at="11:00")
     penstock.hears(submitted("c", gpus=8, run="2h"), at="11:00")
-    assert (wait_of(penstock, "b").soonest_ms, wait_of(penstock, "c").soonest_ms) == (HOUR, 3 * HOUR)
+    assert penstock.why("b") == waits(HOUR, cost=usd("32"), patience_ms=8 * HOUR, expected_run_ms=2 * HOUR)
+    assert penstock.why("c") == waits(
+        3 * HOUR, cost=usd("16"), patience_ms=4 * HOUR, expected_run_ms=2 * HOUR, about_ms=HOUR
+    )
 
 
 def test_with_very_many_waiting_history_is_asked_instead() -> None:
     """Nobody had to wait before, so it knows of no gap; played through, they would be told three hours."""
     penstock = busy(("a", 8, "3h"), value="0.001")
     penstock.hears(submitted("many", gpus=1, run="1h", count=501), at="09:00")
-    waits = [event for event in penstock.promises if isinstance(event, WaitPromised)]
-    assert len(waits) == 501
-    assert all(wait.because.soonest_ms == 0 for wait in waits if isinstance(wait.because, WaitWorth))
+    because = waits(0, value_per_hour=usd("0.001"), patience_ms=DAY, ahead=500, about_ms=3 * HOUR)
+    promised = [event for event in penstock.promises if isinstance(event, WaitPromised)]
+    assert [wait.because for wait in promised] == [because] * 501

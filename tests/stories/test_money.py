@@ -1,5 +1,7 @@
 """Caps: what binds, what is renewed, what drains, and when money comes free."""
 
+import pytest
+
 from penstock.core.model.events import (
     LeaseCalledBack,
     LeaseRenewed,
@@ -226,6 +228,38 @@ def test_a_denied_renewal_drains_before_the_deadline_and_pauses_the_job() -> Non
     assert (held, spent) == (0, usd("8") * 10 // 60 + 1)
     assert penstock.hears(cap("team:default", "50"), at="09:20") == [start("a.2", on="pods")]
     assert penstock.phase("a") == "placed"
+
+
+@pytest.mark.parametrize(
+    ("amount", "kept_free"),
+    [
+        ("140", "28"),  # a fifth of the cap
+        ("125", "21.549999"),  # three quarters of the room: less than a fifth of the cap
+    ],
+)
+def test_a_lease_not_renewed_to_keep_room_free_names_the_cap_and_what_it_needs(amount: str, kept_free: str) -> None:
+    """The reason was a month that is not open, or, with less room, a need that counted the lease's own hold twice."""
+    penstock = given(PODS, cap("org", "200"))
+    penstock.hears(submitted("a", run="40h"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    assert penstock.until("a.1") == clock("21:00")
+    penstock.hears(cap("org", amount), at="09:30")
+    assert penstock.hears(nothing, at="18:00") == []
+    # 12 hours are held, 9 of them are used, and 6 more from now end 3 hours later: $24. The cap alone allows that.
+    held = usd("96") + LEAST - usd("8") * 10 // 60
+    because = CapBinds("org", "month 1", usd(amount), 0, held, needed=usd("24"), kept_free=usd(kept_free))
+    assert penstock.promises == [RenewalDenied(clock("18:00"), "a.1", clock("19:30"), because)]
+
+
+def test_a_lease_longer_than_any_made_today_is_renewed() -> None:
+    """It was made when the policy's least was longer. What could be asked for ended sooner than what it had, and the
+    reason was a month that is not open."""
+    penstock = given(PODS, policy(least_lease_ms=8 * HOUR))
+    penstock.hears(submitted("a", run="40h", lease_max_ms="1h"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    assert penstock.until("a.1") == clock("17:00")
+    penstock.hears(policy(least_lease_ms=10 * MINUTE), at="10:00")
+    assert penstock.hears(nothing, at="15:00") == [set_deadline("a.1", "17:10")]
 
 
 def test_a_paused_job_takes_owned_gpus_that_come_free_and_can_be_cancelled() -> None:

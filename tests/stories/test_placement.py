@@ -6,7 +6,7 @@ from penstock.core.decide.placement import may_move
 from penstock.core.model.events import StartPromised, StopPromised, WaitPromised
 from penstock.core.model.reasons import ComesHome, LostNode, MovesTogether, NotWorthWaiting, OwnedFree, WaitWorth
 from penstock.core.model.types import Waiting
-from penstock.core.units import HOUR, MINUTE
+from penstock.core.units import DAY, HOUR, MINUTE
 from penstock.core.units import money as usd
 from tests.stories.kit import (
     Told,
@@ -62,11 +62,17 @@ def test_who_waits_first_is_told_by_what_is_expected_of_those_who_run() -> None:
         penstock.hears(started(f"{name}.1"), at="09:00")
     lies = {one.job.id: one.slots[0][0] for one in penstock.engine.state.attempts.values()}
     assert lies == {"a": 0, "b": 0, "c": 1, "d": 1}
-    hours = {}
-    for name, gpus in (("four", 4), ("six", 6), ("whole", 8), ("both", 16)):
+    for name, gpus, hours, cost in (
+        ("four", 4, 1, "8"),
+        ("six", 6, 4, "8"),
+        ("whole", 8, 4, "8"),
+        ("both", 16, 8, "16"),
+    ):
         penstock.hears(submitted(name, gpus=gpus, run="1h"), at="10:00")
-        hours[name] = promises(penstock, WaitPromised)[-1].because.about_ms // HOUR
-    assert hours == {"four": 1, "six": 4, "whole": 4, "both": 8}
+        about, worst = hours * HOUR, 5 * hours * HOUR
+        assert penstock.why(name) == WaitWorth(
+            usd(cost), usd("0.01"), DAY, HOUR, 0, 0, 0, about_ms=about, worst_ms=worst
+        )
 
 
 def test_who_waits_first_for_one_of_two_clusters_is_told_of_the_one_that_comes_free_sooner() -> None:
@@ -75,7 +81,9 @@ def test_who_waits_first_for_one_of_two_clusters_is_told_of_the_one_that_comes_f
         penstock.hears(submitted(name, run=run), at="09:00")
         penstock.hears(started(f"{name}.1"), at="09:00")
     penstock.hears(submitted("c", run="1h"), at="10:00")
-    assert promises(penstock, WaitPromised)[-1].because.about_ms == 2 * HOUR
+    assert penstock.why("c") == WaitWorth(
+        usd("8"), usd("0.01"), DAY, HOUR, 0, 0, 0, about_ms=2 * HOUR, worst_ms=10 * HOUR
+    )
 
 
 def test_a_dear_hour_of_waiting_bursts_at_once() -> None:
@@ -247,4 +255,5 @@ def test_a_place_that_has_the_data_is_worth_more_than_one_that_has_not() -> None
     penstock.hears(submitted("c", run="1h", data=("set",)), at="15:00")
     penstock.hears(nothing, at="15:01")
     assert promises(penstock, StartPromised)[-1].offer == "far"
-    assert promises(penstock, StartPromised)[-1].because.next_cost == usd("52.8")  # an hour, and five of standing still
+    near = usd("52.8")  # an hour, and five of standing still
+    assert penstock.why("c") == NotWorthWaiting(MINUTE, usd("8"), usd("1000"), 28_800, 0, HOUR, "near", near)

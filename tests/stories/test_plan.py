@@ -1,7 +1,6 @@
 """What `plan` says, and that the engine then does it. The first four name another offer, or another price, if a plan is
 worked out beside the engine instead of by it."""
 
-from dataclasses import replace
 from typing import Any
 
 from penstock.core.decide.rules import BuiltInRules
@@ -173,7 +172,8 @@ def test_the_cap_that_binds_is_named() -> None:
     penstock = given(offer("cloud", price="2"), cap("team:poor", "1"))
     found = asked(penstock, submitted("a", team="poor"), "09:00")
     assert (found.answer, found.offer) == ("short of money", "")
-    assert isinstance(found.decision.because, CapBinds)
+    needed = usd("16") * 12 // 60 + 1  # ten minutes of lease and two of grace
+    assert found.decision.because == CapBinds("team:poor", "month 1", usd("1"), spent=0, held=0, needed=needed)
     assert found.choices[0].denied == found.decision.because
 
 
@@ -225,10 +225,7 @@ def test_it_names_whom_it_would_displace_and_where_to() -> None:
     job = submitted("bound", home="lab", data_class="secret")
     found = asked(penstock, job, "09:30")
     assert (found.answer, found.offer) == ("start", "lab")
-    (effect,) = found.effects
-    assert isinstance(effect.because, Displaced)
-    assert (effect.job, effect.to) == ("free", "cloud")
-    assert replace(effect.because, cost=0) == Displaced("bound", 8, 0)
+    assert found.effects == (Effect("free", "red", "cloud", Displaced("bound", 8, cost=usd("16"))),)
     assert decided(penstock, job, "09:30") == [launch("free.2/n0", at="cloud"), stop("free.1")]
 
 

@@ -1,10 +1,11 @@
 """What else the policy weighs: deadlines, teams, those who cannot leave, losses, and a month's money."""
 
+from dataclasses import replace
 from typing import Any
 
 from penstock.core.fold import learned
 from penstock.core.model.events import ReservePromised, StartPromised, ValueSet, WaitPromised
-from penstock.core.model.reasons import AimsAtDelay, AimsAtSpend, OnlyOwned, Paced, WaitedLongest
+from penstock.core.model.reasons import AimsAtDelay, AimsAtSpend, OnlyOwned, Paced, WaitedLongest, WaitWorth
 from penstock.core.model.types import Waiting
 from penstock.core.units import DAY, HOUR, MINUTE
 from penstock.core.units import money as usd
@@ -60,7 +61,12 @@ def test_a_deadline_pulls_a_job_out_early() -> None:
     penstock = full_lab(value="1")
     penstock.hears(submitted("b", run="1h", deadline_at=clock("12:00")), at="09:00")
     wait = waits(penstock, "b")
-    assert wait.until_at == clock("10:50") == wait.because.leave_at
+    assert wait.until_at == clock("10:50")
+    patience, about = 110 * MINUTE, 47 * HOUR  # by how long `a` is expected to run
+    cost = usd("9.333334")
+    assert wait.because == WaitWorth(
+        cost, usd("1"), patience, HOUR, 0, 0, 0, about_ms=about, worst_ms=5 * about, leave_at=clock("10:50")
+    )
     assert penstock.hears(nothing, at="10:50") == [launch("b.1/n0", at="cloud")]
     assert penstock.story("b")[-1] == (
         "Bursts to cloud with 8 GPUs. Owned GPUs were full; it was queued for 1 h 50 min. It costs about $9.33 for 1 "
@@ -255,14 +261,17 @@ def test_money_is_dearer_the_more_of_what_is_released_is_used() -> None:
     penstock = given(site("lab"), offer("cloud"), cap("team:default", "1000"), ours("4", pace=True))
     penstock.hears(submitted("a", run="48h"), at="00:00")
     penstock.hears(submitted("b", run="1h"), at="00:00")
-    assert waits(penstock, "b").because.dearer_permille == 1000
+    about = 48 * HOUR  # by how long `a` is expected to run
+    usual = WaitWorth(usd("8"), usd("4"), 2 * HOUR, HOUR, 0, 0, 0, about_ms=about, worst_ms=5 * about)
+    assert penstock.why("b") == usual
     penstock.hears(nothing, at="02:00")  # it bursts: twelve hours at $8 and two minutes are held
     penstock.hears(submitted("c", run="1h"), at="03:00")
-    wait = waits(penstock, "c").because
     held = penstock.held()
     released = usd("1000") * (150 + 3 * HOUR * 1000 // (30 * DAY)) // 1000
-    assert wait.dearer_permille == 1000 + 3 * (held * 1000 // released) > 2000
-    assert wait.patience_ms == usd("8") * wait.dearer_permille * HOUR // (1000 * usd("4"))
+    dearer = 1000 + 3 * (held * 1000 // released)
+    assert dearer > 2000
+    patience = usd("8") * dearer * HOUR // (1000 * usd("4"))
+    assert penstock.why("c") == replace(usual, patience_ms=patience, dearer_permille=dearer)
 
 
 def test_more_delay_than_wanted_makes_waiting_dearer() -> None:

@@ -121,8 +121,8 @@ def _amount(option: str, text: str) -> int:
 def _report(followed: "Followed", file: "SitesFile", home: str, as_json: bool) -> None:
     from time import time
 
+    from penstock.live.config_facts import policy_of
     from penstock.sim.analysis.shadow import compare, lives
-    from penstock.wiring import policy
 
     jobs = lives(followed, int(time() * 1000))
     try:
@@ -131,7 +131,7 @@ def _report(followed: "Followed", file: "SitesFile", home: str, as_json: bool) -
         days: list[DaySummary] = []
         said = str(none)
     else:
-        days, said = compare(followed, jobs, scenario, policy(file), home), ""
+        days, said = compare(followed, jobs, scenario, policy_of(file), home), ""
     if as_json:
         _print_json(days, len(followed.jobs), file.currency)
     else:

@@ -18,9 +18,14 @@ from penstock.cli.output import answer, listed, moment, money, table
 @listed
 @talks
 def budget(
-    client: Client, caps: tuple[str, ...], per_hour: tuple[str, ...], unset: tuple[str, ...], period: str,
-    as_json: bool, output: str,
-) -> None:  # fmt: skip
+    client: Client,
+    caps: tuple[str, ...],
+    per_hour: tuple[str, ...],
+    unset: tuple[str, ...],
+    period: str,
+    as_json: bool,
+    output: str,
+) -> None:
     """Show budgets: caps, spent and held money; or set caps."""
     for cap in _caps(client, caps, per_hour, unset):
         told = client.put("/v1/budget", cap)

@@ -33,9 +33,16 @@ PORT = 7070
 @click.option("--stand-by", is_flag=True, help="Wait while another process leads, and take over when it is gone.")
 @click.option("--json", "as_json", is_flag=True, help="Print address, token file and link as JSON.")
 def command(
-    sites: str, folder: str | None, journal: str, listen: str, port: int, rehearse: bool, speed: int, stand_by: bool,
+    sites: str,
+    folder: str | None,
+    journal: str,
+    listen: str,
+    port: int,
+    rehearse: bool,
+    speed: int,
+    stand_by: bool,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Start the Penstock server in the foreground."""
     import asyncio
 

@@ -7,6 +7,7 @@ Three passes: text to plain lists and keys (page, YAML), those to rows (convert,
 make sense together (sites, offers). An error in one pass does not keep the others from finding theirs.
 """
 
+from penstock.config.default_sites import this_machine
 from penstock.config.sites import LocalSite, PolicyOptions, SitesFile, parse_sites, read_sites
 
-__all__ = ["LocalSite", "PolicyOptions", "SitesFile", "parse_sites", "read_sites"]
+__all__ = ["LocalSite", "PolicyOptions", "SitesFile", "parse_sites", "read_sites", "this_machine"]

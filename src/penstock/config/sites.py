@@ -121,9 +121,13 @@ def _sites_file(file: FileSection, page: Document) -> SitesFile:
 
 
 def _each(
-    page: Document, place: str, rows: Sequence[R], make: Callable[Concatenate[R, Document, str, P], T],
-    *args: P.args, **more: P.kwargs,
-) -> tuple[T, ...]:  # fmt: skip
+    page: Document,
+    place: str,
+    rows: Sequence[R],
+    make: Callable[Concatenate[R, Document, str, P], T],
+    *args: P.args,
+    **more: P.kwargs,
+) -> tuple[T, ...]:
     """What `make` makes of each row; one that makes no sense does not keep the others from being checked."""
     return tuple(page.attempt(make, row, page, f"{place}[{k}]", *args, **more) for k, row in enumerate(rows))
 

@@ -57,7 +57,14 @@ class Engine:
         choices.state, choices.now, choices.promises, choices.foreseen = state, at, [], None
         decide(choices, self.rules)
         self.dead = False
-        return Step(state.steps, at, inputs, tuple(choices.promises), tuple(state.fresh.actions), state.revision)
+        return Step(
+            number=state.steps,
+            at=at,
+            inputs=inputs,
+            outputs=tuple(choices.promises),
+            actions=tuple(state.fresh.actions),
+            revision=state.revision,
+        )
 
     def next_deadline(self) -> Instant | None:
         """When to wake up if nothing happens; None: only an event can change anything."""

@@ -6,6 +6,7 @@ What a job sees of this is in docs/checkpoints.md.
 """
 
 import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -142,3 +143,15 @@ def safe_name(name: str) -> str:
         if 0 < len(quoted) <= LONGEST
         else f"{quoted[:100]}~{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
     )
+
+
+def store_of(folders: Mapping[str, Path]) -> Store:
+    """A bucket that all sites reach, if the environment names one; otherwise a folder in each site's own."""
+    return bucket() or FolderStore({site: folder / "checkpoints" for site, folder in folders.items()})
+
+
+def bucket(secret: str = "") -> Store | None:
+    """The bucket that the environment names. Its credentials go along, unless a `secret` at the site has them."""
+    url = os.environ.get("PENSTOCK_CHECKPOINTS")
+    credentials = {name: text for name, text in os.environ.items() if name.startswith("AWS_") and not secret}
+    return BucketStore(url, credentials) if url else None

@@ -15,10 +15,10 @@ from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
 from penstock.demo.machine import SITES
 from penstock.demo.observer import JobTrail, Observer
+from penstock.live.config_facts import policy_of
 from penstock.sim.engine.simulator import opening, simulate, truths
 from penstock.sim.engine.world import Fault, World, Zone
 from penstock.sim.traces.trace import TraceJob
-from penstock.wiring import policy
 
 SPOT: Final = "nimbus/spot"
 ON_DEMAND: Final = "stratus"
@@ -40,7 +40,7 @@ class SimulatedDay:
 def days(seen: Observer) -> list[SimulatedDay]:
     """Everything on demand, owned only, ours: each with the jobs, run times, starts and losses that really were."""
     file = read_sites(str(SITES))
-    ours, jobs = policy(file), [_as_it_ran(tale) for tale in seen.jobs.values()]
+    ours, jobs = policy_of(file), [_as_it_ran(tale) for tale in seen.jobs.values()]
     rented = tuple(_endless(site) for site in file.sites if site.id == ON_DEMAND)
     at_once = Policy("nowait", waiting=Waiting("nowait"))
     return [

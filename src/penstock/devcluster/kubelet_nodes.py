@@ -106,8 +106,12 @@ def _install() -> None:
     done = subprocess.run(
         ["sh", "-c", f"{script} || (apt-get update -q && {script})"],
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=900,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
     if done.returncode:
         raise BadInput(f"The packages for real pods could not be installed: {done.stderr.strip()[-300:]}")
 

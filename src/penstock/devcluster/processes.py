@@ -35,9 +35,13 @@ class Process:
         script = '"$@" >>"$LOG" 2>&1 </dev/null & echo $!'
         own = {**os.environ, **env, MARK: self.mark, "LOG": str(self.log)}
         said = subprocess.run(
-            ["sh", "-c", script, "sh", *command], env=own, stdout=subprocess.PIPE, text=True, check=True,
+            ["sh", "-c", script, "sh", *command],
+            env=own,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
             start_new_session=True,
-        )  # fmt: skip
+        )
         pid = int(said.stdout)
         self._note.write_text(f"{pid} {born(pid)}")
 

@@ -172,9 +172,14 @@ def _go(args: list[str], what: str, say: Say, env: dict[str, str], where: Path) 
     own = {**os.environ, "CGO_ENABLED": "0", **env}
     began = told = time.monotonic()
     with subprocess.Popen(
-        [_go_program(), verb, "-v", "-trimpath", *rest], cwd=where, env=own, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    ) as building:  # fmt: skip
+        [_go_program(), verb, "-v", "-trimpath", *rest],
+        cwd=where,
+        env=own,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as building:
         assert building.stderr is not None
         said: list[str] = []
         for line in building.stderr:

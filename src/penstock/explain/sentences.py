@@ -252,9 +252,10 @@ def _denied(why: r.Denial, say: Say) -> str:
     match why:
         case r.CapBinds():
             month = f" in {why.period}" if why.period else ""
+            free = f"{say.cash(why.kept_free)} is kept free, " if why.kept_free else ""
             return (
                 f"{why.scope} may spend {say.cash(why.cap)}{month}; {say.cash(why.spent)} is spent, "
-                f"{say.cash(why.held)} is held, and this needs {say.cash(why.needed)}."
+                f"{say.cash(why.held)} is held, {free}and this needs {say.cash(why.needed)}."
             )
         case r.RateBinds():
             return (

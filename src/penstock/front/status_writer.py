@@ -43,8 +43,10 @@ class StatusWriter:
         metadata = part(job, "metadata")
         found = await self.cluster.patch_status(
             *(JOBS, metadata["name"], wanted, metadata["namespace"]),
-            seen=metadata["resourceVersion"], marks=part(change, "metadata"), rank=rank,
-        )  # fmt: skip
+            seen=metadata["resourceVersion"],
+            marks=part(change, "metadata"),
+            rank=rank,
+        )
         if status.metadata_change(found, snapshot):
             raise Conflict("its marks were not taken with its status")  # looked at again: then they go by themselves
         self.learn(found)

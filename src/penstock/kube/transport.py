@@ -91,6 +91,7 @@ class HttpsTransport:
         self.login = Login(auth, server)
         self.proxy = _proxy(server)
         self._session: aiohttp.ClientSession | None = None
+        self._watching: aiohttp.ClientSession | None = None
 
     async def send(self, request: Request) -> Response:
         try:
@@ -123,8 +124,9 @@ class HttpsTransport:
             raise unheard(error) from error
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        for session in (self._session, self._watching):
+            if session is not None:
+                await session.close()
 
     async def _ask(self, request: Request, silence_s: float | None) -> aiohttp.ClientResponse:
         """Asked once more with what the login says now, if the server no longer knows us."""
@@ -136,7 +138,8 @@ class HttpsTransport:
         return answer
 
     async def _ask_as(self, header: str, request: Request, silence_s: float | None) -> aiohttp.ClientResponse:
-        return await self._opened().request(
+        session = self._opened_to_watch() if ("watch", "true") in request.params else self._opened()
+        return await session.request(
             request.method,
             self._url(request),
             data=request.content,
@@ -158,11 +161,19 @@ class HttpsTransport:
         """With the first request, for it belongs to the loop that runs then. How many at once is `request_priority`' to
         say; each log that is followed and each watch holds a connection for as long as it lasts."""
         if self._session is None:
-            connector = aiohttp.TCPConnector(ssl=self.context, limit=0, keepalive_timeout=KEPT_SECONDS)
-            self._session = aiohttp.ClientSession(
-                connector=connector, headers=HEADERS, cookie_jar=aiohttp.DummyCookieJar()
-            )
+            self._session = _session(aiohttp.TCPConnector(ssl=self.context, limit=0, keepalive_timeout=KEPT_SECONDS))
         return self._session
+
+    def _opened_to_watch(self) -> aiohttp.ClientSession:
+        """Each watch has a new connection. One that was kept may be dead since an outage, and a watch is silent so long
+        anyway that nobody would notice."""
+        if self._watching is None:
+            self._watching = _session(aiohttp.TCPConnector(ssl=self.context, limit=0, force_close=True))
+        return self._watching
+
+
+def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=connector, headers=HEADERS, cookie_jar=aiohttp.DummyCookieJar())
 
 
 class _Open:

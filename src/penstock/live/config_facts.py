@@ -1,10 +1,47 @@
-"""What the configuration says against what the journal knows, as facts: told at every start, recorded if it is news."""
+"""What the configuration says, as facts: told at every start, recorded if they are news to the journal."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
 from penstock.core.model.events import Fact
+from penstock.core.model.types import Policy
+from penstock.core.units import MICRO
+from penstock.policy.presets import DEFAULT_VALUE, ours
+
+if TYPE_CHECKING:  # reading a file is not free, and who has read it has imported this
+    from penstock.config import SitesFile
+
+
+def configured(file: "SitesFile") -> tuple[Fact, ...]:
+    """All that the sites file says. `news` leaves out what the journal knows already."""
+    facts: list[Fact] = [e.CapSet(0, *cap) for cap in file.caps]
+    facts += [e.SiteJoined(0, site) for site in file.sites]
+    facts += [e.DataSetRegistered(0, item) for item in file.data]
+    return (*facts, e.PolicySet(0, 0, policy_of(file)))
+
+
+def policy_of(file: "SitesFile") -> Policy:
+    """The production policy, with what the sites file says otherwise."""
+    said = file.policy
+    base = ours("penstock" if said.come_home else "penstock-no-moves", DEFAULT_VALUE)
+    return replace(
+        base,
+        knob=str(said.cost_of_delay // MICRO),
+        currency=file.currency,
+        data_rules=file.data_rules,
+        waiting=replace(base.waiting, value_per_hour=said.cost_of_delay, most_ms=said.longest_wait_ms),
+        share_nodes=said.share_nodes,
+        preempt=said.preempt,
+        displace=said.displace,
+        exhausted=said.when_exhausted,
+        require_hard_caps=said.hard_caps,
+        least_lease_ms=said.least_lease_ms,
+        settle_ms=said.stay_ms,
+        least_left_ms=said.least_left_ms,
+    )
 
 
 def news(state: State, configured: Sequence[Fact], sites: Iterable[str]) -> list[Fact]:

@@ -98,7 +98,13 @@ class Plane:
         self.dispatch = Dispatch(drivers, self.hear, self.alarms.set, self._leads)
         self.watches = {
             site: SiteProbe(
-                site, driver, self.hear, self._compare, self.clock.now, self.alarms.set, self.dispatch.try_again
+                site,
+                driver,
+                say=self.hear,
+                compare=self._compare,
+                now=self.clock.now,
+                alarm=self.alarms.set,
+                back=self.dispatch.try_again,
             )
             for site, driver in drivers.items()
         }

@@ -148,7 +148,24 @@ def _offer(state: State, offer: Offer, use: list[int]) -> OfferView:
     if pool is None:
         counts = [shape.count for shape in offer.shapes]
         gpus = None if None in counts else sum(s.gpus * (s.count or 0) for s in offer.shapes)
-        return OfferView(offer, gpus, busy, starting, idle, 0, closed if closed > state.at else 0)
+        return OfferView(
+            offer=offer,
+            gpus=gpus,
+            busy=busy,
+            starting=starting,
+            idle=idle,
+            lost=0,
+            closed_until_at=closed if closed > state.at else 0,
+        )
     lost = (pool.size - pool.up.bit_count()) * pool.per_node
     ours = pool.per_node * pool.size - sum(pool.others.values()) + sum(pool.owed.values())
-    return OfferView(offer, ours, busy, starting, pool.free_gpus, lost, closed, free=tuple(pool.free))
+    return OfferView(
+        offer=offer,
+        gpus=ours,
+        busy=busy,
+        starting=starting,
+        idle=pool.free_gpus,
+        lost=lost,
+        closed_until_at=closed,
+        free=tuple(pool.free),
+    )

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 
 from penstock.core.engine import Engine, Step
 from penstock.core.model.types import DataRule, DataSet, EgressTier, NodeShape, Offer, Policy, Site
-from penstock.core.units import GB, MINUTE, Money, money
+from penstock.core.units import GB, MICRO, MINUTE, Money, money
 from penstock.core.values import value
 from penstock.sim.engine.chance import normal, uniform
 from penstock.sim.engine.report import Report, Tally
@@ -104,6 +104,13 @@ def spot_site(name: str) -> Site:
         for gpus in (1, 4, 8)
     )
     return Site(name, (Offer(f"{name}/spot", name, "spot", shapes, start_ms=RESTART_MS),), egress=_egress("l2"))
+
+
+def rehearsal_sites() -> tuple[Site, ...]:
+    """For a rehearsal without a sites file: two owned nodes, on-demand ones, and spot ones that are lost at times."""
+    spot = spot_site("spot")
+    risky = replace(spot, offers=tuple(replace(offer, loss_ppm_per_hour=MICRO // 6) for offer in spot.offers))
+    return owned_site(2), on_demand_site("l1"), risky
 
 
 def _egress(costs: Costs) -> tuple[EgressTier, ...]:

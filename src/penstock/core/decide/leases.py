@@ -33,7 +33,9 @@ def shorten(choices: Choices, confirmed: list[tuple[Lease, Instant]]) -> None:
             continue
         parts = ledger.shortened(lease, deadline)
         again = _again(choices.state, lease, choices.now, deadline)
-        choices.record(LeaseShortened(choices.now, lease.hold.id, parts, deadline, again))
+        choices.record(
+            LeaseShortened(at=choices.now, hold=lease.hold.id, parts=parts, deadline_at=deadline, renew_at=again)
+        )
 
 
 def renew(choices: Choices) -> None:
@@ -47,7 +49,11 @@ def renew(choices: Choices) -> None:
             deadline, parts = found
             charged = state.ledger.charge(lease, now)
             again = _again(state, lease, now, deadline)
-            choices.record(LeaseRenewed(now, lease.hold.id, charged, parts, deadline, again))
+            choices.record(
+                LeaseRenewed(
+                    at=now, hold=lease.hold.id, charged=charged, parts=parts, deadline_at=deadline, renew_at=again
+                )
+            )
         else:
             _deny(choices, lease, found)
 

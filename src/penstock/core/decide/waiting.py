@@ -120,7 +120,9 @@ def pace(state: State, job: Job, cost: Money, now: Instant) -> tuple[Paced, Inst
         if need > allowed:
             share = ceil_div(need * PERMILLE, max(1, cap)) - AHEAD_PERMILLE
             enough_at = end if need > cap else start + ceil_div(share * (end - start), PERMILLE)
-            return Paced(scope, state.ledger.period_at(now), cap, allowed, used, cost), max(now + MINUTE, enough_at)
+            period = state.ledger.period_at(now)
+            paced = Paced(scope=scope, period=period, cap=cap, released=allowed, used=used, needed=cost)
+            return paced, max(now + MINUTE, enough_at)
     return None
 
 

@@ -119,7 +119,9 @@ def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
 def _ask_for_nodes(state: State, nodes: tuple[NodeAsk, ...], attempt: Attempt) -> None:
     offer, left = attempt.offer, attempt.width
     for ask in nodes:
-        node = state.nodes[ask.node] = Node(ask.node, offer, ask.gpus, attempt.id, state.at, ask.hold.scopes)
+        node = state.nodes[ask.node] = Node(
+            ask.node, offer, ask.gpus, attempt=attempt.id, asked_at=state.at, payer=ask.hold.scopes
+        )
         attempt.missing[ask.node] = None
         state.in_use[offer.id, ask.gpus] = state.in_use.get((offer.id, ask.gpus), 0) + 1
         money.open_lease(state, ask.hold, attempt, min(left, ask.gpus))

@@ -135,13 +135,18 @@ class Ledger:
         mine = tuple(Part(part.period, -part.amount) for part in lease.parts) + self.charge(lease, now)
         opened_at = lease.opened_at if lease.asked else now
         wanted = [(hold.id, hold.terms)]
-        found = self._longest(hold.scopes, wanted, now, opened_at=opened_at, mine=mine, least_ms=least_ms)
+        found = self._longest(
+            hold.scopes,
+            wanted,
+            now,
+            opened_at=opened_at,
+            mine=mine,
+            least_ms=least_ms,
+            later_than=lease.deadline_at,
+        )
         if not isinstance(found, tuple):
             return found
         deadline, (parts,) = found
-        if deadline <= lease.deadline_at:  # what room there is would not even reach the deadline it has
-            longer = self._cover(hold.terms, now, opened_at, lease.deadline_at + HOUR)
-            return self._denial(hold.scopes, longer) or PeriodUnknown(now)
         return deadline, parts
 
     def charge(self, lease: Lease, until: Instant) -> Parts:
@@ -284,12 +289,18 @@ class Ledger:
         opened_at: Instant,
         mine: Parts,
         least_ms: Millis,
+        later_than: Instant = -1,
     ) -> tuple[Instant, list[Parts]] | Denial:
-        """The longest lease that leaves a fifth of every cap free, or takes a quarter of the room; or the least."""
+        """The longest lease that leaves a fifth of every cap free, or takes a quarter of the room; or the least.
+
+        If no lease that ends after `later_than` fits: what forbids the shortest of those that were tried.
+        """
         if self.frozen and (scope := next((scope for scope in scopes if scope in self.frozen), "")):
             return ScopeFrozen(scope, self.overrun)
         capped = [scope for scope in scopes if scope in self.caps] if self.caps else []
         length = max(wanted[0][1].lease_max_ms, least_ms)
+        if now + length <= later_than:  # its lease was made when the least was longer
+            length = later_than - now + least_ms
         while True:
             deadline = now + length
             covers = [self._cover(terms, now, opened_at, deadline) for _, terms in wanted]
@@ -297,31 +308,33 @@ class Ledger:
             if known and not capped:
                 return deadline, covers
             need = (*mine, *(part for parts in covers for part in parts))
-            if known and self._room(capped, need, gentle=length > least_ms):
+            denied = self._denial(capped, need, gentle=length > least_ms) if known else PeriodUnknown(deadline)
+            if denied is None:
                 return deadline, covers
-            if length <= least_ms:
-                return (self._denial(scopes, need) if known else None) or PeriodUnknown(deadline)
-            length = max(least_ms, length // 2)
+            shorter = max(least_ms, length // 2)
+            if shorter == length or now + shorter <= later_than:
+                return denied
+            length = shorter
 
-    def _room(self, scopes: list[str], parts: Parts, gentle: bool) -> bool:
-        for scope in scopes:
+    def _denial(self, capped: list[str], parts: Parts, gentle: bool) -> CapBinds | None:
+        """The first of these scopes without room. `gentle`: part of the room stays free for others."""
+        for scope in capped:
+            cap = self.caps[scope]
             for key, need in _by_key(scope, parts).items():
                 account = self.accounts.get(key)
-                cap = self.caps[scope]
-                room = cap - (account.held + account.spent if account else 0)
+                held, spent = (account.held, account.spent) if account else (0, 0)
+                room = cap - held - spent
                 most = max(room - cap // 5, room // 4) if gentle else room
                 if need > most:
-                    return False
-        return True
-
-    def _denial(self, scopes: tuple[str, ...], parts: Parts) -> Denial | None:
-        for scope in scopes:
-            if scope not in self.caps:
-                continue
-            for key, need in _by_key(scope, parts).items():
-                account = self.accounts.get(key) or Account(None)
-                if account.held + account.spent + need > self.caps[scope]:
-                    return CapBinds(scope, key[1], self.caps[scope], account.spent, account.held, need)
+                    return CapBinds(
+                        scope=scope,
+                        period=key[1],
+                        cap=cap,
+                        spent=spent,
+                        held=held,
+                        needed=need,
+                        kept_free=max(0, room - most),
+                    )
         return None
 
     def _rate_denial(self, scopes: tuple[str, ...], wanted: list[tuple[str, Terms]]) -> RateBinds | None:

@@ -579,10 +579,18 @@ def start_action(state: State, attempt: Attempt) -> StartAttempt:
     lease_id = attempt.lease or (attempt.nodes[0] if attempt.nodes else "")
     lease = state.ledger.leases.get(lease_id) if lease_id else None
     return StartAttempt(
-        attempt.id, attempt.job.id, attempt.offer.id, attempt.width, attempt.speed_permille, attempt.resume_ms,
-        attempt.slots, attempt.nodes, lease.wanted_at if lease else NEVER, attempt.job.keeper,
-        _places(state, attempt) if attempt.slots else (),
-    )  # fmt: skip
+        attempt=attempt.id,
+        job=attempt.job.id,
+        offer=attempt.offer.id,
+        width=attempt.width,
+        speed_permille=attempt.speed_permille,
+        resume_ms=attempt.resume_ms,
+        slots=attempt.slots,
+        nodes=attempt.nodes,
+        deadline_at=lease.wanted_at if lease else NEVER,
+        earlier=attempt.job.keeper,
+        places=_places(state, attempt) if attempt.slots else (),
+    )
 
 
 def _places(state: State, attempt: Attempt) -> tuple[str, ...]:

@@ -221,6 +221,7 @@ class CapBinds:
     spent: Money
     held: Money
     needed: Money
+    kept_free: Money = 0  # for others: a lease longer than the least does not take all the room
     kind: Literal["CapBinds"] = "CapBinds"
 
 

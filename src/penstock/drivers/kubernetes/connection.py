@@ -89,7 +89,14 @@ class Connection:
         self.cluster = self.dial()
         both = {offer.id: (offer, self.places[offer.id]) for offer in self.site.offers}
         self.executions = ExecutionCache(
-            self.cluster, self.installation, self.namespaces, both, make_log, changed, room_changed, told
+            self.cluster,
+            self.installation,
+            self.namespaces,
+            places=both,
+            make_log=make_log,
+            changed=changed,
+            room_changed=room_changed,
+            told=told,
         )
 
     async def close(self) -> None:

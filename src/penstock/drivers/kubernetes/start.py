@@ -63,12 +63,12 @@ class Starter:
         here, offer, avoided = self.here, self.here.offers[ask.offer], self.room.avoided()
         grace_ms = here.settings.grace_ms
         return ExecutionRequest(
-            ask,
-            work,
-            offer,
-            here.places[ask.offer],
-            here.installation,
-            namespace,
+            ask=ask,
+            work=work,
+            offer=offer,
+            place=here.places[ask.offer],
+            installation=here.installation,
+            namespace=namespace,
             env=tuple(env.items()),
             secret=here.settings.secret,
             hosts=here.executions.hostnames(ask.places),

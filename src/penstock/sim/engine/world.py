@@ -60,9 +60,8 @@ class Run:
     def __init__(
         self, action: a.StartAttempt, truth: Truth, offer: Offer, started_at: Instant, deadlines: dict[str, Instant]
     ) -> None:
-        self.action, self.truth, self.offer, self.started_at, self.deadlines = (
-            action, truth, offer, started_at, deadlines,
-        )  # fmt: skip
+        self.action, self.truth, self.offer = action, truth, offer
+        self.started_at, self.deadlines = started_at, deadlines
         left, speed = truth.run_ms - action.resume_ms, action.speed_permille
         self.ends_at = started_at + (left if speed == PERMILLE else ceil_div(left * PERMILLE, speed))
         self.version = 0

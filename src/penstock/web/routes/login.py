@@ -83,7 +83,12 @@ def _come_in(request: Request, gate: Guard, maker: Token) -> Response:
     gate.audit.write(request, token, f"a browser came in for {maker.id}")
     answer = html(request, "welcome.html", title="You are in")
     answer.set_cookie(
-        COOKIE, secret, max_age=STAY_SECONDS, path="/", httponly=True, samesite="strict",
+        COOKIE,
+        secret,
+        max_age=STAY_SECONDS,
+        path="/",
+        httponly=True,
+        samesite="strict",
         secure=request.url.scheme == "https",
-    )  # fmt: skip
+    )
     return answer

@@ -34,9 +34,13 @@ def page(template: str, **values: Any) -> str:
 def _environment() -> Environment:
     """Everything is escaped unless it is `Markup`; a name that nobody gave is an error, not an empty place."""
     made = Environment(
-        loader=PackageLoader("penstock.web.views"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, auto_reload=False,
-    )  # fmt: skip
+        loader=PackageLoader("penstock.web.views"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
     made.globals["asset"] = asset
     return made
 
