@@ -33,7 +33,7 @@ from tests.test_layers import CORE, drawing
 DOCS = ROOT / "docs"
 PICTURE = DOCS / "compare.svg"
 PICTURE_COMMAND = "penstock compare --generate 3000 --costs l0 --knowledge e0"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
 #: Where commands and options are promised to people.
 MANUAL = [ROOT / "README.md", DOCS / "operations.md"]
 
