@@ -197,6 +197,7 @@ NOT_OURS = {
     "ElapsedRaw": "a column of Slurm's",
     "JobName": "another",
     "SubmitTime": "a column somebody has",
+    "QueuedAtSite": "a reason of our Events in Kubernetes",
     **dict.fromkeys(("NoSchedule", "NoExecute", "PreferNoSchedule"), "what a taint of Kubernetes' does"),
 }
 
