@@ -33,7 +33,7 @@ from tests.test_layers import CORE, drawing
 DOCS = ROOT / "docs"
 PICTURE = DOCS / "compare.svg"
 PICTURE_COMMAND = "penstock compare --generate 3000 --costs l0 --knowledge e0"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
 #: Where commands and options are promised to people.
 MANUAL = [ROOT / "README.md", DOCS / "operations.md"]
 
@@ -197,6 +197,7 @@ NOT_OURS = {
     "ElapsedRaw": "a column of Slurm's",
     "JobName": "another",
     "SubmitTime": "a column somebody has",
+    "QueuedAtSite": "a reason of our Events in Kubernetes",
     **dict.fromkeys(("NoSchedule", "NoExecute", "PreferNoSchedule"), "what a taint of Kubernetes' does"),
 }
 

@@ -1,7 +1,7 @@
-"""The lives of a job, an attempt and a node: every edge there is, each with what it means.
+"""The life cycles of a job, an attempt and a node: every phase, and every transition with its meaning.
 
-`apply` moves things only along these edges (a move that is not here is a bug and raises). `docs/lifecycle.md` draws
-them from these tables.
+`fold/transitions` changes a phase only along these edges; any other change is a bug and raises. `docs/lifecycle.md` is
+generated from these tables.
 """
 
 from typing import Final, Literal, TypeAlias
@@ -12,29 +12,29 @@ NodePhase: TypeAlias = Literal["asked", "idle", "busy", "returning", "gone"]
 
 JOB: Final[dict[JobPhase, dict[JobPhase, str]]] = {
     "waiting": {
-        "placed": "a place was promised, and the money for it is held",
-        "refused": "nothing that exists or is allowed could ever run it",
-        "cancelled": "a person took it back before it ran",
+        "placed": "the engine promised it GPUs, and holds the money if they are rented",
+        "refused": "no offer is large enough, or no rule allows one",
+        "cancelled": "a person cancelled it before it ran",
     },
     "placed": {
-        "waiting": "its capacity was lost, or the site had none after all; it keeps its checkpoint and its turn",
-        "leaving": "its attempt was told to stop: moved, preempted, displaced, out of budget or cancelled",
-        "paused": "its lease ended with no money to renew it; the thing stopped by itself",
-        "done": "it ran to its end",
-        "failed": "it ended by its own fault",
+        "waiting": "it was preempted, or the site had no capacity; it keeps its checkpoint and its turn",
+        "leaving": "its attempt was told to stop: to move, to make room, at a cap, or by a person",
+        "paused": "its lease ended with no money to renew it; the attempt ended at its own deadline",
+        "done": "it succeeded",
+        "failed": "its own program failed",
     },
     "leaving": {
-        "placed": "it stopped, and its next place was promised with the stop",
-        "waiting": "it stopped, and waits for its turn again",
-        "paused": "it stopped because a cap binds; it waits for money or for owned GPUs",
-        "done": "it ended by itself before the stop reached it",
+        "placed": "it stopped, and the stop had promised its next GPUs",
+        "waiting": "it stopped, and is queued again",
+        "paused": "it stopped because a cap was reached; it waits for money or for owned GPUs",
+        "done": "it succeeded before the stop reached it",
         "failed": "it failed before the stop reached it",
-        "cancelled": "it stopped because a person asked",
+        "cancelled": "it stopped because a person cancelled it",
     },
     "paused": {
         "placed": "there is money again, or owned GPUs are free",
-        "refused": "what could run it is gone, or no longer allowed",
-        "cancelled": "a person took it back",
+        "refused": "the offers that could run it are gone, or no longer allowed",
+        "cancelled": "a person cancelled it",
     },
     "done": {},
     "failed": {},
@@ -44,41 +44,41 @@ JOB: Final[dict[JobPhase, dict[JobPhase, str]]] = {
 
 ATTEMPT: Final[dict[AttemptPhase, dict[AttemptPhase, str]]] = {
     "promised": {
-        "starting": "its nodes are ready, its data has landed and whoever was there before is gone",
-        "over": "its nodes were refused or lost, or its job was stopped, before it began",
+        "starting": "its nodes are ready, its data is copied, and the jobs that make room are gone",
+        "over": "its nodes were refused or reclaimed, or its job was stopped, before it began",
     },
     "starting": {
-        "running": "the site says it runs",
-        "stopping": "told to stop before the site answered",
-        "over": "the site had no capacity, or the thing was lost, or it ended before we heard that it began",
+        "running": "the site reports that it runs",
+        "stopping": "it was told to stop before the site answered",
+        "over": "the site had no capacity, or it was preempted, or it ended before the site reported its start",
     },
     "running": {
-        "stopping": "told to checkpoint and stop",
-        "over": "it ended, or was lost, or its own deadline passed",
+        "stopping": "it was told to checkpoint and stop",
+        "over": "it ended, was preempted, or reached its own deadline",
     },
     "stopping": {
-        "over": "the site says that it is gone",
+        "over": "the site reports that it is gone",
     },
     "over": {},
 }
 
 NODE: Final[dict[NodePhase, dict[NodePhase, str]]] = {
     "asked": {
-        "idle": "the provider says it is ready; it has been billed since it was asked for",
-        "returning": "nobody needs it any more; it is given back before it was ready",
-        "gone": "the provider had none, or took it away while it started",
+        "idle": "the provider reports that it is ready; it is billed since the request",
+        "returning": "no job needs it any more; the engine returns it before it was ready",
+        "gone": "the provider had none, or reclaimed it while it started",
     },
     "idle": {
         "busy": "an attempt starts on it",
-        "returning": "nothing runs on it and keeping it does not pay",
-        "gone": "lost, or its own deadline passed",
+        "returning": "no attempt runs on it, and keeping it does not pay",
+        "gone": "the provider reclaimed it, or its own deadline passed",
     },
     "busy": {
-        "idle": "the last that ran on it is over",
-        "gone": "lost, with what ran on it",
+        "idle": "the last attempt on it is over",
+        "gone": "the provider reclaimed it; its attempts are preempted",
     },
     "returning": {
-        "gone": "the provider says that it bills no more",
+        "gone": "the provider reports that it bills no more",
     },
     "gone": {},
 }
@@ -87,7 +87,7 @@ ENDED: Final[tuple[JobPhase, ...]] = ("done", "failed", "refused", "cancelled")
 
 
 class Broken(AssertionError):
-    """An invariant does not hold: a bug, told with the story of the thing it concerns."""
+    """An invariant does not hold: a bug. The message has the story of the job, attempt or node."""
 
 
 def diagram(name: str, table: dict[str, dict[str, str]]) -> str:
@@ -103,6 +103,10 @@ def diagram(name: str, table: dict[str, dict[str, str]]) -> str:
 
 def document() -> str:
     """The text of docs/lifecycle.md."""
-    head = "# Lives\n\nDrawn from the tables in `core/model/lifecycle.py`; `make docs` writes this page anew.\n\n"
+    head = (
+        "# Life cycles\n\n"
+        "The phases of a job, an attempt and a node inside the core, and every transition between them. Users see the\n"
+        "[states](operations.md#states) instead. `make docs` generates this page from `core/model/lifecycle.py`.\n\n"
+    )
     tables = (("A job", JOB), ("An attempt", ATTEMPT), ("A node", NODE))
     return head + "\n".join(diagram(name, dict(table)) for name, table in tables)  # type: ignore[arg-type]  # Literal keys are strings
