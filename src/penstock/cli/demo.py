@@ -64,7 +64,7 @@ def _play_on_clusters(keep: bool, out: Path, as_json: bool) -> int:
         voice.say("Starting three clusters with real nodes: about half a minute.")
         with ClusterGroup(Path(home) / "bed", clusters.PLANS) as bed:
             sites = clusters.sites_file(bed, Path(home) / "plane")
-            machine = Machine(Path(home) / "plane", sites, [one.network.host for one in bed.clusters()])
+            machine = Machine(Path(home) / "plane", sites, [cluster.network.host for cluster in bed.clusters()])
             with machine:
                 try:
                     figures, seen = clusters.play(machine, bed, voice)
@@ -72,7 +72,7 @@ def _play_on_clusters(keep: bool, out: Path, as_json: bool) -> int:
                     raise BadInput(f"{error}{machine.last_words()}") from None
                 if keep:
                     voice.say(f"\nTry: kubectl --kubeconfig {bed.kubeconfig} --context lab get jobs -n research")
-                    _look_at_it(voice, machine, next(one.promise.job for one in seen.lost()), figures)
+                    _look_at_it(voice, machine, next(attempt.promise.job for attempt in seen.lost()), figures)
             keep_journal(machine, folder)
     if not keep:
         click.echo(json.dumps(figures))
@@ -98,7 +98,7 @@ def _play(keep: bool, out: Path, as_json: bool) -> int:
                 figures, seen = play(machine, voice)
             except BadInput as error:
                 raise BadInput(f"{error}{machine.last_words()}") from None
-            job = next((one.promise.job for one in seen.lost()), "j1")
+            job = next((attempt.promise.job for attempt in seen.lost()), "j1")
             if keep:
                 _look_at_it(voice, machine, job, figures)
         journal = keep_journal(machine, folder)

@@ -76,7 +76,9 @@ def status(home: str | None, as_json: bool) -> int:
     if as_json:
         _print(said)
     else:
-        rows = [[one["name"], one["url"], "runs" if one["runs"] else "broken"] for one in said["clusters"]]
+        rows = [
+            [cluster["name"], cluster["url"], "runs" if cluster["runs"] else "broken"] for cluster in said["clusters"]
+        ]
         table(f"kubeconfig: {bed.kubeconfig}", ["cluster", "address", "now"], rows, "No clusters.")
     return 0 if said["runs"] else 1
 
@@ -111,8 +113,13 @@ def _plans(real: bool) -> "list[ClusterPlan]":
 
 def _said_of(bed: "ClusterGroup") -> dict[str, Any]:
     clusters = [
-        {"name": one.name, "url": one.url, "real": one.plan.real, "runs": all(part.pid for part in one.processes())}
-        for one in bed.clusters()
+        {
+            "name": cluster.name,
+            "url": cluster.url,
+            "real": cluster.plan.real,
+            "runs": all(part.pid for part in cluster.processes()),
+        }
+        for cluster in bed.clusters()
     ]
     runs = all(part.pid for part in bed.processes())
     return {"kubeconfig": str(bed.kubeconfig), "runs": runs, "clusters": clusters}

@@ -145,7 +145,7 @@ def _scenario(jobs: "dict[str, ObservedJob]", file: "SitesFile") -> "Scenario":
     from penstock.sim.scenario import prepare
     from penstock.sim.traces.trace import read_jobs
 
-    seen = jobs_of(read_jobs([one.job for one in jobs.values()], "What was seen so far"))
+    seen = jobs_of(read_jobs([job.job for job in jobs.values()], "What was seen so far"))
     return scenario_at(file, prepare(known(seen, "e2", 0), "l1"), {})
 
 

@@ -62,7 +62,7 @@ def play(machine: Machine, bed: ClusterGroup, voice: Console) -> tuple[Figures, 
     seen = Observer(machine.journal, voice.tell)
     with voice.watching():
         apply(machine, lab)
-        seen.until(lambda: any(one.started_at for one in seen.bursts()), "a burst to the spot node")
+        seen.until(lambda: any(burst.started_at for burst in seen.bursts()), "a burst to the spot node")
         seen.until(lambda: bool(seen.bursts()[0].checkpoints), "its first checkpoint")
         voice.now("The cloud takes its spot node back: the machine is gone, and so is its Node.")
         bed.cluster("east").delete_node(SPOT_NODE)
@@ -71,7 +71,7 @@ def play(machine: Machine, bed: ClusterGroup, voice: Console) -> tuple[Figures, 
         seen.until(seen.over, "all Jobs done and paid for")
         _until_complete(lab)
     voice.live = None
-    logs = {one.id: machine.log(one.promise.job, one.id) for one in seen.tries.values()}
+    logs = {attempt.id: machine.log(attempt.promise.job, attempt.id) for attempt in seen.tries.values()}
     figures = count(machine, lab, seen, logs)
     tell(voice, machine, lab, seen)
     return figures, seen
@@ -149,8 +149,8 @@ def job(name: str, steps: int, seed: int) -> dict[str, Any]:
 
 
 def create(cluster: DevCluster, objects: Iterable[dict[str, Any]]) -> None:
-    for one in objects:
-        cluster.kubectl("create", "-f", "-", stdin=json.dumps(one))
+    for manifest in objects:
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
 
 
 def _until_complete(lab: DevCluster) -> None:
@@ -167,15 +167,15 @@ def conditions(lab: DevCluster) -> dict[str, str]:
     """What `kubectl get jobs` says of each."""
     jobs = json.loads(lab.kubectl("get", "jobs", "-n", PEOPLE, "-o", "json"))["items"]
     return {
-        one["metadata"]["name"]: _ended(one)
-        for one in jobs
-        if "penstock.dev/queue" in one["metadata"].get("labels", {})
+        item["metadata"]["name"]: _ended(item)
+        for item in jobs
+        if "penstock.dev/queue" in item["metadata"].get("labels", {})
     }
 
 
 def _ended(job: dict[str, Any]) -> str:
     said = job.get("status", {}).get("conditions", [])
-    return next((str(one["type"]) for one in said if one["type"] in ("Complete", "Failed")), "")
+    return next((str(condition["type"]) for condition in said if condition["type"] in ("Complete", "Failed")), "")
 
 
 # --- the figures -----------------------------------------------------------------------------------------------------
@@ -183,12 +183,12 @@ def _ended(job: dict[str, Any]) -> str:
 
 def count(machine: Machine, lab: DevCluster, seen: Observer, logs: dict[str, str]) -> Figures:
     verdict = json.loads(machine.ask("redecide", str(machine.journal), "--json", codes=(0, 1)))
-    accounts = {tale.id: [printed(logs[one.id]) for one in tale.tries] for tale in seen.jobs.values()}
+    accounts = {tale.id: [printed(logs[attempt.id]) for attempt in tale.tries] for tale in seen.jobs.values()}
     ended = conditions(lab)
     return {
         "bursts": len(seen.bursts()),
         "spot_losses": len(seen.lost()),
-        "resumed_from_step": min((printed(logs[one.id]).began_with for one in seen.resumed()), default=0),
+        "resumed_from_step": min((printed(logs[resumed.id]).began_with for resumed in seen.resumed()), default=0),
         "came_home": len(seen.came_home()),
         "doubled": sum(doubled(tries) for tries in accounts.values()),
         "lost": _unfinished(seen, accounts),
@@ -232,7 +232,7 @@ def tell(voice: Console, machine: Machine, lab: DevCluster, seen: Observer) -> N
     voice.say(f"\n$ kubectl get jobs\n{lab.kubectl('get', 'jobs', '-n', PEOPLE).rstrip()}")
     told = lab.kubectl("describe", "job", TRAVELLER, "-n", PEOPLE)
     voice.say(f"\n$ kubectl describe job {TRAVELLER}\n{told[told.index('Events:') :].rstrip()}")
-    tale = next(one for one in seen.jobs.values() if short(one.spec.name) == TRAVELLER)
+    tale = next(candidate for candidate in seen.jobs.values() if short(candidate.spec.name) == TRAVELLER)
     voice.say(f"\n$ penstock why {tale.id}\n{machine.ask('why', tale.id).rstrip()}")
     voice.say(f"\nIn all {money(seen.charged(), CURRENCY)} was charged for rented GPUs.")
 

@@ -118,8 +118,8 @@ class Observer:
             case e.AttemptLost(kept_ms=kept):
                 self._ended(event, "lost", kept)
             case e.NodeLost():
-                one = self.tries[attempt_of(event.node)]
-                one.node_lost_at = one.node_lost_at or event.at  # a site may say it twice
+                attempt = self.tries[attempt_of(event.node)]
+                attempt.node_lost_at = attempt.node_lost_at or event.at  # a site may say it twice
             case e.LeaseRenewed() | e.Settled():
                 job = self.tries[attempt_of(event.hold)].promise.job
                 self.jobs[job].charged += sum(part.amount for part in event.charged)
@@ -136,26 +136,34 @@ class Observer:
         return next((tale for tale in self.jobs.values() if tale.spec.name == name), None)
 
     def running(self) -> list[AttemptTrail]:
-        return [one for one in self.tries.values() if one.started_at is not None and not one.how]
+        return [attempt for attempt in self.tries.values() if attempt.started_at is not None and not attempt.how]
 
     def starting(self) -> list[AttemptTrail]:
-        return [one for one in self.tries.values() if one.started_at is None and not one.how]
+        return [attempt for attempt in self.tries.values() if attempt.started_at is None and not attempt.how]
 
     def bursts(self) -> list[AttemptTrail]:
         """Sent out by choice; one that only goes on elsewhere after a loss is not counted again."""
-        return [one for one in self.tries.values() if one.rented and one.promise.because.kind != "LostNode"]
+        return [
+            attempt for attempt in self.tries.values() if attempt.rented and attempt.promise.because.kind != "LostNode"
+        ]
 
     def lost(self) -> list[AttemptTrail]:
-        return [one for one in self.tries.values() if one.how == "lost" and one.rented]
+        return [attempt for attempt in self.tries.values() if attempt.how == "lost" and attempt.rented]
 
     def resumed(self) -> list[AttemptTrail]:
         """What went on after a loss, and runs or ran."""
         return [
-            one for one in self.tries.values() if isinstance(one.promise.because, r.LostNode) and one.started_at
+            attempt
+            for attempt in self.tries.values()
+            if isinstance(attempt.promise.because, r.LostNode) and attempt.started_at
         ] + [after for before, after in self.pairs() if before.how == "lost" and not after.rented and after.started_at]
 
     def came_home(self) -> list[AttemptTrail]:
-        return [one for one in self.tries.values() if one.promise.because.kind == "ComesHome" and one.started_at]
+        return [
+            attempt
+            for attempt in self.tries.values()
+            if attempt.promise.because.kind == "ComesHome" and attempt.started_at
+        ]
 
     def refused(self) -> list[JobTrail]:
         return [tale for tale in self.jobs.values() if tale.denied is not None]
@@ -210,12 +218,12 @@ def printed(log: str) -> Printed:
 def doubled(tries: list[Printed]) -> int:
     """Steps of a job that were done after a later attempt had begun: two worked at once."""
     at_once = 0
-    for k, one in enumerate(tries):
+    for k, attempt in enumerate(tries):
         later = [other.steps[0][2] for other in tries[k + 1 :] if other.steps]
-        at_once += sum(at > min(later) for _, _, at in one.steps) if later else 0
+        at_once += sum(at > min(later) for _, _, at in attempt.steps) if later else 0
     return at_once
 
 
 def missing(tries: list[Printed], steps: int) -> int:
     """Steps that nobody ever did."""
-    return steps - len({step for one in tries for step, _, _ in one.steps})
+    return steps - len({step for attempt in tries for step, _, _ in attempt.steps})

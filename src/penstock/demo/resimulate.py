@@ -56,7 +56,7 @@ def day_of(name: str, seen: Observer) -> SimulatedDay:
     ends = [tale.tries[-1].ended_at or 0 for tale in tales]
     waits = [end - tale.submitted_at - _ran_ms(tale) for tale, end in zip(tales, ends, strict=True)]
     first = min(tale.submitted_at for tale in tales)
-    ways = {tale.id: tuple(one.promise.offer for one in tale.tries if one.started_at) for tale in tales}
+    ways = {tale.id: tuple(attempt.promise.offer for attempt in tale.tries if attempt.started_at) for tale in tales}
     return SimulatedDay(name, seen.charged(), sum(waits) // len(tales), max(ends) - first, ways)
 
 
@@ -85,7 +85,7 @@ def _as_it_ran(tale: JobTrail) -> TraceJob:
 
 
 def _ran_ms(tale: JobTrail) -> Millis:
-    return sum((one.ended_at or 0) - one.started_at for one in tale.tries if one.started_at is not None)
+    return sum((attempt.ended_at or 0) - attempt.started_at for attempt in tale.tries if attempt.started_at is not None)
 
 
 def _as_they_were(sites: Iterable[Site], seen: Observer) -> tuple[Site, ...]:
@@ -95,9 +95,9 @@ def _as_they_were(sites: Iterable[Site], seen: Observer) -> tuple[Site, ...]:
 
 def _measured(offer: Offer, seen: Observer) -> Offer:
     took = [
-        one.started_at - one.promise.at
-        for one in seen.tries.values()
-        if one.promise.offer == offer.id and one.started_at is not None and not one.promise.after
+        attempt.started_at - attempt.promise.at
+        for attempt in seen.tries.values()
+        if attempt.promise.offer == offer.id and attempt.started_at is not None and not attempt.promise.after
     ]
     # The median: who was asked for just before the control plane was killed began late.
     return replace(offer, start_ms=median_low(took)) if took else offer
@@ -111,16 +111,16 @@ def _endless(site: Site) -> Site:
 def _spot(seen: Observer) -> Zone:
     """Losses whose node could be had again in the same instant: it goes and comes at once."""
     changes: list[Instant] = [0]
-    for one in seen.lost():
-        if one.ended_at is not None and one.ended_at == one.node_lost_at:
-            changes += [one.ended_at] * 2
+    for attempt in seen.lost():
+        if attempt.ended_at is not None and attempt.ended_at == attempt.node_lost_at:
+            changes += [attempt.ended_at] * 2
     return Zone(changes)
 
 
 def _faults(seen: Observer, sites: Sequence[Site]) -> Iterator[Fault]:
     """Losses whose node was heard of a little later than its job: until then the site had no room."""
     known = [site.id for site in sites]
-    for one in seen.lost():
-        site, at = site_of(one.promise.offer), one.ended_at or 0
-        if site in known and (one.node_lost_at or 0) > at:
-            yield Fault(at, site, (one.node_lost_at or 0) - at)
+    for attempt in seen.lost():
+        site, at = site_of(attempt.promise.offer), attempt.ended_at or 0
+        if site in known and (attempt.node_lost_at or 0) > at:
+            yield Fault(at, site, (attempt.node_lost_at or 0) - at)

@@ -55,10 +55,10 @@ def play(machine: Machine, voice: Console) -> tuple[Figures, Observer]:
         come_home(seen)
         seen.until(seen.over, "all jobs done and paid for")
     voice.live = None
-    logs = {one.id: printed(machine.log(one.promise.job, one.id)) for one in seen.tries.values()}
+    logs = {attempt.id: printed(machine.log(attempt.promise.job, attempt.id)) for attempt in seen.tries.values()}
     figures = count(machine, seen, logs)
     sum_up(voice, seen, logs, figures)
-    for tale in [seen.jobs[one.promise.job] for one in seen.lost()][:1]:
+    for tale in [seen.jobs[lost.promise.job] for lost in seen.lost()][:1]:
         voice.say(f"\n$ penstock why {tale.id}\n{machine.ask('why', tale.id).rstrip()}")
     return figures, seen
 
@@ -109,7 +109,7 @@ def submit(machine: Machine, trainings: tuple[Training, ...]) -> None:
 
 def _runs_away(seen: Observer) -> bool:
     tale = seen.named(THIRD[-1].name)
-    return tale is not None and any(one.rented and one.started_at for one in tale.tries)
+    return tale is not None and any(attempt.rented and attempt.started_at for attempt in tale.tries)
 
 
 def _until_steps_grow(machine: Machine, voice: Console) -> None:
@@ -137,7 +137,7 @@ def _size(attempt: Path) -> int:
 
 def count(machine: Machine, seen: Observer, logs: Logs) -> Figures:
     verdict = json.loads(machine.ask("redecide", str(machine.journal), "--json", codes=(0, 1)))
-    accounts = {tale.id: [logs[one.id] for one in tale.tries] for tale in seen.jobs.values()}
+    accounts = {tale.id: [logs[attempt.id] for attempt in tale.tries] for tale in seen.jobs.values()}
     asked = {training.name: training.steps for training in (*FIRST, *SECOND, *THIRD)}
     unfinished = len(asked) - sum(tale.done for tale in seen.jobs.values())
     gaps = sum(missing(accounts[tale.id], asked[tale.spec.name]) for tale in seen.jobs.values())
@@ -145,7 +145,7 @@ def count(machine: Machine, seen: Observer, logs: Logs) -> Figures:
     return {
         "bursts": len(seen.bursts()),
         "spot_losses": len(seen.lost()),
-        "resumed_from_step": min((logs[one.id].began_with for one in seen.resumed()), default=0),
+        "resumed_from_step": min((logs[resumed.id].began_with for resumed in seen.resumed()), default=0),
         "came_home": len(seen.came_home()),
         "refused_by_cap": len(seen.refused()),
         "control_plane_kills": machine.kills,
@@ -166,8 +166,8 @@ def sum_up(voice: Console, seen: Observer, logs: Logs, figures: Figures) -> None
 def _tell_jobs(voice: Console, seen: Observer, logs: Logs) -> None:
     voice.say(f"\n{'job':22}{'went':52}{'loss':>16}{'charged':>9}")
     for tale in seen.jobs.values():
-        steps = [step for one in tale.tries for step in logs[one.id].steps]
-        went = " > ".join(one.promise.offer for one in tale.tries)
+        steps = [step for attempt in tale.tries for step in logs[attempt.id].steps]
+        went = " > ".join(attempt.promise.offer for attempt in tale.tries)
         curve = f"{steps[0][1]:.3f} > {steps[-1][1]:.3f}" if steps else ""
         voice.say(f"{tale.name:22}{went:52}{curve:>16}{money(tale.charged, CURRENCY):>9}")
     voice.say()
@@ -176,7 +176,10 @@ def _tell_jobs(voice: Console, seen: Observer, logs: Logs) -> None:
 def _tell_loss(voice: Console, seen: Observer, logs: Logs) -> None:
     for before, after in seen.pairs():
         if before.how == "lost":
-            kept, of = logs[after.id].began_with, len({s for one in seen.of(before) for s, _, _ in logs[one.id].steps})
+            kept, of = (
+                logs[after.id].began_with,
+                len({s for attempt in seen.of(before) for s, _, _ in logs[attempt.id].steps}),
+            )
             lost_ms = _redone_ms(before, after)
             cost = money(price_of(before, lost_ms), CURRENCY)
             name = seen.jobs[before.promise.job].name

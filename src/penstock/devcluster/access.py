@@ -73,12 +73,16 @@ def write_kubeconfig(path: Path, clusters: Sequence[ClusterAccess]) -> Path:
         "kind": "Config",
         "current-context": clusters[0].name,
         "clusters": [
-            {"name": one.name, "cluster": {"server": one.url, "certificate-authority-data": _inline(one.ca)}}
-            for one in clusters
+            {
+                "name": cluster.name,
+                "cluster": {"server": cluster.url, "certificate-authority-data": _inline(cluster.ca)},
+            }
+            for cluster in clusters
         ],
-        "users": [{"name": _user(one, several), "user": {"token": one.token}} for one in clusters],
+        "users": [{"name": _user(cluster, several), "user": {"token": cluster.token}} for cluster in clusters],
         "contexts": [
-            {"name": one.name, "context": {"cluster": one.name, "user": _user(one, several)}} for one in clusters
+            {"name": cluster.name, "context": {"cluster": cluster.name, "user": _user(cluster, several)}}
+            for cluster in clusters
         ],
     }
     path.touch(mode=0o600)

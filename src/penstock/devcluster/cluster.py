@@ -67,7 +67,7 @@ class DevCluster(ExternalCluster):
 
     def let_go(self, namespace: str) -> None:
         jobs = _jobs(namespace)
-        for name in [one["metadata"]["name"] for one in self._items(jobs) if one["metadata"].get("finalizers")]:
+        for name in [item["metadata"]["name"] for item in self._items(jobs) if item["metadata"].get("finalizers")]:
             self.api.ask("PATCH", f"{jobs}/{name}", {"metadata": {"finalizers": None}})
 
     def empty_namespace(self, name: str) -> None:
@@ -240,7 +240,7 @@ def _jobs(namespace: str) -> str:
 
 def _is_ready(node: Mapping[str, Any]) -> bool:
     conditions = node["status"].get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -152,7 +152,7 @@ def _manifest(blobs: "_Blobs", layers: Sequence[Path]) -> dict[str, Any]:
         "architecture": "amd64",
         "os": "linux",
         "config": {"Env": [PATH], "Cmd": ["sleep", "2147483647"]},
-        "rootfs": {"type": "layers", "diff_ids": [one["digest"] for one in added]},
+        "rootfs": {"type": "layers", "diff_ids": [blob["digest"] for blob in added]},
     }
     about = blobs.add_json(config, f"{OCI}.config.v1+json")
     return {"schemaVersion": 2, "mediaType": f"{OCI}.manifest.v1+json", "config": about, "layers": added}

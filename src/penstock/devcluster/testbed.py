@@ -39,7 +39,7 @@ class ClusterGroup:
         return cls(folder, [from_plain(plan) for plan in note["clusters"]])
 
     def cluster(self, name: str) -> DevCluster:
-        return next(one for one in self.clusters() if one.name == name)
+        return next(cluster for cluster in self.clusters() if cluster.name == name)
 
     def clusters(self) -> list[DevCluster]:
         return [DevCluster(self.folder / plan.name, plan, self.mark) for plan in self.plans]

@@ -61,8 +61,12 @@ def place_of(job: Json) -> str:
 
 
 def has_ended(job: Json) -> bool:
-    ends = [one for one in parts(part(job, "status"), "conditions") if one.get("type") in ("Complete", "Failed")]
-    return any(one.get("status") == "True" for one in ends)
+    ends = [
+        condition
+        for condition in parts(part(job, "status"), "conditions")
+        if condition.get("type") in ("Complete", "Failed")
+    ]
+    return any(end.get("status") == "True" for end in ends)
 
 
 def worth_keeping(job: Json) -> Json:

@@ -52,7 +52,7 @@ class Intake:
         return found, tuple(unread)
 
     def _models(self) -> list[str]:
-        offers = [one.offer for site in self.plane.view.sites for one in site.offers]
+        offers = [view.offer for site in self.plane.view.sites for view in site.offers]
         return list(dict.fromkeys(offer.gpu_model for offer in offers if offer.gpu_model))
 
     async def _explain(self, job: Json, reason: str, words: str) -> None:

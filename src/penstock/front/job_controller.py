@@ -265,7 +265,9 @@ class JobController:
         await self.home.in_step()
         there = self.home.uids
         self.first = there if self.first is None else self.first
-        for orphan in [one.job for one in self.follower.live(self.site) if one.job.origin_uid not in there]:
+        for orphan in [
+            snapshot.job for snapshot in self.follower.live(self.site) if snapshot.job.origin_uid not in there
+        ]:
             await self._cancel_when_ready(orphan.id)
 
     async def _cancel_when_ready(self, our_id: str) -> None:

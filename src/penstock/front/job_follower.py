@@ -50,8 +50,8 @@ class JobFollower:
 
     def live(self, site: str) -> list[JobSnapshot]:
         """Home jobs of this site that have not ended."""
-        found = [one for one in self.snapshots.values() if one.job.origin_site == site]
-        return [one for one in found if one.job.phase not in ENDED]
+        found = [snapshot for snapshot in self.snapshots.values() if snapshot.job.origin_site == site]
+        return [candidate for candidate in found if candidate.job.phase not in ENDED]
 
     def drop(self, job: str) -> None:
         """It has ended, and all is told. Whoever asks for it again, it is read again."""
@@ -142,7 +142,7 @@ class JobFollower:
                 return None
             number, attempts, story = reader.head(), tuple(reader.attempts(job)), reader.story(job)
         tale = EventRecorder(job, row.origin_site, row.origin_uid, self.currency, number)
-        for event in (event for one in story for event in (*one.inputs, *one.outputs)):
+        for event in (event for told in story for event in (*told.inputs, *told.outputs)):
             if isinstance(event, e.PolicySet) or job_concerned(event) == job:
                 tale.hear(event)
         tale.forget_before(self.plane.clock.now() - NEWS_MS)

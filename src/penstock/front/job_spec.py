@@ -206,10 +206,10 @@ class Annotations:
         return make(_scalar(text, key, kind)) if text else missing
 
     def texts(self, key: str) -> tuple[str, ...]:
-        return tuple(str(_scalar(one.strip(), key, Text)) for one in self.text(key).split(",") if one.strip())
+        return tuple(str(_scalar(word.strip(), key, Text)) for word in self.text(key).split(",") if word.strip())
 
     def names(self, key: str) -> tuple[str, ...]:
-        return tuple(str(_scalar(one.strip(), key, Name)) for one in self.text(key).split(",") if one.strip())
+        return tuple(str(_scalar(word.strip(), key, Name)) for word in self.text(key).split(",") if word.strip())
 
 
 def _scalar(text: str, key: str, kind: type) -> Any:

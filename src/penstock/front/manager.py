@@ -37,7 +37,8 @@ class Manager:
         self.follower = JobFollower(self.homes, plane, reader)
         self.doors = {site: JobController(home, plane, reader, self.follower) for site, home in self.homes.items()}
         self.elsewhere = {
-            one.site: ClusterSweep(one.site, one.cluster, one.namespaces, plane.installation) for one in others
+            other.site: ClusterSweep(other.site, other.cluster, other.namespaces, plane.installation)
+            for other in others
         }
         self.bringing: dict[str, asyncio.Event] = {site: asyncio.Event() for site in self.doors}
         self.parted = {site: asyncio.Event() for site in self.doors}  #: nothing of its Jobs is anywhere any more
@@ -70,7 +71,7 @@ class Manager:
         """Give every Job of this cluster back. Kept on disk before anything is done."""
         how = BRING_HOME if bring_home else ""
         if self.kept is not None:
-            lines = [f"{one} {said}".strip() for one, said in {**self._leaving(), site: how}.items()]
+            lines = [f"{left} {how_left}".strip() for left, how_left in {**self._leaving(), site: how}.items()]
             self.kept.write_text("\n".join(lines) + "\n", "utf-8")
         self._begin_to_leave(site, how)
 
@@ -93,7 +94,7 @@ class Manager:
         """Once its Jobs are given back: what was made for them in other clusters goes, too."""
         await door.left.wait()
         others = [other.parting for other in self.doors.values() if other is not door]
-        await asyncio.gather(*(one.take(self._made_for(door.site)) for one in (*others, *self.elsewhere.values())))
+        await asyncio.gather(*(sweep.take(self._made_for(door.site)) for sweep in (*others, *self.elsewhere.values())))
         self.parted[door.site].set()
 
     def _made_for(self, site: str) -> Callable[[str], bool]:
@@ -108,7 +109,7 @@ class Manager:
         """No home is left: then nothing of ours stays in any cluster."""
         for parted in self.parted.values():
             await parted.wait()
-        await asyncio.gather(*(one.part() for one in self.elsewhere.values()))
+        await asyncio.gather(*(sweep.part() for sweep in self.elsewhere.values()))
 
 
 def _words(error: Exception) -> str:

@@ -60,7 +60,7 @@ class RecordedUsers:
         holds = said.get("policyName") == USERS and "Deny" in (said.get("validationActions") or ())
         if not holds or "matchResources" in said or part(policy, "spec").get("failurePolicy") == "Ignore":
             return None
-        written = [str(part(one, "metadata").get("creationTimestamp")) for one in (policy, binding)]
+        written = [str(part(guard, "metadata").get("creationTimestamp")) for guard in (policy, binding)]
         return max(map(datetime.fromisoformat, written)) + TAKEN_UP
 
 

@@ -50,7 +50,7 @@ class JobSnapshot:
         stays as it is: the row that promised it brings the next snapshot. If another control plane bound it, ours has
         been fenced, and no snapshot comes."""
         bound = bound_attempt(home_job)
-        newest = max((attempt_number(one.id) for one in self.attempts), default=0)
+        newest = max((attempt_number(attempt.id) for attempt in self.attempts), default=0)
         return bound.startswith(f"{self.job.id}.") and attempt_number(bound) > newest
 
 
@@ -74,7 +74,7 @@ def metadata_change(job: Json, snapshot: JobSnapshot) -> Json:
 
 
 def finalizers_of(metadata: Json, keep: bool) -> list[str]:
-    others = [one for one in metadata.get("finalizers") or [] if one != names.CANCEL]
+    others = [finalizer for finalizer in metadata.get("finalizers") or [] if finalizer != names.CANCEL]
     gone = bool(metadata.get("deletionTimestamp")) and names.CANCEL not in (metadata.get("finalizers") or [])
     return [*others, names.CANCEL] if keep and not gone else others
 
@@ -91,7 +91,11 @@ def released(job: Json) -> Json:
 
 def binding_of(row: JobRow, attempts: Sequence[AttemptRow]) -> str | None:
     """Where it is bound; an ended Job keeps its last. None: nowhere now."""
-    bound = [one for one in attempts if one.phase in LIVE or (row.phase in ENDED and one.started_at is not None)]
+    bound = [
+        attempt
+        for attempt in attempts
+        if attempt.phase in LIVE or (row.phase in ENDED and attempt.started_at is not None)
+    ]
     return binding(bound[-1].id, bound[-1].offer) if bound else None
 
 
@@ -109,7 +113,7 @@ def bound_attempt(job: Json) -> str:
 
 
 def _has_begun(row: JobRow, attempts: Sequence[AttemptRow]) -> bool:
-    return row.started_at is not None or any(one.phase in LIVE for one in attempts)
+    return row.started_at is not None or any(attempt.phase in LIVE for attempt in attempts)
 
 
 # --- status -----------------------------------------------------------------------------------------------------------
@@ -119,15 +123,15 @@ def shown(job: Json, snapshot: JobSnapshot) -> Json:
     """The whole status. Equal to what the Job shows: nothing to write."""
     row, attempts = snapshot.job, snapshot.attempts
     now, pods = part(job, "status"), _pods(job)
-    living = [one for one in attempts if one.phase in LIVE]
+    living = [attempt for attempt in attempts if attempt.phase in LIVE]
     active = pods if living and row.phase not in ENDED else 0
-    running = any(one.started_at is not None for one in living)
+    running = any(attempt.started_at is not None for attempt in living)
     done = row.phase == "done"
     status: Json = {
         "active": active,
         "ready": active if running else 0,
         "terminating": 0,
-        "failed": max(int(now.get("failed") or 0), sum(one.outcome in GONE for one in attempts)),
+        "failed": max(int(now.get("failed") or 0), sum(attempt.outcome in GONE for attempt in attempts)),
         "succeeded": max(int(now.get("succeeded") or 0), _wanted(job, pods) if done else 0),
         "conditions": _conditions(now, row, snapshot.why),
     }
@@ -143,7 +147,7 @@ def shown(job: Json, snapshot: JobSnapshot) -> Json:
 
 def _started_at(row: JobRow, attempts: Sequence[AttemptRow]) -> Instant | None:
     """What never started and has ended started when it ended: an ended Job must have a start time."""
-    begun = [one.started_at for one in attempts if one.started_at is not None]
+    begun = [attempt.started_at for attempt in attempts if attempt.started_at is not None]
     return min(begun, default=row.ended_at)
 
 
@@ -157,9 +161,9 @@ def _conditions(now: Json, row: JobRow, why: Why | None) -> list[Json]:
     wanted = [_scheduled(row, why)] if why is not None else []
     if row.phase in ENDED:
         wanted += [_condition(kind, True, *_ending(row, why), row.ended_at or 0) for kind in _terminal(row)]
-    kept = {one.get("type"): one for one in parts(now, "conditions")}
-    mine = {one["type"]: _kept_time(kept.get(one["type"]), one) for one in wanted}
-    others = [one for kind, one in kept.items() if kind not in (*mine, *OURS, "Suspended")]
+    kept = {condition.get("type"): condition for condition in parts(now, "conditions")}
+    mine = {wish["type"]: _kept_time(kept.get(wish["type"]), wish) for wish in wanted}
+    others = [condition for kind, condition in kept.items() if kind not in (*mine, *OURS, "Suspended")]
     return [*others, *mine.values()]
 
 
@@ -187,10 +191,10 @@ def _condition(kind: str, so: bool, reason: str, message: str, at: Instant) -> J
     }
 
 
-def _kept_time(before: Json | None, one: Json) -> Json:
+def _kept_time(before: Json | None, condition: Json) -> Json:
     """What has not changed keeps its times, or every look would be a change."""
-    if before is None or any(before.get(key) != one[key] for key in ("status", "reason", "message")):
-        return one
+    if before is None or any(before.get(key) != condition[key] for key in ("status", "reason", "message")):
+        return condition
     return before
 
 

@@ -136,8 +136,8 @@ def _as_is(body: Any) -> Any:
 
 def _tuple_reader(args: tuple[Any, ...]) -> Callable[[Any], Any]:
     if len(args) == 2 and args[1] is Ellipsis:
-        one = reader(args[0])
-        return tuple if one is _as_is else (lambda body: tuple(one(item) for item in body))
+        item_reader = reader(args[0])
+        return tuple if item_reader is _as_is else (lambda body: tuple(item_reader(item) for item in body))
     each = [reader(arg) for arg in args]
     return lambda body: tuple(make(item) for make, item in zip(each, body, strict=True))
 

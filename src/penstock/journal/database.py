@@ -106,13 +106,13 @@ def marks(count: int) -> str:
 def stored_after(db: Database, after: int) -> Iterator[Stored]:
     """Rows in order, a chunk at a time: nothing stays open while somebody thinks about them."""
     while found := db.all(f"select {COLUMNS} from steps where number > ? order by number limit {CHUNK}", after):
-        yield from (plain(one) for one in found)
+        yield from (plain(values) for values in found)
         after = found[-1][0]
 
 
-def plain(one: Sequence[Any]) -> Stored:
+def plain(values: Sequence[Any]) -> Stored:
     """Bytes as bytes, also where somebody has put text: then they do not match the chain, which is the right answer."""
-    number, at, inputs, outputs, version, revision, link = one
+    number, at, inputs, outputs, version, revision, link = values
     return number, at, _bytes(inputs), _bytes(outputs), version, revision, _bytes(link)
 
 

@@ -35,25 +35,25 @@ def chain(last: bytes, number: int, at: Instant, inputs: bytes, outputs: bytes, 
 def checked(found: Iterable[Stored], last: bytes, head: tuple[int, bytes] | None, where: str) -> Iterator[Row]:
     """Rows read back, each held against the chain, and the end against the `head` that was noted beside it."""
     number = 0
-    for one in found:
-        number = one[0]
-        last = chain(last, *one[:-1])
-        if last != one[-1] or (head and number == head[0] and last != head[1]):
+    for entry in found:
+        number = entry[0]
+        last = chain(last, *entry[:-1])
+        if last != entry[-1] or (head and number == head[0] and last != head[1]):
             raise BadInput(f"{where}: step {number} is not what was written; the journal was changed after the fact.")
-        yield row(one, where)
+        yield row(entry, where)
     if head and number < head[0]:
         raise BadInput(f"{where}: steps {number + 1} to {head[0]} were written and are gone; use a whole copy of it.")
 
 
-def row(one: Stored, where: str) -> Row:
-    number, at, inputs, outputs, version, revision, _ = one
+def row(stored_row: Stored, where: str) -> Row:
+    number, at, inputs, outputs, version, revision, _ = stored_row
     _refuse_newer(number, version, where)
     return Row(number, at, codec.decode(inputs, version), codec.decode(outputs, version), version, revision)
 
 
-def row_with(one: Stored, parts: Collection[int], where: str) -> Row:
+def row_with(stored_row: Stored, parts: Collection[int], where: str) -> Row:
     """The row with only these of its events; parts count through inputs and outputs."""
-    number, at, inputs, outputs, version, revision, _ = one
+    number, at, inputs, outputs, version, revision, _ = stored_row
     _refuse_newer(number, version, where)
     first = codec.count(inputs)
     later = {part - first for part in parts}

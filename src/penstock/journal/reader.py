@@ -173,7 +173,7 @@ class JournalReader:
 
     def steps(self, after: int, limit: int = 200) -> list[Row]:
         found = self._all(f"select {COLUMNS} from steps where number > ? order by number limit ?", after, limit)
-        return [row(plain(one), self.where) for one in found]
+        return [row(plain(stored), self.where) for stored in found]
 
     def _rows(self, wanted: list[tuple[int, int]]) -> dict[int, Row]:
         """By number, each with the wanted of its parts."""
@@ -184,7 +184,9 @@ class JournalReader:
         for start in range(0, len(numbers), AT_ONCE):
             some = numbers[start : start + AT_ONCE]
             sql = f"select {COLUMNS} from steps where number in ({marks(len(some))}) order by number"
-            rows |= {one[0]: row_with(plain(one), parts[one[0]], self.where) for one in self._all(sql, *some)}
+            rows |= {
+                stored[0]: row_with(plain(stored), parts[stored[0]], self.where) for stored in self._all(sql, *some)
+            }
         return rows
 
     # --- money and offers --------------------------------------------------------------------------------------------
@@ -201,7 +203,7 @@ class JournalReader:
                      *periods.get(period, (None, None)))
             for scope, period in keys
         ]  # fmt: skip
-        return sorted(rows, key=lambda one: (one.starts_at or 0, one.period, one.scope))
+        return sorted(rows, key=lambda budget: (budget.starts_at or 0, budget.period, budget.scope))
 
     def used(self, from_day: int = 0) -> list[UsedRow]:
         return self._made(

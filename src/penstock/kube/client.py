@@ -215,7 +215,9 @@ class Cluster:
     async def attach(self, pod: str, namespace: str, params: Params) -> AsyncIterator[Channel]:
         """A command in it, begun; messages of `exec_protocol` from here on. `params` as the exec API has them."""
         self.requests["create pods/exec"] += 1
-        pairs = tuple((key, one) for key, many in params.items() for one in ([many] if isinstance(many, str) else many))
+        pairs = tuple(
+            (key, text) for key, many in params.items() for text in ([many] if isinstance(many, str) else many)
+        )
         talk = await self.wire.talk(Request("GET", PODS.path(namespace, pod, "exec"), pairs), exec_protocol.PROTOCOL)
         if isinstance(talk, Response):
             raise _refusal(talk.status, talk.content, "create", PODS.resource)

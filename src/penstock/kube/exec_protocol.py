@@ -57,7 +57,7 @@ def size_in(text: bytes) -> tuple[int, int] | None:
     """Rows and columns; None if it is no size."""
     said = _json(text)
     rows, columns = said.get("Height"), said.get("Width")
-    good = all(isinstance(one, int) and 0 < one < 1 << 16 for one in (rows, columns))
+    good = all(isinstance(size, int) and 0 < size < 1 << 16 for size in (rows, columns))
     return (rows, columns) if good and isinstance(rows, int) and isinstance(columns, int) else None
 
 

@@ -42,7 +42,7 @@ def of_pod(pod: Json) -> Requests:
             sidecars += asked
         else:
             peak |= sidecars + asked
-    together = sum((_of_container(one) for one in parts(pod, "containers")), sidecars.copy())
+    together = sum((_of_container(container) for container in parts(pod, "containers")), sidecars.copy())
     return peak | together
 
 

@@ -59,7 +59,7 @@ NEEDED: Final[tuple[Kind, ...]] = ("namespace", "config map", "secret", "volume"
 
 def has(maps: Maps) -> tuple[str, ...]:
     """What the engine's rule reads: everything a Job may need and finds at this site."""
-    named = [one for kind, name, to in _all(maps) if _serves(kind, to) for one in _spelled(kind, name)]
+    named = [need for kind, name, to in _all(maps) if _serves(kind, to) for need in _spelled(kind, name)]
     copied = ["config map *"] if maps.copy_config_maps else []
     return (CLUSTER, *named, *copied, *(f"architecture {name}" for name in maps.architectures))
 

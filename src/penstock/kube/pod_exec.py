@@ -57,11 +57,11 @@ async def _listen(socket: Channel, printed: Printed) -> tuple[int | None, str, s
 
 async def _type(socket: Channel, typed: Typed) -> None:
     with suppress(Unavailable):  # it has ended, and whoever listens hears how
-        async for one in typed:
+        async for item in typed:
             await socket.send(
-                exec_protocol.message(exec_protocol.STDIN, one)
-                if isinstance(one, bytes)
-                else exec_protocol.resized(*one)
+                exec_protocol.message(exec_protocol.STDIN, item)
+                if isinstance(item, bytes)
+                else exec_protocol.resized(*item)
             )
         await socket.send(exec_protocol.END_OF_INPUT)
 

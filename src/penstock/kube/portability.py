@@ -47,25 +47,33 @@ class Rewritten:
 
 def needs(job: Json) -> tuple[str, ...]:
     """What any site but its home must have, for the engine's rule."""
-    wanted = [need for one in references(job) if (need := _need(one))]
+    wanted = [need for reference in references(job) if (need := _need(reference))]
     return (CLUSTER, *dict.fromkeys(wanted))
 
 
-def _need(one: Reference) -> str:
+def _need(reference: Reference) -> str:
     """Empty: nothing. An image that anybody can pull, what the pod runs without, a toleration."""
-    if one.optional or one.kind in OF_THE_OFFER or (one.kind == "image" and not looks_private(one.name)):
+    if (
+        reference.optional
+        or reference.kind in OF_THE_OFFER
+        or (reference.kind == "image" and not looks_private(reference.name))
+    ):
         return ""
-    return f"{one.name}, which never travels" if one.kind == "host access" else f"{one.kind} {one.name}"
+    return (
+        f"{reference.name}, which never travels"
+        if reference.kind == "host access"
+        else f"{reference.kind} {reference.name}"
+    )
 
 
 def verdicts(job: Json, maps: Maps) -> list[Disposition]:
     """One for each thing it refers to, each once."""
-    found = {(one.kind, one.name): _verdict(one, maps) for one in references(job)}
+    found = {(reference.kind, reference.name): _verdict(reference, maps) for reference in references(job)}
     return list(found.values())
 
 
 def may_go(judged: list[Disposition]) -> bool:
-    return all(one.outcome not in STAYS for one in judged)
+    return all(verdict.outcome not in STAYS for verdict in judged)
 
 
 def rewrite(manifest: Json, maps: Maps) -> Rewritten:
@@ -79,17 +87,21 @@ def rewrite(manifest: Json, maps: Maps) -> Rewritten:
         return Rewritten(job)
     namespace = str(part(job, "metadata").get("namespace") or "default")
     copies: dict[str, Json] = {}
-    for one in references(job):
-        judged = _verdict(one, maps)
+    for reference in references(job):
+        judged = _verdict(reference, maps)
         if judged.outcome in STAYS:
             raise Unmapped(f"It stays home: {judged.says}")
-        to = there(maps, one.kind, one.name) if one.kind in KEYS and one.kind != "architecture" else None
+        to = (
+            there(maps, reference.kind, reference.name)
+            if reference.kind in KEYS and reference.kind != "architecture"
+            else None
+        )
         if judged.outcome == "copied":
-            to = _copied(carried, one, namespace, copies)
+            to = _copied(carried, reference, namespace, copies)
         if to is not None or judged.outcome == "left out":
-            one.put(to or LEFT_OUT)
+            reference.put(to or LEFT_OUT)
     remote = part(job, "metadata").get("namespace")
-    return Rewritten(job, tuple(_placed(one, remote) for one in copies.values()))
+    return Rewritten(job, tuple(_placed(copied, remote) for copied in copies.values()))
 
 
 def packed(job: Json, config_maps: list[Json]) -> Json:
@@ -113,7 +125,7 @@ def job_in(manifest: Json) -> Json:
 def unpacked(manifest: Json) -> tuple[Json, dict[str, Json]]:
     """A copy of the Job, and the ConfigMaps beside it by name."""
     job, *beside = copy.deepcopy(_items(manifest))
-    return job, {str(part(one, "metadata").get("name")): one for one in beside}
+    return job, {str(part(other, "metadata").get("name")): other for other in beside}
 
 
 def _items(manifest: Json) -> list[Json]:
@@ -124,54 +136,56 @@ def _items(manifest: Json) -> list[Json]:
 # --- one thing --------------------------------------------------------------------------------------------------------
 
 
-def _verdict(one: Reference, maps: Maps) -> Disposition:
-    outcome = _outcome(one, maps)
-    return Disposition(one.kind, one.name, outcome, _says(one, outcome, maps), _line(one, maps, outcome))
+def _verdict(reference: Reference, maps: Maps) -> Disposition:
+    outcome = _outcome(reference, maps)
+    return Disposition(
+        reference.kind, reference.name, outcome, _says(reference, outcome, maps), _line(reference, maps, outcome)
+    )
 
 
-def _outcome(one: Reference, maps: Maps) -> Outcome:
-    if one.kind == "host access":
+def _outcome(reference: Reference, maps: Maps) -> Outcome:
+    if reference.kind == "host access":
         return "never travels"
-    if one.kind in OF_THE_OFFER:
+    if reference.kind in OF_THE_OFFER:
         return "left out"
-    if one.kind == "architecture":
-        return "as it is" if one.name in maps.architectures else "stays home"
-    to = there(maps, one.kind, one.name)
-    if to is not None and (to != LEFT_OUT or one.kind not in NEEDED):
+    if reference.kind == "architecture":
+        return "as it is" if reference.name in maps.architectures else "stays home"
+    to = there(maps, reference.kind, reference.name)
+    if to is not None and (to != LEFT_OUT or reference.kind not in NEEDED):
         return "mapped" if to != LEFT_OUT else "left out"
-    if one.kind == "config map" and maps.copy_config_maps:
+    if reference.kind == "config map" and maps.copy_config_maps:
         return "copied"
-    return "as it is" if not _need(one) or meets(has(maps), _need(one)) else "stays home"
+    return "as it is" if not _need(reference) or meets(has(maps), _need(reference)) else "stays home"
 
 
-def _says(one: Reference, outcome: Outcome, maps: Maps) -> str:
-    thing = f"{one.kind} {one.name}"
+def _says(reference: Reference, outcome: Outcome, maps: Maps) -> str:
+    thing = f"{reference.kind} {reference.name}"
     match outcome:
         case "never travels":
-            return f"{one.name} reaches into the host, and that never travels."
+            return f"{reference.name} reaches into the host, and that never travels."
         case "left out":
             return f"{thing} is left out there."
         case "mapped":
-            return f"{thing} is {there(maps, one.kind, one.name)} there."
+            return f"{thing} is {there(maps, reference.kind, reference.name)} there."
         case "copied":
             return f"{thing} is copied there."
         case "as it is":
-            return f"{thing} goes as it is{', or without it: it is optional' if one.optional else ''}."
+            return f"{thing} goes as it is{', or without it: it is optional' if reference.optional else ''}."
         case "stays home":
-            return f"{thing} is not known at {maps.site}; write {_line(one, maps, outcome)}."
+            return f"{thing} is not known at {maps.site}; write {_line(reference, maps, outcome)}."
 
 
-def _line(one: Reference, maps: Maps, outcome: Outcome) -> str:
+def _line(reference: Reference, maps: Maps, outcome: Outcome) -> str:
     """What to write under the site, in one line of YAML."""
     if outcome != "stays home":
         return ""
-    key = KEYS[one.kind]
-    if one.kind == "architecture":
-        return f"maps: {{{key}: [{', '.join((*maps.architectures, one.name))}]}}"
-    if one.kind == "config map":
+    key = KEYS[reference.kind]
+    if reference.kind == "architecture":
+        return f"maps: {{{key}: [{', '.join((*maps.architectures, reference.name))}]}}"
+    if reference.kind == "config map":
         return f"maps: {{{key}: copy}}"
-    name = one.name.partition("/")[0] + "/" if one.kind == "image" else one.name
-    return f"maps: {{{key}: {{{_quoted(name)}: {EXAMPLE.get(one.kind, 'NAME-THERE')}}}}}"
+    name = reference.name.partition("/")[0] + "/" if reference.kind == "image" else reference.name
+    return f"maps: {{{key}: {{{_quoted(name)}: {EXAMPLE.get(reference.kind, 'NAME-THERE')}}}}}"
 
 
 #: What could stand there, where it is not just another name.
@@ -195,20 +209,22 @@ def _quoted(name: str) -> str:
 
 def config_maps(job: Json) -> Iterator[str]:
     """Names of those it refers to; what travels is read when it is submitted."""
-    yield from dict.fromkeys(one.name for one in references(job) if one.kind == "config map")
+    yield from dict.fromkeys(reference.name for reference in references(job) if reference.kind == "config map")
 
 
-def _copied(carried: dict[str, Json], one: Reference, namespace: str, copies: dict[str, Json]) -> str:
+def _copied(carried: dict[str, Json], reference: Reference, namespace: str, copies: dict[str, Json]) -> str:
     """Named by its content too, so that a copy is made once and a changed one never takes its place."""
-    original = carried.get(one.name)
+    original = carried.get(reference.name)
     if original is None:
-        if one.optional:
-            return one.name
-        raise Unmapped(f"It stays home: config map {one.name} was not there to be copied when the Job was submitted.")
+        if reference.optional:
+            return reference.name
+        raise Unmapped(
+            f"It stays home: config map {reference.name} was not there to be copied when the Job was submitted."
+        )
     content: Json = {key: original[key] for key in ("data", "binaryData") if key in original}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
-    name = f"{one.name[:50].rstrip('-.')}-{digest}"
-    annotations = {names.COPY_OF: f"{namespace}/{one.name}"}
+    name = f"{reference.name[:50].rstrip('-.')}-{digest}"
+    annotations = {names.COPY_OF: f"{namespace}/{reference.name}"}
     metadata = {"name": name, "annotations": annotations, "labels": {names.COPY: "config-map"}}
     copies[name] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, **content}
     return name

@@ -196,7 +196,7 @@ def part(holder: Json, key: str) -> Json:
 
 def parts(holder: Json, key: str) -> list[Json]:
     found = holder.get(key)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def looks_private(image: str) -> bool:

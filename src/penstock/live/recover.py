@@ -36,18 +36,18 @@ class Belief:
 
     def differences(self, state: State, seen: SiteInventory, asked_at: Instant) -> Differences:
         """`asked_at`: when the look began. What began since then may be missing from it."""
-        there = {one.attempt: one for one in seen.attempts}
-        facts = [fact for one in seen.attempts if (fact := news(state, one))]
+        there = {shown.attempt: shown for shown in seen.attempts}
+        facts = [fact for shown in seen.attempts if (fact := news(state, shown))]
         facts += self._lost_attempts(state, there, asked_at)
         facts += self._lost_nodes(state, seen.nodes, asked_at)
-        unknown = [one for one in seen.attempts if one.attempt not in state.attempts]
-        running = [one.attempt for one in unknown if one.phase == "running"]
+        unknown = [shown for shown in seen.attempts if shown.attempt not in state.attempts]
+        running = [shown.attempt for shown in unknown if shown.phase == "running"]
         return Differences(
             facts=tuple(facts),
             orphans=tuple(attempt for attempt in running if self._had_a_place(state, attempt)),
             strangers=tuple(attempt for attempt in running if not self._had_a_place(state, attempt)),
             nodes=tuple(node for node in seen.nodes if node not in state.nodes),
-            recorded=tuple(one.attempt for one in unknown if one.phase != "running"),
+            recorded=tuple(shown.attempt for shown in unknown if shown.phase != "running"),
         )
 
     def _had_a_place(self, state: State, attempt: str) -> bool:
@@ -84,21 +84,25 @@ def _ran_before(attempt: Attempt, asked_at: Instant) -> bool:
     return attempt.phase in ("running", "stopping") and attempt.started_at is not None and attempt.started_at < asked_at
 
 
-def news(state: State, one: SeenAttempt) -> e.Fact | None:
+def news(state: State, seen_attempt: SeenAttempt) -> e.Fact | None:
     """What this says that we do not know yet."""
-    attempt = state.attempts.get(one.attempt)
+    attempt = state.attempts.get(seen_attempt.attempt)
     if attempt is None or attempt.phase == "promised":
         return None
-    match one.phase:
+    match seen_attempt.phase:
         case "running":
             if attempt.phase == "starting":
-                return e.AttemptStarted(0, one.attempt)
-            return e.AttemptCheckpointed(0, one.attempt, one.kept_ms) if one.kept_ms > attempt.kept_ms else None
+                return e.AttemptStarted(0, seen_attempt.attempt)
+            return (
+                e.AttemptCheckpointed(0, seen_attempt.attempt, seen_attempt.kept_ms)
+                if seen_attempt.kept_ms > attempt.kept_ms
+                else None
+            )
         case "done":
-            return e.AttemptEnded(0, one.attempt, "done", one.detail)
+            return e.AttemptEnded(0, seen_attempt.attempt, "done", seen_attempt.detail)
         case "failed":
-            return e.AttemptEnded(0, one.attempt, "failed", one.detail)
+            return e.AttemptEnded(0, seen_attempt.attempt, "failed", seen_attempt.detail)
         case "stopped":
-            return e.AttemptStopped(0, one.attempt, one.kept_ms)
+            return e.AttemptStopped(0, seen_attempt.attempt, seen_attempt.kept_ms)
         case "lost":
-            return e.AttemptLost(0, one.attempt, one.kept_ms)
+            return e.AttemptLost(0, seen_attempt.attempt, seen_attempt.kept_ms)

@@ -149,9 +149,9 @@ def run(scenario: Scenario, policy: Policy, see: Callable[[Step, Engine], None] 
     return tally.report(engine, time.process_time() - began), engine
 
 
-def _both(one: Callable[[Step, Engine], None], two: Callable[[Step, Engine], None]) -> Callable[[Step, Engine], None]:
+def _both(first: Callable[[Step, Engine], None], two: Callable[[Step, Engine], None]) -> Callable[[Step, Engine], None]:
     def see(step: Step, engine: Engine) -> None:
-        one(step, engine)
+        first(step, engine)
         two(step, engine)
 
     return see

@@ -86,14 +86,14 @@ class Tokens:
         found = next((token for token in self.by_digest.values() if token.id == token_id), None)
         if found is None:
             return False
-        for token in [one for one in self.by_digest.values() if token_id in (one.id, one.made_by)]:
+        for token in [known for known in self.by_digest.values() if token_id in (known.id, known.made_by)]:
             self.by_digest[token.digest] = replace(token, revoked=True)
         self._write()
         return True
 
     def _forget_browsers(self) -> None:
         """Theirs are many and short; one that has ended tells nobody anything."""
-        ended = [one.digest for one in self.by_digest.values() if one.made_by and not self.still(one)]
+        ended = [known.digest for known in self.by_digest.values() if known.made_by and not self.still(known)]
         for digest in ended:
             del self.by_digest[digest]
 

@@ -40,7 +40,7 @@ class Problem(Exception):
     def body(self) -> dict[str, object]:
         title = HTTPStatus(self.status).phrase
         said = {"type": f"urn:penstock:{self.kind}", "title": title, "status": self.status, "detail": self.detail}
-        errors = [{"line": one.line, "key": one.key, "message": one.message} for one in self.errors]
+        errors = [{"line": error.line, "key": error.key, "message": error.message} for error in self.errors]
         return {**said, "errors": errors} if errors else said
 
     def response(self) -> JSONResponse:

@@ -102,8 +102,8 @@ def _cost(state: State, attempt: Attempt, now: Instant) -> Money:
 
 def _movable(state: State, attempt: Attempt, now: Instant) -> bool:
     job = attempt.job
-    one = len(attempt.slots) == 1 and attempt.phase in ("starting", "running") and job.next is None
-    return one and placement.may_move(state, job, now)
+    on_one_node = len(attempt.slots) == 1 and attempt.phase in ("starting", "running") and job.next is None
+    return on_one_node and placement.may_move(state, job, now)
 
 
 def _one_shift(choices: Choices, offer_id: str, pool: Pool, width: int) -> list[Relocation]:

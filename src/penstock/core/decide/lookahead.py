@@ -103,7 +103,7 @@ def _queue(state: State) -> list[Line]:
     for lane in state.lanes:
         keys = [(_key(state, lane, job), job) for _, job in lane.heap if job.queued]
         if keys:
-            lines.append((lane, sorted(keys, key=lambda one: one[0], reverse=True)))
+            lines.append((lane, sorted(keys, key=lambda key: key[0], reverse=True)))
     return lines
 
 

@@ -124,11 +124,12 @@ class ExecutionCache:
         ours = f"{annotations.INSTALLATION}={annotations.label_value(installation)}"
         others = f"{annotations.INSTALLATION}!={annotations.label_value(installation)}"
         self.jobs = [
-            Informer(cluster, JOBS, self._job, namespace=one, labels=ours, keep=keep_job, told=told)
-            for one in namespaces
+            Informer(cluster, JOBS, self._job, namespace=namespace, labels=ours, keep=keep_job, told=told)
+            for namespace in namespaces
         ]
         self.pods = [
-            Informer(cluster, PODS, self._pod, namespace=one, labels=ours, keep=keep_pod) for one in namespaces
+            Informer(cluster, PODS, self._pod, namespace=namespace, labels=ours, keep=keep_pod)
+            for namespace in namespaces
         ]
         self.nodes = Informer(cluster, NODES, self._node, keep=keep_node)
         self.others = Informer(cluster, PODS, self._other, labels=others, fields=OVER, keep=self._keep_other)
@@ -165,7 +166,7 @@ class ExecutionCache:
                 raise Unreachable(f"its {mirror.kind.plural} cannot be read: {mirror.why}")
 
     async def close(self) -> None:
-        logs = [log.task for one in self.by_name.values() for log in one.logs if log.task is not None]
+        logs = [log.task for execution in self.by_name.values() for log in execution.logs if log.task is not None]
         tasks = [*self.tasks, *logs]
         for task in tasks:
             task.cancel()
@@ -205,29 +206,29 @@ class ExecutionCache:
                     log.cancel()
             return
         name = job["metadata"]["name"]
-        one = self.by_name.get(name)
-        if one is None:
-            one = self.by_name[name] = Execution(
+        execution = self.by_name.get(name)
+        if execution is None:
+            execution = self.by_name[name] = Execution(
                 job, self.make_log(said(job, annotations.ATTEMPT), pods_at_once(job["spec"]))
             )
-            one.pods = self.waiting_pods.pop(name, {})
-        elif job["metadata"]["uid"] != one.job["metadata"]["uid"] or is_newer(job, one.job):
-            one.job = job
-            one.newer.set()
-            one.newer = asyncio.Event()
+            execution.pods = self.waiting_pods.pop(name, {})
+        elif job["metadata"]["uid"] != execution.job["metadata"]["uid"] or is_newer(job, execution.job):
+            execution.job = job
+            execution.newer.set()
+            execution.newer = asyncio.Event()
         else:
             return
-        self.changed(one)
+        self.changed(execution)
 
     def _pod(self, before: Obj | None, pod: Obj | None) -> None:
         found = pod or before
         assert found is not None
-        one = self.by_name.get(found["execution"])
-        if one is None:
+        execution = self.by_name.get(found["execution"])
+        if execution is None:
             self._early_pod(found, gone=pod is None)
             return
-        (one.see if pod else one.miss)(found)
-        self.changed(one)
+        (execution.see if pod else execution.miss)(found)
+        self.changed(execution)
 
     def _early_pod(self, pod: Obj, *, gone: bool) -> None:
         """Its Job was not seen yet."""
@@ -240,9 +241,11 @@ class ExecutionCache:
 
     def _node(self, before: Obj | None, node: Obj | None) -> None:
         if node is None and before is not None:
-            for one in self:
-                if any(is_active(pod) and pod["spec"].get("nodeName") == name_of(before) for pod in one.pods.values()):
-                    self.changed(one)
+            for execution in self:
+                if any(
+                    is_active(pod) and pod["spec"].get("nodeName") == name_of(before) for pod in execution.pods.values()
+                ):
+                    self.changed(execution)
         self.room_changed()
 
     def _other(self, before: Obj | None, pod: Obj | None) -> None:

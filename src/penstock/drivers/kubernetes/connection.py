@@ -104,8 +104,8 @@ class Connection:
         return annotations.execution_name(self.installation, attempt)
 
     def known(self, attempt: str) -> Execution | None:
-        one = self.executions.by_name.get(self.name(attempt))
-        return one if one is not None and self.is_own(one.job, attempt) else None
+        execution = self.executions.by_name.get(self.name(attempt))
+        return execution if execution is not None and self.is_own(execution.job, attempt) else None
 
     def is_own(self, job: Obj, attempt: str) -> bool:
         """A name is only a name: what somebody else put under it is theirs, and nothing of it is read or changed."""
@@ -115,8 +115,8 @@ class Connection:
 
     async def find(self, attempt: str) -> Execution | None:
         """What we see, or else what the cluster says: a watch may be a moment behind."""
-        if (one := self.known(attempt)) is not None:
-            return one
+        if (execution := self.known(attempt)) is not None:
+            return execution
         for namespace in self.namespaces:
             with suppress(errors.NotFound):
                 found = await self.cluster.get(JOBS, self.name(attempt), namespace)
@@ -125,30 +125,32 @@ class Connection:
         return None
 
     async def change(
-        self, one: Execution, change: Callable[[Obj], Obj | None], rank: Rank = NOW, tries: int = CONFLICTS
+        self, execution: Execution, change: Callable[[Obj], Obj | None], rank: Rank = NOW, tries: int = CONFLICTS
     ) -> None:
         """What is to be changed depends on what is there: if that moved on meanwhile, it is thought over again."""
         for _ in range(tries):
-            wanted = change(one.job)
+            wanted = change(execution.job)
             if wanted is None:
                 return
-            seen = one.job["metadata"]["resourceVersion"]
+            seen = execution.job["metadata"]["resourceVersion"]
             try:
-                found = await self.cluster.patch(JOBS, one.name, wanted, one.namespace, seen=seen, rank=rank)
+                found = await self.cluster.patch(
+                    JOBS, execution.name, wanted, execution.namespace, seen=seen, rank=rank
+                )
                 self.executions.note(found)
                 return
             except errors.Conflict:
-                await self._catch_up(one, seen)
-        raise Unreachable(f"somebody else keeps changing Job {one.name}")
+                await self._catch_up(execution, seen)
+        raise Unreachable(f"somebody else keeps changing Job {execution.name}")
 
-    async def _catch_up(self, one: Execution, seen: str) -> None:
+    async def _catch_up(self, execution: Execution, seen: str) -> None:
         """The watch is about to tell what it is now; if it does not, the cluster is asked."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_SECONDS):
-                while one.job["metadata"]["resourceVersion"] == seen:
-                    await one.newer.wait()
+                while execution.job["metadata"]["resourceVersion"] == seen:
+                    await execution.newer.wait()
                 return
-        self.executions.note(await self.cluster.get(JOBS, one.name, one.namespace))
+        self.executions.note(await self.cluster.get(JOBS, execution.name, execution.namespace))
 
     # --- asking ------------------------------------------------------------------------------------------------------
 

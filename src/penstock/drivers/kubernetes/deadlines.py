@@ -13,9 +13,11 @@ from penstock.kube import annotations
 from penstock.kube.client import Obj
 
 
-async def move(here: Connection, one: Execution, deadline_at: Instant, tries: int = CONFLICTS) -> None:
+async def move(here: Connection, execution: Execution, deadline_at: Instant, tries: int = CONFLICTS) -> None:
     """The cluster counts from the Job's start by its own clock, of which its answers tell us the time."""
-    await here.change(one, lambda job: _moved(job, deadline_at, here.clock(), here.cluster.time_there), tries=tries)
+    await here.change(
+        execution, lambda job: _moved(job, deadline_at, here.clock(), here.cluster.time_there), tries=tries
+    )
 
 
 def deadline_of(job: Obj) -> Instant:

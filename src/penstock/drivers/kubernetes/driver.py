@@ -71,8 +71,8 @@ class KubernetesDriver(BaseDriver):
             await ownership.claim(here)
         await here.executions.follow()
         here.opened = True
-        for one in here.executions:
-            self.minder.look_at(one)
+        for execution in here.executions:
+            self.minder.look_at(execution)
         self.room.tell()
         here.chores.see_to("tick", self._tick)
 
@@ -84,9 +84,9 @@ class KubernetesDriver(BaseDriver):
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            for one in self.here.executions:
-                if one.end is None:
-                    self.minder.look_at(one)
+            for execution in self.here.executions:
+                if execution.end is None:
+                    self.minder.look_at(execution)
             self.room.tell()
             await terminate.prune(self.here)
 
@@ -97,47 +97,47 @@ class KubernetesDriver(BaseDriver):
             raise Refused(f"site {self.site.id} has no offer {ask.offer}")
         async with self.here.asking():
             given = self.starting.manifest(work)
-            one = self.here.known(ask.attempt) or await self.starting.order(ask, work, given)
-            ownership.check_own(self.here, one.job, ask.attempt, origin_of(given.manifest, ask))
-        if one.end is not None and said(one.job, annotations.ENDING) != "refused":
-            if one.concluded:  # otherwise it is about to be said
-                self.minder.say_end(one)
+            execution = self.here.known(ask.attempt) or await self.starting.order(ask, work, given)
+            ownership.check_own(self.here, execution.job, ask.attempt, origin_of(given.manifest, ask))
+        if execution.end is not None and said(execution.job, annotations.ENDING) != "refused":
+            if execution.concluded:  # otherwise it is about to be said
+                self.minder.say_end(execution)
             return
-        one.starters += 1
+        execution.starters += 1
         try:
-            await self.starting.until_begun(one, ask)
+            await self.starting.until_begun(execution, ask)
         finally:
-            one.starters -= 1
-            self.minder.say_end_soon(one)
+            execution.starters -= 1
+            self.minder.say_end_soon(execution)
 
     async def stop(self, attempt: str, grace_ms: Millis) -> None:
         async with self.here.asking():
-            one = await self.here.find(attempt) or await terminate.bury(self.here, attempt)
-            if one is None:  # nothing of it was made, and while the other stands nothing can be
+            execution = await self.here.find(attempt) or await terminate.bury(self.here, attempt)
+            if execution is None:  # nothing of it was made, and while the other stands nothing can be
                 self.here.say(e.AttemptStopped(self.here.clock(), attempt, 0))
-            elif one.concluded:
-                self.minder.say_end(one)
-            elif one.end is None:
-                await terminate.end(self.here, one, "stopped", "told to stop", grace_ms)
+            elif execution.concluded:
+                self.minder.say_end(execution)
+            elif execution.end is None:
+                await terminate.end(self.here, execution, "stopped", "told to stop", grace_ms)
 
     async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
         async with self.here.asking():
-            one = await self.here.find(thing)
-            if one is None:
+            execution = await self.here.find(thing)
+            if execution is None:
                 raise Unreachable(f"{thing} is not here, or not yet")
-            self.here.executions.note(await self.here.cluster.get(JOBS, one.name, one.namespace))
-            stands = deadline_of(one.job)
-            if one.end is not None or said(one.job, annotations.ENDING) or stands <= self.here.clock():
+            self.here.executions.note(await self.here.cluster.get(JOBS, execution.name, execution.namespace))
+            stands = deadline_of(execution.job)
+            if execution.end is not None or said(execution.job, annotations.ENDING) or stands <= self.here.clock():
                 return stands if stands < NEVER else deadline_at
             # Once only: who writes at the same time may have taken over while we slept, and decided otherwise.
-            await deadlines.move(self.here, one, deadline_at, tries=1)
+            await deadlines.move(self.here, execution, deadline_at, tries=1)
             return deadline_at
 
     async def forget(self, attempt: str) -> None:
         async with self.here.asking():
-            one = await self.here.find(attempt)
-            if one is not None and one.end is not None:
-                await terminate.forget(self.here, one)
+            execution = await self.here.find(attempt)
+            if execution is not None and execution.end is not None:
+                await terminate.forget(self.here, execution)
 
     # --- what is there -----------------------------------------------------------------------------------------------
 
@@ -146,20 +146,20 @@ class KubernetesDriver(BaseDriver):
         async with self.here.asking():
             await ownership.check_still_ours(self.here)
         self.here.executions.check()
-        seen = [_seen(one) for one in self.here.executions if not one.forgotten]
-        return SiteInventory(tuple(one for one in seen if one is not None))
+        seen = [_seen(execution) for execution in self.here.executions if not execution.forgotten]
+        return SiteInventory(tuple(attempt for attempt in seen if attempt is not None))
 
     async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
         return await self.logs.read(attempt, after, most, rank)
 
     async def exec(self, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
         async with self.here.asking(), _commands():
-            one = await self.here.find(attempt)
-            pod = one.ranks().get(command.rank) if one is not None and one.end is None else None
-            if one is None or pod is None or not is_active(pod):
+            execution = await self.here.find(attempt)
+            pod = execution.ranks().get(command.rank) if execution is not None and execution.end is None else None
+            if execution is None or pod is None or not is_active(pod):
                 raise Refused(f"rank {command.rank} of {attempt} does not run now")
             name, tty = str(pod["metadata"]["name"]), command.tty
-            cluster, where = self.here.cluster, (name, one.namespace, pod["container"])
+            cluster, where = self.here.cluster, (name, execution.namespace, pod["container"])
             return await pod_exec.run(cluster, *where, command.words, typed, printed, tty)
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
@@ -179,9 +179,9 @@ async def _commands() -> AsyncIterator[None]:
         raise Refused(f"it could not be run: {error}") from error
 
 
-def _seen(one: Execution) -> SeenAttempt | None:
-    if one.end is not None:
-        return SeenAttempt(one.attempt, one.end.phase, one.kept_ms, 0, one.end.words)
-    if one.begun:
-        return SeenAttempt(one.attempt, "running", one.kept_ms, deadline_of(one.job))
+def _seen(execution: Execution) -> SeenAttempt | None:
+    if execution.end is not None:
+        return SeenAttempt(execution.attempt, execution.end.phase, execution.kept_ms, 0, execution.end.words)
+    if execution.begun:
+        return SeenAttempt(execution.attempt, "running", execution.kept_ms, deadline_of(execution.job))
     return None  # whoever ordered it waits for that, or will tell it again

@@ -210,9 +210,12 @@ def _template(template: Obj, order: ExecutionRequest, name: str, gang: int) -> O
     spec |= {
         "restartPolicy": "Never",  # what a pod failure policy needs; a failure in place is a retry of the Job's own
         "terminationGracePeriodSeconds": grace,
-        "containers": [_container(one, order, name, gang) for one in spec["containers"]],
+        "containers": [_container(container, order, name, gang) for container in spec["containers"]],
         "nodeSelector": {**(spec.get("nodeSelector") or {}), **dict(order.place.selector)},
-        "tolerations": [*(spec.get("tolerations") or ()), *(one.as_dict() for one in order.place.tolerations)],
+        "tolerations": [
+            *(spec.get("tolerations") or ()),
+            *(toleration.as_dict() for toleration in order.place.tolerations),
+        ],
     }
     wanted = _hosts("In", order.hosts) + _hosts("NotIn", order.avoid)
     if wanted:
@@ -222,10 +225,10 @@ def _template(template: Obj, order: ExecutionRequest, name: str, gang: int) -> O
 
 
 def _container(container: Obj, order: ExecutionRequest, name: str, gang: int) -> Obj:
-    own = [one for one in container.get("env") or () if not one["name"].startswith("PENSTOCK_")]
-    named = {one["name"] for one in own}
+    own = [entry for entry in container.get("env") or () if not entry["name"].startswith("PENSTOCK_")]
+    named = {entry["name"] for entry in own}
     ours = [*_variables(order), *(_gang(name, gang) if gang else ())]
-    found = {**container, "env": own + [one for one in ours if one["name"] not in named]}
+    found = {**container, "env": own + [entry for entry in ours if entry["name"] not in named]}
     if order.secret:
         found["envFrom"] = [*(container.get("envFrom") or ()), {"secretRef": {"name": order.secret}}]
     return found

@@ -52,7 +52,7 @@ def gpus_of(node: Obj, place: NodeSelection, taken: int, avoided: set[str]) -> i
 
 def is_ready(node: Obj) -> bool:
     conditions = node.get("status", {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def requested(pod: Obj, resource: str) -> int:
@@ -93,10 +93,10 @@ def _count(amounts: Mapping[str, object] | None, resource: str) -> int:
 def _tolerated(taint: Obj, tolerations: Iterable[Toleration]) -> bool:
     if taint.get("effect") not in KEEPS_OFF or str(taint["key"]).startswith(OWN_TAINTS):
         return True
-    return any(_tolerates(one, taint) for one in tolerations)
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
-def _tolerates(one: Toleration, taint: Obj) -> bool:
-    same_key = one.key in ("", taint["key"])
-    same_text = one.operator == "Exists" or one.text == taint.get("value", "")
-    return same_key and same_text and one.effect in ("", taint["effect"])
+def _tolerates(toleration: Toleration, taint: Obj) -> bool:
+    same_key = toleration.key in ("", taint["key"])
+    same_text = toleration.operator == "Exists" or toleration.text == taint.get("value", "")
+    return same_key and same_text and toleration.effect in ("", taint["effect"])

@@ -37,18 +37,20 @@ class Logs:
     def _folder(self, attempt: str) -> Path:
         return self.folder / safe_name(attempt)
 
-    def follow(self, one: Execution) -> None:
-        for rank, pod in one.ranks().items():
+    def follow(self, execution: Execution) -> None:
+        for rank, pod in execution.ranks().items():
             began = began_at(pod)
-            if began is not None and not one.forgotten:
-                self._follow(one, rank, pod, began)
+            if began is not None and not execution.forgotten:
+                self._follow(execution, rank, pod, began)
 
-    def _follow(self, one: Execution, rank: int, pod: Obj, began: datetime) -> None:
-        if rank and rank not in one.others:
-            one.others[rank] = self.of(one.attempt, max(one.size, 2), rank)
-        log = one.others[rank] if rank else one.log
-        name, where = str(pod["metadata"]["name"]), {"namespace": one.namespace, "container": pod["container"]}
-        log.follow(self.here.cluster, name, where, began, lambda: one.end is not None or not _runs(one, name))
+    def _follow(self, execution: Execution, rank: int, pod: Obj, began: datetime) -> None:
+        if rank and rank not in execution.others:
+            execution.others[rank] = self.of(execution.attempt, max(execution.size, 2), rank)
+        log = execution.others[rank] if rank else execution.log
+        name, where = str(pod["metadata"]["name"]), {"namespace": execution.namespace, "container": pod["container"]}
+        log.follow(
+            self.here.cluster, name, where, began, lambda: execution.end is not None or not _runs(execution, name)
+        )
 
     def in_step_again(self, why: str) -> None:
         """While the cluster itself did not answer, its kubelets could not be asked either."""
@@ -56,10 +58,10 @@ class Logs:
             self.kubelets.failed = 0
 
     async def read(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
-        one = self.here.known(attempt)
-        growing = one is not None and not (one.concluded or one.forgotten)
+        execution = self.here.known(attempt)
+        growing = execution is not None and not (execution.concluded or execution.forgotten)
         kept_of = await asyncio.to_thread(self._pods, attempt)
-        pods = max(one.size, kept_of) if one is not None else kept_of
+        pods = max(execution.size, kept_of) if execution is not None else kept_of
         if rank is not None and rank >= pods:
             raise Refused(f"{attempt} has no rank {rank}; " + ("there is one pod" if pods == 1 else f"0 to {pods - 1}"))
         kept = self.together(attempt) if rank is None and pods > 1 else self.of(attempt, pods, rank or 0).kept
@@ -72,16 +74,16 @@ class Logs:
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
         """The last step that it reported, and of how many; 0 if it did not say."""
-        one = self.here.known(attempt)
-        return progress.steps((one.log if one is not None else self.of(attempt)).marks)
+        execution = self.here.known(attempt)
+        return progress.steps((execution.log if execution is not None else self.of(attempt)).marks)
 
     def _marked(self, attempt: str) -> None:
         """It printed that it wrote a checkpoint, or how far it is."""
-        here, one = self.here, self.here.known(attempt)
-        if one is None or one.end is not None:
+        here, execution = self.here, self.here.known(attempt)
+        if execution is None or execution.end is not None:
             return
-        kept = one.kept_ms if "checkpoint_ms" in one.log.marks else 0
-        for fact in one.reported.news(here.clock(), attempt, kept, one.log.marks):
+        kept = execution.kept_ms if "checkpoint_ms" in execution.log.marks else 0
+        for fact in execution.reported.news(here.clock(), attempt, kept, execution.log.marks):
             here.say(fact)
 
 
@@ -97,5 +99,5 @@ def _nowhere(_: list[bytes]) -> None:
     """A single pod's log is the whole."""
 
 
-def _runs(one: Execution, pod: str) -> bool:
-    return pod in one.pods and is_active(one.pods[pod])
+def _runs(execution: Execution, pod: str) -> bool:
+    return pod in execution.pods and is_active(execution.pods[pod])

@@ -138,7 +138,7 @@ class PodLog:
     def _take(self, lines: list[bytes], pod: str, began: datetime) -> None:
         upto = str(self.marks.get("upto", "")) if self.marks.get("of_pod") == pod else ""
         stamped = [
-            (stamp.decode("ascii", "replace"), text) for stamp, _, text in (one.partition(b" ") for one in lines)
+            (stamp.decode("ascii", "replace"), text) for stamp, _, text in (line.partition(b" ") for line in lines)
         ]
         new = [(stamp, text) for stamp, text in stamped if not upto or stamp > upto]
         if not new:

@@ -91,8 +91,11 @@ def _only_kept(pod: Obj) -> bool:
 def _ended_before_it_was_taken(pod: Obj) -> bool:
     """By the clocks of its node and its cluster, in whole seconds: for whoever was not there to see it. When it was
     deleted cannot be asked, for its kubelet sets that anew in the end."""
-    taken = [str(one.get("lastTransitionTime") or "") for one in _conditions(pod) if _is_disruption(one)]
-    ended = [str((one.get("state", {}).get("terminated") or {}).get("finishedAt") or "") for one in _containers(pod)]
+    taken = [str(state.get("lastTransitionTime") or "") for state in _conditions(pod) if _is_disruption(state)]
+    ended = [
+        str((container.get("state", {}).get("terminated") or {}).get("finishedAt") or "")
+        for container in _containers(pod)
+    ]
     if not taken or not ended or "" in (*taken, *ended):
         return False
     return max(map(datetime.fromisoformat, ended)) < min(map(datetime.fromisoformat, taken))
@@ -132,8 +135,8 @@ def _failed(failed: Obj, pods: Sequence[Obj], began: bool) -> End:
 
 def taken_away(pod: Obj) -> str:
     """Why its capacity was taken from under it, or nothing."""
-    for one in filter(_is_disruption, _conditions(pod)):
-        return f"{one.get('reason', 'disrupted')}: {one.get('message', '')}".rstrip(": ")
+    for state in filter(_is_disruption, _conditions(pod)):
+        return f"{state.get('reason', 'disrupted')}: {state.get('message', '')}".rstrip(": ")
     status = pod.get("status", {})
     reason = str(status.get("reason", ""))
     if reason in TAKEN or _not_taken(pod):
@@ -192,9 +195,9 @@ def _trouble(pod: Obj) -> Trouble | None:
     node = node_of(pod)
     if _phase(pod) == "Failed":
         return Trouble("place", taken_away(pod), node) if _not_taken(pod) else None
-    for one in _conditions(pod):
-        if one["type"] == "PodScheduled" and one["status"] == "False" and one.get("reason") == "Unschedulable":
-            return Trouble("room", f"no node for it: {one.get('message', '')}")
+    for state in _conditions(pod):
+        if state["type"] == "PodScheduled" and state["status"] == "False" and state.get("reason") == "Unschedulable":
+            return Trouble("room", f"no node for it: {state.get('message', '')}")
     for container in _containers(pod):
         if waits := (container.get("state") or {}).get("waiting"):
             return _waiting(str(waits.get("reason", "")), str(waits.get("message", "")), node)
@@ -220,7 +223,7 @@ def said(job: Obj, name: str) -> str:
 
 def condition(obj: Obj, kind: str) -> Obj | None:
     found = obj.get("status", {}).get("conditions") or ()
-    return next((one for one in found if one["type"] == kind and one["status"] == "True"), None)
+    return next((shown for shown in found if shown["type"] == kind and shown["status"] == "True"), None)
 
 
 def is_active(pod: Obj) -> bool:

@@ -15,20 +15,20 @@ from penstock.kube.client import JOBS, PODS, Obj
 from penstock.kube.request_priority import LATER
 
 
-async def end(here: Connection, one: Execution, how: str, words: str, grace_ms: Millis | None = None) -> None:
+async def end(here: Connection, execution: Execution, how: str, words: str, grace_ms: Millis | None = None) -> None:
     """Leave word on the Job why, then let its deadline pass. The first reason counts, however often it is told."""
     grace_s = None if grace_ms is None else max(1, math.ceil(grace_ms / SECOND))
-    if grace_s is not None and grace_s != one.job["spec"]["grace"] and one.pods:
-        await here.change(one, lambda job: _ending(job, how, words, at_once=False))
-        for pod in [pod for pod in one.pods.values() if is_active(pod)]:
+    if grace_s is not None and grace_s != execution.job["spec"]["grace"] and execution.pods:
+        await here.change(execution, lambda job: _ending(job, how, words, at_once=False))
+        for pod in [pod for pod in execution.pods.values() if is_active(pod)]:
             await _delete_pod(here, pod, grace_s)
-    await here.change(one, lambda job: _ending(job, how, words, at_once=True))
+    await here.change(execution, lambda job: _ending(job, how, words, at_once=True))
 
 
-async def take_down(here: Connection, one: Execution) -> None:
+async def take_down(here: Connection, execution: Execution) -> None:
     """Somebody deleted its Job. Our finalizer keeps it, and its pods would run on with nobody to count them."""
-    await end(here, one, "lost", "somebody deleted its Job")
-    for pod in list(one.pods.values()):
+    await end(here, execution, "lost", "somebody deleted its Job")
+    for pod in list(execution.pods.values()):
         await _delete_pod(here, pod)
 
 
@@ -45,21 +45,21 @@ async def bury(here: Connection, attempt: str) -> Execution | None:
     return made
 
 
-async def forget(here: Connection, one: Execution) -> None:
+async def forget(here: Connection, execution: Execution) -> None:
     """Its Job stays a while, so that a late start meets it; then the cluster takes it away."""
-    await here.change(one, lambda job: _forgotten(job, here.settings.keep_ms), LATER)
-    if one.job["metadata"].get("deletionTimestamp"):
-        await _leave_stone(here, one)
+    await here.change(execution, lambda job: _forgotten(job, here.settings.keep_ms), LATER)
+    if execution.job["metadata"].get("deletionTimestamp"):
+        await _leave_stone(here, execution)
 
 
 async def prune(here: Connection) -> None:
     """Tombstones that nobody can come late for any more. What the cluster itself finishes, it takes away itself."""
-    for one in here.executions:
-        meta = one.job["metadata"]
+    for execution in here.executions:
+        meta = execution.job["metadata"]
         age_ms = (here.cluster.time_there - datetime.fromisoformat(meta["creationTimestamp"])).total_seconds() * SECOND
-        if one.forgotten and one.job["spec"].get("suspend") and age_ms > here.settings.keep_ms:
+        if execution.forgotten and execution.job["spec"].get("suspend") and age_ms > here.settings.keep_ms:
             try:
-                await here.cluster.delete(JOBS, one.name, one.namespace, uid=meta["uid"])
+                await here.cluster.delete(JOBS, execution.name, execution.namespace, uid=meta["uid"])
             except errors.KubeError:
                 continue  # the next time
 
@@ -90,16 +90,16 @@ def _forgotten(job: Obj, keep_ms: Millis) -> Obj | None:
     """The change by which the cluster may take a Job away."""
     if said(job, annotations.FORGOTTEN):
         return None
-    kept = [one for one in job["metadata"].get("finalizers") or () if one != annotations.RESULT]
+    kept = [finalizer for finalizer in job["metadata"].get("finalizers") or () if finalizer != annotations.RESULT]
     return {
         "metadata": {"annotations": {annotations.FORGOTTEN: "true"}, "finalizers": kept or None},
         "spec": {"ttlSecondsAfterFinished": keep_ms // SECOND},
     }
 
 
-async def _leave_stone(here: Connection, one: Execution) -> None:
+async def _leave_stone(here: Connection, execution: Execution) -> None:
     """Somebody deleted its Job, and only our finalizer kept it; now its name would be free."""
-    stone = tombstone(here.installation, one.attempt, one.namespace)
+    stone = tombstone(here.installation, execution.attempt, execution.namespace)
     stone["metadata"]["annotations"] |= {
         annotations.FORGOTTEN: "true",
         annotations.ENDING: "lost",

@@ -133,11 +133,11 @@ async def _write(ends: Ends, typed: Typed, tty: bool) -> None:
     assert ends.typed is not None
     file = ends.typed.fileno()
     with suppress(OSError):  # it reads no more
-        async for one in typed:
-            if isinstance(one, bytes):
-                await _write_all(file, one)
+        async for item in typed:
+            if isinstance(item, bytes):
+                await _write_all(file, item)
             elif tty:
-                _resize(file, one)
+                _resize(file, item)
         if tty:
             await _write_all(file, b"\x04")  # as a person says that there is no more
         ends.typed.close()

@@ -37,14 +37,14 @@ class HomeBringer:
 
     def _away(self, live: list[JobSnapshot]) -> list[JobRow]:
         """Those of a home's jobs that run elsewhere and keep checkpoints."""
-        return [one.job for one in live if self._is_away(one)]
+        return [snapshot.job for snapshot in live if self._is_away(snapshot)]
 
     def _is_away(self, snapshot: JobSnapshot) -> bool:
         row = snapshot.job
         if row.phase != "placed":
             return False
         spec = self.reader.spec(row.id)
-        tries = [one for one in snapshot.attempts if one.phase == "running"]
+        tries = [attempt for attempt in snapshot.attempts if attempt.phase == "running"]
         keeps = spec is not None and spec.checkpoint_every_ms is not None and spec.interruptible
         return keeps and bool(tries) and tries[-1].site != row.origin_site
 
@@ -59,5 +59,5 @@ class HomeBringer:
 
     def _with_room(self, site: str, gpus: int) -> list[str]:
         """What stands at home and has so many GPUs free."""
-        offers = [one for there in self.plane.view.sites if there.id == site for one in there.offers]
-        return [one.offer.id for one in offers if one.offer.term in STANDING and one.idle >= gpus]
+        offers = [offer for there in self.plane.view.sites if there.id == site for offer in there.offers]
+        return [offer.offer.id for offer in offers if offer.offer.term in STANDING and offer.idle >= gpus]

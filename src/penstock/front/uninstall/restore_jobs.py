@@ -63,7 +63,7 @@ def stripped(job: Json) -> Json:
 def plain_conditions(job: Json) -> list[Json] | None:
     """Without ours; None if there is none of ours."""
     now = parts(part(job, "status"), "conditions")
-    others = [one for one in now if one.get("type") not in OURS]
+    others = [condition for condition in now if condition.get("type") not in OURS]
     return others if len(others) < len(now) else None
 
 
@@ -144,9 +144,9 @@ async def remains(cluster: Cluster, installation: str, namespace: str) -> list[s
     found = []
     for kind in (JOBS, CONFIG_MAPS, LEASES):
         there = (await cluster.list(kind, namespace))[0]
-        found += [_word(kind, one) for one in there if _bears_our_mark(one, installation)]
+        found += [_word(kind, thing) for thing in there if _bears_our_mark(thing, installation)]
     pods = (await cluster.list(PODS, namespace, labels=_made_by(installation)))[0]
-    return found + [_word(PODS, one) for one in pods]
+    return found + [_word(PODS, pod) for pod in pods]
 
 
 def _made_by(installation: str) -> str:
@@ -160,10 +160,10 @@ def _bears_our_mark(thing: Json, installation: str) -> bool:
         installation
     ):
         return False  # another installation's
-    owners = [str(one.get("name", "")) for one in metadata.get("ownerReferences") or []]
-    written = [one for one in part(metadata, "annotations") if one in WRITTEN_BY_US]
+    owners = [str(owner.get("name", "")) for owner in metadata.get("ownerReferences") or []]
+    written = [key for key in part(metadata, "annotations") if key in WRITTEN_BY_US]
     words = [*labels, *written, *(metadata.get("finalizers") or [])]
-    words += [str(one.get("type")) for one in parts(part(thing, "status"), "conditions")]
+    words += [str(condition.get("type")) for condition in parts(part(thing, "status"), "conditions")]
     meets = any(metadata.get("name") == f"{owner}-at" for owner in owners if owner.startswith("ps-"))
     held = part(thing, "spec").get("holderIdentity") == installation
     return held or meets or any(word.startswith(annotations.DOMAIN) for word in words)

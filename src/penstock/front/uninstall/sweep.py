@@ -43,9 +43,9 @@ class ClusterSweep:
     async def _sweep(self, mine: Callable[[str], bool], last: bool) -> list[str]:
         """What is still there afterwards."""
         ours = self.cluster, self.installation
-        needed = [word for one in self.namespaces for word in await restore_jobs.sweep(*ours, one, mine)]
+        needed = [word for space in self.namespaces for word in await restore_jobs.sweep(*ours, space, mine)]
         if needed or not last:
             return needed
         for namespace in self.namespaces:
             await restore_jobs.release(*ours, namespace)
-        return [word for one in self.namespaces for word in await restore_jobs.remains(*ours, one)]
+        return [word for space in self.namespaces for word in await restore_jobs.remains(*ours, space)]

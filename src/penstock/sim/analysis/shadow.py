@@ -92,7 +92,7 @@ class Followed:
 
     def see_nodes(self, nodes: Iterable[Json]) -> None:
         counts = [(node.get("status") or {}).get("allocatable") or {} for node in nodes]
-        self.node_gpus = [sum(int(one.get(kind, 0)) for kind in WHOLE) for one in counts]
+        self.node_gpus = [sum(int(count.get(kind, 0)) for kind in WHOLE) for count in counts]
 
     def save(self) -> None:
         if self.path is not None:
@@ -117,8 +117,8 @@ class Followed:
 
 
 def _began(pod: Json) -> str:
-    states = [one.get("state") or {} for one in (pod.get("status") or {}).get("containerStatuses") or ()]
-    begun = [(one.get("running") or one.get("terminated") or {}).get("startedAt") or "" for one in states]
+    states = [container.get("state") or {} for container in (pod.get("status") or {}).get("containerStatuses") or ()]
+    begun = [(state.get("running") or state.get("terminated") or {}).get("startedAt") or "" for state in states]
     return min((at for at in begun if at), default="")
 
 
@@ -199,7 +199,7 @@ def compare(
 def _counted(site: Site, node_gpus: list[int]) -> Site:
     """Where the file leaves it to the cluster how many nodes there are, the cluster has said so."""
     offers = [
-        replace(offer, shapes=tuple(_with_count(one, node_gpus) for one in offer.shapes)) for offer in site.offers
+        replace(offer, shapes=tuple(_with_count(shape, node_gpus) for shape in offer.shapes)) for offer in site.offers
     ]
     return replace(site, offers=tuple(offers))
 
@@ -257,18 +257,18 @@ class _Seen:
 
 def _sum_up(day: str, some: list[TraceJob], known: Mapping[str, "ObservedJob"], seen: _Seen) -> DaySummary:
     ids = [job.id for job in some]
-    phases = [known[one].phase for one in ids if one in known]
+    phases = [known[job_id].phase for job_id in ids if job_id in known]
     return DaySummary(
         day=day,
         jobs=len(some),
         running=phases.count("running"),
         waiting=phases.count("waiting"),
         gpu_hours=sum(job.spec.gpus * job.run_ms for job in some) / HOUR,
-        waited_hours=sum(known[one].waited_ms for one in ids if one in known) / HOUR,
-        would_wait_hours=sum(_would_wait(seen.waited_ms(one), known.get(one)) for one in ids) / HOUR,
-        would_burst=sum(one in seen.burst for one in ids),
-        would_cost=sum(seen.cost.get(one, 0) for one in ids),
-        stays_home=sum(one in seen.kept_home for one in ids),
+        waited_hours=sum(known[job_id].waited_ms for job_id in ids if job_id in known) / HOUR,
+        would_wait_hours=sum(_would_wait(seen.waited_ms(job_id), known.get(job_id)) for job_id in ids) / HOUR,
+        would_burst=sum(job_id in seen.burst for job_id in ids),
+        would_cost=sum(seen.cost.get(job_id, 0) for job_id in ids),
+        stays_home=sum(job_id in seen.kept_home for job_id in ids),
     )
 
 

@@ -145,7 +145,7 @@ class _Reader:
         asked = [{"gpus": "1", field: text} for field, text in said.items()]
         run_time = self._duration if "duration" in self.at else self._from_start_to_end
         submitted = partial(self.clock.submitted, row[self.at["submit"]], self.columns["submit"])
-        return [partial(run_time, row), *(partial(self._new_spec, one) for one in asked), submitted]
+        return [partial(run_time, row), *(partial(self._new_spec, request) for request in asked), submitted]
 
     def _duration(self, row: list[str]) -> Millis:
         text = row[self.at["duration"]]

@@ -91,7 +91,7 @@ async def revoke_token(token: str, request: Request, caller: MayGiveTokens) -> s
         raise Problem(409, "conflict", "This is the token you are using; revoke it with another one.")
     if not _tokens(request).revoke(token):
         raise not_found("token", token)
-    return schemas.Token.of(next(one for one in _tokens(request) if one.id == token))
+    return schemas.Token.of(next(known for known in _tokens(request) if known.id == token))
 
 
 @routes.get("/v1/openapi.json", tags=["health"], summary="This API's own description")

@@ -21,8 +21,8 @@ async def doors(request: Request, caller: MayRead) -> schemas.FrontDoors:  # noq
     if hall is None:
         return schemas.FrontDoors(doors=[], clusters=[])
     others = [
-        schemas.LeftCluster(site=one.site, left=one.left.is_set(), remains=one.remains)
-        for one in hall.elsewhere.values()
+        schemas.LeftCluster(site=sweep.site, left=sweep.left.is_set(), remains=sweep.remains)
+        for sweep in hall.elsewhere.values()
     ]
     return schemas.FrontDoors(doors=[_shape(hall, door) for door in hall.doors.values()], clusters=others)
 

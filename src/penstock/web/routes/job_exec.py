@@ -60,7 +60,11 @@ async def exec_(
 
 def _running(reader: Reader, caller: Token, job: str) -> AttemptRow:
     row = deps.find_job(reader, caller, job)
-    here = [one for one in reader.attempts(job) if one.phase in ("running", "stopping") and one.started_at is not None]
+    here = [
+        attempt
+        for attempt in reader.attempts(job)
+        if attempt.phase in ("running", "stopping") and attempt.started_at is not None
+    ]
     if not here:
         raise conflict(f"{job} is not running, but {deps.state_of(row)}; `exec` needs a running job.")
     return here[-1]
@@ -103,8 +107,8 @@ class ExecSession:
                     await self.heard.put(size)
 
     async def typed(self) -> AsyncIterator[bytes | tuple[int, int]]:
-        while (one := await self.heard.get()) is not None:
-            yield one
+        while (item := await self.heard.get()) is not None:
+            yield item
 
     async def printed(self, text: bytes, is_error: bool) -> None:
         await self._send(exec_protocol.message(exec_protocol.STDERR if is_error else exec_protocol.STDOUT, text))

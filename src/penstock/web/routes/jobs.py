@@ -143,7 +143,7 @@ def _home_job(plane: Plane, raw: bytes) -> JobFile | None:
     if not isinstance(found, dict) or found.get("kind") != "Job":
         return None
     homes = [site.id for site in plane.view.sites if site.front_door]
-    models = [one.offer.gpu_model for site in plane.view.sites for one in site.offers]
+    models = [offer.offer.gpu_model for site in plane.view.sites for offer in site.offers]
     try:
         spec = job_spec.spec_of(found, homes[0] if homes else "", plane.view.at, models)
     except job_spec.Unfit as unfit:
@@ -213,7 +213,7 @@ async def move(job: str, to: schemas.MoveTo, plane: PlaneHere, reader: ReaderHer
     row = await run_in_threadpool(deps.find_job, reader, caller, job)
     if row.phase != "placed":
         raise conflict(f"{job} is {deps.state_of(row)}; only a job that is starting or running can be moved.")
-    if all(to.offer != one.offer.id for site in plane.view.sites for one in site.offers):
+    if all(to.offer != offer.offer.id for site in plane.view.sites for offer in site.offers):
         raise not_found("offer", to.offer)
     told = await plane.tell(MoveRequested(0, job, to.offer))
     (step,) = await run_in_threadpool(reader.steps, told.number - 1, 1)

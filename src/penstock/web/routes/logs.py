@@ -112,14 +112,14 @@ class LogQuery:
         # The journal first: what had ended before its log was read has nothing more to say.
         row = await run_in_threadpool(deps.find_job, self.reader, self.caller, self.job)
         tries = await run_in_threadpool(self.reader.attempts, self.job)
-        wanted = next((one for one in reversed(tries) if attempt in ("", one.id)), None)
+        wanted = next((candidate for candidate in reversed(tries) if attempt in ("", candidate.id)), None)
         ended = row.phase in ENDED
         if wanted is None:
             if attempt:
                 raise not_found("attempt", attempt)
             return Piece("", b"", 0, not ended, "", ended)
         text, growing = await self._read(wanted, after)
-        then = next((one.id for one in tries if one.number > wanted.number), "")
+        then = next((later.id for later in tries if later.number > wanted.number), "")
         more = growing or wanted.phase != "over" or not (then or ended)
         return Piece(wanted.id, text, after + len(text), more, then, ended)
 

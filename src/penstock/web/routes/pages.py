@@ -90,10 +90,13 @@ def terms(found: schemas.Sites) -> dict[str, str]:
 
 def _counts(reader: Reader, caller: Token) -> dict[str, tuple[int, int]]:
     """Jobs and GPUs: in the queue, and with a place."""
-    mine = [one for one in reader.counts() if caller.sees(one.team)]
+    mine = [count for count in reader.counts() if caller.sees(count.team)]
     groups = {"queued": states.QUEUED, "active": states.ACTIVE}
     return {
-        name: (sum(one.jobs for one in mine if one.state in some), sum(one.gpus for one in mine if one.state in some))
+        name: (
+            sum(tally.jobs for tally in mine if tally.state in some),
+            sum(tally.gpus for tally in mine if tally.state in some),
+        )
         for name, some in groups.items()
     }
 
@@ -117,7 +120,7 @@ def _notices(view: View, trouble: str, caller: Token, at: Instant) -> list[dict[
     if view.paused:
         made.append(_notice("warn", "Paused.", "Running jobs continue; nothing new starts until: penstock resume", ""))
     alarms = () if caller.team else view.alarms
-    return made + [_notice("alarm", one.text, "", f"since {formats.clock(one.at, at)}") for one in alarms]
+    return made + [_notice("alarm", alarm.text, "", f"since {formats.clock(alarm.at, at)}") for alarm in alarms]
 
 
 def _notice(kind: str, what: str, so: str, when: str) -> dict[str, str]:
@@ -127,8 +130,8 @@ def _notice(kind: str, what: str, so: str, when: str) -> dict[str, str]:
 def _spending(plane: Plane, reader: Reader, caller: Token, at: Instant) -> dict[str, Any]:
     budget = money.budget(plane, reader, caller)
     mine = f"team:{caller.team}" if caller.team else "org"
-    row = next((one for one in budget.scopes if one.scope == mine), None)
-    rate = next((one.running for one in plane.view.rates if one.scope == mine), 0)
+    row = next((scope for scope in budget.scopes if scope.scope == mine), None)
+    rate = next((spend.running for spend in plane.view.rates if spend.scope == mine), 0)
     free = row.free if row else None
     spent = cash(row.spent if row else 0, budget.currency)
     return {
@@ -146,8 +149,10 @@ def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed
     before: tuple[int, int] | None = None
     for _ in range(PAGES_BACK):
         found = reader.feed(before, FEED, tuple(feed.TOLD))
-        for one in found:
-            event = telling.shape(one.number, one.part, one.at, one.job or job_concerned(one.event), one.event)
+        for entry in found:
+            event = telling.shape(
+                entry.number, entry.part, entry.at, entry.job or job_concerned(entry.event), entry.event
+            )
             again = (
                 f"{event.kind} {event.job}" if event.kind == "WaitPromised" else event.id
             )  # its latest wait is enough
@@ -161,7 +166,7 @@ def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed
 
 
 def _names(reader: Reader, events: list[schemas.Event]) -> dict[str, str]:
-    rows = (reader.job(one) for one in dict.fromkeys(event.job for event in events if event.job))
+    rows = (reader.job(job_id) for job_id in dict.fromkeys(event.job for event in events if event.job))
     return {row.id: row.name or row.id for row in rows if row is not None}
 
 

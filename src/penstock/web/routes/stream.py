@@ -35,9 +35,9 @@ def events(
 ) -> schemas.Events:
     found = reader.feed(_place(before) if before else None, limit)
     teller = EventStream(reader, plane.view.policy.currency)
-    shown = [teller.shape(one.number, one.part, one.at, one.job, one.event) for one in found]
+    shown = [teller.shape(entry.number, entry.part, entry.at, entry.job, entry.event) for entry in found]
     following = f"{found[-1].number}.{found[-1].part}" if len(found) == limit else None
-    return schemas.Events(events=[one for one in shown if may_see(caller, one)], next=following)
+    return schemas.Events(events=[event for event in shown if may_see(caller, event)], next=following)
 
 
 async def _begin(

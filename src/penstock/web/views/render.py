@@ -58,11 +58,11 @@ def static() -> dict[str, File]:
 
 def _found(folder: Traversable, prefix: str) -> list[tuple[str, File]]:
     made: list[tuple[str, File]] = []
-    for one in sorted(folder.iterdir(), key=lambda one: one.name):
-        if one.is_dir():
-            made += _found(one, f"{prefix}{one.name}/")
-        elif media_type := TYPES.get(one.name.rpartition(".")[2]):
-            made.append((f"{prefix}{one.name}", _file(one.read_bytes(), media_type)))
+    for path in sorted(folder.iterdir(), key=lambda path: path.name):
+        if path.is_dir():
+            made += _found(path, f"{prefix}{path.name}/")
+        elif media_type := TYPES.get(path.name.rpartition(".")[2]):
+            made.append((f"{prefix}{path.name}", _file(path.read_bytes(), media_type)))
     return made
 
 

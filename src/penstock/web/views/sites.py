@@ -119,10 +119,10 @@ def _rented(offer: schemas.Offer) -> list[str]:
 
 
 def used(found: schemas.Sites, standing: bool) -> UsageSummary:
-    offers = [one for site in found.sites for one in site.offers if (one.term in STANDING) == standing]
-    sums = {state: sum(getattr(one, state) for one in offers) for state in STATES}
+    offers = [offer for site in found.sites for offer in site.offers if (offer.term in STANDING) == standing]
+    sums = {state: sum(getattr(offer, state) for offer in offers) for state in STATES}
     return UsageSummary(
-        sum(one.gpus or 0 for one in offers) if standing else sum(sums.values()),
+        sum(offer.gpus or 0 for offer in offers) if standing else sum(sums.values()),
         sums["busy"],
         listed([f"{sums[state]:,} {state}" for state in STATES[1:] if sums[state]]),
     )
