@@ -62,16 +62,16 @@ def _play_on_clusters(keep: bool, out: Path, as_json: bool) -> int:
     voice, folder = Console(quiet=as_json), folder_for(out)
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home:
         voice.say("Starting three clusters with real nodes: about half a minute.")
-        with ClusterGroup(Path(home) / "bed", clusters.PLANS) as bed:
-            sites = clusters.sites_file(bed, Path(home) / "plane")
-            machine = Machine(Path(home) / "plane", sites, [cluster.network.host for cluster in bed.clusters()])
+        with ClusterGroup(Path(home) / "bed", clusters.PLANS) as group:
+            sites = clusters.sites_file(group, Path(home) / "plane")
+            machine = Machine(Path(home) / "plane", sites, [cluster.network.host for cluster in group.clusters()])
             with machine:
                 try:
-                    figures, seen = clusters.play(machine, bed, voice)
+                    figures, seen = clusters.play(machine, group, voice)
                 except BadInput as error:
                     raise BadInput(f"{error}{machine.last_words()}") from None
                 if keep:
-                    voice.say(f"\nTry: kubectl --kubeconfig {bed.kubeconfig} --context lab get jobs -n research")
+                    voice.say(f"\nTry: kubectl --kubeconfig {group.kubeconfig} --context lab get jobs -n research")
                     _look_at_it(voice, machine, next(attempt.promise.job for attempt in seen.lost()), figures)
             keep_journal(machine, folder)
     if not keep:

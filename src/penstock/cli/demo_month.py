@@ -168,12 +168,12 @@ class MonthTrail:
 
 def chosen(journal: Path) -> dict[str, str]:
     """For each kind of story the shortest to read, and among those the one that shows most of it."""
-    tales = _tales(journal)
+    trails = _trails(journal)
     best: dict[str, tuple[tuple[int, int, str], str]] = {}
-    for job, tale in tales.items():
+    for job, trail in trails.items():
         for kind, (fits, shows) in KINDS.items():
-            if tale.done and tale.ran_ms >= LONG_ENOUGH_MS and fits(tale):
-                rank = (tale.length, -shows(tale), job)
+            if trail.done and trail.ran_ms >= LONG_ENOUGH_MS and fits(trail):
+                rank = (trail.length, -shows(trail), job)
                 if kind not in best or rank < best[kind][0]:
                     best[kind] = rank, job
     return {kind: job for kind, (_, job) in best.items()}
@@ -192,49 +192,49 @@ KINDS: dict[str, tuple[Callable[[MonthTrail], bool], Callable[[MonthTrail], int]
 }
 
 
-def _tales(journal: Path) -> dict[str, MonthTrail]:
+def _trails(journal: Path) -> dict[str, MonthTrail]:
     from penstock.core.model import events as e
     from penstock.journal.open import read
 
-    tales: dict[str, MonthTrail] = {}
+    trails: dict[str, MonthTrail] = {}
     jobs: dict[str, str] = {}
     for row in read(str(journal)):
         for event in (*row.inputs, *row.outputs):
             match event:
                 case e.JobSubmitted():
-                    tales[event.job] = MonthTrail()
+                    trails[event.job] = MonthTrail()
                 case e.WaitPromised():
-                    tales[event.job].length += 1
+                    trails[event.job].length += 1
                 case e.StartPromised():
                     jobs[event.attempt] = event.job
-                    _promised(tales[event.job], event)
+                    _promised(trails[event.job], event)
                 case e.AttemptRefused():
-                    tales[jobs[event.attempt]].length += 1
+                    trails[jobs[event.attempt]].length += 1
                 case e.AttemptStarted():
-                    tales[jobs[event.attempt]].started_at = event.at
+                    trails[jobs[event.attempt]].started_at = event.at
                 case e.AttemptLost():
-                    tale = tales[jobs[event.attempt]]
-                    tale.lost, tale.kept_ms = tale.lost + 1, event.kept_ms
+                    trail = trails[jobs[event.attempt]]
+                    trail.lost, trail.kept_ms = trail.lost + 1, event.kept_ms
                 case e.AttemptEnded():
-                    tale = tales[jobs[event.attempt]]
-                    tale.done, tale.ran_ms = event.outcome == "done", event.at - tale.started_at
+                    trail = trails[jobs[event.attempt]]
+                    trail.done, trail.ran_ms = event.outcome == "done", event.at - trail.started_at
                 case e.LeaseRenewed():
-                    _renewed(tales, jobs, event.hold)
-    return tales
+                    _renewed(trails, jobs, event.hold)
+    return trails
 
 
-def _promised(tale: MonthTrail, event: Any) -> None:
-    tale.kinds.append(event.because.kind)
-    tale.offers.append(event.offer)
-    tale.waited_ms = getattr(event.because, "waited_ms", 0)
+def _promised(trail: MonthTrail, event: Any) -> None:
+    trail.kinds.append(event.because.kind)
+    trail.offers.append(event.offer)
+    trail.waited_ms = getattr(event.because, "waited_ms", 0)
     # Each node is settled in a line of its own, and a copy makes a start late for a reason that no line gives.
-    tale.length += 1 + len(event.nodes) + len(event.copies)
+    trail.length += 1 + len(event.nodes) + len(event.copies)
 
 
-def _renewed(tales: dict[str, MonthTrail], jobs: dict[str, str], hold: str) -> None:
+def _renewed(trails: dict[str, MonthTrail], jobs: dict[str, str], hold: str) -> None:
     job = jobs.get(hold)
     if job:
-        tales[job].length += 1
+        trails[job].length += 1
 
 
 # ---- is it true? ----------------------------------------------------------------------------------------------------

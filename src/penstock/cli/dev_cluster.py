@@ -46,17 +46,17 @@ def up(real_pods: bool, home: str | None, as_json: bool) -> None:
     """Start the clusters lab, east and west in the background."""
     from penstock.devcluster import ClusterGroup
 
-    bed = ClusterGroup(_folder(home), _plans(real_pods))
-    if (other := bed.what_runs()) and other != bed.plans:
+    group = ClusterGroup(_folder(home), _plans(real_pods))
+    if (other := group.what_runs()) and other != group.plans:
         raise BadInput(f"Clusters of another kind run there already; first: penstock dev-cluster down{_again(home)}")
-    with bed:
-        bed.keep()
+    with group:
+        group.keep()
     if as_json:
-        _print(_said_of(bed))
+        _print(_said_of(group))
         return
     click.echo(
-        f"Clusters {', '.join(plan.name for plan in bed.plans)} run. Try next:\n"
-        f"  export KUBECONFIG={bed.kubeconfig}\n"
+        f"Clusters {', '.join(plan.name for plan in group.plans)} run. Try next:\n"
+        f"  export KUBECONFIG={group.kubeconfig}\n"
         f"  {_kubectl()} --context lab get nodes\n"
         f"  penstock dev-cluster status{_again(home)}\n"
         f"  penstock dev-cluster down{_again(home)}"
@@ -71,15 +71,15 @@ def status(home: str | None, as_json: bool) -> int:
     from penstock.cli.output import table
     from penstock.devcluster import ClusterGroup
 
-    bed = ClusterGroup.at(_folder(home))
-    said = _said_of(bed)
+    group = ClusterGroup.at(_folder(home))
+    said = _said_of(group)
     if as_json:
         _print(said)
     else:
         rows = [
             [cluster["name"], cluster["url"], "runs" if cluster["runs"] else "broken"] for cluster in said["clusters"]
         ]
-        table(f"kubeconfig: {bed.kubeconfig}", ["cluster", "address", "now"], rows, "No clusters.")
+        table(f"kubeconfig: {group.kubeconfig}", ["cluster", "address", "now"], rows, "No clusters.")
     return 0 if said["runs"] else 1
 
 
@@ -111,7 +111,7 @@ def _plans(real: bool) -> "list[ClusterPlan]":
     ]
 
 
-def _said_of(bed: "ClusterGroup") -> dict[str, Any]:
+def _said_of(group: "ClusterGroup") -> dict[str, Any]:
     clusters = [
         {
             "name": cluster.name,
@@ -119,10 +119,10 @@ def _said_of(bed: "ClusterGroup") -> dict[str, Any]:
             "real": cluster.plan.real,
             "runs": all(part.pid for part in cluster.processes()),
         }
-        for cluster in bed.clusters()
+        for cluster in group.clusters()
     ]
-    runs = all(part.pid for part in bed.processes())
-    return {"kubeconfig": str(bed.kubeconfig), "runs": runs, "clusters": clusters}
+    runs = all(part.pid for part in group.processes())
+    return {"kubeconfig": str(group.kubeconfig), "runs": runs, "clusters": clusters}
 
 
 def _kubectl() -> str:

@@ -74,12 +74,12 @@ async def _follow(followed: "Followed", how: dict[str, Any], report: Any) -> Non
         await cluster.close()
 
 
-async def _in_step(mirror: Any) -> None:
+async def _in_step(informer: Any) -> None:
     try:
         async with asyncio.timeout(30):
-            await mirror.in_step.wait()
+            await informer.in_step.wait()
     except TimeoutError:
-        raise BadInput(f"The cluster's {mirror.kind.plural} cannot be listed: {mirror.why}") from None
+        raise BadInput(f"The cluster's {informer.kind.plural} cannot be listed: {informer.why}") from None
 
 
 async def _watch_until_told(followed: "Followed", how: dict[str, Any], report: Any) -> None:

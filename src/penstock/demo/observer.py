@@ -133,7 +133,7 @@ class Observer:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def named(self, name: str) -> JobTrail | None:
-        return next((tale for tale in self.jobs.values() if tale.spec.name == name), None)
+        return next((trail for trail in self.jobs.values() if trail.spec.name == name), None)
 
     def running(self) -> list[AttemptTrail]:
         return [attempt for attempt in self.tries.values() if attempt.started_at is not None and not attempt.how]
@@ -166,14 +166,14 @@ class Observer:
         ]
 
     def refused(self) -> list[JobTrail]:
-        return [tale for tale in self.jobs.values() if tale.denied is not None]
+        return [trail for trail in self.jobs.values() if trail.denied is not None]
 
     def over(self) -> bool:
         """Every job has ended well, and everything rented was charged for the last time."""
-        return all(tale.done for tale in self.jobs.values()) and not self.holds
+        return all(trail.done for trail in self.jobs.values()) and not self.holds
 
     def charged(self) -> Money:
-        return sum(tale.charged for tale in self.jobs.values())
+        return sum(trail.charged for trail in self.jobs.values())
 
     def of(self, attempt: AttemptTrail) -> list[AttemptTrail]:
         """All attempts of its job."""
@@ -181,8 +181,8 @@ class Observer:
 
     def pairs(self) -> Iterator[tuple[AttemptTrail, AttemptTrail]]:
         """Each attempt with the next one of its job."""
-        for tale in self.jobs.values():
-            yield from pairwise(tale.tries)
+        for trail in self.jobs.values():
+            yield from pairwise(trail.tries)
 
 
 def price_of(attempt: AttemptTrail, ms: Millis) -> Money:

@@ -58,8 +58,8 @@ def play(machine: Machine, voice: Console) -> tuple[Figures, Observer]:
     logs = {attempt.id: printed(machine.log(attempt.promise.job, attempt.id)) for attempt in seen.tries.values()}
     figures = count(machine, seen, logs)
     sum_up(voice, seen, logs, figures)
-    for tale in [seen.jobs[lost.promise.job] for lost in seen.lost()][:1]:
-        voice.say(f"\n$ penstock why {tale.id}\n{machine.ask('why', tale.id).rstrip()}")
+    for trail in [seen.jobs[lost.promise.job] for lost in seen.lost()][:1]:
+        voice.say(f"\n$ penstock why {trail.id}\n{machine.ask('why', trail.id).rstrip()}")
     return figures, seen
 
 
@@ -108,8 +108,8 @@ def submit(machine: Machine, trainings: tuple[Training, ...]) -> None:
 
 
 def _runs_away(seen: Observer) -> bool:
-    tale = seen.named(THIRD[-1].name)
-    return tale is not None and any(attempt.rented and attempt.started_at for attempt in tale.tries)
+    trail = seen.named(THIRD[-1].name)
+    return trail is not None and any(attempt.rented and attempt.started_at for attempt in trail.tries)
 
 
 def _until_steps_grow(machine: Machine, voice: Console) -> None:
@@ -137,11 +137,11 @@ def _size(attempt: Path) -> int:
 
 def count(machine: Machine, seen: Observer, logs: Logs) -> Figures:
     verdict = json.loads(machine.ask("redecide", str(machine.journal), "--json", codes=(0, 1)))
-    accounts = {tale.id: [logs[attempt.id] for attempt in tale.tries] for tale in seen.jobs.values()}
+    accounts = {trail.id: [logs[attempt.id] for attempt in trail.tries] for trail in seen.jobs.values()}
     asked = {training.name: training.steps for training in (*FIRST, *SECOND, *THIRD)}
-    unfinished = len(asked) - sum(tale.done for tale in seen.jobs.values())
-    gaps = sum(missing(accounts[tale.id], asked[tale.spec.name]) for tale in seen.jobs.values())
-    twice = len(seen.jobs) - len({tale.spec.name for tale in seen.jobs.values()})
+    unfinished = len(asked) - sum(trail.done for trail in seen.jobs.values())
+    gaps = sum(missing(accounts[trail.id], asked[trail.spec.name]) for trail in seen.jobs.values())
+    twice = len(seen.jobs) - len({trail.spec.name for trail in seen.jobs.values()})
     return {
         "bursts": len(seen.bursts()),
         "spot_losses": len(seen.lost()),
@@ -165,11 +165,11 @@ def sum_up(voice: Console, seen: Observer, logs: Logs, figures: Figures) -> None
 
 def _tell_jobs(voice: Console, seen: Observer, logs: Logs) -> None:
     voice.say(f"\n{'job':22}{'went':52}{'loss':>16}{'charged':>9}")
-    for tale in seen.jobs.values():
-        steps = [step for attempt in tale.tries for step in logs[attempt.id].steps]
-        went = " > ".join(attempt.promise.offer for attempt in tale.tries)
+    for trail in seen.jobs.values():
+        steps = [step for attempt in trail.tries for step in logs[attempt.id].steps]
+        went = " > ".join(attempt.promise.offer for attempt in trail.tries)
         curve = f"{steps[0][1]:.3f} > {steps[-1][1]:.3f}" if steps else ""
-        voice.say(f"{tale.name:22}{went:52}{curve:>16}{money(tale.charged, CURRENCY):>9}")
+        voice.say(f"{trail.name:22}{went:52}{curve:>16}{money(trail.charged, CURRENCY):>9}")
     voice.say()
 
 
@@ -197,10 +197,10 @@ def _redone_ms(before: AttemptTrail, after: AttemptTrail) -> int:
 
 
 def _tell_cap(voice: Console, seen: Observer) -> None:
-    for tale in seen.refused():
-        assert tale.denied is not None
-        cap, needed = money(tale.denied.cap, CURRENCY), money(tale.denied.needed, CURRENCY)
-        voice.say(f"{tale.name} did not burst: {tale.denied.scope} may spend {cap} and {needed} had to be held.")
+    for trail in seen.refused():
+        assert trail.denied is not None
+        cap, needed = money(trail.denied.cap, CURRENCY), money(trail.denied.needed, CURRENCY)
+        voice.say(f"{trail.name} did not burst: {trail.denied.scope} may spend {cap} and {needed} had to be held.")
 
 
 def _tell_days(voice: Console, seen: Observer) -> None:

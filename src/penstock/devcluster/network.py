@@ -49,7 +49,7 @@ class Network(NamedTuple):
 
 def make(mark: str, number: int) -> Network:
     """The bridge of a bed's cluster; two who ask at once get two networks."""
-    with refcount.door():
+    with refcount.locked():
         network = Network(f"{HERE}{mark}{number}", next(_free()))
         ip("link", "add", network.bridge, "type", "bridge")
         ip("address", "add", f"{network.host}/24", "dev", network.bridge)

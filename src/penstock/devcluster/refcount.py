@@ -32,7 +32,7 @@ class Seat:
     def take(self) -> None:
         """Waits while somebody starts or stops it."""
         while True:
-            with door():
+            with locked():
                 self._open()
                 self.alone = _try(self._handle)
             if self.alone:
@@ -44,7 +44,7 @@ class Seat:
 
     def try_alone(self) -> bool:
         """Whether nobody uses it; never waits."""
-        with door():
+        with locked():
             self._open()
             self.alone = _try(self._handle)
         if not self.alone:
@@ -53,13 +53,13 @@ class Seat:
 
     def share(self) -> None:
         """It stands; others may come in."""
-        with door():  # a lock is not changed at one stroke, and nobody may slip in as "alone"
+        with locked():  # a lock is not changed at one stroke, and nobody may slip in as "alone"
             fcntl.flock(self._handle, fcntl.LOCK_SH)
             self.alone = False
 
     def be_last(self) -> bool:
         """Of several who leave at once exactly one is."""
-        with door():
+        with locked():
             self.alone = self.alone or _try(self._handle)
         return self.alone
 
@@ -92,10 +92,10 @@ def _try(handle: int) -> bool:
 
 
 @contextmanager
-def door() -> Iterator[None]:
+def locked() -> Iterator[None]:
     """One at a time, of all this user starts on this machine; for an instant."""
-    with open(_folder() / "door", "w") as door:
-        fcntl.flock(door, fcntl.LOCK_EX)
+    with open(_folder() / "door", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

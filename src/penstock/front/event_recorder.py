@@ -40,18 +40,18 @@ class EventRecorder:
     def __init__(self, job: str, home: str, uid: str, currency: str, number: int = 0) -> None:
         """`number`: of the last row that it will have heard of once it has heard its story so far."""
         self.job, self.home, self.uid, self.number = job, home, uid, number
-        self.teller = StoryTeller(job)
-        self.teller.currency = currency
+        self.story = StoryTeller(job)
+        self.story.currency = currency
         self.lines: list[tuple[str, bool, StoryLine]] = []  #: reason, is it bad, and the line itself
         self.told = 0  #: so many are posted, or too old to be
 
     def hear(self, event: Any) -> bool:
         """Was it news?"""
-        before = len(self.teller.lines)
-        self.teller.hear(event)
-        for line in self.teller.lines[before:]:
+        before = len(self.story.lines)
+        self.story.hear(event)
+        for line in self.story.lines[before:]:
             self.lines.append((reason_of(event), _is_bad(event), line))
-        return len(self.teller.lines) > before
+        return len(self.story.lines) > before
 
     @property
     def why(self) -> Why | None:

@@ -22,7 +22,7 @@ class HomeJobs:
         """`key`: by which users' names become opaque ids."""
         self.site, self.cluster, self.namespaces = home.site, home.cluster, home.namespaces
         self.users = RecordedUsers(home.site, home.cluster, key)
-        self.mirrors = {namespace: self._mirror(namespace) for namespace in home.namespaces or ("",)}
+        self.informers = {namespace: self._informer(namespace) for namespace in home.namespaces or ("",)}
         self.due = WorkQueue()  #: Jobs to look at, by `NAMESPACE/NAME`
         self.binding: set[str] = set()  #: attempts whose binding is on its way: their Jobs are left alone
         self.ids: dict[str, str] = {}  #: a Job's uid -> our job
@@ -32,7 +32,7 @@ class HomeJobs:
         self.trouble = ""  #: why the cluster cannot be followed; empty: it is
         self.trouble_changed = asyncio.Event()
 
-    def _mirror(self, namespace: str) -> Informer:
+    def _informer(self, namespace: str) -> Informer:
         return Informer(
             self.cluster,
             JOBS,
@@ -55,13 +55,13 @@ class HomeJobs:
     # --- as they were last seen ---------------------------------------------------------------------------------------
 
     def job_at(self, place: str) -> Json | None:
-        mirror = self._mirror_of(place)
-        return mirror.objects.get(place) if mirror else None
+        informer = self._informer_of(place)
+        return informer.objects.get(place) if informer else None
 
     def learn(self, job: Json) -> None:
         """What the cluster answered when we changed it."""
-        if mirror := self._mirror_of(place_of(job)):
-            mirror.learn(job)
+        if informer := self._informer_of(place_of(job)):
+            informer.learn(job)
 
     def bound(self, job: Json) -> None:
         """It is bound now. What it showed while it waited is no longer so."""
@@ -69,21 +69,21 @@ class HomeJobs:
         if part(job, "status").get("conditions"):
             self.due.add(place_of(job))
 
-    def _mirror_of(self, place: str) -> Informer | None:
-        return self.mirrors.get("") or self.mirrors.get(place.partition("/")[0])
+    def _informer_of(self, place: str) -> Informer | None:
+        return self.informers.get("") or self.informers.get(place.partition("/")[0])
 
     async def in_step(self) -> None:
         """Until all of them have been listed."""
-        for mirror in self.mirrors.values():
-            await mirror.in_step.wait()
+        for informer in self.informers.values():
+            await informer.in_step.wait()
 
     @property
     def uids(self) -> set[str]:
-        return {uid_of(job) for mirror in self.mirrors.values() for job in mirror}
+        return {uid_of(job) for informer in self.informers.values() for job in informer}
 
     @property
     def count(self) -> int:
-        return sum(len(mirror.objects) for mirror in self.mirrors.values())
+        return sum(len(informer.objects) for informer in self.informers.values())
 
     # --- which of our jobs they are -----------------------------------------------------------------------------------
 

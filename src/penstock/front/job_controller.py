@@ -36,9 +36,11 @@ from penstock.kube.request_priority import LATER
 from penstock.live.plane import NotReady, Plane
 
 T = TypeVar("T")
-DOORMEN: Final = 64  #: Jobs that come, taken in side by side: so many can be in one row of the journal
-HANDS: Final = 12  #: Jobs shown side by side: fewer than there are lanes, so that what is written is not long known
-TELLERS: Final = 4  #: the same for what is only told: Events, and starts that take long
+INTAKE_WORKERS: Final = 64  #: Jobs that come, taken in side by side: so many can be in one row of the journal
+STATUS_WORKERS: Final = (
+    12  #: Jobs shown side by side: fewer than there are lanes, so that what is written is not long known
+)
+EVENT_WORKERS: Final = 4  #: the same for what is only told: Events, and starts that take long
 TOLD_SECONDS: Final = 2.0  #: what is decided within that is told together
 #: A Job that shows nothing yet and starts at once shows that it runs; one that takes longer, that it starts.
 STARTING_SECONDS: Final = 30.0
@@ -63,17 +65,17 @@ class JobController:
     async def run(self) -> None:
         """Until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for mirror in self.home.mirrors.values():
-                tasks.create_task(mirror.run())
+            for informer in self.home.informers.values():
+                tasks.create_task(informer.run())
             tasks.create_task(self._tell_trouble())
             tasks.create_task(self._cancel_orphans())
             tasks.create_task(self._check_version())
             tasks.create_task(self._leave())
-            for _ in range(DOORMEN):
+            for _ in range(INTAKE_WORKERS):
                 tasks.create_task(self._see_to_each(self.due, self._look_at, ahead=True))
-            for _ in range(HANDS):
+            for _ in range(STATUS_WORKERS):
                 tasks.create_task(self._see_to_each(self.due, self._look_at))
-            for _ in range(TELLERS):
+            for _ in range(EVENT_WORKERS):
                 tasks.create_task(self._see_to_each(self.untold, self._tell_of))
 
     async def _tell_trouble(self) -> None:
@@ -203,8 +205,8 @@ class JobController:
 
     def _tell_soon(self, job: Json, snapshot: JobSnapshot) -> None:
         our_id = snapshot.job.id
-        tale = self.follower.tales.get(our_id)
-        if tale is not None and tale.has_news:
+        recorder = self.follower.recorders.get(our_id)
+        if recorder is not None and recorder.has_news:
             self.untold.again(place_of(job), TOLD_SECONDS)
         elif self._starts(job, snapshot):
             self.untold.again(place_of(job), STARTING_SECONDS)
@@ -214,10 +216,10 @@ class JobController:
     async def _tell_of(self, place: str) -> None:
         job = self.home.job_at(place)
         our_id = self.home.ids.get(uid_of(job), "") if job is not None else ""
-        tale = self.follower.tales.get(our_id)
-        if job is None or tale is None:
+        recorder = self.follower.recorders.get(our_id)
+        if job is None or recorder is None:
             return
-        await self.writer.tell(job, tale)
+        await self.writer.tell(job, recorder)
         if has_ended(job):
             self.follower.drop(our_id)
         elif not part(job, "status").get("conditions"):
@@ -293,10 +295,10 @@ class JobController:
     async def _leave(self) -> None:
         """Once told to: give back what there is, wait for what runs, then take away what only we needed."""
         await self.leaving.wait()
-        for namespace, mirror in self.home.mirrors.items():
-            await mirror.in_step.wait()
+        for namespace, informer in self.home.informers.items():
+            await informer.in_step.wait()
             await self._steadily(partial(restore_jobs.finish, self.cluster, namespace))
-            for place in list(mirror.objects):
+            for place in list(informer.objects):
                 self.due.add(place)
         while self.jobs_here:
             self.home.fewer.clear()

@@ -36,7 +36,7 @@ class JobFollower:
         self.homes, self.plane, self.reader = homes, plane, reader
         self.number = 0  #: the last row that was heard
         self.currency = "USD"
-        self.tales: dict[str, EventRecorder] = {}  #: of home jobs that live, or still have something to tell
+        self.recorders: dict[str, EventRecorder] = {}  #: of home jobs that live, or still have something to tell
         self.snapshots: dict[str, JobSnapshot] = {}  #: of the same; one that is missing follows with the next page
         self.touched: set[str] = set()  #: jobs with news of which no snapshot was read yet
 
@@ -44,8 +44,12 @@ class JobFollower:
 
     async def snapshot(self, job: str) -> JobSnapshot | None:
         """The newest one. None: the journal has no such job, or it is about to be published, and its door told."""
-        if job not in self.tales and (found := await asyncio.to_thread(self._read, job)) and job not in self.tales:
-            self.tales[job], self.snapshots[job] = found
+        if (
+            job not in self.recorders
+            and (found := await asyncio.to_thread(self._read, job))
+            and job not in self.recorders
+        ):
+            self.recorders[job], self.snapshots[job] = found
         return self.snapshots.get(job)
 
     def live(self, site: str) -> list[JobSnapshot]:
@@ -55,7 +59,7 @@ class JobFollower:
 
     def drop(self, job: str) -> None:
         """It has ended, and all is told. Whoever asks for it again, it is read again."""
-        self.tales.pop(job, None)
+        self.recorders.pop(job, None)
         self.snapshots.pop(job, None)
 
     # --- following ----------------------------------------------------------------------------------------------------
@@ -71,7 +75,7 @@ class JobFollower:
                 await self.snapshot(row.id)
 
     def drop_all(self) -> None:
-        self.tales.clear()
+        self.recorders.clear()
         self.snapshots.clear()
         self.touched.clear()
 
@@ -99,7 +103,7 @@ class JobFollower:
     def _touched_by(self, row: Row) -> set[str]:
         """Home jobs that look different after it."""
         seen = [event for event in (*row.inputs, *row.outputs) if not isinstance(event, UNSEEN)]
-        return {job for event in seen if (job := job_concerned(event)) in self.tales or self._is_new(event)}
+        return {job for event in seen if (job := job_concerned(event)) in self.recorders or self._is_new(event)}
 
     def _is_new(self, event: Any) -> bool:
         return (
@@ -120,18 +124,18 @@ class JobFollower:
         for event in (*row.inputs, *row.outputs):
             if isinstance(event, e.PolicySet):
                 self.currency = event.policy.currency
-            if self._is_new(event) and event.job not in self.tales:
+            if self._is_new(event) and event.job not in self.recorders:
                 origin = event.spec.origin
-                self.tales[event.job] = EventRecorder(event.job, origin.site, origin.uid, self.currency)
-            tale = self.tales.get(job_concerned(event))
-            if tale is not None and row.number > tale.number:
-                tale.hear(event)
+                self.recorders[event.job] = EventRecorder(event.job, origin.site, origin.uid, self.currency)
+            recorder = self.recorders.get(job_concerned(event))
+            if recorder is not None and row.number > recorder.number:
+                recorder.hear(event)
 
     def _publish(self, job: JobRow, attempts: tuple[AttemptRow, ...]) -> None:
-        tale, before = self.tales.get(job.id), self.snapshots.get(job.id)
-        if tale is None or (before is not None and before.number > self.number):
+        recorder, before = self.recorders.get(job.id), self.snapshots.get(job.id)
+        if recorder is None or (before is not None and before.number > self.number):
             return
-        self.snapshots[job.id] = JobSnapshot(self.number, job, attempts, tale.why)
+        self.snapshots[job.id] = JobSnapshot(self.number, job, attempts, recorder.why)
         self.homes[job.origin_site].touch(job.id)
 
     def _read(self, job: str) -> tuple[EventRecorder, JobSnapshot] | None:
@@ -141,9 +145,9 @@ class JobFollower:
             if row is None or row.origin_site not in self.homes:
                 return None
             number, attempts, story = reader.head(), tuple(reader.attempts(job)), reader.story(job)
-        tale = EventRecorder(job, row.origin_site, row.origin_uid, self.currency, number)
+        recorder = EventRecorder(job, row.origin_site, row.origin_uid, self.currency, number)
         for event in (event for told in story for event in (*told.inputs, *told.outputs)):
             if isinstance(event, e.PolicySet) or job_concerned(event) == job:
-                tale.hear(event)
-        tale.forget_before(self.plane.clock.now() - NEWS_MS)
-        return tale, JobSnapshot(number, row, attempts, tale.why)
+                recorder.hear(event)
+        recorder.forget_before(self.plane.clock.now() - NEWS_MS)
+        return recorder, JobSnapshot(number, row, attempts, recorder.why)

@@ -35,13 +35,15 @@ class Manager:
         self.plane, self.reader, self.kept = plane, reader, kept
         self.homes = {home.site: home for home in homes}
         self.follower = JobFollower(self.homes, plane, reader)
-        self.doors = {site: JobController(home, plane, reader, self.follower) for site, home in self.homes.items()}
+        self.controllers = {
+            site: JobController(home, plane, reader, self.follower) for site, home in self.homes.items()
+        }
         self.elsewhere = {
             other.site: ClusterSweep(other.site, other.cluster, other.namespaces, plane.installation)
             for other in others
         }
-        self.bringing: dict[str, asyncio.Event] = {site: asyncio.Event() for site in self.doors}
-        self.parted = {site: asyncio.Event() for site in self.doors}  #: nothing of its Jobs is anywhere any more
+        self.bringing: dict[str, asyncio.Event] = {site: asyncio.Event() for site in self.controllers}
+        self.parted = {site: asyncio.Event() for site in self.controllers}  #: nothing of its Jobs is anywhere any more
         for site, how in self._leaving().items():
             self._begin_to_leave(site, how)
 
@@ -59,10 +61,10 @@ class Manager:
         self.plane.alarms.set("", "hall", "")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.follower.follow())
-            for door in self.doors.values():
-                tasks.create_task(door.run())
-                tasks.create_task(self._bring_home(door))
-                tasks.create_task(self._leave_elsewhere(door))
+            for controller in self.controllers.values():
+                tasks.create_task(controller.run())
+                tasks.create_task(self._bring_home(controller))
+                tasks.create_task(self._leave_elsewhere(controller))
             tasks.create_task(self._leave_all())
 
     # --- leaving ------------------------------------------------------------------------------------------------------
@@ -76,7 +78,7 @@ class Manager:
         self._begin_to_leave(site, how)
 
     def _begin_to_leave(self, site: str, how: str) -> None:
-        self.doors[site].leaving.set()
+        self.controllers[site].leaving.set()
         if how == BRING_HOME:
             self.bringing[site].set()
 
@@ -84,18 +86,20 @@ class Manager:
         if self.kept is None or not self.kept.exists():
             return {}
         said = [line.partition(" ") for line in self.kept.read_text("utf-8").splitlines()]
-        return {site: how for site, _, how in said if site in self.doors}
+        return {site: how for site, _, how in said if site in self.controllers}
 
-    async def _bring_home(self, door: JobController) -> None:
-        await self.bringing[door.site].wait()
-        await HomeBringer(self.plane, self.reader, self.follower).bring(door.site, door.left)
+    async def _bring_home(self, controller: JobController) -> None:
+        await self.bringing[controller.site].wait()
+        await HomeBringer(self.plane, self.reader, self.follower).bring(controller.site, controller.left)
 
-    async def _leave_elsewhere(self, door: JobController) -> None:
+    async def _leave_elsewhere(self, controller: JobController) -> None:
         """Once its Jobs are given back: what was made for them in other clusters goes, too."""
-        await door.left.wait()
-        others = [other.parting for other in self.doors.values() if other is not door]
-        await asyncio.gather(*(sweep.take(self._made_for(door.site)) for sweep in (*others, *self.elsewhere.values())))
-        self.parted[door.site].set()
+        await controller.left.wait()
+        others = [other.parting for other in self.controllers.values() if other is not controller]
+        await asyncio.gather(
+            *(sweep.take(self._made_for(controller.site)) for sweep in (*others, *self.elsewhere.values()))
+        )
+        self.parted[controller.site].set()
 
     def _made_for(self, site: str) -> Callable[[str], bool]:
         @lru_cache(10_000)

@@ -49,11 +49,11 @@ class StatusWriter:
             raise Conflict("its marks were not taken with its status")  # looked at again: then they go by themselves
         self.learn(found)
 
-    async def tell(self, job: Json, tale: EventRecorder) -> None:
+    async def tell(self, job: Json, recorder: EventRecorder) -> None:
         """What of its story was not told yet."""
-        while (news := tale.news) is not None:
-            await self.post(job, f"{tale.job}-{news.upto - 1}", news.reason, news.words, news.bad, at=news.at)
-            tale.told = max(tale.told, news.upto)
+        while (news := recorder.news) is not None:
+            await self.post(job, f"{recorder.job}-{news.upto - 1}", news.reason, news.words, news.bad, at=news.at)
+            recorder.told = max(recorder.told, news.upto)
 
     async def post(self, job: Json, name: str, reason: str, words: str, bad: bool, at: Instant = 0) -> None:
         event = event_of(job, name, reason, words, bad, at or self.now())

@@ -53,7 +53,7 @@ def connect(access: Access) -> "Cluster":
 
     config = _config(access)
     _check(config, access)
-    return Cluster(_wire(config), config.context_name, config.namespace)
+    return Cluster(_transport(config), config.context_name, config.namespace)
 
 
 def _config(access: Access) -> "SingleConfig":
@@ -153,7 +153,7 @@ def _is_allowed(command: str, allowed: Sequence[str]) -> bool:
     return command in allowed and (PurePath(command).name == command or PurePath(command).is_absolute())
 
 
-def _wire(config: "SingleConfig") -> "Transport":
+def _transport(config: "SingleConfig") -> "Transport":
     from lightkube.config.client_adapter import user_auth, verify_cluster
     from lightkube.core.exceptions import ConfigError
 

@@ -90,8 +90,8 @@ REVIEWS: Final = Kind(
 
 
 class Cluster:
-    def __init__(self, wire: Transport, context: str, namespace: str) -> None:
-        self.wire, self.context, self.namespace = wire, context, namespace
+    def __init__(self, transport: Transport, context: str, namespace: str) -> None:
+        self.transport, self.context, self.namespace = transport, context, namespace
         #: Of its last answer, by the cluster's own clock, in whole seconds; compared with its own times only.
         self.said_at = datetime.fromtimestamp(0, UTC)
         self.heard_at = time.monotonic()  #: by ours
@@ -110,7 +110,7 @@ class Cluster:
             _, late = await asyncio.wait(self.pending, timeout=CONNECT_SECONDS)
             for task in late:
                 task.cancel()
-        await self.wire.close()
+        await self.transport.close()
 
     # --- one object --------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,9 @@ class Cluster:
         pairs = tuple(
             (key, text) for key, many in params.items() for text in ([many] if isinstance(many, str) else many)
         )
-        talk = await self.wire.talk(Request("GET", PODS.path(namespace, pod, "exec"), pairs), exec_protocol.PROTOCOL)
+        talk = await self.transport.talk(
+            Request("GET", PODS.path(namespace, pod, "exec"), pairs), exec_protocol.PROTOCOL
+        )
         if isinstance(talk, Response):
             raise _refusal(talk.status, talk.content, "create", PODS.resource)
         try:
@@ -297,10 +299,10 @@ class Cluster:
 
     async def _in_a_lane(self, request: Request, rank: Rank) -> Response:
         async with self.lanes.one(rank):
-            return await self.wire.send(request)
+            return await self.transport.send(request)
 
     async def _opened(self, request: Request, silence_s: float | None) -> Stream:
-        task = self._on_its_way(self.wire.open(request, silence_s))
+        task = self._on_its_way(self.transport.open(request, silence_s))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

@@ -93,7 +93,7 @@ class Plane:
         self.thread = thread or ThreadPoolExecutor(1, thread_name_prefix="penstock-engine")
         self.installation = journal.installation
         calendar, rules = self.setup.calendar or Periods(), self.setup.rules or BuiltInRules()
-        self.scribe = Sequencer(journal, calendar, rules, self.setup.ids)
+        self.sequencer = Sequencer(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
         self.dispatch = Dispatch(drivers, self.hear, self.alarms.set, self._leads)
         self.watches = {
@@ -125,8 +125,8 @@ class Plane:
 
     async def start(self) -> None:
         """Raises `Held` (another process writes the journal) and `Refused` (another installation works at a site)."""
-        self.scribe.epoch = await self._claim()
-        state = await self._think(self.scribe.state_now)
+        self.sequencer.epoch = await self._claim()
+        state = await self._think(self.sequencer.state_now)
         self.clock.begin_after(state.at)
         self.number = state.steps
         for watch in self.watches.values():
@@ -134,7 +134,7 @@ class Plane:
         await self._look_at_all()
         await self._record_first(opening.news(state, self.setup.opening, self.drivers))
         self._trouble = ""
-        self._dispatch(await self._think(self.scribe.outstanding))
+        self._dispatch(await self._think(self.sequencer.outstanding))
         self._begin(self._turns())
         self._begin(self._beats())
         for watch in self.watches.values():
@@ -161,7 +161,7 @@ class Plane:
         """What the configuration and the sites say. What it makes us do is part of what is outstanding, said once."""
         facts = news + self._take_heard()
         if facts or not self.number:
-            self._note(await self._think(self.scribe.take, (), facts, self.clock.now()))
+            self._note(await self._think(self.sequencer.take, (), facts, self.clock.now()))
         await self._publish()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -195,10 +195,10 @@ class Plane:
         for watch in self.watches.values():
             if watch.opened:
                 await watch.driver.close()
-        if self.scribe.epoch:
+        if self.sequencer.epoch:
             with contextlib.suppress(Unwritable, Fenced):
-                await self._think(self.scribe.save_now)
-                await self._think(self.journal.release, self.scribe.epoch)
+                await self._think(self.sequencer.save_now)
+                await self._think(self.journal.release, self.sequencer.epoch)
         self.thread.shutdown()
         if not self.over.done():
             self.over.set_result(None)
@@ -264,14 +264,14 @@ class Plane:
 
     def _planned(self, copy: State, spec: JobSpec) -> Plan:
         """The facts of the turn that would take it in: `sequencer` opens months then, too."""
-        now, scribe = self.clock.now(), self.scribe
-        also = tuple(periods.due(scribe.calendar, copy.ledger.periods, now))
+        now, sequencer = self.clock.now(), self.sequencer
+        also = tuple(periods.due(sequencer.calendar, copy.ledger.periods, now))
         number = copy.numbered + 1
-        return plan(copy, scribe.rules, e.JobSubmitted(now, number, f"{scribe.ids}{number}", spec), also)
+        return plan(copy, sequencer.rules, e.JobSubmitted(now, number, f"{sequencer.ids}{number}", spec), also)
 
     async def _what_if(self, answer: Callable[[State], T]) -> T:
         async with self._what_ifs:
-            question = await self._think(lambda: Question(self.scribe.state_now(), answer))
+            question = await self._think(lambda: Question(self.sequencer.state_now(), answer))
             return await question.answer()
 
     async def log(self, site: str, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
@@ -324,7 +324,7 @@ class Plane:
         try:
             if self._retry_at:  # is the journal itself again?
                 await self._renew()
-            taken = await self._think(self.scribe.take, [ask for ask, _ in asks], heard, self.clock.now())
+            taken = await self._think(self.sequencer.take, [ask for ask, _ in asks], heard, self.clock.now())
         except (Unwritable, Raised) as error:
             self._set_back(asks, heard, error)
             return
@@ -355,7 +355,7 @@ class Plane:
         if self._retry_at:  # what was promised before the trouble may not have been said
             self._retry_at, self._trouble = 0, ""
             self.alarms.set("", "journal", "")
-            self._dispatch(await self._think(self.scribe.outstanding))
+            self._dispatch(await self._think(self.sequencer.outstanding))
         self._stale = self._stale or bool(taken.steps)
         if self._stale and (not self._inbox.is_set() or self.clock.now() - self._drawn_at > DRAWN_MS):
             await self._publish()
@@ -378,9 +378,9 @@ class Plane:
         self._drawn_at, self._stale = self.clock.now(), False
 
     def _draw(self) -> View:
-        self._wakes_at = self.scribe.next_deadline()
-        self.scribe.save()
-        state = self.scribe.state_now()
+        self._wakes_at = self.sequencer.next_deadline()
+        self.sequencer.save()
+        state = self.sequencer.state_now()
         return picture(state, tuple(Alarm(*alarm) for alarm in state.alarms))
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------
@@ -412,7 +412,7 @@ class Plane:
 
     async def _compare(self, site: str, seen: SiteInventory, asked_at: Instant) -> None:
         """Put right what we believe of a site, and stop there what has no place with us."""
-        found = await self._think(lambda: self.beliefs[site].differences(self.scribe.state_now(), seen, asked_at))
+        found = await self._think(lambda: self.beliefs[site].differences(self.sequencer.state_now(), seen, asked_at))
         for fact in found.facts:
             self.hear(fact)
         for attempt in found.recorded:
@@ -438,14 +438,14 @@ class Plane:
             await asyncio.sleep(self.setup.beat_ms / SECOND)
             with contextlib.suppress(Unwritable):
                 await self._renew()
-                await self._think(self.scribe.save)
+                await self._think(self.sequencer.save)
                 await self._forget_keys()
             if self.clock.jumped():
                 self._inbox.set()
 
     async def _renew(self) -> None:
         at = self.clock.now()
-        await self._think(self.journal.renew, self.scribe.epoch, at, self.setup.lease_ms)
+        await self._think(self.journal.renew, self.sequencer.epoch, at, self.setup.lease_ms)
         self._leads_until = at + self.setup.lease_ms
 
     def _leads(self) -> bool:
@@ -457,7 +457,7 @@ class Plane:
         now = self.clock.now()
         if now - self._forgot_at >= KEYS_MS // 24:
             self._forgot_at = now
-            await self._think(self.journal.forget_answers, self.scribe.epoch, now - KEYS_MS)
+            await self._think(self.journal.forget_answers, self.sequencer.epoch, now - KEYS_MS)
 
     async def _think(self, work: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work, *args)

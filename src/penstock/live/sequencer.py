@@ -95,7 +95,7 @@ class Sequencer:
         self.engine: Engine | None = None
         self.set_aside: dict[tuple[str, str], None] = {}  #: kind and id of facts not to be heard again
         self.unsaved = 0  #: events since the last snapshot
-        self.copyist = BackgroundSnapshot()
+        self.background = BackgroundSnapshot()
 
     # --- the one door ------------------------------------------------------------------------------------------------
 
@@ -148,23 +148,23 @@ class Sequencer:
 
     def save(self) -> None:
         """Keep a snapshot if there is enough that a restart would have to fold; a large one is made by a copy of us."""
-        if done := self.copyist.done():
+        if done := self.background.done():
             self._keep(*done)
-        if self.engine is None or self.engine.dead or self.copyist.child:
+        if self.engine is None or self.engine.dead or self.background.child:
             return
         state = self.engine.state
         if self.unsaved < max(SNAPSHOT_EVENTS, len(state.jobs)):
             return
         if background_snapshot.FORKS and len(state.jobs) > background_snapshot.MANY_JOBS:
             with suppress(OSError):  # no room for a copy now
-                self.copyist.begin(state)
+                self.background.begin(state)
             self.unsaved = 0
         else:
             self.save_now()
 
     def save_now(self) -> None:
         """Before we let go: the next start has nothing to fold."""
-        self.copyist.give_up()
+        self.background.give_up()
         if self.engine is not None and not self.engine.dead and self.unsaved:
             self._keep(self.engine.state.steps, snapshot.pack(self.engine.state))
             self.unsaved = 0
@@ -227,8 +227,8 @@ class Sequencer:
 class _Batch:
     """One call of `take`: what became of it so far."""
 
-    def __init__(self, scribe: Sequencer, now: Instant) -> None:
-        self.scribe, self.now = scribe, now
+    def __init__(self, sequencer: Sequencer, now: Instant) -> None:
+        self.sequencer, self.now = sequencer, now
         self.steps: list[Step] = []
         self.orders: list[SiteAction] = []
         self.ended: list[tuple[str, str]] = []
@@ -258,25 +258,25 @@ class _Batch:
         return fresh
 
     def _answered(self, ask: Ask) -> Told | Exception | None:
-        known = self.scribe.journal.answer(ask.key)
+        known = self.sequencer.journal.answer(ask.key)
         if known is None:
             return None
         body, _, answer = known.partition(" ")
         if body != ask.body:
             return KeyReused(ask.key)
-        return Told(self.scribe.state_now().steps, answer, again=True)
+        return Told(self.sequencer.state_now().steps, answer, again=True)
 
     # --- together, or one by one -------------------------------------------------------------------------------------
 
     def take_together(self, units: Sequence[Ask]) -> None:
         """All of one instant in one row: that is what makes a hundred submissions cost one commit."""
-        scribe = self.scribe
-        state = scribe.state_now()
+        sequencer = self.sequencer
+        state = sequencer.state_now()
         stamped = self._stamp(units)
         facts = list(dict.fromkeys(fact for unit in stamped for fact in unit.facts))  # said twice is said once
-        facts += periods.due(scribe.calendar, state.ledger.periods, self.now)
+        facts += periods.due(sequencer.calendar, state.ledger.periods, self.now)
         if not facts:
-            deadline = scribe.next_deadline()
+            deadline = sequencer.next_deadline()
             if deadline is None or deadline > self.now:
                 return
             facts = [e.Woke(self.now)]
@@ -292,35 +292,35 @@ class _Batch:
                 self._set_aside(k, stamped, str(error))
 
     def _set_aside(self, unit: int, stamped: Ask, error: str) -> None:
-        scribe = self.scribe
-        scribe.state_now()
+        sequencer = self.sequencer
+        sequencer.state_now()
         self._record([_quarantined(fact, self.now, error) for fact in stamped.facts], [])
-        scribe.set_aside.update(dict.fromkeys(map(_named, stamped.facts)))
+        sequencer.set_aside.update(dict.fromkeys(map(_named, stamped.facts)))
         for k in self.places.get(unit, ()):
             self.answers[k] = Quarantined(f"The engine could not take this ({error}); it is set aside with an alarm.")
 
     # --- how ---------------------------------------------------------------------------------------------------------
 
     def _stamp(self, units: Sequence[Ask]) -> list[Ask]:
-        number = self.scribe.state_now().numbered
+        number = self.sequencer.state_now().numbered
         stamped = []
         for unit in units:
             facts = []
             for fact in unit.facts:
                 number += isinstance(fact, e.JobSubmitted)
-                facts.append(self.scribe.stamped(fact, self.now, number))
+                facts.append(self.sequencer.stamped(fact, self.now, number))
             stamped.append(replace(unit, facts=tuple(facts), answer=unit.answer or _new_job(facts)))
         return stamped
 
     def _record(self, facts: Sequence[e.Fact], units: Sequence[Ask], first: int = 0) -> None:
-        scribe = self.scribe
+        sequencer = self.sequencer
         blobs = {digest: blob for unit in units for digest, blob in unit.blobs}
         keys = {unit.key: f"{unit.body} {unit.answer}" for unit in units if unit.key}
-        ended = list(_ended(scribe.state_now(), facts))
-        step = scribe.record(facts, blobs, keys)
+        ended = list(_ended(sequencer.state_now(), facts))
+        step = sequencer.record(facts, blobs, keys)
         self.steps.append(step)
         self.ended += ended
-        self.orders += scribe.orders(scribe.state_now(), step.actions, blobs)
+        self.orders += sequencer.orders(sequencer.state_now(), step.actions, blobs)
         for k, unit in enumerate(units, first):
             for again, place in enumerate(self.places.get(k, ())):
                 self.answers[place] = Told(step.number, unit.answer, again=bool(again))

@@ -175,24 +175,24 @@ class Needs:
         self.permission = permission
 
     async def __call__(self, request: HTTPConnection) -> Token:
-        gate: Guard = request.app.state.gate
+        guard: Guard = request.app.state.guard
         if self.permission == "nothing":
             return Token("", "", "viewer")
-        token = gate.tokens.find(_secret(request))
+        token = guard.tokens.find(_secret(request))
         if token is None:
-            raise stranger(gate, request)
+            raise stranger(guard, request)
         if not token.may(self.permission):
-            gate.audit.write(request, token, f"denied: {token.role} may not {self.permission}")
+            guard.audit.write(request, token, f"denied: {token.role} may not {self.permission}")
             raise Problem(403, "forbidden", f"A token of role {token.role} may not do this; ask for another role.")
-        self._within_limits(gate, token)
+        self._within_limits(guard, token)
         if self.permission in ("operate", "tokens") and method_of(request) != "GET":
-            gate.audit.write(request, token, self.permission)
+            guard.audit.write(request, token, self.permission)
         return token
 
-    def _within_limits(self, gate: Guard, token: Token) -> None:
-        wait = gate.calls.take(token.id)
+    def _within_limits(self, guard: Guard, token: Token) -> None:
+        wait = guard.calls.take(token.id)
         if not wait and self.permission == "submit":
-            wait = gate.submits.take(token.team or token.id)
+            wait = guard.submits.take(token.team or token.id)
         if wait:
             raise too_many(wait)
 
@@ -215,11 +215,11 @@ def method_of(request: HTTPConnection) -> str:
     return str(request.scope.get("method", TALK))
 
 
-def stranger(gate: Guard, request: HTTPConnection) -> Problem:
-    wait = gate.strangers.take(request.client.host if request.client else "")
+def stranger(guard: Guard, request: HTTPConnection) -> Problem:
+    wait = guard.strangers.take(request.client.host if request.client else "")
     if wait:
         return too_many(wait)
-    gate.audit.write(request, None, "denied: no token, or one that is forged, expired or revoked")
+    guard.audit.write(request, None, "denied: no token, or one that is forged, expired or revoked")
     return Problem(
         401,
         "unauthorized",

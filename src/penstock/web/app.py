@@ -52,7 +52,7 @@ class Limits:
 def build(
     plane: Plane,
     reader: Reader,
-    gate: Guard,
+    guard: Guard,
     metrics: MetricsSink,
     limits: Limits = Limits(),  # noqa: B008 - a value
     rehearsal: bool = False,
@@ -67,7 +67,7 @@ def build(
         openapi_url=None,  # a route of ours, with a permission like all others
         generate_unique_id_function=lambda route: route.name,
     )
-    app.state.plane, app.state.reader, app.state.gate, app.state.metrics = plane, reader, gate, metrics
+    app.state.plane, app.state.reader, app.state.guard, app.state.metrics = plane, reader, guard, metrics
     app.state.hall = None  # of front doors; wiring opens it once the plane has started
     app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
     app.include_router(jobs.quick)  # what is asked most is found first

@@ -138,32 +138,33 @@ class ExecutionCache:
     # --- coming and going --------------------------------------------------------------------------------------------
 
     @property
-    def mirrors(self) -> list[Informer]:
+    def informers(self) -> list[Informer]:
         return [*self.jobs, *self.pods, self.nodes, self.others]
 
     async def follow(self) -> None:
         """Returns when all of it is in step. May be cancelled and called again."""
         if not self.tasks:
             self.tasks = [
-                asyncio.create_task(mirror.run(), name=f"mirror {mirror.kind.plural}") for mirror in self.mirrors
+                asyncio.create_task(informer.run(), name=f"informer {informer.kind.plural}")
+                for informer in self.informers
             ]
-        for mirror in self.mirrors:
-            await self._in_step(mirror)
+        for informer in self.informers:
+            await self._in_step(informer)
 
-    async def _in_step(self, mirror: Informer) -> None:
-        waits = asyncio.ensure_future(mirror.in_step.wait())
+    async def _in_step(self, informer: Informer) -> None:
+        waits = asyncio.ensure_future(informer.in_step.wait())
         try:
             await asyncio.wait([waits], timeout=8)
         finally:
             waits.cancel()
-        if not mirror.in_step.is_set():
-            raise Unreachable(f"its {mirror.kind.plural} cannot be read: {mirror.why}")
+        if not informer.in_step.is_set():
+            raise Unreachable(f"its {informer.kind.plural} cannot be read: {informer.why}")
 
     def check(self) -> None:
         """Whatever is said of what is there must be known, not remembered."""
-        for mirror in (*self.jobs, *self.pods):
-            if not mirror.in_step.is_set():
-                raise Unreachable(f"its {mirror.kind.plural} cannot be read: {mirror.why}")
+        for informer in (*self.jobs, *self.pods):
+            if not informer.in_step.is_set():
+                raise Unreachable(f"its {informer.kind.plural} cannot be read: {informer.why}")
 
     async def close(self) -> None:
         logs = [log.task for execution in self.by_name.values() for log in execution.logs if log.task is not None]

@@ -67,7 +67,7 @@ class Connection:
         )
         self.namespaces = tuple(dict.fromkeys((settings.namespace, *settings.namespaces)))
         self.say: Say = to_nobody
-        self.chores = TaskSet()
+        self.tasks = TaskSet()
         self.opened = False  #: what is there was seen whole, and changes are news
 
     # --- coming and going --------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class Connection:
         )
 
     async def close(self) -> None:
-        await self.chores.close()
+        await self.tasks.close()
         if self.connected:
             await self.executions.close()
             await self.cluster.close()

@@ -56,29 +56,29 @@ class KubernetesDriver(BaseDriver):
     ) -> None:
         self.site = site
         self.here = Connection(site, installation, clock, connect, settings)
-        self.room = CapacityReporter(self.here)
+        self.capacity = CapacityReporter(self.here)
         self.logs = Logs(self.here, folder.absolute() / "logs")
-        self.starting = Starter(self.here, self.room, checkpoints)
-        self.minder = Reconciler(self.here, self.room, self.logs)
+        self.starter = Starter(self.here, self.capacity, checkpoints)
+        self.reconciler = Reconciler(self.here, self.capacity, self.logs)
 
     # --- coming and going --------------------------------------------------------------------------------------------
 
     async def open(self, say: Say) -> None:
         here = self.here
         here.say = say
-        here.connect(self.logs.of, self.minder.look_at, self.room.changed, self.logs.in_step_again)
+        here.connect(self.logs.of, self.reconciler.look_at, self.capacity.changed, self.logs.in_step_again)
         async with here.asking():
             await ownership.claim(here)
         await here.executions.follow()
         here.opened = True
         for execution in here.executions:
-            self.minder.look_at(execution)
-        self.room.tell()
-        here.chores.see_to("tick", self._tick)
+            self.reconciler.look_at(execution)
+        self.capacity.tell()
+        here.tasks.see_to("tick", self._tick)
 
     async def close(self) -> None:
         self.here.say = to_nobody
-        self.room.close()
+        self.capacity.close()
         await self.here.close()
 
     async def _tick(self) -> None:
@@ -86,8 +86,8 @@ class KubernetesDriver(BaseDriver):
             await asyncio.sleep(TICK_SECONDS)
             for execution in self.here.executions:
                 if execution.end is None:
-                    self.minder.look_at(execution)
-            self.room.tell()
+                    self.reconciler.look_at(execution)
+            self.capacity.tell()
             await terminate.prune(self.here)
 
     # --- an attempt --------------------------------------------------------------------------------------------------
@@ -96,19 +96,19 @@ class KubernetesDriver(BaseDriver):
         if ask.offer not in self.here.offers:
             raise Refused(f"site {self.site.id} has no offer {ask.offer}")
         async with self.here.asking():
-            given = self.starting.manifest(work)
-            execution = self.here.known(ask.attempt) or await self.starting.order(ask, work, given)
+            given = self.starter.manifest(work)
+            execution = self.here.known(ask.attempt) or await self.starter.order(ask, work, given)
             ownership.check_own(self.here, execution.job, ask.attempt, origin_of(given.manifest, ask))
         if execution.end is not None and said(execution.job, annotations.ENDING) != "refused":
             if execution.concluded:  # otherwise it is about to be said
-                self.minder.say_end(execution)
+                self.reconciler.say_end(execution)
             return
         execution.starters += 1
         try:
-            await self.starting.until_begun(execution, ask)
+            await self.starter.until_begun(execution, ask)
         finally:
             execution.starters -= 1
-            self.minder.say_end_soon(execution)
+            self.reconciler.say_end_soon(execution)
 
     async def stop(self, attempt: str, grace_ms: Millis) -> None:
         async with self.here.asking():
@@ -116,7 +116,7 @@ class KubernetesDriver(BaseDriver):
             if execution is None:  # nothing of it was made, and while the other stands nothing can be
                 self.here.say(e.AttemptStopped(self.here.clock(), attempt, 0))
             elif execution.concluded:
-                self.minder.say_end(execution)
+                self.reconciler.say_end(execution)
             elif execution.end is None:
                 await terminate.end(self.here, execution, "stopped", "told to stop", grace_ms)
 

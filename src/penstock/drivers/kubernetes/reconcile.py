@@ -27,8 +27,8 @@ LOG_SECONDS: Final = 5.0  #: how long an end waits for the last lines of its log
 
 
 class Reconciler:
-    def __init__(self, here: Connection, room: CapacityReporter, logs: Logs) -> None:
-        self.here, self.room, self.logs = here, room, logs
+    def __init__(self, here: Connection, capacity: CapacityReporter, logs: Logs) -> None:
+        self.here, self.capacity, self.logs = here, capacity, logs
 
     def look_at(self, execution: Execution) -> None:
         """Something of it changed."""
@@ -39,14 +39,14 @@ class Reconciler:
             self._mind(execution, pods)
             execution.end = end_of(execution.job, pods, self.here.executions.node_names())
             if execution.end is not None:
-                self.here.chores.see_to(f"end of {execution.name}", self._conclude, execution)
+                self.here.tasks.see_to(f"end of {execution.name}", self._conclude, execution)
         execution.news.set()
 
     # --- while it is not over ----------------------------------------------------------------------------------------
 
     def _mind(self, execution: Execution, pods: list[Obj]) -> None:
         """What it needs of us while it is not over."""
-        here, see_to = self.here, self.here.chores.see_to
+        here, see_to = self.here, self.here.tasks.see_to
         job, told_to_end = execution.job, said(execution.job, annotations.ENDING)
         self._note_trouble(execution, pods)
         if not told_to_end and not execution.begun and _is_held(execution):
@@ -137,7 +137,7 @@ class Reconciler:
             end_of(execution.job, pods, self.here.executions.node_names(), execution.log.finished) or execution.end
         )
         assert execution.end is not None
-        words = execution.end.words + (self.room.fault(execution.end.node) if execution.end.node else "")
+        words = execution.end.words + (self.capacity.fault(execution.end.node) if execution.end.node else "")
         execution.end = replace(execution.end, began=execution.begun, words=words)
         execution.concluded = True
         execution.news.set()

@@ -23,8 +23,8 @@ from penstock.kube.portability import Rewritten, Unmapped, parsed, rewrite
 
 
 class Starter:
-    def __init__(self, here: Connection, room: CapacityReporter, checkpoints: Store) -> None:
-        self.here, self.room, self.checkpoints = here, room, checkpoints
+    def __init__(self, here: Connection, capacity: CapacityReporter, checkpoints: Store) -> None:
+        self.here, self.capacity, self.checkpoints = here, capacity, checkpoints
 
     # --- its Job -----------------------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class Starter:
             raise Refused(f"its Job cannot be read ({type(error).__name__}: {error})") from None
 
     def _order_of(self, ask: StartAttempt, work: Work, env: dict[str, str], namespace: str) -> ExecutionRequest:
-        here, offer, avoided = self.here, self.here.offers[ask.offer], self.room.avoided()
+        here, offer, avoided = self.here, self.here.offers[ask.offer], self.capacity.avoided()
         grace_ms = here.settings.grace_ms
         return ExecutionRequest(
             ask,
@@ -130,7 +130,7 @@ class Starter:
         assert trouble is not None
         words = trouble.words
         if trouble.node and trouble.kind in ("place", "image"):
-            words += self.room.fault(trouble.node)
+            words += self.capacity.fault(trouble.node)
         await terminate.end(self.here, execution, "failed" if trouble.kind == "user" else "refused", words)
 
 

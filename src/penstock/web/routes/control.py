@@ -101,5 +101,5 @@ async def description(request: Request, caller: Anybody) -> dict[str, Any]:  # n
 
 
 def _tokens(request: Request) -> Tokens:
-    found: Tokens = request.app.state.gate.tokens
+    found: Tokens = request.app.state.guard.tokens
     return found

@@ -17,14 +17,16 @@ routes: Final = APIRouter(prefix="/v1", tags=["doors"], responses=deps.PROBLEMS)
 
 @routes.get("/doors", summary="Home clusters, and how many of their Jobs are ours")
 async def doors(request: Request, caller: MayRead) -> schemas.FrontDoors:  # noqa: ARG001 - declares the permission
-    hall: Manager | None = request.app.state.hall
-    if hall is None:
+    manager: Manager | None = request.app.state.hall
+    if manager is None:
         return schemas.FrontDoors(doors=[], clusters=[])
     others = [
         schemas.LeftCluster(site=sweep.site, left=sweep.left.is_set(), remains=sweep.remains)
-        for sweep in hall.elsewhere.values()
+        for sweep in manager.elsewhere.values()
     ]
-    return schemas.FrontDoors(doors=[_shape(hall, door) for door in hall.doors.values()], clusters=others)
+    return schemas.FrontDoors(
+        doors=[_shape(manager, controller) for controller in manager.controllers.values()], clusters=others
+    )
 
 
 @routes.post("/doors/{site}/leave", summary="Give every Job of a home cluster back")
@@ -37,15 +39,15 @@ async def leave(
     ] = False,
 ) -> schemas.FrontDoor:
     """What waits becomes an ordinary Job, what runs is shown to its end; then nothing of ours is left there."""
-    hall: Manager | None = request.app.state.hall
-    if hall is None or site not in hall.doors:
+    manager: Manager | None = request.app.state.hall
+    if manager is None or site not in manager.controllers:
         raise not_found("front door", site)
-    hall.leave(site, bring_home)
-    return _shape(hall, hall.doors[site])
+    manager.leave(site, bring_home)
+    return _shape(manager, manager.controllers[site])
 
 
-def _shape(hall: "Manager", door: "JobController") -> schemas.FrontDoor:
-    leaving, left = door.leaving.is_set(), hall.parted[door.site].is_set()
+def _shape(manager: "Manager", controller: "JobController") -> schemas.FrontDoor:
+    leaving, left = controller.leaving.is_set(), manager.parted[controller.site].is_set()
     return schemas.FrontDoor(
-        site=door.site, jobs=door.jobs_here, leaving=leaving, left=left, remains=door.parting.remains
+        site=controller.site, jobs=controller.jobs_here, leaving=leaving, left=left, remains=controller.parting.remains
     )

@@ -42,15 +42,15 @@ async def exec_(
 ) -> None:
     """Run a command where a job runs."""
     attempt = await run_in_threadpool(_running, reader, caller, job)
-    gate: Guard = socket.app.state.gate
-    gate.audit.write(socket, caller, f"a command in {attempt.id}")
+    guard: Guard = socket.app.state.guard
+    guard.audit.write(socket, caller, f"a command in {attempt.id}")
     await socket.accept(exec_protocol.PROTOCOL)
     talk = ExecSession(socket)
     asked = Command(tuple(command), rank, tty, (rows, columns))
     running = asyncio.ensure_future(
         plane.exec(attempt.site, attempt.id, asked, talk.typed() if stdin else None, talk.printed)
     )
-    others = [asyncio.ensure_future(talk.listen()), asyncio.ensure_future(_revoked(gate, caller))]
+    others = [asyncio.ensure_future(talk.listen()), asyncio.ensure_future(_revoked(guard, caller))]
     await asyncio.wait([running, *others], return_when=asyncio.FIRST_COMPLETED)
     for task in (running, *others):
         task.cancel()
@@ -70,8 +70,8 @@ def _running(reader: Reader, caller: Token, job: str) -> AttemptRow:
     return here[-1]
 
 
-async def _revoked(gate: Guard, caller: Token) -> None:
-    while gate.tokens.still(caller):
+async def _revoked(guard: Guard, caller: Token) -> None:
+    while guard.tokens.still(caller):
         await asyncio.sleep(LOOK_SECONDS)
 
 

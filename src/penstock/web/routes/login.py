@@ -55,32 +55,32 @@ people: Final = APIRouter(include_in_schema=False, route_class=ForPeople)
 @people.get("/login/{key}")
 async def by_link(key: Annotated[str, Path(max_length=100)], request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - declares the permission
     links: Links = request.app.state.links
-    gate: Guard = request.app.state.gate
+    guard: Guard = request.app.state.guard
     maker = links.take(key)
-    if maker is None or not gate.tokens.still(maker):
+    if maker is None or not guard.tokens.still(maker):
         raise Problem(410, "gone", "This link was used before, or has expired. Print a new one: penstock open")
-    return _come_in(request, gate, maker)
+    return _come_in(request, guard, maker)
 
 
 @people.post("/login")
 async def by_token(request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - as above
-    gate: Guard = request.app.state.gate
+    guard: Guard = request.app.state.guard
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Problem(403, "forbidden", "Another site sent this form; sign in on Penstock's own page.")
     form = parse_qs((await request.body()).decode("utf-8", "replace"))
-    maker = gate.tokens.find(form.get("token", [""])[0].strip())
+    maker = guard.tokens.find(form.get("token", [""])[0].strip())
     if maker is None:
-        denied = stranger(gate, request)
+        denied = stranger(guard, request)
         raise denied if denied.status == 429 else Problem(422, "bad-input", "The token is wrong, expired or revoked.")
-    return _come_in(request, gate, maker)
+    return _come_in(request, guard, maker)
 
 
-def _come_in(request: Request, gate: Guard, maker: Token) -> Response:
-    ends_at = int(gate.tokens.now()) + STAY_SECONDS
-    token, secret = gate.tokens.create(
+def _come_in(request: Request, guard: Guard, maker: Token) -> Response:
+    ends_at = int(guard.tokens.now()) + STAY_SECONDS
+    token, secret = guard.tokens.create(
         "viewer", maker.team, min(ends_at, maker.expires_at or ends_at), made_by=maker.id
     )
-    gate.audit.write(request, token, f"a browser came in for {maker.id}")
+    guard.audit.write(request, token, f"a browser came in for {maker.id}")
     answer = html(request, "welcome.html", title="You are in")
     answer.set_cookie(
         COOKIE, secret, max_age=STAY_SECONDS, path="/", httponly=True, samesite="strict",

@@ -242,7 +242,7 @@ def frame(request: Request, plane: Plane) -> dict[str, Any]:
 async def news(request: Request, plane: PlaneHere, caller: MayRead) -> AsyncIterator[ServerSentEvent]:
     """The number of the latest picture, at once and whenever there is a newer one: a page that was away catches up."""
     seen = -1
-    while request.app.state.gate.tokens.still(caller):
+    while request.app.state.guard.tokens.still(caller):
         if plane.view.number > seen:
             seen = plane.view.number
             yield ServerSentEvent(data=seen)

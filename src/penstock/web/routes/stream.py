@@ -71,8 +71,8 @@ async def stream(
     """Begins with what comes next, or after the event that the client saw last."""
     step, part = begin
     teller = EventStream(reader, plane.view.policy.currency)
-    gate = request.app.state.gate
-    while gate.tokens.still(caller):  # a revoked token hears nothing more
+    guard = request.app.state.guard
+    while guard.tokens.still(caller):  # a revoked token hears nothing more
         for row in await run_in_threadpool(reader.steps, step - 1, STEPS):
             after_part = part if row.number == step else -1
             for shape in await run_in_threadpool(teller.row, row, after_part):
