@@ -1,8 +1,8 @@
-"""From a Job as people write it to a home Job: the label, `suspend` and `managedBy` are added, Kueue is kept from
-reserving quota for it, the rest is left alone.
+"""Default a plain Job into a home Job: add our label, `suspend` and `managedBy`, and keep Kueue from reserving quota
+for it. Nothing else changes.
 
-`kubectl penstock apply` and `penstock submit` call it, with the rights of whoever types. Clusters that serve
-MutatingAdmissionPolicy do the same by themselves (`penstock manifests admission`).
+`kubectl penstock apply` and `penstock submit` call it with the user's own credentials. Clusters that serve
+MutatingAdmissionPolicy default Jobs themselves (`penstock manifests admission`).
 """
 
 import copy
@@ -20,7 +20,7 @@ FIXED: Final = "spec.managedBy cannot be added to a Job that is there; delete it
 
 
 def as_home_job(job: Json, team: str = "", namespace: str = "") -> Json:
-    """A copy with what it takes. Raises `BadInput` if it can never be taken."""
+    """A defaulted copy of the Job. Raises `BadInput` if Penstock can never accept it."""
     job = copy.deepcopy(job)
     if job.get("apiVersion") != "batch/v1" or job.get("kind") != "Job":
         raise BadInput("Only Jobs of batch/v1 can be submitted as they are.")
@@ -40,7 +40,7 @@ def as_home_job(job: Json, team: str = "", namespace: str = "") -> Json:
 
 
 async def apply(cluster: Cluster, job: Json) -> Json:
-    """Create it, with the name of whoever does. One that is there already and the same is left as it is."""
+    """Create the Job with its creator's name on it. An existing home Job of this name is returned unchanged."""
     namespace = str(part(job, "metadata").get("namespace") or cluster.namespace or "default")
     try:
         return await cluster.create(JOBS, await _signed(cluster, job), namespace)
@@ -52,8 +52,9 @@ async def apply(cluster: Cluster, job: Json) -> Json:
 
 
 async def _signed(cluster: Cluster, job: Json) -> Json:
-    """With the name that the cluster knows us by. Its policy `penstock-users` refuses any other; where there is no such
-    policy, nobody believes it."""
+    """The Job with the user name that the cluster reports for our credentials. The policy `penstock-users` refuses any
+    other name; where that policy is missing, `RecordedUsers` ignores the annotation.
+    """
     try:
         review = await cluster.create(SELF_REVIEWS, {"metadata": {}})
     except KubeError:

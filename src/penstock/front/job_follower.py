@@ -1,8 +1,7 @@
-"""The one reader of the journal for all front doors: it follows the rows and publishes a snapshot of each home job.
+"""Follows the journal for all controllers and publishes a snapshot of each home job.
 
-A snapshot is `(job, attempts, reason)` as they stood at one row. Rows and tables are read in one transaction, so what a
-door shows is what the journal said at some instant, never half of one and half of another; and whatever happens to a
-job later names it in its door's queue again.
+A snapshot is `(job, attempts, reason)` at one journal row. Rows and tables are read in one transaction, so a snapshot
+never mixes two instants. Each published snapshot enqueues the Job's key in its home cluster's work queue.
 """
 
 import asyncio
@@ -21,11 +20,11 @@ from penstock.journal.journal import Reader, Row, Unwritable
 from penstock.journal.rows import AttemptRow, JobRow
 from penstock.live.plane import Plane
 
-AT_ONCE: Final = 200  #: rows of the journal read in one go
+AT_ONCE: Final = 200  #: journal rows in one page
 LATER_SECONDS: Final = 2.0
-#: Older lines were told before a restart; clusters forget Events after an hour.
+#: Lines older than this were posted before a restart. Clusters keep Events for an hour.
 NEWS_MS: Final[Millis] = 10 * MINUTE
-#: Nothing on a home Job shows them: no need to look at it.
+#: Events that change nothing on a home Job: no reconcile needed.
 UNSEEN: Final = (e.LeaseRenewed, e.DeadlineSet, e.AttemptCheckpointed, e.AttemptProgressed)
 
 Tables: TypeAlias = dict[str, tuple[JobRow | None, tuple[AttemptRow, ...]]]
@@ -34,16 +33,16 @@ Tables: TypeAlias = dict[str, tuple[JobRow | None, tuple[AttemptRow, ...]]]
 class JobFollower:
     def __init__(self, homes: Mapping[str, HomeJobs], plane: Plane, reader: Reader) -> None:
         self.homes, self.plane, self.reader = homes, plane, reader
-        self.number = 0  #: the last row that was heard
+        self.number = 0  #: the last row that was read
         self.currency = "USD"
-        self.recorders: dict[str, EventRecorder] = {}  #: of home jobs that live, or still have something to tell
-        self.snapshots: dict[str, JobSnapshot] = {}  #: of the same; one that is missing follows with the next page
-        self.touched: set[str] = set()  #: jobs with news of which no snapshot was read yet
+        self.recorders: dict[str, EventRecorder] = {}  #: of home jobs that are live, or have Events to post
+        self.snapshots: dict[str, JobSnapshot] = {}  #: of the same jobs; a missing one comes with the next page
+        self.touched: set[str] = set()  #: jobs with new rows and no snapshot of them yet
 
-    # --- what doors ask -----------------------------------------------------------------------------------------------
+    # --- what controllers ask -----------------------------------------------------------------------------------------
 
     async def snapshot(self, job: str) -> JobSnapshot | None:
-        """The newest one. None: the journal has no such job, or it is about to be published, and its door told."""
+        """The newest snapshot. None: the journal has no such job, or the next page publishes it."""
         if (
             job not in self.recorders
             and (found := await asyncio.to_thread(self._read, job))
@@ -58,14 +57,14 @@ class JobFollower:
         return [candidate for candidate in found if candidate.job.phase not in ENDED]
 
     def drop(self, job: str) -> None:
-        """It has ended, and all is told. Whoever asks for it again, it is read again."""
+        """Forget an ended job whose Events are posted. `snapshot` reads it again if asked."""
         self.recorders.pop(job, None)
         self.snapshots.pop(job, None)
 
     # --- following ----------------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Read what lives, as it stands: from here on the journal is followed."""
+        """Read all live home jobs at the plane's current row; `follow` continues from there."""
         self.drop_all()
         self.number = self.plane.number
         self.currency = self.plane.view.policy.currency
@@ -80,19 +79,21 @@ class JobFollower:
         self.touched.clear()
 
     async def follow(self) -> None:
-        """Until it is cancelled."""
+        """Read page after page until cancelled."""
         while True:
             if not self.touched:
                 await self.plane.heard(self.number)
             try:
                 rows, tables = await asyncio.to_thread(self._page)
-            except Unwritable:  # the journal's own trouble, told elsewhere
+            except Unwritable:  # the plane raises the alarm for this
                 await asyncio.sleep(LATER_SECONDS)
                 continue
             self._take(rows, tables)
 
     def _page(self) -> tuple[list[Row], Tables]:
-        """The next rows, and the tables as they are after the last of them; none if more rows follow. In a thread."""
+        """The next rows, and the touched jobs' tables as of the last of them; no tables if more rows follow. Runs in a
+        thread.
+        """
         with self.reader.at_one_row() as reader:
             rows = reader.steps(self.number, AT_ONCE)
             if len(rows) == AT_ONCE:
@@ -101,7 +102,7 @@ class JobFollower:
             return rows, {job: (reader.job(job), tuple(reader.attempts(job))) for job in touched}
 
     def _touched_by(self, row: Row) -> set[str]:
-        """Home jobs that look different after it."""
+        """Home jobs that this row changes."""
         seen = [event for event in (*row.inputs, *row.outputs) if not isinstance(event, UNSEEN)]
         return {job for event in seen if (job := job_concerned(event)) in self.recorders or self._is_new(event)}
 
@@ -113,7 +114,9 @@ class JobFollower:
     def _take(self, rows: Sequence[Row], tables: Tables) -> None:
         for row in rows:
             self._hear(row)
-            self.touched |= self._touched_by(row)  # again: a job may have been asked for since the page was read
+            self.touched |= self._touched_by(
+                row
+            )  # computed again: `snapshot` may have added a job since the page was read
             self.number = row.number
         self.touched -= tables.keys()
         for line, attempts in tables.values():
@@ -139,7 +142,7 @@ class JobFollower:
         self.homes[job.origin_site].touch(job.id)
 
     def _read(self, job: str) -> tuple[EventRecorder, JobSnapshot] | None:
-        """A job that is not followed, with its story so far. In a thread."""
+        """Read one job that is not followed yet, with its story so far. Runs in a thread."""
         with self.reader.at_one_row() as reader:
             row = reader.job(job)
             if row is None or row.origin_site not in self.homes:

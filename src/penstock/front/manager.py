@@ -1,6 +1,4 @@
-"""All front doors of an installation, with the one reader of the journal that they follow. `wiring` opens it once the
-plane has started.
-"""
+"""Runs the controllers of all home clusters and the one follower of the journal. `wiring` starts it after the plane."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -17,7 +15,7 @@ from penstock.front.uninstall.sweep import ClusterSweep
 from penstock.journal.journal import Reader
 from penstock.live.plane import Plane
 
-BRING_HOME: Final = "bring-home"  #: as the file of clusters that we leave has it
+BRING_HOME: Final = "bring-home"  #: the word for it in the file of clusters that we are leaving
 LATER_SECONDS: Final = 2.0
 
 
@@ -30,8 +28,9 @@ class Manager:
         kept: Path | None = None,
         others: Iterable[ExecutionCluster] = (),
     ) -> None:
-        """`kept`: a file that says which clusters we are leaving, so that a restart does not take their Jobs again.
-        `others`: clusters that are no home, where attempts run."""
+        """`kept`: the file that lists the clusters we are leaving, so that a restart does not accept their Jobs again.
+        `others`: execution clusters that are no home.
+        """
         self.plane, self.reader, self.kept = plane, reader, kept
         self.homes = {home.site: home for home in homes}
         self.follower = JobFollower(self.homes, plane, reader)
@@ -43,12 +42,14 @@ class Manager:
             for other in others
         }
         self.bringing: dict[str, asyncio.Event] = {site: asyncio.Event() for site in self.controllers}
-        self.parted = {site: asyncio.Event() for site in self.controllers}  #: nothing of its Jobs is anywhere any more
+        self.parted = {
+            site: asyncio.Event() for site in self.controllers
+        }  #: set when no cluster has anything of this home's Jobs
         for site, how in self._leaving().items():
             self._begin_to_leave(site, how)
 
     async def keep_open(self) -> None:
-        """Until it is cancelled. Whatever goes wrong in here, the plane and what runs are not touched by it."""
+        """Run until cancelled, and restart after a bug. An error in here never reaches the plane or running jobs."""
         while True:
             try:
                 await self.run()
@@ -70,7 +71,9 @@ class Manager:
     # --- leaving ------------------------------------------------------------------------------------------------------
 
     def leave(self, site: str, bring_home: bool = False) -> None:
-        """Give every Job of this cluster back. Kept on disk before anything is done."""
+        """Give every Job of this cluster back. The request is on disk before anything happens, so a restart continues
+        it.
+        """
         how = BRING_HOME if bring_home else ""
         if self.kept is not None:
             lines = [f"{left} {how_left}".strip() for left, how_left in {**self._leaving(), site: how}.items()]
@@ -93,9 +96,9 @@ class Manager:
         await HomeBringer(self.plane, self.reader, self.follower).bring(controller.site, controller.left)
 
     async def _leave_elsewhere(self, controller: JobController) -> None:
-        """Once its Jobs are given back: what was made for them in other clusters goes, too."""
+        """Once this home's Jobs are given back: delete their execution Jobs in all other clusters."""
         await controller.left.wait()
-        others = [other.parting for other in self.controllers.values() if other is not controller]
+        others = [other.sweep for other in self.controllers.values() if other is not controller]
         await asyncio.gather(
             *(sweep.take(self._made_for(controller.site)) for sweep in (*others, *self.elsewhere.values()))
         )
@@ -110,7 +113,7 @@ class Manager:
         return mine
 
     async def _leave_all(self) -> None:
-        """No home is left: then nothing of ours stays in any cluster."""
+        """Once every home is left: sweep the execution clusters, too."""
         for parted in self.parted.values():
             await parted.wait()
         await asyncio.gather(*(sweep.part() for sweep in self.elsewhere.values()))

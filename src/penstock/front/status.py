@@ -1,8 +1,8 @@
-"""What a home Job should show, from what the journal says. Pure: the door compares it with what the Job shows now.
+"""Computes the status, labels and finalizer that a home Job should have, from its snapshot. Pure. The controller
+compares the result with the Job and writes the difference.
 
-The API server checks the status of Jobs that others manage, and so the order is fixed: unsuspended first, a start time
-once and for good, counts that never fall, `Complete` only with `SuccessCriteriaMet` and nothing active, `Failed` only
-with `FailureTarget`.
+The API server validates the status of managed Jobs, so the order is fixed: unsuspend first; `startTime` is set once;
+counts never fall; `Complete` needs `SuccessCriteriaMet` and no active pods; `Failed` needs `FailureTarget`.
 """
 
 import json
@@ -20,8 +20,8 @@ from penstock.kube import annotations as names
 from penstock.kube import kueue
 from penstock.kube.references import Json, part, parts
 
-SCHEDULED: Final = "penstock.dev/Scheduled"  #: our condition: does it have GPUs, and why or why not
-#: And what it was called before: taken off the Jobs that still show it.
+SCHEDULED: Final = "penstock.dev/Scheduled"  #: our condition: whether the job has GPUs, and why
+#: With its former name, which we remove from Jobs that still have it.
 OURS: Final = (SCHEDULED, "penstock.dev/Placed")
 LIVE: Final = ("starting", "running", "stopping")
 GONE: Final = ("failed", "lost", "refused")
@@ -29,7 +29,7 @@ GONE: Final = ("failed", "lost", "refused")
 
 @value
 class Why:
-    """The last thing decided about it: a word and the sentence that `penstock why` says."""
+    """The last decision about a job: the reason's name, and the sentence of `penstock why`."""
 
     reason: str
     says: str
@@ -40,27 +40,28 @@ class Why:
 class JobSnapshot:
     """A job, its attempts, and the last thing decided about it, as they stood at one row of the journal."""
 
-    number: int  # of that row
+    number: int  # the journal row
     job: JobRow
     attempts: tuple[AttemptRow, ...]
     why: Why | None
 
     def is_older_than(self, home_job: Json) -> bool:
-        """Is the home Job bound to an attempt that was promised after this? Then it shows more than this can say, and
-        stays as it is: the row that promised it brings the next snapshot. If another control plane bound it, ours has
-        been fenced, and no snapshot comes."""
+        """True if the home Job is bound to an attempt that this snapshot does not have. Then the Job shows more than
+        this snapshot knows and stays as it is: the row with that attempt brings the next snapshot. If another control
+        plane bound it, ours is fenced, and no snapshot comes.
+        """
         bound = bound_attempt(home_job)
         newest = max((attempt_number(attempt.id) for attempt in self.attempts), default=0)
         return bound.startswith(f"{self.job.id}.") and attempt_number(bound) > newest
 
 
 def metadata_change(job: Json, snapshot: JobSnapshot) -> Json:
-    """A merge patch of labels, finalizer and `suspend`; empty if all is as it should be."""
+    """A merge patch of labels, annotations, finalizer and `suspend`; empty if nothing differs."""
     row, attempts = snapshot.job, snapshot.attempts
     metadata = part(job, "metadata")
     now = part(metadata, "annotations")
     wanted = {names.JOB: row.id, names.BINDING: binding_of(row, attempts)}
-    if row.phase in ENDED and bound_attempt(job):  # never back to an older one: a later may be over before it began
+    if row.phase in ENDED and bound_attempt(job):  # keep the binding: the last attempt may have ended before it started
         del wanted[names.BINDING]
     annotations = {key: text for key, text in wanted.items() if now.get(key) != text}
     change: Json = {"annotations": annotations} if annotations else {}
@@ -80,7 +81,7 @@ def finalizers_of(metadata: Json, keep: bool) -> list[str]:
 
 
 def released(job: Json) -> Json:
-    """A merge patch that takes every mark of ours off it; empty if there is none."""
+    """A merge patch that removes every mark of ours; empty if there is none."""
     metadata = part(job, "metadata")
     ours = {key: None for key in part(metadata, "annotations") if key in (names.JOB, names.BINDING)}
     change: Json = {"annotations": ours} if ours else {}
@@ -90,7 +91,7 @@ def released(job: Json) -> Json:
 
 
 def binding_of(row: JobRow, attempts: Sequence[AttemptRow]) -> str | None:
-    """Where it is bound; an ended Job keeps its last. None: nowhere now."""
+    """The binding's text; an ended Job keeps its last. None if no attempt is live."""
     bound = [
         attempt
         for attempt in attempts
@@ -104,7 +105,7 @@ def binding(attempt: str, offer: str) -> str:
 
 
 def bound_attempt(job: Json) -> str:
-    """As the annotation has it; empty: none, or none that we wrote."""
+    """The attempt in the binding annotation; empty if there is none, or none that we wrote."""
     try:
         said = json.loads(part(part(job, "metadata"), "annotations").get(names.BINDING) or "{}")
     except (TypeError, ValueError):
@@ -120,7 +121,7 @@ def _has_begun(row: JobRow, attempts: Sequence[AttemptRow]) -> bool:
 
 
 def shown(job: Json, snapshot: JobSnapshot) -> Json:
-    """The whole status. Equal to what the Job shows: nothing to write."""
+    """The whole status as it should be. The caller writes it unless the Job shows it already."""
     row, attempts = snapshot.job, snapshot.attempts
     now, pods = part(job, "status"), _pods(job)
     living = [attempt for attempt in attempts if attempt.phase in LIVE]
@@ -146,13 +147,13 @@ def shown(job: Json, snapshot: JobSnapshot) -> Json:
 
 
 def _started_at(row: JobRow, attempts: Sequence[AttemptRow]) -> Instant | None:
-    """What never started and has ended started when it ended: an ended Job must have a start time."""
+    """The first start. An ended Job must have a start time, so one that never started gets its end."""
     begun = [attempt.started_at for attempt in attempts if attempt.started_at is not None]
     return min(begun, default=row.ended_at)
 
 
 def is_shown(job: Json, wanted: Json) -> bool:
-    """Zeros are not kept by every server: a missing count is none."""
+    """Compare statuses. Some API servers drop zeros: a missing count equals 0."""
     now = part(job, "status")
     return all((now.get(key) or 0) == (to or 0) for key, to in wanted.items())
 
@@ -192,7 +193,7 @@ def _condition(kind: str, so: bool, reason: str, message: str, at: Instant) -> J
 
 
 def _kept_time(before: Json | None, condition: Json) -> Json:
-    """What has not changed keeps its times, or every look would be a change."""
+    """Keep the times of an unchanged condition; otherwise every reconcile would write."""
     if before is None or any(before.get(key) != condition[key] for key in ("status", "reason", "message")):
         return condition
     return before
@@ -211,7 +212,7 @@ def _wanted(job: Json, pods: int) -> int:
 
 
 def when(at: Instant) -> str:
-    """As Kubernetes writes times: whole seconds."""
+    """RFC 3339 in whole seconds, as Kubernetes writes times."""
     return f"{datetime.fromtimestamp(at // SECOND, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 

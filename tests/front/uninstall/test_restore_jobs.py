@@ -142,10 +142,10 @@ def test_what_is_still_there_is_named(clustered: Callable[..., Clustered]) -> No
             here.manager.leave("lab")
             controller = here.manager.controllers["lab"]
             async with asyncio.timeout(LIMIT_S):
-                while not controller.parting.remains:
+                while not controller.sweep.remains:
                     await asyncio.sleep(0.05)
             name = annotations.execution_name(here.plane.installation, f"{told.answer}.1")
-            assert controller.parting.remains == [f"Job {here.namespace}/{name}, whose end is not on record yet"]
+            assert controller.sweep.remains == [f"Job {here.namespace}/{name}, whose end is not on record yet"]
             await here.plane.tell(e.CancelRequested(0, told.answer))
             await left(here)
 

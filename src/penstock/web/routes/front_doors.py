@@ -8,7 +8,7 @@ from penstock.web import deps, schemas
 from penstock.web.deps import MayOperate, MayRead
 from penstock.web.problems import not_found
 
-if TYPE_CHECKING:  # they need the extra `kubernetes`; without it there is no hall, and these routes find no door
+if TYPE_CHECKING:  # they need the extra `kubernetes`; without it these routes find no controller
     from penstock.front.job_controller import JobController
     from penstock.front.manager import Manager
 
@@ -49,5 +49,5 @@ async def leave(
 def _shape(manager: "Manager", controller: "JobController") -> schemas.FrontDoor:
     leaving, left = controller.leaving.is_set(), manager.parted[controller.site].is_set()
     return schemas.FrontDoor(
-        site=controller.site, jobs=controller.jobs_here, leaving=leaving, left=left, remains=controller.parting.remains
+        site=controller.site, jobs=controller.jobs_here, leaving=leaving, left=left, remains=controller.sweep.remains
     )
