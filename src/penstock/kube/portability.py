@@ -1,8 +1,8 @@
-"""May this Job leave home, and as what? Pure. The front door tells the engine a Job's needs, the driver of the chosen
-site rewrites the Job by that site's maps, and `penstock portability` shows people the verdicts.
+"""Decides whether a Job can run at another site, and rewrites it by that site's maps. Pure. The front door tells the
+engine a Job's needs, the driver of the chosen site rewrites the Job, and `penstock portability` prints the verdicts.
 
-Each thing a Job refers to is mapped, copied, left out, or the reason why it stays home, with the line that would let it
-go. Secrets are never copied; what reaches into a host never travels.
+Each reference of a Job is mapped, copied, left out, or keeps the Job at home; then the verdict has the line to add to
+the maps. Secrets are never copied, and host access never leaves home.
 """
 
 import copy
@@ -23,12 +23,12 @@ STAYS: Final[tuple[Outcome, ...]] = ("stays home", "never travels")
 
 
 class Unmapped(Exception):
-    """The Job refers to something that the site's maps do not name (any more). The words say what to write."""
+    """The Job has a reference that the site's maps do not name (any more). The message says what to write."""
 
 
 @value
 class Disposition:
-    """What becomes of one thing at one site. `line` is what to write there if it stays home for want of it."""
+    """The verdict on one reference at one site. `line`: what to add to the maps if it keeps the Job at home."""
 
     kind: Kind
     name: str
@@ -39,20 +39,20 @@ class Disposition:
 
 @value
 class Rewritten:
-    """The Job as it shall run at the site, and the ConfigMaps that must be there before it."""
+    """The Job as it runs at the site, and the ConfigMaps to create before it."""
 
     manifest: Json
     copies: tuple[Json, ...] = ()
 
 
 def needs(job: Json) -> tuple[str, ...]:
-    """What any site but its home must have, for the engine's rule."""
+    """What every site but the home must have, for the engine's rule."""
     wanted = [need for reference in references(job) if (need := _need(reference))]
     return (CLUSTER, *dict.fromkeys(wanted))
 
 
 def _need(reference: Reference) -> str:
-    """Empty: nothing. An image that anybody can pull, what the pod runs without, a toleration."""
+    """Empty for a public image, an optional reference and a toleration: these need nothing."""
     if (
         reference.optional
         or reference.kind in OF_THE_OFFER
@@ -67,7 +67,7 @@ def _need(reference: Reference) -> str:
 
 
 def verdicts(job: Json, maps: Maps) -> list[Disposition]:
-    """One for each thing it refers to, each once."""
+    """One verdict for each distinct reference."""
     found = {(reference.kind, reference.name): _verdict(reference, maps) for reference in references(job)}
     return list(found.values())
 
@@ -77,10 +77,9 @@ def may_go(judged: list[Disposition]) -> bool:
 
 
 def rewrite(manifest: Json, maps: Maps) -> Rewritten:
-    """The Job by this site's names. Given: a Job, or a List of one and the ConfigMaps that may travel with it.
+    """The Job by this site's names. `manifest`: a Job, or a List of a Job and the ConfigMaps that travel with it.
 
-    At its own home it is what it was. Raises `Unmapped`; whoever asked the engine's rule before does not meet it,
-    unless the maps were changed since.
+    At home the Job is unchanged. Raises `Unmapped`; the engine's rule prevents that unless the maps have changed since.
     """
     job, carried = unpacked(manifest)
     if part(part(job, "metadata"), "annotations").get(names.HOME) == maps.site:
@@ -105,25 +104,26 @@ def rewrite(manifest: Json, maps: Maps) -> Rewritten:
 
 
 def packed(job: Json, config_maps: list[Json]) -> Json:
-    """As the journal keeps it: what travels with the Job is fixed when it is submitted."""
+    """The manifest for the journal: what travels with the Job is fixed at submission."""
     return job if not config_maps else {"apiVersion": "v1", "kind": "List", "items": [job, *config_maps]}
 
 
 @lru_cache(512)
 def parsed(manifest: str) -> Json:
-    """What the journal keeps, read once for all who start the Job: the binding driver and the site's own. Not to be
-    changed. Raises `ValueError`."""
+    """The journal's manifest, parsed once for the binding driver and the site's driver. Callers must not change it.
+    Raises `ValueError`.
+    """
     found: Json = json.loads(manifest)
     return found
 
 
 def job_in(manifest: Json) -> Json:
-    """The Job itself, not to be changed."""
+    """The Job itself. Callers must not change it."""
     return _items(manifest)[0]
 
 
 def unpacked(manifest: Json) -> tuple[Json, dict[str, Json]]:
-    """A copy of the Job, and the ConfigMaps beside it by name."""
+    """A copy of the Job, and its ConfigMaps by name."""
     job, *beside = copy.deepcopy(_items(manifest))
     return job, {str(part(other, "metadata").get("name")): other for other in beside}
 
@@ -176,7 +176,7 @@ def _says(reference: Reference, outcome: Outcome, maps: Maps) -> str:
 
 
 def _line(reference: Reference, maps: Maps, outcome: Outcome) -> str:
-    """What to write under the site, in one line of YAML."""
+    """The line of YAML to add under the site."""
     if outcome != "stays home":
         return ""
     key = KEYS[reference.kind]
@@ -188,7 +188,7 @@ def _line(reference: Reference, maps: Maps, outcome: Outcome) -> str:
     return f"maps: {{{key}: {{{_quoted(name)}: {EXAMPLE.get(reference.kind, 'NAME-THERE')}}}}}"
 
 
-#: What could stand there, where it is not just another name.
+#: Example values where a plain name would mislead.
 EXAMPLE: Final[dict[Kind, str]] = {
     "image": "REGISTRY-THERE/",
     "volume": "CLAIM-THERE or emptyDir",
@@ -208,12 +208,14 @@ def _quoted(name: str) -> str:
 
 
 def config_maps(job: Json) -> Iterator[str]:
-    """Names of those it refers to; what travels is read when it is submitted."""
+    """Names of the ConfigMaps that the Job refers to; the intake reads these at submission."""
     yield from dict.fromkeys(reference.name for reference in references(job) if reference.kind == "config map")
 
 
 def _copied(carried: dict[str, Json], reference: Reference, namespace: str, copies: dict[str, Json]) -> str:
-    """Named by its content too, so that a copy is made once and a changed one never takes its place."""
+    """The copy's name has a digest of its content: equal copies are made once, and a changed one never replaces
+    another.
+    """
     original = carried.get(reference.name)
     if original is None:
         if reference.optional:
