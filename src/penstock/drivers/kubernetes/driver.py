@@ -1,17 +1,17 @@
-"""A site that is a Kubernetes cluster: an attempt is a Job of its own there. `wiring` makes one for each such site.
+"""The Kubernetes driver: each attempt is one execution Job in the cluster. `wiring` makes one for each such site.
 
-Nothing is installed in the cluster; it is watched and asked. All that must not be forgotten is written on the Job
-itself: whose attempt it is, its deadline, why we end it. So a control plane that starts again finds everything in the
-cluster, and the Job keeps its deadline, and its result, while there is none.
+Nothing is installed in the cluster. Everything that must survive us is on the Job itself: which attempt it is, its
+deadline, why we end it. A control plane that restarts finds all of it there, and the Job keeps its deadline and its
+result in between.
 
-Here is what a driver can be told. How each is done, in the order of an attempt's life:
+This file has the driver's calls. Their parts, in the order of an attempt's life:
 
-- `connection.py`: how the cluster is used and asked; `ownership.py`: whose it is, and whose a Job in it is;
-- `execution_job.py`: what an attempt's Job looks like; `start.py`: how it is made, and begins or is given up;
-- `cache.py`: what is there now; `reconcile.py`: what follows when that changes, up to its end;
-- `pods.py`: what a pod's trouble or end means; `logs.py`, `pod_logs.py`: what it printed;
-- `deadlines.py` and `terminate.py`: how it is bounded, ended and forgotten;
-- `capacity.py`, `inventory.py`: which nodes there are for the next one.
+- `connection.py`: settings, client, guarded changes; `ownership.py`: whose cluster and whose Job it is;
+- `execution_job.py`: the execution Job's manifest; `start.py`: creates it, and waits until it runs or gives up;
+- `cache.py`: informers' cache; `reconcile.py`: reacts to each change, up to the end;
+- `pods.py`: what a pod's status means; `logs.py`, `pod_logs.py`: its logs;
+- `deadlines.py` and `terminate.py`: deadlines, ends, tombstones;
+- `capacity.py`, `inventory.py`: nodes with free GPUs.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from penstock.kube import annotations, errors, pod_exec
 from penstock.kube.client import JOBS, Cluster
 from penstock.kube.exec_protocol import Printed, Typed
 
-TICK_SECONDS: Final = 60.0  #: what failed is tried again, hours change, tombstones grow old
+TICK_SECONDS: Final = 60.0  #: retry failed tasks, apply the hour's headroom, prune tombstones
 
 
 class KubernetesDriver(BaseDriver):
@@ -100,7 +100,7 @@ class KubernetesDriver(BaseDriver):
             execution = self.here.known(ask.attempt) or await self.starter.order(ask, work, given)
             ownership.check_own(self.here, execution.job, ask.attempt, origin_of(given.manifest, ask))
         if execution.end is not None and said(execution.job, annotations.ENDING) != "refused":
-            if execution.concluded:  # otherwise it is about to be said
+            if execution.concluded:  # otherwise `_conclude` is about to report it
                 self.reconciler.say_end(execution)
             return
         execution.starters += 1
@@ -113,7 +113,7 @@ class KubernetesDriver(BaseDriver):
     async def stop(self, attempt: str, grace_ms: Millis) -> None:
         async with self.here.asking():
             execution = await self.here.find(attempt) or await terminate.bury(self.here, attempt)
-            if execution is None:  # nothing of it was made, and while the other stands nothing can be
+            if execution is None:  # another installation has the name: our Job does not exist and cannot be created
                 self.here.say(e.AttemptStopped(self.here.clock(), attempt, 0))
             elif execution.concluded:
                 self.reconciler.say_end(execution)
@@ -129,7 +129,7 @@ class KubernetesDriver(BaseDriver):
             stands = deadline_of(execution.job)
             if execution.end is not None or said(execution.job, annotations.ENDING) or stands <= self.here.clock():
                 return stands if stands < NEVER else deadline_at
-            # Once only: who writes at the same time may have taken over while we slept, and decided otherwise.
+            # No retry after a conflict: a newer control plane may have taken over and decided otherwise.
             await deadlines.move(self.here, execution, deadline_at, tries=1)
             return deadline_at
 
@@ -142,7 +142,7 @@ class KubernetesDriver(BaseDriver):
     # --- what is there -----------------------------------------------------------------------------------------------
 
     async def look(self) -> SiteInventory:
-        """What the watches show, if they are in step and the cluster answers now."""
+        """The cache's view, if its informers are in sync and the cluster answers now."""
         async with self.here.asking():
             await ownership.check_still_ours(self.here)
         self.here.executions.check()
@@ -169,7 +169,7 @@ class KubernetesDriver(BaseDriver):
 
 @asynccontextmanager
 async def _commands() -> AsyncIterator[None]:
-    """That a command cannot be run is no trouble of the attempt's."""
+    """Turn errors of a command into `Refused` or `Unreachable`; they say nothing about the attempt."""
     try:
         yield
     except errors.Forbidden as error:
@@ -184,4 +184,4 @@ def _seen(execution: Execution) -> SeenAttempt | None:
         return SeenAttempt(execution.attempt, execution.end.phase, execution.kept_ms, 0, execution.end.words)
     if execution.begun:
         return SeenAttempt(execution.attempt, "running", execution.kept_ms, deadline_of(execution.job))
-    return None  # whoever ordered it waits for that, or will tell it again
+    return None  # not started: the `start` call still waits, or will be repeated

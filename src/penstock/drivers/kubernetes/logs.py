@@ -1,5 +1,5 @@
-"""The logs of a cluster's attempts: followed while they run, kept here, and told of when they report a checkpoint or
-progress. `KubernetesDriver` has one; `pod_logs.py` knows how a single log is followed.
+"""Logs of a cluster's attempts: followed while they run, stored here, and parsed for progress and checkpoints.
+`KubernetesDriver` has one; `pod_logs.py` follows a single pod.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class Logs:
         self.kubelets = Kubelets()
 
     def of(self, attempt: str, pods: int = 1, rank: int = 0) -> PodLog:
-        """Of the first pod, as many bytes as are kept of an attempt; the others share as many again."""
+        """A pod's log. The first pod may fill an attempt's whole limit; the others share as much again."""
         first, most = self._folder(attempt), self.here.settings.log_bytes
         also = partial(_add, self.together(attempt), rank) if pods > 1 else _nowhere
         if rank == 0:
@@ -31,7 +31,7 @@ class Logs:
         return PodLog(_of_rank(first, rank), most // (pods - 1), self.kubelets, lambda: None, also)
 
     def together(self, attempt: str) -> Kept:
-        """What a gang's pods printed, as it came."""
+        """The merged log of a gang's pods, in the order it arrived."""
         return Kept(self._folder(attempt) / "together", self.here.settings.log_bytes)
 
     def _folder(self, attempt: str) -> Path:
@@ -53,7 +53,7 @@ class Logs:
         )
 
     def in_step_again(self, why: str) -> None:
-        """While the cluster itself did not answer, its kubelets could not be asked either."""
+        """Retry kubelets' logs: while the API server was unreachable, they were, too."""
         if not why:
             self.kubelets.failed = 0
 
@@ -69,7 +69,7 @@ class Logs:
         return text, growing or after + len(text) < size
 
     def _pods(self, attempt: str) -> int:
-        """Whose logs are here: all there is to know of one that is no longer in the cluster."""
+        """How many pods have a log here; it is all we know once the Job is deleted."""
         return 1 + len(list(self._folder(attempt).glob("rank-*")))
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
@@ -78,7 +78,7 @@ class Logs:
         return progress.steps((execution.log if execution is not None else self.of(attempt)).marks)
 
     def _marked(self, attempt: str) -> None:
-        """It printed that it wrote a checkpoint, or how far it is."""
+        """Report a checkpoint or progress that the log announced."""
         here, execution = self.here, self.here.known(attempt)
         if execution is None or execution.end is not None:
             return
@@ -96,7 +96,7 @@ def _add(together: Kept, rank: int, lines: list[bytes]) -> None:
 
 
 def _nowhere(_: list[bytes]) -> None:
-    """A single pod's log is the whole."""
+    """A single pod's log needs no merged copy."""
 
 
 def _runs(execution: Execution, pod: str) -> bool:

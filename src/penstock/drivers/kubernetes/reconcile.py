@@ -1,5 +1,5 @@
-"""What follows when something of an attempt's Job changed in the cluster: what it needs of us while it lives, and how
-it ended. `Executions` calls `Reconciler.look_at` with each change; `KubernetesDriver` when it opens, and with its tick.
+"""Reconciles an execution with each change of its Job or pods: what it needs while it runs, and how it ended. The cache
+calls `Reconciler.look_at` with each change, `KubernetesDriver` when it opens and with each tick.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from penstock.kube.client import CONFIG_MAPS, NODES, PODS, Obj
 
 HELD_SECONDS: Final = 2.0
 HELD: Final = "its queue there holds it back until there is quota for it"
-BREATH_SECONDS: Final = 0.05  #: from the answer to a start until its end is said, if it ended meanwhile
-LOG_SECONDS: Final = 5.0  #: how long an end waits for the last lines of its log
+BREATH_SECONDS: Final = 0.05  #: from a start's answer until its end is reported, if it ended meanwhile
+LOG_SECONDS: Final = 5.0  #: how long we wait for the last lines of an ended pod's log
 
 
 class Reconciler:
@@ -31,7 +31,7 @@ class Reconciler:
         self.here, self.capacity, self.logs = here, capacity, logs
 
     def look_at(self, execution: Execution) -> None:
-        """Something of it changed."""
+        """Called with each change of the Job or a pod."""
         pods = list(execution.pods.values())
         execution.begun = execution.begun or has_begun(execution.job, pods)
         if self.here.opened and execution.end is None:
@@ -45,7 +45,7 @@ class Reconciler:
     # --- while it is not over ----------------------------------------------------------------------------------------
 
     def _mind(self, execution: Execution, pods: list[Obj]) -> None:
-        """What it needs of us while it is not over."""
+        """Start what the execution needs while it has not ended."""
         here, see_to = self.here, self.here.tasks.see_to
         job, told_to_end = execution.job, said(execution.job, annotations.ENDING)
         self._note_trouble(execution, pods)
@@ -59,7 +59,7 @@ class Reconciler:
             see_to(f"orphan {execution.name}", self._check_nodes, execution)
         if not told_to_end and execution.ordered_at is not None and (job["status"] or {}).get("startTime"):
             late, execution.ordered_at = here.clock() - execution.ordered_at > SECOND, None
-            if late and deadline_of(job) < NEVER:  # its time counts from its start, and that was long after we said so
+            if late and deadline_of(job) < NEVER:  # activeDeadlineSeconds counts from the Job's start, which came late
                 see_to(f"late {execution.name}", deadlines.move, here, execution, deadline_of(job))
         if is_gang(job["spec"]) and execution.leader is not None:
             address = str(execution.leader["status"].get("podIP", ""))
@@ -68,7 +68,9 @@ class Reconciler:
                 see_to(f"gang {execution.name}", self._tell_address, execution, address)
 
     async def _say_held(self, execution: Execution) -> None:
-        """Kueue suspends every Job for a moment; one that it leaves so waits for its turn. Told once."""
+        """Report once that the cluster's own queue holds it. Kueue suspends every Job for a moment; this runs for those
+        that stay suspended.
+        """
         await asyncio.sleep(HELD_SECONDS)
         if (
             _is_held(execution)
@@ -85,7 +87,7 @@ class Reconciler:
         if not pods and not job["spec"].get("suspend"):
             found = Trouble("pods", "the cluster makes no pod for it; a quota or a rule may be in the way")
         if execution.begun or (found is not None and rendezvous(execution.name) in found.words):
-            found = None  # the pods of a gang wait for us to say where they meet
+            found = None  # a gang's pods wait for the rendezvous ConfigMap: not their fault
         if found is None or execution.trouble is None or found.kind != execution.trouble.kind:
             execution.trouble_at = self.here.clock()
         execution.trouble = found
@@ -94,8 +96,9 @@ class Reconciler:
         return is_active(pod) and bool(node_of(pod)) and self.here.executions.nodes.get(node_of(pod)) is None
 
     async def _check_nodes(self, execution: Execution) -> None:
-        """A pod's node is not in our list. The list may be behind, and so may what we know of the pod, which may have
-        ended well before: only the cluster's own word ends the attempt."""
+        """A pod's node is missing from our cache. Cache and pod may both be stale, and the pod may have succeeded: read
+        both from the API server before ending the attempt as lost.
+        """
         cluster = self.here.cluster
         for node in {node_of(pod) for pod in execution.pods.values() if self._is_orphan(pod)}:
             try:
@@ -123,7 +126,7 @@ class Reconciler:
     # --- its end -----------------------------------------------------------------------------------------------------
 
     async def _conclude(self, execution: Execution) -> None:
-        """Its last checkpoint may stand in the last lines of its log: these first, then how it ended."""
+        """Read the last lines of the log first, since they may announce a checkpoint; then report the end."""
         self.logs.follow(execution)
         if execution.log.task is not None and not execution.log.task.done():
             if not execution.log.heard and not execution.log.failed:
@@ -147,17 +150,17 @@ class Reconciler:
     def say_end(self, execution: Execution) -> None:
         end = execution.end
         if end is None or said(execution.job, annotations.ENDING) == "refused":
-            return  # that it never ran is the answer to its start
+            return  # the `start` call answers that it never ran
         self.here.say(
             attempt_facts.ended(self.here.clock(), execution.attempt, end.phase, execution.kept_ms, end.words)
         )
 
     def say_end_soon(self, execution: Execution) -> None:
-        """After the answer to its start, if that is what its end waited for."""
+        """Report the end after the `start` call's answer, if the end waited for it."""
         if execution.concluded and not execution.starters:
             asyncio.get_running_loop().call_later(BREATH_SECONDS, self.say_end, execution)
 
 
 def _is_held(execution: Execution) -> bool:
-    """By somebody else than us: what we suspend has nothing to run."""
+    """True if somebody else suspended it: what we suspend has parallelism 0."""
     return bool(execution.job["spec"].get("suspend")) and execution.job["spec"].get("parallelism", 1) > 0

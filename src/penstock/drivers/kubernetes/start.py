@@ -1,5 +1,5 @@
-"""How an attempt starts in a cluster: its Job is made, and either it begins or its place is given up for another.
-`KubernetesDriver.start` calls it.
+"""Starts an attempt: creates its execution Job and waits until it runs, or gives up so that the engine tries another
+offer. `KubernetesDriver.start` calls it.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Starter:
     # --- its Job -----------------------------------------------------------------------------------------------------
 
     async def order(self, ask: StartAttempt, work: Work, given: Rewritten) -> Execution:
-        """Make its Job, unless somebody did. What is there under its name is its own, or nothing is touched."""
+        """Create the Job unless it exists. A Job of this name that is not ours is not touched."""
         here = self.here
         namespace = str(given.manifest.get("metadata", {}).get("namespace", "")) or here.settings.namespace
         if namespace not in here.namespaces:
@@ -49,7 +49,7 @@ class Starter:
         return execution
 
     def manifest(self, work: Work) -> Rewritten:
-        """The Job that a person applied, as it shall run here; empty if there is none. Raises `Refused`."""
+        """The home Job rewritten for this site; empty if there is none. Raises `Refused`."""
         if not work.manifest:
             return Rewritten({})
         try:
@@ -87,7 +87,7 @@ class Starter:
         try:
             await self.here.cluster.create(CONFIG_MAPS, config_map, namespace)
         except errors.AlreadyExists:
-            return  # its name says what is in it
+            return  # its name has a digest of its content
 
     # --- its beginning -----------------------------------------------------------------------------------------------
 
@@ -107,14 +107,14 @@ class Starter:
             await _news_within(execution.news, None if left_ms is None else max(0.05, left_ms / SECOND))
 
     def _answer_never(self, execution: Execution) -> NoReturn:
-        """It is over and never ran: the engine looks elsewhere, or how it ended is said."""
+        """It ended before it ran: `NoCapacity`, or cancelled because the end is reported as a fact."""
         assert execution.end is not None
         if said(execution.job, annotations.ENDING) == "refused" or execution.end.phase == "lost":
             raise NoCapacity(execution.end.words, self.here.settings.retry_ms)
         raise asyncio.CancelledError
 
     def _patience(self, execution: Execution, ask: StartAttempt) -> Millis | None:
-        """How long its trouble may still last; None without any."""
+        """How much longer its trouble may last; None if it has none."""
         if execution.trouble is None or said(execution.job, annotations.ENDING):
             return None
         settings = self.here.settings
@@ -125,7 +125,7 @@ class Starter:
         return execution.trouble_at + most - self.here.clock()
 
     async def _give_up(self, execution: Execution) -> None:
-        """This place does not run it. What a user wrote wrong is told; all else is tried elsewhere."""
+        """End the start here. A user's mistake fails the job; anything else is tried elsewhere."""
         trouble = execution.trouble
         assert trouble is not None
         words = trouble.words
