@@ -1,4 +1,6 @@
-"""What the configuration says against what the journal knows, as facts: told at every start, recorded if it is news."""
+"""Compares the configuration with the journal's state and returns the differences as facts. The plane records them at
+every start.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -8,7 +10,7 @@ from penstock.core.model.events import Fact
 
 
 def news(state: State, configured: Sequence[Fact], sites: Iterable[str]) -> list[Fact]:
-    """What is new. A site that is on record and has no driver any more is out of reach."""
+    """The facts that are new. A recorded site without a driver is unreachable."""
     found = [fact for fact in configured if not known(state, fact)]
     return [*found, *_unreachable(state, configured, set(sites))]
 

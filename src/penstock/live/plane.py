@@ -1,12 +1,12 @@
-"""The live control plane's one door: tell it facts, look at its picture, ask what it would do. The API calls it.
+"""The live control plane: accepts submissions and facts, publishes a view, answers what-ifs. The API calls it.
 
     plane = Plane(journal, drivers, Setup(opening=facts))
-    await plane.start()                        # replayed, sites looked at, what was outstanding said again
+    await plane.start()                        # replays, looks at every site, repeats outstanding actions
     told = await plane.submit(spec, work)      # returns once the job is durable
-    plane.view                                 # an immutable picture of the last step
+    plane.view                                 # an immutable view of the last step
 
-All of it runs in one event loop; the engine and the journal's writes have a thread of their own (`sequencer`), so that
-everything else is answered while the engine thinks. One turn: take what is in the inbox, decide, write, and only then
+All of it runs in one event loop. The engine and the journal's writes have a thread of their own (`sequencer`), so that
+the loop answers while the engine decides. One turn: empty the inbox, decide, append the row, and only then
 act and answer.
 """
 
@@ -30,8 +30,7 @@ from penstock.core.values import value
 from penstock.drivers.driver import Command, Driver, SiteInventory, Work
 from penstock.journal.journal import Fenced, Held, Journal, Unwritable
 from penstock.kube.exec_protocol import Printed, Typed
-from penstock.live import config_facts as opening
-from penstock.live import periods
+from penstock.live import config_facts, periods
 from penstock.live.alarms import Alarms
 from penstock.live.clock import Clock
 from penstock.live.dispatch import Dispatch
@@ -44,16 +43,16 @@ from penstock.live.what_if import Question, Unanswered
 
 __all__ = ["KeyReused", "NotReady", "Plane", "Quarantined", "Setup", "Told"]
 
-#: At most so many people and facts in one row: a bigger one would keep the next waiting too long.
+#: Requests and facts in one row at most: a larger row would delay the next one too long.
 MOST_TOGETHER: Final = 500
-#: While the journal cannot be written: when it is tried again.
+#: Retry interval while the journal is unwritable.
 RETRY_MS: Final[Millis] = 2 * SECOND
-STUCK_MS: Final[Millis] = 60 * SECOND  #: the same for an engine that raises whatever it is told
-#: How long an idempotency key is known.
+STUCK_MS: Final[Millis] = 60 * SECOND  #: the same while the engine raises on every input
+#: How long idempotency keys are kept.
 KEYS_MS: Final[Millis] = 24 * HOUR
-#: The picture is not drawn more often than this while there is more to do.
+#: The view is published at most this often while the inbox is not empty.
 DRAWN_MS: Final[Millis] = 200
-#: So many what-ifs at once; each may take a processor for a while.
+#: Concurrent what-ifs; each may take a CPU for a while.
 MOST_WHAT_IFS: Final = 2
 
 T = TypeVar("T")
@@ -61,22 +60,24 @@ Waiting: TypeAlias = tuple[Ask, "asyncio.Future[Told]"]
 
 
 class NotReady(Exception):
-    """Nothing was recorded and nothing will be: the words say what is wrong and what to do. Answered with 503."""
+    """Nothing was recorded and nothing will be. The message says why and what to do. The API answers 503."""
 
 
 @value
 class Setup:
-    """What an installation is told beside its journal and its sites' drivers."""
+    """Settings of an installation beside its journal and drivers."""
 
-    opening: tuple[Fact, ...] = ()  # policy, caps, sites and data as configured now; what is known already is left out
+    opening: tuple[
+        Fact, ...
+    ] = ()  # policy, caps, sites and data as configured; facts that are known already are dropped
     holder: str = "penstock"  # names the machine and the set-up, for the journal's lease
     stand_by: bool = False  # wait while another process writes the journal, instead of refusing
-    calendar: Calendar | None = None  # of the books; None: months in UTC
+    calendar: Calendar | None = None  # of budget periods; None: months in UTC
     rules: Rules | None = None
-    ids: str = "j"  # what new jobs' ids begin with
-    lease_ms: Millis = 30 * SECOND  # on the journal: how long another process waits for us if we vanish
-    beat_ms: Millis = 5 * SECOND  # how often the journal's lease is renewed, and the wall clock looked at
-    look_ms: Millis = 30 * SECOND  # how often sites are looked at: one that is out of reach is named within 40 s
+    ids: str = "j"  # prefix of new jobs' ids
+    lease_ms: Millis = 30 * SECOND  # on the journal: how long another process waits if we disappear
+    beat_ms: Millis = 5 * SECOND  # how often the journal's lease is renewed and the wall clock checked
+    look_ms: Millis = 30 * SECOND  # how often sites are probed: an unreachable one is named within 40 s
 
 
 class Plane:
@@ -105,19 +106,19 @@ class Plane:
         self.beliefs = {site: Belief(site, self.setup.ids) for site in drivers}
         self._drawn: View | None = None
         self.number = 0  #: the journal's last row
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  #: ends when the plane does
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  #: done when the plane has stopped
         self._asks: deque[Waiting] = deque()
         self._heard: deque[Fact] = deque()
         self._inbox = asyncio.Event()
         self._news = asyncio.Event()
-        self._leads_until: Instant = 0  #: nobody else can have the journal before
+        self._leads_until: Instant = 0  #: until then no other process can hold the journal's lease
         self._trouble = "Penstock is starting; try again in a few seconds."
         self._gone = False
         self._wakes_at: Instant | None = None
         self._retry_at: Instant = 0
         self._drawn_at: Instant = 0
         self._forgot_at: Instant = 0
-        self._stale = False  #: rows were written since the picture was drawn
+        self._stale = False  #: rows were written since the view was published
         self._tasks: list[asyncio.Task[None]] = []
         self._what_ifs = asyncio.Semaphore(MOST_WHAT_IFS)
 
@@ -132,7 +133,7 @@ class Plane:
         for watch in self.watches.values():
             watch.lost = watch.site in state.lost_sites
         await self._look_at_all()
-        await self._record_first(opening.news(state, self.setup.opening, self.drivers))
+        await self._record_first(config_facts.news(state, self.setup.opening, self.drivers))
         self._trouble = ""
         self._dispatch(await self._think(self.sequencer.outstanding))
         self._begin(self._turns())
@@ -151,14 +152,16 @@ class Plane:
                 if not self.setup.stand_by:
                     raise
                 self._trouble = "Another process leads this installation; this one stands by."
-            except Unwritable as error:  # a leader that was stopped in the middle of a row locks everybody out
+            except Unwritable as error:  # a leader that was suspended while it appended blocks all others
                 if not self.setup.stand_by:
                     raise
                 self._trouble = f"This process stands by, and cannot reach the journal ({error})."
             await asyncio.sleep(self.setup.beat_ms / SECOND)
 
     async def _record_first(self, news: list[Fact]) -> None:
-        """What the configuration and the sites say. What it makes us do is part of what is outstanding, said once."""
+        """Record what configuration and sites report. Resulting actions are outstanding, and are dispatched once with
+        all others.
+        """
         facts = news + self._take_heard()
         if facts or not self.number:
             self._note(await self._think(self.sequencer.take, (), facts, self.clock.now()))
@@ -170,7 +173,7 @@ class Plane:
         self._tasks.append(task)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        """One of ours ended by itself: the plane does. Whoever waits for `over` learns why."""
+        """One of our tasks ended by itself, so the plane stops. `over` carries the reason."""
         if not task.cancelled() and not self.over.done():
             error = task.exception()
             if error is None:
@@ -180,7 +183,7 @@ class Plane:
                 self.over.set_exception(error)
 
     def _let_go(self, why: str) -> None:
-        """From this instant on nothing is asked of any site, and nobody is promised anything."""
+        """From now on no site is called and no request is accepted."""
         self._trouble, self._gone = why, True
         for task in self._tasks:
             task.cancel()
@@ -188,7 +191,7 @@ class Plane:
         self._turn_away(NotReady(why))
 
     async def stop(self) -> None:
-        """Let go of everything. Nothing that runs is touched."""
+        """Stop the plane. Running jobs are not touched."""
         self._let_go("Penstock is stopping; try again when it is back.")
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.dispatch.stop()
@@ -207,25 +210,25 @@ class Plane:
 
     @property
     def view(self) -> View:
-        """A picture of the last step, with the alarms of now. There is one once `start` has returned."""
+        """The view of the last step, with current alarms. Available once `start` has returned."""
         if self._drawn is None:
             raise NotReady(self._trouble)
         return replace(self._drawn, alarms=self._drawn.alarms + self.alarms.now())
 
     @property
     def at(self) -> Instant:
-        """Of that picture."""
+        """The view's instant."""
         if self._drawn is None:
             raise NotReady(self._trouble)
         return self._drawn.at
 
     @property
     def ready(self) -> str:
-        """Empty if submissions are taken; otherwise a sentence that says why not and what to do."""
+        """Empty if submissions are accepted; otherwise a sentence that says why not and what to do."""
         return self._trouble
 
     def trouble_at(self, site: str) -> Alarm | None:
-        """Why this site does not answer; None: it does."""
+        """Why this site does not answer; None if it does."""
         return self.alarms.standing.get(site)
 
     async def submit(self, spec: JobSpec, work: Work, *, key: str = "", body: str = "") -> Told:
@@ -257,13 +260,13 @@ class Plane:
         """What the engine would decide if this job were submitted now. Nothing is recorded. Raises `NotReady`."""
         if self._trouble:
             raise NotReady(self._trouble)
-        try:  # shielded: whoever asked may be gone, and the process that answers must still be waited for
+        try:  # shielded: the forked child must be reaped even if the caller is cancelled
             return await asyncio.shield(self._what_if(lambda copy: self._planned(copy, spec)))
         except Unanswered as error:
             raise NotReady(f"The plan could not be made ({error}); try again, and report it if that fails.") from None
 
     def _planned(self, copy: State, spec: JobSpec) -> Plan:
-        """The facts of the turn that would take it in: `sequencer` opens months then, too."""
+        """The facts of the turn that would accept it; the sequencer opens budget periods in the same turn."""
         now, sequencer = self.clock.now(), self.sequencer
         also = tuple(periods.due(sequencer.calendar, copy.ledger.periods, now))
         number = copy.numbered + 1
@@ -283,13 +286,15 @@ class Plane:
         return await self.drivers[site].exec(attempt, command, typed, printed)
 
     async def heard(self, number: int) -> int:
-        """Wait until the journal has a row after `number`; returns the newest row's number. For event streams."""
+        """Wait until the journal has a row after `number`; returns the newest row's number. For event streams and the
+        front door.
+        """
         while self.number <= number:
             await self._news.wait()
         return self.number
 
     def hear(self, fact: Fact) -> None:
-        """A site says something. Called in the event loop's own thread."""
+        """A driver reports a fact. Called in the event loop's thread."""
         self._heard.append(fact)
         self._inbox.set()
 
@@ -302,12 +307,12 @@ class Plane:
             turn = asyncio.ensure_future(self._turn())
             try:
                 await asyncio.shield(turn)
-            except asyncio.CancelledError:  # what is being written is answered first
+            except asyncio.CancelledError:  # finish and answer the row in progress first
                 await turn
                 raise
 
     async def _something(self) -> None:
-        """Until there is something in the inbox, or it is time."""
+        """Wait until the inbox has something, or the engine's next deadline."""
         if self._retry_at:
             await asyncio.sleep(self.clock.seconds_until(self._retry_at))
         elif not self._inbox.is_set():
@@ -322,19 +327,19 @@ class Plane:
         asks = [self._asks.popleft() for _ in range(min(len(self._asks), MOST_TOGETHER))]
         heard = self._take_heard()
         try:
-            if self._retry_at:  # is the journal itself again?
+            if self._retry_at:  # check whether the journal is writable again
                 await self._renew()
             taken = await self._think(self.sequencer.take, [ask for ask, _ in asks], heard, self.clock.now())
         except (Unwritable, Raised) as error:
             self._set_back(asks, heard, error)
             return
         except BaseException:
-            self._asks.extendleft(reversed(asks))  # whoever ends the plane turns them away
+            self._asks.extendleft(reversed(asks))  # `_let_go` rejects them
             raise
         await self._act(taken, asks)
 
     def _take_heard(self) -> list[Fact]:
-        """All of it; the inbox is empty now but for people who came too late for this turn."""
+        """Empty the inbox of facts."""
         heard = list(self._heard)
         self._heard.clear()
         if not self._asks:
@@ -342,17 +347,17 @@ class Plane:
         return heard
 
     async def _act(self, taken: Taken, asks: list[Waiting]) -> None:
-        """It is durable: now do it, and answer."""
+        """The row is durable: dispatch its actions and answer its requests."""
         self._dispatch(taken.orders)
         for (_, told), answer in zip(asks, taken.answers, strict=True):
-            if told.done():  # whoever asked is gone
+            if told.done():  # the caller was cancelled
                 continue
             if isinstance(answer, Exception):
                 told.set_exception(answer)
             else:
                 told.set_result(answer)
         self._note(taken)
-        if self._retry_at:  # what was promised before the trouble may not have been said
+        if self._retry_at:  # actions from before the trouble may not have been dispatched
             self._retry_at, self._trouble = 0, ""
             self.alarms.set("", "journal", "")
             self._dispatch(await self._think(self.sequencer.outstanding))
@@ -361,7 +366,7 @@ class Plane:
             await self._publish()
 
     def _dispatch(self, orders: Iterable[SiteAction]) -> None:
-        for order in () if self._gone else orders:  # what is promised and not said is outstanding at the next start
+        for order in () if self._gone else orders:  # undispatched actions are outstanding at the next start
             self.dispatch.do(order)
 
     def _note(self, taken: Taken) -> None:
@@ -386,7 +391,7 @@ class Plane:
     # --- what goes wrong ---------------------------------------------------------------------------------------------
 
     def _set_back(self, asks: list[Waiting], heard: list[Fact], error: Exception) -> None:
-        """Nothing was recorded. People are told so at once; what sites said is kept until it can be written."""
+        """Nothing was recorded. Requests fail at once; facts of sites wait until the journal is writable."""
         self._trouble = _advice(error)
         self.alarms.set("journal", "journal", self._trouble)
         self._heard.extendleft(reversed(heard))
@@ -402,7 +407,7 @@ class Plane:
                 told.set_exception(error)
 
     async def _after_a_jump(self, by: Millis) -> None:
-        """On record at the old time; then every site is looked at; only then is a later time believed."""
+        """Record the jump at the old time, look at every site, and only then accept the later time."""
         self._heard.append(e.ClockJumped(0, by))
         await self._look_at_all()
         self.clock.accept(by)
@@ -411,7 +416,7 @@ class Plane:
         await asyncio.gather(*(watch.look() for watch in self.watches.values()))
 
     async def _compare(self, site: str, seen: SiteInventory, asked_at: Instant) -> None:
-        """Put right what we believe of a site, and stop there what has no place with us."""
+        """Correct the state by what a site shows, and stop orphans there."""
         found = await self._think(lambda: self.beliefs[site].differences(self.sequencer.state_now(), seen, asked_at))
         for fact in found.facts:
             self.hear(fact)
@@ -420,7 +425,9 @@ class Plane:
         self._clear_away(site, found)
 
     def _clear_away(self, site: str, found: Differences) -> None:
-        """What runs there though its end is on record is stopped; what the journal never heard of, a person judges."""
+        """Stop orphans: attempts that run although their end is recorded. Alarm on strangers, which the journal never
+        had.
+        """
         for attempt in found.orphans:
             self.dispatch.do(SiteAction(StopAttempt(attempt, 0), site))
         for attempt in found.strangers:
@@ -433,7 +440,7 @@ class Plane:
             self.dispatch.do(SiteAction(ReleaseNode(node), site))
 
     async def _beats(self) -> None:
-        """Still here: keep the lease on the journal, and look whether the wall clock jumped."""
+        """Heartbeat: renew the journal's lease and check for clock jumps."""
         while True:
             await asyncio.sleep(self.setup.beat_ms / SECOND)
             with contextlib.suppress(Unwritable):
@@ -449,11 +456,11 @@ class Plane:
         self._leads_until = at + self.setup.lease_ms
 
     def _leads(self) -> bool:
-        """Has nobody else taken over? Whoever slept through its lease asks the journal before it asks a site."""
+        """True while our lease is valid. After a suspend the journal is asked before any site is."""
         return self.clock.now() < self._leads_until
 
     async def _forget_keys(self) -> None:
-        """Once in a while: whoever sends a submission again does so within minutes."""
+        """Expire idempotency keys: clients retry within minutes."""
         now = self.clock.now()
         if now - self._forgot_at >= KEYS_MS // 24:
             self._forgot_at = now

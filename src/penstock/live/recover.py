@@ -1,7 +1,8 @@
-"""What a site shows against what we believe, as facts. After a crash, after a clock that jumped, and now and then.
+"""Compares a site's inventory with the state and returns the differences as facts and orphans. The plane runs it after
+a start, after a clock jump, and periodically.
 
-`differences` is pure; the plane calls it in the engine's thread with what a driver's `look` saw. Unknown is not gone:
-a thing that a site's list misses is lost only if it is still missing some minutes later.
+`differences` is pure; it runs in the engine's thread with what a driver's `look` returned. Unknown is not gone: a thing
+that is missing from a list is lost only if it is still missing minutes later.
 """
 
 from collections.abc import Iterator
@@ -14,28 +15,28 @@ from penstock.core.units import MINUTE, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.driver import SeenAttempt, SiteInventory
 
-#: A list that misses a thing for three minutes is a list that is late.
+#: A list may be stale for this long; only then a missing thing is lost.
 MISSING_MS: Final[Millis] = 5 * MINUTE
 
 
 @value
 class Differences:
     facts: tuple[e.Fact, ...]
-    orphans: tuple[str, ...]  # attempts that run there, and whose end is on record
-    strangers: tuple[str, ...]  # attempts that run there, and that the journal never heard of
-    nodes: tuple[str, ...]  # nodes there that nobody needs
-    recorded: tuple[str, ...]  # attempts whose end is on record: the site may forget them
+    orphans: tuple[str, ...]  # attempts that run although their end is recorded
+    strangers: tuple[str, ...]  # attempts that run and that the journal never had
+    nodes: tuple[str, ...]  # nodes that no attempt needs
+    recorded: tuple[str, ...]  # attempts whose end is recorded: the site may forget them
 
 
 class Belief:
-    """One site's things that its list missed, and since when. Kept from look to look."""
+    """Things that one site's lists miss, and since when. Kept between looks."""
 
     def __init__(self, site: str, ids: str) -> None:
         self.site, self.ids = site, ids
         self.missing: dict[str, Instant] = {}
 
     def differences(self, state: State, seen: SiteInventory, asked_at: Instant) -> Differences:
-        """`asked_at`: when the look began. What began since then may be missing from it."""
+        """`asked_at`: when the look began. Things that started since may be missing from it."""
         there = {shown.attempt: shown for shown in seen.attempts}
         facts = [fact for shown in seen.attempts if (fact := news(state, shown))]
         facts += self._lost_attempts(state, there, asked_at)
@@ -51,7 +52,7 @@ class Belief:
         )
 
     def _had_a_place(self, state: State, attempt: str) -> bool:
-        """Jobs are numbered as they come: a number that was given has been on record."""
+        """True if the journal ever had the job: numbers are given in order of arrival."""
         job = job_of(attempt)
         number = (array_of(job) or job).removeprefix(self.ids)
         return number.isdigit() and int(number) <= state.numbered
@@ -85,7 +86,7 @@ def _ran_before(attempt: Attempt, asked_at: Instant) -> bool:
 
 
 def news(state: State, seen_attempt: SeenAttempt) -> e.Fact | None:
-    """What this says that we do not know yet."""
+    """The fact that this inventory entry adds to the state; None if it adds nothing."""
     attempt = state.attempts.get(seen_attempt.attempt)
     if attempt is None or attempt.phase == "promised":
         return None

@@ -169,7 +169,7 @@ class KubernetesDriver(BaseDriver):
 
 @asynccontextmanager
 async def _commands() -> AsyncIterator[None]:
-    """Turn errors of a command into `Refused` or `Unreachable`; they say nothing about the attempt."""
+    """Turn the cluster's refusal of a command into `Refused`; it says nothing about the attempt."""
     try:
         yield
     except errors.Forbidden as error:
