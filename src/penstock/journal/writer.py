@@ -263,7 +263,7 @@ def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
 
 KEPT_BLOB = "insert into blobs values (?, ?) on conflict (digest) do nothing"
 KEPT_ANSWER = "insert into replies values (?, ?, ?) on conflict (key) do nothing"
-#: How long another version's snapshots are kept, for a downgrade.
+#: Another version's snapshots are kept for this many steps, for a downgrade.
 MANY_STEPS = 1_000_000
 
 

@@ -1,4 +1,4 @@
-"""Routes about Penstock itself: is it well, what is it doing, pause, resume, tokens, metrics, its own description."""
+"""Routes about Penstock itself: health, status, pause, resume, tokens, metrics, OpenAPI."""
 
 from time import time
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Routes about front doors: the home clusters whose Jobs Penstock places, and leaving them again."""
+"""Routes about front doors: the home clusters whose Jobs Penstock runs, and `penstock leave`."""
 
 from typing import TYPE_CHECKING, Annotated, Final
 

@@ -1,7 +1,8 @@
-"""The route of a command where a job runs: a WebSocket, in the protocol of `kube/exec_protocol.py`. `penstock exec`
-asks it.
+"""The WebSocket route that runs a command where a job runs, in the protocol of `kube/exec_protocol.py`. `penstock exec`
+calls it.
 
-Whoever may submit for a team may run commands in its jobs: it is the same power. Each one is audited by its attempt.
+A token that may submit for a team may run commands in its jobs: it is the same power. Each command is audited with its
+attempt.
 """
 
 import asyncio
@@ -22,8 +23,8 @@ from penstock.web.deps import MaySubmit, PlaneHere, ReaderHere
 from penstock.web.problems import conflict, problem_of
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"])
-LOOK_SECONDS: Final = 5.0  #: how often a token is looked at again: one that was revoked speaks no more
-AHEAD: Final = 16  #: pieces typed before the command takes them; then whoever types waits
+LOOK_SECONDS: Final = 5.0  #: how often the token is checked again: a revoked one is disconnected
+AHEAD: Final = 16  #: buffered input messages; then the client has to wait
 
 
 @routes.websocket("/jobs/{job:job}/exec")
@@ -88,14 +89,14 @@ def _result(running: "asyncio.Future[int]") -> bytes:
 
 
 class ExecSession:
-    """One client, as the driver knows it."""
+    """The client's side of one command, for the driver."""
 
     def __init__(self, socket: WebSocket) -> None:
         self.socket = socket
         self.heard: asyncio.Queue[bytes | tuple[int, int] | None] = asyncio.Queue(AHEAD)
 
     async def listen(self) -> None:
-        """Until the client is gone."""
+        """Receive messages until the client disconnects."""
         with suppress(WebSocketDisconnect):
             while True:
                 message = await self.socket.receive_bytes()
@@ -119,5 +120,7 @@ class ExecSession:
             await self.socket.close()
 
     async def _send(self, message: bytes) -> None:
-        with suppress(WebSocketDisconnect, RuntimeError):  # gone: `listen` hears of it, and the command is hung up on
+        with suppress(
+            WebSocketDisconnect, RuntimeError
+        ):  # disconnected: `listen` returns, and the command is cancelled
             await self.socket.send_bytes(message)

@@ -1,7 +1,7 @@
-"""How a browser comes in: by a link that works once, or with a token typed into a form. It leaves with a cookie.
+"""Signs a browser in: by a link that works once, or by a token typed into a form. The browser gets a cookie.
 
-The cookie holds a token of its own, which may only look, sees what its maker sees, and ends with it. Pages cannot read
-the cookie (HttpOnly), and other sites' pages cannot make a browser send it (SameSite=Strict).
+The cookie holds a read-only token that sees what its maker sees and expires with it. Scripts cannot read the cookie
+(HttpOnly), and other sites cannot make a browser send it (SameSite=Strict).
 """
 
 import secrets
@@ -18,20 +18,20 @@ from penstock.web.html import ForPeople, html
 from penstock.web.problems import Problem
 
 routes: Final = APIRouter(responses=deps.PROBLEMS)
-LINK_SECONDS: Final = 600  #: that a link waits to be used
-STAY_SECONDS: Final = 7 * 86_400  #: that a browser stays in
+LINK_SECONDS: Final = 600  #: lifetime of a link
+STAY_SECONDS: Final = 7 * 86_400  #: lifetime of a browser's token
 MOST_LINKS: Final = 1_000
 
 
 class Links:
-    """Keys that let one browser in, once. In memory: who restarts Penstock asks for a new one."""
+    """One-time keys that sign one browser in. In memory: a restart voids them."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         self.waiting: dict[str, tuple[Token, float]] = {}
 
     def make(self, token: Token) -> str:
-        """A path on this server."""
+        """The path of a new link."""
         while len(self.waiting) >= MOST_LINKS:
             del self.waiting[next(iter(self.waiting))]
         key = secrets.token_urlsafe(24)

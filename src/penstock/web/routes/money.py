@@ -1,4 +1,4 @@
-"""Routes about money: budgets with their caps, exposure, costs. A team's token sees the team's own and no other's."""
+"""Routes about money: budgets and caps, exposure, costs. A team's token sees only its own team."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
@@ -43,7 +43,7 @@ def budget(
 
 
 def _sees_scope(caller: Token, scope: str) -> bool:
-    """Jobs' own caps are on the jobs. Projects may span teams, so only who sees all teams sees them."""
+    """Jobs' own caps are in the jobs. Projects may span teams, so only a token for all teams sees them."""
     return not scope.startswith("job:") and (not caller.team or scope == f"team:{caller.team}")
 
 
@@ -115,6 +115,6 @@ def costs(
 
 
 def _terms(view: View) -> dict[str, str]:
-    """Owned and reserved GPUs are paid for whether used or not: no money is charged for them here."""
+    """Owned and reserved GPUs are paid for whether used or not: use is not charged."""
     offers = [shown.offer for site in view.sites for shown in site.offers]
     return {offer.id: f"{offer.term} (paid for anyway)" if offer.term in STANDING else offer.term for offer in offers}

@@ -1,6 +1,6 @@
-"""The pages: `/`, a job's, and what they load. They show what the routes beside them answer to the same caller.
+"""The HTML pages: `/`, a job's page, and their assets. They show what the API answers to the same caller.
 
-`/news/stream` tells a page that there is news; the page then asks for itself again. So there is one way to draw it.
+`/news/stream` tells a page that there is a newer view; the page then fetches itself again, so rendering has one path.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ from penstock.web.views import job as told
 from penstock.web.views.render import static
 
 routes: Final = APIRouter(include_in_schema=False, route_class=ForPeople)
-QUEUE: Final = 200  #: jobs that are looked at for the queue
-ROWS: Final = 40  #: of them that are shown
+QUEUE: Final = 200  #: queued jobs that are read
+ROWS: Final = 40  #: queued jobs that are shown
 RUNS: Final = 20
 FEED: Final = 24
-PAGES_BACK: Final = 5  #: of the journal, that a team's feed looks for what concerns it
-PACE_SECONDS: Final = 0.4  #: between two calls to look again
-TAIL: Final = 40_000  #: bytes of a log on the page
-MOST_READ: Final = 32 << 20  #: bytes read to find a log's end
+PAGES_BACK: Final = 5  #: pages of the feed that are searched for a team's events
+PACE_SECONDS: Final = 0.4  #: minimum time between two notifications
+TAIL: Final = 40_000  #: bytes of a log on a job's page
+MOST_READ: Final = 32 << 20  #: bytes that are read at most to find a log's end
 
 
 # --- now -------------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def terms(found: schemas.Sites) -> dict[str, str]:
 
 
 def _counts(reader: Reader, caller: Token) -> dict[str, tuple[int, int]]:
-    """Jobs and GPUs: in the queue, and with a place."""
+    """Jobs and GPUs: queued, and with GPUs."""
     mine = [count for count in reader.counts() if caller.sees(count.team)]
     groups = {"queued": states.QUEUED, "active": states.ACTIVE}
     return {
@@ -115,7 +115,7 @@ def _idle(found: schemas.Sites) -> str:
 
 
 def _notices(view: View, trouble: str, caller: Token, at: Instant) -> list[dict[str, str]]:
-    """An alarm may name anybody's job, so a team sees only what concerns all."""
+    """A team sees only notices for everybody: an alarm may name another team's job."""
     made = [_notice("alarm", "Penstock takes no submissions and starts nothing now.", trouble, "")] if trouble else []
     if view.paused:
         made.append(_notice("warn", "Paused.", "Running jobs continue; nothing new starts until: penstock resume", ""))
@@ -206,7 +206,7 @@ async def one_job(job: str, request: Request, plane: PlaneHere, reader: ReaderHe
 
 
 async def _tail(asked: logs.LogQuery, found: schemas.JobDetail) -> LogTail:
-    """The end of its last attempt's log, and from where the page goes on."""
+    """The end of the last attempt's log, and the offset at which the page continues."""
     address = f"/v1/jobs/{quote(found.id)}/log"
     text, after, title = b"", 0, ""
     try:
@@ -246,7 +246,7 @@ async def news(request: Request, plane: PlaneHere, caller: MayRead) -> AsyncIter
         if plane.view.number > seen:
             seen = plane.view.number
             yield ServerSentEvent(data=seen)
-        await asyncio.sleep(PACE_SECONDS)  # many steps are one piece of news, and their picture is drawn after them
+        await asyncio.sleep(PACE_SECONDS)  # one notification for many steps; the view follows them
         await plane.heard(seen)
 
 

@@ -1,4 +1,4 @@
-"""Routes about where jobs can run: sites and their offers, from the picture of the last step."""
+"""Routes about sites and their offers, from the view of the last step."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""One job's page: what it is doing in a sentence, its headline numbers, its attempts with their money."""
+"""A job's page: its state in a sentence, key numbers, and its attempts with their cost."""
 
 from penstock.core.units import Instant
 from penstock.core.values import value
@@ -38,7 +38,7 @@ class Facts:
 
 
 def lede(job: schemas.JobDetail, now: Instant) -> str:
-    """The latest reason, after what it led to."""
+    """The latest reason, after its result."""
     why = job.because.says if job.because else ""
     match job.state:
         case "running":
@@ -49,7 +49,7 @@ def lede(job: schemas.JobDetail, now: Instant) -> str:
         case "queued" if job.preempted:
             said = "Preempted; it resumes from its last checkpoint." if job.kept_ms else "Preempted; it starts again."
         case "queued" | "paused" | "refused":
-            said = ""  # the reason says so itself
+            said = ""  # the reason contains it
         case ended:
             said = f"{ended.capitalize()}{f' on {job.offer}' if job.offer else ''}{_when(job, now)}."
             why = ""

@@ -1,4 +1,4 @@
-"""Templates and static files. `page` renders one, `static` is everything the pages load; both read the disk once."""
+"""Renders templates and serves static files; both are read from disk once."""
 
 from functools import cache
 from hashlib import sha256
@@ -32,7 +32,7 @@ def page(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    """Everything is escaped unless it is `Markup`; a name that nobody gave is an error, not an empty place."""
+    """Everything but `Markup` is escaped, and an undefined name is an error."""
     made = Environment(
         loader=PackageLoader("penstock.web.views"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, auto_reload=False,
@@ -42,16 +42,16 @@ def _environment() -> Environment:
 
 
 def asset(name: str) -> str:
-    """Its address. A new content is a new address, so that browsers may keep the old one for ever."""
+    """The file's URL with a digest of its content, so that browsers may cache it for ever."""
     return f"/static/{name}?{static()[name].digest}"
 
 
 @cache
 def static() -> dict[str, File]:
-    """All there is, by name: what is not in here is not served, whatever the address says."""
+    """All static files by name; nothing else is served, whatever the path."""
     found = dict(_found(files("penstock.web.views") / "static", ""))
     found |= dict(_found(files("penstock") / "assets" / "fonts", "fonts/"))
-    tokens = (files("penstock") / "assets" / "tokens.css").read_bytes()  # reports have the same colours
+    tokens = (files("penstock") / "assets" / "tokens.css").read_bytes()  # shared with the reports
     found["style.css"] = _file(tokens + found["style.css"].content, TYPES["css"])
     return found
 

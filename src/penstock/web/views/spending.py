@@ -1,4 +1,4 @@
-"""Spend against caps, and exposure: a meter a scope, and one sentence."""
+"""Spend against caps, and exposure: one meter per scope, and one sentence."""
 
 from markupsafe import Markup
 
@@ -9,13 +9,13 @@ from penstock.web import schemas
 from penstock.web.views import shapes
 from penstock.web.views.formats import clock, listed
 
-TIGHT = 900  #: thousandths of a cap; from here on the row speaks up
+TIGHT = 900  #: thousandths of a cap; from here on the row is highlighted
 
 
 @value
 class CapMeter:
     name: str
-    whole: bool  # the organisation
+    whole: bool  # the organisation's row
     amount: str
     of: str
     meter: Markup
@@ -28,11 +28,11 @@ class Exposed:
     most: str
     until: str
     sites: str
-    soft: str  # what nothing on the spot would end; empty: none
+    soft: str  # the part that no deadline at the site would end; empty: none
 
 
 def caps(found: schemas.Budget) -> list[CapMeter]:
-    """The organisation first; scopes that neither have a cap nor cost anything stay out."""
+    """The organisation first; scopes without cap and cost are left out."""
     scopes = [
         scope for scope in found.scopes if scope.cap is not None or scope.spent or scope.held or scope.cap_per_hour
     ]

@@ -1,4 +1,4 @@
-"""A job's attempts on a time line: lanes in the order of first use, arrows where it hops, a cross where it was lost."""
+"""A job's attempts on a time line: lanes in the order of first use, arrows for moves, a cross for a preemption."""
 
 from typing import Final
 
@@ -12,13 +12,13 @@ from penstock.web import schemas
 from penstock.web.views.formats import NBSP, TERMS, clock, many
 
 LANE: Final = 48  #: pixels
-#: Between two marks of the axis: the first that leaves no more than eight.
+#: Axis intervals: the first with at most eight marks is used.
 STEPS: Final = (
     SECOND, 2 * SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE,
     HOUR, 2 * HOUR, 4 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 30 * DAY,
 )  # fmt: skip
 MOST_MARKS: Final = 8
-WIDE_ENOUGH: Final = 8.0  #: percent of the width that a bar needs to carry its duration
+WIDE_ENOUGH: Final = 8.0  #: percent of the width that a bar needs to show its duration
 
 
 @value
@@ -42,7 +42,7 @@ class Axis:
 def draw(job: schemas.JobDetail, terms: dict[str, str], now: Instant) -> Markup:
     end = job.ended_at if job.state in ENDED and job.ended_at else now
     whole = max(end - job.submitted_at, SECOND)
-    axis = Axis(job.submitted_at - whole // 50, end + whole // 7)  # room for a word right of the last bar
+    axis = Axis(job.submitted_at - whole // 50, end + whole // 7)  # space for a word right of the last bar
     lanes = ["", *dict.fromkeys(attempt.offer for attempt in job.tries)]
     height = len(lanes) * LANE
     parts = [_grid(axis, lanes, height), _waits(job, axis, end), *_tries(job, axis, lanes, terms, end)]
@@ -55,7 +55,7 @@ def draw(job: schemas.JobDetail, terms: dict[str, str], now: Instant) -> Markup:
 
 
 def told(job: schemas.JobDetail, end: Instant) -> str:
-    """The same as a sentence."""
+    """The time line as a sentence."""
     said = [
         f"{attempt.offer}, {_length(attempt, end)}{f', {_state(attempt)}' if attempt.ended_at else ''}"
         for attempt in job.tries
@@ -103,7 +103,7 @@ def _short(text: str, most: int) -> str:
 
 
 def waits(job: schemas.JobDetail, end: Instant) -> list[tuple[Instant, Instant]]:
-    """When it had no place: before, between and after attempts."""
+    """Intervals without GPUs: before, between and after attempts."""
     found, since = [], job.submitted_at
     for attempt in job.tries:
         if attempt.promised_at > since:
@@ -126,7 +126,7 @@ def _waits(job: schemas.JobDetail, axis: Axis, end: Instant) -> Markup:
 
 
 def _tries(job: schemas.JobDetail, axis: Axis, lanes: list[str], terms: dict[str, str], end: Instant) -> list[Markup]:
-    """Bars and arrows, then how each ended, so that no bar hides it."""
+    """Bars and arrows, then the ends, so that no bar hides them."""
     parts, ends, before = [], [], 0
     for attempt, following in zip(job.tries, [*job.tries[1:], None], strict=True):
         lane = lanes.index(attempt.offer)
@@ -163,7 +163,7 @@ def _said(ran: Millis, a: Instant, b: Instant, axis: Axis, lane: int, term: str)
 
 
 def _end(attempt: schemas.Attempt, x: float, lane: int, above: bool) -> Markup:
-    """A word right of the bar; above it, where the next bar of this lane begins."""
+    """A word right of the bar; above it, if the next bar of this lane follows."""
     y, dx = lane * LANE + (9 if above else 28), 0 if above else 10
     if attempt.state in ("preempted", "failed", "no_capacity"):
         return Markup(
@@ -190,7 +190,7 @@ def _hop(x: float, start: int, lane: int) -> Markup:
 
 
 def _narrow(name: str, lane: int) -> Markup:
-    """On a phone there is no room beside the lanes, so names stand in them."""
+    """On a phone there is no space beside the lanes, so names are inside."""
     shape = Markup('<text class="lab halo narrow-only" x="0" y="{}">{}</text>')
     return shape.format(lane * LANE + 14, _short(name, 40))
 
