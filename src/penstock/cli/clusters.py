@@ -1,4 +1,4 @@
-"""What commands that speak to a cluster themselves have in common: which cluster, which Job, one question at a time."""
+"""Shared by commands that talk to a cluster themselves: which cluster, which Job, one request at a time."""
 
 import asyncio
 import sys

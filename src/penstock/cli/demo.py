@@ -1,5 +1,6 @@
-"""`penstock demo`: the product at work on this machine, with real processes. What it claims it counts, and one claim
-that is untrue is exit code 1. `--month` shows a simulated month instead (`demo_month.py`)."""
+"""`penstock demo`: the product at work on this machine, with real processes. It checks every claim it makes; a false
+one is exit code 1. `--month` shows a simulated month instead (`demo_month.py`).
+"""
 
 import contextlib
 import importlib.util

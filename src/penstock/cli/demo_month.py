@@ -1,4 +1,6 @@
-"""`penstock demo --month`: a made-up month, end to end. What it claims it checks; one untrue claim is exit code 1."""
+"""`penstock demo --month`: a generated month, end to end. It checks every claim it makes; a false one is
+exit code 1.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -93,14 +95,17 @@ def _fresh(path: Path) -> Path:
 
 
 def _simulate(trace: "Trace", nodes: int, seed: int, journal: Path) -> tuple["Report", "Engine"]:
-    from penstock.cli import terminal as show
+    from penstock.cli import terminal
     from penstock.cli.simulate import progress_of
     from penstock.journal.sqlite import BulkJournal
     from penstock.policy.presets import policy
     from penstock.sim.scenario import run, yardstick
 
     scenario = yardstick(trace.jobs, nodes, costs="l2", knowledge="e2", seed=seed)
-    with show.progress(len(trace.jobs), "jobs submitted") as advance, BulkJournal(str(journal), group=5_000) as written:
+    with (
+        terminal.progress(len(trace.jobs), "jobs submitted") as advance,
+        BulkJournal(str(journal), group=5_000) as written,
+    ):
         moved = progress_of(advance)
 
         def see(step: Any, engine: Any) -> None:
@@ -276,14 +281,14 @@ def _compare(trace: "Trace", nodes: int, seed: int, folder: Path) -> "Compared":
     import os
     import time
 
-    from penstock.cli import terminal as show
+    from penstock.cli import terminal
     from penstock.cli.compare import run_facts, write
     from penstock.sim.analysis.compare import Case, lines_for, measure, tasks_of
     from penstock.sim.scenario import yardstick
 
     case = Case("demo", yardstick(trace.jobs, nodes, costs="l1", knowledge="e2", seed=seed), nodes, "l1", "e2")
     lines, workers, began = lines_for(COMPARED, BUDGETS), os.cpu_count() or 1, time.perf_counter()
-    with show.progress(len(list(tasks_of(1, lines, with_bound=True))), "points measured") as advance:
+    with terminal.progress(len(list(tasks_of(1, lines, with_bound=True))), "points measured") as advance:
         (compared,) = measure([case], lines, workers=workers, advance=advance)
     write(compared, folder, run_facts(workers, time.perf_counter() - began))
     return compared

@@ -26,15 +26,14 @@ def command() -> None:
 @as_json
 def build(kueue: bool, s3_only: bool, as_json: bool) -> None:
     """Build the Kubernetes programs and an S3 server once; as root, also prepare real pods."""
-    from penstock.devcluster import kubelet_nodes as real
-    from penstock.devcluster import programs, s3_server
+    from penstock.devcluster import kubelet_nodes, programs, s3_server
 
     if s3_only:
         programs.build_s3(programs.say_to_stderr)
         _print({"s3": str(s3_server.found())}) if as_json else click.echo(f"The S3 server is {s3_server.found()}")
         return
     where = programs.build(programs.say_to_stderr, kueue=kueue)
-    real.prepare(programs.say_to_stderr)
+    kubelet_nodes.prepare(programs.say_to_stderr)
     _print({"programs": str(where)}) if as_json else click.echo(f"The Kubernetes programs are in {where}")
 
 

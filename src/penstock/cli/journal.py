@@ -1,4 +1,4 @@
-"""`penstock journal`: look at a journal, check it, make its tables anew."""
+"""`penstock journal`: inspects a journal, verifies it, rebuilds its tables."""
 
 import click
 

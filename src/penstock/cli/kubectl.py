@@ -1,4 +1,4 @@
-"""`kubectl penstock`: what Penstock knows of Jobs, where people look at Jobs. The console script `kubectl-penstock`.
+"""`kubectl penstock`: Penstock's commands for people who use kubectl. The console script `kubectl-penstock`.
 
 `apply` needs only the cluster. `why` asks Penstock if one is known here, otherwise it reads Events. `plan`, `logs`
 and `exec` ask Penstock.

@@ -1,4 +1,6 @@
-"""`penstock portability`: which Jobs of a cluster could burst today, which need a map and which line, which never."""
+"""`penstock portability`: which Jobs of a cluster could burst today, which need a line in the maps, and which never
+can.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""`penstock shadow`: look at a cluster, write nothing, and say what Penstock would have done."""
+"""`penstock shadow`: watches a cluster without writing, and reports what Penstock would have done."""
 
 import asyncio
 import signal

@@ -1,5 +1,6 @@
 """`penstock submit`, `run` and `plan`: from a job file or a command line to a job. It is checked before it is sent, so
-that a typing error needs no server; what is sent are its keys, as JSON."""
+that a typing error needs no server; its keys are sent as JSON.
+"""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""`penstock token`: who else may ask. Secrets are told once; only their hashes are kept."""
+"""`penstock token`: creates, lists and revokes API tokens. A secret is printed once; only its hash is stored."""
 
 import click
 

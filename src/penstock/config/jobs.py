@@ -1,8 +1,8 @@
-"""The job file: what a person wants to run, in YAML or JSON, with human units. docs/jobs.md explains every key.
+"""Parses the job file: YAML or JSON with human units. docs/jobs.md explains every key.
 
-`read_job` turns plain keys into the core's values, or into a `BadFile` with every error by file, line and key. The CLI
-reads the YAML and sends its keys as JSON once they are checked, so that a typing error needs no server. The API checks
-what comes, because nobody has to use our CLI.
+`read_job` returns the core's values, or raises a `BadFile` with every error by file, line and key. The CLI parses the
+YAML, checks it, and sends its keys as JSON, so that a typing error needs no server. The API checks them again, because
+clients need not be our CLI.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""The sites file: rows to the core's values, and what must make sense between them."""
+"""Parses the sites file: builds the core's sites from rows, and checks what must hold between them. `wiring` and
+commands call `read_sites`.
+"""
 
 import re
 import sys

@@ -1,10 +1,10 @@
-"""The tale on real clusters: Jobs that a person applies with kubectl, in pods that really run. `penstock demo --kube`
-plays it, and so does `make e2e-kube`.
+"""The demo on real clusters: Jobs applied with kubectl, in pods that really run. `penstock demo --kube` and `make
+e2e-kube` run it.
 
-Three clusters on this machine: `lab`, which is owned and where people work; `east`, with one spot node; `west`, on
-demand. They share no file system; checkpoints pass through an S3 server. The spot node is taken away as a cloud does
-it: its machine is gone, then its Node. What is claimed at the end is counted from the journal, from the pods' own logs
-and from what kubectl shows.
+Three clusters on this machine: `lab` is owned, and people apply Jobs there; `east` has one spot node; `west` is on
+demand. They share no file system, so checkpoints go through an S3 server. The spot node is reclaimed as a cloud does
+it: its machine disappears, then its Node. All claims at the end are counted from the journal, the pods' own logs and
+kubectl's output.
 """
 
 import base64

@@ -1,4 +1,6 @@
-"""How the demo tells what happens: a line for each thing worth one, and on a terminal a small live picture below."""
+"""The demo's output: a line for each notable event, and on a terminal a small live picture below. `script` and
+`clusters` use it.
+"""
 
 import importlib.util
 import sys

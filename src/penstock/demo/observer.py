@@ -1,6 +1,6 @@
-"""What happened, read from the journal as it grows and from what the jobs themselves printed. `script` asks.
+"""What happened, read from the journal as it grows and from the jobs' own output. `script` asks it.
 
-No figure of the demo comes from anywhere else.
+All figures of the demo come from here.
 """
 
 import re
@@ -23,7 +23,7 @@ from penstock.journal.sqlite import SqliteDatabase
 from penstock.journal.writer import steps_of
 
 LOOK_S: Final = 0.1
-#: One thing of the tale may take so long on a busy machine; it is given up after that.
+#: How long to wait for one event of the script on a busy machine.
 LIMIT_S: Final = 120
 
 

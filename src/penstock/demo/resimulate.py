@@ -1,5 +1,5 @@
-"""The demo's jobs once more, simulated: under the policy that really ran, to compare with what was really charged, and
-under two others, to compare with that. `script` calls `days`.
+"""Simulates the demo's jobs again: under the policy that ran, to compare with the real charges, and under two others.
+`script` calls `days`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
-"""The demo's course, and the figures it ends with. `penstock demo` calls `play`, and so do its tests.
+"""The demo's script, and the figures it ends with. `penstock demo` calls `play`, and so do its tests.
 
-Each part waits for what the part before has caused, as the journal says; nothing waits for time to pass. What is
-claimed at the end is counted from the journal and from the jobs' own logs.
+Each part waits for the effect of the part before, as the journal shows it; nothing waits for time alone. All claims at
+the end are counted from the journal and the jobs' own logs.
 """
 
 import json

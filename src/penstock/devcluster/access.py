@@ -1,6 +1,6 @@
-"""How one speaks to a cluster: kubeconfig files, and one small HTTPS client for what a bed does itself.
+"""Access to a dev cluster: kubeconfig files, and a small HTTPS client for the test bed itself.
 
-Everything else goes through kubectl, or through whichever client is being tested. `testbed` and `cluster` call.
+Everything else uses kubectl, or the client under test. `testbed` and `cluster` call it.
 """
 
 import base64

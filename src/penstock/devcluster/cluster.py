@@ -1,4 +1,4 @@
-"""One cluster of a bed: an API server, its controllers, a scheduler, and kwok or real kubelets. `testbed` starts it.
+"""One dev cluster: API server, controllers, scheduler, and kwok or real kubelets. `testbed` starts it.
 
 Tests break it on purpose: a stopped API server is a partition, a killed one a restart.
 """

@@ -1,4 +1,4 @@
-"""A cluster that one has a kubeconfig for, whoever runs it: the tests' own, or any in PENSTOCK_TEST_KUBECONFIGS."""
+"""A cluster by its kubeconfig, whoever runs it: the tests' own, or any in PENSTOCK_TEST_KUBECONFIGS."""
 
 import json
 import secrets

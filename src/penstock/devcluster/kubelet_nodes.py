@@ -1,8 +1,8 @@
-"""Real nodes: a kubelet and a containerd each, in namespaces of their own, with GPUs that they only claim to have.
+"""Real nodes: a kubelet and a containerd each, in their own namespaces, with simulated GPUs.
 
-`cluster` calls. Needs root and Debian's containerd, runc and CNI plugins; `prepare` installs them, `lacks` says what is
-missing. A node is one process to the rest of the machine (`node_init.py`): kill it, and the node is gone as by a power
-cut.
+`cluster` calls it. It needs root and Debian's containerd, runc and CNI plugins; `prepare` installs them, `lacks` lists
+what is missing. A node is one process to the rest of the machine (`node_init.py`): killing it is a power cut of the
+node.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Processes that outlive whoever started them, and are found again by anybody: `testbed` and `cluster` call.
+"""Processes that outlive their starter and can be found again. `testbed` and `cluster` use it.
 
-Each carries the bed's mark in its environment. So a bed can be ended by a later process even if its folder is gone and
-its starter was killed; and no other process is ever touched.
+Each has the test bed's mark in its environment, so a later process can end them even if the folder is gone and the
+starter was killed. No other process is ever touched.
 """
 
 import contextlib

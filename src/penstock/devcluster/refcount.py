@@ -1,8 +1,8 @@
-"""Who uses which bed: the first starts it, the last stops it, and what dead users left behind is ended by the next.
+"""Reference counting for test beds: the first user starts one, the last stops it, and the next user ends what dead
+users left. `testbed` calls it.
 
-A file per bed in a folder of this user's, with the bed's folder in it. Whoever uses a bed holds a shared lock on its
-file, and the system drops that lock however the process ends; an exclusive lock is thus proof of being alone.
-`testbed` calls.
+One file per test bed, in a folder of this user, contains the bed's folder. Each user holds a shared lock on that file,
+which the kernel drops with the process; an exclusive lock proves that there is no other user.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
-"""A small S3 server over a folder (versitygw), for tests and demos: checkpoints then pass between sites as they would
+"""A small S3 server over a folder (versitygw), for tests and demos: checkpoints then travel between sites as they would
 through a cloud's object store.
 
     penstock dev-cluster build --s3-only        # builds it once, with Go, in about two minutes
 
-It is looked for on the PATH and in the user's cache folder; whoever finds none copies folders instead (`FolderStore`).
+It is searched on the PATH and in the user's cache folder; without one, folders are copied instead (`FolderStore`).
 """
 
 import os

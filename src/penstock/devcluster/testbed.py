@@ -1,7 +1,7 @@
-"""A test bed: some clusters that start and end together, in one folder. `penstock dev-cluster` and tests call.
+"""A test bed: a group of clusters that start and end together, in one folder. `penstock dev-cluster` and tests use it.
 
-The first who enters a folder's bed starts it, others join, the last to leave ends it and removes the folder. `keep`
-lets it run on (`penstock dev-cluster up`) until `stop`. Whoever starts a bed ends those whose users all died.
+The first user of a folder starts the group, others join, and the last one ends it and removes the folder. `keep` leaves
+it running (`penstock dev-cluster up`) until `stop`. Starting a group also ends those whose users have all died.
 """
 
 import contextlib

@@ -10,8 +10,7 @@ from typing import Final
 
 from penstock.core.errors import BadInput
 from penstock.front.job_spec import Unfit, gpus_of, spec_of
-from penstock.kube import annotations as names
-from penstock.kube import kueue
+from penstock.kube import annotations, kueue
 from penstock.kube.client import JOBS, SELF_REVIEWS, Cluster
 from penstock.kube.errors import AlreadyExists, KubeError
 from penstock.kube.references import Json, part
@@ -28,13 +27,13 @@ def as_home_job(job: Json, team: str = "", namespace: str = "") -> Json:
     if not isinstance(metadata, dict) or not isinstance(spec, dict) or not (metadata.get("name") or _generated(job)):
         raise BadInput("The Job has no metadata.name.")
     labels = metadata.setdefault("labels", {}) or {}
-    metadata["labels"] = {**labels, names.QUEUE: team or labels.get(names.QUEUE, "")}
-    if not metadata["labels"][names.QUEUE]:
-        raise BadInput(f"Whose job is it? Say --team, or write the label {names.QUEUE}.")
+    metadata["labels"] = {**labels, annotations.QUEUE: team or labels.get(annotations.QUEUE, "")}
+    if not metadata["labels"][annotations.QUEUE]:
+        raise BadInput(f"Whose job is it? Say --team, or write the label {annotations.QUEUE}.")
     if namespace:
         metadata["namespace"] = namespace
     job["metadata"] = kueue.parked(metadata)
-    job["spec"] = {**spec, "suspend": True, "managedBy": names.MANAGER}
+    job["spec"] = {**spec, "suspend": True, "managedBy": annotations.MANAGER}
     _refuse_unfit(job)
     return job
 
@@ -46,7 +45,7 @@ async def apply(cluster: Cluster, job: Json) -> Json:
         return await cluster.create(JOBS, await _signed(cluster, job), namespace)
     except AlreadyExists:
         there = await cluster.get(JOBS, str(part(job, "metadata")["name"]), namespace)
-        if part(there, "spec").get("managedBy") != names.MANAGER:
+        if part(there, "spec").get("managedBy") != annotations.MANAGER:
             raise BadInput(f"{namespace}/{part(job, 'metadata')['name']}: {FIXED}.") from None
         return there
 
@@ -61,8 +60,8 @@ async def _signed(cluster: Cluster, job: Json) -> Json:
         return job
     name = str(part(part(review, "status"), "userInfo").get("username") or "")
     metadata = part(job, "metadata")
-    annotations = {**part(metadata, "annotations"), **({names.USER: name} if name else {})}
-    return {**job, "metadata": {**metadata, "annotations": annotations}}
+    written = {**part(metadata, "annotations"), **({annotations.USER: name} if name else {})}
+    return {**job, "metadata": {**metadata, "annotations": written}}
 
 
 def _refuse_unfit(job: Json) -> None:

@@ -16,8 +16,7 @@ from penstock.core.units import SECOND, Instant
 from penstock.core.values import value
 from penstock.front.job_spec import Unfit, pods_at_once
 from penstock.journal.rows import AttemptRow, JobRow
-from penstock.kube import annotations as names
-from penstock.kube import kueue
+from penstock.kube import annotations, kueue
 from penstock.kube.references import Json, part, parts
 
 SCHEDULED: Final = "penstock.dev/Scheduled"  #: our condition: whether the job has GPUs, and why
@@ -56,15 +55,15 @@ class JobSnapshot:
 
 
 def metadata_change(job: Json, snapshot: JobSnapshot) -> Json:
-    """A merge patch of labels, annotations, finalizer and `suspend`; empty if nothing differs."""
+    """A merge patch of annotations, finalizer and `suspend`; empty if nothing differs."""
     row, attempts = snapshot.job, snapshot.attempts
     metadata = part(job, "metadata")
     now = part(metadata, "annotations")
-    wanted = {names.JOB: row.id, names.BINDING: binding_of(row, attempts)}
+    wanted = {annotations.JOB: row.id, annotations.BINDING: binding_of(row, attempts)}
     if row.phase in ENDED and bound_attempt(job):  # keep the binding: the last attempt may have ended before it started
-        del wanted[names.BINDING]
-    annotations = {key: text for key, text in wanted.items() if now.get(key) != text}
-    change: Json = {"annotations": annotations} if annotations else {}
+        del wanted[annotations.BINDING]
+    differing = {key: text for key, text in wanted.items() if now.get(key) != text}
+    change: Json = {"annotations": differing} if differing else {}
     finalizers = finalizers_of(metadata, keep=row.phase not in ENDED)
     if finalizers != (metadata.get("finalizers") or []):
         change["finalizers"] = finalizers
@@ -75,17 +74,17 @@ def metadata_change(job: Json, snapshot: JobSnapshot) -> Json:
 
 
 def finalizers_of(metadata: Json, keep: bool) -> list[str]:
-    others = [finalizer for finalizer in metadata.get("finalizers") or [] if finalizer != names.CANCEL]
-    gone = bool(metadata.get("deletionTimestamp")) and names.CANCEL not in (metadata.get("finalizers") or [])
-    return [*others, names.CANCEL] if keep and not gone else others
+    others = [finalizer for finalizer in metadata.get("finalizers") or [] if finalizer != annotations.CANCEL]
+    gone = bool(metadata.get("deletionTimestamp")) and annotations.CANCEL not in (metadata.get("finalizers") or [])
+    return [*others, annotations.CANCEL] if keep and not gone else others
 
 
 def released(job: Json) -> Json:
     """A merge patch that removes every mark of ours; empty if there is none."""
     metadata = part(job, "metadata")
-    ours = {key: None for key in part(metadata, "annotations") if key in (names.JOB, names.BINDING)}
+    ours = {key: None for key in part(metadata, "annotations") if key in (annotations.JOB, annotations.BINDING)}
     change: Json = {"annotations": ours} if ours else {}
-    if names.CANCEL in (metadata.get("finalizers") or []):
+    if annotations.CANCEL in (metadata.get("finalizers") or []):
         change["finalizers"] = finalizers_of(metadata, keep=False)
     return {"metadata": change} if change else {}
 
@@ -107,7 +106,7 @@ def binding(attempt: str, offer: str) -> str:
 def bound_attempt(job: Json) -> str:
     """The attempt in the binding annotation; empty if there is none, or none that we wrote."""
     try:
-        said = json.loads(part(part(job, "metadata"), "annotations").get(names.BINDING) or "{}")
+        said = json.loads(part(part(job, "metadata"), "annotations").get(annotations.BINDING) or "{}")
     except (TypeError, ValueError):
         return ""
     return str(said.get("attempt", "")) if isinstance(said, dict) else ""

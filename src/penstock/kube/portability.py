@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 from penstock.core.decide.rules import meets
 from penstock.core.values import value
-from penstock.kube import annotations as names
+from penstock.kube import annotations
 from penstock.kube.maps import CLUSTER, KEYS, LEFT_OUT, NEEDED, OF_THE_OFFER, Kind, Maps, has, there
 from penstock.kube.references import Json, Reference, looks_private, part, references
 
@@ -82,7 +82,7 @@ def rewrite(manifest: Json, maps: Maps) -> Rewritten:
     At home the Job is unchanged. Raises `Unmapped`; the engine's rule prevents that unless the maps have changed since.
     """
     job, carried = unpacked(manifest)
-    if part(part(job, "metadata"), "annotations").get(names.HOME) == maps.site:
+    if part(part(job, "metadata"), "annotations").get(annotations.HOME) == maps.site:
         return Rewritten(job)
     namespace = str(part(job, "metadata").get("namespace") or "default")
     copies: dict[str, Json] = {}
@@ -226,8 +226,8 @@ def _copied(carried: dict[str, Json], reference: Reference, namespace: str, copi
     content: Json = {key: original[key] for key in ("data", "binaryData") if key in original}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
     name = f"{reference.name[:50].rstrip('-.')}-{digest}"
-    annotations = {names.COPY_OF: f"{namespace}/{reference.name}"}
-    metadata = {"name": name, "annotations": annotations, "labels": {names.COPY: "config-map"}}
+    written = {annotations.COPY_OF: f"{namespace}/{reference.name}"}
+    metadata = {"name": name, "annotations": written, "labels": {annotations.COPY: "config-map"}}
     copies[name] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, **content}
     return name
 

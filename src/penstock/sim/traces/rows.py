@@ -1,6 +1,6 @@
-"""What all trace formats share: a row that can be used, why one cannot, and the clock a file tells its times by.
+"""Shared parts of all trace formats: rows, reasons to skip one, errors, and a file's clock.
 
-`columns`, `sacct` and `kube_jobs` turn text into `TraceRow` rows with these; `trace.read` makes a trace of them.
+`columns`, `sacct` and `kube_jobs` make `TraceRow`s with these; `trace.read` makes the trace.
 """
 
 import math

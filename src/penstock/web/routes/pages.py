@@ -30,7 +30,7 @@ from penstock.web.deps import Anybody, MayRead, PlaneHere, ReaderHere, instant
 from penstock.web.html import ForPeople, html
 from penstock.web.problems import not_found
 from penstock.web.routes import jobs, logs, money, stream
-from penstock.web.routes import sites as places
+from penstock.web.routes import sites as site_routes
 from penstock.web.views import feed, formats, queue, sites, spending, timeline
 from penstock.web.views import job as told
 from penstock.web.views.render import static
@@ -51,8 +51,8 @@ MOST_READ: Final = 32 << 20  #: bytes that are read at most to find a log's end
 
 @routes.get("/")
 async def now(request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
-    places_now = await places.sites(plane, caller)
-    values = await run_in_threadpool(_now, plane, reader, caller, places_now)
+    sites_now = await site_routes.sites(plane, caller)
+    values = await run_in_threadpool(_now, plane, reader, caller, sites_now)
     return html(request, "now.html", **frame(request, plane), **values)
 
 
@@ -188,7 +188,7 @@ class LogTail:
 async def one_job(job: str, request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
     found = await run_in_threadpool(jobs.detail_of, plane, reader, caller, job)
     story = await run_in_threadpool(jobs.story, job, plane, reader, caller)
-    kinds, at, currency = terms(await places.sites(plane, caller)), instant(plane), plane.view.policy.currency
+    kinds, at, currency = terms(await site_routes.sites(plane, caller)), instant(plane), plane.view.policy.currency
     return html(
         request,
         "job.html",
