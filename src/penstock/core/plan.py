@@ -1,8 +1,8 @@
-"""What the engine would do with a job if it came now. `live/what_if.py` calls it with a copy of the state.
+"""`penstock plan`: what the engine would do with a job submitted now. `live/what_if.py` calls it with a copy.
 
-    planned = plan(copy, rules, submitted)      # the copy has taken the job in: it is used up
+    planned = plan(copy, rules, submitted)      # the copy now has the job: throw it away
 
-Nothing here decides: the submission goes through `Engine.handle`, and the plan is what the engine promised that job.
+Nothing here decides: the submission goes through `Engine.handle`, and the plan is the engine's promise to that job.
 The quotes beside it are taken at the moment of that promise, before it changes anything, by the functions the engine
 asks.
 """

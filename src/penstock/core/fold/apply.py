@@ -2,7 +2,7 @@
 
 It reads nothing but the event and the state, decides nothing, and computes no money. Facts that come twice or too
 late (an end after a loss, an answer to something that is gone) change nothing: drivers may repeat themselves.
-`queue`, `attempts`, `places` and `money` say it for their kinds of events; the table is at the end.
+`queue`, `attempts`, `sites` and `money` handle their kinds of events; the table is at the end.
 """
 
 from collections.abc import Callable, Iterable
