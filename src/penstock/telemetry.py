@@ -100,7 +100,7 @@ def _sites(sites: tuple[SiteView, ...]) -> Iterator[Metric]:
 
 
 def _money(view: View) -> Iterator[Metric]:
-    """This month's books, in units of the currency."""
+    """This budget period's spend, holds and caps, in units of the currency."""
     labels = ["scope", "period"]
     spent = GaugeMetricFamily("penstock_budget_spent", "Charged so far.", labels=labels)
     held = GaugeMetricFamily("penstock_budget_held", "Promised and not yet charged.", labels=labels)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 UNANSWERED: Final = 3
 FORBIDDEN: Final = 4
 TOO_MANY: Final = 5
-#: What an answer means to whoever called us. The rest of 4xx is bad input.
+#: HTTP status -> exit code. Other 4xx are bad input.
 EXIT_CODES: Final = {401: FORBIDDEN, 403: FORBIDDEN, 429: TOO_MANY}
 PATIENCE_SECONDS: Final = 60  #: for a Penstock that is being started again while we follow something
 

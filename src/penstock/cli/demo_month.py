@@ -184,9 +184,9 @@ def chosen(journal: Path) -> dict[str, str]:
     return {kind: job for kind, (_, job) in best.items()}
 
 
-#: Many runs die in their first minutes, and whoever waited hours for one has no story to tell.
+#: Shorter runs are no good examples: many die in their first minutes.
 LONG_ENOUGH_MS = 900_000
-#: Kind -> does this tale fit, and how much of it does it show.
+#: Kind -> whether a trail is an example of it, and how good a one.
 KINDS: dict[str, tuple[Callable[[MonthTrail], bool], Callable[[MonthTrail], int]]] = {
     "waited": (lambda t: t.kinds == ["OwnedFree"] and t.waited_ms > 0, lambda t: t.waited_ms),
     "burst": (lambda t: t.kinds == ["PatienceOver"] and t.waited_ms > 0, lambda t: t.waited_ms),

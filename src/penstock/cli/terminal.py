@@ -26,7 +26,7 @@ def print_json(obj: object) -> None:
     import msgspec
 
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(obj), indent=2).decode() + "\n")
-    sys.stdout.flush()  # `up --json` goes on running, and whoever reads its pipe waits for the address
+    sys.stdout.flush()  # `up --json` keeps running, and the reader of its pipe waits for the address
 
 
 @contextmanager

@@ -75,7 +75,7 @@ class SitesFile:
     rehearsed: tuple[str, ...] = ()  # sites whose world is simulated
     data_folders: tuple[tuple[str, str], ...] = ()  # data sets and where they lie on this machine
     policy: PolicyOptions = PolicyOptions()
-    time_zone: str = "UTC"  # of the books' months
+    time_zone: str = "UTC"  # of the budget periods
     maps: tuple[Maps, ...] = ()  # of the sites that run Kubernetes Jobs
     kubernetes: tuple[tuple[str, ClusterSite], ...] = ()  # sites that are clusters
 

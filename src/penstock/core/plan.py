@@ -92,7 +92,7 @@ class Plan:
     until_ms: Millis  # how long it would wait at most before it is decided anew; 0: until something happens
     tally: tuple[tuple[Answer, str, int], ...]  # answer, offer and how many jobs: more than one job if it is an array
     expected_run_ms: Millis
-    stated: bool  # by whoever asks; otherwise an estimate from history
+    stated: bool  # by the user; otherwise an estimate from history
     choices: tuple[Choice, ...]
     excluded: tuple[Excluded, ...]
     effects: tuple[Effect, ...]

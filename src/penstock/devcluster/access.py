@@ -28,7 +28,7 @@ class ApiAnswer(NamedTuple):
 
 
 class AdminApi:
-    """A connection for each request, closed again: nobody has to tidy up after a bed that is looked at."""
+    """One connection per request, closed at once: nothing has to be cleaned up afterwards."""
 
     def __init__(self, access: ClusterAccess) -> None:
         self.access = access

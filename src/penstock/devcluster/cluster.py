@@ -28,7 +28,7 @@ READY_S: Final = 120  #: generous: the machine may be busy with other things
 
 
 class DevCluster(ExternalCluster):
-    """Its folder holds all there is to know: whoever has the folder has the cluster, in any process."""
+    """All its data is in its folder: any process with the folder can use the cluster."""
 
     def __init__(self, folder: Path, plan: ClusterPlan, mark: str) -> None:
         super().__init__(plan.name, folder / "kubeconfig")

@@ -18,7 +18,7 @@ from penstock.devcluster.programs import program
 
 NAMESPACE: Final = "kueue-system"
 HOW: Final = "no Kueue: `make kube KUEUE=1` builds it once, in about ten minutes"
-#: What its webhooks have a say in; the others are for kinds that no cluster of the bed has.
+#: Webhooks to install; the others are for kinds that no dev cluster has.
 GROUPS: Final = {"kueue.x-k8s.io", "batch"}
 
 

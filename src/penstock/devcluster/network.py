@@ -49,7 +49,7 @@ class Network(NamedTuple):
 
 
 def make(mark: str, number: int) -> Network:
-    """The bridge of a bed's cluster; two who ask at once get two networks."""
+    """Create the bridge of a cluster; concurrent callers get different networks."""
     with refcount.locked():
         network = Network(f"{HERE}{mark}{number}", next(_free()))
         ip("link", "add", network.bridge, "type", "bridge")

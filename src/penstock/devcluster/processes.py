@@ -22,7 +22,7 @@ NOTHING: Final[Mapping[str, str]] = {}
 
 
 class Process:
-    """One by name, in a bed's folder; its number and its log are there."""
+    """A process by name, in a test bed's folder, which has its pid and its log."""
 
     def __init__(self, folder: Path, name: str, mark: str) -> None:
         self.folder, self.name, self.mark = folder, name, mark
@@ -81,7 +81,7 @@ def born(pid: int) -> str:
 
 
 def end_all(mark: str) -> int:
-    """Every process of this bed, children of children included, however many are being born. How many there were."""
+    """Kill every process of this test bed, with all descendants, also new ones. Returns how many."""
     count = 0
     while found := list(marked(mark)):
         count += len(found)

@@ -16,12 +16,12 @@ from pathlib import Path
 
 
 def mark_for(folder: Path) -> str:
-    """A short name for the bed in this folder; it is also in the names of bridges, which have 15 letters at most."""
+    """A short name for the test bed in this folder; bridges have it in their names, of at most 15 characters."""
     return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]
 
 
 class Seat:
-    """Our place at one bed. `alone` says that there is nobody else, and keeps others out until `share` or `leave`."""
+    """Our reference to a test bed. `alone`: no other user, and others are kept out until `share` or `leave`."""
 
     def __init__(self, folder: Path) -> None:
         self.path = _folder() / mark_for(folder)
@@ -53,7 +53,7 @@ class Seat:
 
     def share(self) -> None:
         """It stands; others may come in."""
-        with locked():  # a lock is not changed at one stroke, and nobody may slip in as "alone"
+        with locked():  # changing a lock is not atomic, and nobody may become "alone" in between
             fcntl.flock(self._handle, fcntl.LOCK_SH)
             self.alone = False
 
@@ -74,7 +74,7 @@ class Seat:
 
 
 def known() -> list[Path]:
-    """The folders of all beds that were ever started here by this user and not ended."""
+    """The folders of all test beds that this user started and nobody ended."""
     found = []
     for path in sorted(_folder().iterdir()):
         with contextlib.suppress(FileNotFoundError):
@@ -93,7 +93,7 @@ def _try(handle: int) -> bool:
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """One at a time, of all this user starts on this machine; for an instant."""
+    """A short critical section over all of this user's processes on this machine."""
     with open(_folder() / "door", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

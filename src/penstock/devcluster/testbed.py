@@ -45,7 +45,7 @@ class ClusterGroup:
         return [DevCluster(self.folder / plan.name, plan, self.mark) for plan in self.plans]
 
     def what_runs(self) -> tuple[ClusterPlan, ...]:
-        """In this folder now, whoever started it."""
+        """The group that runs in this folder, started by any process."""
         return ClusterGroup.at(self.folder).plans if any(True for _ in marked(self.mark)) else ()
 
     def processes(self) -> list[Process]:
@@ -77,7 +77,7 @@ class ClusterGroup:
         self._write_note(kept=True)
 
     def end(self) -> None:
-        """Whoever uses it. Nothing of it stays: no process, no file."""
+        """End it although others may use it. No process and no file remains."""
         end_all(self.mark)
         kubelet_nodes.end(self.mark)
         if _note(self.folder) is not None:
@@ -155,7 +155,7 @@ class ClusterGroup:
 
 
 def end_abandoned() -> list[Path]:
-    """Beds that nobody uses any more and nobody wanted kept. Returns their folders."""
+    """End test beds without users that were not kept. Returns their folders."""
     ended = []
     for folder in refcount.known():
         seat = refcount.Seat(folder)
@@ -178,7 +178,7 @@ def _note(folder: Path) -> dict[str, Any] | None:
 
 
 def stop(folder: Path) -> bool:
-    """End the bed in this folder, whoever uses it and whether kept or not; also what is left of one. Was there any?"""
+    """End the test bed in this folder, used or kept or half gone. True if there was one."""
     bed, seat = ClusterGroup(folder, ()), refcount.Seat(folder)
     there = _note(bed.folder) is not None or any(True for _ in marked(bed.mark))
     bed.end()

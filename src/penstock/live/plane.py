@@ -234,7 +234,7 @@ class Plane:
     async def submit(self, spec: JobSpec, work: Work, *, key: str = "", body: str = "") -> Told:
         """Record a new job; `answer` is its id. Raises `NotReady`, `Quarantined`.
 
-        `key`: an idempotency key, already made unique to whoever asks (prefix it with the token's id). The same key
+        `key`: an idempotency key, already made unique to the caller (prefix it with the token's id). The same key
         again returns the first answer with `again`; with another `body` digest it raises `KeyReused`.
         """
         digest, packed = pack_work(work)

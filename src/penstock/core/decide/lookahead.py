@@ -62,7 +62,7 @@ def left_ms(state: State, attempt: Attempt) -> Millis:
 def soonest(state: State, job: Job, within_ms: Millis) -> Millis | None:
     """In how long the job starts, if all run as long as they say and nobody comes in between; None: no telling.
 
-    Played through: whoever runs ends, and those who wait start in their turn. It looks no further than `within_ms`,
+    A small simulation: running jobs end, and queued ones start in their turn. It looks no further than `within_ms`,
     and answers with the first end after that.
     """
     if state.waiting > LOOKED_AT:

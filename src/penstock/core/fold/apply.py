@@ -109,7 +109,7 @@ def paused(state: State, _: e.Paused) -> None:
 
 
 def resumed(state: State, _: e.Resumed) -> None:
-    """Whoever waits is answered anew: its time may have come meanwhile."""
+    """Decide all queued jobs again: their patience may have run out meanwhile."""
     state.paused = False
     state.fresh.freed = True
     ask_all(state, [job for job in state.jobs.values() if job.queued])

@@ -114,7 +114,7 @@ def renew_later(state: State, lease: Lease) -> None:
 
 
 def drop_stale_renewals(state: State) -> None:
-    """Whoever changes a lease's `renew_at` calls this: the first note to renew is always one that counts."""
+    """Call after each change of a lease's `renew_at`: the heap's first entry must always be valid."""
     renewals = state.renewals
     while renewals and renewals[0][2].renew_at != renewals[0][0]:
         heappop(renewals)

@@ -51,7 +51,7 @@ def opening(
     caps: Iterable[tuple[str, Money | None, Money | None]] = (),
     data: Iterable[DataSet] = (),
 ) -> list[e.Fact]:
-    """What an installation knows before its first job: its books, caps, sites, data and policy."""
+    """The facts before the first job: budget periods, caps, sites, data and policy."""
     month = at // MONTH_MS
     facts: list[e.Fact] = [open_month(at, month + k) for k in range(2)]
     facts += [e.CapSet(at, *cap) for cap in caps]

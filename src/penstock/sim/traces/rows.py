@@ -33,7 +33,7 @@ MOST_ERRORS: Final = 1_000  #: of one file; beyond it they are only counted
 
 
 class Unreadable(ValueError):
-    """What is wrong, as the rest of a sentence; whoever knows the line adds it on the way up."""
+    """What is wrong, as the end of a sentence; a caller that knows the line adds it."""
 
     def __init__(self, what: str, line: int | None = None) -> None:
         super().__init__(what)
