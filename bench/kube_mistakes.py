@@ -254,7 +254,7 @@ def forgotten_when_seen(points: Points) -> None:
     right = reconcile.Reconciler.say_end
 
     def wrong(self: Any, one: Any) -> None:
-        self.here.chores.see_to(f"forget {one.name}", forget, self, one)
+        self.here.tasks.see_to(f"forget {one.name}", forget, self, one)
 
     async def forget(self: Any, one: Any) -> None:
         await terminate.forget(self.here, one)

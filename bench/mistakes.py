@@ -270,7 +270,7 @@ def answer_before_append(points: Points) -> None:
     async def wrong(self: Any, spec: Any, work: Any, **more: Any) -> Any:
         task = asyncio.ensure_future(right(self, spec, work, **more))
         await asyncio.sleep(0)
-        number = self.scribe.state_now().numbered + 1
+        number = self.sequencer.state_now().numbered + 1
         kept.append(task)
         points()
         return sequencer.Told(self.number, f"j{number}", again=False)

@@ -92,24 +92,24 @@ def _sites(sites: tuple[SiteView, ...]) -> Iterator[Metric]:
     gpus = GaugeMetricFamily("penstock_gpus", "GPUs by what they do.", labels=["site", "offer", "term", "state"])
     for site in sites:
         reachable.add_metric([site.id], site.reachable)
-        for one in site.offers:
+        for offer in site.offers:
             for state in ("busy", "starting", "idle", "lost"):
-                gpus.add_metric([site.id, one.offer.id, one.offer.term, state], getattr(one, state))
+                gpus.add_metric([site.id, offer.offer.id, offer.offer.term, state], getattr(offer, state))
     yield reachable
     yield gpus
 
 
 def _money(view: View) -> Iterator[Metric]:
-    """This month's books, in units of the currency."""
+    """This budget period's spend, holds and caps, in units of the currency."""
     labels = ["scope", "period"]
     spent = GaugeMetricFamily("penstock_budget_spent", "Charged so far.", labels=labels)
     held = GaugeMetricFamily("penstock_budget_held", "Promised and not yet charged.", labels=labels)
     cap = GaugeMetricFamily("penstock_budget_cap", "The most that may be spent.", labels=labels)
-    for one in view.budgets:
-        if one.period != view.period:
+    for budget in view.budgets:
+        if budget.period != view.period:
             continue
-        spent.add_metric([one.scope, one.period], one.spent / MICRO)
-        held.add_metric([one.scope, one.period], one.held / MICRO)
-        if one.cap is not None:
-            cap.add_metric([one.scope, one.period], one.cap / MICRO)
+        spent.add_metric([budget.scope, budget.period], budget.spent / MICRO)
+        held.add_metric([budget.scope, budget.period], budget.held / MICRO)
+        if budget.cap is not None:
+            cap.add_metric([budget.scope, budget.period], budget.cap / MICRO)
     yield from (spent, held, cap)

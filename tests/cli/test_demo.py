@@ -53,13 +53,13 @@ def test_the_demo_is_true_and_its_figures_are_the_journals(tmp_path: Path) -> No
     assert figures["spot_losses"] == len(seen.lost())
     assert figures["came_home"] == len(seen.came_home())
     assert figures["refused_by_cap"] == len(seen.refused())
-    assert [tale.denied.scope for tale in seen.refused() if tale.denied] == ["project:tryouts"]
+    assert [trail.denied.scope for trail in seen.refused() if trail.denied] == ["project:tryouts"]
     assert len(seen.jobs) == len(FIRST) + len(SECOND) + len(THIRD) == 10
     assert seen.over()
     assert redecide(read(str(journal)), most=1).different == 0
     with closing(open_reader(str(journal))) as reader:  # what we count of the journal is what its tables say
         spent = {row.id: row.spent for row in reader.jobs(Filter(), limit=100)}
-    assert {tale.id: tale.charged for tale in seen.jobs.values()} == spent
+    assert {trail.id: trail.charged for trail in seen.jobs.values()} == spent
     on_demand, owned_only, ours = days(seen)
     assert on_demand.rent > ours.rent > owned_only.rent == 0
     assert on_demand.mean_wait_ms < ours.mean_wait_ms < owned_only.mean_wait_ms

@@ -141,8 +141,8 @@ class Penstock:
         opening = (*joined, e.PolicySet(0, 0, self.policy))
         self.plane = Plane(self.journal, drivers, Setup(opening=opening, look_ms=MINUTE), self.clock)
         await self.plane.start()
-        self.hall = Manager(homes.values(), self.plane, self.reader, self.kept, self.elsewhere())
-        self.open = asyncio.create_task(self.hall.run())
+        self.manager = Manager(homes.values(), self.plane, self.reader, self.kept, self.elsewhere())
+        self.open = asyncio.create_task(self.manager.run())
 
     def elsewhere(self) -> list[ExecutionCluster]:
         """Clusters that are no home."""

@@ -9,7 +9,7 @@ SUBMITTED = e.JobSubmitted(1_000, 0, "j0", JobSpec(1, team="vision"))
 WAITS = e.WaitPromised(1_000, "j0", 5_000, r.PlacementsPaused())
 
 
-def tale(*events: e.Event) -> EventRecorder:
+def recorder(*events: e.Event) -> EventRecorder:
     made = EventRecorder("j0", "lab", "uid", "USD")
     for event in events:
         made.hear(event)
@@ -23,7 +23,7 @@ def news_of(one: EventRecorder) -> News:
 
 
 def test_what_came_together_is_one_event_called_by_what_was_decided() -> None:
-    one = tale(SUBMITTED, WAITS)
+    one = recorder(SUBMITTED, WAITS)
     news = news_of(one)
     assert news.words == " ".join(line.text for _, _, line in one.lines)
     assert (news.reason, news.upto, news.bad) == ("PlacementsPaused", 2, False)
@@ -32,7 +32,7 @@ def test_what_came_together_is_one_event_called_by_what_was_decided() -> None:
 
 
 def test_that_it_runs_is_shown_and_told_only_with_what_comes_next() -> None:
-    one = tale(SUBMITTED, WAITS)
+    one = recorder(SUBMITTED, WAITS)
     one.told = 2
     one.lines += [("Running", False, one.lines[0][2]), ("LeaseRenewed", False, one.lines[0][2])]
     assert one.news is None
@@ -42,7 +42,7 @@ def test_that_it_runs_is_shown_and_told_only_with_what_comes_next() -> None:
 
 
 def test_a_story_too_long_for_one_event_is_told_in_several_and_whole() -> None:
-    one = tale(*(e.WaitPromised(at, "j0", at + 60_000, r.PlacementsPaused()) for at in range(100)))
+    one = recorder(*(e.WaitPromised(at, "j0", at + 60_000, r.PlacementsPaused()) for at in range(100)))
     told = []
     while news := one.news:
         told.append(news.words)
@@ -53,7 +53,7 @@ def test_a_story_too_long_for_one_event_is_told_in_several_and_whole() -> None:
 
 
 def test_a_renewed_lease_is_no_reason_for_where_it_is() -> None:
-    one = tale(SUBMITTED, WAITS)
+    one = recorder(SUBMITTED, WAITS)
     one.lines.append(("LeaseRenewed", False, one.lines[0][2]))
     assert one.why is not None
     assert one.why.reason == "PlacementsPaused"

@@ -104,7 +104,7 @@ def test_what_was_read_before_a_newer_attempt_was_bound_does_not_bind_the_older_
 
     async def tell() -> None:
         async with penstock() as here:
-            snapshots = here.hall.follower.snapshots
+            snapshots = here.manager.follower.snapshots
             here.apply(home_job("a"))
             await here.shows("a", running)
             here.apply(home_job("b"))
@@ -226,7 +226,7 @@ def test_one_that_ended_while_nobody_watched_is_shown_and_never_run_again(pensto
             here.open.cancel()
             await here.ends("j0", "done")
             plane = here.plane
-            await plane._think(here.journal.forget_answers, plane.scribe.epoch, here.clock.now() + 1)
+            await plane._think(here.journal.forget_answers, plane.sequencer.epoch, here.clock.now() + 1)
             await here.goes_down()
             marks = {"annotations": {annotations.BINDING: None, annotations.JOB: None}, "finalizers": None}
             patch = ("patch", "job", "a", "--type=merge", "-p", json.dumps({"metadata": marks}))

@@ -85,12 +85,12 @@ def as_of(number: int, name: str) -> JobSnapshot | None:
         made.close()
     if found is None:
         return None
-    tale = EventRecorder(name, "lab", f"u-{name}", "USD")
+    recorder = EventRecorder(name, "lab", f"u-{name}", "USD")
     for step in STEPS[:number]:
         for event in (*step.inputs, *step.outputs):
             if job_concerned(event) == name:
-                tale.hear(event)
-    assert tale.why == found[1].why
+                recorder.hear(event)
+    assert recorder.why == found[1].why
     return found[1]
 
 
@@ -124,7 +124,7 @@ def test_every_snapshot_is_of_one_row_and_the_last_of_the_last(rows_at_once: int
                     follower.drop(name)
             for name, snapshot in follower.snapshots.items():
                 assert snapshot == TRUTH[snapshot.number, name]
-                texts = [line for _, _, line in follower.tales[name].lines]
+                texts = [line for _, _, line in follower.recorders[name].lines]
                 assert len(texts) == len(set(texts)), "a row was heard twice"
         assert not follower.touched
         for name in JOBS:

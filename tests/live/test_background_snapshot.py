@@ -13,7 +13,7 @@ from penstock.live.background_snapshot import BackgroundSnapshot
 from penstock.live.sequencer import SNAPSHOT_EVENTS, Sequencer, Told
 from tests.conftest import Part
 from tests.live.memory import MemoryJournal
-from tests.live.test_sequencer import opened, scribe, submit
+from tests.live.test_sequencer import opened, sequencer, submit
 from tests.live.test_snapshot import crowded
 
 pytestmark = pytest.mark.skipif(not background_snapshot.FORKS, reason=Part.LINUX)
@@ -70,10 +70,10 @@ def test_a_restart_finds_what_the_copy_wrote() -> None:
     number, digest = made.state_now().steps, made.state_now().digest()
     made.save()
     assert journal.snapshots == {}
-    ended(made.copyist)
+    ended(made.background)
     made.save()
     assert [kept for kept, _ in journal.snapshots.values()] == [number]
-    assert scribe(journal).state_now().digest() == digest
+    assert sequencer(journal).state_now().digest() == digest
 
 
 def test_without_room_for_a_copy_everything_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,5 +86,5 @@ def test_without_room_for_a_copy_everything_goes_on(monkeypatch: pytest.MonkeyPa
     made = crowd(journal)
     monkeypatch.setattr(os, "fork", refuses)
     made.save()
-    assert (journal.snapshots, made.copyist.child) == ({}, 0)
+    assert (journal.snapshots, made.background.child) == ({}, 0)
     assert made.take([submit()], [], 3_000).answers[0] == Told(made.state_now().steps, "j10000", again=False)

@@ -121,7 +121,7 @@ async def test_row_3_killed_between_the_providers_call_and_recording(clock: Virt
     async with world.up() as plane:
         await world.until("09:20")
         assert list(world.world.nodes) == ["j0.1/n0"]
-        assert len(plane.scribe.state_now().ledger.leases) == 1
+        assert len(plane.sequencer.state_now().ledger.leases) == 1
         await world.until("10:00")
     assert len(world.events(e.StartPromised)) == len(world.events(e.Settled)) == 1
     assert list(world.world.meter) == ["j0.1/n0"]

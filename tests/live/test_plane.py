@@ -369,14 +369,14 @@ async def test_a_restart_records_only_what_is_new(clock: VirtualClock) -> None:
     world.facts[1] = world.facts[-1]
     async with world.up() as plane:
         assert plane.number == rows + 1
-        assert plane.scribe.state_now().ledger.caps == {"org": 50_000_000}
+        assert plane.sequencer.state_now().ledger.caps == {"org": 50_000_000}
 
 
 @story("09:00")
 async def test_plan_says_what_the_next_submission_is_told_and_changes_nothing(clock: VirtualClock) -> None:
     world = given(clock, site("lab"), offer("cloud", price="2"), policy("10m"), cap("team:poor", "1"))
     async with world.up() as plane:
-        before = plane.scribe.state_now().digest()
+        before = plane.sequencer.state_now().digest()
         free = await plane.plan(job(run="3h"))
         assert (free.answer, free.offer) == ("start", "lab")
         assert [(one.offer.id, one.fits_now, one.cost) for one in free.choices] == [
@@ -387,7 +387,7 @@ async def test_plan_says_what_the_next_submission_is_told_and_changes_nothing(cl
         assert (wide.answer, wide.until_ms) == ("wait", span("10m"))  # though it can never fit: so this policy is
         assert [(one.offer, one.rule) for one in wide.excluded] == [("lab", "too wide: at most 8 GPUs there")]
         assert getattr(wide.choices[0].denied, "scope", "") == "team:poor"
-        assert plane.scribe.state_now().digest() == before
+        assert plane.sequencer.state_now().digest() == before
         await plane.submit(job(run="3h"), NOTHING)
         full = await plane.plan(job())
         assert (full.answer, full.until_ms) == ("wait", span("10m"))

@@ -15,7 +15,7 @@ from tests.parity_live import SimulatedMonths
 from tests.stories.kit import site
 
 
-def scribe(journal: MemoryJournal) -> Sequencer:
+def sequencer(journal: MemoryJournal) -> Sequencer:
     made = Sequencer(journal, SimulatedMonths(), BuiltInRules())
     made.epoch = journal.claim("test", 0, 1)
     return made
@@ -26,7 +26,7 @@ def submit(team: str = "a", key: str = "", body: str = "") -> Ask:
 
 
 def opened(journal: MemoryJournal) -> Sequencer:
-    made = scribe(journal)
+    made = sequencer(journal)
     made.take((), [site("lab")(0), e.PolicySet(0, 0, Policy("p"))], 1_000)
     return made
 
@@ -52,7 +52,7 @@ def test_a_rebuilt_scribe_goes_on_as_the_first_would_have() -> None:
     for k in range(20):
         made.take([submit()], [], 2_000 + k)
         same.take([submit()], [], 2_000 + k)
-        made = scribe(journal)
+        made = sequencer(journal)
     assert journal.rows == other.rows
 
 
@@ -70,7 +70,7 @@ def test_a_restart_folds_only_what_came_after_the_snapshot(monkeypatch: pytest.M
         return MemoryJournal.read(journal, after)
 
     monkeypatch.setattr(journal, "read", noted)
-    again = scribe(journal)
+    again = sequencer(journal)
     assert again.state_now().digest() == made.state_now().digest()
     assert read == [11]
     assert journal.snapshots.keys() == {snapshot.schema()}

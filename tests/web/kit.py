@@ -42,10 +42,10 @@ CLOUD = Site(
 class Penstock:
     """What a test holds: its parts, and clients by token."""
 
-    def __init__(self, home: Path, plane: Plane, reader: Reader, gate: Guard, url: str) -> None:
-        self.home, self.plane, self.reader, self.gate, self.url = home, plane, reader, gate, url
+    def __init__(self, home: Path, plane: Plane, reader: Reader, guard: Guard, url: str) -> None:
+        self.home, self.plane, self.reader, self.guard, self.url = home, plane, reader, guard, url
         self.clients: list[httpx2.AsyncClient] = []
-        self.admin = self.client(first_token(gate.tokens, home / "token"))
+        self.admin = self.client(first_token(guard.tokens, home / "token"))
 
     def client(self, secret: str) -> httpx2.AsyncClient:
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
@@ -54,7 +54,7 @@ class Penstock:
         return made
 
     def team(self, team: str, role: Role = "member") -> httpx2.AsyncClient:
-        return self.client(self.gate.tokens.create(role, team)[1])
+        return self.client(self.guard.tokens.create(role, team)[1])
 
     async def submits(self, client: httpx2.AsyncClient | None = None, **job: Any) -> str:
         """A job that ends at once, unless told otherwise."""
@@ -101,12 +101,12 @@ async def running(
     plane = Plane(journal, drivers, Setup(opening), clock)
     await plane.start()
     reader = open_reader(str(home / "journal.db"))
-    gate = gate_of(home, limits)
+    guard = gate_of(home, limits)
     metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
     sock = bind("127.0.0.1", 0)
-    penstock = Penstock(home, plane, reader, gate, address_of(sock))
+    penstock = Penstock(home, plane, reader, guard, address_of(sock))
     try:
-        async with serving(build(plane, reader, gate, metrics, limits), sock):
+        async with serving(build(plane, reader, guard, metrics, limits), sock):
             try:
                 yield penstock
             finally:

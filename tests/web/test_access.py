@@ -60,7 +60,7 @@ def test_a_route_with_a_permission_is_fine() -> None:
 
 
 def every_route(penstock: Penstock) -> list[tuple[str, str, str]]:
-    app = build(penstock.plane, penstock.reader, penstock.gate, NoMetrics())
+    app = build(penstock.plane, penstock.reader, penstock.guard, NoMetrics())
     return [(method, path, needs or "") for method, path, needs in permissions(app.routes)]
 
 
@@ -98,7 +98,7 @@ async def ask(client: httpx2.AsyncClient, method: str, path: str, job: str = "no
 async def test_every_route_refuses_every_role_that_may_not(tmp_path: Path) -> None:
     async with running(tmp_path) as penstock:
         for role in ROLES:
-            client = penstock.client(penstock.gate.tokens.create(role)[1])
+            client = penstock.client(penstock.guard.tokens.create(role)[1])
             for method, path, needs in every_route(penstock):
                 answer = await ask(client, method, path)
                 allowed = needs == "nothing" or needs in MAY[role]
@@ -183,7 +183,7 @@ async def test_a_team_has_no_admins_of_its_own(tmp_path: Path) -> None:
 @story
 async def test_fault_20_forged_expired_and_revoked_tokens_are_refused_and_audited(tmp_path: Path) -> None:
     async with running(tmp_path) as penstock:
-        tokens = penstock.gate.tokens
+        tokens = penstock.guard.tokens
         expired = tokens.create("member", "a", expires_at=1)[1]
         token, good = tokens.create("member", "a")
         assert (await penstock.client(good).get("/v1/jobs")).status_code == 200
@@ -204,7 +204,7 @@ async def test_fault_20_an_attempt_has_no_token_that_another_could_use(
 ) -> None:
     """It reports by what it prints and by files, so it needs none; and ours is not passed on by mistake."""
     async with running(tmp_path) as penstock:
-        monkeypatch.setenv("PENSTOCK_TOKEN", penstock.gate.tokens.create("admin")[1])
+        monkeypatch.setenv("PENSTOCK_TOKEN", penstock.guard.tokens.create("admin")[1])
         job = await penstock.submits(command=python("import os; print(dict(os.environ), 'all of it')"))
         await penstock.until_prints(job, "all of it")
         log = (await penstock.admin.get(f"/v1/jobs/{job}/log")).text
@@ -215,7 +215,7 @@ async def test_fault_20_an_attempt_has_no_token_that_another_could_use(
 @story
 async def test_what_operators_change_is_audited_with_their_token(tmp_path: Path) -> None:
     async with running(tmp_path) as penstock:
-        token, secret = penstock.gate.tokens.create("operator")
+        token, secret = penstock.guard.tokens.create("operator")
         await penstock.client(secret).post("/v1/pause")
         lines = [json.loads(line) for line in (penstock.home / "audit.log").read_text().splitlines()]
         assert [(line["token"], line["asked"], line["what"]) for line in lines] == [
@@ -236,7 +236,7 @@ async def test_a_cookie_may_look_and_never_change_anything(tmp_path: Path) -> No
     """A browser sends cookies along with requests that other people's pages make."""
     async with running(tmp_path) as penstock:
         client = penstock.client("")
-        cookie = {"Cookie": f"penstock_token={penstock.gate.tokens.create('admin')[1]}"}
+        cookie = {"Cookie": f"penstock_token={penstock.guard.tokens.create('admin')[1]}"}
         assert (await client.get("/v1/jobs", headers=cookie)).status_code == 200
         assert (await client.post("/v1/pause", headers=cookie)).status_code == 401
 
@@ -280,6 +280,6 @@ async def test_strangers_who_guess_are_slowed_down(tmp_path: Path) -> None:
 
 
 def test_a_gate_is_made_of_one_home_folder(tmp_path: Path) -> None:
-    gate = gate_of(tmp_path)
-    _, secret = gate.tokens.create("viewer")
+    guard = gate_of(tmp_path)
+    _, secret = guard.tokens.create("viewer")
     assert gate_of(tmp_path).tokens.find(secret)

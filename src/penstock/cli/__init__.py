@@ -1,1 +1,1 @@
-"""The command line: converts what a person typed, passes it on, and shows the answer. Decides nothing."""
+"""The command line: converts what a person typed, calls the API, and prints the answer. It decides nothing."""

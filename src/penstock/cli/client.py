@@ -1,7 +1,7 @@
-"""How commands speak to a running Penstock: where it is, who we are, and what its answers mean for the exit code.
+"""HTTP client of the commands: finds the server and the token, and maps answers to exit codes.
 
-Its address and our token are in Penstock's home folder, where `penstock up` left them; PENSTOCK_URL and
-PENSTOCK_TOKEN name others. Nothing heavy is imported before something is asked.
+Address and token are in Penstock's home folder, where `penstock up` wrote them; PENSTOCK_URL and PENSTOCK_TOKEN
+override them. Heavy modules are imported with the first request.
 """
 
 import json
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 UNANSWERED: Final = 3
 FORBIDDEN: Final = 4
 TOO_MANY: Final = 5
-#: What an answer means to whoever called us. The rest of 4xx is bad input.
+#: HTTP status -> exit code. Other 4xx are bad input.
 EXIT_CODES: Final = {401: FORBIDDEN, 403: FORBIDDEN, 429: TOO_MANY}
 PATIENCE_SECONDS: Final = 60  #: for a Penstock that is being started again while we follow something
 

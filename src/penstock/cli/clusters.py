@@ -1,4 +1,4 @@
-"""What commands that speak to a cluster themselves have in common: which cluster, which Job, one question at a time."""
+"""Shared by commands that talk to a cluster themselves: which cluster, which Job, one request at a time."""
 
 import asyncio
 import sys
@@ -57,7 +57,7 @@ def ask(where: Json, question: "Callable[[Cluster], Awaitable[T]]") -> T:
 
 def manifest_from(path: str) -> Json:
     """One batch/v1 Job. Anything else is said."""
-    found = [one for one in documents(path) if one.get("kind") == "Job"]
+    found = [document for document in documents(path) if document.get("kind") == "Job"]
     if len(found) != 1:
         raise BadInput(f"{path}: the file must hold exactly one Job of batch/v1, and holds {len(found)}.")
     return found[0]
@@ -73,12 +73,16 @@ def documents(path: str) -> list[Json]:
     if len(raw) > MAX_BYTES:
         raise BadInput(f"{path}: more than {MAX_BYTES:,} bytes; this cannot be a Job.")
     try:
-        found = [one for one in yaml.safe_load_all(raw.decode("utf-8-sig")) if one is not None]
+        found = [document for document in yaml.safe_load_all(raw.decode("utf-8-sig")) if document is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not YAML ({' '.join(str(error).split())[:200]}).") from None
-    lists = [one.get("items") if one.get("kind") == "List" else [one] for one in found if isinstance(one, dict)]
-    flat = [one for some in lists for one in some or ()]
-    if len(lists) != len(found) or not all(isinstance(one, dict) for one in flat):
+    lists = [
+        document.get("items") if document.get("kind") == "List" else [document]
+        for document in found
+        if isinstance(document, dict)
+    ]
+    flat = [manifest for some in lists for manifest in some or ()]
+    if len(lists) != len(found) or not all(isinstance(manifest, dict) for manifest in flat):
         raise BadInput(f"{path}: this is not a Kubernetes object; it needs 'kind' and 'metadata'.")
     return flat
 
@@ -86,6 +90,6 @@ def documents(path: str) -> list[Json]:
 def is_manifest(path: str) -> bool:
     """A Kubernetes object, and not a job file of ours: those have no `kind`."""
     try:
-        return any(one.get("kind") for one in documents(path))
+        return any(document.get("kind") for document in documents(path))
     except BadInput:
         return False  # the reader of job files says what is wrong with it

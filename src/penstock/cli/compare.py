@@ -89,12 +89,12 @@ def write(compared: "Compared", folder: Path, run: dict[str, Any]) -> list[Path]
 
     from penstock.core.errors import BadInput
     from penstock.sim.analysis.compare import pictured
-    from penstock.sim.charts import comparison as picture
+    from penstock.sim.charts import comparison
 
-    comparison = pictured(compared, _foot(compared, run))
-    drawn = picture.svg(comparison)
+    drawing = pictured(compared, _foot(compared, run))
+    drawn = comparison.svg(drawing)
     numbers = msgspec.json.format(msgspec.json.encode(record(compared, run)), indent=2) + b"\n"
-    contents = (numbers, picture.page(comparison).encode(), drawn.encode(), picture.png(drawn))
+    contents = (numbers, comparison.page(drawing).encode(), drawn.encode(), comparison.png(drawn))
     made = [(folder / name, content) for name, content in zip(FILES, contents, strict=True) if content is not None]
     try:
         (folder / FILES[-1]).unlink(missing_ok=True)  # an older run's picture must not stand beside today's numbers

@@ -1,4 +1,4 @@
-"""`penstock completion`: what a shell needs to complete our words."""
+"""`penstock completion`: shell completion scripts."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`penstock cancel`, `retry`, `move`, `pause` and `resume`: what a person wants of a job, or of Penstock as a whole."""
+"""`penstock cancel`, `retry`, `move`, `pause` and `resume`: requests about a job, or about Penstock as a whole."""
 
 from typing import Any
 

@@ -1,5 +1,6 @@
-"""`penstock demo`: the product at work on this machine, with real processes. What it claims it counts, and one claim
-that is untrue is exit code 1. `--month` shows a simulated month instead (`demo_month.py`)."""
+"""`penstock demo`: the product at work on this machine, with real processes. It checks every claim it makes; a false
+one is exit code 1. `--month` shows a simulated month instead (`demo_month.py`).
+"""
 
 import contextlib
 import importlib.util
@@ -62,17 +63,17 @@ def _play_on_clusters(keep: bool, out: Path, as_json: bool) -> int:
     voice, folder = Console(quiet=as_json), folder_for(out)
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home:
         voice.say("Starting three clusters with real nodes: about half a minute.")
-        with ClusterGroup(Path(home) / "bed", clusters.PLANS) as bed:
-            sites = clusters.sites_file(bed, Path(home) / "plane")
-            machine = Machine(Path(home) / "plane", sites, [one.network.host for one in bed.clusters()])
+        with ClusterGroup(Path(home) / "bed", clusters.PLANS) as group:
+            sites = clusters.sites_file(group, Path(home) / "plane")
+            machine = Machine(Path(home) / "plane", sites, [cluster.network.host for cluster in group.clusters()])
             with machine:
                 try:
-                    figures, seen = clusters.play(machine, bed, voice)
+                    figures, seen = clusters.play(machine, group, voice)
                 except BadInput as error:
                     raise BadInput(f"{error}{machine.last_words()}") from None
                 if keep:
-                    voice.say(f"\nTry: kubectl --kubeconfig {bed.kubeconfig} --context lab get jobs -n research")
-                    _look_at_it(voice, machine, next(one.promise.job for one in seen.lost()), figures)
+                    voice.say(f"\nTry: kubectl --kubeconfig {group.kubeconfig} --context lab get jobs -n research")
+                    _look_at_it(voice, machine, next(attempt.promise.job for attempt in seen.lost()), figures)
             keep_journal(machine, folder)
     if not keep:
         click.echo(json.dumps(figures))
@@ -98,7 +99,7 @@ def _play(keep: bool, out: Path, as_json: bool) -> int:
                 figures, seen = play(machine, voice)
             except BadInput as error:
                 raise BadInput(f"{error}{machine.last_words()}") from None
-            job = next((one.promise.job for one in seen.lost()), "j1")
+            job = next((attempt.promise.job for attempt in seen.lost()), "j1")
             if keep:
                 _look_at_it(voice, machine, job, figures)
         journal = keep_journal(machine, folder)

@@ -1,4 +1,6 @@
-"""`penstock demo --month`: a made-up month, end to end. What it claims it checks; one untrue claim is exit code 1."""
+"""`penstock demo --month`: a generated month, end to end. It checks every claim it makes; a false one is
+exit code 1.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -93,14 +95,17 @@ def _fresh(path: Path) -> Path:
 
 
 def _simulate(trace: "Trace", nodes: int, seed: int, journal: Path) -> tuple["Report", "Engine"]:
-    from penstock.cli import terminal as show
+    from penstock.cli import terminal
     from penstock.cli.simulate import progress_of
     from penstock.journal.sqlite import BulkJournal
     from penstock.policy.presets import policy
     from penstock.sim.scenario import run, yardstick
 
     scenario = yardstick(trace.jobs, nodes, costs="l2", knowledge="e2", seed=seed)
-    with show.progress(len(trace.jobs), "jobs submitted") as advance, BulkJournal(str(journal), group=5_000) as written:
+    with (
+        terminal.progress(len(trace.jobs), "jobs submitted") as advance,
+        BulkJournal(str(journal), group=5_000) as written,
+    ):
         moved = progress_of(advance)
 
         def see(step: Any, engine: Any) -> None:
@@ -168,20 +173,20 @@ class MonthTrail:
 
 def chosen(journal: Path) -> dict[str, str]:
     """For each kind of story the shortest to read, and among those the one that shows most of it."""
-    tales = _tales(journal)
+    trails = _trails(journal)
     best: dict[str, tuple[tuple[int, int, str], str]] = {}
-    for job, tale in tales.items():
+    for job, trail in trails.items():
         for kind, (fits, shows) in KINDS.items():
-            if tale.done and tale.ran_ms >= LONG_ENOUGH_MS and fits(tale):
-                rank = (tale.length, -shows(tale), job)
+            if trail.done and trail.ran_ms >= LONG_ENOUGH_MS and fits(trail):
+                rank = (trail.length, -shows(trail), job)
                 if kind not in best or rank < best[kind][0]:
                     best[kind] = rank, job
     return {kind: job for kind, (_, job) in best.items()}
 
 
-#: Many runs die in their first minutes, and whoever waited hours for one has no story to tell.
+#: Shorter runs are no good examples: many die in their first minutes.
 LONG_ENOUGH_MS = 900_000
-#: Kind -> does this tale fit, and how much of it does it show.
+#: Kind -> whether a trail is an example of it, and how good a one.
 KINDS: dict[str, tuple[Callable[[MonthTrail], bool], Callable[[MonthTrail], int]]] = {
     "waited": (lambda t: t.kinds == ["OwnedFree"] and t.waited_ms > 0, lambda t: t.waited_ms),
     "burst": (lambda t: t.kinds == ["PatienceOver"] and t.waited_ms > 0, lambda t: t.waited_ms),
@@ -192,49 +197,49 @@ KINDS: dict[str, tuple[Callable[[MonthTrail], bool], Callable[[MonthTrail], int]
 }
 
 
-def _tales(journal: Path) -> dict[str, MonthTrail]:
+def _trails(journal: Path) -> dict[str, MonthTrail]:
     from penstock.core.model import events as e
     from penstock.journal.open import read
 
-    tales: dict[str, MonthTrail] = {}
+    trails: dict[str, MonthTrail] = {}
     jobs: dict[str, str] = {}
     for row in read(str(journal)):
         for event in (*row.inputs, *row.outputs):
             match event:
                 case e.JobSubmitted():
-                    tales[event.job] = MonthTrail()
+                    trails[event.job] = MonthTrail()
                 case e.WaitPromised():
-                    tales[event.job].length += 1
+                    trails[event.job].length += 1
                 case e.StartPromised():
                     jobs[event.attempt] = event.job
-                    _promised(tales[event.job], event)
+                    _promised(trails[event.job], event)
                 case e.AttemptRefused():
-                    tales[jobs[event.attempt]].length += 1
+                    trails[jobs[event.attempt]].length += 1
                 case e.AttemptStarted():
-                    tales[jobs[event.attempt]].started_at = event.at
+                    trails[jobs[event.attempt]].started_at = event.at
                 case e.AttemptLost():
-                    tale = tales[jobs[event.attempt]]
-                    tale.lost, tale.kept_ms = tale.lost + 1, event.kept_ms
+                    trail = trails[jobs[event.attempt]]
+                    trail.lost, trail.kept_ms = trail.lost + 1, event.kept_ms
                 case e.AttemptEnded():
-                    tale = tales[jobs[event.attempt]]
-                    tale.done, tale.ran_ms = event.outcome == "done", event.at - tale.started_at
+                    trail = trails[jobs[event.attempt]]
+                    trail.done, trail.ran_ms = event.outcome == "done", event.at - trail.started_at
                 case e.LeaseRenewed():
-                    _renewed(tales, jobs, event.hold)
-    return tales
+                    _renewed(trails, jobs, event.hold)
+    return trails
 
 
-def _promised(tale: MonthTrail, event: Any) -> None:
-    tale.kinds.append(event.because.kind)
-    tale.offers.append(event.offer)
-    tale.waited_ms = getattr(event.because, "waited_ms", 0)
+def _promised(trail: MonthTrail, event: Any) -> None:
+    trail.kinds.append(event.because.kind)
+    trail.offers.append(event.offer)
+    trail.waited_ms = getattr(event.because, "waited_ms", 0)
     # Each node is settled in a line of its own, and a copy makes a start late for a reason that no line gives.
-    tale.length += 1 + len(event.nodes) + len(event.copies)
+    trail.length += 1 + len(event.nodes) + len(event.copies)
 
 
-def _renewed(tales: dict[str, MonthTrail], jobs: dict[str, str], hold: str) -> None:
+def _renewed(trails: dict[str, MonthTrail], jobs: dict[str, str], hold: str) -> None:
     job = jobs.get(hold)
     if job:
-        tales[job].length += 1
+        trails[job].length += 1
 
 
 # ---- is it true? ----------------------------------------------------------------------------------------------------
@@ -276,14 +281,14 @@ def _compare(trace: "Trace", nodes: int, seed: int, folder: Path) -> "Compared":
     import os
     import time
 
-    from penstock.cli import terminal as show
+    from penstock.cli import terminal
     from penstock.cli.compare import run_facts, write
     from penstock.sim.analysis.compare import Case, lines_for, measure, tasks_of
     from penstock.sim.scenario import yardstick
 
     case = Case("demo", yardstick(trace.jobs, nodes, costs="l1", knowledge="e2", seed=seed), nodes, "l1", "e2")
     lines, workers, began = lines_for(COMPARED, BUDGETS), os.cpu_count() or 1, time.perf_counter()
-    with show.progress(len(list(tasks_of(1, lines, with_bound=True))), "points measured") as advance:
+    with terminal.progress(len(list(tasks_of(1, lines, with_bound=True))), "points measured") as advance:
         (compared,) = measure([case], lines, workers=workers, advance=advance)
     write(compared, folder, run_facts(workers, time.perf_counter() - began))
     return compared

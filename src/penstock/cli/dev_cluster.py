@@ -26,15 +26,14 @@ def command() -> None:
 @as_json
 def build(kueue: bool, s3_only: bool, as_json: bool) -> None:
     """Build the Kubernetes programs and an S3 server once; as root, also prepare real pods."""
-    from penstock.devcluster import kubelet_nodes as real
-    from penstock.devcluster import programs, s3_server
+    from penstock.devcluster import kubelet_nodes, programs, s3_server
 
     if s3_only:
         programs.build_s3(programs.say_to_stderr)
         _print({"s3": str(s3_server.found())}) if as_json else click.echo(f"The S3 server is {s3_server.found()}")
         return
     where = programs.build(programs.say_to_stderr, kueue=kueue)
-    real.prepare(programs.say_to_stderr)
+    kubelet_nodes.prepare(programs.say_to_stderr)
     _print({"programs": str(where)}) if as_json else click.echo(f"The Kubernetes programs are in {where}")
 
 
@@ -46,17 +45,17 @@ def up(real_pods: bool, home: str | None, as_json: bool) -> None:
     """Start the clusters lab, east and west in the background."""
     from penstock.devcluster import ClusterGroup
 
-    bed = ClusterGroup(_folder(home), _plans(real_pods))
-    if (other := bed.what_runs()) and other != bed.plans:
+    group = ClusterGroup(_folder(home), _plans(real_pods))
+    if (other := group.what_runs()) and other != group.plans:
         raise BadInput(f"Clusters of another kind run there already; first: penstock dev-cluster down{_again(home)}")
-    with bed:
-        bed.keep()
+    with group:
+        group.keep()
     if as_json:
-        _print(_said_of(bed))
+        _print(_said_of(group))
         return
     click.echo(
-        f"Clusters {', '.join(plan.name for plan in bed.plans)} run. Try next:\n"
-        f"  export KUBECONFIG={bed.kubeconfig}\n"
+        f"Clusters {', '.join(plan.name for plan in group.plans)} run. Try next:\n"
+        f"  export KUBECONFIG={group.kubeconfig}\n"
         f"  {_kubectl()} --context lab get nodes\n"
         f"  penstock dev-cluster status{_again(home)}\n"
         f"  penstock dev-cluster down{_again(home)}"
@@ -71,13 +70,15 @@ def status(home: str | None, as_json: bool) -> int:
     from penstock.cli.output import table
     from penstock.devcluster import ClusterGroup
 
-    bed = ClusterGroup.at(_folder(home))
-    said = _said_of(bed)
+    group = ClusterGroup.at(_folder(home))
+    said = _said_of(group)
     if as_json:
         _print(said)
     else:
-        rows = [[one["name"], one["url"], "runs" if one["runs"] else "broken"] for one in said["clusters"]]
-        table(f"kubeconfig: {bed.kubeconfig}", ["cluster", "address", "now"], rows, "No clusters.")
+        rows = [
+            [cluster["name"], cluster["url"], "runs" if cluster["runs"] else "broken"] for cluster in said["clusters"]
+        ]
+        table(f"kubeconfig: {group.kubeconfig}", ["cluster", "address", "now"], rows, "No clusters.")
     return 0 if said["runs"] else 1
 
 
@@ -109,13 +110,18 @@ def _plans(real: bool) -> "list[ClusterPlan]":
     ]
 
 
-def _said_of(bed: "ClusterGroup") -> dict[str, Any]:
+def _said_of(group: "ClusterGroup") -> dict[str, Any]:
     clusters = [
-        {"name": one.name, "url": one.url, "real": one.plan.real, "runs": all(part.pid for part in one.processes())}
-        for one in bed.clusters()
+        {
+            "name": cluster.name,
+            "url": cluster.url,
+            "real": cluster.plan.real,
+            "runs": all(part.pid for part in cluster.processes()),
+        }
+        for cluster in group.clusters()
     ]
-    runs = all(part.pid for part in bed.processes())
-    return {"kubeconfig": str(bed.kubeconfig), "runs": runs, "clusters": clusters}
+    runs = all(part.pid for part in group.processes())
+    return {"kubeconfig": str(group.kubeconfig), "runs": runs, "clusters": clusters}
 
 
 def _kubectl() -> str:

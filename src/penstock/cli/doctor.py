@@ -1,4 +1,4 @@
-"""`penstock doctor`: is everything as it should be, from here? One line a check, each with what to do."""
+"""`penstock doctor`: checks the installation from here, one line per check, each with what to do."""
 
 import shutil
 import stat

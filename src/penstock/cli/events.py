@@ -1,4 +1,4 @@
-"""`penstock events`: what just happened, and what happens."""
+"""`penstock events`: recent events, and new ones as they happen."""
 
 import json
 from collections.abc import Iterator

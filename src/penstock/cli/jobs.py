@@ -75,7 +75,7 @@ def job(client: Client, job_id: str, as_json: bool, output: str) -> None:
         for name, text in _facts(found, currency):
             click.echo(f"{name:<11}{safe(text)}")
         columns = ["attempt", "offer", "GPUs", "scheduled", "started", "ended", "state", "kept", "cost"]
-        rows = [_attempt(one, currency) + ([_why(one)] if wide else []) for one in found["tries"]]
+        rows = [_attempt(attempt, currency) + ([_why(attempt)] if wide else []) for attempt in found["tries"]]
         if rows:
             table("Attempts", columns + (["why"] if wide else []), rows, "")
 
@@ -100,10 +100,11 @@ def _facts(found: dict[str, Any], currency: str) -> list[tuple[str, str]]:
     return [(name, text) for name, text in facts if text not in ("", "-")]
 
 
-def _attempt(one: dict[str, Any], currency: str) -> list[object]:
+def _attempt(attempt: dict[str, Any], currency: str) -> list[object]:
     return [
-        one["id"], one["offer"], one["width"], moment(one["promised_at"]), moment(one["started_at"]),
-        moment(one["ended_at"]), one["state"].replace("_", " "), span(one["kept_ms"]), money(one["spent"], currency),
+        attempt["id"], attempt["offer"], attempt["width"], moment(attempt["promised_at"]),
+        moment(attempt["started_at"]), moment(attempt["ended_at"]), attempt["state"].replace("_", " "),
+        span(attempt["kept_ms"]), money(attempt["spent"], currency),
     ]  # fmt: skip
 
 

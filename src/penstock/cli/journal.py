@@ -1,4 +1,4 @@
-"""`penstock journal`: look at a journal, check it, make its tables anew."""
+"""`penstock journal`: inspects a journal, verifies it, rebuilds its tables."""
 
 import click
 
@@ -22,7 +22,9 @@ def info(where: str, as_json: bool) -> None:
     if as_json:
         terminal.print_json(found)
     else:
-        rows = [(name.replace("_", " "), "none" if one in (None, "") else one) for name, one in asdict(found).items()]
+        rows = [
+            (name.replace("_", " "), "none" if text in (None, "") else text) for name, text in asdict(found).items()
+        ]
         terminal.table(f"Journal {where}", ("", "found"), rows)
 
 

@@ -1,4 +1,4 @@
-"""`kubectl penstock`: what Penstock knows of Jobs, where people look at Jobs. The console script `kubectl-penstock`.
+"""`kubectl penstock`: Penstock's commands for people who use kubectl. The console script `kubectl-penstock`.
 
 `apply` needs only the cluster. `why` asks Penstock if one is known here, otherwise it reads Events. `plan`, `logs`
 and `exec` ask Penstock.
@@ -71,7 +71,7 @@ async def _job_and_events(cluster: "Cluster", job: str, namespace: str) -> tuple
     found = await _find(cluster, job, namespace)
     about = f"involvedObject.uid={found['metadata']['uid']}"
     events, _ = await cluster.list(EVENTS, found["metadata"]["namespace"], fields=about)
-    told = sorted((_instant(one), str(one.get("message", ""))) for one in events if _is_ours(one))
+    told = sorted((_instant(event), str(event.get("message", ""))) for event in events if _is_ours(event))
     return found, told or [(0, "Penstock has not reported anything about it yet.")]
 
 

@@ -1,4 +1,4 @@
-"""`penstock leave`: give every Job back, and wait until nothing of ours is left in the clusters."""
+"""`penstock leave`: restores every home Job, and waits until nothing of ours remains in the clusters."""
 
 import time
 from typing import Any, Final

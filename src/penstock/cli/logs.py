@@ -1,4 +1,4 @@
-"""`penstock logs`: what a job printed, to the byte, also while Penstock is started again."""
+"""`penstock logs`: prints a job's log, byte for byte, also across a restart of Penstock."""
 
 import sys
 

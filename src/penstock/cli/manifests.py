@@ -1,4 +1,4 @@
-"""`penstock manifests`: what to apply to a cluster so that Penstock may work there, and no more."""
+"""`penstock manifests`: prints RBAC and admission policies for a cluster, with exactly the rights Penstock needs."""
 
 from typing import TYPE_CHECKING, Any
 

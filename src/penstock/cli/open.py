@@ -1,4 +1,4 @@
-"""`penstock open`: a link that lets one browser in."""
+"""`penstock open`: prints a link that signs one browser in."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""How answers of a running Penstock are printed: as a table, wider, as JSON or YAML. Called by the commands."""
+"""Prints answers as a table, a wide table, JSON or YAML (`-o`). All commands use it."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime

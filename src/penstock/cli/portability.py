@@ -1,4 +1,6 @@
-"""`penstock portability`: which Jobs of a cluster could burst today, which need a map and which line, which never."""
+"""`penstock portability`: which Jobs of a cluster could burst today, which need a line in the maps, and which never
+can.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -35,9 +37,9 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        if any(one.goes for one in self.sites):
-            return "could burst to " + ", ".join(one.site for one in self.sites if one.goes)
-        return "never" if all(one.never for one in self.sites) else "needs a map"
+        if any(site.goes for site in self.sites):
+            return "could burst to " + ", ".join(site.site for site in self.sites if site.goes)
+        return "never" if all(site.never for site in self.sites) else "needs a map"
 
 
 @click.command("portability")
@@ -56,7 +58,12 @@ def command(sites: str, filename: str | None, home: str | None, as_json: bool, *
     if as_json:
         from penstock.cli.terminal import print_json
 
-        print_json([{"job": one.job, "gpus": one.gpus, "verdict": one.verdict, "sites": one.sites} for one in judged])
+        print_json(
+            [
+                {"job": verdict.job, "gpus": verdict.gpus, "verdict": verdict.verdict, "sites": verdict.sites}
+                for verdict in judged
+            ]
+        )
     else:
         _draw(judged)
 
@@ -73,7 +80,7 @@ def _others(file: "SitesFile", home: str | None, path: str) -> "Sequence[Maps]":
 
 
 def _of_file(path: str) -> list[Json]:
-    found = [one for one in documents(path) if one.get("kind") == "Job"]
+    found = [document for document in documents(path) if document.get("kind") == "Job"]
     if not found:
         raise BadInput(f"{path} has no Job of batch/v1.")
     return found
@@ -84,7 +91,7 @@ async def _of_cluster(cluster: Any, namespace: str) -> list[Json]:
     from penstock.kube.client import JOBS
 
     found, _ = await cluster.list(JOBS, namespace)
-    return [one for one in found if annotations.EXECUTION not in (one["metadata"].get("labels") or {})]
+    return [job for job in found if annotations.EXECUTION not in (job["metadata"].get("labels") or {})]
 
 
 def _judge(job: Json, others: "Iterable[Maps]") -> Judged:
@@ -104,25 +111,27 @@ def _there(job: Json, maps: "Maps") -> There:
     from penstock.kube.portability import STAYS, may_go, verdicts
 
     judged = verdicts(job, maps)
-    stays = [one for one in judged if one.outcome in STAYS]
-    never = any(one.outcome == "never travels" for one in judged)
-    return There(maps.site, may_go(judged), never, [one.says for one in stays], [one.line for one in stays if one.line])
+    stays = [verdict for verdict in judged if verdict.outcome in STAYS]
+    never = any(verdict.outcome == "never travels" for verdict in judged)
+    return There(
+        maps.site, may_go(judged), never, [stay.says for stay in stays], [stay.line for stay in stays if stay.line]
+    )
 
 
 def _draw(judged: list[Judged]) -> None:
-    rows = [[one.job, one.gpus or "-", one.verdict, _first_reason(one)] for one in judged]
+    rows = [[verdict.job, verdict.gpus or "-", verdict.verdict, _first_reason(verdict)] for verdict in judged]
     table("Jobs", ["job", "GPUs", "verdict", "because"], rows, "There are no Jobs.")
     lines = Counter(
-        (there.site, line) for one in judged for there in one.sites if not there.never for line in there.lines
+        (there.site, line) for verdict in judged for there in verdict.sites if not there.never for line in there.lines
     )
     wanted = [[site, line, count] for (site, line), count in lines.most_common()]
     if wanted:
         table("Lines to write in the sites file", ["under site", "line", "Jobs"], wanted, "")
 
 
-def _first_reason(one: Judged) -> str:
-    if any(there.goes for there in one.sites):
+def _first_reason(judged: Judged) -> str:
+    if any(there.goes for there in judged.sites):
         return ""
-    nearest = min(one.sites, key=lambda there: (there.never, len(there.says)))
+    nearest = min(judged.sites, key=lambda there: (there.never, len(there.says)))
     more = len(nearest.says) - 1
     return nearest.says[0] + (f" And {more} more." if more else "")

@@ -1,4 +1,4 @@
-"""`penstock redecide`: the same facts in, the same promises out?"""
+"""`penstock redecide`: feeds recorded facts to this engine, and lists promises that differ."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`penstock replay`: the state that a journal describes."""
+"""`penstock replay`: folds a journal and prints the state."""
 
 import click
 

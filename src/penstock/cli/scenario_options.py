@@ -1,4 +1,4 @@
-"""What commands have in common: from options to a scenario. Converts and passes on; the sense is in `sim`."""
+"""Options that `simulate` and `compare` share, converted to a scenario. The logic is in `sim`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

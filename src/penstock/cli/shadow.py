@@ -1,4 +1,4 @@
-"""`penstock shadow`: look at a cluster, write nothing, and say what Penstock would have done."""
+"""`penstock shadow`: watches a cluster without writing, and reports what Penstock would have done."""
 
 import asyncio
 import signal
@@ -74,12 +74,12 @@ async def _follow(followed: "Followed", how: dict[str, Any], report: Any) -> Non
         await cluster.close()
 
 
-async def _in_step(mirror: Any) -> None:
+async def _in_step(informer: Any) -> None:
     try:
         async with asyncio.timeout(30):
-            await mirror.in_step.wait()
+            await informer.in_step.wait()
     except TimeoutError:
-        raise BadInput(f"The cluster's {mirror.kind.plural} cannot be listed: {mirror.why}") from None
+        raise BadInput(f"The cluster's {informer.kind.plural} cannot be listed: {informer.why}") from None
 
 
 async def _watch_until_told(followed: "Followed", how: dict[str, Any], report: Any) -> None:
@@ -145,7 +145,7 @@ def _scenario(jobs: "dict[str, ObservedJob]", file: "SitesFile") -> "Scenario":
     from penstock.sim.scenario import prepare
     from penstock.sim.traces.trace import read_jobs
 
-    seen = jobs_of(read_jobs([one.job for one in jobs.values()], "What was seen so far"))
+    seen = jobs_of(read_jobs([job.job for job in jobs.values()], "What was seen so far"))
     return scenario_at(file, prepare(known(seen, "e2", 0), "l1"), {})
 
 

@@ -1,4 +1,4 @@
-"""`penstock simulate`: what would these jobs have cost and waited, under this policy, with these sites?"""
+"""`penstock simulate`: cost and waits of a trace under a policy, at the sites of a file."""
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack

@@ -19,27 +19,28 @@ def sites(client: Client, as_json: bool, output: str) -> None:
         columns = ["site", "offer", "term", "GPU", "GPUs", "busy", "starting", "idle", "lost", "now"]
         more = ["location", "operator", "law", "free by node"]
         rows = [
-            _site_row(site, one) + ([site["location"], site["operator"], site["law"], one["free"]] if wide else [])
+            _site_row(site, offer) + ([site["location"], site["operator"], site["law"], offer["free"]] if wide else [])
             for site in found["sites"]
-            for one in site["offers"]
+            for offer in site["offers"]
         ]
         table("Sites", columns + (more if wide else []), rows, "No sites.")
 
     answer(found, "json" if as_json else output, draw)
 
 
-def _site_row(site: dict[str, Any], one: dict[str, Any]) -> list[object]:
+def _site_row(site: dict[str, Any], offer: dict[str, Any]) -> list[object]:
     return [
-        site["id"], one["id"].partition("/")[2], one["term"], one["gpu_model"],
-        "any" if one["gpus"] is None else one["gpus"], one["busy"], one["starting"], one["idle"], one["lost"],
-        _now(site["reachable"] and not site.get("says"), one),
+        site["id"], offer["id"].partition("/")[2], offer["term"], offer["gpu_model"],
+        "any" if offer["gpus"] is None else offer["gpus"], offer["busy"], offer["starting"], offer["idle"],
+        offer["lost"],
+        _now(site["reachable"] and not site.get("says"), offer),
     ]  # fmt: skip
 
 
-def _now(reachable: bool, one: dict[str, Any]) -> str:
+def _now(reachable: bool, offer: dict[str, Any]) -> str:
     if not reachable:
         return "does not answer"
-    return f"closed until {moment(one['closed_until_at'])}" if one["closed_until_at"] else "open"
+    return f"closed until {moment(offer['closed_until_at'])}" if offer["closed_until_at"] else "open"
 
 
 @click.command("offers")
@@ -53,23 +54,23 @@ def offers(client: Client, as_json: bool, output: str) -> None:
         columns = ["offer", "term", "GPU", "GPUs/node", "price/h", "max price/h", "start", "preemptions/h", "caps"]
         more = ["node", "nodes", "marginal/h", "sold by"]
         rows = [
-            _offer_row(one, size, found["currency"]) + (_more(one, size, found["currency"]) if wide else [])
-            for one in found["offers"]
-            for size in one["sizes"]
+            _offer_row(offer, size, found["currency"]) + (_more(offer, size, found["currency"]) if wide else [])
+            for offer in found["offers"]
+            for size in offer["sizes"]
         ]
         table("Offers", columns + (more if wide else []), rows, "No offers.")
 
     answer(found, "json" if as_json else output, draw)
 
 
-def _offer_row(one: dict[str, Any], size: dict[str, Any], currency: str) -> list[object]:
+def _offer_row(offer: dict[str, Any], size: dict[str, Any], currency: str) -> list[object]:
     return [
-        one["id"], one["term"], one["gpu_model"], size["gpus"], money(size["price_per_hour"], currency),
-        money(size["most_per_hour"], currency), span(one["start_ms"]), f"{one['loss_ppm_per_hour'] / 1e6:.3f}",
-        one["guarantee"],
+        offer["id"], offer["term"], offer["gpu_model"], size["gpus"], money(size["price_per_hour"], currency),
+        money(size["most_per_hour"], currency), span(offer["start_ms"]), f"{offer['loss_ppm_per_hour'] / 1e6:.3f}",
+        offer["guarantee"],
     ]  # fmt: skip
 
 
-def _more(one: dict[str, Any], size: dict[str, Any], currency: str) -> list[object]:
+def _more(offer: dict[str, Any], size: dict[str, Any], currency: str) -> list[object]:
     count = "any" if size["count"] is None else size["count"]
-    return [size["name"], count, money(size["marginal_per_hour"], currency), one["sold_by"]]
+    return [size["name"], count, money(size["marginal_per_hour"], currency), offer["sold_by"]]

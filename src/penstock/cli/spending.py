@@ -37,9 +37,9 @@ def budget(
         columns = ["scope", "cap", "spent", "held", "free"]
         more = ["cap an hour", "running an hour"]
         rows = [
-            [one["scope"], *(money(one[key], currency) for key in ("cap", "spent", "held", "free"))]
-            + ([money(one[key], currency) for key in ("cap_per_hour", "running_per_hour")] if wide else [])
-            for one in found["scopes"]
+            [scope["scope"], *(money(scope[key], currency) for key in ("cap", "spent", "held", "free"))]
+            + ([money(scope[key], currency) for key in ("cap_per_hour", "running_per_hour")] if wide else [])
+            for scope in found["scopes"]
         ]
         table(f"Budget {found['period']}", columns + (more if wide else []), rows, "No caps, and nothing spent.")
 
@@ -55,9 +55,9 @@ def _caps(
         for scope in (*unset, *map(_scope, caps + per_hour))
     }
     if caps or per_hour:
-        for one in client.get("/v1/budget")["scopes"]:
-            if one["scope"] in wishes and one["scope"] not in unset:
-                wishes[one["scope"]] |= {"per_month": one["cap"], "per_hour": one["cap_per_hour"]}
+        for row in client.get("/v1/budget")["scopes"]:
+            if row["scope"] in wishes and row["scope"] not in unset:
+                wishes[row["scope"]] |= {"per_month": row["cap"], "per_hour": row["cap_per_hour"]}
     for key, given in (("per_month", caps), ("per_hour", per_hour)):
         for text in given:
             wishes[_scope(text)][key] = _amount(text)
@@ -93,7 +93,7 @@ def exposure(client: Client, as_json: bool, output: str) -> None:
         if found["soft"]:
             click.echo(f"{money(found['soft'], currency)} of it is soft: nothing there ends by itself.")
         for name in ("teams", "sites"):
-            rows = [[one["name"], money(one["most"], currency), moment(one["until_at"])] for one in found[name]]
+            rows = [[row["name"], money(row["most"], currency), moment(row["until_at"])] for row in found[name]]
             if rows:
                 table(name.capitalize(), [name[:-1], "at most", "until"], rows, "")
 
@@ -112,9 +112,9 @@ def costs(client: Client, days: int, team: str, as_json: bool, output: str) -> N
     def draw(_: bool) -> None:
         columns = ["day", "offer", "term", "team", "GPU-hours", "cost"]
         rows = [
-            [one["day"], one["offer"], one["term"], one["team"], f"{one['gpu_ms'] / 3_600_000:,.2f}",
-             money(one["spent"], found["currency"])]
-            for one in found["rows"]
+            [row["day"], row["offer"], row["term"], row["team"], f"{row['gpu_ms'] / 3_600_000:,.2f}",
+             money(row["spent"], found["currency"])]
+            for row in found["rows"]
         ]  # fmt: skip
         total = money(found["spent"], found["currency"])
         table(f"Costs of {days} days: {total}", columns, rows, "Nothing was used.")

@@ -1,5 +1,6 @@
 """`penstock submit`, `run` and `plan`: from a job file or a command line to a job. It is checked before it is sent, so
-that a typing error needs no server; what is sent are its keys, as JSON."""
+that a typing error needs no server; its keys are sent as JSON.
+"""
 
 import os
 import secrets
@@ -189,10 +190,10 @@ def draw_plan(found: dict[str, Any]) -> None:
         click.echo(safe(f"{job} would stop and {then}. {effect['reason']['says']}"))
     click.echo(f"Run time {span(found['expected_run_ms'])}, {known}.")
     columns = ["offer", "term", "GPU", "wait", "start", "run", "cost", "with delay", "held at first", "losses"]
-    rows = [_choice(one, currency) for one in found["choices"]]
+    rows = [_choice(choice, currency) for choice in found["choices"]]
     table("Offers", [*columns, "caps", "now"], rows, "No offer may run it.")
     if found["excluded"]:
-        excluded = [[one["offer"], one["rule"], one["where"]] for one in found["excluded"]]
+        excluded = [[row["offer"], row["rule"], row["where"]] for row in found["excluded"]]
         table("Excluded", ["offer", "because", "rule"], excluded, "")
 
 
@@ -209,18 +210,18 @@ ANSWERS: Final = {
 
 def _shared_out(tally: list[dict[str, Any]]) -> str:
     """Of an array: what becomes of how many."""
-    jobs = sum(one["jobs"] for one in tally)
+    jobs = sum(row["jobs"] for row in tally)
     if jobs == 1:
         return ""
-    parts = [f"{one['jobs']} {ANSWERS[one['answer']]}" + (one["offer"] and f" on {one['offer']}") for one in tally]
+    parts = [f"{row['jobs']} {ANSWERS[row['answer']]}" + (row["offer"] and f" on {row['offer']}") for row in tally]
     return f"of {jobs} jobs, {', '.join(parts)}. The first: "
 
 
-def _choice(one: dict[str, Any], currency: str) -> list[object]:
-    denied = one["denied"] and one["denied"]["numbers"].get("scope", "")
-    now = f"no money in {denied}" if one["denied"] else "fits" if one["fits_now"] else "full"
-    spans = [span(one[key]) for key in ("wait_ms", "start_ms", "run_ms")]
-    costs = [money(one[key], currency) for key in ("cost", "total", "held")]
-    losses = f"{one['losses_ppm'] / 1e6:.2f}"
-    offer = f"{one['offer']}, joins {one['node']}" if one["node"] else one["offer"]
-    return [offer, one["term"], one["gpu_model"], *spans, *costs, losses, one["guarantee"], now]
+def _choice(choice: dict[str, Any], currency: str) -> list[object]:
+    denied = choice["denied"] and choice["denied"]["numbers"].get("scope", "")
+    now = f"no money in {denied}" if choice["denied"] else "fits" if choice["fits_now"] else "full"
+    spans = [span(choice[key]) for key in ("wait_ms", "start_ms", "run_ms")]
+    costs = [money(choice[key], currency) for key in ("cost", "total", "held")]
+    losses = f"{choice['losses_ppm'] / 1e6:.2f}"
+    offer = f"{choice['offer']}, joins {choice['node']}" if choice["node"] else choice["offer"]
+    return [offer, choice["term"], choice["gpu_model"], *spans, *costs, losses, choice["guarantee"], now]

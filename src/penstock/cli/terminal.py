@@ -1,7 +1,7 @@
-"""How answers look to people: tables and progress. Called by the commands; money and times are `formatting`.
+"""Tables and progress bars for people. All commands use it; `formatting` writes money and times.
 
-On a terminal rich draws, where the extra `terminal` is installed. Without it, and into a pipe or file, goes plain text
-that is never cut to a width, and rich is not imported.
+On a terminal rich draws, if the extra `terminal` is installed. Without it, and into a pipe or file, output is plain
+text that is never truncated, and rich is not imported.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ def print_json(obj: object) -> None:
     import msgspec
 
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(obj), indent=2).decode() + "\n")
-    sys.stdout.flush()  # `up --json` goes on running, and whoever reads its pipe waits for the address
+    sys.stdout.flush()  # `up --json` keeps running, and the reader of its pipe waits for the address
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`penstock token`: who else may ask. Secrets are told once; only their hashes are kept."""
+"""`penstock token`: creates, lists and revokes API tokens. A secret is printed once; only its hash is stored."""
 
 import click
 
@@ -33,9 +33,9 @@ def list_all(client: Client, as_json: bool) -> None:
         _print(found)
         return
     rows = [
-        [one["id"], one["role"], one["team"] or "all", moment(one["expires_at"] * 1000 or None),
-         "revoked" if one["revoked"] else "good"]
-        for one in found["tokens"]
+        [token["id"], token["role"], token["team"] or "all", moment(token["expires_at"] * 1000 or None),
+         "revoked" if token["revoked"] else "good"]
+        for token in found["tokens"]
     ]  # fmt: skip
     table("Tokens", ["token", "role", "team", "until", "now"], rows, "No tokens.")
 

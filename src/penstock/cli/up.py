@@ -1,4 +1,4 @@
-"""`penstock up`: the control plane, in the foreground. It says where it listens, and ends on Ctrl-C or SIGTERM."""
+"""`penstock up`: runs the control plane in the foreground. It prints its address, and ends on Ctrl-C or SIGTERM."""
 
 from pathlib import Path
 

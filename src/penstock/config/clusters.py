@@ -31,11 +31,11 @@ def cluster_of(row: SiteSection, maps: Maps, page: Document, place: str) -> tupl
             kubeconfig=_path(str(said.kubeconfig or ""), page),
             context=str(said.context or ""),
             in_cluster=bool(said.in_cluster),
-            allow_exec=tuple(str(one) for one in said.allow_exec),
+            allow_exec=tuple(str(program) for program in said.allow_exec),
             secret=str(said.kubeconfig_secret or ""),
         ),
         namespace=str(said.namespace),
-        namespaces=tuple(dict.fromkeys([*(str(one) for one in said.namespaces), *mapped])),
+        namespaces=tuple(dict.fromkeys([*(str(namespace) for namespace in said.namespaces), *mapped])),
         shared=bool(said.shared),
         secret=str(said.secret or ""),
         grace_ms=int(said.grace),
@@ -47,7 +47,7 @@ def cluster_of(row: SiteSection, maps: Maps, page: Document, place: str) -> tupl
 
 def _check(said: ClusterSection, page: Document, place: str) -> None:
     page.attempt(_check_login, said, page, place)
-    for key, name in [("namespace", said.namespace), *(("namespaces", one) for one in said.namespaces)]:
+    for key, name in [("namespace", said.namespace), *(("namespaces", namespace) for namespace in said.namespaces)]:
         if name is not UNREAD and not A_NAMESPACE.fullmatch(name):
             page.report(f"{place}.{key}", f"{shown(name)} is not a namespace: small letters, digits and '-'")
 
@@ -79,9 +79,9 @@ def _place(offer: OfferSection, page: Document, place: str) -> NodeSelection:
     return NodeSelection(
         resource=str(said.resource or _resource(offer)),
         selector=tuple((key, str(text)) for key, text in said.selector.items()),
-        tolerations=tuple(_toleration(one) for one in said.tolerations),
+        tolerations=tuple(_toleration(toleration) for toleration in said.tolerations),
         queue=str(said.queue or ""),
-        headroom=tuple(int(one) for one in said.headroom),
+        headroom=tuple(int(count) for count in said.headroom),
     )
 
 

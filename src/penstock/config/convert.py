@@ -1,6 +1,7 @@
-"""Plain lists and keys to rows, which are classes with a field for each key; every error in them at once.
+"""Converts plain lists and keys to rows, classes with a field for each key, and collects every error. `sites` and
+`jobs` call it.
 
-A row that has errors is made nevertheless, with `UNREAD` for what could not be read, so that the rest is still checked.
+A row with errors is built anyway, with `UNREAD` for the bad values, so that the rest is still checked.
 """
 
 from functools import cache

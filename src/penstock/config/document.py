@@ -4,7 +4,7 @@ Scalars stay text until their field says what they are. So `location: NO` is Nor
 
 A file is checked whole. `Document.report` records an error and goes on; `Document.refuse` records one and ends the part
 of the file that cannot be checked further, up to the next `Document.attempt`. What could not be read is `UNREAD`:
-whoever uses it ends their part, too, without a further error, because the one that matters is on record.
+code that uses it ends its part, too, without a further error, because the first one is reported.
 """
 
 import difflib

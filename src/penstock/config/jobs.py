@@ -1,8 +1,8 @@
-"""The job file: what a person wants to run, in YAML or JSON, with human units. docs/jobs.md explains every key.
+"""Parses the job file: YAML or JSON with human units. docs/jobs.md explains every key.
 
-`read_job` turns plain keys into the core's values, or into a `BadFile` with every error by file, line and key. The CLI
-reads the YAML and sends its keys as JSON once they are checked, so that a typing error needs no server. The API checks
-what comes, because nobody has to use our CLI.
+`read_job` returns the core's values, or raises a `BadFile` with every error by file, line and key. The CLI parses the
+YAML, checks it, and sends its keys as JSON, so that a typing error needs no server. The API checks them again, because
+clients need not be our CLI.
 """
 
 import json
@@ -179,7 +179,7 @@ def _long_form(found: object) -> object:
     if isinstance(gpu, str | dict):
         gpu = [gpu]
     if isinstance(gpu, list):
-        found["gpu"] = [{"model": one} if isinstance(one, str) else one for one in gpu]
+        found["gpu"] = [{"model": choice} if isinstance(choice, str) else choice for choice in gpu]
     return found
 
 
@@ -246,13 +246,13 @@ def _spec(row: JobSection) -> JobSpec:
         project=str(row.project or ""),
         job_class=row.job_class,
         priority=int(row.priority),
-        gpu_models=tuple(GpuChoice(str(one.model), _permille(one.speed)) for one in row.gpu),
+        gpu_models=tuple(GpuChoice(str(choice.model), _permille(choice.speed)) for choice in row.gpu),
         models_ordered=bool(row.gpu_order),
         mig_profile=str(row.mig or ""),
         scaling=tuple((int(wide.gpus), _permille(wide.speed)) for wide in row.scaling),
         interruptible=bool(row.interruptible),
         penalty_per_hour=math.ceil(row.penalty_per_hour * MICRO),
-        data=tuple(str(one) for one in row.data),
+        data=tuple(str(name) for name in row.data),
         data_class=str(row.data_class or ""),
         output_bytes=int(row.output or 0),
         cap=None if row.cap is None else int(row.cap * MICRO),

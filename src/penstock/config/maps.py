@@ -41,7 +41,7 @@ def maps_of(row: SiteSection, page: Document, place: str) -> Maps:
         node_selectors=_table(said.node_selectors),
         priority_classes=_table(said.priority_classes),
         runtime_classes=_table(said.runtime_classes),
-        architectures=tuple(str(one) for one in said.architectures),
+        architectures=tuple(str(architecture) for architecture in said.architectures),
     )
 
 

@@ -1,4 +1,4 @@
-"""One offer of a site, from its row, or the sentence that says why it makes no sense."""
+"""Builds one offer of a site from its row, or reports why it makes no sense. `sites` calls it."""
 
 import math
 from collections.abc import Callable

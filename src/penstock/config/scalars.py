@@ -1,4 +1,6 @@
-"""What a scalar in the file can be: each has a class, a form in words, and a reader. Units are human ones."""
+"""Scalar types of the files (money, durations, names, ...): each has a class, a form in words, and a parser for human
+units.
+"""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""The keys of the sites file, one class a level. docs/sites.md has a table for each."""
+"""The sites file's keys, one class per level. docs/sites.md has a table for each."""
 
 from typing import ClassVar, Literal
 

@@ -1,4 +1,6 @@
-"""The sites file: rows to the core's values, and what must make sense between them."""
+"""Parses the sites file: builds the core's sites from rows, and checks what must hold between them. `wiring` and
+commands call `read_sites`.
+"""
 
 import re
 import sys
@@ -73,7 +75,7 @@ class SitesFile:
     rehearsed: tuple[str, ...] = ()  # sites whose world is simulated
     data_folders: tuple[tuple[str, str], ...] = ()  # data sets and where they lie on this machine
     policy: PolicyOptions = PolicyOptions()
-    time_zone: str = "UTC"  # of the books' months
+    time_zone: str = "UTC"  # of the budget periods
     maps: tuple[Maps, ...] = ()  # of the sites that run Kubernetes Jobs
     kubernetes: tuple[tuple[str, ClusterSite], ...] = ()  # sites that are clusters
 
@@ -270,7 +272,7 @@ def _can_break(what: str, file: FileSection) -> bool:
 
 def _local(file: FileSection, page: Document) -> tuple[tuple[str, LocalSite], ...]:
     made = _each(page, "sites", file.sites, _local_site)
-    return tuple(one for one in made if one is not None)
+    return tuple(site for site in made if site is not None)
 
 
 def _local_site(row: SiteSection, page: Document, place: str) -> tuple[str, LocalSite] | None:
@@ -279,18 +281,18 @@ def _local_site(row: SiteSection, page: Document, place: str) -> tuple[str, Loca
     if row.reached_by != "local":
         return None
     said = row.local or LocalSection()
-    losses = tuple(int(one) for one in said.lost_after)
+    losses = tuple(int(seconds) for seconds in said.lost_after)
     return str(row.name), LocalSite(int(said.notice), int(said.grace), losses)
 
 
 def _clusters(file: FileSection, maps: Sequence[Maps], page: Document) -> tuple[tuple[str, ClusterSite], ...]:
     rows = enumerate(zip(file.sites, maps, strict=True))
     made = [page.attempt(cluster_of, row, mapped, page, f"sites[{k}]") for k, (row, mapped) in rows]
-    return tuple(one for one in made if one is not None)
+    return tuple(site for site in made if site is not None)
 
 
 def _maps(file: FileSection, maps: Sequence[Maps]) -> tuple[Maps, ...]:
-    return tuple(one for row, one in zip(file.sites, maps, strict=True) if row.reached_by == "kubernetes")
+    return tuple(site_maps for row, site_maps in zip(file.sites, maps, strict=True) if row.reached_by == "kubernetes")
 
 
 def _wishes(file: FileSection) -> PolicyOptions:
@@ -359,4 +361,4 @@ def _known_site(name: str, also: tuple[str, ...], file: FileSection, page: Docum
 
 
 def _strings(found: Iterable[str]) -> tuple[str, ...]:
-    return tuple(str(one) for one in found)
+    return tuple(str(text) for text in found)

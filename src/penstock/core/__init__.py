@@ -1,1 +1,3 @@
-"""What to do: facts come in as events, choices go out as actions, time is an argument. Standard library only."""
+"""The scheduling engine: facts come in as events, choices go out as actions, time is an argument. Standard library
+only.
+"""

@@ -1,4 +1,4 @@
-"""The one door: facts in, a step out. No clock, no I/O and no randomness inside.
+"""The engine: facts in, a step out. No clock, no I/O and no randomness. Sequencer, simulator and replay call it.
 
     step = engine.handle(*events)
     journal.append(step)
@@ -20,7 +20,7 @@ from penstock.core.model.lifecycle import Broken
 from penstock.core.units import NEVER, Instant
 from penstock.core.values import value
 
-#: Of the meaning of events and decisions. A journal of a newer one is refused; `journal.codec` reads the older ones.
+#: The version of events' meaning. A newer journal is refused; `journal.codec` reads older ones.
 #: 2: a wait carries its scope, patience and forecast itself, where 1 left them to its reason.
 VERSION = 2
 
@@ -45,7 +45,7 @@ class Engine:
         self.dead = False
 
     def handle(self, *events: Fact) -> Step:
-        """Take in the facts of one instant, and promise everything worth doing."""
+        """Apply the facts of one instant, and promise everything worth doing."""
         state, choices, at = self.state, self.choices, events[0].at
         if self.dead or at < state.at:
             raise Broken("this engine raised before; rebuild it" if self.dead else f"time fell from {state.at} to {at}")

@@ -1,8 +1,8 @@
-"""What the engine would do with a job if it came now. `live/what_if.py` calls it with a copy of the state.
+"""`penstock plan`: what the engine would do with a job submitted now. `live/what_if.py` calls it with a copy.
 
-    planned = plan(copy, rules, submitted)      # the copy has taken the job in: it is used up
+    planned = plan(copy, rules, submitted)      # the copy now has the job: throw it away
 
-Nothing here decides: the submission goes through `Engine.handle`, and the plan is what the engine promised that job.
+Nothing here decides: the submission goes through `Engine.handle`, and the plan is the engine's promise to that job.
 The quotes beside it are taken at the moment of that promise, before it changes anything, by the functions the engine
 asks.
 """
@@ -92,7 +92,7 @@ class Plan:
     until_ms: Millis  # how long it would wait at most before it is decided anew; 0: until something happens
     tally: tuple[tuple[Answer, str, int], ...]  # answer, offer and how many jobs: more than one job if it is an array
     expected_run_ms: Millis
-    stated: bool  # by whoever asks; otherwise an estimate from history
+    stated: bool  # by the user; otherwise an estimate from history
     choices: tuple[Choice, ...]
     excluded: tuple[Excluded, ...]
     effects: tuple[Effect, ...]

@@ -39,32 +39,32 @@ class FolderStore:
         self.folders = dict(folders)
 
     def ready(self, site: str, job: str, attempt: str, earlier: str) -> dict[str, str]:
-        shelf = JobCheckpoints(self.folders[site], job)
-        with shelf.locked():  # two who are told at once bring it once
-            if shelf.attempt != attempt:
-                self._bring(shelf, job, earlier)
-                shelf.belongs_to(attempt)
-        resume = "1" if earlier and any(shelf.files.iterdir()) else ""
-        return {"PENSTOCK_CHECKPOINT_URL": shelf.files.absolute().as_uri(), "PENSTOCK_RESUME": resume}
+        store = JobCheckpoints(self.folders[site], job)
+        with store.locked():  # two who are told at once bring it once
+            if store.attempt != attempt:
+                self._bring(store, job, earlier)
+                store.belongs_to(attempt)
+        resume = "1" if earlier and any(store.files.iterdir()) else ""
+        return {"PENSTOCK_CHECKPOINT_URL": store.files.absolute().as_uri(), "PENSTOCK_RESUME": resume}
 
     def sweep(self, over: Callable[[str], bool]) -> list[str]:
-        kept = [shelf for folder in self.folders.values() for shelf in sorted(folder.glob("*/attempt"))]
+        kept = [store for folder in self.folders.values() for store in sorted(folder.glob("*/attempt"))]
         left = [(attempt.parent, job_of(attempt.read_text("utf-8"))) for attempt in kept]
         swept = [(folder, job) for folder, job in left if over(job)]
         for folder, _ in swept:
             shutil.rmtree(folder)
         return [job for _, job in swept]
 
-    def _bring(self, shelf: "JobCheckpoints", job: str, earlier: str) -> None:
+    def _bring(self, store: "JobCheckpoints", job: str, earlier: str) -> None:
         source = self._left_by(earlier, job) if earlier else None
-        if source is not None and source.folder != shelf.folder:
-            shelf.replace_by(source)
+        if source is not None and source.folder != store.folder:
+            store.replace_by(source)
 
     def _left_by(self, earlier: str, job: str) -> "JobCheckpoints | None":
         """Where that attempt ran; if it wrote nothing there is a copy of what it began with, so the newest will do."""
         shelves = [JobCheckpoints(folder, job) for folder in self.folders.values()]
-        there = [shelf for shelf in shelves if shelf.attempt]
-        return max(there, key=lambda shelf: (shelf.attempt == earlier, attempt_number(shelf.attempt)), default=None)
+        there = [store for store in shelves if store.attempt]
+        return max(there, key=lambda store: (store.attempt == earlier, attempt_number(store.attempt)), default=None)
 
 
 class JobCheckpoints:

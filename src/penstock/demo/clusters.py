@@ -1,10 +1,10 @@
-"""The tale on real clusters: Jobs that a person applies with kubectl, in pods that really run. `penstock demo --kube`
-plays it, and so does `make e2e-kube`.
+"""The demo on real clusters: Jobs applied with kubectl, in pods that really run. `penstock demo --kube` and `make
+e2e-kube` run it.
 
-Three clusters on this machine: `lab`, which is owned and where people work; `east`, with one spot node; `west`, on
-demand. They share no file system; checkpoints pass through an S3 server. The spot node is taken away as a cloud does
-it: its machine is gone, then its Node. What is claimed at the end is counted from the journal, from the pods' own logs
-and from what kubectl shows.
+Three clusters on this machine: `lab` is owned, and people apply Jobs there; `east` has one spot node; `west` is on
+demand. They share no file system, so checkpoints go through an S3 server. The spot node is reclaimed as a cloud does
+it: its machine disappears, then its Node. All claims at the end are counted from the journal, the pods' own logs and
+kubectl's output.
 """
 
 import base64
@@ -53,25 +53,25 @@ CLAIMS: Final[Figures] = {
 }  # fmt: skip
 
 
-def play(machine: Machine, bed: ClusterGroup, voice: Console) -> tuple[Figures, Observer]:
+def play(machine: Machine, group: ClusterGroup, voice: Console) -> tuple[Figures, Observer]:
     """From empty clusters to the figures; the control plane still runs."""
-    lab = bed.cluster("lab")
-    furnish(bed, machine.bucket)
+    lab = group.cluster("lab")
+    furnish(group, machine.bucket)
     machine.start()
     voice.say(f"Penstock is up at {machine.address}/ with three Kubernetes clusters on this machine, and real pods.\n")
     seen = Observer(machine.journal, voice.tell)
     with voice.watching():
         apply(machine, lab)
-        seen.until(lambda: any(one.started_at for one in seen.bursts()), "a burst to the spot node")
+        seen.until(lambda: any(burst.started_at for burst in seen.bursts()), "a burst to the spot node")
         seen.until(lambda: bool(seen.bursts()[0].checkpoints), "its first checkpoint")
         voice.now("The cloud takes its spot node back: the machine is gone, and so is its Node.")
-        bed.cluster("east").delete_node(SPOT_NODE)
+        group.cluster("east").delete_node(SPOT_NODE)
         seen.until(lambda: bool(seen.resumed()), "the lost job to go on elsewhere")
         seen.until(lambda: bool(seen.came_home()), "it to come home")
         seen.until(seen.over, "all Jobs done and paid for")
         _until_complete(lab)
     voice.live = None
-    logs = {one.id: machine.log(one.promise.job, one.id) for one in seen.tries.values()}
+    logs = {attempt.id: machine.log(attempt.promise.job, attempt.id) for attempt in seen.tries.values()}
     figures = count(machine, lab, seen, logs)
     tell(voice, machine, lab, seen)
     return figures, seen
@@ -92,20 +92,20 @@ def ask_for_s3() -> None:
         raise BadInput("Checkpoints in an S3 server need a package: pip install 'penstock[s3]'")
 
 
-def sites_file(bed: ClusterGroup, home: Path) -> Path:
+def sites_file(group: ClusterGroup, home: Path) -> Path:
     path = home / "sites.yaml"
     home.mkdir(parents=True, exist_ok=True)
-    path.write_text(Template(SITES.read_text("utf-8")).substitute(kubeconfig=bed.kubeconfig), "utf-8")
+    path.write_text(Template(SITES.read_text("utf-8")).substitute(kubeconfig=group.kubeconfig), "utf-8")
     return path
 
 
 # --- the course ------------------------------------------------------------------------------------------------------
 
 
-def furnish(bed: ClusterGroup, bucket: S3Server | None) -> None:
+def furnish(group: ClusterGroup, bucket: S3Server | None) -> None:
     """What a platform engineer does once: a namespace, and a Secret with the way to the checkpoints."""
     assert bucket is not None, "`ask_for_s3` comes first"
-    for cluster in bed.clusters():
+    for cluster in group.clusters():
         here = [OURS, PEOPLE] if cluster.name == "lab" else [OURS]
         create(cluster, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in here])
         access = bucket.access(cluster.network.host)
@@ -149,8 +149,8 @@ def job(name: str, steps: int, seed: int) -> dict[str, Any]:
 
 
 def create(cluster: DevCluster, objects: Iterable[dict[str, Any]]) -> None:
-    for one in objects:
-        cluster.kubectl("create", "-f", "-", stdin=json.dumps(one))
+    for manifest in objects:
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
 
 
 def _until_complete(lab: DevCluster) -> None:
@@ -167,15 +167,15 @@ def conditions(lab: DevCluster) -> dict[str, str]:
     """What `kubectl get jobs` says of each."""
     jobs = json.loads(lab.kubectl("get", "jobs", "-n", PEOPLE, "-o", "json"))["items"]
     return {
-        one["metadata"]["name"]: _ended(one)
-        for one in jobs
-        if "penstock.dev/queue" in one["metadata"].get("labels", {})
+        item["metadata"]["name"]: _ended(item)
+        for item in jobs
+        if "penstock.dev/queue" in item["metadata"].get("labels", {})
     }
 
 
 def _ended(job: dict[str, Any]) -> str:
     said = job.get("status", {}).get("conditions", [])
-    return next((str(one["type"]) for one in said if one["type"] in ("Complete", "Failed")), "")
+    return next((str(condition["type"]) for condition in said if condition["type"] in ("Complete", "Failed")), "")
 
 
 # --- the figures -----------------------------------------------------------------------------------------------------
@@ -183,12 +183,12 @@ def _ended(job: dict[str, Any]) -> str:
 
 def count(machine: Machine, lab: DevCluster, seen: Observer, logs: dict[str, str]) -> Figures:
     verdict = json.loads(machine.ask("redecide", str(machine.journal), "--json", codes=(0, 1)))
-    accounts = {tale.id: [printed(logs[one.id]) for one in tale.tries] for tale in seen.jobs.values()}
+    accounts = {trail.id: [printed(logs[attempt.id]) for attempt in trail.tries] for trail in seen.jobs.values()}
     ended = conditions(lab)
     return {
         "bursts": len(seen.bursts()),
         "spot_losses": len(seen.lost()),
-        "resumed_from_step": min((printed(logs[one.id]).began_with for one in seen.resumed()), default=0),
+        "resumed_from_step": min((printed(logs[resumed.id]).began_with for resumed in seen.resumed()), default=0),
         "came_home": len(seen.came_home()),
         "doubled": sum(doubled(tries) for tries in accounts.values()),
         "lost": _unfinished(seen, accounts),
@@ -199,8 +199,8 @@ def count(machine: Machine, lab: DevCluster, seen: Observer, logs: dict[str, str
 
 
 def _unfinished(seen: Observer, accounts: dict[str, list[Printed]]) -> int:
-    gaps = sum(missing(accounts[tale.id], JOBS[short(tale.spec.name)]) for tale in seen.jobs.values())
-    return len(JOBS) - sum(tale.done for tale in seen.jobs.values()) + gaps
+    gaps = sum(missing(accounts[trail.id], JOBS[short(trail.spec.name)]) for trail in seen.jobs.values())
+    return len(JOBS) - sum(trail.done for trail in seen.jobs.values()) + gaps
 
 
 def short(name: str) -> str:
@@ -210,7 +210,7 @@ def short(name: str) -> str:
 
 def results(seen: Observer, logs: dict[str, str]) -> dict[str, str]:
     """What each job printed at its very end."""
-    last = {short(tale.spec.name): logs[tale.tries[-1].id] for tale in seen.jobs.values()}
+    last = {short(trail.spec.name): logs[trail.tries[-1].id] for trail in seen.jobs.values()}
     return {name: _result(text) for name, text in last.items()}
 
 
@@ -232,8 +232,8 @@ def tell(voice: Console, machine: Machine, lab: DevCluster, seen: Observer) -> N
     voice.say(f"\n$ kubectl get jobs\n{lab.kubectl('get', 'jobs', '-n', PEOPLE).rstrip()}")
     told = lab.kubectl("describe", "job", TRAVELLER, "-n", PEOPLE)
     voice.say(f"\n$ kubectl describe job {TRAVELLER}\n{told[told.index('Events:') :].rstrip()}")
-    tale = next(one for one in seen.jobs.values() if short(one.spec.name) == TRAVELLER)
-    voice.say(f"\n$ penstock why {tale.id}\n{machine.ask('why', tale.id).rstrip()}")
+    trail = next(candidate for candidate in seen.jobs.values() if short(candidate.spec.name) == TRAVELLER)
+    voice.say(f"\n$ penstock why {trail.id}\n{machine.ask('why', trail.id).rstrip()}")
     voice.say(f"\nIn all {money(seen.charged(), CURRENCY)} was charged for rented GPUs.")
 
 

@@ -1,4 +1,6 @@
-"""How the demo tells what happens: a line for each thing worth one, and on a terminal a small live picture below."""
+"""The demo's output: a line for each notable event, and on a terminal a small live picture below. `script` and
+`clusters` use it.
+"""
 
 import importlib.util
 import sys
@@ -63,8 +65,8 @@ def _line(seen: Observer, event: Any) -> str:
             attempt = seen.tries[event.attempt]
             return f"{seen.jobs[attempt.promise.job].name}: preempted, {attempt.promise.offer} reclaimed its node."
         case e.AttemptEnded(outcome=outcome):
-            tale = seen.jobs[seen.tries[event.attempt].promise.job]
-            return f"{tale.name} {'succeeded' if outcome == 'done' else outcome}{_paid(tale)}."
+            trail = seen.jobs[seen.tries[event.attempt].promise.job]
+            return f"{trail.name} {'succeeded' if outcome == 'done' else outcome}{_paid(trail)}."
         case _:
             return ""
 
@@ -87,8 +89,8 @@ def _sentence(job: str, because: r.Reason) -> str:
     return StoryTeller(job).sentence(because)
 
 
-def _paid(tale: JobTrail) -> str:
-    return f", {money(tale.charged, CURRENCY)} charged so far" if tale.charged else ""
+def _paid(trail: JobTrail) -> str:
+    return f", {money(trail.charged, CURRENCY)} charged so far" if trail.charged else ""
 
 
 def _picture(seen: Observer) -> "Table":
@@ -97,13 +99,13 @@ def _picture(seen: Observer) -> "Table":
     table = Table(box=None)
     for column in ("job", "where", "tries", "charged"):
         table.add_column(column)
-    for tale in seen.jobs.values():
-        table.add_row(tale.name, _where(tale), str(len(tale.tries)), money(tale.charged, CURRENCY))
+    for trail in seen.jobs.values():
+        table.add_row(trail.name, _where(trail), str(len(trail.tries)), money(trail.charged, CURRENCY))
     return table
 
 
-def _where(tale: JobTrail) -> str:
-    if not tale.tries or tale.tries[-1].how in ("lost", "stopped"):
+def _where(trail: JobTrail) -> str:
+    if not trail.tries or trail.tries[-1].how in ("lost", "stopped"):
         return "queued"
-    last = tale.tries[-1]
+    last = trail.tries[-1]
     return last.how or f"{last.promise.offer}{'' if last.started_at else ' (starting)'}"

@@ -1,7 +1,7 @@
-"""^C, or SIGTERM, during the demo: everything is ended in order, and no interrupt is lost.
+"""Handles ^C and SIGTERM during the demo: everything is ended in order, and no interrupt is lost.
 
-Python drops an exception that is raised while it clears something away. So who was interrupted remembers it, and the
-tale asks at each turn.
+Python drops an exception that is raised during cleanup. So the handler records the interrupt, and the script checks at
+each turn.
 """
 
 import signal

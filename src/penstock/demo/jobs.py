@@ -1,5 +1,6 @@
-"""The demo's ten jobs, as job files. `script` submits them in three waves, each when the one before has done its
-part."""
+"""The demo's ten jobs, as job files. `script` submits them in three waves, each after the one before has had its
+effect.
+"""
 
 import sys
 from typing import Any, Final

@@ -1,6 +1,6 @@
-"""The demo's processes: the control plane, commands that ask it, a small S3 server if one can be had. `script` calls.
+"""The demo's processes: control plane, CLI commands, and an S3 server if available. `script` and `clusters` use it.
 
-Everything is begun here and ended here, by process id; nothing outlives `Machine`, however its block ends.
+`Machine` starts and ends every process by its pid; none outlives its block.
 """
 
 import contextlib
@@ -101,7 +101,7 @@ class Machine:
             self.plane.stdout.close()
 
     def last_words(self) -> str:
-        """What the control plane complained of, if anything went wrong."""
+        """The control plane's last errors."""
         said = (self.home / "penstock.log").read_text("utf-8", "replace").strip()
         return f" The control plane last said: {said[-500:]}" if said else ""
 
@@ -158,7 +158,7 @@ def _first_value(lines: IO[str]) -> str:
 
 
 def end_all(sites: Path) -> None:
-    """Attempts that still run, after ^C say: their keepers are told to end them, and are waited for."""
+    """Stop attempts that still run, for example after ^C: tell their supervisors, and wait for them."""
     running = [folder for folder in sites.glob("*/attempts/*") if is_locked(f"{folder}/lock")]
     for folder in running:
         write(f"{folder}/stop.json", {"grace_ms": 0})

@@ -1,6 +1,6 @@
-"""What happened, read from the journal as it grows and from what the jobs themselves printed. `script` asks.
+"""What happened, read from the journal as it grows and from the jobs' own output. `script` asks it.
 
-No figure of the demo comes from anywhere else.
+All figures of the demo come from here.
 """
 
 import re
@@ -23,7 +23,7 @@ from penstock.journal.sqlite import SqliteDatabase
 from penstock.journal.writer import steps_of
 
 LOOK_S: Final = 0.1
-#: One thing of the tale may take so long on a busy machine; it is given up after that.
+#: How long to wait for one event of the script on a busy machine.
 LIMIT_S: Final = 120
 
 
@@ -118,8 +118,8 @@ class Observer:
             case e.AttemptLost(kept_ms=kept):
                 self._ended(event, "lost", kept)
             case e.NodeLost():
-                one = self.tries[attempt_of(event.node)]
-                one.node_lost_at = one.node_lost_at or event.at  # a site may say it twice
+                attempt = self.tries[attempt_of(event.node)]
+                attempt.node_lost_at = attempt.node_lost_at or event.at  # a site may say it twice
             case e.LeaseRenewed() | e.Settled():
                 job = self.tries[attempt_of(event.hold)].promise.job
                 self.jobs[job].charged += sum(part.amount for part in event.charged)
@@ -133,39 +133,47 @@ class Observer:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def named(self, name: str) -> JobTrail | None:
-        return next((tale for tale in self.jobs.values() if tale.spec.name == name), None)
+        return next((trail for trail in self.jobs.values() if trail.spec.name == name), None)
 
     def running(self) -> list[AttemptTrail]:
-        return [one for one in self.tries.values() if one.started_at is not None and not one.how]
+        return [attempt for attempt in self.tries.values() if attempt.started_at is not None and not attempt.how]
 
     def starting(self) -> list[AttemptTrail]:
-        return [one for one in self.tries.values() if one.started_at is None and not one.how]
+        return [attempt for attempt in self.tries.values() if attempt.started_at is None and not attempt.how]
 
     def bursts(self) -> list[AttemptTrail]:
         """Sent out by choice; one that only goes on elsewhere after a loss is not counted again."""
-        return [one for one in self.tries.values() if one.rented and one.promise.because.kind != "LostNode"]
+        return [
+            attempt for attempt in self.tries.values() if attempt.rented and attempt.promise.because.kind != "LostNode"
+        ]
 
     def lost(self) -> list[AttemptTrail]:
-        return [one for one in self.tries.values() if one.how == "lost" and one.rented]
+        return [attempt for attempt in self.tries.values() if attempt.how == "lost" and attempt.rented]
 
     def resumed(self) -> list[AttemptTrail]:
         """What went on after a loss, and runs or ran."""
         return [
-            one for one in self.tries.values() if isinstance(one.promise.because, r.LostNode) and one.started_at
+            attempt
+            for attempt in self.tries.values()
+            if isinstance(attempt.promise.because, r.LostNode) and attempt.started_at
         ] + [after for before, after in self.pairs() if before.how == "lost" and not after.rented and after.started_at]
 
     def came_home(self) -> list[AttemptTrail]:
-        return [one for one in self.tries.values() if one.promise.because.kind == "ComesHome" and one.started_at]
+        return [
+            attempt
+            for attempt in self.tries.values()
+            if attempt.promise.because.kind == "ComesHome" and attempt.started_at
+        ]
 
     def refused(self) -> list[JobTrail]:
-        return [tale for tale in self.jobs.values() if tale.denied is not None]
+        return [trail for trail in self.jobs.values() if trail.denied is not None]
 
     def over(self) -> bool:
         """Every job has ended well, and everything rented was charged for the last time."""
-        return all(tale.done for tale in self.jobs.values()) and not self.holds
+        return all(trail.done for trail in self.jobs.values()) and not self.holds
 
     def charged(self) -> Money:
-        return sum(tale.charged for tale in self.jobs.values())
+        return sum(trail.charged for trail in self.jobs.values())
 
     def of(self, attempt: AttemptTrail) -> list[AttemptTrail]:
         """All attempts of its job."""
@@ -173,8 +181,8 @@ class Observer:
 
     def pairs(self) -> Iterator[tuple[AttemptTrail, AttemptTrail]]:
         """Each attempt with the next one of its job."""
-        for tale in self.jobs.values():
-            yield from pairwise(tale.tries)
+        for trail in self.jobs.values():
+            yield from pairwise(trail.tries)
 
 
 def price_of(attempt: AttemptTrail, ms: Millis) -> Money:
@@ -210,12 +218,12 @@ def printed(log: str) -> Printed:
 def doubled(tries: list[Printed]) -> int:
     """Steps of a job that were done after a later attempt had begun: two worked at once."""
     at_once = 0
-    for k, one in enumerate(tries):
+    for k, attempt in enumerate(tries):
         later = [other.steps[0][2] for other in tries[k + 1 :] if other.steps]
-        at_once += sum(at > min(later) for _, _, at in one.steps) if later else 0
+        at_once += sum(at > min(later) for _, _, at in attempt.steps) if later else 0
     return at_once
 
 
 def missing(tries: list[Printed], steps: int) -> int:
     """Steps that nobody ever did."""
-    return steps - len({step for one in tries for step, _, _ in one.steps})
+    return steps - len({step for attempt in tries for step, _, _ in attempt.steps})

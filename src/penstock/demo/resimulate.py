@@ -1,5 +1,5 @@
-"""The demo's jobs once more, simulated: under the policy that really ran, to compare with what was really charged, and
-under two others, to compare with that. `script` calls `days`.
+"""Simulates the demo's jobs again: under the policy that ran, to compare with the real charges, and under two others.
+`script` calls `days`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +40,7 @@ class SimulatedDay:
 def days(seen: Observer) -> list[SimulatedDay]:
     """Everything on demand, owned only, ours: each with the jobs, run times, starts and losses that really were."""
     file = read_sites(str(SITES))
-    ours, jobs = policy_of(file), [_as_it_ran(tale) for tale in seen.jobs.values()]
+    ours, jobs = policy_of(file), [_as_it_ran(trail) for trail in seen.jobs.values()]
     rented = tuple(_endless(site) for site in file.sites if site.id == ON_DEMAND)
     at_once = Policy("nowait", waiting=Waiting("nowait"))
     return [
@@ -52,12 +52,12 @@ def days(seen: Observer) -> list[SimulatedDay]:
 
 def day_of(name: str, seen: Observer) -> SimulatedDay:
     """Counted alike, whether it was simulated or real."""
-    tales = [tale for tale in seen.jobs.values() if tale.done]
-    ends = [tale.tries[-1].ended_at or 0 for tale in tales]
-    waits = [end - tale.submitted_at - _ran_ms(tale) for tale, end in zip(tales, ends, strict=True)]
-    first = min(tale.submitted_at for tale in tales)
-    ways = {tale.id: tuple(one.promise.offer for one in tale.tries if one.started_at) for tale in tales}
-    return SimulatedDay(name, seen.charged(), sum(waits) // len(tales), max(ends) - first, ways)
+    trails = [trail for trail in seen.jobs.values() if trail.done]
+    ends = [trail.tries[-1].ended_at or 0 for trail in trails]
+    waits = [end - trail.submitted_at - _ran_ms(trail) for trail, end in zip(trails, ends, strict=True)]
+    first = min(trail.submitted_at for trail in trails)
+    ways = {trail.id: tuple(attempt.promise.offer for attempt in trail.tries if attempt.started_at) for trail in trails}
+    return SimulatedDay(name, seen.charged(), sum(waits) // len(trails), max(ends) - first, ways)
 
 
 def _day(
@@ -75,17 +75,19 @@ def _day(
     return day_of(name, simulated)
 
 
-def _as_it_ran(tale: JobTrail) -> TraceJob:
+def _as_it_ran(trail: JobTrail) -> TraceJob:
     """How long it would have run in one piece: what its last attempt began with, and what that one then did."""
-    last = tale.tries[-1]
+    last = trail.tries[-1]
     ran = (last.ended_at or 0) - (last.started_at or 0)
-    again = tale.spec.restart_ms if len(tale.tries) > 1 else 0
-    kept = tale.tries[-2].kept_ms if len(tale.tries) > 1 else 0
-    return TraceJob(tale.id, tale.submitted_at, max(1, kept + ran - again), tale.spec)
+    again = trail.spec.restart_ms if len(trail.tries) > 1 else 0
+    kept = trail.tries[-2].kept_ms if len(trail.tries) > 1 else 0
+    return TraceJob(trail.id, trail.submitted_at, max(1, kept + ran - again), trail.spec)
 
 
-def _ran_ms(tale: JobTrail) -> Millis:
-    return sum((one.ended_at or 0) - one.started_at for one in tale.tries if one.started_at is not None)
+def _ran_ms(trail: JobTrail) -> Millis:
+    return sum(
+        (attempt.ended_at or 0) - attempt.started_at for attempt in trail.tries if attempt.started_at is not None
+    )
 
 
 def _as_they_were(sites: Iterable[Site], seen: Observer) -> tuple[Site, ...]:
@@ -95,9 +97,9 @@ def _as_they_were(sites: Iterable[Site], seen: Observer) -> tuple[Site, ...]:
 
 def _measured(offer: Offer, seen: Observer) -> Offer:
     took = [
-        one.started_at - one.promise.at
-        for one in seen.tries.values()
-        if one.promise.offer == offer.id and one.started_at is not None and not one.promise.after
+        attempt.started_at - attempt.promise.at
+        for attempt in seen.tries.values()
+        if attempt.promise.offer == offer.id and attempt.started_at is not None and not attempt.promise.after
     ]
     # The median: who was asked for just before the control plane was killed began late.
     return replace(offer, start_ms=median_low(took)) if took else offer
@@ -111,16 +113,16 @@ def _endless(site: Site) -> Site:
 def _spot(seen: Observer) -> Zone:
     """Losses whose node could be had again in the same instant: it goes and comes at once."""
     changes: list[Instant] = [0]
-    for one in seen.lost():
-        if one.ended_at is not None and one.ended_at == one.node_lost_at:
-            changes += [one.ended_at] * 2
+    for attempt in seen.lost():
+        if attempt.ended_at is not None and attempt.ended_at == attempt.node_lost_at:
+            changes += [attempt.ended_at] * 2
     return Zone(changes)
 
 
 def _faults(seen: Observer, sites: Sequence[Site]) -> Iterator[Fault]:
     """Losses whose node was heard of a little later than its job: until then the site had no room."""
     known = [site.id for site in sites]
-    for one in seen.lost():
-        site, at = site_of(one.promise.offer), one.ended_at or 0
-        if site in known and (one.node_lost_at or 0) > at:
-            yield Fault(at, site, (one.node_lost_at or 0) - at)
+    for attempt in seen.lost():
+        site, at = site_of(attempt.promise.offer), attempt.ended_at or 0
+        if site in known and (attempt.node_lost_at or 0) > at:
+            yield Fault(at, site, (attempt.node_lost_at or 0) - at)

@@ -1,7 +1,7 @@
-"""The demo's course, and the figures it ends with. `penstock demo` calls `play`, and so do its tests.
+"""The demo's script, and the figures it ends with. `penstock demo` calls `play`, and so do its tests.
 
-Each part waits for what the part before has caused, as the journal says; nothing waits for time to pass. What is
-claimed at the end is counted from the journal and from the jobs' own logs.
+Each part waits for the effect of the part before, as the journal shows it; nothing waits for time alone. All claims at
+the end are counted from the journal and the jobs' own logs.
 """
 
 import json
@@ -55,11 +55,11 @@ def play(machine: Machine, voice: Console) -> tuple[Figures, Observer]:
         come_home(seen)
         seen.until(seen.over, "all jobs done and paid for")
     voice.live = None
-    logs = {one.id: printed(machine.log(one.promise.job, one.id)) for one in seen.tries.values()}
+    logs = {attempt.id: printed(machine.log(attempt.promise.job, attempt.id)) for attempt in seen.tries.values()}
     figures = count(machine, seen, logs)
     sum_up(voice, seen, logs, figures)
-    for tale in [seen.jobs[one.promise.job] for one in seen.lost()][:1]:
-        voice.say(f"\n$ penstock why {tale.id}\n{machine.ask('why', tale.id).rstrip()}")
+    for trail in [seen.jobs[lost.promise.job] for lost in seen.lost()][:1]:
+        voice.say(f"\n$ penstock why {trail.id}\n{machine.ask('why', trail.id).rstrip()}")
     return figures, seen
 
 
@@ -108,8 +108,8 @@ def submit(machine: Machine, trainings: tuple[Training, ...]) -> None:
 
 
 def _runs_away(seen: Observer) -> bool:
-    tale = seen.named(THIRD[-1].name)
-    return tale is not None and any(one.rented and one.started_at for one in tale.tries)
+    trail = seen.named(THIRD[-1].name)
+    return trail is not None and any(attempt.rented and attempt.started_at for attempt in trail.tries)
 
 
 def _until_steps_grow(machine: Machine, voice: Console) -> None:
@@ -137,15 +137,15 @@ def _size(attempt: Path) -> int:
 
 def count(machine: Machine, seen: Observer, logs: Logs) -> Figures:
     verdict = json.loads(machine.ask("redecide", str(machine.journal), "--json", codes=(0, 1)))
-    accounts = {tale.id: [logs[one.id] for one in tale.tries] for tale in seen.jobs.values()}
+    accounts = {trail.id: [logs[attempt.id] for attempt in trail.tries] for trail in seen.jobs.values()}
     asked = {training.name: training.steps for training in (*FIRST, *SECOND, *THIRD)}
-    unfinished = len(asked) - sum(tale.done for tale in seen.jobs.values())
-    gaps = sum(missing(accounts[tale.id], asked[tale.spec.name]) for tale in seen.jobs.values())
-    twice = len(seen.jobs) - len({tale.spec.name for tale in seen.jobs.values()})
+    unfinished = len(asked) - sum(trail.done for trail in seen.jobs.values())
+    gaps = sum(missing(accounts[trail.id], asked[trail.spec.name]) for trail in seen.jobs.values())
+    twice = len(seen.jobs) - len({trail.spec.name for trail in seen.jobs.values()})
     return {
         "bursts": len(seen.bursts()),
         "spot_losses": len(seen.lost()),
-        "resumed_from_step": min((logs[one.id].began_with for one in seen.resumed()), default=0),
+        "resumed_from_step": min((logs[resumed.id].began_with for resumed in seen.resumed()), default=0),
         "came_home": len(seen.came_home()),
         "refused_by_cap": len(seen.refused()),
         "control_plane_kills": machine.kills,
@@ -165,18 +165,21 @@ def sum_up(voice: Console, seen: Observer, logs: Logs, figures: Figures) -> None
 
 def _tell_jobs(voice: Console, seen: Observer, logs: Logs) -> None:
     voice.say(f"\n{'job':22}{'went':52}{'loss':>16}{'charged':>9}")
-    for tale in seen.jobs.values():
-        steps = [step for one in tale.tries for step in logs[one.id].steps]
-        went = " > ".join(one.promise.offer for one in tale.tries)
+    for trail in seen.jobs.values():
+        steps = [step for attempt in trail.tries for step in logs[attempt.id].steps]
+        went = " > ".join(attempt.promise.offer for attempt in trail.tries)
         curve = f"{steps[0][1]:.3f} > {steps[-1][1]:.3f}" if steps else ""
-        voice.say(f"{tale.name:22}{went:52}{curve:>16}{money(tale.charged, CURRENCY):>9}")
+        voice.say(f"{trail.name:22}{went:52}{curve:>16}{money(trail.charged, CURRENCY):>9}")
     voice.say()
 
 
 def _tell_loss(voice: Console, seen: Observer, logs: Logs) -> None:
     for before, after in seen.pairs():
         if before.how == "lost":
-            kept, of = logs[after.id].began_with, len({s for one in seen.of(before) for s, _, _ in logs[one.id].steps})
+            kept, of = (
+                logs[after.id].began_with,
+                len({s for attempt in seen.of(before) for s, _, _ in logs[attempt.id].steps}),
+            )
             lost_ms = _redone_ms(before, after)
             cost = money(price_of(before, lost_ms), CURRENCY)
             name = seen.jobs[before.promise.job].name
@@ -194,10 +197,10 @@ def _redone_ms(before: AttemptTrail, after: AttemptTrail) -> int:
 
 
 def _tell_cap(voice: Console, seen: Observer) -> None:
-    for tale in seen.refused():
-        assert tale.denied is not None
-        cap, needed = money(tale.denied.cap, CURRENCY), money(tale.denied.needed, CURRENCY)
-        voice.say(f"{tale.name} did not burst: {tale.denied.scope} may spend {cap} and {needed} had to be held.")
+    for trail in seen.refused():
+        assert trail.denied is not None
+        cap, needed = money(trail.denied.cap, CURRENCY), money(trail.denied.needed, CURRENCY)
+        voice.say(f"{trail.name} did not burst: {trail.denied.scope} may spend {cap} and {needed} had to be held.")
 
 
 def _tell_days(voice: Console, seen: Observer) -> None:

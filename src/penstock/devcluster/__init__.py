@@ -1,10 +1,10 @@
 """Real Kubernetes clusters on this machine, for tests, demos and a first look (docs/dev-cluster.md).
 
-    with Bed(folder, [ClusterPlan("lab", (NodePlan(2, gpus=8),))]) as bed:
-        print(bed.cluster("lab").kubectl("get", "nodes"))
+    with ClusterGroup(folder, [ClusterPlan("lab", (NodePlan(2, gpus=8),))]) as group:
+        print(group.cluster("lab").kubectl("get", "nodes"))
 
-`penstock dev-cluster` and `tests/clusters.py` call it. Read `plan` (what one asks for), `testbed` (what starts and ends
-together), `cluster` and `plane` (one control plane), `real` (nodes with real pods), then `programs` (the binaries) and
+`penstock dev-cluster` and `tests/clusters.py` use it. Read `plan` (clusters and nodes), `testbed` (a group of
+them), `cluster` and `plane` (one control plane), `kubelet_nodes` (real pods), then `programs` (the binaries) and
 `processes`.
 """
 

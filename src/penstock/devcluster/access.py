@@ -1,6 +1,6 @@
-"""How one speaks to a cluster: kubeconfig files, and one small HTTPS client for what a bed does itself.
+"""Access to a dev cluster: kubeconfig files, and a small HTTPS client for the test bed itself.
 
-Everything else goes through kubectl, or through whichever client is being tested. `testbed` and `cluster` call.
+Everything else uses kubectl, or the client under test. `testbed` and `cluster` call it.
 """
 
 import base64
@@ -28,7 +28,7 @@ class ApiAnswer(NamedTuple):
 
 
 class AdminApi:
-    """A connection for each request, closed again: nobody has to tidy up after a bed that is looked at."""
+    """One connection per request, closed at once: nothing has to be cleaned up afterwards."""
 
     def __init__(self, access: ClusterAccess) -> None:
         self.access = access
@@ -73,12 +73,16 @@ def write_kubeconfig(path: Path, clusters: Sequence[ClusterAccess]) -> Path:
         "kind": "Config",
         "current-context": clusters[0].name,
         "clusters": [
-            {"name": one.name, "cluster": {"server": one.url, "certificate-authority-data": _inline(one.ca)}}
-            for one in clusters
+            {
+                "name": cluster.name,
+                "cluster": {"server": cluster.url, "certificate-authority-data": _inline(cluster.ca)},
+            }
+            for cluster in clusters
         ],
-        "users": [{"name": _user(one, several), "user": {"token": one.token}} for one in clusters],
+        "users": [{"name": _user(cluster, several), "user": {"token": cluster.token}} for cluster in clusters],
         "contexts": [
-            {"name": one.name, "context": {"cluster": one.name, "user": _user(one, several)}} for one in clusters
+            {"name": cluster.name, "context": {"cluster": cluster.name, "user": _user(cluster, several)}}
+            for cluster in clusters
         ],
     }
     path.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""One cluster of a bed: an API server, its controllers, a scheduler, and kwok or real kubelets. `testbed` starts it.
+"""One dev cluster: API server, controllers, scheduler, and kwok or real kubelets. `testbed` starts it.
 
 Tests break it on purpose: a stopped API server is a partition, a killed one a restart.
 """
@@ -28,7 +28,7 @@ READY_S: Final = 120  #: generous: the machine may be busy with other things
 
 
 class DevCluster(ExternalCluster):
-    """Its folder holds all there is to know: whoever has the folder has the cluster, in any process."""
+    """All its data is in its folder: any process with the folder can use the cluster."""
 
     def __init__(self, folder: Path, plan: ClusterPlan, mark: str) -> None:
         super().__init__(plan.name, folder / "kubeconfig")
@@ -67,7 +67,7 @@ class DevCluster(ExternalCluster):
 
     def let_go(self, namespace: str) -> None:
         jobs = _jobs(namespace)
-        for name in [one["metadata"]["name"] for one in self._items(jobs) if one["metadata"].get("finalizers")]:
+        for name in [item["metadata"]["name"] for item in self._items(jobs) if item["metadata"].get("finalizers")]:
             self.api.ask("PATCH", f"{jobs}/{name}", {"metadata": {"finalizers": None}})
 
     def empty_namespace(self, name: str) -> None:
@@ -240,7 +240,7 @@ def _jobs(namespace: str) -> str:
 
 def _is_ready(node: Mapping[str, Any]) -> bool:
     conditions = node["status"].get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def _write_private(path: Path, text: str) -> None:

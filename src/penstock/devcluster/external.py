@@ -1,4 +1,4 @@
-"""A cluster that one has a kubeconfig for, whoever runs it: the tests' own, or any in PENSTOCK_TEST_KUBECONFIGS."""
+"""A cluster by its kubeconfig, whoever runs it: the tests' own, or any in PENSTOCK_TEST_KUBECONFIGS."""
 
 import json
 import secrets
@@ -68,7 +68,7 @@ class ExternalCluster:
     def let_go(self, namespace: str) -> None:
         """A Job keeps its result until somebody has it on record, and its namespace with it; here nobody ever will."""
         held = [job["metadata"] for job in self.get("jobs", "-n", namespace)["items"]]
-        if kept := [f"job/{one['name']}" for one in held if one.get("finalizers")]:
+        if kept := [f"job/{workload['name']}" for workload in held if workload.get("finalizers")]:
             self.kubectl("patch", "-n", namespace, "--type=merge", "-p", '{"metadata":{"finalizers":null}}', *kept)
 
     def token_for(self, account: str, rules: Sequence[Rule], namespace: str = "default") -> Path:

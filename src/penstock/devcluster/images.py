@@ -1,7 +1,7 @@
-"""Container images without a registry and without a builder: archives written with the standard library.
+"""Builds container images without a registry or a builder: OCI archives written with the standard library.
 
-BUSYBOX is a static busybox (it also is what holds a pod's namespaces); PYTHON is Debian's Python over it, with
-`penstock.sdk` as it is here. `real` imports them into every node; a pod that uses them says `imagePullPolicy: Never`.
+BUSYBOX is a static busybox (also the pause container); PYTHON is Debian's Python on top, with this tree's
+`penstock.sdk`. `kubelet_nodes` imports them into every node; pods that use them say `imagePullPolicy: Never`.
 """
 
 import hashlib
@@ -152,7 +152,7 @@ def _manifest(blobs: "_Blobs", layers: Sequence[Path]) -> dict[str, Any]:
         "architecture": "amd64",
         "os": "linux",
         "config": {"Env": [PATH], "Cmd": ["sleep", "2147483647"]},
-        "rootfs": {"type": "layers", "diff_ids": [one["digest"] for one in added]},
+        "rootfs": {"type": "layers", "diff_ids": [blob["digest"] for blob in added]},
     }
     about = blobs.add_json(config, f"{OCI}.config.v1+json")
     return {"schemaVersion": 2, "mediaType": f"{OCI}.manifest.v1+json", "config": about, "layers": added}

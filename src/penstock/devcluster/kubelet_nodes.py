@@ -1,8 +1,8 @@
-"""Real nodes: a kubelet and a containerd each, in namespaces of their own, with GPUs that they only claim to have.
+"""Real nodes: a kubelet and a containerd each, in their own namespaces, with simulated GPUs.
 
-`cluster` calls. Needs root and Debian's containerd, runc and CNI plugins; `prepare` installs them, `lacks` says what is
-missing. A node is one process to the rest of the machine (`node_init.py`): kill it, and the node is gone as by a power
-cut.
+`cluster` calls it. It needs root and Debian's containerd, runc and CNI plugins; `prepare` installs them, `lacks` lists
+what is missing. A node is one process to the rest of the machine (`node_init.py`): killing it is a power cut of the
+node.
 """
 
 import json
@@ -48,14 +48,14 @@ def start(node: KubeletNode, net: Network, kubeconfig: Path) -> None:
     node.folder.mkdir()
     for controller in _controllers():
         (controller / node.cgroup).mkdir(exist_ok=True)
-    door = node.folder / "door"
-    os.mkfifo(door)
+    pipe = node.folder / "door"
+    os.mkfifo(pipe)
     _write_files(node, number, net, kubeconfig)
     node.process.start([
         "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--net", "--uts", "--ipc",
         sys.executable, "-I", str(INIT), str(node.folder / "spec.json"),
     ])  # fmt: skip
-    writer = _opened(door, node.process)
+    writer = _opened(pipe, node.process)
     network.connect(net, number, node.process.pid)
     os.close(writer)
 
@@ -232,12 +232,12 @@ def _remove_cgroup(group: Path) -> None:
                 time.sleep(0.02)
 
 
-def _opened(door: Path, process: Process) -> int:
+def _opened(pipe: Path, process: Process) -> int:
     """Its writing end: there is one as soon as the node reads, in its new namespaces."""
     until = time.monotonic() + DOOR_S
     while time.monotonic() < until:
         try:
-            return os.open(door, os.O_WRONLY | os.O_NONBLOCK)
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
             process.check()
             time.sleep(0.02)

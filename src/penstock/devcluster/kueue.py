@@ -1,7 +1,7 @@
-"""Kueue in a cluster of the bed: its definitions, its webhooks, and its controller as a process. `cluster` calls.
+"""Installs Kueue in a dev cluster: CRDs, webhooks, and its controller as a process. `cluster` calls it.
 
-Its release manifests want a certificate manager and services. Here the controller runs beside the API server, which
-reaches its webhooks at its own address, and both use the API server's own certificate.
+Kueue's release manifests need a certificate manager and Services. Here the controller runs beside the API server, which
+reaches its webhooks at its own address, and both use the API server's certificate.
 """
 
 import base64
@@ -18,7 +18,7 @@ from penstock.devcluster.programs import program
 
 NAMESPACE: Final = "kueue-system"
 HOW: Final = "no Kueue: `make kube KUEUE=1` builds it once, in about ten minutes"
-#: What its webhooks have a say in; the others are for kinds that no cluster of the bed has.
+#: Webhooks to install; the others are for kinds that no dev cluster has.
 GROUPS: Final = {"kueue.x-k8s.io", "batch"}
 
 

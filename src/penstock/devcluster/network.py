@@ -1,8 +1,9 @@
-"""The network of a real cluster: a bridge on this machine, and a cable from it to each node. `real` calls.
+"""The network of a dev cluster with real nodes: a bridge on this machine, and a veth pair to each node. `kubelet_nodes`
+calls it.
 
 In 10.K.0.0/16, for a free K: nodes in 10.K.0.0/24 (this machine is .1), pods of node n in 10.K.(n+1).0/24, services in
-10.K.255.0/24. The API server listens at the first address of the services: that is where every pod looks for it, so
-service accounts work in pods although nobody forwards services here.
+10.K.255.0/24. The API server listens at the first service address, where every pod looks for it, so service accounts
+work in pods although nothing forwards services here.
 """
 
 import json
@@ -48,8 +49,8 @@ class Network(NamedTuple):
 
 
 def make(mark: str, number: int) -> Network:
-    """The bridge of a bed's cluster; two who ask at once get two networks."""
-    with refcount.door():
+    """Create the bridge of a cluster; concurrent callers get different networks."""
+    with refcount.locked():
         network = Network(f"{HERE}{mark}{number}", next(_free()))
         ip("link", "add", network.bridge, "type", "bridge")
         ip("address", "add", f"{network.host}/24", "dev", network.bridge)

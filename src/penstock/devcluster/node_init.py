@@ -1,9 +1,9 @@
 """The first process of a real node: it lives in namespaces of its own, and with it the whole node ends.
 
-`real` runs this file by its path, inside `unshare --pid --net --mount`: when this process dies the kernel ends every
+`kubelet_nodes` runs this file by its path, inside `unshare --pid --net --mount`: when it dies the kernel ends every
 process of the node and drops its mounts and its network, so nothing can be left behind. Standard library only.
 
-    node_init.py SPEC       a JSON file: `Spec` in real.py writes it
+    node_init.py SPEC       a JSON file that kubelet_nodes.py writes
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What a bed is asked for: clusters and their nodes, and how a node looks to Kubernetes. Pure."""
+"""The specification of a test bed: clusters, their nodes, and how a node looks to Kubernetes. Pure."""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The programs of one control plane and how they are called. Pure; `cluster` starts them in this order."""
+"""Command lines of one control plane's programs. Pure; `cluster` starts them in this order."""
 
 from pathlib import Path
 from typing import Any, Final

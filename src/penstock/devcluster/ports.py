@@ -1,5 +1,6 @@
-"""Free ports on loopback. Below the range that the system gives to outgoing connections: a port must still be free when
-a killed API server comes back to it."""
+"""Free ports on loopback, below the ephemeral range: a port must still be free when a killed API server comes back to
+it.
+"""
 
 import random
 import socket

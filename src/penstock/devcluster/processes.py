@@ -1,7 +1,7 @@
-"""Processes that outlive whoever started them, and are found again by anybody: `testbed` and `cluster` call.
+"""Processes that outlive their starter and can be found again. `testbed` and `cluster` use it.
 
-Each carries the bed's mark in its environment. So a bed can be ended by a later process even if its folder is gone and
-its starter was killed; and no other process is ever touched.
+Each has the test bed's mark in its environment, so a later process can end them even if the folder is gone and the
+starter was killed. No other process is ever touched.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ NOTHING: Final[Mapping[str, str]] = {}
 
 
 class Process:
-    """One by name, in a bed's folder; its number and its log are there."""
+    """A process by name, in a test bed's folder, which has its pid and its log."""
 
     def __init__(self, folder: Path, name: str, mark: str) -> None:
         self.folder, self.name, self.mark = folder, name, mark
@@ -85,7 +85,7 @@ def born(pid: int) -> str:
 
 
 def end_all(mark: str) -> int:
-    """Every process of this bed, children of children included, however many are being born. How many there were."""
+    """Kill every process of this test bed, with all descendants, also new ones. Returns how many."""
     count = 0
     while found := list(marked(mark)):
         count += len(found)

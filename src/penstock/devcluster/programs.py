@@ -144,7 +144,7 @@ def _not_built(_place: str, names: list[str]) -> set[str]:
 
 
 def _give_it_our_certificates(main: Path) -> None:
-    """Without a certificate manager it reads them from a folder of the system's; ours are in the bed's."""
+    """Without a certificate manager Kueue reads certificates from a system folder; ours are in the test bed's."""
     text = main.read_text()
     assert text.count(KUEUE_CERTIFICATES) == 1, f"Kueue {KUEUE} reads its certificates from another place"
     main.write_text(text.replace(KUEUE_CERTIFICATES, 'os.Getenv("KUEUE_CERTIFICATES")'))

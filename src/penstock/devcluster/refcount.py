@@ -1,8 +1,8 @@
-"""Who uses which bed: the first starts it, the last stops it, and what dead users left behind is ended by the next.
+"""Reference counting for test beds: the first user starts one, the last stops it, and the next user ends what dead
+users left. `testbed` calls it.
 
-A file per bed in a folder of this user's, with the bed's folder in it. Whoever uses a bed holds a shared lock on its
-file, and the system drops that lock however the process ends; an exclusive lock is thus proof of being alone.
-`testbed` calls.
+One file per test bed, in a folder of this user, contains the bed's folder. Each user holds a shared lock on that file,
+which the kernel drops with the process; an exclusive lock proves that there is no other user.
 """
 
 import contextlib
@@ -16,12 +16,12 @@ from pathlib import Path
 
 
 def mark_for(folder: Path) -> str:
-    """A short name for the bed in this folder; it is also in the names of bridges, which have 15 letters at most."""
+    """A short name for the test bed in this folder; bridges have it in their names, of at most 15 characters."""
     return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]
 
 
 class Seat:
-    """Our place at one bed. `alone` says that there is nobody else, and keeps others out until `share` or `leave`."""
+    """Our reference to a test bed. `alone`: no other user, and others are kept out until `share` or `leave`."""
 
     def __init__(self, folder: Path) -> None:
         self.path = _folder() / mark_for(folder)
@@ -32,7 +32,7 @@ class Seat:
     def take(self) -> None:
         """Waits while somebody starts or stops it."""
         while True:
-            with door():
+            with locked():
                 self._open()
                 self.alone = _try(self._handle)
             if self.alone:
@@ -44,7 +44,7 @@ class Seat:
 
     def try_alone(self) -> bool:
         """Whether nobody uses it; never waits."""
-        with door():
+        with locked():
             self._open()
             self.alone = _try(self._handle)
         if not self.alone:
@@ -53,13 +53,13 @@ class Seat:
 
     def share(self) -> None:
         """It stands; others may come in."""
-        with door():  # a lock is not changed at one stroke, and nobody may slip in as "alone"
+        with locked():  # changing a lock is not atomic, and nobody may become "alone" in between
             fcntl.flock(self._handle, fcntl.LOCK_SH)
             self.alone = False
 
     def be_last(self) -> bool:
         """Of several who leave at once exactly one is."""
-        with door():
+        with locked():
             self.alone = self.alone or _try(self._handle)
         return self.alone
 
@@ -74,7 +74,7 @@ class Seat:
 
 
 def known() -> list[Path]:
-    """The folders of all beds that were ever started here by this user and not ended."""
+    """The folders of all test beds that this user started and nobody ended."""
     found = []
     for path in sorted(_folder().iterdir()):
         with contextlib.suppress(FileNotFoundError):
@@ -92,10 +92,10 @@ def _try(handle: int) -> bool:
 
 
 @contextmanager
-def door() -> Iterator[None]:
-    """One at a time, of all this user starts on this machine; for an instant."""
-    with open(_folder() / "door", "w") as door:
-        fcntl.flock(door, fcntl.LOCK_EX)
+def locked() -> Iterator[None]:
+    """A short critical section over all of this user's processes on this machine."""
+    with open(_folder() / "door", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

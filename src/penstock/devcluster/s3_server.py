@@ -1,9 +1,9 @@
-"""A small S3 server over a folder (versitygw), for tests and demos: checkpoints then pass between sites as they would
+"""A small S3 server over a folder (versitygw), for tests and demos: checkpoints then travel between sites as they would
 through a cloud's object store.
 
     penstock dev-cluster build --s3-only        # builds it once, with Go, in about two minutes
 
-It is looked for on the PATH and in the user's cache folder; whoever finds none copies folders instead (`FolderStore`).
+It is searched on the PATH and in the user's cache folder; without one, folders are copied instead (`FolderStore`).
 """
 
 import os
@@ -62,8 +62,8 @@ class S3Server:
         assert self.process is not None
         until = time.monotonic() + READY_S
         while self.process.poll() is None and time.monotonic() < until:
-            with socket.socket() as door:
-                if door.connect_ex(("127.0.0.1", self.port)) == 0:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
                     return
             time.sleep(0.05)
         self.__exit__()
@@ -89,7 +89,7 @@ class S3Server:
 
 
 def _free_port() -> int:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        port: int = door.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
         return port

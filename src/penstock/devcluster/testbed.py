@@ -1,7 +1,7 @@
-"""A test bed: some clusters that start and end together, in one folder. `penstock dev-cluster` and tests call.
+"""A test bed: a group of clusters that start and end together, in one folder. `penstock dev-cluster` and tests use it.
 
-The first who enters a folder's bed starts it, others join, the last to leave ends it and removes the folder. `keep`
-lets it run on (`penstock dev-cluster up`) until `stop`. Whoever starts a bed ends those whose users all died.
+The first user of a folder starts the group, others join, and the last one ends it and removes the folder. `keep` leaves
+it running (`penstock dev-cluster up`) until `stop`. Starting a group also ends those whose users have all died.
 """
 
 import contextlib
@@ -39,13 +39,13 @@ class ClusterGroup:
         return cls(folder, [from_plain(plan) for plan in note["clusters"]])
 
     def cluster(self, name: str) -> DevCluster:
-        return next(one for one in self.clusters() if one.name == name)
+        return next(cluster for cluster in self.clusters() if cluster.name == name)
 
     def clusters(self) -> list[DevCluster]:
         return [DevCluster(self.folder / plan.name, plan, self.mark) for plan in self.plans]
 
     def what_runs(self) -> tuple[ClusterPlan, ...]:
-        """In this folder now, whoever started it."""
+        """The group that runs in this folder, started by any process."""
         return ClusterGroup.at(self.folder).plans if any(True for _ in marked(self.mark)) else ()
 
     def processes(self) -> list[Process]:
@@ -77,7 +77,7 @@ class ClusterGroup:
         self._write_note(kept=True)
 
     def end(self) -> None:
-        """Whoever uses it. Nothing of it stays: no process, no file."""
+        """End it although others may use it. No process and no file remains."""
         end_all(self.mark)
         kubelet_nodes.end(self.mark)
         if _note(self.folder) is not None:
@@ -155,7 +155,7 @@ class ClusterGroup:
 
 
 def end_abandoned() -> list[Path]:
-    """Beds that nobody uses any more and nobody wanted kept. Returns their folders."""
+    """End test beds without users that were not kept. Returns their folders."""
     ended = []
     for folder in refcount.known():
         seat = refcount.Seat(folder)
@@ -178,7 +178,7 @@ def _note(folder: Path) -> dict[str, Any] | None:
 
 
 def stop(folder: Path) -> bool:
-    """End the bed in this folder, whoever uses it and whether kept or not; also what is left of one. Was there any?"""
+    """End the test bed in this folder, used or kept or half gone. True if there was one."""
     bed, seat = ClusterGroup(folder, ()), refcount.Seat(folder)
     there = _note(bed.folder) is not None or any(True for _ in marked(bed.mark))
     bed.end()

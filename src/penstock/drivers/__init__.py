@@ -1,1 +1,3 @@
-"""Make it so: one driver per kind of site. `driver.py` is the protocol; every driver passes `tests/contract`."""
+"""Drivers run attempts at a site, one driver for each kind of site. `driver.py` is the protocol; `tests/contract` tests
+every driver.
+"""

@@ -1,4 +1,4 @@
-"""Facts that a driver says of an attempt: how it ended, and how far it is. Both drivers of real sites use it."""
+"""Facts about an attempt: how it ended and how far it is. The local and the Kubernetes driver use it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ def ended(at: Instant, attempt: str, phase: SeenPhase, kept_ms: Millis, words: s
 
 
 class Reported:
-    """What of an attempt's progress was said already: each checkpoint once, and progress once a tenth."""
+    """Progress that was reported already: each checkpoint once, and progress once per tenth."""
 
     def __init__(self, kept_ms: Millis = 0) -> None:
         self.kept_ms, self.tenths = kept_ms, 0

@@ -1,7 +1,7 @@
-"""Progress that a job reports by what it prints: its last step, and its last checkpoint. Every driver that reads logs
-uses it. Standard library only: the keeper of an attempt imports it.
+"""Parses progress and checkpoints that a job prints. Every driver that reads logs uses it. Standard library only: the
+supervisor imports it.
 
-The marks of an attempt are a plain record: `step` and `of`, `checkpoint_ms` (how long it had run by then) and
+An attempt's marks are a plain record: `step` and `of`, `checkpoint_ms` (how long it had run by then) and
 `checkpoint_step`.
 """
 
@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-#: What a job prints, or writes to its report. Anything may stand before it, as loggers put times there.
+#: Lines that a job prints or writes to its report. Any prefix is allowed, since loggers add times.
 MARK: Final = re.compile(rb"penstock: (?:step (\d{1,15})(?: of (\d{1,15}))?|checkpoint(?: step (\d{1,15}))?)")
 THOUSAND: Final = 1_000
 
 
 def note(marks: dict[str, Any], text: bytes, ran_ms: Callable[[], int]) -> None:
-    """Add what some lines report. `ran_ms`: how long the job had run when it printed them."""
+    """Add what these lines report. `ran_ms`: how long the job had run when it printed them."""
     for found in MARK.finditer(text):
         step, of, saved = (None if part is None else int(part) for part in found.groups())
         if step is None:
@@ -28,12 +28,12 @@ def note(marks: dict[str, Any], text: bytes, ran_ms: Callable[[], int]) -> None:
 
 
 def has_finished(marks: Mapping[str, Any]) -> bool:
-    """Its last step is done: told to stop or not, there is nothing left to do again."""
+    """True if its last step is done: then a stop lost no work."""
     return "of" in marks and marks.get("step") == marks["of"]
 
 
 def kept_ms(marks: Mapping[str, Any], resume_ms: int, speed_permille: int) -> int:
-    """Work that survives: what it began with, and what it did until its last checkpoint."""
+    """Work that survives: what it resumed with, plus its work until the last checkpoint."""
     ran_ms: int = marks.get("checkpoint_ms", 0)
     return resume_ms + ran_ms * speed_permille // THOUSAND
 

@@ -1,5 +1,5 @@
-"""Small JSON files that several processes read and write: the local driver's orders and results, and how far a log was
-read. Standard library only: the keeper of an attempt imports it.
+"""Small JSON files shared by several processes: the local driver's orders and results, and the position in a log.
+Standard library only: the supervisor imports it.
 """
 
 import json
@@ -11,7 +11,7 @@ Record: TypeAlias = dict[str, Any]
 
 
 def read(path: str) -> Record:
-    """What the file says, nothing if it is not there. Files are renamed into place, so never half of one."""
+    """The record; empty if there is no file. Files are renamed into place, so it is never partial."""
     try:
         with open(path, encoding="utf-8") as file:
             said: Record = json.load(file)
@@ -21,7 +21,7 @@ def read(path: str) -> Record:
 
 
 def write(path: str, said: Record, durable: bool = False) -> None:
-    """Aside first, then renamed: a reader sees the old text or the new one."""
+    """Write to a temporary file and rename it: readers see the old or the new record."""
     aside = f"{path}.{os.getpid()}-{time.monotonic_ns()}"
     with open(aside, "w", encoding="utf-8", opener=_for_us_alone) as file:
         json.dump(said, file)

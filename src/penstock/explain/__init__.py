@@ -1,1 +1,1 @@
-"""Why, in words: reasons and events as sentences, and one job's story. Made from what was recorded and nothing else."""
+"""Explains recorded reasons and events as sentences, and tells one job's story. It uses only what was recorded."""

@@ -20,14 +20,14 @@ class Say:
 
     currency: str
     until_at: Instant = NEVER
-    age_ms: Millis = 0  # since it was decided; 0: it is told as it was then
+    age_ms: Millis = 0  # since the decision; 0: tell it as of then
 
     def cash(self, amount: Money) -> str:
         return money(amount, self.currency)
 
     @property
     def until(self) -> str:
-        """To be read after a comma or a word; empty where no instant is known."""
+        """Text to follow a comma or a word; empty if no instant is known."""
         return "" if self.until_at >= NEVER else f"until {instant(self.until_at)}"
 
     @property
@@ -87,17 +87,17 @@ def _bursting(cost: Money, run_ms: Millis, say: Say) -> str:
 
 
 def _queued(patience_ms: Millis, say: Say) -> str:
-    """Its patience counts from its submission, so the instant is named as well."""
+    """Patience counts from submission, so the instant is named, too."""
     return f"Queued for up to {duration(patience_ms)}" + (f", {say.until}" if say.until else "")
 
 
 def _too_few(free_gpus: int) -> str:
-    """Free GPUs that do not help it are fewer than it needs, or not on one node."""
+    """Free GPUs that do not help are too few, or spread over nodes."""
     return f"{count(free_gpus, 'GPU')} free" + (" (too few, or on several nodes)" if free_gpus else "")
 
 
 def _forecast(why: r.WaitWorth, say: Say) -> str:
-    """Nothing is promised beyond its patience: then it bursts. An old forecast is told as one."""
+    """Nothing is promised beyond its patience: then it bursts. An old forecast is told with its age."""
     if not why.about_ms:
         return ""
     worst = f", {duration(why.worst_ms)} (p90)" if why.worst_ms <= why.patience_ms else ""
@@ -109,7 +109,7 @@ def _forecast(why: r.WaitWorth, say: Say) -> str:
 
 
 def _as_delay(why: r.WaitWorth | r.NotWorthWaiting, say: Say) -> str:
-    """The price of the burst as time in the queue. The policy's longest wait or a deadline may limit that time."""
+    """The burst's price as time in the queue. The policy's longest wait or a deadline may limit it."""
     if not why.value_per_hour:
         return f"delay costs nothing, and the longest wait is {duration(why.patience_ms)}"
     plain_ms = why.cost * HOUR // why.value_per_hour
@@ -248,7 +248,7 @@ def lease_not_renewed(why: r.LeaseNotRenewed, say: Say) -> str:
 
 
 def _denied(why: r.Denial, say: Say) -> str:
-    """What binds, without what is done about it."""
+    """The binding limit, without what follows from it."""
     match why:
         case r.CapBinds():
             month = f" in {why.period}" if why.period else ""

@@ -22,7 +22,7 @@ class StoryLine:
 
 
 def tell(rows: Iterable[Any], job: str) -> list[StoryLine]:
-    """The lines of one job; none if the journal does not know it. `rows` have `inputs` and `outputs`."""
+    """One job's lines; none if the journal does not have it. `rows` have `inputs` and `outputs`."""
     teller = StoryTeller(job)
     for row in rows:
         for event in (*row.inputs, *row.outputs):
@@ -142,7 +142,7 @@ class StoryTeller:
 
 
 def jobs_in(rows: Iterable[Any]) -> Iterator[str]:
-    """Every job a journal knows, members of arrays included."""
+    """All jobs of a journal, members of arrays included."""
     for row in rows:
         for event in row.inputs:
             if isinstance(event, e.JobSubmitted):

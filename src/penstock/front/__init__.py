@@ -1,6 +1,8 @@
-"""Kubernetes as the front door: people apply ordinary Jobs with a label, and look at them to see what happens.
+"""Kubernetes as the front door: people apply ordinary Jobs with our label, and the Jobs' status and Events show what
+happens.
 
-`job_spec` says what a home Job asks for, `status` what it should show, `event_recorder` makes Events of the reasons on
-record. A `job_controller` serves one home cluster, the `binding_driver` binds a Job before anything is started, the
-`manager` has all doors and the journal that they follow. `wiring` opens it beside the plane.
+The `manager` runs one `job_controller` for each home cluster. `home_jobs` is the controller's informer and work queue,
+`job_follower` reads the journal for all controllers, and the `binding_driver` binds a home Job before its attempt
+starts. `job_spec` parses a Job, `status` computes the status it should show, `event_recorder` turns recorded reasons
+into Events. `wiring` starts the manager beside the plane.
 """

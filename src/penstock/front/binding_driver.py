@@ -1,9 +1,9 @@
-"""Bound before it is started: a driver whose starts first write the binding on the home Job. `wiring` puts one before
-each driver where there is a front door.
+"""A driver that binds the home Job before it starts the attempt. `wiring` wraps each site's driver with one where the
+installation has a front door.
 
-The journal has decided already; the binding repeats it where people look. It is guarded by the version that was seen,
-so that of two control planes, one stopped for a while and one that took over, only the newer's attempt is bound. One
-request does it all: whose it is, that deleting it cancels first, and that it is no longer suspended.
+The journal has decided already; the binding repeats the decision on the Job. The patch carries the resourceVersion that
+we read, so of two control planes (one paused, one that took over) only the one with the newer attempt succeeds. One
+patch writes the binding, adds the finalizer that makes a delete cancel first, and unsuspends the Job.
 """
 
 from collections.abc import Mapping
@@ -22,14 +22,14 @@ from penstock.kube.exec_protocol import Printed, Typed
 from penstock.kube.portability import job_in, parsed
 from penstock.kube.references import Json, part
 
-TRIES: Final = 5  #: against others who write on the same Job at the same time
+TRIES: Final = 5  #: after conflicts with other writers of the same Job
 
 
 class BindingDriver:
-    """All but a start is the driver's own."""
+    """Wraps a site's driver: `do` binds before a start; every other call goes straight to the driver."""
 
     def __init__(self, driver: Driver, homes: Mapping[str, HomeJobs]) -> None:
-        """`homes`: by site."""
+        """`homes`: the home Jobs of each front door, by site."""
         self.driver, self.homes = driver, homes
 
     async def do(self, action: Action, work: Work | None = None) -> Fact | None:
@@ -40,7 +40,7 @@ class BindingDriver:
     async def _bind(self, ask: StartAttempt, applied: Json) -> None:
         metadata = part(applied, "metadata")
         home = self.homes.get(str(part(metadata, "annotations").get(annotations.HOME)))
-        if home is None:  # its front door was closed since: there is nobody to tell
+        if home is None:  # its front door was removed from the sites file since: no Job to bind
             return
         home.binding.add(ask.attempt)
         try:
@@ -72,10 +72,11 @@ class BindingDriver:
 
 
 async def bind(home: Cluster, metadata: dict[str, Any], ask: StartAttempt, seen: Json | None = None) -> Json:
-    """Write where it goes; the Job as it is then. Raises what the cluster says; that a newer attempt is bound already
-    is a conflict.
+    """Write the binding and return the Job as patched. Raises the cluster's own error; `Conflict` if a newer attempt is
+    bound.
 
-    `seen`: the Job as a watch showed it. It is enough to try; whatever speaks against it, the cluster itself is asked.
+    `seen`: the Job from the informer's cache, good enough for the first try. After a conflict, or if the cached Job may
+    not be bound, the Job is read from the API server.
     """
     name, namespace = str(metadata["name"]), _namespace(metadata)
     job = seen if seen is not None and _may_bind(seen, metadata, ask) else None

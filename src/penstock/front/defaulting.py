@@ -1,8 +1,8 @@
-"""From a Job as people write it to a home Job: the label, `suspend` and `managedBy` are added, Kueue is kept from
-reserving quota for it, the rest is left alone.
+"""Default a plain Job into a home Job: add our label, `suspend` and `managedBy`, and keep Kueue from reserving quota
+for it. Nothing else changes.
 
-`kubectl penstock apply` and `penstock submit` call it, with the rights of whoever types. Clusters that serve
-MutatingAdmissionPolicy do the same by themselves (`penstock manifests admission`).
+`kubectl penstock apply` and `penstock submit` call it with the user's own credentials. Clusters that serve
+MutatingAdmissionPolicy default Jobs themselves (`penstock manifests admission`).
 """
 
 import copy
@@ -10,8 +10,7 @@ from typing import Final
 
 from penstock.core.errors import BadInput
 from penstock.front.job_spec import Unfit, gpus_of, spec_of
-from penstock.kube import annotations as names
-from penstock.kube import kueue
+from penstock.kube import annotations, kueue
 from penstock.kube.client import JOBS, SELF_REVIEWS, Cluster
 from penstock.kube.errors import AlreadyExists, KubeError
 from penstock.kube.references import Json, part
@@ -20,7 +19,7 @@ FIXED: Final = "spec.managedBy cannot be added to a Job that is there; delete it
 
 
 def as_home_job(job: Json, team: str = "", namespace: str = "") -> Json:
-    """A copy with what it takes. Raises `BadInput` if it can never be taken."""
+    """A defaulted copy of the Job. Raises `BadInput` if Penstock can never accept it."""
     job = copy.deepcopy(job)
     if job.get("apiVersion") != "batch/v1" or job.get("kind") != "Job":
         raise BadInput("Only Jobs of batch/v1 can be submitted as they are.")
@@ -28,40 +27,41 @@ def as_home_job(job: Json, team: str = "", namespace: str = "") -> Json:
     if not isinstance(metadata, dict) or not isinstance(spec, dict) or not (metadata.get("name") or _generated(job)):
         raise BadInput("The Job has no metadata.name.")
     labels = metadata.setdefault("labels", {}) or {}
-    metadata["labels"] = {**labels, names.QUEUE: team or labels.get(names.QUEUE, "")}
-    if not metadata["labels"][names.QUEUE]:
-        raise BadInput(f"Whose job is it? Say --team, or write the label {names.QUEUE}.")
+    metadata["labels"] = {**labels, annotations.QUEUE: team or labels.get(annotations.QUEUE, "")}
+    if not metadata["labels"][annotations.QUEUE]:
+        raise BadInput(f"Whose job is it? Say --team, or write the label {annotations.QUEUE}.")
     if namespace:
         metadata["namespace"] = namespace
     job["metadata"] = kueue.parked(metadata)
-    job["spec"] = {**spec, "suspend": True, "managedBy": names.MANAGER}
+    job["spec"] = {**spec, "suspend": True, "managedBy": annotations.MANAGER}
     _refuse_unfit(job)
     return job
 
 
 async def apply(cluster: Cluster, job: Json) -> Json:
-    """Create it, with the name of whoever does. One that is there already and the same is left as it is."""
+    """Create the Job with its creator's name on it. An existing home Job of this name is returned unchanged."""
     namespace = str(part(job, "metadata").get("namespace") or cluster.namespace or "default")
     try:
         return await cluster.create(JOBS, await _signed(cluster, job), namespace)
     except AlreadyExists:
         there = await cluster.get(JOBS, str(part(job, "metadata")["name"]), namespace)
-        if part(there, "spec").get("managedBy") != names.MANAGER:
+        if part(there, "spec").get("managedBy") != annotations.MANAGER:
             raise BadInput(f"{namespace}/{part(job, 'metadata')['name']}: {FIXED}.") from None
         return there
 
 
 async def _signed(cluster: Cluster, job: Json) -> Json:
-    """With the name that the cluster knows us by. Its policy `penstock-users` refuses any other; where there is no such
-    policy, nobody believes it."""
+    """The Job with the user name that the cluster reports for our credentials. The policy `penstock-users` refuses any
+    other name; where that policy is missing, `RecordedUsers` ignores the annotation.
+    """
     try:
         review = await cluster.create(SELF_REVIEWS, {"metadata": {}})
     except KubeError:
         return job
     name = str(part(part(review, "status"), "userInfo").get("username") or "")
     metadata = part(job, "metadata")
-    annotations = {**part(metadata, "annotations"), **({names.USER: name} if name else {})}
-    return {**job, "metadata": {**metadata, "annotations": annotations}}
+    written = {**part(metadata, "annotations"), **({annotations.USER: name} if name else {})}
+    return {**job, "metadata": {**metadata, "annotations": written}}
 
 
 def _refuse_unfit(job: Json) -> None:

@@ -1,8 +1,8 @@
-"""A job's story as Kubernetes Events: the same sentences as `penstock why`, each with the word of its reason.
+"""Event recorder: turns a job's story into Kubernetes Events, with the sentences of `penstock why`.
 
-A `EventRecorder` hears a job's events as the journal is followed; the door posts its lines: those that came together in
-one Event. It is named by the Job and by its last line's place in the story, so that telling it twice is telling it
-once.
+The follower feeds an `EventRecorder` with the job's events; the status writer posts the lines that are not posted yet,
+several in one Event. An Event's name has the Job and the number of lines told so far, so posting it again is refused as
+`AlreadyExists`.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ from penstock.kube.references import Json, part
 
 BAD: Final = ("JobRefused", "AttemptLost", "AttemptRefused", "RenewalDenied")
 COMPONENT: Final = "penstock"
-LONGEST: Final = 1000  #: letters of an Event's message, by the API's rule
-#: Shown by the Job's status, or by none: no Event of their own. They are told with the next line that is worth one.
+LONGEST: Final = 1000  #: characters of an Event's message
+#: These get no Event of their own: the status shows them. The next Event includes them.
 QUIET: Final = ("Running", "LeaseRenewed")
-#: An Event of several lines is called by another of them.
+#: Reasons that name an Event of several lines only if no other line has a better one.
 LESSER: Final = (*QUIET, "Submitted", "Settled")
 Lines = Sequence[tuple[str, bool, StoryLine]]
 
 
 @value
 class News:
-    """One Event: so many lines of the story are told with it."""
+    """One Event to post. `upto`: how many lines of the story are told once it is posted."""
 
     upto: int
     reason: str
@@ -38,24 +38,26 @@ class News:
 
 class EventRecorder:
     def __init__(self, job: str, home: str, uid: str, currency: str, number: int = 0) -> None:
-        """`number`: of the last row that it will have heard of once it has heard its story so far."""
+        """`number`: the last journal row that the caller feeds while it replays the story; newer rows come from the
+        follower.
+        """
         self.job, self.home, self.uid, self.number = job, home, uid, number
-        self.teller = StoryTeller(job)
-        self.teller.currency = currency
-        self.lines: list[tuple[str, bool, StoryLine]] = []  #: reason, is it bad, and the line itself
-        self.told = 0  #: so many are posted, or too old to be
+        self.story = StoryTeller(job)
+        self.story.currency = currency
+        self.lines: list[tuple[str, bool, StoryLine]] = []  #: reason, whether it is a Warning, and the line
+        self.told = 0  #: lines that are posted, or too old to post
 
     def hear(self, event: Any) -> bool:
-        """Was it news?"""
-        before = len(self.teller.lines)
-        self.teller.hear(event)
-        for line in self.teller.lines[before:]:
+        """Feed one event; true if it added a line to the story."""
+        before = len(self.story.lines)
+        self.story.hear(event)
+        for line in self.story.lines[before:]:
             self.lines.append((reason_of(event), _is_bad(event), line))
-        return len(self.teller.lines) > before
+        return len(self.story.lines) > before
 
     @property
     def why(self) -> Why | None:
-        """That its lease goes on is no reason, and comes too often to be written on a Job."""
+        """The last reason for the Job's status. Renewed leases are left out: they are frequent and explain nothing."""
         for reason, _, line in reversed(self.lines):
             if reason != "LeaseRenewed":
                 return Why(reason, line.text, line.at)
@@ -67,7 +69,7 @@ class EventRecorder:
 
     @property
     def news(self) -> News | None:
-        """As much of what was not told yet as goes into one Event."""
+        """The next Event: as many untold lines as fit into one message."""
         if not self.has_news:
             return None
         upto, letters = self.told + 1, len(self.lines[self.told][2].text)
@@ -79,18 +81,18 @@ class EventRecorder:
         return News(upto, _word(lines), words, any(bad for _, bad, _ in lines), lines[-1][2].at)
 
     def forget_before(self, at: Instant) -> None:
-        """What is older was told in another life."""
+        """Mark older lines as told: an earlier process posted them."""
         self.told = sum(line.at < at for _, _, line in self.lines)
 
 
 def _word(lines: Lines) -> str:
-    """The newest that says most: what went wrong, then what was decided."""
+    """The Event's reason: the newest failure, else the newest decision, else the last line's own."""
     bad = [reason for reason, is_bad, _ in lines if is_bad]
     decided = [reason for reason, _, _ in lines if reason not in LESSER]
     return (bad or decided or [lines[-1][0]])[-1]
 
 
-#: An Event's `reason` where the journal's own name is not the word that users know.
+#: The Event's `reason` where users know another word than the journal's.
 REASONS: Final = {
     "JobSubmitted": "Submitted",
     "AttemptStarted": "Running",
@@ -115,7 +117,7 @@ def _is_bad(event: Any) -> bool:
 
 
 def event_of(job: Json, part_name: str, reason: str, message: str, bad: bool, at: Instant) -> Json:
-    """`part_name` makes it one of its kind."""
+    """The Event as an API object. `part_name` ends its name and makes it unique for the Job."""
     metadata = part(job, "metadata")
     name = f"{str(metadata.get('name', ''))[:200]}.{str(metadata.get('uid', ''))[:8]}.{part_name}"
     return {

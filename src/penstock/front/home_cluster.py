@@ -1,4 +1,4 @@
-"""A home cluster, and what one asks of a home Job at a glance. The door and the hall do."""
+"""Home clusters, and small readers of home Jobs (uid, key, end). The controllers and the manager use them."""
 
 import re
 from typing import Final
@@ -9,12 +9,12 @@ from penstock.journal.rows import Filter, JobRow
 from penstock.kube.client import Cluster
 from penstock.kube.references import Json, part, parts
 
-OLDEST: Final = (1, 32)  #: since then `managedBy` is on by default
+OLDEST: Final = (1, 32)  #: the first version with `managedBy` on by default
 
 
 @value
 class HomeCluster:
-    """A home cluster, and the namespaces in which labelled Jobs are taken; none: in all."""
+    """A home cluster, and the namespaces whose labelled Jobs we accept; empty: all namespaces."""
 
     site: str
     cluster: Cluster
@@ -31,13 +31,13 @@ class ExecutionCluster:
 
 
 def too_old(version: str) -> bool:
-    """`v1.31.4-eks-1` is; what does not look like a version is not judged."""
+    """True for `v1.31.4-eks-1`; false for text that is no version."""
     found = re.match(r"v?(\d+)\.(\d+)", version)
     return found is not None and (int(found[1]), int(found[2])) < OLDEST
 
 
 def live_jobs(reader: Reader) -> list[JobRow]:
-    """All that have not ended."""
+    """All jobs of the journal that have not ended."""
     found: list[JobRow] = []
     phases = Filter(phases=("waiting", "placed", "leaving", "paused"))
     after: int | None = None
@@ -54,15 +54,19 @@ def uid_of(job: Json) -> str:
     return str(part(job, "metadata").get("uid", ""))
 
 
-def place_of(job: Json) -> str:
-    """`NAMESPACE/NAME`, as a mirror has it."""
+def key_of(job: Json) -> str:
+    """`NAMESPACE/NAME`, the informer's key."""
     metadata = part(job, "metadata")
     return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
 
 
 def has_ended(job: Json) -> bool:
-    ends = [one for one in parts(part(job, "status"), "conditions") if one.get("type") in ("Complete", "Failed")]
-    return any(one.get("status") == "True" for one in ends)
+    ends = [
+        condition
+        for condition in parts(part(job, "status"), "conditions")
+        if condition.get("type") in ("Complete", "Failed")
+    ]
+    return any(end.get("status") == "True" for end in ends)
 
 
 def worth_keeping(job: Json) -> Json:

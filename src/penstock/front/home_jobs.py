@@ -1,14 +1,13 @@
-"""The labelled Jobs of one home cluster: an informer's view of them, which of our jobs each one is, and the work queue
-of those to look at.
+"""The labelled Jobs of one home cluster: informer cache, work queue, and the map from a Job's uid to our job's id.
 
-`wiring` makes one for each home cluster before anything else of the front door. The binding driver reads it and leaves
-word in it of what it writes; the follower of the journal and the informer name Jobs in its queue; the door works that
-off. So none of them needs to know the others.
+`wiring` makes one for each home cluster before it makes drivers and controllers. The informer and the journal's
+follower enqueue keys, the controller's workers take them, and the binding driver reads the cache and stores the Jobs
+that it patched. None of these needs to know the others.
 """
 
 import asyncio
 
-from penstock.front.home_cluster import HomeCluster, place_of, uid_of, worth_keeping
+from penstock.front.home_cluster import HomeCluster, key_of, uid_of, worth_keeping
 from penstock.front.recorded_users import RecordedUsers
 from penstock.front.workqueue import WorkQueue
 from penstock.kube import annotations
@@ -19,20 +18,22 @@ from penstock.kube.references import Json, part
 
 class HomeJobs:
     def __init__(self, home: HomeCluster, key: bytes = b"") -> None:
-        """`key`: by which users' names become opaque ids."""
+        """`key`: the secret that turns users' names into opaque ids."""
         self.site, self.cluster, self.namespaces = home.site, home.cluster, home.namespaces
         self.users = RecordedUsers(home.site, home.cluster, key)
-        self.mirrors = {namespace: self._mirror(namespace) for namespace in home.namespaces or ("",)}
-        self.due = WorkQueue()  #: Jobs to look at, by `NAMESPACE/NAME`
-        self.binding: set[str] = set()  #: attempts whose binding is on its way: their Jobs are left alone
-        self.ids: dict[str, str] = {}  #: a Job's uid -> our job
-        self.places: dict[str, str] = {}  #: our job -> `NAMESPACE/NAME`
-        self.at: dict[str, dict[str, str]] = {}  #: the other way: our jobs at a place, each with its Job's uid
-        self.fewer = asyncio.Event()  #: a Job is no longer ours
-        self.trouble = ""  #: why the cluster cannot be followed; empty: it is
+        self.informers = {namespace: self._informer(namespace) for namespace in home.namespaces or ("",)}
+        self.due = WorkQueue()  #: keys (`NAMESPACE/NAME`) of the Jobs to reconcile
+        self.binding: set[str] = set()  #: attempts whose binding is being written: nobody else writes on their Jobs
+        self.ids: dict[str, str] = {}  #: a Job's uid -> our job's id
+        self.keys: dict[str, str] = {}  #: our job's id -> `NAMESPACE/NAME`
+        self.at: dict[
+            str, dict[str, str]
+        ] = {}  #: the reverse: `NAMESPACE/NAME` -> our jobs' ids, each with its Job's uid
+        self.fewer = asyncio.Event()  #: set when a Job was deleted or lost its label
+        self.trouble = ""  #: why the informer is out of sync; empty: it is in sync
         self.trouble_changed = asyncio.Event()
 
-    def _mirror(self, namespace: str) -> Informer:
+    def _informer(self, namespace: str) -> Informer:
         return Informer(
             self.cluster,
             JOBS,
@@ -44,7 +45,7 @@ class HomeJobs:
         )
 
     def _changed(self, before: Json | None, now: Json | None) -> None:
-        self.due.add(place_of(now or before or {}), ahead=before is None)
+        self.due.add(key_of(now or before or {}), ahead=before is None)
         if now is None:
             self.fewer.set()
 
@@ -54,51 +55,51 @@ class HomeJobs:
 
     # --- as they were last seen ---------------------------------------------------------------------------------------
 
-    def job_at(self, place: str) -> Json | None:
-        mirror = self._mirror_of(place)
-        return mirror.objects.get(place) if mirror else None
+    def job_at(self, key: str) -> Json | None:
+        informer = self._informer_of(key)
+        return informer.objects.get(key) if informer else None
 
     def learn(self, job: Json) -> None:
-        """What the cluster answered when we changed it."""
-        if mirror := self._mirror_of(place_of(job)):
-            mirror.learn(job)
+        """Store the Job that the API server returned for our own write."""
+        if informer := self._informer_of(key_of(job)):
+            informer.learn(job)
 
     def bound(self, job: Json) -> None:
-        """It is bound now. What it showed while it waited is no longer so."""
+        """Store the Job that the binding driver patched; reconcile it if its conditions still say that it is queued."""
         self.learn(job)
         if part(job, "status").get("conditions"):
-            self.due.add(place_of(job))
+            self.due.add(key_of(job))
 
-    def _mirror_of(self, place: str) -> Informer | None:
-        return self.mirrors.get("") or self.mirrors.get(place.partition("/")[0])
+    def _informer_of(self, key: str) -> Informer | None:
+        return self.informers.get("") or self.informers.get(key.partition("/")[0])
 
     async def in_step(self) -> None:
-        """Until all of them have been listed."""
-        for mirror in self.mirrors.values():
-            await mirror.in_step.wait()
+        """Wait until every informer has listed its Jobs."""
+        for informer in self.informers.values():
+            await informer.in_step.wait()
 
     @property
     def uids(self) -> set[str]:
-        return {uid_of(job) for mirror in self.mirrors.values() for job in mirror}
+        return {uid_of(job) for informer in self.informers.values() for job in informer}
 
     @property
     def count(self) -> int:
-        return sum(len(mirror.objects) for mirror in self.mirrors.values())
+        return sum(len(informer.objects) for informer in self.informers.values())
 
     # --- which of our jobs they are -----------------------------------------------------------------------------------
 
     def remember(self, job: Json, our_id: str) -> None:
-        uid, place = uid_of(job), place_of(job)
-        self.ids[uid], self.places[our_id] = our_id, place
-        self.at.setdefault(place, {})[our_id] = uid
+        uid, key = uid_of(job), key_of(job)
+        self.ids[uid], self.keys[our_id] = our_id, key
+        self.at.setdefault(key, {})[our_id] = uid
 
     def forget(self, our_id: str) -> None:
-        place = self.places.pop(our_id, "")
-        self.ids.pop(self.at.get(place, {}).pop(our_id, ""), None)
-        if not self.at.get(place):
-            self.at.pop(place, None)
+        key = self.keys.pop(our_id, "")
+        self.ids.pop(self.at.get(key, {}).pop(our_id, ""), None)
+        if not self.at.get(key):
+            self.at.pop(key, None)
 
     def touch(self, our_id: str) -> None:
-        """The journal has news of it."""
-        if place := self.places.get(our_id):
-            self.due.add(place)
+        """Enqueue the Job: the journal has a new row about it."""
+        if key := self.keys.get(our_id):
+            self.due.add(key)

@@ -1,4 +1,4 @@
-"""A home Job that comes is read and submitted, or it says why it cannot be. The door says when."""
+"""Submit a new home Job to the plane, or record on the Job why it cannot be accepted. `JobController` calls it."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,7 +14,7 @@ from penstock.kube.portability import config_maps
 from penstock.kube.references import Json, part
 from penstock.live.plane import Plane, Quarantined
 
-#: A Job this young that runs by itself has just been created so; an older one was labelled later, and runs on.
+#: A younger Job without `managedBy` is suspended. An older one was labelled while it ran, and keeps running.
 JUST_CREATED: Final = timedelta(seconds=60)
 
 
@@ -22,10 +22,12 @@ class Intake:
     def __init__(self, home: HomeJobs, plane: Plane, writer: StatusWriter) -> None:
         self.site, self.cluster, self.users = home.site, home.cluster, home.users
         self.plane, self.writer = plane, writer
-        self.explained: set[tuple[str, str]] = set()  #: uid and reason of Jobs that cannot be taken
+        self.explained: set[tuple[str, str]] = set()  #: (uid, reason) of the refusals that were posted as Events
 
     async def take(self, job: Json) -> str:
-        """Our number for it; empty: it cannot be taken."""
+        """Submit the Job and return our job's id; empty if the Job cannot be accepted. Idempotent: the Job's uid is the
+        idempotency key.
+        """
         try:
             carried, unread = await self._carried(job)
             user, now = await self.users.of(job), self.plane.clock.now()
@@ -41,7 +43,7 @@ class Intake:
         return told.answer
 
     async def _carried(self, job: Json) -> tuple[list[Json], tuple[str, ...]]:
-        """ConfigMaps that may travel with it, as they are now, and those that cannot."""
+        """The ConfigMaps that travel with the Job, as they are now, and the names of those we could not read."""
         namespace = str(part(job, "metadata").get("namespace", ""))
         found, unread = [], []
         for name in config_maps(job):
@@ -52,11 +54,11 @@ class Intake:
         return found, tuple(unread)
 
     def _models(self) -> list[str]:
-        offers = [one.offer for site in self.plane.view.sites for one in site.offers]
+        offers = [view.offer for site in self.plane.view.sites for view in site.offers]
         return list(dict.fromkeys(offer.gpu_model for offer in offers if offer.gpu_model))
 
     async def _explain(self, job: Json, reason: str, words: str) -> None:
-        """It cannot be taken, and runs nowhere. Told once."""
+        """Post one Event per reason that says why the Job is not accepted."""
         if (uid_of(job), reason) in self.explained:
             return
         if reason == "NotManaged" and self._began_just_now(job):

@@ -1,8 +1,7 @@
-"""The one reader of the journal for all front doors: it follows the rows and publishes a snapshot of each home job.
+"""Follows the journal for all controllers and publishes a snapshot of each home job.
 
-A snapshot is `(job, attempts, reason)` as they stood at one row. Rows and tables are read in one transaction, so what a
-door shows is what the journal said at some instant, never half of one and half of another; and whatever happens to a
-job later names it in its door's queue again.
+A snapshot is `(job, attempts, reason)` at one journal row. Rows and tables are read in one transaction, so a snapshot
+never mixes two instants. Each published snapshot enqueues the Job's key in its home cluster's work queue.
 """
 
 import asyncio
@@ -21,11 +20,11 @@ from penstock.journal.journal import Reader, Row, Unwritable
 from penstock.journal.rows import AttemptRow, JobRow
 from penstock.live.plane import Plane
 
-AT_ONCE: Final = 200  #: rows of the journal read in one go
+AT_ONCE: Final = 200  #: journal rows in one page
 LATER_SECONDS: Final = 2.0
-#: Older lines were told before a restart; clusters forget Events after an hour.
+#: Lines older than this were posted before a restart. Clusters keep Events for an hour.
 NEWS_MS: Final[Millis] = 10 * MINUTE
-#: Nothing on a home Job shows them: no need to look at it.
+#: Events that change nothing on a home Job: no reconcile needed.
 UNSEEN: Final = (e.LeaseRenewed, e.DeadlineSet, e.AttemptCheckpointed, e.AttemptProgressed)
 
 Tables: TypeAlias = dict[str, tuple[JobRow | None, tuple[AttemptRow, ...]]]
@@ -34,34 +33,38 @@ Tables: TypeAlias = dict[str, tuple[JobRow | None, tuple[AttemptRow, ...]]]
 class JobFollower:
     def __init__(self, homes: Mapping[str, HomeJobs], plane: Plane, reader: Reader) -> None:
         self.homes, self.plane, self.reader = homes, plane, reader
-        self.number = 0  #: the last row that was heard
+        self.number = 0  #: the last row that was read
         self.currency = "USD"
-        self.tales: dict[str, EventRecorder] = {}  #: of home jobs that live, or still have something to tell
-        self.snapshots: dict[str, JobSnapshot] = {}  #: of the same; one that is missing follows with the next page
-        self.touched: set[str] = set()  #: jobs with news of which no snapshot was read yet
+        self.recorders: dict[str, EventRecorder] = {}  #: of home jobs that are live, or have Events to post
+        self.snapshots: dict[str, JobSnapshot] = {}  #: of the same jobs; a missing one comes with the next page
+        self.touched: set[str] = set()  #: jobs with new rows and no snapshot of them yet
 
-    # --- what doors ask -----------------------------------------------------------------------------------------------
+    # --- what controllers ask -----------------------------------------------------------------------------------------
 
     async def snapshot(self, job: str) -> JobSnapshot | None:
-        """The newest one. None: the journal has no such job, or it is about to be published, and its door told."""
-        if job not in self.tales and (found := await asyncio.to_thread(self._read, job)) and job not in self.tales:
-            self.tales[job], self.snapshots[job] = found
+        """The newest snapshot. None: the journal has no such job, or the next page publishes it."""
+        if (
+            job not in self.recorders
+            and (found := await asyncio.to_thread(self._read, job))
+            and job not in self.recorders
+        ):
+            self.recorders[job], self.snapshots[job] = found
         return self.snapshots.get(job)
 
     def live(self, site: str) -> list[JobSnapshot]:
         """Home jobs of this site that have not ended."""
-        found = [one for one in self.snapshots.values() if one.job.origin_site == site]
-        return [one for one in found if one.job.phase not in ENDED]
+        found = [snapshot for snapshot in self.snapshots.values() if snapshot.job.origin_site == site]
+        return [candidate for candidate in found if candidate.job.phase not in ENDED]
 
     def drop(self, job: str) -> None:
-        """It has ended, and all is told. Whoever asks for it again, it is read again."""
-        self.tales.pop(job, None)
+        """Forget an ended job whose Events are posted. `snapshot` reads it again if asked."""
+        self.recorders.pop(job, None)
         self.snapshots.pop(job, None)
 
     # --- following ----------------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Read what lives, as it stands: from here on the journal is followed."""
+        """Read all live home jobs at the plane's current row; `follow` continues from there."""
         self.drop_all()
         self.number = self.plane.number
         self.currency = self.plane.view.policy.currency
@@ -71,24 +74,26 @@ class JobFollower:
                 await self.snapshot(row.id)
 
     def drop_all(self) -> None:
-        self.tales.clear()
+        self.recorders.clear()
         self.snapshots.clear()
         self.touched.clear()
 
     async def follow(self) -> None:
-        """Until it is cancelled."""
+        """Read page after page until cancelled."""
         while True:
             if not self.touched:
                 await self.plane.heard(self.number)
             try:
                 rows, tables = await asyncio.to_thread(self._page)
-            except Unwritable:  # the journal's own trouble, told elsewhere
+            except Unwritable:  # the plane raises the alarm for this
                 await asyncio.sleep(LATER_SECONDS)
                 continue
             self._take(rows, tables)
 
     def _page(self) -> tuple[list[Row], Tables]:
-        """The next rows, and the tables as they are after the last of them; none if more rows follow. In a thread."""
+        """The next rows, and the touched jobs' tables as of the last of them; no tables if more rows follow. Runs in a
+        thread.
+        """
         with self.reader.at_one_row() as reader:
             rows = reader.steps(self.number, AT_ONCE)
             if len(rows) == AT_ONCE:
@@ -97,9 +102,9 @@ class JobFollower:
             return rows, {job: (reader.job(job), tuple(reader.attempts(job))) for job in touched}
 
     def _touched_by(self, row: Row) -> set[str]:
-        """Home jobs that look different after it."""
+        """Home jobs that this row changes."""
         seen = [event for event in (*row.inputs, *row.outputs) if not isinstance(event, UNSEEN)]
-        return {job for event in seen if (job := job_concerned(event)) in self.tales or self._is_new(event)}
+        return {job for event in seen if (job := job_concerned(event)) in self.recorders or self._is_new(event)}
 
     def _is_new(self, event: Any) -> bool:
         return (
@@ -109,7 +114,9 @@ class JobFollower:
     def _take(self, rows: Sequence[Row], tables: Tables) -> None:
         for row in rows:
             self._hear(row)
-            self.touched |= self._touched_by(row)  # again: a job may have been asked for since the page was read
+            self.touched |= self._touched_by(
+                row
+            )  # computed again: `snapshot` may have added a job since the page was read
             self.number = row.number
         self.touched -= tables.keys()
         for line, attempts in tables.values():
@@ -120,30 +127,30 @@ class JobFollower:
         for event in (*row.inputs, *row.outputs):
             if isinstance(event, e.PolicySet):
                 self.currency = event.policy.currency
-            if self._is_new(event) and event.job not in self.tales:
+            if self._is_new(event) and event.job not in self.recorders:
                 origin = event.spec.origin
-                self.tales[event.job] = EventRecorder(event.job, origin.site, origin.uid, self.currency)
-            tale = self.tales.get(job_concerned(event))
-            if tale is not None and row.number > tale.number:
-                tale.hear(event)
+                self.recorders[event.job] = EventRecorder(event.job, origin.site, origin.uid, self.currency)
+            recorder = self.recorders.get(job_concerned(event))
+            if recorder is not None and row.number > recorder.number:
+                recorder.hear(event)
 
     def _publish(self, job: JobRow, attempts: tuple[AttemptRow, ...]) -> None:
-        tale, before = self.tales.get(job.id), self.snapshots.get(job.id)
-        if tale is None or (before is not None and before.number > self.number):
+        recorder, before = self.recorders.get(job.id), self.snapshots.get(job.id)
+        if recorder is None or (before is not None and before.number > self.number):
             return
-        self.snapshots[job.id] = JobSnapshot(self.number, job, attempts, tale.why)
+        self.snapshots[job.id] = JobSnapshot(self.number, job, attempts, recorder.why)
         self.homes[job.origin_site].touch(job.id)
 
     def _read(self, job: str) -> tuple[EventRecorder, JobSnapshot] | None:
-        """A job that is not followed, with its story so far. In a thread."""
+        """Read one job that is not followed yet, with its story so far. Runs in a thread."""
         with self.reader.at_one_row() as reader:
             row = reader.job(job)
             if row is None or row.origin_site not in self.homes:
                 return None
             number, attempts, story = reader.head(), tuple(reader.attempts(job)), reader.story(job)
-        tale = EventRecorder(job, row.origin_site, row.origin_uid, self.currency, number)
-        for event in (event for one in story for event in (*one.inputs, *one.outputs)):
+        recorder = EventRecorder(job, row.origin_site, row.origin_uid, self.currency, number)
+        for event in (event for told in story for event in (*told.inputs, *told.outputs)):
             if isinstance(event, e.PolicySet) or job_concerned(event) == job:
-                tale.hear(event)
-        tale.forget_before(self.plane.clock.now() - NEWS_MS)
-        return tale, JobSnapshot(number, row, attempts, tale.why)
+                recorder.hear(event)
+        recorder.forget_before(self.plane.clock.now() - NEWS_MS)
+        return recorder, JobSnapshot(number, row, attempts, recorder.why)

@@ -1,7 +1,7 @@
-"""What a home Job asks for: its labels, annotations and resources as the core's values. Pure; the door calls it, and so
-do `plan`, `portability` and shadow mode.
+"""Parse a home Job into the core's `JobSpec`: labels, annotations, GPU requests. Pure. The intake calls it, and so do
+`plan`, `portability` and shadow mode.
 
-A Job that cannot be taken is `Unfit`: a word for the Event, and a sentence that says what to do.
+A Job that cannot be accepted raises `Unfit`: a reason for the Event, and a sentence that says what to change.
 """
 
 import json
@@ -22,14 +22,14 @@ from penstock.kube.references import Json, part, pod_of
 
 PRODUCT: Final = "nvidia.com/gpu.product"
 MOST_GPUS: Final = 1_000_000
-#: The cluster's own notes on an object. They say nothing of what runs, and would make equal Jobs differ.
+#: Fields that the cluster writes. They do not affect what runs, and would make equal Jobs differ.
 NOTES: Final = ("managedFields", "resourceVersion", "generation", "selfLink", "ownerReferences", "finalizers")
 
 T = TypeVar("T")
 
 
 class Unfit(Exception):
-    """`reason` is a word as Events have one; the words are for whoever wrote the Job."""
+    """`reason` is the Event's reason; the message is for the Job's author."""
 
     def __init__(self, reason: str, words: str) -> None:
         super().__init__(words)
@@ -51,10 +51,10 @@ def read(
     unread: Iterable[str] = (),
     user: str = "",
 ) -> JobRequest:
-    """`models`: GPU models that any site offers. `carried`: ConfigMaps that travel with it, `unread` those that cannot.
-    `user`: who applied it, by an opaque id; empty: nobody knows, and it is its team's.
+    """Parse the Job. Raises `Unfit`.
 
-    Raises `Unfit`.
+    `models`: GPU models that any site offers. `carried`: ConfigMaps that travel with the Job; `unread`: those we could
+    not read. `user`: an opaque id of the person who applied it; empty: unknown, and the job belongs to its team alone.
     """
     refuse_unmanaged(job)
     refuse_counted(job)
@@ -64,7 +64,7 @@ def read(
 
 
 def refuse_unmanaged(job: Json) -> None:
-    """The label alone is not enough: without `managedBy` the cluster's own controller would run it as well."""
+    """Refuse a Job without `managedBy`: the cluster's own controller would run it as well."""
     manager = part(job, "spec").get("managedBy")
     if manager != annotations.MANAGER:
         other = f"is managed by {manager}" if manager else "has no spec.managedBy"
@@ -77,7 +77,7 @@ def refuse_unmanaged(job: Json) -> None:
 
 
 def refuse_counted(job: Json) -> None:
-    """Kueue has admitted it already: it holds quota for what does not run, and only deleting it gives that back."""
+    """Refuse a Job that Kueue has admitted: it holds quota that only a delete returns."""
     metadata = part(job, "metadata")
     label = part(metadata, "labels").get(kueue.QUEUE)
     if label and label != kueue.NOWHERE and part(job, "spec").get("suspend") is not True:
@@ -118,7 +118,7 @@ def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = (), user
 
 
 def work_of(job: Json, site: str, config_maps: list[Json]) -> Work:
-    """The Job as it was applied, without the cluster's own notes on it."""
+    """The Job as it was applied, without the fields that the cluster wrote."""
     metadata = {key: found for key, found in part(job, "metadata").items() if key not in NOTES}
     said = {
         key: text for key, text in part(metadata, "annotations").items() if key != annotations.USER
@@ -129,8 +129,9 @@ def work_of(job: Json, site: str, config_maps: list[Json]) -> Work:
 
 
 def origin(site: str, job: Json) -> Origin | None:
-    """This very Job, to the journal: so it is found again after any restart, and never run twice. None: it is no Job of
-    a cluster yet, and only planned."""
+    """The Job's identity in the journal, by which a restart finds it and nothing submits it twice. None for a Job that
+    is only planned and exists in no cluster.
+    """
     uid = part(job, "metadata").get("uid")
     return Origin(site, str(uid)) if uid else None
 
@@ -143,7 +144,7 @@ def team_of(job: Json) -> str:
 
 
 def kind_of(job: Json) -> str:
-    """Jobs made from one template share the front of their names: that is what run times are learned by."""
+    """Jobs of one template share the start of their names; run times are learned by that."""
     metadata = part(job, "metadata")
     name = str(metadata.get("generateName") or "").rstrip("-") or str(metadata.get("name", ""))
     return f"{metadata.get('namespace') or 'default'}/{name}"
@@ -153,7 +154,7 @@ def kind_of(job: Json) -> str:
 
 
 def gpus_of(job: Json) -> tuple[int, str]:
-    """Over all pods that run at once, and the MIG profile. Raises `Unfit`."""
+    """GPUs over all pods that run at once, and the MIG profile. Raises `Unfit`."""
     try:
         pods_at_once(job)
         found = {profile: gpus for profile, gpus in gpu_requests.of_job(part(job, "spec")).items() if gpus}
@@ -170,7 +171,7 @@ def gpus_of(job: Json) -> tuple[int, str]:
 
 
 def pods_at_once(job: Json) -> int:
-    """All of them or none: that is what a gang is. Raises `Unfit`."""
+    """The size of the gang: all of these pods run, or none. Raises `Unfit`."""
     try:
         pods = gpu_requests.pods_at_once(part(job, "spec"))
     except NotWhole as error:
@@ -181,7 +182,7 @@ def pods_at_once(job: Json) -> int:
 
 
 def _models(job: Json, said: "Annotations", known: list[str]) -> tuple[str, ...]:
-    """As it says by annotation, or by the GPU operator's label: `NVIDIA-A100-SXM4-80GB` is an A100-SXM4-80GB here."""
+    """GPU models from the annotation, or the GPU operator's label: `NVIDIA-A100-SXM4-80GB` is A100-SXM4-80GB here."""
     named = said.texts(annotations.GPU)
     label = str(part(pod_of(job), "nodeSelector").get(PRODUCT, ""))
     if named or not label:
@@ -193,7 +194,7 @@ def _models(job: Json, said: "Annotations", known: list[str]) -> tuple[str, ...]
 
 
 class Annotations:
-    """What people wrote, read as the sites file and job files are."""
+    """The annotations that people write, parsed by the same rules as sites files and job files."""
 
     def __init__(self, said: Json) -> None:
         self.said = said
@@ -206,10 +207,10 @@ class Annotations:
         return make(_scalar(text, key, kind)) if text else missing
 
     def texts(self, key: str) -> tuple[str, ...]:
-        return tuple(str(_scalar(one.strip(), key, Text)) for one in self.text(key).split(",") if one.strip())
+        return tuple(str(_scalar(word.strip(), key, Text)) for word in self.text(key).split(",") if word.strip())
 
     def names(self, key: str) -> tuple[str, ...]:
-        return tuple(str(_scalar(one.strip(), key, Name)) for one in self.text(key).split(",") if one.strip())
+        return tuple(str(_scalar(word.strip(), key, Name)) for word in self.text(key).split(",") if word.strip())
 
 
 def _scalar(text: str, key: str, kind: type) -> Any:
@@ -230,7 +231,7 @@ def _job_class(text: str) -> JobClass:
 
 
 def _deadline(text: str, now: Instant) -> Instant | None:
-    """An instant with its time zone, or a duration from now on."""
+    """An instant with a time zone, or a duration from now."""
     if not text:
         return None
     span = SCALARS[Interval][1](text)

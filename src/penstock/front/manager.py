@@ -1,6 +1,4 @@
-"""All front doors of an installation, with the one reader of the journal that they follow. `wiring` opens it once the
-plane has started.
-"""
+"""Runs the controllers of all home clusters and the one follower of the journal. `wiring` starts it after the plane."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -17,7 +15,7 @@ from penstock.front.uninstall.sweep import ClusterSweep
 from penstock.journal.journal import Reader
 from penstock.live.plane import Plane
 
-BRING_HOME: Final = "bring-home"  #: as the file of clusters that we leave has it
+BRING_HOME: Final = "bring-home"  #: the word for it in the file of clusters that we are leaving
 LATER_SECONDS: Final = 2.0
 
 
@@ -30,22 +28,28 @@ class Manager:
         kept: Path | None = None,
         others: Iterable[ExecutionCluster] = (),
     ) -> None:
-        """`kept`: a file that says which clusters we are leaving, so that a restart does not take their Jobs again.
-        `others`: clusters that are no home, where attempts run."""
+        """`kept`: the file that lists the clusters we are leaving, so that a restart does not accept their Jobs again.
+        `others`: execution clusters that are no home.
+        """
         self.plane, self.reader, self.kept = plane, reader, kept
         self.homes = {home.site: home for home in homes}
         self.follower = JobFollower(self.homes, plane, reader)
-        self.doors = {site: JobController(home, plane, reader, self.follower) for site, home in self.homes.items()}
-        self.elsewhere = {
-            one.site: ClusterSweep(one.site, one.cluster, one.namespaces, plane.installation) for one in others
+        self.controllers = {
+            site: JobController(home, plane, reader, self.follower) for site, home in self.homes.items()
         }
-        self.bringing: dict[str, asyncio.Event] = {site: asyncio.Event() for site in self.doors}
-        self.parted = {site: asyncio.Event() for site in self.doors}  #: nothing of its Jobs is anywhere any more
+        self.elsewhere = {
+            other.site: ClusterSweep(other.site, other.cluster, other.namespaces, plane.installation)
+            for other in others
+        }
+        self.bringing: dict[str, asyncio.Event] = {site: asyncio.Event() for site in self.controllers}
+        self.parted = {
+            site: asyncio.Event() for site in self.controllers
+        }  #: set when no cluster has anything of this home's Jobs
         for site, how in self._leaving().items():
             self._begin_to_leave(site, how)
 
     async def keep_open(self) -> None:
-        """Until it is cancelled. Whatever goes wrong in here, the plane and what runs are not touched by it."""
+        """Run until cancelled, and restart after a bug. An error in here never reaches the plane or running jobs."""
         while True:
             try:
                 await self.run()
@@ -58,24 +62,26 @@ class Manager:
         self.plane.alarms.set("", "hall", "")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.follower.follow())
-            for door in self.doors.values():
-                tasks.create_task(door.run())
-                tasks.create_task(self._bring_home(door))
-                tasks.create_task(self._leave_elsewhere(door))
+            for controller in self.controllers.values():
+                tasks.create_task(controller.run())
+                tasks.create_task(self._bring_home(controller))
+                tasks.create_task(self._leave_elsewhere(controller))
             tasks.create_task(self._leave_all())
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 
     def leave(self, site: str, bring_home: bool = False) -> None:
-        """Give every Job of this cluster back. Kept on disk before anything is done."""
+        """Give every Job of this cluster back. The request is on disk before anything happens, so a restart continues
+        it.
+        """
         how = BRING_HOME if bring_home else ""
         if self.kept is not None:
-            lines = [f"{one} {said}".strip() for one, said in {**self._leaving(), site: how}.items()]
+            lines = [f"{left} {how_left}".strip() for left, how_left in {**self._leaving(), site: how}.items()]
             self.kept.write_text("\n".join(lines) + "\n", "utf-8")
         self._begin_to_leave(site, how)
 
     def _begin_to_leave(self, site: str, how: str) -> None:
-        self.doors[site].leaving.set()
+        self.controllers[site].leaving.set()
         if how == BRING_HOME:
             self.bringing[site].set()
 
@@ -83,18 +89,20 @@ class Manager:
         if self.kept is None or not self.kept.exists():
             return {}
         said = [line.partition(" ") for line in self.kept.read_text("utf-8").splitlines()]
-        return {site: how for site, _, how in said if site in self.doors}
+        return {site: how for site, _, how in said if site in self.controllers}
 
-    async def _bring_home(self, door: JobController) -> None:
-        await self.bringing[door.site].wait()
-        await HomeBringer(self.plane, self.reader, self.follower).bring(door.site, door.left)
+    async def _bring_home(self, controller: JobController) -> None:
+        await self.bringing[controller.site].wait()
+        await HomeBringer(self.plane, self.reader, self.follower).bring(controller.site, controller.left)
 
-    async def _leave_elsewhere(self, door: JobController) -> None:
-        """Once its Jobs are given back: what was made for them in other clusters goes, too."""
-        await door.left.wait()
-        others = [other.parting for other in self.doors.values() if other is not door]
-        await asyncio.gather(*(one.take(self._made_for(door.site)) for one in (*others, *self.elsewhere.values())))
-        self.parted[door.site].set()
+    async def _leave_elsewhere(self, controller: JobController) -> None:
+        """Once this home's Jobs are given back: delete their execution Jobs in all other clusters."""
+        await controller.left.wait()
+        others = [other.sweep for other in self.controllers.values() if other is not controller]
+        await asyncio.gather(
+            *(sweep.take(self._made_for(controller.site)) for sweep in (*others, *self.elsewhere.values()))
+        )
+        self.parted[controller.site].set()
 
     def _made_for(self, site: str) -> Callable[[str], bool]:
         @lru_cache(10_000)
@@ -105,10 +113,10 @@ class Manager:
         return mine
 
     async def _leave_all(self) -> None:
-        """No home is left: then nothing of ours stays in any cluster."""
+        """Once every home is left: sweep the execution clusters, too."""
         for parted in self.parted.values():
             await parted.wait()
-        await asyncio.gather(*(one.part() for one in self.elsewhere.values()))
+        await asyncio.gather(*(sweep.part() for sweep in self.elsewhere.values()))
 
 
 def _words(error: Exception) -> str:

@@ -1,8 +1,8 @@
-"""Who applied a home Job: the user that admission recorded on it, as an opaque id. The intake asks for each Job.
+"""The user who applied a home Job, as admission recorded it, as an opaque id. The intake asks for each new Job.
 
-The annotation is believed only where the policy `penstock-users` keeps people from writing it (`penstock manifests
-admission`), and only on Jobs that were created after that. A name never gets into the journal: an id is made of it with
-a key that stays in our home folder, so that one person is one id, and nobody who reads the journal can tell whose.
+We believe the annotation only where the policy `penstock-users` keeps people from writing it (`penstock manifests
+admission`), and only on Jobs created after that policy. The journal never has a name: the id is an HMAC with a key that
+stays in our home folder, so one person has one id that no reader of the journal can resolve.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from penstock.kube.errors import Forbidden, NotFound
 from penstock.kube.manifests import CONTROLLERS, USERS
 from penstock.kube.references import Json, part
 
-CHECKED_SECONDS: Final = 600.0  #: how long we rely on the policy that we saw
-#: From when a policy is written until every API server keeps to it.
+CHECKED_SECONDS: Final = 600.0  #: how long we rely on one look at the policy
+#: The time until every API server enforces a new policy.
 TAKEN_UP: Final = timedelta(seconds=60)
-#: Who creates Jobs for others: whose they are, nobody recorded.
+#: Accounts that create Jobs for others: no user is recorded for these.
 SYSTEM: Final = "system:serviceaccount:kube-system:"
 
 
@@ -28,11 +28,13 @@ class RecordedUsers:
     def __init__(self, site: str, cluster: Cluster, key: bytes) -> None:
         self.site, self.cluster, self.key = site, cluster, key
         self.believed_since: datetime | None = None
-        self.checked_at: float | None = None  #: by the loop's clock
+        self.checked_at: float | None = None  #: by the event loop's clock
         self.checking = asyncio.Lock()
 
     async def of(self, job: Json) -> str:
-        """An opaque id; empty: nobody was recorded, or not by whom we believe. Raises what the cluster says."""
+        """The opaque id; empty if no user was recorded, or not by a policy that we trust. Raises the cluster's own
+        error.
+        """
         metadata = part(job, "metadata")
         name = str(part(metadata, "annotations").get(annotations.USER) or "")
         if not name or name.startswith(SYSTEM) or name in CONTROLLERS:
@@ -42,7 +44,7 @@ class RecordedUsers:
         return opaque(self.key, self.site, name) if since is not None and created > since else ""
 
     async def _since(self) -> datetime | None:
-        """From when on the annotation is protected; None: it is not."""
+        """The instant from which the policy protects the annotation; None if it does not."""
         async with self.checking:
             now = asyncio.get_running_loop().time()
             if self.checked_at is None or now - self.checked_at > CHECKED_SECONDS:
@@ -60,11 +62,11 @@ class RecordedUsers:
         holds = said.get("policyName") == USERS and "Deny" in (said.get("validationActions") or ())
         if not holds or "matchResources" in said or part(policy, "spec").get("failurePolicy") == "Ignore":
             return None
-        written = [str(part(one, "metadata").get("creationTimestamp")) for one in (policy, binding)]
+        written = [str(part(guard, "metadata").get("creationTimestamp")) for guard in (policy, binding)]
         return max(map(datetime.fromisoformat, written)) + TAKEN_UP
 
 
 def opaque(key: bytes, site: str, name: str) -> str:
-    """The id of a user of a cluster: always the same, and nobody's name."""
+    """The id of a cluster's user: stable, and no name can be read from it."""
     digest = hmac.new(key, f"{site}\0{name}".encode("utf-8", "surrogatepass"), sha256)
     return f"user-{digest.hexdigest()[:12]}"

@@ -1,8 +1,8 @@
-"""What a home Job should show, from what the journal says. Pure: the door compares it with what the Job shows now.
+"""Computes the status, labels and finalizer that a home Job should have, from its snapshot. Pure. The controller
+compares the result with the Job and writes the difference.
 
-The API server checks the status of Jobs that others manage, and so the order is fixed: unsuspended first, a start time
-once and for good, counts that never fall, `Complete` only with `SuccessCriteriaMet` and nothing active, `Failed` only
-with `FailureTarget`.
+The API server validates the status of managed Jobs, so the order is fixed: unsuspend first; `startTime` is set once;
+counts never fall; `Complete` needs `SuccessCriteriaMet` and no active pods; `Failed` needs `FailureTarget`.
 """
 
 import json
@@ -16,12 +16,11 @@ from penstock.core.units import SECOND, Instant
 from penstock.core.values import value
 from penstock.front.job_spec import Unfit, pods_at_once
 from penstock.journal.rows import AttemptRow, JobRow
-from penstock.kube import annotations as names
-from penstock.kube import kueue
+from penstock.kube import annotations, kueue
 from penstock.kube.references import Json, part, parts
 
-SCHEDULED: Final = "penstock.dev/Scheduled"  #: our condition: does it have GPUs, and why or why not
-#: And what it was called before: taken off the Jobs that still show it.
+SCHEDULED: Final = "penstock.dev/Scheduled"  #: our condition: whether the job has GPUs, and why
+#: With its former name, which we remove from Jobs that still have it.
 OURS: Final = (SCHEDULED, "penstock.dev/Placed")
 LIVE: Final = ("starting", "running", "stopping")
 GONE: Final = ("failed", "lost", "refused")
@@ -29,7 +28,7 @@ GONE: Final = ("failed", "lost", "refused")
 
 @value
 class Why:
-    """The last thing decided about it: a word and the sentence that `penstock why` says."""
+    """The last decision about a job: the reason's name, and the sentence of `penstock why`."""
 
     reason: str
     says: str
@@ -40,30 +39,31 @@ class Why:
 class JobSnapshot:
     """A job, its attempts, and the last thing decided about it, as they stood at one row of the journal."""
 
-    number: int  # of that row
+    number: int  # the journal row
     job: JobRow
     attempts: tuple[AttemptRow, ...]
     why: Why | None
 
     def is_older_than(self, home_job: Json) -> bool:
-        """Is the home Job bound to an attempt that was promised after this? Then it shows more than this can say, and
-        stays as it is: the row that promised it brings the next snapshot. If another control plane bound it, ours has
-        been fenced, and no snapshot comes."""
+        """True if the home Job is bound to an attempt that this snapshot does not have. Then the Job shows more than
+        this snapshot knows and stays as it is: the row with that attempt brings the next snapshot. If another control
+        plane bound it, ours is fenced, and no snapshot comes.
+        """
         bound = bound_attempt(home_job)
-        newest = max((attempt_number(one.id) for one in self.attempts), default=0)
+        newest = max((attempt_number(attempt.id) for attempt in self.attempts), default=0)
         return bound.startswith(f"{self.job.id}.") and attempt_number(bound) > newest
 
 
 def metadata_change(job: Json, snapshot: JobSnapshot) -> Json:
-    """A merge patch of labels, finalizer and `suspend`; empty if all is as it should be."""
+    """A merge patch of annotations, finalizer and `suspend`; empty if nothing differs."""
     row, attempts = snapshot.job, snapshot.attempts
     metadata = part(job, "metadata")
     now = part(metadata, "annotations")
-    wanted = {names.JOB: row.id, names.BINDING: binding_of(row, attempts)}
-    if row.phase in ENDED and bound_attempt(job):  # never back to an older one: a later may be over before it began
-        del wanted[names.BINDING]
-    annotations = {key: text for key, text in wanted.items() if now.get(key) != text}
-    change: Json = {"annotations": annotations} if annotations else {}
+    wanted = {annotations.JOB: row.id, annotations.BINDING: binding_of(row, attempts)}
+    if row.phase in ENDED and bound_attempt(job):  # keep the binding: the last attempt may have ended before it started
+        del wanted[annotations.BINDING]
+    differing = {key: text for key, text in wanted.items() if now.get(key) != text}
+    change: Json = {"annotations": differing} if differing else {}
     finalizers = finalizers_of(metadata, keep=row.phase not in ENDED)
     if finalizers != (metadata.get("finalizers") or []):
         change["finalizers"] = finalizers
@@ -74,24 +74,28 @@ def metadata_change(job: Json, snapshot: JobSnapshot) -> Json:
 
 
 def finalizers_of(metadata: Json, keep: bool) -> list[str]:
-    others = [one for one in metadata.get("finalizers") or [] if one != names.CANCEL]
-    gone = bool(metadata.get("deletionTimestamp")) and names.CANCEL not in (metadata.get("finalizers") or [])
-    return [*others, names.CANCEL] if keep and not gone else others
+    others = [finalizer for finalizer in metadata.get("finalizers") or [] if finalizer != annotations.CANCEL]
+    gone = bool(metadata.get("deletionTimestamp")) and annotations.CANCEL not in (metadata.get("finalizers") or [])
+    return [*others, annotations.CANCEL] if keep and not gone else others
 
 
 def released(job: Json) -> Json:
-    """A merge patch that takes every mark of ours off it; empty if there is none."""
+    """A merge patch that removes every mark of ours; empty if there is none."""
     metadata = part(job, "metadata")
-    ours = {key: None for key in part(metadata, "annotations") if key in (names.JOB, names.BINDING)}
+    ours = {key: None for key in part(metadata, "annotations") if key in (annotations.JOB, annotations.BINDING)}
     change: Json = {"annotations": ours} if ours else {}
-    if names.CANCEL in (metadata.get("finalizers") or []):
+    if annotations.CANCEL in (metadata.get("finalizers") or []):
         change["finalizers"] = finalizers_of(metadata, keep=False)
     return {"metadata": change} if change else {}
 
 
 def binding_of(row: JobRow, attempts: Sequence[AttemptRow]) -> str | None:
-    """Where it is bound; an ended Job keeps its last. None: nowhere now."""
-    bound = [one for one in attempts if one.phase in LIVE or (row.phase in ENDED and one.started_at is not None)]
+    """The binding's text; an ended Job keeps its last. None if no attempt is live."""
+    bound = [
+        attempt
+        for attempt in attempts
+        if attempt.phase in LIVE or (row.phase in ENDED and attempt.started_at is not None)
+    ]
     return binding(bound[-1].id, bound[-1].offer) if bound else None
 
 
@@ -100,34 +104,34 @@ def binding(attempt: str, offer: str) -> str:
 
 
 def bound_attempt(job: Json) -> str:
-    """As the annotation has it; empty: none, or none that we wrote."""
+    """The attempt in the binding annotation; empty if there is none, or none that we wrote."""
     try:
-        said = json.loads(part(part(job, "metadata"), "annotations").get(names.BINDING) or "{}")
+        said = json.loads(part(part(job, "metadata"), "annotations").get(annotations.BINDING) or "{}")
     except (TypeError, ValueError):
         return ""
     return str(said.get("attempt", "")) if isinstance(said, dict) else ""
 
 
 def _has_begun(row: JobRow, attempts: Sequence[AttemptRow]) -> bool:
-    return row.started_at is not None or any(one.phase in LIVE for one in attempts)
+    return row.started_at is not None or any(attempt.phase in LIVE for attempt in attempts)
 
 
 # --- status -----------------------------------------------------------------------------------------------------------
 
 
 def shown(job: Json, snapshot: JobSnapshot) -> Json:
-    """The whole status. Equal to what the Job shows: nothing to write."""
+    """The whole status as it should be. The caller writes it unless the Job shows it already."""
     row, attempts = snapshot.job, snapshot.attempts
     now, pods = part(job, "status"), _pods(job)
-    living = [one for one in attempts if one.phase in LIVE]
+    living = [attempt for attempt in attempts if attempt.phase in LIVE]
     active = pods if living and row.phase not in ENDED else 0
-    running = any(one.started_at is not None for one in living)
+    running = any(attempt.started_at is not None for attempt in living)
     done = row.phase == "done"
     status: Json = {
         "active": active,
         "ready": active if running else 0,
         "terminating": 0,
-        "failed": max(int(now.get("failed") or 0), sum(one.outcome in GONE for one in attempts)),
+        "failed": max(int(now.get("failed") or 0), sum(attempt.outcome in GONE for attempt in attempts)),
         "succeeded": max(int(now.get("succeeded") or 0), _wanted(job, pods) if done else 0),
         "conditions": _conditions(now, row, snapshot.why),
     }
@@ -142,13 +146,13 @@ def shown(job: Json, snapshot: JobSnapshot) -> Json:
 
 
 def _started_at(row: JobRow, attempts: Sequence[AttemptRow]) -> Instant | None:
-    """What never started and has ended started when it ended: an ended Job must have a start time."""
-    begun = [one.started_at for one in attempts if one.started_at is not None]
+    """The first start. An ended Job must have a start time, so one that never started gets its end."""
+    begun = [attempt.started_at for attempt in attempts if attempt.started_at is not None]
     return min(begun, default=row.ended_at)
 
 
 def is_shown(job: Json, wanted: Json) -> bool:
-    """Zeros are not kept by every server: a missing count is none."""
+    """Compare statuses. Some API servers drop zeros: a missing count equals 0."""
     now = part(job, "status")
     return all((now.get(key) or 0) == (to or 0) for key, to in wanted.items())
 
@@ -157,9 +161,9 @@ def _conditions(now: Json, row: JobRow, why: Why | None) -> list[Json]:
     wanted = [_scheduled(row, why)] if why is not None else []
     if row.phase in ENDED:
         wanted += [_condition(kind, True, *_ending(row, why), row.ended_at or 0) for kind in _terminal(row)]
-    kept = {one.get("type"): one for one in parts(now, "conditions")}
-    mine = {one["type"]: _kept_time(kept.get(one["type"]), one) for one in wanted}
-    others = [one for kind, one in kept.items() if kind not in (*mine, *OURS, "Suspended")]
+    kept = {condition.get("type"): condition for condition in parts(now, "conditions")}
+    mine = {wish["type"]: _kept_time(kept.get(wish["type"]), wish) for wish in wanted}
+    others = [condition for kind, condition in kept.items() if kind not in (*mine, *OURS, "Suspended")]
     return [*others, *mine.values()]
 
 
@@ -187,10 +191,10 @@ def _condition(kind: str, so: bool, reason: str, message: str, at: Instant) -> J
     }
 
 
-def _kept_time(before: Json | None, one: Json) -> Json:
-    """What has not changed keeps its times, or every look would be a change."""
-    if before is None or any(before.get(key) != one[key] for key in ("status", "reason", "message")):
-        return one
+def _kept_time(before: Json | None, condition: Json) -> Json:
+    """Keep the times of an unchanged condition; otherwise every reconcile would write."""
+    if before is None or any(before.get(key) != condition[key] for key in ("status", "reason", "message")):
+        return condition
     return before
 
 
@@ -207,7 +211,7 @@ def _wanted(job: Json, pods: int) -> int:
 
 
 def when(at: Instant) -> str:
-    """As Kubernetes writes times: whole seconds."""
+    """RFC 3339 in whole seconds, as Kubernetes writes times."""
     return f"{datetime.fromtimestamp(at // SECOND, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 

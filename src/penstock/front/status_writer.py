@@ -1,5 +1,6 @@
-"""What is written on a home Job: marks, status, Events. The door says when; `status`, `event_recorder`, `restore_jobs`
-say what."""
+"""Status writer: patches a home Job's metadata and status, and posts its Events. `JobController` decides when;
+`status`, `event_recorder` and `restore_jobs` compute what.
+"""
 
 from collections.abc import Callable
 
@@ -20,7 +21,7 @@ class StatusWriter:
         self.cluster, self.learn, self.now = home.cluster, home.learn, now
 
     async def change(self, job: Json, change: Json) -> Json:
-        """Guarded by the version we saw: if somebody else was first, it is looked at again."""
+        """Patch metadata, guarded by the resourceVersion we read. On `Conflict` the controller reconciles again."""
         if not change:
             return job
         metadata = part(job, "metadata")
@@ -31,8 +32,9 @@ class StatusWriter:
         return found
 
     async def show(self, job: Json, snapshot: JobSnapshot, rank: Rank = SOON) -> None:
-        """What it should be, and its status, as far as it does not show that yet: in one request, unless it must be
-        unsuspended first."""
+        """Write metadata and status in one request, or in two if the Job must be unsuspended first. No request if
+        nothing differs.
+        """
         change = status.metadata_change(job, snapshot)
         if "spec" in change:
             job, change = await self.change(job, change), {}
@@ -48,20 +50,22 @@ class StatusWriter:
             rank=rank,
         )
         if status.metadata_change(found, snapshot):
-            raise Conflict("its marks were not taken with its status")  # looked at again: then they go by themselves
+            raise Conflict(
+                "its marks were not taken with its status"
+            )  # the retry writes them in a request of their own
         self.learn(found)
 
-    async def tell(self, job: Json, tale: EventRecorder) -> None:
-        """What of its story was not told yet."""
-        while (news := tale.news) is not None:
-            await self.post(job, f"{tale.job}-{news.upto - 1}", news.reason, news.words, news.bad, at=news.at)
-            tale.told = max(tale.told, news.upto)
+    async def tell(self, job: Json, recorder: EventRecorder) -> None:
+        """Post the untold lines of the job's story as Events."""
+        while (news := recorder.news) is not None:
+            await self.post(job, f"{recorder.job}-{news.upto - 1}", news.reason, news.words, news.bad, at=news.at)
+            recorder.told = max(recorder.told, news.upto)
 
     async def post(self, job: Json, name: str, reason: str, words: str, bad: bool, at: Instant = 0) -> None:
         event = event_of(job, name, reason, words, bad, at or self.now())
         try:
             await self.cluster.create(EVENTS, event)
-        except (AlreadyExists, Invalid, NotFound):  # told before; or its namespace is going: nobody reads it any more
+        except (AlreadyExists, Invalid, NotFound):  # posted before, or its namespace is being deleted
             return
         except Forbidden as error:
             if error.by_account:
@@ -73,7 +77,7 @@ class StatusWriter:
         await self.change(job, status.released(job))
 
     async def strip(self, job: Json) -> None:
-        """Of every mark of ours."""
+        """Remove every mark of ours."""
         metadata = part(job, "metadata")
         if (conditions := restore_jobs.plain_conditions(job)) is not None:
             job = await self.cluster.patch_status(

@@ -1,6 +1,7 @@
-"""What is to be looked at: each thing once however often it is named, and never by two hands at a time.
+"""Work queue: each key waits once however often it is added, and no two workers handle one key at a time. The
+controllers use it.
 
-There are two rows to wait in, each with hands of its own, so that who has just come does not wait for all the others.
+There are two lanes, each with its own workers, so that a new Job does not wait behind all others.
 """
 
 import asyncio
@@ -15,11 +16,11 @@ class _Ring:
 
 class WorkQueue:
     def __init__(self) -> None:
-        self.rows = (_Ring(), _Ring())  #: the second: ahead of the others
-        self.named: set[str] = set()  #: of those that wait
+        self.rows = (_Ring(), _Ring())  #: the second one is for new Jobs
+        self.named: set[str] = set()  #: keys that wait in a lane
         self.in_hand: set[str] = set()
-        self.named_again: set[str] = set()  #: while somebody looked
-        self.timed: dict[str, asyncio.TimerHandle] = {}  #: to be named at a time of its own
+        self.named_again: set[str] = set()  #: keys added while a worker had them
+        self.timed: dict[str, asyncio.TimerHandle] = {}  #: keys to add at a later time
 
     def add(self, thing: str, ahead: bool = False) -> None:
         if thing in self.in_hand:
@@ -30,7 +31,7 @@ class WorkQueue:
             self.rows[ahead].filled.set()
 
     def again(self, thing: str, seconds: float) -> None:
-        """In so many seconds, or sooner if that was said already: one look then says when the next is due."""
+        """Add the key in so many seconds; an earlier timer for it stands."""
         loop, before = asyncio.get_running_loop(), self.timed.get(thing)
         if before is not None and before.when() <= loop.time() + seconds:
             return

@@ -1,1 +1,1 @@
-"""What was recorded: one row a step, appended before anyone acts, and read by everything that reports."""
+"""The journal: one row per step, appended before any action, read by everything that reports. SQLite and PostgreSQL."""

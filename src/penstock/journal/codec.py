@@ -1,10 +1,10 @@
-"""Events to JSON and back. An event is `[kind, fields]`; a reason inside it names itself by `kind`.
+"""Encodes events as JSON and decodes them. An event is `[kind, fields]`; a reason inside it has its own `kind`.
 
-Decoders are built once from the classes' own type hints, so a new field needs nothing here. A job's `spec` and a wait
-are written without the fields that have their usual value: they are the bulk of a journal.
+Decoders are built once from the classes' type hints, so a new field needs no change here. A job's `spec` and a wait
+omit fields with default values, because they are the bulk of a journal.
 
-A row names the version of the engine that wrote it. When an event's meaning changes, `VERSION` is raised and `UPCAST`
-says how its older body is read today; a field with a usual value needs neither.
+A row names the engine version that wrote it. When an event's meaning changes, raise `VERSION` and add to `UPCAST` how
+older bodies are read; a field with a default needs neither.
 """
 
 import types
@@ -29,7 +29,7 @@ _PARTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def _wait_of_1(body: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 had a wait's scope, patience and forecast in its reason only."""
+    """Version 1 had a wait's scope, patience and forecast only in its reason."""
     why = body["because"]
     match why["kind"]:
         case "CapBinds" | "RateBinds" | "Paced":
@@ -43,7 +43,7 @@ def _wait_of_1(body: dict[str, Any]) -> dict[str, Any]:
             return body
 
 
-#: (kind, version that wrote it) -> its body as the next version would have written it.
+#: (kind, version) -> a function that turns its body into the next version's.
 UPCAST: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {("WaitPromised", 1): _wait_of_1}
 
 
@@ -60,7 +60,7 @@ def _body(event: Event) -> object:
 
 
 def _without_usual(cls: Any) -> Callable[[Any], dict[str, object]]:
-    """How a value of this class is written: only the fields that differ from their defaults."""
+    """An encoder for this class that omits fields with default values."""
     names = tuple([f.name for f in fields(cls)])
     usual = tuple([... if f.default is MISSING else f.default for f in fields(cls)])
     values_of = attrgetter(*names)
@@ -77,12 +77,12 @@ _wait: Final = _without_usual(WaitPromised)
 
 
 def decode(row: bytes, version: int = VERSION) -> tuple[Any, ...]:
-    """The events of one row; what this program does not know is refused, never guessed."""
+    """The events of one row. Unknown events are refused, never guessed."""
     return tuple(_event(kind, body, version) for kind, body in msgspec.json.decode(row))
 
 
 def decode_some(row: bytes, parts: Collection[int], version: int = VERSION) -> tuple[Any, ...]:
-    """Only these of a row's events, in their order: a row may hold a hundred thousand, and a page shows twenty."""
+    """Only these of a row's events, in order: a row may have a hundred thousand, and a page shows twenty."""
     wanted = [msgspec.json.decode(raw) for part, raw in enumerate(_PARTS.decode(row)) if part in parts]
     return tuple(_event(kind, body, version) for kind, body in wanted)
 
@@ -104,8 +104,9 @@ def _event(kind: str, body: dict[str, Any], version: int) -> Any:
 
 
 def _origin_apart(spec: dict[str, Any]) -> dict[str, Any]:
-    """A job's spec as it is written today. Older versions wrote a home Job's origin as its user, `SITE:UID`; nobody
-    knows any more who applied it, so it is its team's."""
+    """A job's spec in today's form. Older versions wrote a home Job's origin as its user, `SITE:UID`; the real user is
+    unknown, so the job belongs to its team.
+    """
     site = spec.get("home", "")
     if not site or "origin" in spec or not spec.get("user", "").startswith(f"{site}:"):
         return spec
@@ -115,7 +116,7 @@ def _origin_apart(spec: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def reader(cls: Any) -> Callable[[Any], Any]:
-    """How a value of this type is made from plain JSON. None of its fields converted: the constructor itself."""
+    """A decoder for this type from plain JSON. If no field needs conversion, it is the constructor itself."""
     if is_dataclass(cls):
         hints = get_type_hints(cls)
         convert = {name: make for name, hint in hints.items() if (make := reader(hint)) is not _as_is}
@@ -136,8 +137,8 @@ def _as_is(body: Any) -> Any:
 
 def _tuple_reader(args: tuple[Any, ...]) -> Callable[[Any], Any]:
     if len(args) == 2 and args[1] is Ellipsis:
-        one = reader(args[0])
-        return tuple if one is _as_is else (lambda body: tuple(one(item) for item in body))
+        item_reader = reader(args[0])
+        return tuple if item_reader is _as_is else (lambda body: tuple(item_reader(item) for item in body))
     each = [reader(arg) for arg in args]
     return lambda body: tuple(make(item) for make, item in zip(each, body, strict=True))
 

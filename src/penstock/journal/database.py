@@ -1,6 +1,6 @@
-"""What a journal needs of a database, and the SQL that all of them understand. `writer` and `reader` are its callers.
+"""The `Database` protocol of a journal, and the SQL that SQLite and PostgreSQL share. `writer` and `reader` use it.
 
-Statements have `?` for values. Whatever keeps a statement from working now and may pass is `Unwritable`.
+Statements have `?` for values. A temporary failure raises `Unwritable`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,41 +10,41 @@ from typing import Any, Final, Protocol
 from penstock.journal.hash_chain import COLUMNS, GENESIS, Stored
 from penstock.journal.schema import INDICES, TABLES, Table
 
-#: Rows fetched at once when a journal is read from end to end.
+#: Rows per fetch when a whole journal is read.
 CHUNK: Final = 1_000
 
 
 class Database(Protocol):
-    """One connection. Connects when first used, and again when the connection was lost."""
+    """One connection. It connects on first use, and again after a lost connection."""
 
-    where: str  #: as people name it, without passwords
+    where: str  #: its name for people, without passwords
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All that is written inside, durably, or nothing."""
+        """All writes inside are committed durably together, or none is."""
 
     def reading(self) -> AbstractContextManager[None]:
-        """All that is read inside is of one instant, whatever is written meanwhile."""
+        """All reads inside see one instant (snapshot isolation)."""
 
     def all(self, sql: str, *values: Any) -> list[Any]: ...
 
     def run(self, sql: str, *values: Any) -> None: ...
 
     def create(self, statement: str) -> None:
-        """A table or an index; `{bytes}` and `{serial}` are called differently everywhere."""
+        """Create a table or an index; `{bytes}` and `{serial}` stand for the database's own types."""
 
     def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """The same statement for each row; may be sent with the next, so that an error shows at the commit."""
+        """Execute the statement for each row. It may be pipelined, so that an error shows at the commit."""
 
     def lock(self) -> bool:
-        """Be the only process that writes, until this one ends. False: another is."""
+        """Take the exclusive writer lock until this process ends. False if another process has it."""
 
     def forget(self) -> None:
-        """Overwrite what was deleted, as far as the database can."""
+        """Overwrite deleted data as far as the database can."""
 
     def close(self) -> None: ...
 
 
-#: What is not projected. `head` and `hash`: the last step, noted beside it so that a missing end is noticed.
+#: Tables that are no projection. `head` and `hash` repeat the last step, so that a truncated journal is detected.
 JOURNAL: Final = """create table if not exists journal (
     format bigint not null, installation text not null, head bigint not null, hash {bytes} not null,
     projected bigint not null, projection bigint not null
@@ -64,7 +64,7 @@ LIVE: Final = (
     "create index if not exists replies_by_time on replies (at)",
     "create table if not exists blobs (digest text primary key, content {bytes} not null)",
 )
-#: Keys used to be kept for ever, without a time: whoever opens such a journal keeps them for another day.
+#: Older versions kept idempotency keys for ever, without a time. Those get another day.
 MOVED: Final = (
     "create table if not exists answers (key text primary key, answer text not null)",
     "insert into replies select key, answer, (select at from steps order by number desc limit 1) from answers",
@@ -73,7 +73,7 @@ MOVED: Final = (
 
 
 def tables_sql() -> Iterator[str]:
-    """The projected tables. Identifiers are quoted, because `user` is a word of SQL's own."""
+    """DDL of the projected tables. Identifiers are quoted because `user` is a keyword."""
     for table in TABLES.values():
         columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(table.columns, table.types, strict=True))
         yield f"create table if not exists {table.name} ({columns}, primary key ({_names(table.key)}))"
@@ -81,7 +81,7 @@ def tables_sql() -> Iterator[str]:
 
 
 def upsert(table: Table, values: str) -> str:
-    """`values` is where the rows come from. A line of a key that is there takes its place, or is added to it."""
+    """`values`: the source of the rows. A row with an existing key replaces it or is added to it."""
     others = [name for name in table.columns if name not in table.key]
     changes = [
         f'"{name}" = {table.name}."{name}" + excluded."{name}"'
@@ -104,15 +104,15 @@ def marks(count: int) -> str:
 
 
 def stored_after(db: Database, after: int) -> Iterator[Stored]:
-    """Rows in order, a chunk at a time: nothing stays open while somebody thinks about them."""
+    """Rows in order, fetched in chunks, with no cursor open in between."""
     while found := db.all(f"select {COLUMNS} from steps where number > ? order by number limit {CHUNK}", after):
-        yield from (plain(one) for one in found)
+        yield from (plain(values) for values in found)
         after = found[-1][0]
 
 
-def plain(one: Sequence[Any]) -> Stored:
-    """Bytes as bytes, also where somebody has put text: then they do not match the chain, which is the right answer."""
-    number, at, inputs, outputs, version, revision, link = one
+def plain(values: Sequence[Any]) -> Stored:
+    """The row with bytes as bytes. Text that somebody stored instead fails the hash check, as it should."""
+    number, at, inputs, outputs, version, revision, link = values
     return number, at, _bytes(inputs), _bytes(outputs), version, revision, _bytes(link)
 
 
@@ -121,7 +121,7 @@ def _bytes(found: Any) -> bytes:
 
 
 def hash_of(db: Database, number: int) -> bytes | None:
-    """Of the step of this number; of none before the first."""
+    """The hash of this step, the genesis hash for step 0; None if there is no such step."""
     if number == 0:
         return GENESIS
     found = db.all("select hash from steps where number = ?", number)

@@ -1,4 +1,6 @@
-"""A step as a row, and rows as a chain: the same in every database, so that every tool reads every journal."""
+"""Encodes steps as rows of a hash chain, and verifies them: equal in every database, so that every tool reads every
+journal.
+"""
 
 from collections.abc import Collection, Iterable, Iterator
 from hashlib import sha256
@@ -10,50 +12,50 @@ from penstock.core.units import Instant
 from penstock.journal import codec
 from penstock.journal.journal import Row
 
-#: Of the tables. 1 had no head and no installation; its steps are the same, and it can still be read.
+#: The format of the tables. Format 1 had no head and no installation; its steps are equal and still readable.
 FORMAT: Final = 2
 READABLE: Final = (1, 2)
 GENESIS: Final = sha256(b"penstock").digest()
 COLUMNS: Final = "number, at, inputs, outputs, version, revision, hash"
-#: As in the table `steps`.
+#: The columns of table `steps`.
 Stored: TypeAlias = tuple[int, int, bytes, bytes, int, int, bytes]
 
 
 def stored(step: Step, last: bytes) -> Stored:
-    """The step as its row, chained to the hash of the row before."""
+    """The step as a row, chained to the previous row's hash."""
     inputs, outputs = codec.encode(step.inputs), codec.encode(step.outputs)
     link = chain(last, step.number, step.at, inputs, outputs, VERSION, step.revision)
     return step.number, step.at, inputs, outputs, VERSION, step.revision, link
 
 
 def chain(last: bytes, number: int, at: Instant, inputs: bytes, outputs: bytes, version: int, revision: int) -> bytes:
-    """Each row's hash covers the row and, through the one before, the whole past."""
+    """A row's hash covers the row and the previous hash, and so the whole past."""
     head = b"%d|%d|%d|%d|%d|" % (number, at, version, revision, len(inputs))
     return sha256(last + head + inputs + outputs).digest()
 
 
 def checked(found: Iterable[Stored], last: bytes, head: tuple[int, bytes] | None, where: str) -> Iterator[Row]:
-    """Rows read back, each held against the chain, and the end against the `head` that was noted beside it."""
+    """Verify rows against the chain, and the end against the recorded `head`."""
     number = 0
-    for one in found:
-        number = one[0]
-        last = chain(last, *one[:-1])
-        if last != one[-1] or (head and number == head[0] and last != head[1]):
+    for entry in found:
+        number = entry[0]
+        last = chain(last, *entry[:-1])
+        if last != entry[-1] or (head and number == head[0] and last != head[1]):
             raise BadInput(f"{where}: step {number} is not what was written; the journal was changed after the fact.")
-        yield row(one, where)
+        yield row(entry, where)
     if head and number < head[0]:
         raise BadInput(f"{where}: steps {number + 1} to {head[0]} were written and are gone; use a whole copy of it.")
 
 
-def row(one: Stored, where: str) -> Row:
-    number, at, inputs, outputs, version, revision, _ = one
+def row(stored_row: Stored, where: str) -> Row:
+    number, at, inputs, outputs, version, revision, _ = stored_row
     _refuse_newer(number, version, where)
     return Row(number, at, codec.decode(inputs, version), codec.decode(outputs, version), version, revision)
 
 
-def row_with(one: Stored, parts: Collection[int], where: str) -> Row:
-    """The row with only these of its events; parts count through inputs and outputs."""
-    number, at, inputs, outputs, version, revision, _ = one
+def row_with(stored_row: Stored, parts: Collection[int], where: str) -> Row:
+    """The row with only these of its events; parts count through inputs, then outputs."""
+    number, at, inputs, outputs, version, revision, _ = stored_row
     _refuse_newer(number, version, where)
     first = codec.count(inputs)
     later = {part - first for part in parts}

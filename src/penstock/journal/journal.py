@@ -1,11 +1,11 @@
-"""What a journal is: `Journal` to the live loop, which writes it, and `Reader` to everything that shows it.
+"""The journal's protocols: `Journal` for the live plane, which writes it, and `Reader` for everything that shows it.
 
-`sqlite.py` and `postgres.py` keep one; `tests/contract` is the suite that both pass. `penstock.journal.open` finds the
-right one by its name.
+`sqlite.py` and `postgres.py` implement the database; both pass `tests/contract`. `penstock.journal.open` opens either
+by its address.
 
-One row a step, appended before anyone acts; tables for lists and pages projected in the same transaction; blobs (what
-runs, and other things that may have to be erased) by digest, outside the chain. One writer: it holds a lease with an
-epoch that every append names, so that a stale one changes nothing.
+One row per step, appended before any action. Tables for lists and pages are projected in the same transaction. Blobs
+(work to run, and other data that may have to be erased) are stored by digest outside the chain. Single writer, fenced
+by epoch: it holds a lease, and every append names its epoch, so a stale writer changes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,15 +21,15 @@ from penstock.journal.schema import Changes
 
 
 class Held(Exception):
-    """Another process writes this journal: stand by, or go away."""
+    """Another process holds the journal's lease: stand by, or exit."""
 
 
 class Fenced(Exception):
-    """The lease was lost: somebody else writes now, and nothing was written by this call. Stop at once."""
+    """We lost the lease to another writer, and this call wrote nothing. Stop at once."""
 
 
 class Unwritable(Exception):
-    """Disk full, read-only, or the database gone. Nothing was written; the same call may work later."""
+    """Disk full, read-only, or no database. Nothing was written; a retry may work."""
 
 
 @value
@@ -43,24 +43,24 @@ class Row:
 
 
 class Journal(Protocol):
-    """Calls block, one at a time; the loop makes them in a thread of their own."""
+    """Blocking calls, one at a time; the plane makes them in a thread of their own."""
 
     @property
     def installation(self) -> str:
-        """Who this is to clusters and clouds; made with the journal, and never again."""
+        """Our identity to clusters and clouds, created with the journal."""
 
     def claim(self, holder: str, at: Instant, lease_ms: int) -> int:
-        """Become the writer; the epoch. Raises `Held` while another's lease has not run out.
+        """Become the writer and return the epoch. Raises `Held` while another holder's lease is valid.
 
-        `holder` names the machine and the set-up, not the process: who comes back after a crash is the same holder,
-        and need not wait for its own lease to run out.
+        `holder` names the machine and the set-up, not the process: after a crash the same holder need not wait for its
+        own lease.
         """
 
     def renew(self, epoch: int, at: Instant, lease_ms: int) -> None:
-        """Still here. Raises `Fenced` if somebody else is."""
+        """Renew the lease. Raises `Fenced` if another writer took over."""
 
     def release(self, epoch: int) -> None:
-        """Done writing: the next holder need not wait for the lease to run out."""
+        """Give up the lease, so that the next holder need not wait."""
 
     def append(
         self,
@@ -70,61 +70,60 @@ class Journal(Protocol):
         blobs: Mapping[str, bytes],
         keys: Mapping[str, str],
     ) -> None:
-        """All of it in one durable transaction, or nothing. `keys`: idempotency key -> the answer given for it.
+        """Commit all of it in one durable transaction, or nothing. `keys`: idempotency key -> the answer given for it.
+        `changes`: what these steps change in the tables, from `projection`.
 
-        `changes`: what these steps change in the tables, as `projection` says.
-
-        Steps follow what is there, number by number. Raises `Fenced` and `Unwritable`; after either, nothing of it is
-        there. A blob or a key that is there already stays as it was.
+        Steps must continue the journal without gaps. Raises `Fenced` and `Unwritable`; after either, nothing was
+        written. An existing blob or key is not changed.
         """
 
     def read(self, after: int = 0) -> Iterator[Row]:
         """Steps in order, each checked against the chain."""
 
     def answer(self, key: str) -> str | None:
-        """What an idempotency key was answered with."""
+        """The answer given for an idempotency key."""
 
     def forget_answers(self, epoch: int, before: Instant) -> None:
-        """Keys that were answered before then are new again. Raises `Fenced`."""
+        """Expire idempotency keys that were answered before then. Raises `Fenced`."""
 
     def blob(self, digest: str) -> bytes | None: ...
 
     def erase_blob(self, digest: str) -> None:
-        """For good. The chain names its digest and still verifies."""
+        """Erase for good. The chain has only the digest and still verifies."""
 
     def keep_snapshot(self, number: int, schema: str, state: bytes) -> None: ...
 
     def snapshot(self, schema: str) -> tuple[int, bytes] | None:
-        """The newest one of this schema: a cache, never the truth. None also if the journal is not what it was."""
+        """The newest snapshot of this schema: a cache. None also if the journal's past differs from the snapshot's."""
 
     def close(self) -> None: ...
 
 
 class Reader(Protocol):
-    """Read-only, from any thread, on connections of its own: it never waits for the writer, nor the writer for it.
+    """Read-only, thread-safe, on its own connections: reader and writer never wait for each other.
 
-    Raises `Unwritable` while the database is gone, too: the same call may work later.
+    Raises `Unwritable` while the database is unreachable; a retry may work.
     """
 
     @property
     def installation(self) -> str: ...
 
     def at_one_row(self) -> "AbstractContextManager[Reader]":
-        """A reader whose answers are all of one instant: of the row whose number its `head` says."""
+        """A reader whose answers are all as of one row, the one that its `head` returns."""
 
     def head(self) -> int:
-        """The number of the last step; 0: none yet."""
+        """The number of the last step; 0 if there is none."""
 
     def jobs(self, wanted: Filter, after: int | None = None, limit: int = 50) -> list[JobRow]:
-        """Newest first. `after`: the `number` of the last one of the page before."""
+        """Newest first. `after`: the `number` of the previous page's last job."""
 
     def job(self, job: str) -> JobRow | None: ...
 
     def spec(self, job: str) -> JobSpec | None:
-        """What was asked for."""
+        """The submitted spec."""
 
     def counts(self) -> list[JobCount]:
-        """Jobs and GPUs asked for, by state and team."""
+        """Jobs and requested GPUs by state and team."""
 
     def attempts(self, job: str) -> list[AttemptRow]:
         """In the order they were promised."""
@@ -132,13 +131,15 @@ class Reader(Protocol):
     def attempt(self, attempt: str) -> AttemptRow | None: ...
 
     def placed(self) -> list[AttemptRow]:
-        """Every attempt that is not over."""
+        """All attempts that are not over."""
 
     def story(self, job: str) -> list[Row]:
-        """The steps that concern it, with what does of each, for `explain.story.tell`; none if no such job came."""
+        """The steps that concern the job, each with only those events, for `explain.story.tell`; empty if there is no
+        such job.
+        """
 
     def spend(self) -> list[SpendRow]:
-        """Every capped or used scope in every period, oldest period first."""
+        """All capped or used scopes by period, oldest period first."""
 
     def used(self, from_day: int = 0) -> list[UsedRow]: ...
 
@@ -147,10 +148,10 @@ class Reader(Protocol):
     def feed(
         self, before: tuple[int, int] | None = None, limit: int = 50, kinds: tuple[str, ...] = ()
     ) -> list[Happening]:
-        """What just happened, newest first, at most `limit`. `before`: step and part of the last one seen."""
+        """Recent events, newest first, at most `limit`. `before`: step and part of the last one seen."""
 
     def steps(self, after: int, limit: int = 200) -> list[Row]:
-        """For streams: in order, not checked against the chain."""
+        """Rows in order for streams, not verified against the chain."""
 
     def answer(self, key: str) -> str | None: ...
 

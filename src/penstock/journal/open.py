@@ -1,4 +1,4 @@
-"""A journal by its name: a file, or `postgresql://...`. Commands and the wiring call these."""
+"""Opens a journal by its address: a file, or `postgresql://...`. Commands and wiring call it."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,7 +13,7 @@ from penstock.journal.writer import JournalWriter, steps_of
 
 
 def open_journal(where: str, create: bool = True) -> JournalWriter:
-    """To write it; made if there is none, unless told not to."""
+    """Open for writing; creates it unless `create` is false."""
     db = database(where)
     try:
         if not create:
@@ -26,20 +26,20 @@ def open_journal(where: str, create: bool = True) -> JournalWriter:
 
 
 def open_reader(where: str) -> Reader:
-    """To show it."""
+    """Open for reading."""
     must_exist(where)
     return JournalReader(lambda: database(where, readonly=True))
 
 
 def read(where: str) -> Iterator[Row]:
-    """All steps in order, each checked against the chain; also while somebody writes it."""
+    """All steps in order, each verified against the chain; works while another process writes."""
     must_exist(where)
     with reachable(), closing(database(where, readonly=True)) as db:
         yield from steps_of(db)
 
 
 def lines_of(where: str, job: str) -> list[StoryLine]:
-    """One job's story: its own steps where the tables say which they are, otherwise from all of them."""
+    """One job's story: from its own steps if there are tables, otherwise from all steps."""
     try:
         with reachable(), closing(open_reader(where)) as reader:
             return tell(reader.story(job), job)
@@ -63,7 +63,7 @@ def is_postgres(where: str) -> bool:
 
 @contextmanager
 def reachable() -> Iterator[None]:
-    """For commands: what cannot be reached now is the end of them, in a sentence."""
+    """For commands: turn `Unwritable` into an error message."""
     try:
         yield
     except Unwritable as error:

@@ -1,7 +1,7 @@
-"""A journal in PostgreSQL: one connection of `psycopg`, which blocks, as a journal's calls do.
+"""A journal in PostgreSQL over one blocking `psycopg` connection.
 
-Rows go as one statement a table, with a column as an array each, and all statements of an append leave in one round
-trip (docs/decisions/0007). Imported only where an address says `postgresql://`: the driver is an extra.
+Rows go as one statement per table, with an array per column, and all statements of an append go in one round trip
+(docs/decisions/0007). Imported only for `postgresql://` addresses: the driver is an extra.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,22 +15,22 @@ from penstock.journal.journal import Unwritable
 
 try:
     import psycopg
-except ImportError:  # said when one is asked for, in a sentence
+except ImportError:  # reported when a PostgreSQL journal is opened
     raise BadInput("A journal in PostgreSQL needs its driver: pip install 'penstock[postgres]'.") from None
 
-#: Any two numbers: they name our locks in the journal's own database.
+#: Arbitrary keys of our advisory locks.
 WRITER: Final = 0x70656E73
 TRANSACTION: Final = 0x70656E74
-#: How long a connection may take, in seconds; the loop tries again.
+#: Connection timeout in seconds; the plane retries.
 PATIENCE: Final = 5
-#: A writer that keeps the lock and says nothing for so many seconds writes no more. Folding a chunk takes a few.
+#: A writer that holds the lock and is idle for so many seconds is terminated. Folding a chunk takes a few.
 STALLED_SECONDS: Final = 10
 STALLED: Final = """
     select pg_terminate_backend(pid) from pg_locks join pg_stat_activity using (pid)
     where locktype = 'advisory' and objid = %s and granted and datname = current_database()
     and wait_event = 'ClientRead' and state_change < now() - make_interval(secs => %s)
 """
-#: Errors after which the same statement may work: no server, no space, read-only, too many connections, a lock.
+#: Temporary errors: no server, no space, read-only, too many connections, a lock.
 PASSING: Final = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -48,7 +48,7 @@ class PostgresDatabase:
 
     @property
     def db(self) -> "psycopg.Connection[Any]":
-        """Made anew when the old one was lost: the server may have been restarted."""
+        """The connection, opened again if it was lost."""
         if self._db is None or self._db.closed:
             self._db = self._connect()
             if self._wants_lock:
@@ -60,7 +60,7 @@ class PostgresDatabase:
             db = psycopg.connect(self.url, autocommit=True, connect_timeout=PATIENCE, **ALIVE)
             db.execute("set synchronous_commit = on")
             db.execute("set client_min_messages = warning")
-            # A writer that was stopped in the middle of an append must not keep the next one out for ever.
+            # A writer that was suspended during an append must not block the next one for ever.
             db.execute(f"set lock_timeout = '{PATIENCE}s'")
             db.execute("set idle_in_transaction_session_timeout = '30s'")
             if self.readonly:
@@ -80,14 +80,14 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """One at a time, whoever writes: the lock ends with it. What nobody waits for an answer to is sent together."""
+        """One writer at a time: a transaction-level lock. Statements without results are pipelined."""
         with self._told():
             db = self.db
             try:
                 with db.pipeline(), db.transaction():
                     db.execute("select pg_advisory_xact_lock(%s)", (TRANSACTION,))
                     yield
-            except (psycopg.errors.LockNotAvailable, Unwritable) as error:  # the first word with the server says it
+            except (psycopg.errors.LockNotAvailable, Unwritable) as error:  # the first round trip shows it
                 if isinstance(error.__cause__ or error, psycopg.errors.LockNotAvailable):
                     self._end_stalled()
                 raise
@@ -101,9 +101,9 @@ class PostgresDatabase:
                 yield
 
     def _end_stalled(self) -> None:
-        """Whoever was stopped in the middle of an append, or whose machine is gone, keeps everybody out; and of what is
-        sent together the server has no timeout. What has said nothing for so long is ended: it learns that it is
-        fenced when it comes back."""
+        """Terminate a writer that was suspended during an append or whose machine is gone; it blocks all others, and
+        the server has no timeout inside a pipeline. It learns that it is fenced when it comes back.
+        """
         self.db.execute(STALLED, (TRANSACTION, STALLED_SECONDS))
 
     def all(self, sql: str, *values: Any) -> list[Any]:
@@ -118,7 +118,7 @@ class PostgresDatabase:
         self.run(statement.format(bytes="bytea", serial="bigint"))
 
     def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Rows to insert go as one statement, a column an array."""
+        """Insert all rows with one statement, one array per column."""
         if not rows:
             return
         with self._told(), self.db.cursor() as cursor:
@@ -129,7 +129,7 @@ class PostgresDatabase:
                 cursor.executemany(_marked(sql), rows)
 
     def lock(self) -> bool:
-        """The server lets go of it when the session ends, so that who was killed can come back at once."""
+        """A session-level lock: the server releases it with the session, so a killed writer can restart at once."""
         self._wants_lock = True
         with self._told():
             return self._try_lock()
@@ -139,7 +139,7 @@ class PostgresDatabase:
         return bool(found and found[0])
 
     def forget(self) -> None:
-        """The row is dead; this is what gives its page back."""
+        """VACUUM: returns the dead row's page."""
         self.run("vacuum blobs")
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class PostgresDatabase:
             self._db = None
 
 
-#: A server that is gone without a word is noticed within half a minute.
+#: TCP keepalives: a dead server is noticed within half a minute.
 ALIVE: Final[dict[str, Any]] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
 
@@ -162,7 +162,7 @@ def _unnested(sql: str, columns: list[list[Any]]) -> str:
 
 
 def _type(column: list[Any]) -> str:
-    """Text and bytes are never missing, so a column without any value is one of numbers."""
+    """Text and bytes are never null, so a column of nulls is numeric."""
     known = next((cell for cell in column if cell is not None), 0)
     return "text" if isinstance(known, str) else "bytea" if isinstance(known, bytes) else "bigint"
 

@@ -1,12 +1,12 @@
-"""What a step changes in the tables: rows of the jobs, attempts, nodes and money that it changed in the state.
+"""Projection: table rows for the jobs, attempts, nodes and money that a step changed in the state.
 
-    state.watch()                               # once: from then on the fold notes what each step changes
+    state.watch()                               # once: from then on the fold notes each change
     step = engine.handle(*facts)                # or `fold_step`, for a step that was recorded
     changes = project(state, step)              # before the next step
 
-Nothing is followed here event by event: `core.fold.apply` is the one machine, and a row says what the state says. Only
-caps, periods and which job an event concerns are read off the events themselves. After any history the tables are what
-a rebuild from its steps makes, and say what the state says (`tests/journal/test_projection.py`).
+There is no second state machine: `core.fold.apply` folds, and a row repeats what the state says. Only
+caps, periods and the job that an event concerns are read from the events. After any history the tables equal those of
+a rebuild from its steps (`tests/journal/test_projection.py`). `sequencer` and `writer` call it.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ from penstock.journal.schema import AccountRow, Changes, CountRow, HappenedRow, 
 
 
 def project(state: s.State, step: Any, changes: Changes | None = None) -> Changes:
-    """What the state's latest step, live or read back, changes; added to the changes of the steps before it."""
+    """What the state's latest step changes, live or replayed; added to the changes of earlier steps."""
     changes = Changes() if changes is None else changes
     touched = state.fresh.touched
     assert touched is not None, "this state was not told to note what changes"
@@ -55,7 +55,7 @@ def _put_job(changes: Changes, state: s.State, job: s.Job, before: str) -> None:
         if before:
             changes.add(CountRow(before, team, -1, -gpus))
         changes.add(CountRow(job.phase, team, 1, gpus))
-    if state.jobs.get(job.id, job) is job:  # otherwise it has ended, and its id came again: the row is the new one's
+    if state.jobs.get(job.id, job) is job:  # otherwise it ended and its id was reused: the row is the new job's
         changes.put(job_row(job))
 
 
@@ -118,7 +118,7 @@ def attempt_row(state: s.State, attempt: s.Attempt) -> AttemptRow:
 
 
 def _add_gpu_time(changes: Changes, attempt: s.Attempt) -> None:
-    """It is over: what it used, cut where days meet."""
+    """An attempt is over: book its GPU time, split by day."""
     start, end = attempt.started_at, attempt.ended_at
     while start is not None and end is not None and start < end:
         until = min(end, (start // DAY + 1) * DAY)
@@ -160,7 +160,7 @@ def _put_money(changes: Changes, state: s.State, touched: s.Touched) -> None:
             changes.drop(HoldRow, _text(name))
     for scopes, period in touched.spend:
         for scope in scopes:
-            if not scope.startswith("job:"):  # a job's own money is on the job
+            if not scope.startswith("job:"):  # a job's own spend is in its row
                 account = ledger.accounts[scope, period]
                 changes.put(AccountRow(_text(scope), period, account.held, account.spent))
     for payer, amount in touched.charges:
@@ -182,7 +182,7 @@ def hold_row(lease: Lease, bill: s.Bill) -> HoldRow:
 
 # --- what happened ---------------------------------------------------------------------------------------------------
 
-#: Said often, and of no interest once the next one is said.
+#: Frequent events, obsolete with the next one.
 UNTOLD: Final = (e.Woke, e.Metered, e.DeadlineSet, e.ShapeJudged)
 
 
@@ -210,11 +210,11 @@ def _put_cap(changes: Changes, state: s.State, scope: str) -> None:
 def _concerned(
     state: s.State, event: Any, new: set[str], known: dict[str, s.Attempt], bills: dict[str, s.Bill]
 ) -> Iterable[str]:
-    """The jobs this event is about; `""` if it is about all of them; none if it is not worth telling."""
+    """The jobs that this event concerns; `""`: all jobs; none: not worth a row."""
     kind = type(event)
     if kind in UNTOLD:
         return ()
-    if kind is e.JobSubmitted:  # told twice, it brings nobody
+    if kind is e.JobSubmitted:  # a repeated submission adds no job
         came = [job for job in members(event.job, event.spec.count) if job in new]
         new.difference_update(came)
         return came
@@ -233,5 +233,5 @@ def as_json(found: object) -> str:
 
 
 def _text(found: str) -> str:
-    """PostgreSQL cannot hold the one character that people never mean."""
+    """PostgreSQL cannot store NUL."""
     return found.replace("\0", "\ufffd") if "\0" in found else found

@@ -1,6 +1,7 @@
-"""What pages and lists ask: `journal.Reader` over any `Database`. The API calls it, from any thread.
+"""Queries for lists, pages and streams: `journal.Reader` over any `Database`. The API, front door and commands call it
+from any thread.
 
-Each call borrows a read-only connection, so that readers wait neither for the writer nor for each other.
+Each call borrows a read-only connection, so readers wait neither for the writer nor for each other.
 """
 
 import heapq
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 class NoTables(BadInput):
-    """A simulation's journal, which is written without them."""
+    """The journal of a simulation, which has no tables."""
 
 
 class JournalReader:
@@ -48,7 +49,7 @@ class JournalReader:
 
     @contextmanager
     def _borrowed(self) -> Iterator[Database]:
-        # Appending to a list and popping from it are single steps, whatever thread does it.
+        # list.append and list.pop are atomic, so threads need no lock.
         db = self.idle.pop() if self.idle else self.connect()
         try:
             yield db
@@ -59,7 +60,7 @@ class JournalReader:
         with self._borrowed() as db:
             try:
                 return db.all(sql, *values)
-            except Unwritable:  # the server may have been away since this connection was last used: once more, anew
+            except Unwritable:  # the pooled connection may be stale: retry once with a new one
                 return db.all(sql, *values)
 
     def close(self) -> None:
@@ -77,7 +78,7 @@ class JournalReader:
     # --- jobs --------------------------------------------------------------------------------------------------------
 
     def jobs(self, wanted: Filter, after: int | None = None, limit: int = 50) -> list[JobRow]:
-        """One question for each team and phase, because each is then a walk along an index, and the newest of all."""
+        """One query per team and phase, each a walk along an index, then the newest of all."""
         matches = [*map(states.Match, wanted.phases), *map(states.match, wanted.states)]
         asked = product(wanted.teams or (None,), matches or (None,))
         pages = [self._page(wanted, team, match, after, limit) for team, match in asked]
@@ -97,14 +98,14 @@ class JournalReader:
         if wanted.user:
             clauses.append(('"user" = ?', wanted.user))
         if wanted.origin is not None:
-            clauses.append(("origin_uid = ? and origin_uid <> ''", wanted.origin.uid))  # as the index has it
+            clauses.append(("origin_uid = ? and origin_uid <> ''", wanted.origin.uid))  # matches the partial index
             clauses.append(("origin_site = ?", wanted.origin.site))
         if wanted.text:
             clauses.append((r"words like ? escape '\'", f"%{_literal(wanted.text.lower())}%"))
         if after is not None:
             clauses.append(("number < ?", after))
         where = " and ".join(clause for clause, _ in clauses) or "1 = 1"
-        # The inner one needs an index only; the lines are looked up for the page alone.
+        # The inner query reads only the index; rows are fetched for the page alone.
         inner = f"select number from jobs where {where} order by number desc limit ?"
         sql = f"select {_columns(JobRow)} from jobs where number in ({inner}) order by number desc"
         return self._made(JobRow, sql, *(value for _, value in clauses), limit)
@@ -113,7 +114,7 @@ class JournalReader:
         return _first(self._made(JobRow, f"select {_columns(JobRow)} from jobs where id = ?", job))
 
     def counts(self) -> list[JobCount]:
-        """The table counts by the core's phases; how many of the placed ones run is counted among the attempts."""
+        """The table counts by phase; running jobs are counted among the attempts."""
         found: list[JobCount] = []
         for phase, team, *counted in self._all(COUNTS):
             jobs, gpus, running_jobs, running_gpus = map(int, counted)
@@ -151,7 +152,9 @@ class JournalReader:
         mine = self._all("select number, part from happened where job = ?", job)
         if not mine:
             return []
-        policies = self._all("select number, part from happened where job = '' and kind = 'PolicySet'")  # the currency
+        policies = self._all(
+            "select number, part from happened where job = '' and kind = 'PolicySet'"
+        )  # for the currency
         return list(self._rows([*mine, *policies]).values())
 
     def feed(
@@ -173,10 +176,10 @@ class JournalReader:
 
     def steps(self, after: int, limit: int = 200) -> list[Row]:
         found = self._all(f"select {COLUMNS} from steps where number > ? order by number limit ?", after, limit)
-        return [row(plain(one), self.where) for one in found]
+        return [row(plain(stored), self.where) for stored in found]
 
     def _rows(self, wanted: list[tuple[int, int]]) -> dict[int, Row]:
-        """By number, each with the wanted of its parts."""
+        """By number, each with only the wanted parts."""
         parts: dict[int, set[int]] = {}
         for number, part in wanted:
             parts.setdefault(number, set()).add(part)
@@ -184,7 +187,9 @@ class JournalReader:
         for start in range(0, len(numbers), AT_ONCE):
             some = numbers[start : start + AT_ONCE]
             sql = f"select {COLUMNS} from steps where number in ({marks(len(some))}) order by number"
-            rows |= {one[0]: row_with(plain(one), parts[one[0]], self.where) for one in self._all(sql, *some)}
+            rows |= {
+                stored[0]: row_with(plain(stored), parts[stored[0]], self.where) for stored in self._all(sql, *some)
+            }
         return rows
 
     # --- money and offers --------------------------------------------------------------------------------------------
@@ -201,7 +206,7 @@ class JournalReader:
                      *periods.get(period, (None, None)))
             for scope, period in keys
         ]  # fmt: skip
-        return sorted(rows, key=lambda one: (one.starts_at or 0, one.period, one.scope))
+        return sorted(rows, key=lambda budget: (budget.starts_at or 0, budget.period, budget.scope))
 
     def used(self, from_day: int = 0) -> list[UsedRow]:
         return self._made(
@@ -223,7 +228,7 @@ class JournalReader:
 
 
 class _AtOneRow(JournalReader):
-    """On one connection, inside its transaction. What fails is not tried again by itself: that would be another row."""
+    """Reads in one transaction of one connection. Never retried: a retry would see another row."""
 
     def __init__(self, db: Database, installation: str) -> None:
         self.db, self.where, self.installation = db, db.where, installation
@@ -236,12 +241,12 @@ class _AtOneRow(JournalReader):
         return self.db.all(sql, *values)
 
     def close(self) -> None:
-        """The connection is another's."""
+        """The connection belongs to the other reader."""
 
 
-#: Values in one statement; SQLite of old takes 999.
+#: Values per statement; old SQLite allows 999.
 AT_ONCE = 500
-#: A placed job is running if its attempt is, and starting otherwise: `journal.states`.
+#: A placed job is running if its attempt is, otherwise starting (see `journal.states`).
 ATTEMPT_RUNS = "exists (select 1 from attempts where attempts.id = jobs.attempt and attempts.phase = ?)"
 RUNNING = (
     "select jobs.team, count(*) as jobs, sum(jobs.gpus) as gpus from attempts "
@@ -269,5 +274,5 @@ def _first(found: list[T]) -> T | None:
 
 
 def _happening(found: Row, part: int, job: str, kind: str, event: Any) -> Happening:
-    """The members of an array came as one."""
+    """Members of a job array were submitted in one event."""
     return Happening(found.number, part, found.at, kind, getattr(event, "job", job), event)

@@ -1,4 +1,6 @@
-"""Decide again what was decided: a test of determinism, and how one learns what a new version would do differently."""
+"""`penstock redecide`: feeds recorded facts to this engine and compares its promises with the recorded ones. A test of
+determinism, and of what a new version would decide differently.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -24,7 +26,7 @@ class RedecideReport:
 
 
 def redecide(rows: Iterable[Any], most: int, rules: Rules | None = None) -> RedecideReport:
-    """Feed the recorded facts, compare the promises. A differing step is put right from the record before the next."""
+    """Compare step by step. After a difference the state follows the record, so that later steps stay comparable."""
     engine = Engine(rules)
     steps = promises = different = 0
     first: list[Difference] = []
@@ -43,7 +45,7 @@ def redecide(rows: Iterable[Any], most: int, rules: Rules | None = None) -> Rede
 
 
 def _difference(row: Any, step: Any) -> Difference:
-    """Only what is not in both."""
+    """Only the promises that are not in both."""
     recorded, now = [repr(event) for event in row.outputs], [repr(event) for event in step.outputs]
     return Difference(
         row.number,

@@ -1,6 +1,6 @@
-"""Rows that lists, pages and reports read: jobs, attempts, spend, use. `schema` stores most of them as they are.
+"""Rows for lists, pages and reports: jobs, attempts, spend, use. `schema` stores most of them unchanged.
 
-A job's row and an attempt's say what the folded state says; `projection` makes them.
+A job's row and an attempt's repeat the folded state; `projection` makes them.
 """
 
 from typing import Any
@@ -12,10 +12,10 @@ from penstock.core.values import value
 
 @value
 class JobRow:
-    """A job on a list: what was asked, where it is, and why."""
+    """A job in a list: its request, its state, and why."""
 
     id: str
-    number: int  # the order of arrival; unique also within an array, and the key of pages
+    number: int  # the order of arrival; unique also within an array; the key for paging
     team: str
     name: str
     user: str
@@ -23,12 +23,12 @@ class JobRow:
     job_class: str
     priority: int
     gpus: int
-    work: str  # the digest of what runs
+    work: str  # the digest of its work
     phase: str  # core.lifecycle.JobPhase
-    attempt: str  # where it has a place now, empty if nowhere
-    offer: str  # of that attempt, or of its last one
+    attempt: str  # its live attempt; empty if none
+    offer: str  # of that attempt, or of the last one
     submitted_at: Instant
-    started_at: Instant | None  # first ran
+    started_at: Instant | None  # its first start
     ended_at: Instant | None
     kept_ms: Millis  # work that its last checkpoint holds
     attempts: int
@@ -36,26 +36,26 @@ class JobRow:
     losses: int
     spent: Money
     held: Money
-    until_at: Instant | None  # while it waits: when its answer is due at the latest
+    until_at: Instant | None  # while queued: when it is decided again at the latest
     short_of: str  # the scope whose cap binds it
     because: str  # the latest reason, as JSON with its `kind` and numbers; empty if nothing was decided yet
-    origin_site: str = ""  # what it was submitted for, `JobSpec.origin`; empty: a request to the API
+    origin_site: str = ""  # the home Job's site, `JobSpec.origin`; empty: submitted through the API
     origin_uid: str = ""
-    # Read from other tables (`schema.LOOKED_UP`); empty in the row that is written.
+    # Joined from other tables (`schema.LOOKED_UP`); empty in the stored row.
     attempt_phase: str = ""  # of `attempt`: core.lifecycle.AttemptPhase
     decided_at: Instant | None = None  # when `because` was decided
     last_outcome: str = ""  # of the last attempt that was promised; empty if there is none, or it lives
 
     @property
     def words(self) -> str:
-        """What a search looks at, in small letters."""
+        """The text that a search matches, in lower case."""
         return f"{self.id} {self.name} {self.user} {self.team}".lower()
 
 
 @value
 class AttemptRow:
     id: str
-    number: int  # the order of promising: unique
+    number: int  # the order of promises; unique
     job: str
     team: str
     offer: str
@@ -66,17 +66,17 @@ class AttemptRow:
     started_at: Instant | None
     ended_at: Instant | None
     outcome: str  # how it ended: done, failed, stopped, lost, refused, dropped; empty while it lives
-    resume_ms: Millis  # work it began with
+    resume_ms: Millis  # work that it resumed with
     kept_ms: Millis  # work that its last checkpoint holds
     spent: Money
     held: Money
-    deadline_at: Instant | None  # it ends by itself then; None on standing offers
+    deadline_at: Instant | None  # when it ends by itself; None on standing offers
     because: str  # why there, as JSON
 
 
 @value
 class SpendRow:
-    """One scope in one period of the books. Caps of jobs are on the jobs."""
+    """One scope in one budget period. A job's own cap is in its row."""
 
     scope: str
     period: str
@@ -90,9 +90,9 @@ class SpendRow:
 
 @value
 class UsedRow:
-    """One offer, team and day. GPU time is booked when an attempt is over, money when it is charged."""
+    """Use of one offer by one team on one day. GPU time is booked when an attempt ends, money when it is charged."""
 
-    day: int  # whole days since the zero of instants
+    day: int  # days since the epoch of instants
     offer: str
     team: str
     gpu_ms: int
@@ -101,7 +101,7 @@ class UsedRow:
 
 @value
 class ClosedRow:
-    """An offer that refused, and when it is tried again."""
+    """An offer that refused, and when it is probed again."""
 
     offer: str
     until_at: Instant
@@ -110,10 +110,10 @@ class ClosedRow:
 
 @value
 class Happening:
-    """One event that concerns a job, or everybody."""
+    """One event that concerns a job, or all jobs."""
 
     number: int  # of its step
-    part: int  # its place among the step's inputs and outputs
+    part: int  # its index in the step's inputs and outputs
     at: Instant
     kind: str
     job: str  # empty: it concerns no single job
@@ -122,13 +122,13 @@ class Happening:
 
 @value
 class Filter:
-    """Empty: all. `text` is looked for in id, name, user and team, whatever its case."""
+    """Empty fields match all. `text` is searched in id, name, user and team, ignoring case."""
 
     teams: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()  # core.lifecycle.JobPhase
     text: str = ""
     user: str = ""
-    states: tuple[str, ...] = ()  # journal.states.JobState: as people call them; beside `phases`, either will do
+    states: tuple[str, ...] = ()  # journal.states.JobState: users' words; an alternative to `phases`
     origin: Origin | None = None
 
 

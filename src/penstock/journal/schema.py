@@ -1,7 +1,8 @@
-"""The tables of a journal, as the rows they hold: `projection` makes rows, databases store them, `reader` reads them.
+"""The journal's table definitions, derived from row classes: `projection` makes rows, databases store them, `reader`
+reads them.
 
-A table's columns are its row's fields, so there is one place to add one; then raise `PROJECTION`, and every journal
-projects itself anew for its next writer. What `Reader` shows as it is kept has its row in `journal`.
+A table's columns are its row's fields, so a column is added in one place; then raise `PROJECTION`, and every journal is
+projected anew by its next writer. Rows that `Reader` returns unchanged are in `rows`.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,9 +13,9 @@ from typing import Any, Final, TypeAlias, get_type_hints
 from penstock.core.values import value
 from penstock.journal.rows import AttemptRow, ClosedRow, JobRow, UsedRow
 
-#: Of the tables below and of what `projection` writes into them.
+#: The version of the tables below and of their content.
 PROJECTION: Final = 4
-#: Tables of older versions, which a rebuild takes away.
+#: Tables of older versions, dropped by a rebuild.
 RETIRED: Final = ("offers", "notes")
 
 
@@ -23,24 +24,24 @@ class NodeRow:
     """A rented node that is not gone."""
 
     id: str
-    attempt: str  # for which it was asked
+    attempt: str  # the attempt it was launched for
     offer: str
     gpus: int
     phase: str  # core.lifecycle.NodePhase
     asked_at: int
-    on: str  # attempts that run there or will, as JSON
+    on: str  # its attempts, as JSON
 
 
 @value
 class HoldRow:
-    """Money that is held for an attempt, or for a node that was asked for it."""
+    """Money held for an attempt, or for its node."""
 
     id: str
     attempt: str
     scopes: str  # as JSON
     parts: str  # period and amount, as JSON
     deadline_at: int
-    beyond_ms: int  # grace and kill: what is paid for after the deadline
+    beyond_ms: int  # grace and kill time, paid after the deadline
 
 
 @value
@@ -69,7 +70,7 @@ class CountRow:
 
 @value
 class AccountRow:
-    """One scope in one period of the books."""
+    """One scope in one budget period."""
 
     scope: str
     period: str
@@ -79,7 +80,7 @@ class AccountRow:
 
 @value
 class HappenedRow:
-    """Which event concerns which job: a story reads only its own steps."""
+    """Which event concerns which job, so that a story reads only its own steps."""
 
     number: int
     part: int
@@ -103,10 +104,9 @@ TableRow: TypeAlias = (
 
 
 class Table:
-    """`adds`: columns to which a new row of the same key is added, instead of taking the old one's place.
-
-    `computed`: columns that are properties of the row, to be looked for and not to be read back. `looked_up`: fields of
-    the row that other tables hold; they are no columns.
+    """`adds`: columns that a new row of the same key adds to, instead of replacing. `computed`: columns for searching
+    that are properties of the row and are not read back. `looked_up`: fields of the row that are joined from other
+    tables; they are no columns.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Table:
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """The values of these names, as a tuple also of one."""
+    """The values of these attributes, as a tuple also for one."""
     get = attrgetter(*names)
     return get if len(names) > 1 else lambda line: (get(line),)
 
@@ -141,7 +141,7 @@ def _type(hint: Any) -> str:
     return "bigint not null" if hint is int else "bigint"
 
 
-#: Fields of a job's row that other tables hold: how they are read.
+#: How fields of a job's row are joined from other tables.
 LOOKED_UP: Final = {
     "decided_at": (
         "(select steps.at from happened join steps on steps.number = happened.number where happened.job = jobs.id and "
@@ -172,7 +172,7 @@ TABLES: Final[dict[type[Any], Table]] = {
     )
 }
 
-#: Lists are read by number within a team, a phase or both; `words` is all that a search has to look at.
+#: Lists are read by number within a team, a phase or both; a search reads only `words`.
 INDICES: Final = (
     "create unique index jobs_by_number on jobs (number)",
     "create index jobs_by_phase on jobs (phase, number)",
@@ -187,7 +187,7 @@ INDICES: Final = (
 
 
 class Changes:
-    """What steps change in the tables: rows to put by key, keys to drop, amounts to add by key."""
+    """Changes to the tables: rows to put by key, keys to delete, amounts to add by key."""
 
     def __init__(self) -> None:
         self.puts: dict[type[Any], dict[tuple[Any, ...], TableRow]] = {}

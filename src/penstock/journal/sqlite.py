@@ -1,8 +1,8 @@
-"""A journal in one SQLite file: the live one's connection, and the bulk writer of simulations.
+"""A journal in one SQLite file: the live connection, and the bulk writer for simulations.
 
-`synchronous=FULL` in WAL mode, because a committed hold must survive a power cut. One connection alone writes and
+WAL mode with `synchronous=FULL`, because a committed hold must survive a power cut. One connection alone writes and
 checkpoints; readers open the file read-only. (SQLite before 3.51.3 is reported to damage a WAL that one connection
-checkpoints while another commits.) A simulation, which can be run again, groups many steps into one transaction and
+checkpoints while another commits.) A simulation can be repeated, so it groups many steps into one transaction and
 leaves the tables to `penstock journal rebuild`.
 """
 
@@ -23,7 +23,7 @@ from penstock.journal.journal import Unwritable
 
 
 class SqliteDatabase:
-    """One connection, made when first used. Used by one thread at a time, not always the same."""
+    """One connection, opened on first use, used by one thread at a time."""
 
     def __init__(self, path: str, readonly: bool = False, page_bytes: int = 4_096) -> None:
         self.where, self.readonly, self.page_bytes = path, readonly, page_bytes
@@ -37,18 +37,18 @@ class SqliteDatabase:
         return self._db
 
     def _connect(self) -> sqlite3.Connection:
-        # A name with `%` or `?` in it is still a name.
+        # Quote `%` and `?` in the path.
         uri = Path(self.where).absolute().as_uri() + ("?mode=ro" if self.readonly else "")
         with self._told():
             db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
             if not self.readonly:
-                db.execute(f"pragma page_size={self.page_bytes}")  # of a new file; one that exists keeps its own
+                db.execute(f"pragma page_size={self.page_bytes}")  # for a new file; an existing one keeps its own
                 db.executescript("pragma journal_mode=wal; pragma synchronous=full; pragma secure_delete=on;")
             return db
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What may pass is `Unwritable`; what is no database will not become one."""
+        """Temporary errors become `Unwritable`; a file that is no database is `BadInput`."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -70,7 +70,7 @@ class SqliteDatabase:
                 yield
                 self.db.execute("commit")
             except BaseException:
-                # A full disk may have ended it already; what cannot be undone now, a new connection finds undone.
+                # A full disk may have rolled it back already; if this fails, the next connection rolls back.
                 with suppress(sqlite3.Error):
                     if self.db.in_transaction:
                         self.db.execute("rollback")
@@ -102,7 +102,7 @@ class SqliteDatabase:
                 self.db.executemany(sql, rows)
 
     def lock(self) -> bool:
-        """The system lets go of it when the process ends, however it ends. The file is left: removing it is a race."""
+        """A file lock: the kernel releases it with the process. The file stays, because removing it is a race."""
         if self._lock_file is not None:
             return True
         try:
@@ -118,7 +118,7 @@ class SqliteDatabase:
         return True
 
     def forget(self) -> None:
-        """`secure_delete` has overwritten it; the log still has the page as it was."""
+        """`secure_delete` has overwritten the row; a checkpoint clears the WAL, which still has the old page."""
         self.run("pragma wal_checkpoint(truncate)")
 
     def close(self) -> None:
@@ -131,14 +131,16 @@ class SqliteDatabase:
 
 
 class BulkJournal:
-    """A simulation's: appends; `group` steps to a transaction. Use it in a `with` block."""
+    """Appends a simulation's steps, `group` of them per transaction. A context manager."""
 
     def __init__(self, path: str, group: int = 1) -> None:
         if Path(path).exists():
             raise BadInput(f"{path} exists already; name a new file for the journal, or remove that one.")
         self.path, self.group, self.last = path, group, GENESIS
         self.pending: list[Stored] = []
-        self.database = SqliteDatabase(path, page_bytes=16_384)  # it writes megabytes at once: a quarter of the calls
+        self.database = SqliteDatabase(
+            path, page_bytes=16_384
+        )  # it writes megabytes at once: larger pages need a quarter of the calls
         with self._told(), self.database.transaction():
             for statement in BASE:
                 self.database.create(statement)

@@ -44,7 +44,7 @@ _OVER: Final[dict[str, AttemptState]] = {
     "refused": "no_capacity",
     "dropped": "withdrawn",
 }
-#: The words of earlier versions. Filters of the API and the command line still take them.
+#: States' names in earlier versions. Filters of the API and the CLI still accept them.
 OLD: Final[dict[str, tuple[JobState, ...]]] = {
     "waiting": ("queued",),
     "placed": ("starting", "running"),
@@ -55,14 +55,14 @@ OLD: Final[dict[str, tuple[JobState, ...]]] = {
 
 @value
 class Match:
-    """Which rows of the journal's table of jobs are in a state. `attempt_runs`: None where that does not matter."""
+    """Which job rows are in a state. `attempt_runs`: None if it does not matter."""
 
     phase: str  # core.lifecycle.JobPhase
     attempt_runs: bool | None = None
 
 
 def job_state(phase: str, attempt_phase: str = "") -> JobState:
-    """`attempt_phase`: of the attempt that the job has now; empty if it has none."""
+    """`attempt_phase`: the phase of the job's live attempt; empty if it has none."""
     if phase == "placed":
         return "running" if attempt_phase == "running" else "starting"
     return next(state for state in JOB_STATES if _PHASE_OF[state] == phase)
@@ -75,7 +75,7 @@ def attempt_state(phase: str, outcome: str) -> AttemptState:
 
 
 def is_preempted(phase: str, last_outcome: str, reason: str) -> bool:
-    """Is the job queued because its node was reclaimed, or because a job of higher priority took its GPUs?"""
+    """True if the job is queued because its node was reclaimed, or because a job of higher priority took its GPUs."""
     return phase == "waiting" and (last_outcome == "lost" or reason == "Preempted")
 
 
@@ -85,5 +85,5 @@ def match(state: str) -> Match:
 
 
 def from_old(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Filters as they were typed, with the words of earlier versions in today's."""
+    """Filters as typed, with names of earlier versions translated."""
     return tuple(dict.fromkeys(state for word in words for state in OLD.get(word, (word,))))

@@ -1,4 +1,4 @@
-"""Is a journal what was written, and what is in it? `penstock journal` and the API's health answer with these."""
+"""Verifies a journal's hash chain, and summarises it. `penstock journal` and the API's health endpoint use it."""
 
 from contextlib import closing
 
@@ -14,16 +14,16 @@ class About:
     installation: str
     format: int
     steps: int
-    head: str  # number and hash of the last step: note it elsewhere, and nobody can cut the journal unnoticed
+    head: str  # number and hash of the last step: stored elsewhere, it detects a truncated journal
     first_at: Instant | None
     last_at: Instant | None
-    projected: int  # steps that the tables have taken in
+    projected: int  # steps that the tables include
     writer: str
     epoch: int
 
 
 def about(where: str) -> About:
-    """What a journal says of itself; nothing is checked."""
+    """A journal's summary, without verification."""
     must_exist(where)
     with reachable(), closing(database(where, readonly=True)) as db:
         (found,) = db.all("select format from journal")[0]
@@ -38,10 +38,11 @@ def about(where: str) -> About:
 
 
 def verify(where: str, expected: str = "") -> tuple[int, str]:
-    """Every row against the chain and the end against the head; then against what somebody noted: `NUMBER:HASH`.
+    """Verify every row against the chain and the end against the head, then against a head that was stored elsewhere:
+    `NUMBER:HASH`.
 
-    Returns the steps and the head. The head stands beside the steps, so whoever may change all of the file can cut
-    both; a head that was noted elsewhere cannot be.
+    Returns the number of steps and the head. Whoever can change the whole file can truncate steps and head together;
+    only a head stored elsewhere detects that.
     """
     noted, link = _noted(expected)
     steps, hashes = 0, dict[int, str]()

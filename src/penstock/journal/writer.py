@@ -1,9 +1,9 @@
-"""Keeps a journal: what `journal.Journal` promises, over any `Database`. The live loop calls it, one call at a time.
+"""The journal's writer: `journal.Journal` over any `Database`. The live plane calls it, one call at a time.
 
-Who writes is settled by three things. A lock that ends with the process (of the file, or of the server's session), so
-that who was killed can come back at once. A lease that runs out, so that a machine that is gone is not waited for. And
-the epoch that every append names, looked up in the same transaction: whatever clocks and locks say, a writer that was
-replaced changes nothing.
+Three things keep it a single writer. A lock that ends with the process (of the file or the server's session), so that a
+killed writer can restart at once. A lease that expires, so that nobody waits for a machine that is gone. And the epoch
+that every append names, checked in the same transaction: whatever clocks and locks say, a replaced writer is fenced and
+changes nothing.
 """
 
 import uuid
@@ -47,7 +47,7 @@ class JournalWriter:
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def _create(self) -> None:
-        """What is missing: all of it, or what a simulation leaves out."""
+        """Create missing tables: all of them, or those that a simulation leaves out."""
         self.db.create(JOURNAL)
         found = _only(self.db.all("select format from journal"))
         if found is None:
@@ -72,13 +72,13 @@ class JournalWriter:
     # --- who writes --------------------------------------------------------------------------------------------------
 
     def claim(self, holder: str, at: Instant, lease_ms: int) -> int:
-        """The epoch, with the tables made to follow the steps if they do not yet."""
+        """Take the lease, bring the tables up to date, and return the epoch."""
         epoch = self.take(holder, at, lease_ms)
         self.catch_up()
         return epoch
 
     def take(self, holder: str, at: Instant, lease_ms: int) -> int:
-        """The lease alone: for who makes the tables anew."""
+        """Take the lease alone, for a rebuild of the tables."""
         alone = self.db.lock()
         with self.db.transaction():
             epoch, other, until_at = self._lease()
@@ -99,7 +99,7 @@ class JournalWriter:
             self._keep_lease(epoch, self._lease()[1], at + lease_ms)
 
     def release(self, epoch: int) -> None:
-        """Done: the next one need not wait for the lease to run out."""
+        """Give up the lease, so that the next holder need not wait."""
         with self.db.transaction():
             self._fence(epoch)
             self._keep_lease(epoch, "", 0)
@@ -136,7 +136,9 @@ class JournalWriter:
             self.db.write(KEPT_ANSWER, [(key, answer, at) for key, answer in keys.items()])
 
     def _are_there(self, steps: Sequence[Step], head: int) -> bool:
-        """Was this very append committed before, and only the answer lost? Anything else but the next is refused."""
+        """True if this very append was committed before and only its answer was lost. Any other gap or overlap is
+        refused.
+        """
         if steps[0].number == head + 1:
             return False
         before = hash_of(self.db, steps[0].number - 1)
@@ -168,7 +170,7 @@ class JournalWriter:
     # --- projections -------------------------------------------------------------------------------------------------
 
     def catch_up(self) -> int:
-        """Project what is not projected yet, all of it if the tables are of another version. How many steps."""
+        """Project missing steps, or all if the tables are of another version. Returns how many."""
         projected, projection = self.db.all("select projected, projection from journal")[0]
         if projection != PROJECTION:
             return self.rebuild()
@@ -178,7 +180,7 @@ class JournalWriter:
             return self._project_after(projected)
 
     def rebuild(self) -> int:
-        """The tables anew, from the steps alone. How many steps."""
+        """Rebuild the tables from the steps. Returns how many steps."""
         with self.db.transaction():
             for name in (*(table.name for table in TABLES.values()), *RETIRED):
                 self.db.run(f"drop table if exists {name}")
@@ -187,7 +189,7 @@ class JournalWriter:
             return self._project_after(0)
 
     def _project_after(self, projected: int) -> int:
-        """Fold every step, and write what those after this one change. How many."""
+        """Fold every step, and write the changes of those after `projected`. Returns how many."""
         state, changes, number = State(), Changes(), projected
         state.watch()
         for row in self.read():
@@ -231,7 +233,7 @@ class JournalWriter:
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
     def keep_snapshot(self, number: int, schema: str, state: bytes) -> None:
-        """With the hash of its step, so that one of another past is never taken for ours."""
+        """Store a snapshot with its step's hash, so that one of another past is never used."""
         link = hash_of(self.db, number)
         if link is None:
             raise BadInput(f"{self.db.where} has no step {number} to keep a snapshot of.")
@@ -247,10 +249,10 @@ class JournalWriter:
 
 
 def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
-    """Steps in order, each checked against the chain, and the last against the head."""
+    """Steps in order, each verified against the chain, and the last against the head."""
     found = _only(db.all("select format from journal"))
     refuse_format(found, db.where)
-    # A journal of format 1 has no note of its head.
+    # A journal of format 1 has no recorded head.
     head = db.all("select head, hash from journal")[0] if found > 1 else (0, b"")
     last = hash_of(db, after)
     if last is None:
@@ -261,7 +263,7 @@ def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
 
 KEPT_BLOB = "insert into blobs values (?, ?) on conflict (digest) do nothing"
 KEPT_ANSWER = "insert into replies values (?, ?, ?) on conflict (key) do nothing"
-#: A snapshot of another version's schema is kept for a way back, but not for ever.
+#: Another version's snapshots are kept for this many steps, for a downgrade.
 MANY_STEPS = 1_000_000
 
 

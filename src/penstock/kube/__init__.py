@@ -1,5 +1,6 @@
-"""Speaking to Kubernetes: who may be asked (`access`), one request (`client`), staying in step (`informer`), our words
-there (`annotations`). Drivers, the front door and shadow mode use it; it knows nothing of them.
+"""A small Kubernetes client: credentials (`access`), requests (`client`), list and watch (`informer`), our labels and
+annotations (`annotations`). Drivers, the front door and shadow mode use it; it imports none of them.
 
-An extra: `pip install 'penstock[kubernetes]'`. Whoever needs it imports it inside a function, off the way of `--help`.
+It needs the extra `penstock[kubernetes]`. Callers import it inside functions, so that `--help` works without it and
+stays quick.
 """

@@ -1,9 +1,8 @@
-"""From a kubeconfig, in a file or in a Secret, or the account of the pod we run in, to a connection. Whoever wants a
-`Cluster` begins here.
+"""Connect to a cluster: from a kubeconfig file, a kubeconfig in a Secret, or the pod's own service account. Everyone
+who needs a `Cluster` calls `connect`.
 
-Kubeconfig files and clouds' ways to log in are lightkube's; here is what we refuse before a byte is sent or a program
-is run: programs that were not allowed by name, connections that anybody can read, and addresses that hand out a
-machine's own credentials.
+lightkube reads kubeconfigs and logs in to clouds. This module refuses, before anything is sent or run: login programs
+that are not allowed by name, connections without TLS, and addresses that hand out a machine's own credentials.
 """
 
 import base64
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.kube.client import Cluster
     from penstock.kube.transport import Transport
 
-SECRET_KEY: Final = "kubeconfig"  #: of a Secret that holds one
+SECRET_KEY: Final = "kubeconfig"  #: the key of a Secret that holds a kubeconfig
 SECRET_SECONDS: Final = 10.0
 LOGIN: Final = "client.authentication.k8s.io"
 METADATA: Final = ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "metadata.google.internal", "metadata")
@@ -35,11 +34,11 @@ METADATA: Final = ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "metad
 
 @value
 class Access:
-    """Where a cluster is and as whom to ask. Relative paths are from the working folder."""
+    """Where a cluster is and which account to use. Relative paths start at the working folder."""
 
     kubeconfig: str = ""  # empty: $KUBECONFIG or ~/.kube/config
-    context: str = ""  # empty: the file's current one
-    in_cluster: bool = False  # the account of the pod that Penstock runs in
+    context: str = ""  # empty: the file's current context
+    in_cluster: bool = False  # use the service account of the pod that Penstock runs in
     #: Programs that a kubeconfig may run to log in, by name: aws, gke-gcloud-auth-plugin.
     allow_exec: tuple[str, ...] = ()
     secret: str = (
@@ -48,12 +47,12 @@ class Access:
 
 
 def connect(access: Access) -> "Cluster":
-    """Nothing is sent yet. Whatever is wrong with the file is a `BadInput` of one sentence."""
+    """Make a client; nothing is sent yet. Any error in the file is a `BadInput` of one sentence."""
     from penstock.kube.client import Cluster
 
     config = _config(access)
     _check(config, access)
-    return Cluster(_wire(config), config.context_name, config.namespace)
+    return Cluster(_transport(config), config.context_name, config.namespace)
 
 
 def _config(access: Access) -> "SingleConfig":
@@ -81,7 +80,7 @@ def _file(access: Access) -> "KubeConfig":
 
 
 def _from_secret(secret: str) -> "KubeConfig":
-    """Read once, with the account of the pod we run in."""
+    """Read the Secret once, with the service account of our pod."""
     import yaml
     from lightkube.config.client_adapter import verify_cluster
     from lightkube.config.kubeconfig import KubeConfig
@@ -149,17 +148,17 @@ def _hands_out_credentials(host: str) -> bool:
 
 
 def _is_allowed(command: str, allowed: Sequence[str]) -> bool:
-    """By the name it is found under, or by its whole path. `./aws` is not the `aws` that somebody meant."""
+    """By the bare name, or by the whole path. `./aws` is not the allowed `aws`."""
     return command in allowed and (PurePath(command).name == command or PurePath(command).is_absolute())
 
 
-def _wire(config: "SingleConfig") -> "Transport":
+def _transport(config: "SingleConfig") -> "Transport":
     from lightkube.config.client_adapter import user_auth, verify_cluster
     from lightkube.core.exceptions import ConfigError
 
     from penstock.kube.transport import HttpsTransport
 
-    assert config.user is not None  # `_config` saw to that
+    assert config.user is not None  # checked in `_config`
     try:
         verify = verify_cluster(config.cluster, config.user, config.abs_file)
         auth = user_auth(_with_login(config.user))
@@ -169,8 +168,9 @@ def _wire(config: "SingleConfig") -> "Transport":
 
 
 def _with_login(user: "User") -> "User":
-    """A login program is told what it is asked, as kubectl does; lightkube does not, and knows only the betas of the
-    answer, which the final version kept."""
+    """Give the login program its request in the environment, as kubectl does. lightkube does not, and knows only the
+    beta versions of the answer; the final version has the same fields.
+    """
     if user.exec is None:
         return user
     from lightkube.config.models import NameValue

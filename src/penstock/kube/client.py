@@ -1,6 +1,7 @@
-"""One cluster, one request at a time: plain dicts in and out, errors by what to do next. `access.connect` makes it.
+"""Kubernetes API client for one cluster: plain dicts in and out, errors named by what to do next. `access.connect`
+makes it.
 
-Typed objects cost more than they give here: most of an object is passed on or never looked at.
+There are no typed objects: most of an object is passed on or never read.
 """
 
 import asyncio
@@ -34,15 +35,15 @@ Obj: TypeAlias = dict[str, Any]
 Params: TypeAlias = Mapping[str, str | list[str]]
 T = TypeVar("T")
 
-PAGE: Final = 500  #: objects in one piece of a list
-#: Requests at once. More would each make a connection of their own, which costs both sides more than the request.
+PAGE: Final = 500  #: objects in one page of a list
+#: Concurrent requests. More would each open a connection, which costs both sides more than the request.
 LANES: Final = 16
-BUSY_TRIES: Final = 4  #: an overloaded server says when to come again
+BUSY_TRIES: Final = 4  #: tries after 429; the server says when to retry
 BUSY_MOST_SECONDS: Final = 10.0
-#: A server sends a bookmark about once a minute. A watch that says nothing for longer is dead, whatever TCP believes.
+#: A server sends a bookmark about once a minute. A watch that is silent for longer is dead, even if TCP does not know.
 SILENCE_SECONDS: Final = 100.0
 CONNECT_SECONDS: Final = 5.0
-WATCH_SECONDS: Final = 3_000  #: then the server ends it, and it is taken up again where it was
+WATCH_SECONDS: Final = 3_000  #: then the server closes the watch, and the informer resumes from its version
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
 VERBS: Final = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"}
@@ -90,19 +91,19 @@ REVIEWS: Final = Kind(
 
 
 class Cluster:
-    def __init__(self, wire: Transport, context: str, namespace: str) -> None:
-        self.wire, self.context, self.namespace = wire, context, namespace
-        #: Of its last answer, by the cluster's own clock, in whole seconds; compared with its own times only.
+    def __init__(self, transport: Transport, context: str, namespace: str) -> None:
+        self.transport, self.context, self.namespace = transport, context, namespace
+        #: The Date header of the last answer, in whole seconds. Compare it only with other times of this cluster.
         self.said_at = datetime.fromtimestamp(0, UTC)
-        self.heard_at = time.monotonic()  #: by ours
-        self.requests: Counter[str] = Counter()  #: sent so far, like "patch jobs.batch/status"
+        self.heard_at = time.monotonic()  #: the same instant by our monotonic clock
+        self.requests: Counter[str] = Counter()  #: requests sent, like "patch jobs.batch/status"
         self.lanes = PriorityLimiter(LANES)
-        self.doubt = asyncio.Event()  #: set, and another put in its place, when a request got no answer
-        self.pending: set[asyncio.Task[Any]] = set()  #: on their way, also those that nobody waits for any more
+        self.doubt = asyncio.Event()  #: set, and replaced, when a request got no answer: watches check their connection
+        self.pending: set[asyncio.Task[Any]] = set()  #: requests in flight, also those whose caller was cancelled
 
     @property
     def time_there(self) -> datetime:
-        """By the cluster's clock, up to a second late: of its last answer, and what has passed since."""
+        """The cluster's clock, up to a second late: its last Date header plus the time since."""
         return self.said_at + timedelta(seconds=time.monotonic() - self.heard_at)
 
     async def close(self) -> None:
@@ -110,7 +111,7 @@ class Cluster:
             _, late = await asyncio.wait(self.pending, timeout=CONNECT_SECONDS)
             for task in late:
                 task.cancel()
-        await self.wire.close()
+        await self.transport.close()
 
     # --- one object --------------------------------------------------------------------------------------------------
 
@@ -133,7 +134,7 @@ class Cluster:
         part: str = "",
         rank: Rank = NOW,
     ) -> Obj:
-        """A merge patch: keys that are None go. `seen`: only if this is still its resourceVersion, else `Conflict`."""
+        """Merge patch; None deletes a key. `seen`: fails with `Conflict` unless this is still the resourceVersion."""
         if seen:
             change = {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": seen}}
         return await self._ask(
@@ -151,14 +152,18 @@ class Cluster:
         marks: Obj | None = None,
         rank: Rank = SOON,
     ) -> Obj:
-        """`marks`: metadata to change with it, where the server takes both together; the answer shows whether."""
+        """Patch the status. `marks`: metadata to change in the same request; some servers ignore it, and the answer
+        shows that.
+        """
         change = {"status": status, **({"metadata": marks} if marks else {})}
         return await self.patch(kind, name, change, namespace, seen=seen, part="status", rank=rank)
 
     async def delete(
         self, kind: Kind, name: str, namespace: str = "", *, uid: str = "", grace_s: int | None = None
     ) -> None:
-        """Only the one of this `uid`: another of the same name is a `Conflict`. What it owns goes after it."""
+        """Delete the object of this `uid`; another of the same name is a `Conflict`. Objects that it owns are collected
+        after it.
+        """
         body: Obj = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
@@ -171,7 +176,7 @@ class Cluster:
     async def list(
         self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "", page: int = PAGE
     ) -> tuple[list[Obj], str]:
-        """All of them, and the version from which to watch on. Half of a list is never given out as all of it."""
+        """All objects, and the resourceVersion to watch from. Never returns a partial list."""
         items: list[Obj] = []
         more = ""
         while True:
@@ -185,8 +190,9 @@ class Cluster:
     async def watch(
         self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "", since: str
     ) -> AsyncIterator[tuple[str, Obj]]:
-        """What changes from a version on: OPEN once it is heard, then ADDED, MODIFIED, DELETED, BOOKMARK. Ends when
-        the server ends it."""
+        """Changes since a resourceVersion: OPEN once connected, then ADDED, MODIFIED, DELETED, BOOKMARK. Ends when the
+        server closes it.
+        """
         params = _selected(labels, fields) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -207,16 +213,20 @@ class Cluster:
     async def log(
         self, pod: str, namespace: str, params: Mapping[str, str], silence_s: float | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """What it printed, in pieces as they come. `params` as the log API has them: follow, timestamps, sinceTime."""
+        """A pod's log, in pieces as they arrive. `params` are the log API's: follow, timestamps, sinceTime."""
         async with self._stream(PODS, PODS.path(namespace, pod, "log"), params, "get", silence_s) as answer:
             yield answer.pieces()
 
     @asynccontextmanager
     async def attach(self, pod: str, namespace: str, params: Params) -> AsyncIterator[Channel]:
-        """A command in it, begun; messages of `exec_protocol` from here on. `params` as the exec API has them."""
+        """Start a command in a pod and return its channel of `exec_protocol` messages. `params` are the exec API's."""
         self.requests["create pods/exec"] += 1
-        pairs = tuple((key, one) for key, many in params.items() for one in ([many] if isinstance(many, str) else many))
-        talk = await self.wire.talk(Request("GET", PODS.path(namespace, pod, "exec"), pairs), exec_protocol.PROTOCOL)
+        pairs = tuple(
+            (key, text) for key, many in params.items() for text in ([many] if isinstance(many, str) else many)
+        )
+        talk = await self.transport.talk(
+            Request("GET", PODS.path(namespace, pod, "exec"), pairs), exec_protocol.PROTOCOL
+        )
         if isinstance(talk, Response):
             raise _refusal(talk.status, talk.content, "create", PODS.resource)
         try:
@@ -227,14 +237,14 @@ class Cluster:
     # --- what we may -------------------------------------------------------------------------------------------------
 
     async def may(self, verb: str, kind: Kind, namespace: str = "", part: str = "") -> bool:
-        """Does our account have this right? Asked, not tried."""
+        """Ask with a SelfSubjectAccessReview whether our account has this right."""
         what = {"verb": verb, "group": kind.api.rpartition("/")[0], "resource": kind.plural, "subresource": part}
         spec = {"resourceAttributes": {**what, "namespace": namespace}}
         answer = await self.create(REVIEWS, {"metadata": {}, "spec": spec})
         return bool(answer["status"]["allowed"])
 
     async def version(self) -> str:
-        """Like v1.35.8."""
+        """The server's version, like v1.35.8."""
         answer = await self._send(Request("GET", "/version"), "get version")
         if answer.status != 200:
             raise _refusal(answer.status, answer.content, "get", "version")
@@ -295,10 +305,10 @@ class Cluster:
 
     async def _in_a_lane(self, request: Request, rank: Rank) -> Response:
         async with self.lanes.one(rank):
-            return await self.wire.send(request)
+            return await self.transport.send(request)
 
     async def _opened(self, request: Request, silence_s: float | None) -> Stream:
-        task = self._on_its_way(self.wire.open(request, silence_s))
+        task = self._on_its_way(self.transport.open(request, silence_s))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -306,16 +316,18 @@ class Cluster:
             raise
 
     def _on_its_way(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Whoever is cancelled no longer waits for it, and it goes on by itself: a connection that is cut off while it
-        is being made would never be closed."""
+        """Run a request in a task that outlives a cancelled caller: a connection that is cancelled while it opens would
+        never be closed.
+        """
         task = asyncio.create_task(work)
         self.pending.add(task)
         task.add_done_callback(self.pending.discard)
         return task
 
     def _cast_doubt(self) -> None:
-        """A request got no answer: then a watch that says nothing may be dead, too, and it would not be noticed for
-        minutes. Whoever watches asks anew."""
+        """A request got no answer, so a silent watch may be dead, too. Wake the watches so that they check at once
+        instead of after minutes.
+        """
         doubt, self.doubt = self.doubt, asyncio.Event()
         doubt.set()
 
@@ -325,7 +337,7 @@ class Cluster:
 
 
 async def _see_off(opening: "asyncio.Task[Stream]") -> None:
-    """A stream that was opened for somebody who has left."""
+    """Close a stream that opened after its caller was cancelled."""
     with suppress(KubeError):
         await (await opening).close()
 
@@ -381,7 +393,7 @@ def _error(status: Obj, code: int, verb: str, resource: str) -> KubeError:
 
 
 async def _lines(answer: Stream) -> AsyncIterator[bytes]:
-    """Whole lines only: one that was cut off by a disconnect never happened."""
+    """Whole lines only; a line that a disconnect cut off is dropped."""
     parts: list[bytes] = []
     async for piece in answer.pieces():
         first, *others = piece.split(b"\n")

@@ -1,32 +1,32 @@
-"""What a cluster answers when it does not do what it was asked, named by what the caller does next."""
+"""Errors of a Kubernetes API server, named by what the caller does next."""
 
 
 class KubeError(Exception):
-    """The words are the cluster's own where it said any."""
+    """The message is the cluster's own if it sent one."""
 
 
 class NotFound(KubeError):
-    """It is not there: the cluster said so, which is more than not being heard."""
+    """The object does not exist; the API server said so."""
 
 
 class Conflict(KubeError):
-    """Somebody else was first: look again, then decide again."""
+    """Somebody else wrote first: read again, then decide again."""
 
 
 class AlreadyExists(Conflict):
-    """One of this name is there: look whose it is."""
+    """An object of this name exists: check whose it is."""
 
 
 class Gone(KubeError):
-    """What is asked from there on is no longer kept: list again."""
+    """The server no longer has this resourceVersion: list again."""
 
 
 class Invalid(KubeError):
-    """It will never take this: tell whoever wrote it."""
+    """The server will never accept this object: tell its author."""
 
 
 class Forbidden(KubeError):
-    """`by_account`: our account lacks a right, and a person must grant it. Otherwise a rule of the cluster said no."""
+    """`by_account`: our account lacks a right, and a person must grant it. Otherwise an admission policy refused."""
 
     def __init__(self, words: str, verb: str, resource: str) -> None:
         super().__init__(words)
@@ -35,8 +35,8 @@ class Forbidden(KubeError):
 
 
 class Unavailable(KubeError):
-    """Again later: it may or may not have happened."""
+    """Retry later: the request may or may not have taken effect."""
 
 
 class Silent(Unavailable):
-    """It said nothing at all: who else listens to it may be waiting in vain."""
+    """No answer at all: other connections to this server may be dead, too."""

@@ -1,6 +1,6 @@
-"""How one speaks with a command that runs elsewhere: Kubernetes' own protocol, a byte for the channel, then bytes.
+"""Kubernetes' remote command protocol (`v5.channel.k8s.io`): each message is one byte for the channel, then the data.
 
-The drivers speak it with clusters (`kube.pod_exec`), the API with its clients, and `penstock exec` with the API.
+The driver speaks it with clusters (`kube.pod_exec`), the API with its clients, and `penstock exec` with the API.
 """
 
 import base64
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     import httpx2
     from httpx2.websockets import AsyncWebSocketSession
 
-Typed: TypeAlias = AsyncIterator[bytes | tuple[int, int]]  #: what is typed, and new sizes of the terminal
-Printed: TypeAlias = Callable[[bytes, bool], Awaitable[None]]  #: what it printed, and whether as an error
+Typed: TypeAlias = AsyncIterator[bytes | tuple[int, int]]  #: input bytes, and new terminal sizes
+Printed: TypeAlias = Callable[[bytes, bool], Awaitable[None]]  #: output bytes, and whether they are stderr
 
-PROTOCOL: Final = "v5.channel.k8s.io"  #: the first that can say that the input has ended; clusters have it since 1.30
+PROTOCOL: Final = "v5.channel.k8s.io"  #: the first version that can close stdin; clusters serve it since 1.30
 STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 MOST_BYTES: Final = 1 << 20  #: of a message
-PIECE_BYTES: Final = 1 << 15  #: of what is read at once from a program or a person
+PIECE_BYTES: Final = 1 << 15  #: of one read from a program or a terminal
 END_OF_INPUT: Final = bytes([CLOSE, STDIN])
 UPGRADE: Final = {
     "Connection": "upgrade",
@@ -30,12 +30,12 @@ UPGRADE: Final = {
 
 
 def upgrade() -> dict[str, str]:
-    """Headers of a request that asks for such a talk."""
+    """Headers of the WebSocket upgrade request."""
     return UPGRADE | {"Sec-WebSocket-Key": base64.b64encode(secrets.token_bytes(16)).decode()}
 
 
 def session(answer: "httpx2.Response") -> "AsyncWebSocketSession":
-    """The talk, once the server agreed (101). A peer that is gone is noticed by pings."""
+    """The WebSocket session after the server's 101. Pings notice a peer that is gone."""
     from httpx2.websockets import AsyncWebSocketSession
 
     stream = answer.extensions["network_stream"]
@@ -54,10 +54,10 @@ def resized(rows: int, columns: int) -> bytes:
 
 
 def size_in(text: bytes) -> tuple[int, int] | None:
-    """Rows and columns; None if it is no size."""
+    """Rows and columns; None if the text is no size."""
     said = _json(text)
     rows, columns = said.get("Height"), said.get("Width")
-    good = all(isinstance(one, int) and 0 < one < 1 << 16 for one in (rows, columns))
+    good = all(isinstance(size, int) and 0 < size < 1 << 16 for size in (rows, columns))
     return (rows, columns) if good and isinstance(rows, int) and isinstance(columns, int) else None
 
 
@@ -72,12 +72,12 @@ def ended(code: int) -> bytes:
 
 
 def failed(words: str, reason: str) -> bytes:
-    """It never began, or nobody knows how it ended."""
+    """The message for a command that never started, or whose exit code is unknown."""
     return _status({"status": "Failure", "reason": reason, "message": words})
 
 
 def result(text: bytes) -> tuple[int | None, str, str]:
-    """Its exit code; or None, why not, and a word for that."""
+    """The exit code; or None, why there is none, and the reason's name."""
     said = _json(text)
     if said.get("status") == "Success":
         return 0, "", ""

@@ -1,8 +1,8 @@
-"""How many GPUs a Job asks for: the one place that counts them. Pure. The front door, the driver's inventory, shadow
-mode's reader and the admission policies use it.
+"""Counts the GPUs that a Job or pod requests; no other module counts them. Pure. The front door, the driver's
+inventory, shadow mode and the admission policies use it.
 
-A pod holds what Kubernetes' scheduler reserves for it: its containers together with its sidecars, or an init container
-that asks for more while it runs.
+A pod holds what the scheduler reserves for it: its containers plus its sidecars, or an init container if that requests
+more.
 """
 
 import re
@@ -18,7 +18,7 @@ MIG: Final = "nvidia.com/mig-"
 
 
 class NotWhole(ValueError):
-    """A count that is no whole number: `what` was asked for, and `said` was written."""
+    """A count that is no whole number: `said` was written for `what`."""
 
     def __init__(self, what: str, said: object) -> None:
         super().__init__(f"{what} is {str(said)[:40]!r} and not a whole number.")
@@ -42,7 +42,7 @@ def of_pod(pod: Json) -> Requests:
             sidecars += asked
         else:
             peak |= sidecars + asked
-    together = sum((_of_container(one) for one in parts(pod, "containers")), sidecars.copy())
+    together = sum((_of_container(container) for container in parts(pod, "containers")), sidecars.copy())
     return peak | together
 
 

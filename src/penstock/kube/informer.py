@@ -1,8 +1,9 @@
-"""Staying in step with a cluster: list, watch, and after anything that goes wrong, on from where it was or again from
-the beginning. Drivers and the front door keep one `Informer` for each kind of object that they follow.
+"""Informer: lists and watches one kind of object, keeps a cache, and reports each change once. Drivers and the front
+door have one for each kind and namespace that they follow.
 
-What is told is what changed, each change once: also what changed, came or went while nobody watched, which a new list
-shows against the old one. A list that fails says nothing; that all is gone, only a list that came whole can say.
+After an error it resumes the watch from the last resourceVersion, or lists again. A new list is compared with the
+cache, so changes and deletes during the gap are reported, too. Only a complete list can report a delete; a failed one
+changes nothing.
 """
 
 import asyncio
@@ -13,9 +14,9 @@ from penstock.kube.client import Cluster, Kind, Obj
 from penstock.kube.errors import Gone, KubeError, Unavailable
 
 FIRST_RETRY_SECONDS: Final = 0.2
-LAST_RETRY_SECONDS: Final = 5.0  #: as often as a site out of reach is looked at
+LAST_RETRY_SECONDS: Final = 5.0  #: the probe interval of an unreachable site
 
-#: What it was and what it is: no `before`, it came; no `now`, it went.
+#: Called with the object before and after; no `before`: added; no `now`: deleted.
 Changed: TypeAlias = Callable[[Obj | None, Obj | None], None]
 
 
@@ -32,25 +33,26 @@ class Informer:
         keep: Callable[[Obj], Obj] = lambda obj: obj,
         told: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`keep`: what of an object is worth its memory; its metadata's name, namespace, uid and version at least.
-        `told`: with why it is out of step, and with nothing once it is in step again."""
+        """`keep`: trims an object before it is cached; must keep name, namespace, uid and resourceVersion. `told`:
+        called with the reason when the informer falls out of sync, and with "" when it is in sync again.
+        """
         self.cluster, self.kind, self.changed, self.keep, self.told = cluster, kind, changed, keep, told
         self.namespace, self.labels, self.fields = namespace, labels, fields
         self.objects: dict[str, Obj] = {}  #: by `NAMESPACE/NAME`
-        self.version = ""  #: up to where we are; empty: list first
+        self.version = ""  #: the last resourceVersion; empty: list first
         self.in_step = asyncio.Event()
-        self.why = "it was not listed yet"  #: out of step, since
+        self.why = "it was not listed yet"  #: why it is out of sync
         self.wait = FIRST_RETRY_SECONDS
-        self.lists = 0  #: how often everything had to be read
+        self.lists = 0  #: full lists so far
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """List and watch until cancelled."""
         while True:
             try:
                 if not self.version:
                     await self._list()
                 await self._watch_while_heard()
-                continue  # the server ended it in good order
+                continue  # the server closed the watch as planned
             except Gone as error:
                 self.version = ""
                 self._out_of_step(error)
@@ -96,17 +98,17 @@ class Informer:
             self._back_in_step()
 
     def learn(self, obj: Obj) -> None:
-        """What the cluster answered to a change of our own. That the watch tells it again is no news."""
+        """Cache the API server's answer to our own write. The watch event that follows is no change then."""
         before = self.objects.get(key_of(obj))
         if before is not None and before["metadata"]["uid"] == obj["metadata"]["uid"] and is_newer(obj, before):
             self.objects[key_of(obj)] = self.keep(obj)
 
     def _set(self, obj: Obj, surely: bool = False) -> None:
-        """`surely`: from a list, which is how it is. A watch may tell of a version before one that we learned of."""
+        """`surely`: from a list, which is current. A watch event may be older than a version that we learned."""
         key, kept = key_of(obj), self.keep(obj)
         before = self.objects.get(key)
         if before is not None and before["metadata"]["uid"] != kept["metadata"]["uid"]:
-            self._gone(before)  # it went and another came in its place while nobody watched
+            self._gone(before)  # deleted and created again under its name while we did not watch
             before = None
         if before is None or is_newer(kept, before) or (surely and version_of(kept) != version_of(before)):
             self.objects[key] = kept
@@ -141,7 +143,9 @@ def key_of(obj: Obj) -> str:
 
 
 def is_newer(obj: Obj, than: Obj) -> bool:
-    """Of one object. Versions are numbers that grow, as Kubernetes says since 1.35 and every server has always done."""
+    """Compare two versions of one object. resourceVersions are growing numbers: Kubernetes guarantees it since 1.35,
+    and every server has always done it.
+    """
     return int(version_of(obj)) > int(version_of(than))
 
 

@@ -1,6 +1,7 @@
-"""What a platform engineer applies to a cluster: exactly the rights Penstock needs, and admission policies. Pure.
+"""Manifests that a platform engineer applies: RBAC with exactly the rights Penstock needs, and admission policies.
+Pure.
 
-`penstock manifests` prints them; docs/kubernetes.md explains them; tests run with these rights and no others.
+`penstock manifests` prints them and docs/kubernetes.md explains them. The tests run with these rights and no others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,8 +15,8 @@ Role: TypeAlias = Literal["look", "act", "home"]
 ROLES: Final = ("look", "act", "home")
 RBAC: Final = "rbac.authorization.k8s.io"
 ADMISSION: Final = "admissionregistration.k8s.io"
-USERS: Final = "penstock-users"  #: the policies by which a home Job says who created it
-GOVERNED: Final = "penstock.dev/governed"  #: label of namespaces in which GPUs are used through Penstock only
+USERS: Final = "penstock-users"  #: the policies that record and protect a home Job's user
+GOVERNED: Final = "penstock.dev/governed"  #: label of namespaces where GPUs may be used only through Penstock
 
 
 def _rule(group: str, resources: str, verbs: str) -> Json:
@@ -26,17 +27,17 @@ LOOKING: Final = (
     _rule("batch", "jobs", "get list watch"),
     _rule("", "pods nodes", "get list watch"),
 )
-#: In all namespaces: nodes are nobody's, other people's pods hold GPUs, and a Lease says whose cluster this is.
+#: Cluster-wide: nodes have no namespace, other people's pods hold GPUs, and a Lease names the owner.
 EVERYWHERE: Final = (
     _rule("", "pods nodes", "get list watch"),
     _rule("coordination.k8s.io", "leases", "get list"),
 )
-#: Is the annotation that names a home Job's user protected there?
+#: To check that a policy protects the annotation with a home Job's user.
 CHECKING_USERS: Final = {
     **_rule(ADMISSION, "validatingadmissionpolicies validatingadmissionpolicybindings", "get"),
     "resourceNames": [USERS],
 }
-#: Where attempts run.
+#: In namespaces where attempts run.
 ACTING: Final = (
     _rule("batch", "jobs", "get list watch create patch delete"),
     _rule("", "pods", "get list watch delete"),
@@ -44,13 +45,13 @@ ACTING: Final = (
     _rule("", "configmaps", "get list create patch delete"),
     _rule("coordination.k8s.io", "leases", "get list create patch delete"),
 )
-#: Where home Jobs are, beside that.
+#: In namespaces with home Jobs, in addition.
 SHOWING: Final = (
     _rule("batch", "jobs/status", "patch"),
     _rule("", "events", "create"),
 )
-#: For `penstock exec`, only if asked for: whoever has this right can do whatever those pods can.
-RUNNING: Final = (_rule("", "pods/exec", "get create"),)  # newer clusters want the second, too
+#: For `penstock exec`, only on request: this right allows everything that those pods may do.
+RUNNING: Final = (_rule("", "pods/exec", "get create"),)  # newer clusters require `create`, too
 
 
 def rbac(
@@ -62,8 +63,9 @@ def rbac(
     commands: bool = False,
     secrets: Sequence[str] = (),
 ) -> list[Json]:
-    """A service account in namespace `own`, and its rights: to look, to act, or to act and show home Jobs; to run
-    commands in pods; and to read these Secrets in `own`, which hold kubeconfigs of other clusters."""
+    """A service account in namespace `own` with its rights: read only, or run attempts, or that and manage home Jobs.
+    On request it may run commands in pods, and read these Secrets in `own`, which hold kubeconfigs of other clusters.
+    """
     subject = {"kind": "ServiceAccount", "name": account, "namespace": own}
     made: list[Json] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": own}}]
     if secrets:
@@ -98,8 +100,9 @@ def _granted(rules: Iterable[Json], name: str, subject: Json, namespace: str = "
 
 
 def admission(account: str, own: str) -> list[Json]:
-    """Four policies that need no webhook. Nothing changes for objects without our label, nor outside of namespaces
-    that are labelled as governed, but that only we write our own annotations."""
+    """Four policies without a webhook. They affect only objects with our label and namespaces labelled as governed, and
+    reserve our own annotations for us.
+    """
     user = f"system:serviceaccount:{own}:{account}"
     return [
         *_policy("penstock-home-jobs", ["CREATE"], ["jobs"], _home_jobs(), {"objectSelector": _has(annotations.QUEUE)}),
@@ -110,8 +113,9 @@ def admission(account: str, own: str) -> list[Json]:
 
 
 def mutation(*, beta: bool = False) -> list[Json]:
-    """The label alone is enough, and the Job says who created it, where the cluster serves MutatingAdmissionPolicy: by
-    itself from 1.36 on, as `beta` if it is switched on in 1.34 and 1.35."""
+    """For clusters that serve MutatingAdmissionPolicy: the label alone makes a home Job, and the policy records its
+    creator. Served from 1.36 on; `beta`: in 1.34 and 1.35 if it is switched on.
+    """
     version = f"{ADMISSION}/{'v1beta1' if beta else 'v1'}"
     labels, queue = "object.metadata.labels", kueue.QUEUE
     meant = f'"{queue}" in {labels} && {labels}["{queue}"] != "{kueue.NOWHERE}" ? {labels}["{queue}"] : ""'
@@ -128,7 +132,7 @@ def mutation(*, beta: bool = False) -> list[Json]:
 
 
 def _mutating_policy(version: str, name: str, change: str, conditions: list[Json]) -> list[Json]:
-    """For every Job with our label, when it is created."""
+    """For every new Job with our label."""
     match = {"resourceRules": [_resources(["CREATE"], ["jobs"])], "objectSelector": _has(annotations.QUEUE)}
     return [
         {
@@ -196,7 +200,7 @@ def _home_jobs() -> list[Json]:
 
 
 def _bindings(user: str) -> list[Json]:
-    """People's own annotations begin with the same words; these are ours to write."""
+    """Only we may write these annotations. Users' own annotations share the prefix."""
     return [
         _only_we("annotations", [annotations.BINDING, annotations.JOB, annotations.ATTEMPT, annotations.HOME], user),
         _only_we("labels", [annotations.EXECUTION, annotations.INSTALLATION], user),
@@ -204,7 +208,7 @@ def _bindings(user: str) -> list[Json]:
 
 
 def _users(user: str) -> list[Json]:
-    """Whoever creates a Job may write its own name on it, or nothing; and it stays as it was."""
+    """The creator may write their own name or nothing, and the value never changes."""
     now, before = _said("annotations", annotations.USER, "object"), _said("annotations", annotations.USER, "oldObject")
     true = f'oldObject == null ? ({now} in ["", request.userInfo.username]) : ({now} == {before})'
     return [
@@ -230,7 +234,7 @@ def _said(kind: str, key: str, whose: str) -> str:
 
 
 def _governed() -> list[Json]:
-    """Whatever asks for GPUs there is a home Job, one of ours, or the pod of one: no GPU is used unaccounted for."""
+    """Whatever requests GPUs there must be a home Job, an execution Job, or a pod of one: no GPU is unaccounted for."""
     pod = '(object.kind == "Pod" ? object.spec : object.spec.template.spec)'
     wants = " || ".join(
         f'(has(c.resources) && has(c.resources.limits) && "{kind}" in c.resources.limits)' for kind in WHOLE
@@ -253,5 +257,5 @@ def _governed() -> list[Json]:
     ]
 
 
-#: Who makes the pods of Jobs. A pod that somebody else makes is not accounted for, whatever its labels say.
+#: The accounts that create pods of Jobs. A pod of any other account is unaccounted for, whatever its labels say.
 CONTROLLERS: Final = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")

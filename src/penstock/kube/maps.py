@@ -1,5 +1,5 @@
-"""What a site's `maps` say: what things of the home cluster are called there. Written in the sites file, used by
-`portability` to rewrite a Job, and by the engine's rule as `Site.has`.
+"""A site's `maps`: what things of the home cluster are called at that site. The sites file defines them; `portability`
+rewrites Jobs by them, and the engine reads them as `Site.has`.
 """
 
 from typing import Final, Literal, TypeAlias
@@ -8,9 +8,9 @@ from penstock.core.values import value
 
 Table: TypeAlias = tuple[tuple[str, str], ...]
 
-CLUSTER: Final = "a Kubernetes cluster"  #: what every Job needs, and no other kind of site has
-EMPTY_DIR: Final = "emptyDir"  #: a volume of the pod's own instead; no claim can be called so
-AFFINITY: Final = "affinity"  #: the node selector's name for required node affinity
+CLUSTER: Final = "a Kubernetes cluster"  #: a need of every Job, which only clusters meet
+EMPTY_DIR: Final = "emptyDir"  #: replace the claim by an emptyDir; no claim can have this name
+AFFINITY: Final = "affinity"  #: stands for required node affinity among the node selectors
 LEFT_OUT: Final = ""
 
 Kind: TypeAlias = Literal[
@@ -21,13 +21,13 @@ Kind: TypeAlias = Literal[
 
 @value
 class Maps:
-    """Name at home -> name there. An empty name there: left out, and what the site has by itself is used."""
+    """Name at home -> name at the site. An empty name: leave the reference out and use the site's default."""
 
     site: str
     namespaces: Table = ()
-    images: Table = ()  # prefixes; the longest that fits counts
+    images: Table = ()  # prefixes; the longest match wins
     config_maps: Table = ()
-    copy_config_maps: bool = False  # those without a name of their own there are copied
+    copy_config_maps: bool = False  # copy ConfigMaps that have no mapping
     secrets: Table = ()
     service_accounts: Table = ()
     volumes: Table = ()  # claims
@@ -37,7 +37,7 @@ class Maps:
     architectures: tuple[str, ...] = ("amd64",)
 
 
-#: Where a kind of thing is mapped: the key under `maps`.
+#: The key under `maps` for each kind of reference.
 KEYS: Final[dict[Kind, str]] = {
     "namespace": "namespaces",
     "image": "images",
@@ -51,15 +51,15 @@ KEYS: Final[dict[Kind, str]] = {
     "runtime class": "runtime_classes",
     "architecture": "architectures",
 }
-#: Left out everywhere but at home: the offer's own tolerations and selectors take their place.
+#: Dropped everywhere but at home: the offer's own tolerations and selectors replace them.
 OF_THE_OFFER: Final[tuple[Kind, ...]] = ("toleration", "GPU label")
-#: What cannot be left out: a program that names one would not find it.
+#: References that must not be left out: the container would not find them.
 NEEDED: Final[tuple[Kind, ...]] = ("namespace", "config map", "secret", "volume", "image")
 
 
 def has(maps: Maps) -> tuple[str, ...]:
-    """What the engine's rule reads: everything a Job may need and finds at this site."""
-    named = [one for kind, name, to in _all(maps) if _serves(kind, to) for one in _spelled(kind, name)]
+    """Everything a Job may need and finds at this site, for the engine's rule."""
+    named = [need for kind, name, to in _all(maps) if _serves(kind, to) for need in _spelled(kind, name)]
     copied = ["config map *"] if maps.copy_config_maps else []
     return (CLUSTER, *named, *copied, *(f"architecture {name}" for name in maps.architectures))
 
@@ -85,10 +85,10 @@ def table(maps: Maps, kind: Kind) -> Table:
 
 
 def there(maps: Maps, kind: Kind, name: str) -> str | None:
-    """What it is called at the site; empty: left out; None: the maps say nothing of it."""
+    """The name at the site; empty: left out; None: the maps have no entry."""
     if kind == "image":
         return _image(maps, name)
-    if kind == "node selector":  # the pair itself, or any value of its key
+    if kind == "node selector":  # by `key=value`, else by `key`
         found = dict(maps.node_selectors)
         return found.get(name, found.get(name.partition("=")[0]))
     return dict(table(maps, kind)).get(name)

@@ -1,4 +1,6 @@
-"""How an offer is spelt in a cluster. The sites file says it, the driver writes it on pods and reads nodes by it."""
+"""Node selectors, tolerations and queue of an offer in a cluster. The sites file defines them; the driver writes them
+on pods and counts nodes by them.
+"""
 
 from penstock.core.values import value
 from penstock.kube.access import Access
@@ -18,24 +20,24 @@ class Toleration:
 
 @value
 class NodeSelection:
-    """Which nodes it means, and what a pod says to get there."""
+    """The nodes of an offer, and what a pod needs to be scheduled there."""
 
     resource: str = "nvidia.com/gpu"
     selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    queue: str = ""  # a LocalQueue, where Kueue keeps quota
+    queue: str = ""  # the LocalQueue, if Kueue manages quota
     headroom: tuple[int, ...] = ()  # GPUs kept free for others: one number, or one for each hour of the day
 
 
 @value
 class ClusterSite:
-    """A site that is a cluster: how it is reached and where in it we work."""
+    """A site that is a cluster: how to connect, and the namespaces we use."""
 
     access: Access = Access()
     namespace: str = "penstock"
-    namespaces: tuple[str, ...] = ()  # further ones: home Jobs come from there, or are mapped to there
-    shared: bool = False  # other installations work in this cluster too, in namespaces of their own
-    secret: str = ""  # a Secret there whose keys become variables of every job
+    namespaces: tuple[str, ...] = ()  # further namespaces: of home Jobs, or mapped to from them
+    shared: bool = False  # other installations use this cluster, too, in their own namespaces
+    secret: str = ""  # a Secret whose keys become environment variables of every job
     grace_ms: int = 30_000
     room_ms: int = 60_000
     scale_ms: int = 900_000

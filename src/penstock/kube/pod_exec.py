@@ -1,4 +1,4 @@
-"""A command in a pod: `pods/exec` over a WebSocket. The Kubernetes driver calls it."""
+"""Run a command in a pod: `pods/exec` over a WebSocket. The Kubernetes driver calls it for `penstock exec`."""
 
 import asyncio
 from contextlib import suppress
@@ -20,8 +20,8 @@ async def run(
     printed: Printed,
     tty: bool = False,
 ) -> int:
-    """Its exit code. Cancelled: its terminal, or its input and output, are closed."""
-    # With a terminal all is one stream; the cluster refuses to have errors apart.
+    """Run the command and return its exit code. If cancelled, its terminal or its streams are closed."""
+    # With a TTY there is one stream: the API refuses stderr beside it.
     params: dict[str, str | list[str]] = {
         "container": container,
         "command": list(command),
@@ -45,7 +45,7 @@ async def run(
 
 
 async def _listen(socket: Channel, printed: Printed) -> tuple[int | None, str, str]:
-    """Until it says how it ended."""
+    """Pass output on until the command's result arrives."""
     while True:
         heard = await socket.receive()
         channel, text = heard[0] if heard else exec_protocol.CLOSE, heard[1:]
@@ -56,12 +56,12 @@ async def _listen(socket: Channel, printed: Printed) -> tuple[int | None, str, s
 
 
 async def _type(socket: Channel, typed: Typed) -> None:
-    with suppress(Unavailable):  # it has ended, and whoever listens hears how
-        async for one in typed:
+    with suppress(Unavailable):  # the command has ended; `_listen` returns its result
+        async for item in typed:
             await socket.send(
-                exec_protocol.message(exec_protocol.STDIN, one)
-                if isinstance(one, bytes)
-                else exec_protocol.resized(*one)
+                exec_protocol.message(exec_protocol.STDIN, item)
+                if isinstance(item, bytes)
+                else exec_protocol.resized(*item)
             )
         await socket.send(exec_protocol.END_OF_INPUT)
 

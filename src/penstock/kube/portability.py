@@ -1,8 +1,8 @@
-"""May this Job leave home, and as what? Pure. The front door tells the engine a Job's needs, the driver of the chosen
-site rewrites the Job by that site's maps, and `penstock portability` shows people the verdicts.
+"""Decides whether a Job can run at another site, and rewrites it by that site's maps. Pure. The front door tells the
+engine a Job's needs, the driver of the chosen site rewrites the Job, and `penstock portability` prints the verdicts.
 
-Each thing a Job refers to is mapped, copied, left out, or the reason why it stays home, with the line that would let it
-go. Secrets are never copied; what reaches into a host never travels.
+Each reference of a Job is mapped, copied, left out, or keeps the Job at home; then the verdict has the line to add to
+the maps. Secrets are never copied, and host access never leaves home.
 """
 
 import copy
@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 from penstock.core.decide.rules import meets
 from penstock.core.values import value
-from penstock.kube import annotations as names
+from penstock.kube import annotations
 from penstock.kube.maps import CLUSTER, KEYS, LEFT_OUT, NEEDED, OF_THE_OFFER, Kind, Maps, has, there
 from penstock.kube.references import Json, Reference, looks_private, part, references
 
@@ -23,12 +23,12 @@ STAYS: Final[tuple[Outcome, ...]] = ("stays home", "never travels")
 
 
 class Unmapped(Exception):
-    """The Job refers to something that the site's maps do not name (any more). The words say what to write."""
+    """The Job has a reference that the site's maps do not name (any more). The message says what to write."""
 
 
 @value
 class Disposition:
-    """What becomes of one thing at one site. `line` is what to write there if it stays home for want of it."""
+    """The verdict on one reference at one site. `line`: what to add to the maps if it keeps the Job at home."""
 
     kind: Kind
     name: str
@@ -39,81 +39,93 @@ class Disposition:
 
 @value
 class Rewritten:
-    """The Job as it shall run at the site, and the ConfigMaps that must be there before it."""
+    """The Job as it runs at the site, and the ConfigMaps to create before it."""
 
     manifest: Json
     copies: tuple[Json, ...] = ()
 
 
 def needs(job: Json) -> tuple[str, ...]:
-    """What any site but its home must have, for the engine's rule."""
-    wanted = [need for one in references(job) if (need := _need(one))]
+    """What every site but the home must have, for the engine's rule."""
+    wanted = [need for reference in references(job) if (need := _need(reference))]
     return (CLUSTER, *dict.fromkeys(wanted))
 
 
-def _need(one: Reference) -> str:
-    """Empty: nothing. An image that anybody can pull, what the pod runs without, a toleration."""
-    if one.optional or one.kind in OF_THE_OFFER or (one.kind == "image" and not looks_private(one.name)):
+def _need(reference: Reference) -> str:
+    """Empty for a public image, an optional reference and a toleration: these need nothing."""
+    if (
+        reference.optional
+        or reference.kind in OF_THE_OFFER
+        or (reference.kind == "image" and not looks_private(reference.name))
+    ):
         return ""
-    return f"{one.name}, which never travels" if one.kind == "host access" else f"{one.kind} {one.name}"
+    return (
+        f"{reference.name}, which never travels"
+        if reference.kind == "host access"
+        else f"{reference.kind} {reference.name}"
+    )
 
 
 def verdicts(job: Json, maps: Maps) -> list[Disposition]:
-    """One for each thing it refers to, each once."""
-    found = {(one.kind, one.name): _verdict(one, maps) for one in references(job)}
+    """One verdict for each distinct reference."""
+    found = {(reference.kind, reference.name): _verdict(reference, maps) for reference in references(job)}
     return list(found.values())
 
 
 def may_go(judged: list[Disposition]) -> bool:
-    return all(one.outcome not in STAYS for one in judged)
+    return all(verdict.outcome not in STAYS for verdict in judged)
 
 
 def rewrite(manifest: Json, maps: Maps) -> Rewritten:
-    """The Job by this site's names. Given: a Job, or a List of one and the ConfigMaps that may travel with it.
+    """The Job by this site's names. `manifest`: a Job, or a List of a Job and the ConfigMaps that travel with it.
 
-    At its own home it is what it was. Raises `Unmapped`; whoever asked the engine's rule before does not meet it,
-    unless the maps were changed since.
+    At home the Job is unchanged. Raises `Unmapped`; the engine's rule prevents that unless the maps have changed since.
     """
     job, carried = unpacked(manifest)
-    if part(part(job, "metadata"), "annotations").get(names.HOME) == maps.site:
+    if part(part(job, "metadata"), "annotations").get(annotations.HOME) == maps.site:
         return Rewritten(job)
     namespace = str(part(job, "metadata").get("namespace") or "default")
     copies: dict[str, Json] = {}
-    for one in references(job):
-        judged = _verdict(one, maps)
+    for reference in references(job):
+        judged = _verdict(reference, maps)
         if judged.outcome in STAYS:
             raise Unmapped(f"It stays home: {judged.says}")
-        to = there(maps, one.kind, one.name) if one.kind in KEYS and one.kind != "architecture" else None
+        to = (
+            there(maps, reference.kind, reference.name)
+            if reference.kind in KEYS and reference.kind != "architecture"
+            else None
+        )
         if judged.outcome == "copied":
-            to = _copied(carried, one, namespace, copies)
+            to = _copied(carried, reference, namespace, copies)
         if to is not None or judged.outcome == "left out":
-            one.put(to or LEFT_OUT)
+            reference.put(to or LEFT_OUT)
     remote = part(job, "metadata").get("namespace")
-    return Rewritten(job, tuple(_placed(one, remote) for one in copies.values()))
+    return Rewritten(job, tuple(_placed(copied, remote) for copied in copies.values()))
 
 
 def packed(job: Json, config_maps: list[Json]) -> Json:
-    """As the journal keeps it: what travels with the Job is fixed when it is submitted."""
+    """The manifest for the journal: what travels with the Job is fixed at submission."""
     return job if not config_maps else {"apiVersion": "v1", "kind": "List", "items": [job, *config_maps]}
 
 
 @lru_cache(512)
 def parsed(manifest: str) -> Json:
-    """What the journal keeps, read once for all who start the Job: the binding driver and the site's own. Not to be
-    changed. Raises `ValueError`."""
+    """The journal's manifest, parsed once for the binding driver and the site's driver. Callers must not change it.
+    Raises `ValueError`.
+    """
     found: Json = json.loads(manifest)
     return found
 
 
 def job_in(manifest: Json) -> Json:
-    """The Job itself, not to be changed."""
+    """The Job itself. Callers must not change it."""
     return _items(manifest)[0]
 
 
 def unpacked(manifest: Json) -> tuple[Json, dict[str, Json]]:
-    """A copy of the Job, and the ConfigMaps beside it by name."""
+    """A copy of the Job, and its ConfigMaps by name."""
     job, *beside = copy.deepcopy(_items(manifest))
-    return job, {str(part(one, "metadata").get("name")): one for one in beside}
+    return job, {str(part(other, "metadata").get("name")): other for other in beside}
 
 
 def _items(manifest: Json) -> list[Json]:
@@ -124,57 +136,59 @@ def _items(manifest: Json) -> list[Json]:
 # --- one thing --------------------------------------------------------------------------------------------------------
 
 
-def _verdict(one: Reference, maps: Maps) -> Disposition:
-    outcome = _outcome(one, maps)
-    return Disposition(one.kind, one.name, outcome, _says(one, outcome, maps), _line(one, maps, outcome))
+def _verdict(reference: Reference, maps: Maps) -> Disposition:
+    outcome = _outcome(reference, maps)
+    return Disposition(
+        reference.kind, reference.name, outcome, _says(reference, outcome, maps), _line(reference, maps, outcome)
+    )
 
 
-def _outcome(one: Reference, maps: Maps) -> Outcome:
-    if one.kind == "host access":
+def _outcome(reference: Reference, maps: Maps) -> Outcome:
+    if reference.kind == "host access":
         return "never travels"
-    if one.kind in OF_THE_OFFER:
+    if reference.kind in OF_THE_OFFER:
         return "left out"
-    if one.kind == "architecture":
-        return "as it is" if one.name in maps.architectures else "stays home"
-    to = there(maps, one.kind, one.name)
-    if to is not None and (to != LEFT_OUT or one.kind not in NEEDED):
+    if reference.kind == "architecture":
+        return "as it is" if reference.name in maps.architectures else "stays home"
+    to = there(maps, reference.kind, reference.name)
+    if to is not None and (to != LEFT_OUT or reference.kind not in NEEDED):
         return "mapped" if to != LEFT_OUT else "left out"
-    if one.kind == "config map" and maps.copy_config_maps:
+    if reference.kind == "config map" and maps.copy_config_maps:
         return "copied"
-    return "as it is" if not _need(one) or meets(has(maps), _need(one)) else "stays home"
+    return "as it is" if not _need(reference) or meets(has(maps), _need(reference)) else "stays home"
 
 
-def _says(one: Reference, outcome: Outcome, maps: Maps) -> str:
-    thing = f"{one.kind} {one.name}"
+def _says(reference: Reference, outcome: Outcome, maps: Maps) -> str:
+    thing = f"{reference.kind} {reference.name}"
     match outcome:
         case "never travels":
-            return f"{one.name} reaches into the host, and that never travels."
+            return f"{reference.name} reaches into the host, and that never travels."
         case "left out":
             return f"{thing} is left out there."
         case "mapped":
-            return f"{thing} is {there(maps, one.kind, one.name)} there."
+            return f"{thing} is {there(maps, reference.kind, reference.name)} there."
         case "copied":
             return f"{thing} is copied there."
         case "as it is":
-            return f"{thing} goes as it is{', or without it: it is optional' if one.optional else ''}."
+            return f"{thing} goes as it is{', or without it: it is optional' if reference.optional else ''}."
         case "stays home":
-            return f"{thing} is not known at {maps.site}; write {_line(one, maps, outcome)}."
+            return f"{thing} is not known at {maps.site}; write {_line(reference, maps, outcome)}."
 
 
-def _line(one: Reference, maps: Maps, outcome: Outcome) -> str:
-    """What to write under the site, in one line of YAML."""
+def _line(reference: Reference, maps: Maps, outcome: Outcome) -> str:
+    """The line of YAML to add under the site."""
     if outcome != "stays home":
         return ""
-    key = KEYS[one.kind]
-    if one.kind == "architecture":
-        return f"maps: {{{key}: [{', '.join((*maps.architectures, one.name))}]}}"
-    if one.kind == "config map":
+    key = KEYS[reference.kind]
+    if reference.kind == "architecture":
+        return f"maps: {{{key}: [{', '.join((*maps.architectures, reference.name))}]}}"
+    if reference.kind == "config map":
         return f"maps: {{{key}: copy}}"
-    name = one.name.partition("/")[0] + "/" if one.kind == "image" else one.name
-    return f"maps: {{{key}: {{{_quoted(name)}: {EXAMPLE.get(one.kind, 'NAME-THERE')}}}}}"
+    name = reference.name.partition("/")[0] + "/" if reference.kind == "image" else reference.name
+    return f"maps: {{{key}: {{{_quoted(name)}: {EXAMPLE.get(reference.kind, 'NAME-THERE')}}}}}"
 
 
-#: What could stand there, where it is not just another name.
+#: Example values where a plain name would mislead.
 EXAMPLE: Final[dict[Kind, str]] = {
     "image": "REGISTRY-THERE/",
     "volume": "CLAIM-THERE or emptyDir",
@@ -194,22 +208,26 @@ def _quoted(name: str) -> str:
 
 
 def config_maps(job: Json) -> Iterator[str]:
-    """Names of those it refers to; what travels is read when it is submitted."""
-    yield from dict.fromkeys(one.name for one in references(job) if one.kind == "config map")
+    """Names of the ConfigMaps that the Job refers to; the intake reads these at submission."""
+    yield from dict.fromkeys(reference.name for reference in references(job) if reference.kind == "config map")
 
 
-def _copied(carried: dict[str, Json], one: Reference, namespace: str, copies: dict[str, Json]) -> str:
-    """Named by its content too, so that a copy is made once and a changed one never takes its place."""
-    original = carried.get(one.name)
+def _copied(carried: dict[str, Json], reference: Reference, namespace: str, copies: dict[str, Json]) -> str:
+    """The copy's name has a digest of its content: equal copies are made once, and a changed one never replaces
+    another.
+    """
+    original = carried.get(reference.name)
     if original is None:
-        if one.optional:
-            return one.name
-        raise Unmapped(f"It stays home: config map {one.name} was not there to be copied when the Job was submitted.")
+        if reference.optional:
+            return reference.name
+        raise Unmapped(
+            f"It stays home: config map {reference.name} was not there to be copied when the Job was submitted."
+        )
     content: Json = {key: original[key] for key in ("data", "binaryData") if key in original}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
-    name = f"{one.name[:50].rstrip('-.')}-{digest}"
-    annotations = {names.COPY_OF: f"{namespace}/{one.name}"}
-    metadata = {"name": name, "annotations": annotations, "labels": {names.COPY: "config-map"}}
+    name = f"{reference.name[:50].rstrip('-.')}-{digest}"
+    written = {annotations.COPY_OF: f"{namespace}/{reference.name}"}
+    metadata = {"name": name, "annotations": written, "labels": {annotations.COPY: "config-map"}}
     copies[name] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, **content}
     return name
 

@@ -1,8 +1,8 @@
-"""A Job's closure: everything its pods refer to in the cluster they were written for. `portability` judges and maps it.
+"""Everything that a Job's pods refer to in their cluster: images, volumes, Secrets, ConfigMaps, selectors, host access.
+`portability` judges and maps these references.
 
-One walk serves both looking and rewriting: each reference knows its kind, its name, and how to put another in its
-place. Jobs come from API servers, and from files that people write: what has not the shape it should is passed over
-here, since the API server is there to refuse it.
+One walk serves reading and rewriting: each reference has a kind, a name, and a function that replaces it. Malformed
+parts are skipped: refusing them is the API server's task.
 """
 
 import ipaddress
@@ -16,7 +16,7 @@ Json: TypeAlias = dict[str, Any]
 Put: TypeAlias = Callable[[str], None]
 
 ARCHITECTURE: Final = ("kubernetes.io/arch", "beta.kubernetes.io/arch")
-EVERYWHERE: Final = ("kubernetes.io/os",)  #: labels that say the same in every cluster
+EVERYWHERE: Final = ("kubernetes.io/os",)  #: labels that mean the same in every cluster
 GPU_LABELS: Final = ("nvidia.com/", "amd.com/", "feature.node.kubernetes.io/", "cloud.google.com/gke-accelerator")
 #: Volumes that need nothing of the cluster.
 OF_THE_POD: Final = ("emptyDir", "downwardAPI")
@@ -27,12 +27,12 @@ FREE_TAINTS: Final = ("nvidia.com/gpu", "amd.com/gpu")
 class Reference:
     kind: Kind
     name: str
-    put: Put  # another name in its place; empty: nothing in its place
-    optional: bool = False  # the pod runs without it
+    put: Put  # replaces the name; empty: removes the reference
+    optional: bool = False  # the pod also runs without it
 
 
 def references(job: Json) -> Iterator[Reference]:
-    """Everything the Job refers to, in the order one reads it. Putting changes the very Job that was given."""
+    """All references in reading order. `put` changes the Job that was passed in."""
     metadata, pod = part(job, "metadata"), pod_of(job)
     yield Reference("namespace", str(metadata.get("namespace") or "default"), _setter(metadata, "namespace"))
     for container in containers(pod):
@@ -77,7 +77,7 @@ def _of_volume(volume: Json) -> Iterator[Reference]:
 
 
 def _of_storage(volume: Json) -> Iterator[Reference]:
-    """A claim by its name; what names storage of this cluster in another way, by the volume's own name."""
+    """A claim by its name; other storage of this cluster by the volume's name."""
     kinds = [kind for kind in volume if kind != "name"]
     if kinds == ["hostPath"]:
         yield _untravelled(f"hostPath {part(volume, 'hostPath').get('path', '')}")
@@ -130,7 +130,7 @@ def _of_nodes(pod: Json) -> Iterator[Reference]:
 
 
 def _of_the_host(pod: Json) -> Iterator[Reference]:
-    """What reaches beyond the pod. It never travels: another cluster's host is not ours to reach into."""
+    """Whatever reaches beyond the pod. It never leaves home: another cluster's host is not ours."""
     yield from (_untravelled(key) for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key) is True)
     for container in containers(pod):
         if part(container, "securityContext").get("privileged") is True:
@@ -196,11 +196,11 @@ def part(holder: Json, key: str) -> Json:
 
 def parts(holder: Json, key: str) -> list[Json]:
     found = holder.get(key)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def looks_private(image: str) -> bool:
-    """Is its registry one that only this network knows? A name without a dot, a port, a private address."""
+    """True if only this network knows the registry: a name without a dot, a port, or a private address."""
     host, slash, _ = image.partition("/")
     if not slash or ("." not in host and ":" not in host and host != "localhost"):
         return False  # `python:3.12`, `library/python`: the usual public registry

@@ -1,7 +1,7 @@
-"""So many requests to a cluster at once, and in which order the others go: what somebody waits for first. Of `client`.
+"""Limits concurrent requests to a cluster and orders the waiting ones by priority. `client` uses it.
 
-What starts or ends something goes before what shows it, and that before what is only told of it. In a long burst of
-starts nobody should look at Jobs that show nothing for minutes, so every fourth turn is for what is shown.
+Starts and stops go before status writes, and these before Events. Every fourth turn goes to a status write, so that a
+long burst of starts does not hide the status of Jobs for minutes.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from typing import Final, Literal, TypeAlias
 
 Rank: TypeAlias = Literal[0, 1, 2]
-NOW: Final = 0  #: binds, creates, stops, and whatever is read
-SOON: Final = 1  #: what people look at: the status of home Jobs
-LATER: Final = 2  #: Events, and what nobody sees: marks on what is over
-SHARE: Final = 4  #: every so many turns what is shown goes first
+NOW: Final = 0  #: binds, creates, stops, and all reads
+SOON: Final = 1  #: the status of home Jobs
+LATER: Final = 2  #: Events, and marks on ended Jobs
+SHARE: Final = 4  #: every so many turns a status write goes first
 
 
 class PriorityLimiter:
@@ -24,7 +24,7 @@ class PriorityLimiter:
 
     @asynccontextmanager
     async def one(self, rank: Rank) -> AsyncIterator[None]:
-        """A lane of one's own."""
+        """Wait for a free slot, and hold it."""
         await self._take(rank)
         try:
             yield
@@ -40,7 +40,7 @@ class PriorityLimiter:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it was given to us just before we left
+            if turn.done() and not turn.cancelled():  # we got the slot just before we were cancelled: pass it on
                 self._give_back()
             raise
 

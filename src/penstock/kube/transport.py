@@ -1,7 +1,7 @@
-"""Bytes to and from one API server. `access.connect` makes it; `client` says what they mean.
+"""HTTPS and WebSocket transport to one API server. `access.connect` makes it; `client` interprets the answers.
 
-aiohttp, because a request here costs a fifth of the processor that it takes elsewhere (bench/kube.py), and a Job takes
-several. How one logs in stays lightkube's: its answer is one header, asked for again when a server no longer takes it.
+It uses aiohttp: a request costs a fifth of the CPU time of the alternatives (bench/kube.py), and a Job takes several.
+lightkube does the login; its result is one header, which is renewed when the server refuses it.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from penstock.kube.errors import Silent, Unavailable
 if TYPE_CHECKING:
     import httpx2
 
-ANSWER_SECONDS: Final = 15.0  #: a request that takes longer has failed
+ANSWER_SECONDS: Final = 15.0  #: timeout of a request
 CONNECT_SECONDS: Final = 5.0
-PING_SECONDS: Final = 20.0  #: whoever does not answer one is gone
+PING_SECONDS: Final = 20.0  #: a peer that does not answer a ping is gone
 MOST_BYTES: Final = 1 << 20  #: of a message
-KEPT_SECONDS: Final = 30.0  #: how long a connection waits for the next request
+KEPT_SECONDS: Final = 30.0  #: how long an idle connection stays open
 HEADERS: Final = {"Accept": "application/json", "User-Agent": "penstock"}
-#: A login program that fails is lightkube's own error; the file of a token may be gone for a moment.
+#: Errors of a login: lightkube's own for a program that fails; OSError for a token file that is being replaced.
 FAILED: Final = (aiohttp.ClientError, TimeoutError, ConfigError, OSError, ValueError)
 
 
@@ -38,7 +38,7 @@ class Request:
     path: str
     params: tuple[tuple[str, str], ...] = ()
     content: bytes | None = None
-    kind: str = "application/json"  # of the content
+    kind: str = "application/json"  # the content type
 
 
 @value
@@ -49,7 +49,7 @@ class Response:
 
 
 class Stream(Protocol):
-    """An answer that goes on. Raises `Unavailable` when it breaks off."""
+    """A streaming answer. Raises `Unavailable` when the connection breaks."""
 
     status: int
     headers: Mapping[str, str]
@@ -62,7 +62,7 @@ class Stream(Protocol):
 
 
 class Channel(Protocol):
-    """Messages both ways. Raises `Unavailable` once the other side is gone."""
+    """Messages in both directions. Raises `Unavailable` once the peer is gone."""
 
     async def send(self, message: bytes) -> None: ...
 
@@ -72,14 +72,14 @@ class Channel(Protocol):
 
 
 class Transport(Protocol):
-    """Raises `Unavailable` if no answer came."""
+    """Raises `Unavailable` if no answer arrives."""
 
     async def send(self, request: Request) -> Response: ...
 
     async def open(self, request: Request, silence_s: float | None) -> Stream: ...
 
     async def talk(self, request: Request, protocol: str) -> Channel | Response:
-        """A WebSocket; or the answer of a server that does not agree."""
+        """Open a WebSocket; or return the answer of a server that refuses the upgrade."""
         ...
 
     async def close(self) -> None: ...
@@ -118,7 +118,7 @@ class HttpsTransport:
                     proxy=self.proxy,
                 )
             )
-        except aiohttp.WSServerHandshakeError:  # why, it says only to those who want no talk
+        except aiohttp.WSServerHandshakeError:  # the reason is only in the answer to a plain request
             return await self.send(request)
         except FAILED as error:
             raise unheard(error) from error
@@ -129,7 +129,7 @@ class HttpsTransport:
                 await session.close()
 
     async def _ask(self, request: Request, silence_s: float | None) -> aiohttp.ClientResponse:
-        """Asked once more with what the login says now, if the server no longer knows us."""
+        """Send the request; on 401, log in again and send it once more."""
         header = await self.login.header()
         answer = await self._ask_as(header, request, silence_s)
         if answer.status == 401 and (newer := await self.login.header(refused=header)) != header:
@@ -158,8 +158,9 @@ class HttpsTransport:
         return content | ({"Authorization": login} if login else {})
 
     def _opened(self) -> aiohttp.ClientSession:
-        """With the first request, for it belongs to the loop that runs then. How many at once is `request_priority`' to
-        say; each log that is followed and each watch holds a connection for as long as it lasts."""
+        """The session, made with the first request because it belongs to that event loop. `request_priority` limits
+        concurrency, not the session: each followed log and each watch holds a connection for as long as it lasts.
+        """
         if self._session is None:
             self._session = _session(aiohttp.TCPConnector(ssl=self.context, limit=0, keepalive_timeout=KEPT_SECONDS))
         return self._session
@@ -195,7 +196,7 @@ class _Open:
             raise unheard(error) from error
 
     async def close(self) -> None:
-        """At once: what is cut off in the middle has no use for a long goodbye."""
+        """Close at once, without draining the answer."""
         connection = self.answer.connection
         transport = connection.transport if connection is not None else None
         self.answer.close()
@@ -224,7 +225,7 @@ class _Socket:
 
 
 class Login:
-    """The header that says who we are, kept until a server refuses it."""
+    """The Authorization header, kept until a server refuses it."""
 
     def __init__(self, auth: "httpx2.Auth | None", server: str) -> None:
         self.auth, self.server = auth, server
@@ -240,7 +241,7 @@ class Login:
             return self.known
 
     async def _ask(self, again: bool) -> str:
-        """`again`: tell it that its last answer was refused. One that has only one answer gives that."""
+        """`again`: the last header was refused, so ask for a fresh one. A static token stays the same."""
         import httpx2
 
         assert self.auth is not None
@@ -255,13 +256,13 @@ class Login:
 
 
 def unheard(error: Exception) -> Unavailable:
-    """A server that did not answer; or we could not even say who we are."""
+    """The error for a server that did not answer, or for a login that failed."""
     silent = isinstance(error, aiohttp.ClientError | TimeoutError | ConnectionError)
     late = "it did not answer in time" if isinstance(error, TimeoutError) else type(error).__name__
     return (Silent if silent else Unavailable)(str(error) or late)
 
 
 def _proxy(server: str) -> str | None:
-    """As the environment says."""
+    """From the environment."""
     where = urlsplit(server)
     return None if proxy_bypass(where.netloc) else getproxies().get(where.scheme)

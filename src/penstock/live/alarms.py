@@ -1,6 +1,7 @@
-"""What a person should look at now: told by dispatch and the loop, taken back when it is over.
+"""Alarms: what a person should look at now. Plane, dispatch, probes and front door set them, and clear them when the
+cause is gone.
 
-What must outlast a restart (a fact set aside, a clock that jumped, an overrun) is in the journal and in the state.
+They are in memory only. What must survive a restart (quarantined facts, clock jumps, overruns) is in the journal.
 """
 
 from collections.abc import Callable
@@ -15,10 +16,10 @@ MOST: Final = 50
 class Alarms:
     def __init__(self, now: Callable[[], Instant]) -> None:
         self.clock = now
-        self.standing: dict[str, Alarm] = {}  #: by what they are about
+        self.standing: dict[str, Alarm] = {}  #: by subject
 
     def set(self, kind: str, about: str, text: str) -> None:
-        """One for each thing; the same words again are no news. An empty text takes it back."""
+        """Set the alarm of a subject; the same text again changes nothing, and an empty text clears it."""
         if not text:
             self.standing.pop(about, None)
         elif about not in self.standing or self.standing[about].text != text:

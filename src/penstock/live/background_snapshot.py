@@ -1,11 +1,11 @@
-"""Writes down a large state while everybody goes on: a copy of this process does it. The scribe calls it.
+"""Packs a snapshot of a large state in a forked child while the engine goes on. The sequencer calls it.
 
-    copyist.begin(state)          # takes a few milliseconds, however much waits in the state
-    number, packed = copyist.done()
+    background.begin(state)          # takes a few milliseconds, however many jobs are queued
+    number, packed = background.done()
 
-To pack a hundred thousand waiting jobs takes a second or two, and nothing could be decided meanwhile. A forked copy has
-the state as it was, for as long as it likes; it touches nothing else, closes all that it inherited (the journal's lock
-among it) and ends without any farewell.
+Packing a hundred thousand queued jobs takes a second or two, in which the engine could not decide. The forked child has
+the state as of the fork. It touches nothing else, closes all inherited files (the journal's lock among them) and leaves
+with `_exit`.
 """
 
 import os
@@ -17,20 +17,20 @@ from typing import BinaryIO, Final, NoReturn
 from penstock.core.fold.state import State
 from penstock.live import snapshot
 
-#: Below so many jobs it is quicker to write it down oneself: some twenty milliseconds at most.
+#: Below so many jobs packing in place is quicker: about twenty milliseconds at most.
 MANY_JOBS: Final = 1_000
-POLITE: Final = 10  #: steps of niceness: whoever decides goes first
-FORKS: Final = sys.platform == "linux"  #: elsewhere a copy without its threads may not even allocate
+POLITE: Final = 10  #: niceness of the child: the engine goes first
+FORKS: Final = sys.platform == "linux"  #: elsewhere a forked child without its threads may not even allocate
 
 
 class BackgroundSnapshot:
     def __init__(self) -> None:
         self.child = 0
-        self.number = 0  #: the step that is being written down
+        self.number = 0  #: the step of the snapshot in progress
         self.file: BinaryIO | None = None
 
     def begin(self, state: State) -> None:
-        """`OSError`: there is no room for a copy, or for what it would write."""
+        """Fork the child. Raises `OSError` if there is no memory or disk space for it."""
         self.file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the copy has ended
         self.number = state.steps
         try:
@@ -43,7 +43,7 @@ class BackgroundSnapshot:
         self.child = child
 
     def done(self) -> tuple[int, bytes] | None:
-        """The step and its state, once; None while it is being written, or if that failed: it is only a cache."""
+        """The step and its snapshot, once; None while the child runs, or if it failed: a snapshot is only a cache."""
         if not self.child:
             return None
         ended, status = os.waitpid(self.child, os.WNOHANG)
@@ -67,14 +67,16 @@ class BackgroundSnapshot:
 
 
 def fork() -> int:
-    """A copy of this process, with this thread alone: 0 in the copy, its process id in the original."""
+    """Fork with this thread alone: 0 in the child, its process id in the parent."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads: the copy needs none of them, nor their locks
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # about threads: the child needs neither them nor their locks
         return os.fork()
 
 
 def _write_down(state: State, file: int) -> NoReturn:
-    """In the copy. Whatever goes wrong, it ends here, and does not become a second control plane."""
+    """In the child. It always exits here, and never becomes a second control plane."""
     try:
         os.nice(POLITE)
         os.closerange(3, file)

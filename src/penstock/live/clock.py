@@ -1,7 +1,7 @@
-"""The plane's one clock: wall time read once, then advanced by the steady clock, so that `at` never falls.
+"""The plane's clock: wall time read once, then advanced by the monotonic clock, so that `at` never goes back.
 
-Every `at` in the journal comes from here. If the wall clock and ours drift apart by more than 30 s, somebody set it or
-the machine slept: `jumped` says so, the loop looks at every site again, and only then is a later time believed.
+Every `at` in the journal comes from here. If wall clock and ours differ by more than 30 s, somebody set the clock or
+the machine slept: `jumped` tells, the plane looks at every site, and only then accepts the later time.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.core.units import SECOND, Instant, Millis
 
-#: A disagreement of less than this is the wall clock being kept right.
+#: A smaller difference is NTP at work.
 JUMP_MS: Final = 30 * SECOND
 
 
@@ -25,35 +25,35 @@ class Clock:
         self.wall, self.steady, self.speed = wall, steady, speed
         self._read_at = int(wall() * 1000)
         self._read_on = steady()
-        self._apart: Millis = 0  #: how far the wall clock is ahead of ours, as far as we know and accept
+        self._apart: Millis = 0  #: how far the wall clock is ahead of ours, as accepted so far
 
     def now(self) -> Instant:
         return self._read_at + int((self.steady() - self._read_on) * 1000)
 
     def begin_after(self, at: Instant) -> None:
-        """The journal's last instant: if the wall clock was set back while nobody ran, we go on from there."""
+        """Start no earlier than the journal's last instant, if the wall clock was set back while we were down."""
         ahead = at - self.now()
         if ahead > 0:
             self._read_at += ahead
             self._apart -= ahead
 
     def seconds_until(self, at: Instant) -> float:
-        """How long to sleep; a rehearsal's clock runs at a speed of its own."""
+        """How long to sleep; a rehearsal's clock runs at its own speed."""
         return max(0, at - self.now()) / SECOND / self.speed
 
     def jumped(self) -> Millis:
-        """By how much the wall clock has left ours since we last agreed; 0 while it is less than half a minute."""
+        """How far the wall clock moved away from ours since the last agreement; 0 below half a minute."""
         by = int(self.wall() * 1000) - self.now() - self._apart
         return by if abs(by) > JUMP_MS else 0
 
     def accept(self, by: Millis) -> None:
-        """Believe a jump. Ahead, we follow; back, we go on as we were, and stay ahead of the wall clock by so much."""
-        lead = max(0, -self._apart)  # what it went back by before, and may now only have made good
+        """Accept a jump. Forward: we follow. Backward: we go on and stay ahead of the wall clock."""
+        lead = max(0, -self._apart)  # an earlier backward jump, which this forward jump may only undo
         self._apart += min(by, lead)
         self._read_at += max(0, by - lead)
 
     async def settle(self) -> None:
-        """Let everybody who is ready at this instant have their say first."""
+        """Let all tasks that are ready at this instant run first."""
         await asyncio.sleep(0)
 
 

@@ -1,4 +1,6 @@
-"""What the configuration says, as facts: told at every start, recorded if they are news to the journal."""
+"""Turns the configuration into facts and returns those that the journal does not have yet. The plane records them at
+every start.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -45,7 +47,7 @@ def policy_of(file: "SitesFile") -> Policy:
 
 
 def news(state: State, configured: Sequence[Fact], sites: Iterable[str]) -> list[Fact]:
-    """What is new. A site that is on record and has no driver any more is out of reach."""
+    """The facts that are new. A recorded site without a driver is unreachable."""
     found = [fact for fact in configured if not known(state, fact)]
     return [*found, *_unreachable(state, configured, set(sites))]
 

@@ -1,8 +1,8 @@
-"""Carry out what was promised: each action a driver call in a task of its own. Every answer comes back as a fact.
-Nothing here is about one kind of action: `core/model/actions` says what each is about, `drivers/driver` what is called.
+"""Dispatches actions to drivers, each call in a task of its own, and turns every answer into a fact. The plane calls
+it. It knows no kind of action: `core/model/actions` says what each is about, `drivers/driver` which method it calls.
 
-`Unreachable` is tried again, for as long as it takes; `NoCapacity` and `Refused` are facts at once. A newer action
-about the same thing takes the place of an older one: a stop does not wait for a start that hangs.
+`Unreachable` is retried without end; `NoCapacity` and `Refused` become facts at once. A newer action about the same
+thing replaces an older one: a stop does not wait for a start that hangs.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from penstock.core.units import SECOND, Instant, Millis
 from penstock.drivers.driver import Driver, NoCapacity, Refused, Unreachable, no_capacity, refused
 from penstock.live.sequencer import SiteAction
 
-#: Between two tries: twice as long each time, up to the second.
+#: Exponential backoff: the first delay and the longest.
 FIRST_RETRY_MS: Final[Millis] = SECOND
 LAST_RETRY_MS: Final[Millis] = 60 * SECOND
 
 Hear: TypeAlias = Callable[[e.Fact], None]
-#: kind, about, text; an empty text takes the alarm back.
+#: kind, subject, text; an empty text clears the alarm.
 Raise: TypeAlias = Callable[[str, str, str], None]
 
 
@@ -30,15 +30,17 @@ class Dispatch:
     def __init__(
         self, drivers: Mapping[str, Driver], hear: Hear, alarm: Raise, leads: Callable[[], bool] = lambda: True
     ) -> None:
-        """`leads`: may anything be asked of a site now? Not while another may have taken over."""
+        """`leads`: whether we still hold the journal's lease. Nothing is asked of a site while another process may have
+        taken over.
+        """
         self.drivers, self.hear, self.alarm, self.leads = drivers, hear, alarm, leads
         self.tasks: dict[tuple[str, str], tuple[a.Action, asyncio.Task[None]]] = {}
-        self.deadlines: dict[str, Instant] = {}  #: the newest asked for, while a start of the same thing is tried
+        self.deadlines: dict[str, Instant] = {}  #: the newest deadline of a thing whose start is still retried
         self.forgetting: set[asyncio.Task[None]] = set()
-        self.back: dict[str, asyncio.Event] = {}  #: by site: what waits for it to answer need not wait any longer
+        self.back: dict[str, asyncio.Event] = {}  #: by site: set to end the backoff of its retries
 
     def try_again(self, site: str) -> None:
-        """It answers again: whatever is to be tried there is tried now."""
+        """The site answers again: retry its pending calls now."""
         if waited_for := self.back.pop(site, None):
             waited_for.set()
 
@@ -46,7 +48,7 @@ class Dispatch:
         key = a.subject_of(order.action)
         before = self.tasks.get(key)
         if before is not None and before[0] == order.action:
-            return  # on its way already
+            return  # in flight already
         if isinstance(order.action, a.SetDeadline):
             self.deadlines[order.action.thing] = order.action.deadline_at
         task = asyncio.create_task(self._carry_out(order, key, before and before[1]))
@@ -103,14 +105,14 @@ class Dispatch:
                 await back.wait()
 
     async def _call(self, order: SiteAction) -> e.Fact | None:
-        """Ask the site, and say in a fact that it is so."""
+        """Call the driver; returns the fact that it is done."""
         driver = self.drivers.get(order.site)
         if driver is None:
             raise Unreachable("no driver of this site is set up; put it back into the sites file")
         return await driver.do(self._until(order.action), order.work)
 
     def _until(self, action: a.Action) -> a.Action:
-        """With the newest deadline: a lease may have been renewed since this was first tried."""
+        """The action with the newest deadline: the lease may have been renewed since the first try."""
         if not isinstance(action, a.LaunchNode | a.StartAttempt):
             return action
         nodes = action.nodes if isinstance(action, a.StartAttempt) else ()
@@ -118,7 +120,9 @@ class Dispatch:
         return action if newest == action.deadline_at else replace(action, deadline_at=newest)
 
     def forget(self, site: str, attempt: str) -> None:
-        """Its end is on record. If that does not reach the site, the next look shows it, and it is told again."""
+        """Tell the site that the attempt's end is in the journal. If that fails, the next look shows it, and we tell it
+        again.
+        """
         driver = self.drivers.get(site)
         if driver is not None:
             task = asyncio.create_task(self._forget(driver, attempt))
@@ -132,7 +136,7 @@ class Dispatch:
             return
 
     def cancel(self) -> list["asyncio.Task[None]"]:
-        """Let go of calls on their way: told again after a restart, they do nothing twice."""
+        """Cancel calls in flight. They are idempotent, so a restart repeats them."""
         tasks = [task for _, task in self.tasks.values()] + list(self.forgetting)
         for task in tasks:
             task.cancel()

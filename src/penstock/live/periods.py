@@ -1,4 +1,6 @@
-"""The months of the books, from the organisation's calendar, opened ahead so that leases can reach into them."""
+"""Budget periods: months of the organisation's calendar, opened ahead so that leases can reach into them. The sequencer
+calls it.
+"""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -12,11 +14,11 @@ from penstock.core.units import Instant
 
 class Calendar(Protocol):
     def month(self, at: Instant) -> tuple[str, Instant, Instant]:
-        """The month that holds `at`: its name, its first instant, and the next one's."""
+        """The month that contains `at`: its name, its first instant, and the next month's."""
 
 
 class Periods:
-    """Calendar months of a time zone; `2026-11`."""
+    """Calendar months of a time zone, named like `2026-11`."""
 
     def __init__(self, zone: str = "UTC") -> None:
         try:
@@ -34,7 +36,7 @@ class Periods:
 
 
 def due(calendar: Calendar, known: Sequence[tuple[Instant, Instant, str]], now: Instant) -> Iterator[PeriodOpened]:
-    """The next month is opened when the last one known begins: there is always a whole one ahead."""
+    """Periods to open: the next month opens when the last known one begins, so one whole month is always ahead."""
     if known:
         starts_at, ends_at, _ = known[-1]
     else:

@@ -1,12 +1,12 @@
-"""The live control plane's one door: tell it facts, look at its picture, ask what it would do. The API calls it.
+"""The live control plane: accepts submissions and facts, publishes a view, answers what-ifs. The API calls it.
 
     plane = Plane(journal, drivers, Setup(opening=facts))
-    await plane.start()                        # replayed, sites looked at, what was outstanding said again
+    await plane.start()                        # replays, looks at every site, repeats outstanding actions
     told = await plane.submit(spec, work)      # returns once the job is durable
-    plane.view                                 # an immutable picture of the last step
+    plane.view                                 # an immutable view of the last step
 
-All of it runs in one event loop; the engine and the journal's writes have a thread of their own (`sequencer`), so that
-everything else is answered while the engine thinks. One turn: take what is in the inbox, decide, write, and only then
+All of it runs in one event loop. The engine and the journal's writes have a thread of their own (`sequencer`), so that
+the loop answers while the engine decides. One turn: empty the inbox, decide, append the row, and only then
 act and answer.
 """
 
@@ -30,8 +30,7 @@ from penstock.core.values import value
 from penstock.drivers.driver import Command, Driver, SiteInventory, Work
 from penstock.journal.journal import Fenced, Held, Journal, Unwritable
 from penstock.kube.exec_protocol import Printed, Typed
-from penstock.live import config_facts as opening
-from penstock.live import periods
+from penstock.live import config_facts, periods
 from penstock.live.alarms import Alarms
 from penstock.live.clock import Clock
 from penstock.live.dispatch import Dispatch
@@ -44,16 +43,16 @@ from penstock.live.what_if import Question, Unanswered
 
 __all__ = ["KeyReused", "NotReady", "Plane", "Quarantined", "Setup", "Told"]
 
-#: At most so many people and facts in one row: a bigger one would keep the next waiting too long.
+#: Requests and facts in one row at most: a larger row would delay the next one too long.
 MOST_TOGETHER: Final = 500
-#: While the journal cannot be written: when it is tried again.
+#: Retry interval while the journal is unwritable.
 RETRY_MS: Final[Millis] = 2 * SECOND
-STUCK_MS: Final[Millis] = 60 * SECOND  #: the same for an engine that raises whatever it is told
-#: How long an idempotency key is known.
+STUCK_MS: Final[Millis] = 60 * SECOND  #: the same while the engine raises on every input
+#: How long idempotency keys are kept.
 KEYS_MS: Final[Millis] = 24 * HOUR
-#: The picture is not drawn more often than this while there is more to do.
+#: The view is published at most this often while the inbox is not empty.
 DRAWN_MS: Final[Millis] = 200
-#: So many what-ifs at once; each may take a processor for a while.
+#: Concurrent what-ifs; each may take a CPU for a while.
 MOST_WHAT_IFS: Final = 2
 
 T = TypeVar("T")
@@ -61,22 +60,24 @@ Waiting: TypeAlias = tuple[Ask, "asyncio.Future[Told]"]
 
 
 class NotReady(Exception):
-    """Nothing was recorded and nothing will be: the words say what is wrong and what to do. Answered with 503."""
+    """Nothing was recorded and nothing will be. The message says why and what to do. The API answers 503."""
 
 
 @value
 class Setup:
-    """What an installation is told beside its journal and its sites' drivers."""
+    """Settings of an installation beside its journal and drivers."""
 
-    opening: tuple[Fact, ...] = ()  # policy, caps, sites and data as configured now; what is known already is left out
+    opening: tuple[
+        Fact, ...
+    ] = ()  # policy, caps, sites and data as configured; facts that are known already are dropped
     holder: str = "penstock"  # names the machine and the set-up, for the journal's lease
     stand_by: bool = False  # wait while another process writes the journal, instead of refusing
-    calendar: Calendar | None = None  # of the books; None: months in UTC
+    calendar: Calendar | None = None  # of budget periods; None: months in UTC
     rules: Rules | None = None
-    ids: str = "j"  # what new jobs' ids begin with
-    lease_ms: Millis = 30 * SECOND  # on the journal: how long another process waits for us if we vanish
-    beat_ms: Millis = 5 * SECOND  # how often the journal's lease is renewed, and the wall clock looked at
-    look_ms: Millis = 30 * SECOND  # how often sites are looked at: one that is out of reach is named within 40 s
+    ids: str = "j"  # prefix of new jobs' ids
+    lease_ms: Millis = 30 * SECOND  # on the journal: how long another process waits if we disappear
+    beat_ms: Millis = 5 * SECOND  # how often the journal's lease is renewed and the wall clock checked
+    look_ms: Millis = 30 * SECOND  # how often sites are probed: an unreachable one is named within 40 s
 
 
 class Plane:
@@ -93,7 +94,7 @@ class Plane:
         self.thread = thread or ThreadPoolExecutor(1, thread_name_prefix="penstock-engine")
         self.installation = journal.installation
         calendar, rules = self.setup.calendar or Periods(), self.setup.rules or BuiltInRules()
-        self.scribe = Sequencer(journal, calendar, rules, self.setup.ids)
+        self.sequencer = Sequencer(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
         self.dispatch = Dispatch(drivers, self.hear, self.alarms.set, self._leads)
         self.watches = {
@@ -111,19 +112,19 @@ class Plane:
         self.beliefs = {site: Belief(site, self.setup.ids) for site in drivers}
         self._drawn: View | None = None
         self.number = 0  #: the journal's last row
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  #: ends when the plane does
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  #: done when the plane has stopped
         self._asks: deque[Waiting] = deque()
         self._heard: deque[Fact] = deque()
         self._inbox = asyncio.Event()
         self._news = asyncio.Event()
-        self._leads_until: Instant = 0  #: nobody else can have the journal before
+        self._leads_until: Instant = 0  #: until then no other process can hold the journal's lease
         self._trouble = "Penstock is starting; try again in a few seconds."
         self._gone = False
         self._wakes_at: Instant | None = None
         self._retry_at: Instant = 0
         self._drawn_at: Instant = 0
         self._forgot_at: Instant = 0
-        self._stale = False  #: rows were written since the picture was drawn
+        self._stale = False  #: rows were written since the view was published
         self._tasks: list[asyncio.Task[None]] = []
         self._what_ifs = asyncio.Semaphore(MOST_WHAT_IFS)
 
@@ -131,16 +132,16 @@ class Plane:
 
     async def start(self) -> None:
         """Raises `Held` (another process writes the journal) and `Refused` (another installation works at a site)."""
-        self.scribe.epoch = await self._claim()
-        state = await self._think(self.scribe.state_now)
+        self.sequencer.epoch = await self._claim()
+        state = await self._think(self.sequencer.state_now)
         self.clock.begin_after(state.at)
         self.number = state.steps
         for watch in self.watches.values():
             watch.lost = watch.site in state.lost_sites
         await self._look_at_all()
-        await self._record_first(opening.news(state, self.setup.opening, self.drivers))
+        await self._record_first(config_facts.news(state, self.setup.opening, self.drivers))
         self._trouble = ""
-        self._dispatch(await self._think(self.scribe.outstanding))
+        self._dispatch(await self._think(self.sequencer.outstanding))
         self._begin(self._turns())
         self._begin(self._beats())
         for watch in self.watches.values():
@@ -157,17 +158,19 @@ class Plane:
                 if not self.setup.stand_by:
                     raise
                 self._trouble = "Another process leads this installation; this one stands by."
-            except Unwritable as error:  # a leader that was stopped in the middle of a row locks everybody out
+            except Unwritable as error:  # a leader that was suspended while it appended blocks all others
                 if not self.setup.stand_by:
                     raise
                 self._trouble = f"This process stands by, and cannot reach the journal ({error})."
             await asyncio.sleep(self.setup.beat_ms / SECOND)
 
     async def _record_first(self, news: list[Fact]) -> None:
-        """What the configuration and the sites say. What it makes us do is part of what is outstanding, said once."""
+        """Record what configuration and sites report. Resulting actions are outstanding, and are dispatched once with
+        all others.
+        """
         facts = news + self._take_heard()
         if facts or not self.number:
-            self._note(await self._think(self.scribe.take, (), facts, self.clock.now()))
+            self._note(await self._think(self.sequencer.take, (), facts, self.clock.now()))
         await self._publish()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -176,7 +179,7 @@ class Plane:
         self._tasks.append(task)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        """One of ours ended by itself: the plane does. Whoever waits for `over` learns why."""
+        """One of our tasks ended by itself, so the plane stops. `over` carries the reason."""
         if not task.cancelled() and not self.over.done():
             error = task.exception()
             if error is None:
@@ -186,7 +189,7 @@ class Plane:
                 self.over.set_exception(error)
 
     def _let_go(self, why: str) -> None:
-        """From this instant on nothing is asked of any site, and nobody is promised anything."""
+        """From now on no site is called and no request is accepted."""
         self._trouble, self._gone = why, True
         for task in self._tasks:
             task.cancel()
@@ -194,17 +197,17 @@ class Plane:
         self._turn_away(NotReady(why))
 
     async def stop(self) -> None:
-        """Let go of everything. Nothing that runs is touched."""
+        """Stop the plane. Running jobs are not touched."""
         self._let_go("Penstock is stopping; try again when it is back.")
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.dispatch.stop()
         for watch in self.watches.values():
             if watch.opened:
                 await watch.driver.close()
-        if self.scribe.epoch:
+        if self.sequencer.epoch:
             with contextlib.suppress(Unwritable, Fenced):
-                await self._think(self.scribe.save_now)
-                await self._think(self.journal.release, self.scribe.epoch)
+                await self._think(self.sequencer.save_now)
+                await self._think(self.journal.release, self.sequencer.epoch)
         self.thread.shutdown()
         if not self.over.done():
             self.over.set_result(None)
@@ -213,31 +216,31 @@ class Plane:
 
     @property
     def view(self) -> View:
-        """A picture of the last step, with the alarms of now. There is one once `start` has returned."""
+        """The view of the last step, with current alarms. Available once `start` has returned."""
         if self._drawn is None:
             raise NotReady(self._trouble)
         return replace(self._drawn, alarms=self._drawn.alarms + self.alarms.now())
 
     @property
     def at(self) -> Instant:
-        """Of that picture."""
+        """The view's instant."""
         if self._drawn is None:
             raise NotReady(self._trouble)
         return self._drawn.at
 
     @property
     def ready(self) -> str:
-        """Empty if submissions are taken; otherwise a sentence that says why not and what to do."""
+        """Empty if submissions are accepted; otherwise a sentence that says why not and what to do."""
         return self._trouble
 
     def trouble_at(self, site: str) -> Alarm | None:
-        """Why this site does not answer; None: it does."""
+        """Why this site does not answer; None if it does."""
         return self.alarms.standing.get(site)
 
     async def submit(self, spec: JobSpec, work: Work, *, key: str = "", body: str = "") -> Told:
         """Record a new job; `answer` is its id. Raises `NotReady`, `Quarantined`.
 
-        `key`: an idempotency key, already made unique to whoever asks (prefix it with the token's id). The same key
+        `key`: an idempotency key, already made unique to the caller (prefix it with the token's id). The same key
         again returns the first answer with `again`; with another `body` digest it raises `KeyReused`.
         """
         digest, packed = pack_work(work)
@@ -263,21 +266,21 @@ class Plane:
         """What the engine would decide if this job were submitted now. Nothing is recorded. Raises `NotReady`."""
         if self._trouble:
             raise NotReady(self._trouble)
-        try:  # shielded: whoever asked may be gone, and the process that answers must still be waited for
+        try:  # shielded: the forked child must be reaped even if the caller is cancelled
             return await asyncio.shield(self._what_if(lambda copy: self._planned(copy, spec)))
         except Unanswered as error:
             raise NotReady(f"The plan could not be made ({error}); try again, and report it if that fails.") from None
 
     def _planned(self, copy: State, spec: JobSpec) -> Plan:
-        """The facts of the turn that would take it in: `sequencer` opens months then, too."""
-        now, scribe = self.clock.now(), self.scribe
-        also = tuple(periods.due(scribe.calendar, copy.ledger.periods, now))
+        """The facts of the turn that would accept it; the sequencer opens budget periods in the same turn."""
+        now, sequencer = self.clock.now(), self.sequencer
+        also = tuple(periods.due(sequencer.calendar, copy.ledger.periods, now))
         number = copy.numbered + 1
-        return plan(copy, scribe.rules, e.JobSubmitted(now, number, f"{scribe.ids}{number}", spec), also)
+        return plan(copy, sequencer.rules, e.JobSubmitted(now, number, f"{sequencer.ids}{number}", spec), also)
 
     async def _what_if(self, answer: Callable[[State], T]) -> T:
         async with self._what_ifs:
-            question = await self._think(lambda: Question(self.scribe.state_now(), answer))
+            question = await self._think(lambda: Question(self.sequencer.state_now(), answer))
             return await question.answer()
 
     async def log(self, site: str, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
@@ -289,13 +292,15 @@ class Plane:
         return await self.drivers[site].exec(attempt, command, typed, printed)
 
     async def heard(self, number: int) -> int:
-        """Wait until the journal has a row after `number`; returns the newest row's number. For event streams."""
+        """Wait until the journal has a row after `number`; returns the newest row's number. For event streams and the
+        front door.
+        """
         while self.number <= number:
             await self._news.wait()
         return self.number
 
     def hear(self, fact: Fact) -> None:
-        """A site says something. Called in the event loop's own thread."""
+        """A driver reports a fact. Called in the event loop's thread."""
         self._heard.append(fact)
         self._inbox.set()
 
@@ -308,12 +313,12 @@ class Plane:
             turn = asyncio.ensure_future(self._turn())
             try:
                 await asyncio.shield(turn)
-            except asyncio.CancelledError:  # what is being written is answered first
+            except asyncio.CancelledError:  # finish and answer the row in progress first
                 await turn
                 raise
 
     async def _something(self) -> None:
-        """Until there is something in the inbox, or it is time."""
+        """Wait until the inbox has something, or the engine's next deadline."""
         if self._retry_at:
             await asyncio.sleep(self.clock.seconds_until(self._retry_at))
         elif not self._inbox.is_set():
@@ -328,19 +333,19 @@ class Plane:
         asks = [self._asks.popleft() for _ in range(min(len(self._asks), MOST_TOGETHER))]
         heard = self._take_heard()
         try:
-            if self._retry_at:  # is the journal itself again?
+            if self._retry_at:  # check whether the journal is writable again
                 await self._renew()
-            taken = await self._think(self.scribe.take, [ask for ask, _ in asks], heard, self.clock.now())
+            taken = await self._think(self.sequencer.take, [ask for ask, _ in asks], heard, self.clock.now())
         except (Unwritable, Raised) as error:
             self._set_back(asks, heard, error)
             return
         except BaseException:
-            self._asks.extendleft(reversed(asks))  # whoever ends the plane turns them away
+            self._asks.extendleft(reversed(asks))  # `_let_go` rejects them
             raise
         await self._act(taken, asks)
 
     def _take_heard(self) -> list[Fact]:
-        """All of it; the inbox is empty now but for people who came too late for this turn."""
+        """Empty the inbox of facts."""
         heard = list(self._heard)
         self._heard.clear()
         if not self._asks:
@@ -348,26 +353,26 @@ class Plane:
         return heard
 
     async def _act(self, taken: Taken, asks: list[Waiting]) -> None:
-        """It is durable: now do it, and answer."""
+        """The row is durable: dispatch its actions and answer its requests."""
         self._dispatch(taken.orders)
         for (_, told), answer in zip(asks, taken.answers, strict=True):
-            if told.done():  # whoever asked is gone
+            if told.done():  # the caller was cancelled
                 continue
             if isinstance(answer, Exception):
                 told.set_exception(answer)
             else:
                 told.set_result(answer)
         self._note(taken)
-        if self._retry_at:  # what was promised before the trouble may not have been said
+        if self._retry_at:  # actions from before the trouble may not have been dispatched
             self._retry_at, self._trouble = 0, ""
             self.alarms.set("", "journal", "")
-            self._dispatch(await self._think(self.scribe.outstanding))
+            self._dispatch(await self._think(self.sequencer.outstanding))
         self._stale = self._stale or bool(taken.steps)
         if self._stale and (not self._inbox.is_set() or self.clock.now() - self._drawn_at > DRAWN_MS):
             await self._publish()
 
     def _dispatch(self, orders: Iterable[SiteAction]) -> None:
-        for order in () if self._gone else orders:  # what is promised and not said is outstanding at the next start
+        for order in () if self._gone else orders:  # undispatched actions are outstanding at the next start
             self.dispatch.do(order)
 
     def _note(self, taken: Taken) -> None:
@@ -384,15 +389,15 @@ class Plane:
         self._drawn_at, self._stale = self.clock.now(), False
 
     def _draw(self) -> View:
-        self._wakes_at = self.scribe.next_deadline()
-        self.scribe.save()
-        state = self.scribe.state_now()
+        self._wakes_at = self.sequencer.next_deadline()
+        self.sequencer.save()
+        state = self.sequencer.state_now()
         return picture(state, tuple(Alarm(*alarm) for alarm in state.alarms))
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------
 
     def _set_back(self, asks: list[Waiting], heard: list[Fact], error: Exception) -> None:
-        """Nothing was recorded. People are told so at once; what sites said is kept until it can be written."""
+        """Nothing was recorded. Requests fail at once; facts of sites wait until the journal is writable."""
         self._trouble = _advice(error)
         self.alarms.set("journal", "journal", self._trouble)
         self._heard.extendleft(reversed(heard))
@@ -408,7 +413,7 @@ class Plane:
                 told.set_exception(error)
 
     async def _after_a_jump(self, by: Millis) -> None:
-        """On record at the old time; then every site is looked at; only then is a later time believed."""
+        """Record the jump at the old time, look at every site, and only then accept the later time."""
         self._heard.append(e.ClockJumped(0, by))
         await self._look_at_all()
         self.clock.accept(by)
@@ -417,8 +422,8 @@ class Plane:
         await asyncio.gather(*(watch.look() for watch in self.watches.values()))
 
     async def _compare(self, site: str, seen: SiteInventory, asked_at: Instant) -> None:
-        """Put right what we believe of a site, and stop there what has no place with us."""
-        found = await self._think(lambda: self.beliefs[site].differences(self.scribe.state_now(), seen, asked_at))
+        """Correct the state by what a site shows, and stop orphans there."""
+        found = await self._think(lambda: self.beliefs[site].differences(self.sequencer.state_now(), seen, asked_at))
         for fact in found.facts:
             self.hear(fact)
         for attempt in found.recorded:
@@ -426,7 +431,9 @@ class Plane:
         self._clear_away(site, found)
 
     def _clear_away(self, site: str, found: Differences) -> None:
-        """What runs there though its end is on record is stopped; what the journal never heard of, a person judges."""
+        """Stop orphans: attempts that run although their end is recorded. Alarm on strangers, which the journal never
+        had.
+        """
         for attempt in found.orphans:
             self.dispatch.do(SiteAction(StopAttempt(attempt, 0), site))
         for attempt in found.strangers:
@@ -439,31 +446,31 @@ class Plane:
             self.dispatch.do(SiteAction(ReleaseNode(node), site))
 
     async def _beats(self) -> None:
-        """Still here: keep the lease on the journal, and look whether the wall clock jumped."""
+        """Heartbeat: renew the journal's lease and check for clock jumps."""
         while True:
             await asyncio.sleep(self.setup.beat_ms / SECOND)
             with contextlib.suppress(Unwritable):
                 await self._renew()
-                await self._think(self.scribe.save)
+                await self._think(self.sequencer.save)
                 await self._forget_keys()
             if self.clock.jumped():
                 self._inbox.set()
 
     async def _renew(self) -> None:
         at = self.clock.now()
-        await self._think(self.journal.renew, self.scribe.epoch, at, self.setup.lease_ms)
+        await self._think(self.journal.renew, self.sequencer.epoch, at, self.setup.lease_ms)
         self._leads_until = at + self.setup.lease_ms
 
     def _leads(self) -> bool:
-        """Has nobody else taken over? Whoever slept through its lease asks the journal before it asks a site."""
+        """True while our lease is valid. After a suspend the journal is asked before any site is."""
         return self.clock.now() < self._leads_until
 
     async def _forget_keys(self) -> None:
-        """Once in a while: whoever sends a submission again does so within minutes."""
+        """Expire idempotency keys: clients retry within minutes."""
         now = self.clock.now()
         if now - self._forgot_at >= KEYS_MS // 24:
             self._forgot_at = now
-            await self._think(self.journal.forget_answers, self.scribe.epoch, now - KEYS_MS)
+            await self._think(self.journal.forget_answers, self.sequencer.epoch, now - KEYS_MS)
 
     async def _think(self, work: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work, *args)

@@ -1,7 +1,8 @@
-"""What a site shows against what we believe, as facts. After a crash, after a clock that jumped, and now and then.
+"""Compares a site's inventory with the state and returns the differences as facts and orphans. The plane runs it after
+a start, after a clock jump, and periodically.
 
-`differences` is pure; the plane calls it in the engine's thread with what a driver's `look` saw. Unknown is not gone:
-a thing that a site's list misses is lost only if it is still missing some minutes later.
+`differences` is pure; it runs in the engine's thread with what a driver's `look` returned. Unknown is not gone: a thing
+that is missing from a list is lost only if it is still missing minutes later.
 """
 
 from collections.abc import Iterator
@@ -14,44 +15,44 @@ from penstock.core.units import MINUTE, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.driver import SeenAttempt, SiteInventory
 
-#: A list that misses a thing for three minutes is a list that is late.
+#: A list may be stale for this long; only then a missing thing is lost.
 MISSING_MS: Final[Millis] = 5 * MINUTE
 
 
 @value
 class Differences:
     facts: tuple[e.Fact, ...]
-    orphans: tuple[str, ...]  # attempts that run there, and whose end is on record
-    strangers: tuple[str, ...]  # attempts that run there, and that the journal never heard of
-    nodes: tuple[str, ...]  # nodes there that nobody needs
-    recorded: tuple[str, ...]  # attempts whose end is on record: the site may forget them
+    orphans: tuple[str, ...]  # attempts that run although their end is recorded
+    strangers: tuple[str, ...]  # attempts that run and that the journal never had
+    nodes: tuple[str, ...]  # nodes that no attempt needs
+    recorded: tuple[str, ...]  # attempts whose end is recorded: the site may forget them
 
 
 class Belief:
-    """One site's things that its list missed, and since when. Kept from look to look."""
+    """Things that one site's lists miss, and since when. Kept between looks."""
 
     def __init__(self, site: str, ids: str) -> None:
         self.site, self.ids = site, ids
         self.missing: dict[str, Instant] = {}
 
     def differences(self, state: State, seen: SiteInventory, asked_at: Instant) -> Differences:
-        """`asked_at`: when the look began. What began since then may be missing from it."""
-        there = {one.attempt: one for one in seen.attempts}
-        facts = [fact for one in seen.attempts if (fact := news(state, one))]
+        """`asked_at`: when the look began. Things that started since may be missing from it."""
+        there = {shown.attempt: shown for shown in seen.attempts}
+        facts = [fact for shown in seen.attempts if (fact := news(state, shown))]
         facts += self._lost_attempts(state, there, asked_at)
         facts += self._lost_nodes(state, seen.nodes, asked_at)
-        unknown = [one for one in seen.attempts if one.attempt not in state.attempts]
-        running = [one.attempt for one in unknown if one.phase == "running"]
+        unknown = [shown for shown in seen.attempts if shown.attempt not in state.attempts]
+        running = [shown.attempt for shown in unknown if shown.phase == "running"]
         return Differences(
             facts=tuple(facts),
             orphans=tuple(attempt for attempt in running if self._had_a_place(state, attempt)),
             strangers=tuple(attempt for attempt in running if not self._had_a_place(state, attempt)),
             nodes=tuple(node for node in seen.nodes if node not in state.nodes),
-            recorded=tuple(one.attempt for one in unknown if one.phase != "running"),
+            recorded=tuple(shown.attempt for shown in unknown if shown.phase != "running"),
         )
 
     def _had_a_place(self, state: State, attempt: str) -> bool:
-        """Jobs are numbered as they come: a number that was given has been on record."""
+        """True if the journal ever had the job: numbers are given in order of arrival."""
         job = job_of(attempt)
         number = (array_of(job) or job).removeprefix(self.ids)
         return number.isdigit() and int(number) <= state.numbered
@@ -84,21 +85,25 @@ def _ran_before(attempt: Attempt, asked_at: Instant) -> bool:
     return attempt.phase in ("running", "stopping") and attempt.started_at is not None and attempt.started_at < asked_at
 
 
-def news(state: State, one: SeenAttempt) -> e.Fact | None:
-    """What this says that we do not know yet."""
-    attempt = state.attempts.get(one.attempt)
+def news(state: State, seen_attempt: SeenAttempt) -> e.Fact | None:
+    """The fact that this inventory entry adds to the state; None if it adds nothing."""
+    attempt = state.attempts.get(seen_attempt.attempt)
     if attempt is None or attempt.phase == "promised":
         return None
-    match one.phase:
+    match seen_attempt.phase:
         case "running":
             if attempt.phase == "starting":
-                return e.AttemptStarted(0, one.attempt)
-            return e.AttemptCheckpointed(0, one.attempt, one.kept_ms) if one.kept_ms > attempt.kept_ms else None
+                return e.AttemptStarted(0, seen_attempt.attempt)
+            return (
+                e.AttemptCheckpointed(0, seen_attempt.attempt, seen_attempt.kept_ms)
+                if seen_attempt.kept_ms > attempt.kept_ms
+                else None
+            )
         case "done":
-            return e.AttemptEnded(0, one.attempt, "done", one.detail)
+            return e.AttemptEnded(0, seen_attempt.attempt, "done", seen_attempt.detail)
         case "failed":
-            return e.AttemptEnded(0, one.attempt, "failed", one.detail)
+            return e.AttemptEnded(0, seen_attempt.attempt, "failed", seen_attempt.detail)
         case "stopped":
-            return e.AttemptStopped(0, one.attempt, one.kept_ms)
+            return e.AttemptStopped(0, seen_attempt.attempt, seen_attempt.kept_ms)
         case "lost":
-            return e.AttemptLost(0, one.attempt, one.kept_ms)
+            return e.AttemptLost(0, seen_attempt.attempt, seen_attempt.kept_ms)

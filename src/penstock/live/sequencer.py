@@ -1,9 +1,9 @@
-"""Decide and write: the engine and its journal, which belong to one thread. The plane calls it.
+"""Sequencer: decides and appends, in that order, in one thread that owns engine and journal. The plane calls it.
 
-    taken = scribe.take(asks, facts, now)      # handled, and durable; or nothing of it is
+    taken = sequencer.take(asks, facts, now)      # decided and durable, or nothing of it is
 
-If the engine raises or the journal cannot be written, that engine is dead: it knows more than is on record. It is
-rebuilt from the journal before anything else. A fact that raises twice is set aside by a fact of its own, so that one
+If the engine raises or the journal cannot be written, that engine is dead: its state is ahead of the journal. It is
+rebuilt from the journal before the next call. A fact that raises twice is quarantined by an event, so that one
 bad job never stops the plane.
 """
 
@@ -31,36 +31,40 @@ from penstock.live import background_snapshot, periods, snapshot
 from penstock.live.background_snapshot import BackgroundSnapshot
 from penstock.live.periods import Calendar
 
-#: A snapshot after so many events, which a restart folds in a quarter of a second; and after as many as there are jobs
-#: in the state, because to write them down takes longer than to fold their events.
+#: Snapshot after so many events, which a restart folds in a quarter of a second, and at least as many as there are jobs
+#: in the state, because packing them takes longer than folding their events.
 SNAPSHOT_EVENTS: Final = 10_000
-TOLD_MOST: Final = 2_000  #: characters of a fact that is set aside
+TOLD_MOST: Final = 2_000  #: characters kept of a quarantined fact
 
 
 class Raised(Exception):
-    """The engine raised, and is dead. Out of `take`: it raises whatever it is told, and only a person can help."""
+    """The engine raised and is dead. Raised by `take`: it raises on every input, and a person must help."""
 
 
 class KeyReused(Exception):
-    """This idempotency key came with another body before. Answered with 422."""
+    """The idempotency key was used with another body. The API answers 422."""
 
 
 class Quarantined(Exception):
-    """The engine cannot take this; it is set aside with an alarm, and all else goes on. Answered with 500."""
+    """The engine cannot handle this input; it is quarantined with an alarm, and all else goes on. The API
+    answers 500.
+    """
 
 
 @value
 class Told:
-    """It is durable. `number` is the journal's row; `answer` is what the idempotency key was first answered with."""
+    """Confirms that a request is durable. `number`: the journal row; `answer`: the first answer for the idempotency
+    key.
+    """
 
     number: int
     answer: str
-    again: bool  # the key was known: nothing new was recorded
+    again: bool  # a repeated key: nothing new was recorded
 
 
 @value
 class Ask:
-    """What one person asks for: all of it is recorded, or nothing."""
+    """One request: all of its facts are recorded, or none."""
 
     facts: tuple[e.Fact, ...]
     blobs: tuple[tuple[str, bytes], ...] = ()
@@ -71,7 +75,7 @@ class Ask:
 
 @value
 class SiteAction:
-    """An action, and what it takes to carry it out: where, and for a start, what runs."""
+    """An action with the site that carries it out, and for a start, the work to run."""
 
     action: a.Action
     site: str
@@ -80,27 +84,29 @@ class SiteAction:
 
 @value
 class Taken:
-    """What became of one batch: rows that are durable now, what to do about them, and an answer for each ask."""
+    """The result of one batch: durable rows, actions to dispatch, and an answer for each request."""
 
     steps: tuple[Step, ...]
     orders: tuple[SiteAction, ...]
-    ended: tuple[tuple[str, str], ...]  # site and attempt: the end is on record
+    ended: tuple[tuple[str, str], ...]  # (site, attempt) whose end is recorded
     answers: tuple[Told | Exception, ...]
 
 
 class Sequencer:
     def __init__(self, journal: Journal, calendar: Calendar, rules: Rules, ids: str = "j") -> None:
         self.journal, self.calendar, self.rules, self.ids = journal, calendar, rules, ids
-        self.epoch = 0  #: of our lease on the journal; 0: none yet
+        self.epoch = 0  #: our lease's epoch; 0: none yet
         self.engine: Engine | None = None
-        self.set_aside: dict[tuple[str, str], None] = {}  #: kind and id of facts not to be heard again
+        self.set_aside: dict[tuple[str, str], None] = {}  #: (kind, id) of quarantined facts, to be ignored from now on
         self.unsaved = 0  #: events since the last snapshot
-        self.copyist = BackgroundSnapshot()
+        self.background = BackgroundSnapshot()
 
     # --- the one door ------------------------------------------------------------------------------------------------
 
     def take(self, asks: Sequence[Ask], heard: Iterable[e.Fact], now: Instant) -> Taken:
-        """Record all of this at one instant. Raises what the journal raises; then nothing after the last row is."""
+        """Record all of this at one instant. Raises the journal's errors; then nothing after the last durable row is
+        recorded.
+        """
         self.state_now()
         batch = _Batch(self, now)
         fresh = batch.sort_out(asks)
@@ -108,20 +114,20 @@ class Sequencer:
         try:
             batch.take_together(units)
         except Raised:
-            if not units:  # time alone makes it raise, and time cannot be set aside
+            if not units:  # time alone makes it raise, and time cannot be quarantined
                 raise
             batch.take_one_by_one(units)
         return Taken(tuple(batch.steps), tuple(batch.orders), tuple(batch.ended), tuple(batch.answers))
 
     def state_now(self) -> State:
-        """Of a living engine; rebuilt if the last one died."""
+        """The state of a live engine; rebuilt first if the last one died."""
         if self.engine is None or self.engine.dead:
             self.rebuild()
         assert self.engine is not None
         return self.engine.state
 
     def rebuild(self) -> None:
-        """Fold what is on record: the newest snapshot, and the rows after it."""
+        """Fold the newest snapshot and the rows after it."""
         self.engine = None
         engine, after = Engine(self.rules), 0
         kept = self.journal.snapshot(snapshot.schema())
@@ -129,7 +135,7 @@ class Sequencer:
             after, engine.state = kept[0], snapshot.unpack(kept[1])
         rows = self.journal.read(after)
         self.engine = replay(self._counted(rows), engine)
-        self.engine.state.watch()  # each step says what it changes in the journal's tables
+        self.engine.state.watch()  # note changes, for the journal's projection
 
     def _counted(self, rows: Iterable[Any]) -> Iterator[tuple[Instant, Iterable[e.Event], Iterable[e.Event]]]:
         self.unsaved = 0
@@ -147,43 +153,43 @@ class Sequencer:
         return self.engine.next_deadline()
 
     def save(self) -> None:
-        """Keep a snapshot if there is enough that a restart would have to fold; a large one is made by a copy of us."""
-        if done := self.copyist.done():
+        """Write a snapshot if enough events have come since the last; a forked child packs a large one."""
+        if done := self.background.done():
             self._keep(*done)
-        if self.engine is None or self.engine.dead or self.copyist.child:
+        if self.engine is None or self.engine.dead or self.background.child:
             return
         state = self.engine.state
         if self.unsaved < max(SNAPSHOT_EVENTS, len(state.jobs)):
             return
         if background_snapshot.FORKS and len(state.jobs) > background_snapshot.MANY_JOBS:
-            with suppress(OSError):  # no room for a copy now
-                self.copyist.begin(state)
+            with suppress(OSError):  # no memory for a child now
+                self.background.begin(state)
             self.unsaved = 0
         else:
             self.save_now()
 
     def save_now(self) -> None:
-        """Before we let go: the next start has nothing to fold."""
-        self.copyist.give_up()
+        """Snapshot before we stop, so that the next start folds nothing."""
+        self.background.give_up()
         if self.engine is not None and not self.engine.dead and self.unsaved:
             self._keep(self.engine.state.steps, snapshot.pack(self.engine.state))
             self.unsaved = 0
 
     def _keep(self, number: int, packed: bytes) -> None:
-        with suppress(Unwritable):  # it is only a cache; the next one may find room
+        with suppress(Unwritable):  # a snapshot is only a cache; the next one may succeed
             self.journal.keep_snapshot(number, snapshot.schema(), packed)
 
     # --- one step ----------------------------------------------------------------------------------------------------
 
     def record(self, facts: Sequence[e.Fact], blobs: Mapping[str, bytes], keys: Mapping[str, str]) -> Step:
-        """Handled, then durable. Whatever goes wrong, this engine is not asked again."""
+        """Decide, then append. After any error this engine is dead."""
         engine = self.engine
         assert engine is not None
         try:
             step = engine.handle(*facts)
-        except Exception as error:  # whatever it is: this engine is dead
+        except Exception as error:  # any error kills this engine
             raise Raised(f"{type(error).__name__}: {error}") from error
-        engine.dead = True  # until it is on record
+        engine.dead = True  # until the row is durable
         self.journal.append(self.epoch, (step,), project(engine.state, step), blobs, keys)
         engine.dead = False
         self.unsaved += len(step.inputs) + len(step.outputs)
@@ -192,9 +198,9 @@ class Sequencer:
     def orders(
         self, state: State, actions: Iterable[a.Action], blobs: Mapping[str, bytes] | None = None
     ) -> Iterator[SiteAction]:
-        """Where each is to be carried out. What is over already needs nothing any more.
+        """Each action with its site; actions about things that are over are dropped.
 
-        `blobs`: just written, so that what starts as soon as it comes is not read back from the journal.
+        `blobs`: just written, so that an immediate start need not read its work back from the journal.
         """
         for action in actions:
             site = _site_of(state, action)
@@ -213,7 +219,7 @@ class Sequencer:
         return not self.set_aside or _named(fact) not in self.set_aside
 
     def stamped(self, fact: e.Fact, now: Instant, number: int) -> e.Fact:
-        """With our own clock, and what only we can count."""
+        """The fact with our clock, and with the job number that only we can count."""
         state = self.state_now()
         match fact:
             case e.JobSubmitted():
@@ -225,18 +231,18 @@ class Sequencer:
 
 
 class _Batch:
-    """One call of `take`: what became of it so far."""
+    """The state of one `take` call."""
 
-    def __init__(self, scribe: Sequencer, now: Instant) -> None:
-        self.scribe, self.now = scribe, now
+    def __init__(self, sequencer: Sequencer, now: Instant) -> None:
+        self.sequencer, self.now = sequencer, now
         self.steps: list[Step] = []
         self.orders: list[SiteAction] = []
         self.ended: list[tuple[str, str]] = []
         self.answers: list[Told | Exception] = []
-        self.places: dict[int, list[int]] = {}  #: of each unit: the asks it answers
+        self.places: dict[int, list[int]] = {}  #: unit -> indices of the requests that it answers
 
     def sort_out(self, asks: Sequence[Ask]) -> list[Ask]:
-        """Those that are new. A known key is answered as before; the same key twice in one batch is one ask."""
+        """The new requests. A known key gets its first answer; one key twice in a batch is one request."""
         fresh: list[Ask] = []
         by_key: dict[str, int] = {}
         for k, ask in enumerate(asks):
@@ -258,32 +264,34 @@ class _Batch:
         return fresh
 
     def _answered(self, ask: Ask) -> Told | Exception | None:
-        known = self.scribe.journal.answer(ask.key)
+        known = self.sequencer.journal.answer(ask.key)
         if known is None:
             return None
         body, _, answer = known.partition(" ")
         if body != ask.body:
             return KeyReused(ask.key)
-        return Told(self.scribe.state_now().steps, answer, again=True)
+        return Told(self.sequencer.state_now().steps, answer, again=True)
 
     # --- together, or one by one -------------------------------------------------------------------------------------
 
     def take_together(self, units: Sequence[Ask]) -> None:
-        """All of one instant in one row: that is what makes a hundred submissions cost one commit."""
-        scribe = self.scribe
-        state = scribe.state_now()
+        """All in one row: so a hundred submissions cost one commit."""
+        sequencer = self.sequencer
+        state = sequencer.state_now()
         stamped = self._stamp(units)
-        facts = list(dict.fromkeys(fact for unit in stamped for fact in unit.facts))  # said twice is said once
-        facts += periods.due(scribe.calendar, state.ledger.periods, self.now)
+        facts = list(dict.fromkeys(fact for unit in stamped for fact in unit.facts))  # drop duplicates
+        facts += periods.due(sequencer.calendar, state.ledger.periods, self.now)
         if not facts:
-            deadline = scribe.next_deadline()
+            deadline = sequencer.next_deadline()
             if deadline is None or deadline > self.now:
                 return
             facts = [e.Woke(self.now)]
         self._record(facts, stamped)
 
     def take_one_by_one(self, units: Sequence[Ask]) -> None:
-        """Something in the batch makes the engine raise: what raises alone, too, is set aside, and all else goes on."""
+        """Something in the batch made the engine raise. Try each request alone, and quarantine those that
+        raise again.
+        """
         for k, unit in enumerate(units):
             (stamped,) = self._stamp([unit])
             try:
@@ -292,42 +300,42 @@ class _Batch:
                 self._set_aside(k, stamped, str(error))
 
     def _set_aside(self, unit: int, stamped: Ask, error: str) -> None:
-        scribe = self.scribe
-        scribe.state_now()
+        sequencer = self.sequencer
+        sequencer.state_now()
         self._record([_quarantined(fact, self.now, error) for fact in stamped.facts], [])
-        scribe.set_aside.update(dict.fromkeys(map(_named, stamped.facts)))
+        sequencer.set_aside.update(dict.fromkeys(map(_named, stamped.facts)))
         for k in self.places.get(unit, ()):
             self.answers[k] = Quarantined(f"The engine could not take this ({error}); it is set aside with an alarm.")
 
     # --- how ---------------------------------------------------------------------------------------------------------
 
     def _stamp(self, units: Sequence[Ask]) -> list[Ask]:
-        number = self.scribe.state_now().numbered
+        number = self.sequencer.state_now().numbered
         stamped = []
         for unit in units:
             facts = []
             for fact in unit.facts:
                 number += isinstance(fact, e.JobSubmitted)
-                facts.append(self.scribe.stamped(fact, self.now, number))
+                facts.append(self.sequencer.stamped(fact, self.now, number))
             stamped.append(replace(unit, facts=tuple(facts), answer=unit.answer or _new_job(facts)))
         return stamped
 
     def _record(self, facts: Sequence[e.Fact], units: Sequence[Ask], first: int = 0) -> None:
-        scribe = self.scribe
+        sequencer = self.sequencer
         blobs = {digest: blob for unit in units for digest, blob in unit.blobs}
         keys = {unit.key: f"{unit.body} {unit.answer}" for unit in units if unit.key}
-        ended = list(_ended(scribe.state_now(), facts))
-        step = scribe.record(facts, blobs, keys)
+        ended = list(_ended(sequencer.state_now(), facts))
+        step = sequencer.record(facts, blobs, keys)
         self.steps.append(step)
         self.ended += ended
-        self.orders += scribe.orders(scribe.state_now(), step.actions, blobs)
+        self.orders += sequencer.orders(sequencer.state_now(), step.actions, blobs)
         for k, unit in enumerate(units, first):
             for again, place in enumerate(self.places.get(k, ())):
                 self.answers[place] = Told(step.number, unit.answer, again=bool(again))
 
 
 def _ended(state: State, facts: Iterable[e.Fact]) -> Iterator[tuple[str, str]]:
-    """Asked before they are handled: the state forgets what is over."""
+    """Computed before the facts are handled: the state drops what is over."""
     for fact in facts:
         if isinstance(fact, e.AttemptEnded | e.AttemptStopped | e.AttemptLost) and fact.attempt in state.attempts:
             yield state.attempts[fact.attempt].offer.site, fact.attempt
@@ -349,7 +357,7 @@ def _named(fact: e.Fact) -> tuple[str, str]:
 
 
 def _site_of(state: State, action: a.Action) -> str:
-    """Empty if what it is about is over already."""
+    """The action's site; empty if its subject is over already."""
     site, offer = getattr(action, "site", ""), getattr(action, "offer", "")
     if offer:
         return state.offers[offer].site if offer in state.offers else site_of(offer)
@@ -358,7 +366,7 @@ def _site_of(state: State, action: a.Action) -> str:
 
 
 def pack_work(work: Work) -> tuple[str, bytes]:
-    """What runs, as a blob beside the journal, and the digest that a job's spec names it by."""
+    """The work as a blob for the journal, and the digest by which a job's spec names it."""
     packed = msgspec.json.encode(work)
     return sha256(packed).hexdigest(), packed
 

@@ -1,6 +1,7 @@
-"""Look at one site now and then: is it there, and is it as we believe? The plane keeps one for each site.
+"""Probes one site periodically: is it reachable, and does its inventory match the state? The plane has one for each
+site.
 
-The first look is part of starting. A site that cannot be asked three times in a row is lost, until it can be.
+The first probe is part of starting. After three failures in a row the site is lost, until it answers again.
 """
 
 import asyncio
@@ -12,11 +13,11 @@ from penstock.core.units import SECOND, Instant, Millis
 from penstock.drivers.driver import Driver, Say, SiteInventory, Unreachable
 from penstock.live.dispatch import Raise
 
-AGAIN_MS: Final[Millis] = 5 * SECOND  #: after a look that failed
-MOST_MS: Final[Millis] = 10 * SECOND  #: one that takes longer has failed
+AGAIN_MS: Final[Millis] = 5 * SECOND  #: after a failed probe
+MOST_MS: Final[Millis] = 10 * SECOND  #: timeout of a probe
 FAILS: Final = 3
 
-#: What to do with what was seen, and when it was asked for.
+#: Called with the inventory and the instant it was asked for.
 Compare: TypeAlias = Callable[[str, SiteInventory, Instant], Awaitable[None]]
 
 
@@ -31,10 +32,10 @@ class SiteProbe:
         alarm: Raise,
         back: Callable[[str], None],
     ) -> None:
-        """`back`: called when it answers again after it did not."""
+        """`back`: called when the site answers again."""
         self.site, self.driver, self.say, self.compare, self.now, self.alarm = site, driver, say, compare, now, alarm
         self.back = back
-        self.lost = False  #: we said so, or it is on record
+        self.lost = False  #: SiteLost was reported, or is recorded
         self.opened = False
         self.fails = 0
 
@@ -47,7 +48,7 @@ class SiteProbe:
                 self._failed(f"{type(error).__name__}: {error}")
 
     async def look(self) -> None:
-        """Ask the site once. Raises `Refused` only if another installation works there."""
+        """Probe once. Raises `Refused` only if another installation owns the site."""
         asked_at = self.now()
         try:
             async with asyncio.timeout(MOST_MS / SECOND):

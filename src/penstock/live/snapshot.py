@@ -1,8 +1,9 @@
-"""The engine's state as bytes and back, so that a restart need not fold a million events. A cache, never the truth.
+"""Snapshot: the engine's state as bytes and back, so that a restart need not fold a million events. A cache, never the
+truth.
 
-Keyed by the core's own source: whatever changes there, the next start folds the journal once from its beginning.
-It comes from our own database, and is still read with care: nothing but the core's values can be made from it. Objects
-that are one stay one, which the state's own caches rely on.
+Its schema is a digest of the core's source: after any change there, the next start folds the whole journal once. The
+unpickler accepts only the core's own classes, so that a manipulated database cannot run code. Shared objects stay
+shared; the state's caches rely on that.
 """
 
 import gc
@@ -21,14 +22,14 @@ import penstock.core
 from penstock.core.fold.state import State
 from penstock.core.values import FROZEN
 
-#: Beside the core's own: run times are kept in queues.
+#: Allowed beside the core's own classes: run times are kept in deques.
 OTHERS: Final = {("collections", "deque")}
 
 
 @cache
 def schema() -> str:
-    """What a snapshot must have been made by to be read."""
-    compiled = hasattr(State, "__mypyc_attrs__")  # it keeps its fields in another order
+    """A snapshot is readable only by the schema that wrote it."""
+    compiled = hasattr(State, "__mypyc_attrs__")  # compiled classes order their fields differently
     sha = hashlib.sha256(repr((sys.version_info[:3], FROZEN, compiled)).encode())
     for file in sorted(Path(penstock.core.__path__[0]).rglob("*.py")):
         sha.update(file.read_bytes())
@@ -49,7 +50,7 @@ def unpack(packed: bytes) -> State:
 
 
 class _Reader(pickle.Unpickler):
-    """Only the core's own values: whoever can write the journal's database must not be able to run code here."""
+    """Unpickles only the core's own classes: write access to the journal's database must not become code execution."""
 
     def find_class(self, module: str, name: str) -> Any:
         found = super().find_class(module, name) if _is_ours(module, name) else None
@@ -64,7 +65,7 @@ def _is_ours(module: str, name: str) -> bool:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Half of the time would go into looking for garbage among a million new objects, and there is none."""
+    """Disable garbage collection: it would take half of the time, and a million new objects hold no garbage."""
     was_on = gc.isenabled()
     gc.disable()
     try:

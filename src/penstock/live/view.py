@@ -1,7 +1,6 @@
-"""The picture published after each step: what people look at that is not a job. The API and metrics read it.
+"""The view published after each step: sites, budgets, alarms; everything people see but jobs. API and metrics read it.
 
-It is a value: whoever holds one sees one instant, however long it takes to show it. Lists and pages of jobs are not
-here; they come from the journal.
+It is an immutable value of one instant. Lists of jobs come from the journal's reader instead.
 """
 
 from penstock.core.fold.state import State
@@ -12,7 +11,7 @@ from penstock.core.values import value
 
 @value
 class Alarm:
-    """Something that a person should look at. `kind` is a word for machines, `text` a sentence."""
+    """Something that a person should look at. `kind` is for machines, `text` is a sentence."""
 
     at: Instant
     kind: str
@@ -22,10 +21,10 @@ class Alarm:
 @value
 class OfferView:
     offer: Offer
-    gpus: int | None  # how many there are; None: as many as one asks for
-    busy: int  # GPUs that run something, or are told to stop
-    starting: int  # GPUs promised, asked for, or on their way
-    idle: int  # GPUs of ours that nothing uses: free on standing nodes, kept on rented ones
+    gpus: int | None  # the total; None: unlimited
+    busy: int  # GPUs of running and stopping attempts
+    starting: int  # GPUs of starting attempts and nodes
+    idle: int  # unused GPUs: free on standing nodes, kept on rented ones
     lost: int  # GPUs of standing nodes that are down
     closed_until_at: Instant  # 0: open
     free: tuple[int, ...] = ()  # of a standing offer: free GPUs by node
@@ -55,7 +54,7 @@ class Budget:
 
 @value
 class SpendRate:
-    """One scope's price ceilings an hour, of all that lives now."""
+    """The sum of a scope's hourly price ceilings over all live attempts."""
 
     scope: str
     cap: Money | None
@@ -64,25 +63,25 @@ class SpendRate:
 
 @value
 class View:
-    number: int  # of the last step in the journal
+    number: int  # the last step's row
     at: Instant
     revision: int
     policy: Policy
     paused: bool
-    period: str  # the month that `at` falls into
+    period: str  # the budget period of `at`
     sites: tuple[SiteView, ...]
     budgets: tuple[Budget, ...]
     rates: tuple[SpendRate, ...]
-    exposure: Money  # if Penstock died now, at most this much more would be spent
+    exposure: Money  # the most that would still be spent if Penstock died now
     exposure_until_at: Instant
     waiting: int
     running: int
-    ended: tuple[tuple[str, int], ...]  # phase, how many
+    ended: tuple[tuple[str, int], ...]  # (phase, count)
     alarms: tuple[Alarm, ...]
 
 
 def picture(state: State, alarms: tuple[Alarm, ...]) -> View:
-    """What there is now. Linear in rented nodes, attempts and accounts; jobs that wait cost nothing."""
+    """Make the view. Linear in rented nodes, attempts and accounts; queued jobs cost nothing."""
     ledger = state.ledger
     exposure, until = ledger.exposure()
     return View(
@@ -127,7 +126,7 @@ def _sites(state: State) -> tuple[SiteView, ...]:
 
 
 def _use(state: State) -> dict[str, list[int]]:
-    """Per offer: GPUs busy, starting, idle on rented nodes."""
+    """By offer: GPUs busy, starting, and idle on rented nodes."""
     use: dict[str, list[int]] = {}
     for attempt in state.attempts.values():
         if not attempt.nodes:

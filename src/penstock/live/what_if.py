@@ -1,10 +1,10 @@
-"""Asks the engine's own code what it would do, on a copy of the state. The plane calls it.
+"""What-if: runs the engine's own code on a copy of the state, in a forked child. For `penstock plan`.
 
     question = Question(state, lambda copy: plan(copy, ...))      # in the engine's thread, between two steps
     found = await question.answer()                               # event loop and engine go on meanwhile
 
-To copy a hundred thousand waiting jobs object by object takes seconds, and nobody would be answered meanwhile. A forked
-process has its copy within milliseconds: it answers at low priority, may change the state as it likes, and ends.
+Copying a hundred thousand queued jobs object by object takes seconds, and blocks everybody else. A forked
+child has its copy within milliseconds: it answers at low priority, may change the state, and exits.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ from typing import Final, Generic, NoReturn, TypeVar
 from penstock.core.fold.state import State
 from penstock.live import background_snapshot, snapshot
 
-#: Up to so many jobs the state is copied in place: that takes some three milliseconds.
+#: Up to so many jobs the state is copied in place, which takes about three milliseconds.
 FEW_JOBS: Final = 100
-#: A forked process that has not answered by then is killed.
+#: A child that has not answered by then is killed.
 LONGEST_S: Final = 30
 
 T = TypeVar("T")
 
 
 class Unanswered(Exception):
-    """The copy of the engine raised, or there was no room for one. The engine that decides is not touched by it."""
+    """The engine's copy raised, or there was no memory for it. The live engine is not affected."""
 
 
 class Question(Generic[T]):
-    """Make it in the engine's thread: it copies the state as it is at this moment."""
+    """Create it in the engine's thread: it copies the state as of now."""
 
     def __init__(self, state: State, answer: Callable[[State], T]) -> None:
         self.child = self.pipe = 0
@@ -79,10 +79,10 @@ def _answered(copy: State, answer: Callable[[State], T]) -> tuple[T | None, str]
 
 
 def _answer_and_end(copy: State, answer: Callable[[State], T], out: int) -> NoReturn:
-    """In the forked process. Whatever goes wrong, it ends here, and does not become a second control plane."""
+    """In the child. It always exits here, and never becomes a second control plane."""
     try:
         os.nice(background_snapshot.POLITE)
-        gc.disable()  # it would touch, and so copy, all that is shared with the process that goes on
+        gc.disable()  # a collection would write to, and so copy, all shared pages
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(LONGEST_S)
         os.closerange(3, out)

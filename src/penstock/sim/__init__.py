@@ -1,1 +1,1 @@
-"""Simulation: traces of jobs in, a simulated world behind the engine, reports out."""
+"""Simulation: traces of jobs in, a simulated world behind the live engine, reports out."""

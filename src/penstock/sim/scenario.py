@@ -1,8 +1,9 @@
-"""A scenario: jobs, sites and a world, ready to run. What `simulate`, `compare`, the demo and the benches share.
+"""A scenario: jobs, sites and a world, ready to run. `simulate`, `compare`, the demo and the benchmarks share it.
 
-Without a sites file: one owned site of nodes of 8 GPUs, and one endless on-demand offer at the yardstick's cost levels.
-l0: GPU-hours at $2.50, no overhead. l1 adds instances of 1, 4 and 8 GPUs and a start of five minutes, billed; a restart
-takes five minutes. l2 adds spot zones at 0.35 of the price, data sets that must be copied, and what comes home.
+Without a sites file: one owned site with nodes of 8 GPUs, and one unlimited on-demand offer at the benchmark's cost
+levels. l0: GPU-hours at $2.50, no overhead. l1 adds instances of 1, 4 and 8 GPUs, a billed start of five minutes, and
+restarts of five minutes. l2 adds spot zones at 0.35 of the price, data sets that must be copied, and results that come
+home.
 """
 
 import math
@@ -26,12 +27,12 @@ Costs: TypeAlias = Literal["l0", "l1", "l2"]
 GPUS_PER_NODE: Final = 8
 PER_GPU_HOUR: Final = money("2.50")
 SPOT_PERMILLE: Final = 350
-CHECKPOINT_MS: Final = 15 * MINUTE  #: assumed where a trace does not say
+CHECKPOINT_MS: Final = 15 * MINUTE  #: assumed if a trace does not say
 RESTART_MS: Final = 5 * MINUTE
 DATA_SETS_PER_GROUP: Final = 20
 OUTPUT_BYTES_PER_GPU: Final = 2 * GB
 EGRESS_PER_GB: Final = money("0.09")
-COMPANY: Final = "company"  #: the class of the yardstick's data sets, which may go anywhere
+COMPANY: Final = "company"  #: the class of the benchmark's data sets, which may go anywhere
 
 
 @value
@@ -56,7 +57,7 @@ def yardstick(
     seed: int = 0,
     zones: Mapping[str, Zone] | None = None,
 ) -> Scenario:
-    """The setting that placement is judged in."""
+    """The benchmark's setting."""
     prepared = prepare(known(jobs, knowledge, seed), costs)
     if costs == "l2":
         found = zones if zones is not None else made_up_zones(jobs, seed)
@@ -69,7 +70,7 @@ def yardstick(
 
 
 def prepare(jobs: Iterable[TraceJob], costs: Costs) -> list[TraceJob]:
-    """What a cost level says about every job: how long a restart takes, and what comes home from it."""
+    """Apply a cost level to every job: restart time, and the size of results."""
     restart = 0 if costs == "l0" else RESTART_MS
     out = OUTPUT_BYTES_PER_GPU if costs == "l2" else 0
     return [
@@ -79,7 +80,7 @@ def prepare(jobs: Iterable[TraceJob], costs: Costs) -> list[TraceJob]:
 
 
 def checkpointed(jobs: Iterable[TraceJob]) -> list[TraceJob]:
-    """Recorded traces do not say who checkpoints: assume that everybody does."""
+    """Recorded traces do not say which jobs write checkpoints: assume all do."""
     return [replace(job, spec=replace(job.spec, checkpoint_every_ms=CHECKPOINT_MS)) for job in jobs]
 
 
@@ -118,7 +119,7 @@ def _egress(costs: Costs) -> tuple[EgressTier, ...]:
 
 
 def give_data(jobs: Iterable[TraceJob], seed: int) -> tuple[list[TraceJob], tuple[DataSet, ...]]:
-    """Each job reads one of its group's data sets, which live at home; the size is keyed by the data set."""
+    """Each job reads one of its group's data sets, which are at home; sizes are keyed by data set."""
     sets: dict[str, DataSet] = {}
     found = []
     for job in jobs:
@@ -136,7 +137,7 @@ def made_up_zones(jobs: Sequence[TraceJob], seed: int) -> dict[str, Zone]:
 
 
 def run(scenario: Scenario, policy: Policy, see: Callable[[Step, Engine], None] | None = None) -> tuple[Report, Engine]:
-    """Simulate it and sum up. `see` also gets each step: a journal, a progress bar, a test."""
+    """Simulate and report. `see` also gets each step: for a journal, a progress bar, a test."""
     jobs = scenario.jobs
     true = truths(jobs)
     tally = Tally(true, jobs[0].submit_at, jobs[-1].submit_at)
@@ -156,9 +157,9 @@ def run(scenario: Scenario, policy: Policy, see: Callable[[Step, Engine], None] 
     return tally.report(engine, time.process_time() - began), engine
 
 
-def _both(one: Callable[[Step, Engine], None], two: Callable[[Step, Engine], None]) -> Callable[[Step, Engine], None]:
+def _both(first: Callable[[Step, Engine], None], two: Callable[[Step, Engine], None]) -> Callable[[Step, Engine], None]:
     def see(step: Step, engine: Engine) -> None:
-        one(step, engine)
+        first(step, engine)
         two(step, engine)
 
     return see

@@ -1,4 +1,4 @@
-"""The HTTP API under `/v1`: what people and programs may ask of a running Penstock. `app.build` makes it for `wiring`.
+"""The HTTP API under `/v1` and the web pages. `app.build` makes the app for `wiring`.
 
-Routes convert and pass on; what to do is decided behind `live.plane`, what to show is read from the journal.
+Routes convert and pass on: `live.plane` decides, the journal's reader answers queries.
 """

@@ -1,7 +1,8 @@
-"""Who may do what. Tokens are opaque; only their hashes are kept. Every route declares what it `Needs`.
+"""Authentication and authorisation: opaque tokens, of which only hashes are stored. Every route declares what it
+`Needs`.
 
-A token has a role, which says what it may do, and a team, which says whose things it may do it to; no team is all
-teams. What belongs to another team is "not found", on every route.
+A token has a role, which says what it may do, and a team, which says whose jobs it may do it to; no team: all teams.
+Another team's things are "not found" on every route.
 """
 
 import json
@@ -30,9 +31,9 @@ MAY: Final[dict[str, tuple[Permission, ...]]] = {
     "member": ("read", "submit"),
     "viewer": ("read",),
 }
-COOKIE: Final = "penstock_token"  #: for browsers, whose event streams cannot send a header; reads only
+COOKIE: Final = "penstock_token"  #: for browsers, whose event streams cannot send a header; read-only
 PREFIX: Final = "pst_"
-TALK: Final = "TALK"  #: instead of a method, of a WebSocket
+TALK: Final = "TALK"  #: stands for the method of a WebSocket
 
 
 @value
@@ -43,7 +44,7 @@ class Token:
     team: str = ""  # empty: all teams
     expires_at: int = 0  # seconds since 1970; 0: never
     revoked: bool = False
-    made_by: str = ""  # of a browser's: the token it came in with, which it does not outlive
+    made_by: str = ""  # for a browser's token: the token it was made from, with which it expires
 
     def may(self, permission: Permission) -> bool:
         return permission in MAY[self.role]
@@ -57,24 +58,24 @@ class Token:
 
 
 class Tokens:
-    """The hashes, in one file that only its owner can read. Changed rarely, read on every request."""
+    """Token hashes, in one file that only its owner can read. Changed rarely, read on every request."""
 
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
         self.path, self.now = path, now
         self.by_digest = {token.digest: token for token in _read(path)}
 
     def find(self, secret: str) -> Token | None:
-        """None: forged, revoked or expired. The digest is looked up, so the time it takes tells nothing."""
+        """None if forged, revoked or expired. Looked up by digest, so timing reveals nothing."""
         token = self.by_digest.get(_digest(secret))
         return token if token is not None and self.still(token) else None
 
     def still(self, token: Token) -> bool:
-        """Is it good now? For streams, which are let in once and listen for days."""
+        """True if the token is valid now. Streams ask repeatedly: they authenticate once and run for days."""
         found = self.by_digest.get(token.digest)
         return found is not None and not found.revoked and not 0 < found.expires_at <= self.now()
 
     def create(self, role: Role, team: str = "", expires_at: int = 0, made_by: str = "") -> tuple[Token, str]:
-        """A new token and its secret, which nobody can be told again."""
+        """A new token and its secret, which is never shown again."""
         self._forget_browsers()
         secret = PREFIX + secrets.token_urlsafe(32)
         token = Token(secrets.token_hex(6), _digest(secret), role, team, expires_at, made_by=made_by)
@@ -86,14 +87,14 @@ class Tokens:
         found = next((token for token in self.by_digest.values() if token.id == token_id), None)
         if found is None:
             return False
-        for token in [one for one in self.by_digest.values() if token_id in (one.id, one.made_by)]:
+        for token in [known for known in self.by_digest.values() if token_id in (known.id, known.made_by)]:
             self.by_digest[token.digest] = replace(token, revoked=True)
         self._write()
         return True
 
     def _forget_browsers(self) -> None:
-        """Theirs are many and short; one that has ended tells nobody anything."""
-        ended = [one.digest for one in self.by_digest.values() if one.made_by and not self.still(one)]
+        """Delete expired browser tokens: they are many and short-lived."""
+        ended = [known.digest for known in self.by_digest.values() if known.made_by and not self.still(known)]
         for digest in ended:
             del self.by_digest[digest]
 
@@ -114,7 +115,7 @@ def _digest(secret: str) -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Whole or not at all, and never readable by others, not even for a moment."""
+    """Write atomically, and never readable by others, not even for a moment."""
     beside = path.with_name(path.name + ".new")
     beside.unlink(missing_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -125,7 +126,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def first_token(tokens: Tokens, path: Path) -> str:
-    """The token that our own commands use without asking: made at the first start, or anew if its file is gone."""
+    """The token of our own commands: created at the first start, or again if its file is gone."""
     secret = path.read_text("utf-8").strip() if path.exists() else ""
     if not tokens.find(secret):
         _, secret = tokens.create("admin")
@@ -134,7 +135,7 @@ def first_token(tokens: Tokens, path: Path) -> str:
 
 
 class Audit:
-    """What was denied and what was changed, a line of JSON each, beside the journal. Two files of bounded size."""
+    """The audit log: denials and changes, one JSON line each, beside the journal. Two files of bounded size."""
 
     MOST_BYTES: Final = 10_000_000
 
@@ -159,40 +160,40 @@ class Audit:
 
 @value
 class Guard:
-    """What a request is checked against; one for the whole app, in `app.state.gate`."""
+    """Tokens, audit log and rate limits that every request is checked against; one per app, in `app.state.guard`."""
 
     tokens: Tokens
     audit: Audit
     calls: Buckets  # per token
     submits: Buckets  # per team, or per token where it has none
-    strangers: Buckets  # per address, for requests without a good token
+    strangers: Buckets  # per address, for requests without a valid token
 
 
 class Needs:
-    """A dependency: `caller: Annotated[Token, Depends(Needs("read"))]`. `check_routes` looks for it on every route."""
+    """A dependency: `caller: Annotated[Token, Depends(Needs("read"))]`. `check_routes` requires it on every route."""
 
     def __init__(self, permission: Permission) -> None:
         self.permission = permission
 
     async def __call__(self, request: HTTPConnection) -> Token:
-        gate: Guard = request.app.state.gate
+        guard: Guard = request.app.state.guard
         if self.permission == "nothing":
             return Token("", "", "viewer")
-        token = gate.tokens.find(_secret(request))
+        token = guard.tokens.find(_secret(request))
         if token is None:
-            raise stranger(gate, request)
+            raise stranger(guard, request)
         if not token.may(self.permission):
-            gate.audit.write(request, token, f"denied: {token.role} may not {self.permission}")
+            guard.audit.write(request, token, f"denied: {token.role} may not {self.permission}")
             raise Problem(403, "forbidden", f"A token of role {token.role} may not do this; ask for another role.")
-        self._within_limits(gate, token)
+        self._within_limits(guard, token)
         if self.permission in ("operate", "tokens") and method_of(request) != "GET":
-            gate.audit.write(request, token, self.permission)
+            guard.audit.write(request, token, self.permission)
         return token
 
-    def _within_limits(self, gate: Guard, token: Token) -> None:
-        wait = gate.calls.take(token.id)
+    def _within_limits(self, guard: Guard, token: Token) -> None:
+        wait = guard.calls.take(token.id)
         if not wait and self.permission == "submit":
-            wait = gate.submits.take(token.team or token.id)
+            wait = guard.submits.take(token.team or token.id)
         if wait:
             raise too_many(wait)
 
@@ -206,20 +207,20 @@ def _secret(request: HTTPConnection) -> str:
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return secret.strip()
-    # A cookie comes with requests that other pages make, too: it may look, and never change anything.
+    # Browsers send cookies with requests of other sites, too: a cookie may read, and never change anything.
     return request.cookies.get(COOKIE, "") if method_of(request) == "GET" else ""
 
 
 def method_of(request: HTTPConnection) -> str:
-    """A talk has none of its own: it may change things, and no cookie opens it."""
+    """A WebSocket has no method of its own: it may change things, and no cookie opens it."""
     return str(request.scope.get("method", TALK))
 
 
-def stranger(gate: Guard, request: HTTPConnection) -> Problem:
-    wait = gate.strangers.take(request.client.host if request.client else "")
+def stranger(guard: Guard, request: HTTPConnection) -> Problem:
+    wait = guard.strangers.take(request.client.host if request.client else "")
     if wait:
         return too_many(wait)
-    gate.audit.write(request, None, "denied: no token, or one that is forged, expired or revoked")
+    guard.audit.write(request, None, "denied: no token, or one that is forged, expired or revoked")
     return Problem(
         401,
         "unauthorized",
@@ -229,22 +230,24 @@ def stranger(gate: Guard, request: HTTPConnection) -> Problem:
 
 
 def own(caller: Token, team: str, what: str, name: str) -> None:
-    """Raise unless this caller may know that there is such a thing."""
+    """Raise "not found" unless this caller may know that the thing exists."""
     if not caller.sees(team):
         raise not_found(what, name)
 
 
 def check_routes(app: FastAPI) -> None:
-    """The server does not start while a route says nothing of who may use it."""
+    """Refuse to start while any route declares no permission."""
     open_doors = [f"{method} {path}" for method, path, needs in permissions(app.routes) if needs is None]
     if open_doors:
         raise RuntimeError(f"these routes declare no permission: {', '.join(open_doors)}; add Needs(...) to each")
 
 
 def permissions(routes: Sequence[BaseRoute]) -> Iterator[tuple[str, str, Permission | None]]:
-    """Method, address and permission of each route. Whatever is not a route of ours has none, and so is found."""
+    """Method, path and permission of each route. Routes that are not ours have none, and so are detected."""
     for route in routes:
-        inner = getattr(getattr(route, "original_router", None), "routes", None)  # how an included router is kept
+        inner = getattr(
+            getattr(route, "original_router", None), "routes", None
+        )  # how FastAPI stores an included router
         if inner is not None:
             yield from permissions(inner)
         elif isinstance(route, APIRoute):
@@ -263,5 +266,5 @@ def _declared(dependant: Any) -> Permission | None:
 
 
 def needed(dependant: Any) -> Needs | None:
-    """What a route declares that it needs."""
+    """The permission that a route declares."""
     return next((inner.call for inner in dependant.dependencies if isinstance(inner.call, Needs)), None)

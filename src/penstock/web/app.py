@@ -1,4 +1,6 @@
-"""The app: routes, limits, problems, and the check that every route says who may use it. Called by `wiring`."""
+"""Builds the FastAPI app: routes, rate limits, problem details, and the check that every route declares a permission.
+`wiring` calls it.
+"""
 
 from pathlib import Path
 from time import monotonic, perf_counter, time
@@ -33,44 +35,44 @@ class MetricsSink(Protocol):
     def observe(self, route: str, method: str, status: int, seconds: float) -> None: ...
 
     def text(self) -> tuple[bytes, str]:
-        """All numbers now, and their media type."""
+        """All metrics now, and their media type."""
 
 
 @value
 class Limits:
-    """A second and at once. Meant to stop a runaway script, not a busy team."""
+    """Rate limits: per second, and bursts. They stop a runaway script, not a busy team."""
 
     calls_per_second: float = 200  # of one token
     calls_burst: float = 400
     submits_per_second: float = 50  # of one team
     submits_burst: float = 200
-    strangers_per_second: float = 5  # of one address without a good token
+    strangers_per_second: float = 5  # of one address without a valid token
     strangers_burst: float = 50
-    body_seconds: float = 10  # for a whole body to arrive
+    body_seconds: float = 10  # until a whole body must have arrived
 
 
 def build(
     plane: Plane,
     reader: Reader,
-    gate: Guard,
+    guard: Guard,
     metrics: MetricsSink,
     limits: Limits = Limits(),  # noqa: B008 - a value
     rehearsal: bool = False,
 ) -> FastAPI:
-    """Raises if a route declares no permission: better no server than an open door."""
+    """Raises if a route declares no permission: better no server than an open one."""
     app = FastAPI(
         title="Penstock",
         version=__version__,
         summary="Fill the GPUs you own first; rent just enough beside them.",
-        docs_url=None,  # they load scripts from elsewhere
+        docs_url=None,  # they load scripts from other hosts
         redoc_url=None,
-        openapi_url=None,  # a route of ours, with a permission like all others
+        openapi_url=None,  # our own route serves it, with a permission
         generate_unique_id_function=lambda route: route.name,
     )
-    app.state.plane, app.state.reader, app.state.gate, app.state.metrics = plane, reader, gate, metrics
-    app.state.hall = None  # of front doors; wiring opens it once the plane has started
+    app.state.plane, app.state.reader, app.state.guard, app.state.metrics = plane, reader, guard, metrics
+    app.state.hall = None  # the front door's `Manager`; wiring starts it after the plane
     app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
-    app.include_router(jobs.quick)  # what is asked most is found first
+    app.include_router(jobs.quick)  # the busiest routes match first
     for part in (jobs, logs, job_exec, control, stream, sites, front_doors, money, login):
         app.include_router(part.routes)
     for people in (login.people, list_page.routes, pages.routes):
@@ -84,7 +86,7 @@ def build(
 
 
 def gate_of(home: Path, limits: Limits = Limits()) -> Guard:  # noqa: B008 - a value
-    """Tokens and audit of one home folder."""
+    """The guard with tokens and audit log of a home folder."""
     return Guard(
         tokens=Tokens(home / "tokens.json", time),
         audit=Audit(home / "audit.log", time),
@@ -95,7 +97,7 @@ def gate_of(home: Path, limits: Limits = Limits()) -> Guard:  # noqa: B008 - a v
 
 
 def described(app: FastAPI) -> dict[str, Any]:
-    """OpenAPI, with the one way to say who you are."""
+    """OpenAPI with our bearer authentication."""
     schema = app.openapi()
     schema.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     schema["security"] = [{"token": []}]
@@ -103,7 +105,7 @@ def described(app: FastAPI) -> dict[str, Any]:
 
 
 class Measured:
-    """Counts and times every answer by its route, not by its address: addresses are without number."""
+    """Counts and times answers by route, not by path: paths are unbounded."""
 
     def __init__(self, app: ASGIApp, metrics: MetricsSink) -> None:
         self.app, self.metrics = app, metrics

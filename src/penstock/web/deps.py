@@ -1,4 +1,4 @@
-"""What every route has at hand: the plane, the journal's reader, and who is asking. Also how values become shapes."""
+"""Dependencies of all routes: the plane, the journal's reader, the caller. Also converts values to JSON shapes."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -35,7 +35,7 @@ class JobIdInPath(Convertor[str]):
 register_url_convertor("job", JobIdInPath())
 
 
-async def _plane(request: HTTPConnection) -> Plane:  # async, although it awaits nothing: otherwise a thread is asked
+async def _plane(request: HTTPConnection) -> Plane:  # async although it awaits nothing: otherwise FastAPI uses a thread
     plane: Plane = request.app.state.plane
     return plane
 
@@ -53,7 +53,7 @@ MaySubmit: TypeAlias = Annotated[Token, Depends(Needs("submit"))]
 MayOperate: TypeAlias = Annotated[Token, Depends(Needs("operate"))]
 MayGiveTokens: TypeAlias = Annotated[Token, Depends(Needs("tokens"))]
 
-#: Beside what a route answers: every one may answer with a problem.
+#: Every route may answer with a problem.
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {
         "description": text,
@@ -90,7 +90,9 @@ def job_detail(row: JobRow, currency: str, now: Instant, **more: object) -> sche
 
 
 def _said(row: JobRow, currency: str, now: Instant) -> dict[str, object]:
-    """What is shown otherwise than it is kept. Why a job is queued is told with its age: GPUs may have come free."""
+    """Fields that are shown differently from how they are stored. A queue reason comes with its age: GPUs may have
+    become free since.
+    """
     queued = row.phase == "waiting" and row.decided_at is not None
     minutes = max(0, now - (row.decided_at or now)) // MINUTE if queued else 0
     because = explain.reason(row.because, row.until_at, currency, minutes)
@@ -113,13 +115,13 @@ def attempt_shape(row: AttemptRow, currency: str) -> schemas.Attempt:
 
 
 def trouble(plane: Plane, site: str) -> str:
-    """Why it does not answer; empty: it does."""
+    """Why the site does not answer; empty if it does."""
     found = plane.trouble_at(site)
     return found.text if found is not None else ""
 
 
 def silence(plane: Plane, row: JobRow) -> list[StoryLine]:
-    """What a job's story does not say: that nobody can tell now how it does."""
+    """A line for a job whose site does not answer: its progress is unknown now."""
     found = plane.trouble_at(site_of(row.offer)) if row.phase in ("placed", "leaving") else None
     if found is None:
         return []
@@ -128,15 +130,15 @@ def silence(plane: Plane, row: JobRow) -> list[StoryLine]:
 
 
 def instant(plane: Plane) -> Instant:
-    """Now, and never before what is shown."""
+    """Now, and never before the instant that is shown."""
     return max(plane.view.at, plane.clock.now())
 
 
 def moment(at: Instant | None) -> Instant | None:
-    """Never is null: numbers of 62 bits are not numbers to a browser."""
+    """ "Never" becomes null: browsers' numbers have 53 bits."""
     return None if at is None or at >= NEVER else at
 
 
 def guarantee(offer: CoreOffer) -> Literal["hard", "soft"]:
-    """Do caps hold there without us? Where nothing is billed for use, there is nothing to overrun."""
+    """ "hard" if caps hold there without us. Where use costs nothing, there is nothing to overrun."""
     return "soft" if offer.guarantee == "none" and offer.term not in STANDING else "hard"

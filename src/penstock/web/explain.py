@@ -1,4 +1,4 @@
-"""Events and reasons as sentences and plain JSON, for lists, pages and streams. A whole story is `explain.story`'s."""
+"""Events and reasons as sentences and JSON, for lists, pages and streams. Whole stories are in `explain.story`."""
 
 import json
 import re
@@ -17,9 +17,9 @@ from penstock.journal import codec
 from penstock.web.schemas import Reason
 
 
-@lru_cache(maxsize=4_096)  # pages show the same jobs again and again, and what was recorded does not change
+@lru_cache(maxsize=4_096)  # pages show the same jobs repeatedly, and records do not change
 def reason(because: str, until_at: Instant | None, currency: str, minutes_ago: int = 0) -> Reason | None:
-    """A recorded reason, from the journal's JSON. `minutes_ago`: how old its numbers are, if that is to be said."""
+    """A recorded reason, from the journal's JSON. `minutes_ago`: the age of its numbers, if it should be shown."""
     if not because:
         return None
     numbers: dict[str, Any] = json.loads(because)
@@ -32,7 +32,7 @@ def reason_shape(made: CoreReason, until_at: Instant | None, currency: str, minu
 
 
 def plain(event: Any) -> dict[str, Any]:
-    """An event's fields as the journal writes them."""
+    """An event's fields as the journal encodes them."""
     ((_, fields),) = json.loads(codec.encode([event]))
     assert isinstance(fields, dict)
     return fields
@@ -45,7 +45,7 @@ def teller(job: str, currency: str) -> StoryTeller:
 
 
 def says(event: Any, currency: str) -> str:
-    """One event as one sentence, without what went before."""
+    """One event as a sentence, without its context."""
     if known := SHORT.get(type(event).__name__):
         percent = getattr(event, "done_permille", 0) // 10
         return known.format(event=event, kept=duration(getattr(event, "kept_ms", 0)), percent=percent)
@@ -61,7 +61,7 @@ def says(event: Any, currency: str) -> str:
     return heard.lines[-1].text if heard.lines else ""
 
 
-#: Events that a story tells only together with what went before them.
+#: Events that a story tells only in context.
 SHORT: Final[dict[str, str]] = {
     "AttemptStarted": "Running.",
     "AttemptQueued": "Queued at its site: {event.words}.",

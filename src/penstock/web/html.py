@@ -1,4 +1,4 @@
-"""Answers for people: pages with a strict policy of what they may load, and problems as pages instead of JSON."""
+"""HTML responses: pages with a strict content security policy, and problems as pages instead of JSON."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -9,8 +9,8 @@ from fastapi.routing import APIRoute
 
 from penstock.web.problems import Problem, problem_of
 
-THEME: Final = "penstock_theme"  #: a cookie: the reader's choice, so that a page is dark from its first moment
-#: Nothing from elsewhere, nothing inline: text that somebody typed cannot become a script, whatever it holds.
+THEME: Final = "penstock_theme"  #: cookie with the chosen theme, so that a dark page never flashes white
+#: No other origins, nothing inline: text that somebody typed can never run as a script.
 HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; font-src 'self'; img-src 'self' data:; "
@@ -35,7 +35,7 @@ def html(request: Request, template: str, status: int = 200, **values: Any) -> H
 
 
 class ForPeople(APIRoute):
-    """A route whose problems are pages, to whoever asks for pages."""
+    """A route that answers problems as pages to clients that accept HTML."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
@@ -53,7 +53,7 @@ class ForPeople(APIRoute):
 
 
 TITLES: Final = {401: "Who are you?", 403: "Not with this token", 404: "Nothing here", 503: "Not ready"}
-SIGN_IN: Final = (401, 410, 422)  #: not known yet; a link that was used; a token that is none
+SIGN_IN: Final = (401, 410, 422)  #: not signed in; a used link; an invalid token
 
 
 def _page(request: Request, problem: Problem) -> Response:

@@ -1,5 +1,5 @@
-"""What one client may take: the size of a body, the time to send it, and how often to come. So one noisy team, or one
-slow line, is not felt by the others.
+"""Limits per client: body size, body time and request rate, so that one noisy team or slow connection does not affect
+others.
 """
 
 import asyncio
@@ -10,31 +10,31 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.web.problems import Problem
 
-MOST_BYTES: Final = 1_000_000  #: of a request's body; the largest job file, too
-MOST_KEYS: Final = 10_000  #: buckets remembered
+MOST_BYTES: Final = 1_000_000  #: of a request's body, and so of a job file
+MOST_KEYS: Final = 10_000  #: buckets kept
 
 
 class Buckets:
-    """One bucket a key: `burst` at once, `per_second` on the long run."""
+    """Token buckets by key: `burst` at once, `per_second` in the long run."""
 
     def __init__(self, per_second: float, burst: float, now: Callable[[], float]) -> None:
         self.per_second, self.burst, self.now = per_second, burst, now
-        self.left: dict[str, tuple[float, float]] = {}  #: key -> tokens, at
+        self.left: dict[str, tuple[float, float]] = {}  #: key -> (tokens left, as of)
 
     def take(self, key: str) -> float:
-        """0, or the seconds until there is one again."""
+        """0, or the seconds until a token is available."""
         now = self.now()
         tokens, at = self.left.pop(key, (self.burst, now))
         tokens = min(self.burst, tokens + (now - at) * self.per_second)
         granted = tokens >= 1
         self.left[key] = (tokens - granted, now)
-        if len(self.left) > MOST_KEYS:  # the first is the one not seen for longest; it is full again, or nearly
+        if len(self.left) > MOST_KEYS:  # the first is the least recently used; it is full again, or nearly
             del self.left[next(iter(self.left))]
         return 0 if granted else (1 - tokens) / self.per_second
 
 
 class BodyLimit:
-    """Wraps the app: a body that is too large or too slow is answered, and no more of it is read."""
+    """ASGI middleware: answers a body that is too large or too slow, and reads no more of it."""
 
     def __init__(self, app: ASGIApp, seconds: float) -> None:
         self.app, self.seconds = app, seconds
@@ -54,7 +54,7 @@ class BodyLimit:
 
         async def counted() -> Message:
             nonlocal read, whole
-            if whole:  # what comes now is only the news that the client has gone, however late
+            if whole:  # only a disconnect can follow: no timeout
                 return await receive()
             try:
                 async with asyncio.timeout_at(until):

@@ -1,6 +1,6 @@
-"""Errors as `application/problem+json` (RFC 9457): what is wrong and what to do about it. Every route answers so.
+"""Errors as `application/problem+json` (RFC 9457): what is wrong and what to do. Every route answers so.
 
-A route raises `Problem`; what other layers raise is turned into one here, so that no route has to.
+A route raises `Problem`; errors of other layers are converted here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from penstock.journal.journal import Unwritable
 from penstock.live.plane import KeyReused, NotReady, Quarantined
 
 MEDIA_TYPE: Final = "application/problem+json"
-RETRY_SECONDS: Final = "5"  #: when to come again while the journal or a site is away
+RETRY_SECONDS: Final = "5"  #: Retry-After while the journal or a site is unavailable
 
 
 class Problem(Exception):
@@ -35,12 +35,12 @@ class Problem(Exception):
     ) -> None:
         super().__init__(detail)
         self.status, self.kind, self.detail, self.headers = status, kind, detail, dict(headers or {})
-        self.errors = errors  #: of a body that is a file: all of them
+        self.errors = errors  #: all errors of a file
 
     def body(self) -> dict[str, object]:
         title = HTTPStatus(self.status).phrase
         said = {"type": f"urn:penstock:{self.kind}", "title": title, "status": self.status, "detail": self.detail}
-        errors = [{"line": one.line, "key": one.key, "message": one.message} for one in self.errors]
+        errors = [{"line": error.line, "key": error.key, "message": error.message} for error in self.errors]
         return {**said, "errors": errors} if errors else said
 
     def response(self) -> JSONResponse:
@@ -48,7 +48,7 @@ class Problem(Exception):
 
 
 def not_found(what: str, name: str) -> Problem:
-    """Also the answer about what belongs to another team: whether it exists is not told."""
+    """Also the answer about another team's things: their existence is not revealed."""
     return Problem(404, "not-found", f"There is no {what} {name!r}, or you may not see it; check the name.")
 
 
@@ -57,7 +57,7 @@ def conflict(detail: str) -> Problem:
 
 
 def install(app: FastAPI) -> None:
-    """Everything that can be raised on the way to an answer becomes a problem."""
+    """Register a handler for every exception that a route may raise."""
     app.add_exception_handler(Problem, _answer)
     app.add_exception_handler(HTTPException, _answer)
     app.add_exception_handler(RequestValidationError, _answer)
@@ -105,7 +105,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 def _invalid(errors: Any) -> str:
-    """The first thing that is wrong, by its place: `query.limit: Input should be at most 200`."""
+    """The first error with its location: `query.limit: Input should be at most 200`."""
     first = errors[0]
     place = ".".join(str(part) for part in first["loc"])
     return f"{place}: {first['msg']}."

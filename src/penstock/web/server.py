@@ -1,4 +1,4 @@
-"""Serving the app: one socket, bound before anything starts, so that a taken port is one clear sentence."""
+"""Serves the app with uvicorn on one socket, bound before anything starts, so that a taken port is one clear error."""
 
 import asyncio
 import contextlib
@@ -12,14 +12,14 @@ import uvicorn
 from penstock.core.errors import BadInput
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
-#: Connections at once; one more is answered with 503 instead of memory.
+#: Concurrent connections; more are answered with 503.
 MOST_CONNECTIONS: Final = 2_000
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """The socket to serve on; port 0 takes any free one."""
+    """The listening socket; port 0 takes any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol by name: asyncio sends small answers at once only where it is sure of TCP, and else 40 ms later.
+    # Name the protocol: asyncio sets TCP_NODELAY only then; otherwise small answers wait 40 ms.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -37,7 +37,7 @@ def address_of(sock: socket.socket) -> str:
 
 @contextlib.asynccontextmanager
 async def serving(app: Any, sock: socket.socket) -> AsyncIterator[None]:
-    """Answers come while the block runs. What is being answered at its end has a moment to finish."""
+    """Serve while the block runs; requests in flight get a moment to finish."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -48,7 +48,7 @@ async def serving(app: Any, sock: socket.socket) -> AsyncIterator[None]:
         timeout_graceful_shutdown=1,
         server_header=False,
     )
-    sock.listen(2_048)  # from now on a client is taken, even if it is answered a moment later
+    sock.listen(2_048)  # from now on clients can connect, even if the first answer takes a moment
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[sock]))
     try:
@@ -61,7 +61,7 @@ async def serving(app: Any, sock: socket.socket) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def _cut_in_silence() -> Iterator[None]:
-    """Streams do not end by themselves: that they are cut at the end is no news, and no traceback."""
+    """Streams never end by themselves: cutting them at the end is no error and no traceback."""
     log = logging.getLogger("uvicorn.error")
     before = log.level
     log.setLevel(logging.CRITICAL)
@@ -72,7 +72,7 @@ def _cut_in_silence() -> Iterator[None]:
 
 
 class _Server(uvicorn.Server):
-    """Signals are `penstock up`'s to handle, not the web server's."""
+    """`penstock up` handles signals, not uvicorn."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:

@@ -58,7 +58,7 @@ def test_what_waits_becomes_an_ordinary_job_and_what_runs_is_shown_to_its_end(
             await here.shows("a", running)
             here.apply(lasting("b"))
             first = await here.shows("b", waiting)
-            here.hall.leave("lab")
+            here.manager.leave("lab")
             job = await here.shows(
                 "b", lambda one: complete(one) and one["metadata"]["uid"] != first["metadata"]["uid"]
             )
@@ -67,7 +67,7 @@ def test_what_waits_becomes_an_ordinary_job_and_what_runs_is_shown_to_its_end(
                 "a", lambda one: complete(one) and annotations.QUEUE not in one["metadata"].get("labels", {})
             )
             async with asyncio.timeout(LIMIT_S):
-                await here.hall.doors["lab"].left.wait()
+                await here.manager.controllers["lab"].left.wait()
             there = here.given.get("-n", here.namespace, "jobs,configmaps,leases", "--show-managed-fields=false")[
                 "items"
             ]
@@ -97,7 +97,7 @@ def test_what_runs_elsewhere_ends_there_and_then_no_cluster_bears_a_mark_of_ours
             here.apply(home_job("c", gpus=1, pod={"volumes": [SCRATCH]}))
             first = await here.shows("c", waiting)
             assert "penstock" in marks_in(here, "east")
-            here.hall.leave("lab")
+            here.manager.leave("lab")
             for site in ("lab", "east"):
                 here.finish(site)
             await here.shows(
@@ -118,7 +118,7 @@ def test_what_keeps_checkpoints_is_brought_home_and_shown_to_its_end(clustered: 
             await here.shows("a", running)
             here.apply(home_job("b", annotations={"checkpoint-every": "1s", "run-time": "4h"}))
             assert binding(await here.shows("b", running))["site"] == "east"
-            here.hall.leave("lab", bring_home=True)
+            here.manager.leave("lab", bring_home=True)
             here.finish("lab")
             await here.starts("j1", "lab")
             assert binding(await here.shows("b", running))["site"] == "lab"
@@ -139,13 +139,13 @@ def test_what_is_still_there_is_named(clustered: Callable[..., Clustered]) -> No
         async with clustered() as here:
             told = await here.plane.submit(JobSpec(8, user="ada"), Work((), image="x"))
             await here.ends(told.answer, "placed")
-            here.hall.leave("lab")
-            door = here.hall.doors["lab"]
+            here.manager.leave("lab")
+            controller = here.manager.controllers["lab"]
             async with asyncio.timeout(LIMIT_S):
-                while not door.parting.remains:
+                while not controller.sweep.remains:
                     await asyncio.sleep(0.05)
             name = annotations.execution_name(here.plane.installation, f"{told.answer}.1")
-            assert door.parting.remains == [f"Job {here.namespace}/{name}, whose end is not on record yet"]
+            assert controller.sweep.remains == [f"Job {here.namespace}/{name}, whose end is not on record yet"]
             await here.plane.tell(e.CancelRequested(0, told.answer))
             await left(here)
 
@@ -155,8 +155,8 @@ def test_what_is_still_there_is_named(clustered: Callable[..., Clustered]) -> No
 async def left(here: Clustered) -> None:
     """No home, and no other cluster."""
     async with asyncio.timeout(LIMIT_S):
-        await here.hall.parted["lab"].wait()
-        await here.hall.elsewhere["east"].left.wait()
+        await here.manager.parted["lab"].wait()
+        await here.manager.elsewhere["east"].left.wait()
 
 
 def test_one_that_comes_while_we_leave_is_an_ordinary_job_too(penstock: Callable[..., Penstock]) -> None:
@@ -164,7 +164,7 @@ def test_one_that_comes_while_we_leave_is_an_ordinary_job_too(penstock: Callable
         async with penstock() as here:
             here.apply(home_job("a"))
             await here.shows("a", running)
-            here.hall.leave("lab")
+            here.manager.leave("lab")
             here.apply(lasting("late"))
             job = await here.shows("late", complete)
             assert annotations.QUEUE not in (job["metadata"].get("labels") or {})

@@ -67,7 +67,7 @@ async def test_a_command_is_the_teams_own_and_audited_by_its_attempt(tmp_path: P
 async def test_a_cookie_opens_no_talk(tmp_path: Path) -> None:
     """A page of somebody else's can make a browser open WebSockets, with its cookies."""
     async with running(tmp_path) as penstock:
-        cookie = {"Cookie": f"penstock_token={penstock.gate.tokens.create('admin')[1]}"}
+        cookie = {"Cookie": f"penstock_token={penstock.guard.tokens.create('admin')[1]}"}
         headers = exec_protocol.upgrade() | cookie
         answer = await penstock.client("").get("/v1/jobs/none/exec", params={"command": "true"}, headers=headers)
         assert answer.status_code == 401
@@ -116,9 +116,9 @@ async def test_a_revoked_token_speaks_no_more(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("penstock.web.routes.job_exec.LOOK_SECONDS", 0.05)
     async with running(tmp_path) as penstock:
         job = await runs(penstock)
-        token, secret = penstock.gate.tokens.create("member")
+        token, secret = penstock.guard.tokens.create("member")
         async with talk(penstock.client(secret), job, "cat", stdin=True) as socket:
-            penstock.gate.tokens.revoke(token.id)
+            penstock.guard.tokens.revoke(token.id)
             assert exec_protocol.result(await hears(socket, exec_protocol.STATUS)) == (
                 None,
                 "the talk was ended",

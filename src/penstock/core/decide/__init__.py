@@ -1,1 +1,1 @@
-"""One scheduling cycle, from verdicts to idle nodes: reads the state, records promises, changes nothing else."""
+"""One scheduling cycle, from verdicts to idle nodes: reads the state and records promises."""

@@ -1,10 +1,10 @@
-"""Rented nodes that have GPUs to spare: who may join them, and what that costs. Asked by `placement` and `moves`.
+"""Co-location: which jobs may join a rented node with spare GPUs, and what that costs. `placement` and `moves` call it.
 
-A node is billed whole, whoever is on it. So a seat costs nothing while those who are there stay, and the whole node
-for as long as the job outlives them. Ends are uncertain: of two that take x and y on average, the first outlives the
-second by x * x / (x + y), if both may end at any moment. That is never nothing, and small only if the others stay long.
+A node is billed whole. So a seat costs nothing while the node's other jobs stay, and the whole node for as long as the
+job outlives them. Ends are uncertain: of two jobs with mean remaining times x and y, the first outlives the second by x
+* x / (x + y), if both may end at any moment. That is never zero, and small only if the others stay long.
 
-Joining holds no money: the node's own hold covers it whole, and its lease is renewed or denied for all on it.
+Joining holds no money: the node's own hold covers it whole, and its lease is renewed or denied for all jobs on it.
 """
 
 from penstock.core.decide import quotes
@@ -14,7 +14,7 @@ from penstock.core.fold.state import Attempt, Job, Node, State
 from penstock.core.model.types import Offer
 from penstock.core.units import PERMILLE, Instant, Millis, Money, ceil_div, cost_of
 
-#: How many nodes of one offer with equally many GPUs to spare are looked at.
+#: How many nodes of one offer with equally many spare GPUs are considered.
 LOOKED_AT = 8
 
 

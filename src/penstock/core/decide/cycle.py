@@ -1,8 +1,8 @@
-"""One decision: everything worth doing, given what is known now. Called by the engine after the facts are applied.
+"""The scheduling cycle: all decisions of one step, in numbered steps. The engine calls it after the facts are applied.
 
-`cycle` is the table of contents: numbered steps, each with why it stands where it does. Among placements the order is
-the yardstick's: what ended has freed its place, then patience runs out, then arrivals join, then one pass over the
-queue, then the queue's cap. A job whose patience is nothing has had one pass before it bursts.
+`decide` says for each step why it comes where it does. Among placements the order is the benchmark's: ends have freed
+their GPUs, then patience runs out, then arrivals join, then one pass over the queue, then the queue's cap. A job with
+zero patience gets one pass before it bursts.
 """
 
 from collections.abc import Iterable
@@ -22,53 +22,55 @@ def decide(choices: Choices, rules: Rules) -> None:
     """Each promise is applied as it is made, so a later step sees what an earlier one did."""
     state, now = choices.state, choices.now
     fresh, policy = state.fresh, state.policy
-    rare = fresh.seldom  # the same object throughout: promises below may note more in it
+    rare = fresh.seldom  # the same object throughout: promises below may add to it
 
     # 1. Verdicts on new shapes: every later step asks where a job may run.
     if state.stale_shapes:
         judge(choices, rules)
 
-    # 2. What providers said: money comes free before anybody asks for it, offers close before anybody is sent there.
+    # 2. Providers' answers: money is freed before a job asks for it, offers close before a job is sent there.
     if fresh.closing or rare.noted:
         hear(choices, rare)
 
-    # 3. Standing offers whose time of refusing is over: whoever waits may start there below.
+    # 3. Reopen standing offers whose back-off is over: queued jobs may start there below.
     if state.closed:
         open_offers(choices)
 
-    # 4. What people asked for goes before what policy wants, while the job is still where they saw it.
+    # 4. People's requests go before the policy's choices, while the job is still where they saw it.
     if rare.requests:
         answer_requests(choices, rare.requests)
 
-    # 5. What waiting is worth from now on, before jobs are weighed with it.
+    # 5. Adjust the cost of delay, before jobs are weighed with it.
     if policy.waiting.target_delay_ms or policy.waiting.target_spend:
         targets.follow(choices)
 
-    # 6. Placements, for which all of the above made room.
+    # 6. Placements, with the GPUs and money that the steps above freed.
     if state.paused:
         hold_off(choices)
     else:
         place_all(choices)
 
-    # 7. Leases that a lowered cap calls back: what was placed just now counts, too.
+    # 7. Shorten leases after a lowered cap: new placements count, too.
     if rare.stale:
         leases.call_back(choices)
 
-    # 8. Renewals: what was told to stop above gets one more lease at most, and what is denied may drain.
+    # 8. Renewals: an attempt stopped above gets at most one more lease, and a denied one may drain.
     if state.renewals and state.renewals[0][0] <= now:
         renew(choices)
 
-    # 9. Moves between rented places: renewals say whose turn it is to be looked at.
+    # 9. Moves between rented offers: a renewal is when an attempt is reviewed.
     if fresh.review and policy.share_nodes and policy.home and not state.paused:
         moves.move_on(choices)
 
-    # 10. Idle nodes go back, last: whoever bursts in this step may have joined one.
+    # 10. Release idle nodes, last: a job that bursts in this step may have joined one.
     if rare.idle:
         giveback.idle(choices, rare.idle)
 
 
 def hear(choices: Choices, rare: RareChanges) -> None:
-    """Meters, ends, confirmed deadlines, refusals. Meters first: settling closes the lease that a reading is of."""
+    """Meter readings, ends, confirmed deadlines, refusals. Readings first: settling closes the lease that a reading
+    belongs to.
+    """
     leases.compare(choices, rare.readings)
     leases.settle(choices)
     leases.shorten(choices, rare.shortened)
@@ -76,19 +78,21 @@ def hear(choices: Choices, rare: RareChanges) -> None:
 
 
 def place_all(choices: Choices) -> None:
-    """Who waits, who came, who comes home, and who waits for money that came free; in this order."""
+    """In this order: the queue, arrivals, jobs that come home, and jobs that wait for money."""
     state, fresh, policy = choices.state, choices.state.fresh, choices.state.policy
     expired = state.timers and state.timers[0][0] <= choices.now and expire(choices)
     if state.waiting and (fresh.arrived or fresh.freed or (expired and _lets_others_in(policy))):
         place(choices, fresh.arrived)
-    if fresh.freed and policy.home:  # not before whoever waits had its turn on what came free
+    if fresh.freed and policy.home:  # after queued jobs had their turn on the freed GPUs
         tidy_up(choices)
-    if fresh.seldom.room:  # last: homecomers gave their money back, and who fits on owned GPUs needs none
+    if fresh.seldom.room:  # last: moves home have freed money, and jobs on owned GPUs need none
         spend_room(choices, fresh.seldom.room)
 
 
 def renew(choices: Choices) -> None:
-    """Renew what is due. What is drained before it began is over at once: its money comes free for those who wait."""
+    """Renew due leases. An attempt that is drained before it started is over at once, and frees its money for queued
+    jobs.
+    """
     state = choices.state
     leases.renew(choices)
     if state.fresh.closing:
@@ -98,12 +102,12 @@ def renew(choices: Choices) -> None:
 
 
 def _lets_others_in(policy: Policy) -> bool:
-    """Does it matter to those who wait that one of them left? Where anybody who fits may start, each was asked."""
+    """Whether a departure matters to other queued jobs. Where any job that fits may start, each was asked already."""
     return not policy.backfill or policy.waiting.queue_cap is not None
 
 
 def tidy_up(choices: Choices) -> None:
-    """Standing GPUs came free, and whoever waits had its turn: rented jobs come home, small ones move together."""
+    """Standing GPUs are free and queued jobs had their turn: rented jobs come home, and small ones are defragmented."""
     moves.come_home(choices)
     if choices.state.policy.defragment:
         defragment.defragment(choices)
@@ -112,19 +116,19 @@ def tidy_up(choices: Choices) -> None:
 
 
 def hold_off(choices: Choices) -> None:
-    """Placements are paused: whoever comes is told so. All are asked again when a person resumes."""
+    """Placements are paused: record that for arrivals. All are decided again when a person resumes."""
     for job in choices.state.fresh.arrived:
         if job.queued:
             choices.record(WaitPromised(choices.now, job.id, NEVER, PlacementsPaused()))
 
 
 def place(choices: Choices, arrived: list[Job]) -> None:
-    """A pass over the queue, and an answer for every job that came."""
+    """One pass over the queue, and an answer for every arrival."""
     state = choices.state
     policy = state.policy
     for job in arrived:
         shape = job.shape
-        if job.queued and shape.judged and not shape.standing and not shape.rented:  # another of a refused shape
+        if job.queued and shape.judged and not shape.standing and not shape.rented:  # its shape was refused before
             refuse(choices, shape)
     if state.reserved and state.fresh.freed:
         placement.start_reserved(choices)
@@ -146,7 +150,7 @@ def place(choices: Choices, arrived: list[Job]) -> None:
 
 
 def pass_queue(choices: Choices, arrived: list[Job] | None) -> None:
-    """Start what fits, in order. If nothing came free, only lanes that somebody joined can have anything new."""
+    """Start what fits, in order. If no GPU was freed, only lanes with arrivals can have anything new."""
     state, policy = choices.state, choices.state.policy
     lanes: Iterable[Lane] = state.lanes
     if arrived is not None:
@@ -162,14 +166,14 @@ def pass_queue(choices: Choices, arrived: list[Job] | None) -> None:
         turn = ordering.turn(state, lanes, choices.now)
         if turn is None:
             return
-        if not placement.start_standing(choices, turn.heap[0][1]):  # it fits only at a site out of reach
+        if not placement.start_standing(choices, turn.heap[0][1]):  # it fits only at an unreachable site
             if not policy.backfill:
                 return
             lanes = [lane for lane in lanes if lane is not turn]
 
 
 def expire(choices: Choices) -> bool:
-    """Jobs whose time is up burst, in the order their time was up."""
+    """Jobs whose patience is over burst, in the order it ended."""
     state, now = choices.state, choices.now
     timers, bursts = state.timers, False
     while timers and timers[0][0] <= now:
@@ -182,7 +186,7 @@ def expire(choices: Choices) -> bool:
 
 
 def cap_queue(choices: Choices, cap: int) -> None:
-    """More wait than the policy's queue holds: the newest burst."""
+    """The queue exceeds the policy's cap: the newest jobs burst."""
     state = choices.state
     for job in reversed(state.newest.copy() if state.waiting > cap else []):
         if state.waiting <= cap:
@@ -201,7 +205,7 @@ def make_room(choices: Choices, arrived: list[Job]) -> None:
 
 
 def spend_room(choices: Choices, scopes: dict[str, None]) -> None:
-    """Money came free: those who wait for it try again, first come first served, until one is denied."""
+    """Money was freed: jobs that wait for it try again, first come first served, until one is denied."""
     state = choices.state
     for scope in scopes:
         for job in list(state.short.get(scope, {}).values()):
@@ -210,7 +214,7 @@ def spend_room(choices: Choices, scopes: dict[str, None]) -> None:
 
 
 def judge(choices: Choices, rules: Rules) -> None:
-    """A verdict for each new shape and every offer; what can never run anywhere is refused at once."""
+    """A verdict for each new shape and every offer; a shape that can never run anywhere is refused at once."""
     state = choices.state
     if not state.offers:
         return
@@ -235,14 +239,14 @@ def verdicts(state: State, shape: Shape, rules: Rules, now: Instant) -> ShapeJud
     if spec.models_ordered:
         wanted = [choice.model for choice in spec.gpu_models]
         allowed.sort(key=lambda name: wanted.index(state.offers[name].gpu_model))
-    # Owned before reserved: it is what the company has whatever happens. Otherwise as preferred, then as declared.
+    # Owned before reserved; otherwise by preference, then in the order declared.
     standing = tuple(sorted((n for n in allowed if n in state.pools), key=lambda n: state.offers[n].term != "owned"))
     rented = tuple(name for name in allowed if name not in state.pools)
     return ShapeJudged(now, shape.number, standing, rented, tuple(excluded))
 
 
 def refuse(choices: Choices, shape: Shape) -> None:
-    """No offer may run it: all its queued jobs are refused, for their width, or by the first rule that objected."""
+    """No offer may run the shape: refuse all its queued jobs, for their width or by the first rule that objected."""
     state, gpus = choices.state, shape.spec.gpus
     because: TooWide | NothingAllowed
     if any(could_hold(offer, gpus) for offer in state.offers.values()):
@@ -256,7 +260,7 @@ def refuse(choices: Choices, shape: Shape) -> None:
 
 
 def close_offers(choices: Choices, refused: list[tuple[Offer, Millis]]) -> None:
-    """No capacity: closed for everybody, for longer each time, until one job has found room again."""
+    """No capacity: close the offer for all jobs, longer each time, until one job has succeeded there."""
     state = choices.state
     for offer, retry_ms in refused:
         if state.closed.get(offer.id, 0) > choices.now:
@@ -267,7 +271,7 @@ def close_offers(choices: Choices, refused: list[tuple[Offer, Millis]]) -> None:
 
 
 def open_offers(choices: Choices) -> None:
-    """Standing offers whose time of refusing is over; rented ones are looked at when somebody asks."""
+    """Reopen standing offers whose back-off is over; rented ones are checked when a job asks."""
     state = choices.state
     for name, until in list(state.closed.items()):
         if until <= choices.now and name in state.pools:
@@ -279,7 +283,7 @@ def _backoff(retry_ms: Millis, refusals: int) -> Millis:
 
 
 def answer_requests(choices: Choices, requests: list[tuple[str, str]]) -> None:
-    """What a person asked of a job that has its place: to cancel it, or to move it."""
+    """A person's request about a job that has GPUs: cancel it, or move it."""
     state = choices.state
     for job_id, offer_id in requests:
         job = state.jobs.get(job_id)
@@ -289,12 +293,12 @@ def answer_requests(choices: Choices, requests: list[tuple[str, str]]) -> None:
             choices.record(StopPromised(choices.now, job.attempt.id, "cancel", yields=False, because=CancelAsked()))
         elif not state.paused and placement.may_move(state, job, choices.now):
             placement.move(choices, job, state.offers[offer_id], MoveAsked(job.attempt.offer.id, job.attempt.kept_ms))
-    if state.fresh.closing:  # what had not begun is over at once
+    if state.fresh.closing:  # an attempt that had not started is over at once
         leases.settle(choices)
 
 
 def next_deadline(state: State) -> Instant:
-    """When to wake up if nothing happens; NEVER if only an event can change anything."""
+    """When to wake up if no event comes; NEVER if only an event can change anything."""
     timers, renewals = state.timers, state.renewals
     soonest = timers[0][0] if timers and not state.paused else NEVER
     if renewals and renewals[0][0] < soonest:

@@ -1,8 +1,8 @@
-"""Defragmenting: owned GPUs that are free in pieces are no use to a wide job. A few small moves make them one piece.
+"""Defragmentation: moves a few small jobs together so that a wide job fits on free owned GPUs. `cycle` calls it.
 
-The gainer is whoever would save most: a job that waits, or one that pays rent. It is worth it if what it saves is more
-than what the moves cost: for every job moved, its restart and lost work, at half the value of waiting and at the price
-of the GPUs that stand still meanwhile.
+The beneficiary is the job that would save most: a queued one, or one that pays rent. It is worth it if the saving
+exceeds the moves' cost: for every moved job its restart and lost work, at half the cost of delay and at the price of
+the GPUs that idle meanwhile.
 """
 
 from collections.abc import Iterator
@@ -15,22 +15,22 @@ from penstock.core.model.reasons import MovesTogether
 from penstock.core.units import HOUR, Instant, Money
 from penstock.core.values import value
 
-#: So many gainers are tried each time, the greatest gain first.
+#: How many beneficiaries are tried each time, the greatest saving first.
 TRIED = 2
 
 
 @value
 class Beneficiary:
-    """Somebody who would fit into what is free, but not as it lies."""
+    """A job that would fit into the free GPUs if they were not fragmented."""
 
     gain: Money
     job: Job
-    attempt: Attempt | None  # where it pays rent; None: it waits
+    attempt: Attempt | None  # its rented attempt; None: it is queued
 
 
 @value
 class Relocation:
-    """One job from one standing node to another."""
+    """A move of one job between two standing nodes."""
 
     attempt: Attempt
     to_node: int
@@ -92,7 +92,7 @@ def _grant(choices: Choices, offer_id: str, pool: Pool, wish: Beneficiary) -> bo
 
 
 def _cost(state: State, attempt: Attempt, now: Instant) -> Money:
-    """What moving it costs: its own waiting, by half, and GPUs that do nothing new meanwhile, at the rented price."""
+    """The cost of moving it: half of its own delay, and its GPUs' idle time at the rented price."""
     job = attempt.job
     value_per_hour = quotes.worth_of(state, job) // 2
     rented = job.shape.rented
@@ -102,12 +102,12 @@ def _cost(state: State, attempt: Attempt, now: Instant) -> Money:
 
 def _movable(state: State, attempt: Attempt, now: Instant) -> bool:
     job = attempt.job
-    one = len(attempt.slots) == 1 and attempt.phase in ("starting", "running") and job.next is None
-    return one and placement.may_move(state, job, now)
+    on_one_node = len(attempt.slots) == 1 and attempt.phase in ("starting", "running") and job.next is None
+    return on_one_node and placement.may_move(state, job, now)
 
 
 def _one_shift(choices: Choices, offer_id: str, pool: Pool, width: int) -> list[Relocation]:
-    """The cheapest single job whose leaving makes a hole of this width; nodes with most free are looked at first."""
+    """The cheapest single job whose move frees this width; nodes with most free GPUs first."""
     state, now = choices.state, choices.now
     for free in range(width - 1, 0, -1):
         exactly = pool.having[free] & ~pool.having[free + 1]
@@ -127,12 +127,12 @@ def _one_shift(choices: Choices, offer_id: str, pool: Pool, width: int) -> list[
 
 
 def _whole_nodes(choices: Choices, offer_id: str, pool: Pool, width: int) -> list[Relocation]:
-    """Empty the nodes with most free, one by one, into the tightest holes elsewhere, until the job fits."""
+    """Empty the nodes with most free GPUs, one by one, into the tightest gaps elsewhere, until the job fits."""
     state, now = choices.state, choices.now
     whole, rest = divmod(width, pool.per_node)
     free = pool.free.copy()
     emptied = pool.having[pool.per_node]
-    wanted = whole + (1 if rest else 0)  # a little more than needed where a part of a node would do
+    wanted = whole + (1 if rest else 0)  # slightly more than needed where part of a node would do
     shifts: list[Relocation] = []
     for level in range(pool.per_node - 1, 0, -1):
         for node in _nodes(pool.having[level] & ~pool.having[level + 1]):
@@ -151,7 +151,7 @@ def _whole_nodes(choices: Choices, offer_id: str, pool: Pool, width: int) -> lis
 def _empty(
     state: State, offer_id: str, node: int, free: list[int], closed: int, up: int, now: Instant
 ) -> list[Relocation] | None:
-    """Where everybody on the node would go, largest first; `pool` is drawn down only if all of them can."""
+    """Where all jobs of the node would go, largest first; `free` changes only if all of them fit."""
     there = sorted(state.on_node[offer_id][node].values(), key=lambda attempt: (-attempt.width, attempt.job.seq))
     shifts: list[Relocation] = []
     taken: list[tuple[int, int]] = []
@@ -168,7 +168,7 @@ def _empty(
 
 
 def _tightest(free: list[int], gpus: int, closed: int, up: int) -> int:
-    """The node that is left with least, -1 if none has room. Those in `closed` are to be emptied."""
+    """The node with the least left over; -1 if none fits. Nodes in `closed` are being emptied."""
     best, best_free = -1, 1 << 30
     for node, left in enumerate(free):
         if gpus <= left < best_free and up >> node & 1 and not closed >> node & 1:

@@ -1,6 +1,6 @@
-"""Rented nodes cost money while idle: each is given back as soon as nothing is promised to run on it.
+"""Releases idle rented nodes as soon as nothing is promised to run on them. `cycle` calls it.
 
-Asked last in a step, so that whoever bursts in it may have joined the node by then.
+It comes last in a step, so that a job that bursts in the same step may have joined the node.
 """
 
 from penstock.core.decide.placement import Choices

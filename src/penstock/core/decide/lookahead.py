@@ -1,7 +1,8 @@
-"""What is known of when jobs end, put to use: on which node a job is put, and when one that waits can start.
+"""Lookahead from declared run times: which node to pack a job on, and when a queued job can start. `placement` and
+`waiting` call it.
 
-For clusters whose jobs say how long they run and are right (`packing="ends_alike"`, `estimator="declared"`). Asked by
-`placement` and `waiting`. Where jobs declare nothing it goes by what history expects of them, and is worth less.
+It is for clusters whose jobs declare accurate run times (`packing="ends_alike"`, `estimator="declared"`). Without
+declarations it uses estimates from history, and helps less.
 """
 
 from heapq import heapify, heappop, heappush
@@ -14,7 +15,7 @@ from penstock.core.fold.state import Attempt, Job, Lane, State
 from penstock.core.model.types import Policy
 from penstock.core.units import PERMILLE, Instant, Millis, ceil_div
 
-#: With more jobs waiting than this, who starts when is not played through: a decision must stay cheap.
+#: With more queued jobs than this, starts are not simulated: a decision must stay cheap.
 LOOKED_AT: Final = 500
 
 End: TypeAlias = tuple[Instant, int, str, Slots]  # when, of which job, where
@@ -61,7 +62,7 @@ def left_ms(state: State, attempt: Attempt) -> Millis:
 def soonest(state: State, job: Job, within_ms: Millis) -> Millis | None:
     """In how long the job starts, if all run as long as they say and nobody comes in between; None: no telling.
 
-    Played through: whoever runs ends, and those who wait start in their turn. It looks no further than `within_ms`,
+    A small simulation: running jobs end, and queued ones start in their turn. It looks no further than `within_ms`,
     and answers with the first end after that.
     """
     if state.waiting > LOOKED_AT:
@@ -103,7 +104,7 @@ def _queue(state: State) -> list[Line]:
     for lane in state.lanes:
         keys = [(_key(state, lane, job), job) for _, job in lane.heap if job.queued]
         if keys:
-            lines.append((lane, sorted(keys, key=lambda one: one[0], reverse=True)))
+            lines.append((lane, sorted(keys, key=lambda key: key[0], reverse=True)))
     return lines
 
 

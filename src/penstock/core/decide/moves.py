@@ -1,5 +1,6 @@
-"""Coming home, and going where rent is lower: moves that pay. What they save is weighed against what they cost, a
-restart and the work since the last checkpoint, at the value of waiting."""
+"""Moves that pay: coming home to standing GPUs, and going to cheaper rented ones. The saving is weighed against a
+restart and the work since the last checkpoint, at the cost of delay. `cycle` calls it.
+"""
 
 from penstock.core.decide import colocation, placement, quotes
 from penstock.core.decide.placement import Choices
@@ -10,12 +11,12 @@ from penstock.core.model.reasons import CheaperElsewhere, ComesHome
 from penstock.core.model.types import Offer
 from penstock.core.units import HOUR, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
 
-#: How many of one width are looked at: the longest away come first, and if those do not pay, the others hardly will.
+#: How many jobs of one width are considered: the longest away first; if those do not pay, the others hardly will.
 LOOKED_AT = 4
 
 
 def come_home(choices: Choices) -> None:
-    """Standing GPUs are free and nobody who waits fits: rented jobs come back, the widest and longest away first."""
+    """Standing GPUs are free and no queued job fits: rented jobs come back, the widest and longest away first."""
     state = choices.state
     for width in sorted(state.away, reverse=True):
         away = state.away[width]

@@ -1,7 +1,7 @@
-"""Whose turn it is. Lanes hold queued jobs in the policy's order; a pass looks at lane heads only.
+"""Queue order: whose turn it is. Lanes hold queued jobs in the policy's order; a pass looks at lane heads only.
 
-First come first served by job number, or by priority first. `fair`: by priority, then by what the team had lately of
-what is owned, then by number; there each team has lanes of its own.
+First come first served by job number, or by priority first. `fair`: by priority, then by the team's recent use of owned
+GPUs, then by number; there each team has its own lanes.
 """
 
 from collections.abc import Iterable

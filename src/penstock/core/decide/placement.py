@@ -1,5 +1,6 @@
-"""Where a job goes and how long it may wait for it. Each function makes one kind of choice and records it with the
-numbers it used; `cycle` says when each is asked."""
+"""Placement decisions: start, burst, wait, reserve, move, preempt. Each function makes one kind of choice and records
+it with the numbers it used; `cycle` decides when each is called.
+"""
 
 from collections.abc import Callable
 
@@ -34,14 +35,14 @@ from penstock.core.units import HOUR, MINUTE, NEVER, PERMILLE, Instant, Millis, 
 
 
 class Choices:
-    """One decision's work: every promise is applied as it is made, so the next choice sees it."""
+    """The decisions of one step: every promise is applied as it is made, so the next choice sees it."""
 
     __slots__ = ("foreseen", "now", "promises", "state")
 
     def __init__(self, state: State, now: Instant) -> None:
         self.state, self.now = state, now
         self.promises: list[Promise] = []
-        #: In how long those who were weighed could start, where that was played through: it is asked for twice.
+        #: Simulated start delays of the jobs weighed in this step, cached because they are asked for twice.
         self.foreseen: dict[str, Millis] | None = None
 
     def record(self, promise: Promise) -> None:
@@ -53,7 +54,9 @@ class Choices:
 
 
 def start_standing(choices: Choices, job: Job, after: tuple[str, ...] = ()) -> bool:
-    """On the first standing offer, in order of preference, that has room now; as wide as the job likes and fits."""
+    """Start on the first standing offer, in order of preference, that has enough free GPUs, at the preferred width that
+    fits.
+    """
     state, now = choices.state, choices.now
     lane = job.shape.lane
     assert lane is not None
@@ -98,13 +101,13 @@ def _start(
     *,
     width: int,
     speed: int,
-    after: tuple[str, ...],  # attempts that must be over first
-    slots: Slots = (),  # on standing GPUs: which
-    nodes: tuple[NodeAsk, ...] = (),  # on rented ones: nodes to ask for, or a hold for the attempt, or a node to join
+    after: tuple[str, ...],  # attempts that must end first
+    slots: Slots = (),  # on standing GPUs: which ones
+    nodes: tuple[NodeAsk, ...] = (),  # on rented ones: nodes to launch, or a hold for the attempt, or a node to join
     hold: Hold | None = None,
     joins: str = "",
 ) -> StartPromised:
-    """The one place where a start is put together."""
+    """Builds every start promise."""
     copies = quotes.missing_data(choices.state, job, offer, choices.now) if job.spec.data else ()
     if slots and choices.state.yielding:
         after = tuple(dict.fromkeys((*after, *_still_there(choices.state, offer, slots))))
@@ -128,7 +131,9 @@ def _start(
 
 
 def _still_there(state: State, offer: Offer, slots: Slots) -> list[str]:
-    """Attempts that yielded GPUs of these nodes and have not stopped yet: more may be free than who gained took."""
+    """Attempts that yielded GPUs of these nodes and have not stopped yet; more may be free than the
+    beneficiary took.
+    """
     nodes = [node for node, _ in slots]
     leaving = [other for other in state.yielding.values() if other.offer.id == offer.id]
     return [other.id for other in leaving if any(node in nodes for node, _ in other.yielded)]
@@ -162,10 +167,10 @@ def answer(choices: Choices, job: Job) -> bool:
 
 
 def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
-    """Wait while bursting costs more than the waiting is worth, unless even an optimistic start comes too late."""
+    """Wait while bursting costs more than the delay, unless even an optimistic start comes too late."""
     state, now = choices.state, choices.now
     offers = colocation.for_job(state, job, expected, now)
-    if job.lost or not offers or not job.shape.standing:  # nothing to wait for
+    if job.lost or not offers or not job.shape.standing:  # no standing GPUs to wait for
         return True
     worth = waiting.weigh(state, job, offers[0])
     until = job.submitted_at + worth.allowed_ms
@@ -194,7 +199,7 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
 
 
 def _soonest(choices: Choices, job: Job, until: Instant) -> tuple[Millis, int]:
-    """An optimistic start, and how many wait before it: by the ends that are known, or else by history."""
+    """An optimistic start, and how many jobs are ahead: from known ends, or else from history."""
     usual, ahead = waiting.soonest_start(job)
     if choices.state.policy.estimator != "declared":
         return usual, ahead
@@ -213,7 +218,7 @@ def _only_owned(choices: Choices, job: Job, free: int) -> None:
 
 
 def _why_it_stays(state: State, job: Job) -> str:
-    """The rule that keeps it from rented offers; where there are none to rent, what keeps it from other owned ones."""
+    """The rule that keeps it from rented offers; if there are none, the rule that keeps it from other owned ones."""
     shape = job.shape
     if shape.rented:
         return "policy bursts nothing"
@@ -226,7 +231,7 @@ def _why_it_stays(state: State, job: Job) -> str:
 
 
 def _patience_over_at(choices: Choices, job: Job) -> Instant:
-    """When a job that cannot leave has waited as long as anybody may, and nodes are to be kept for it."""
+    """When a job that cannot leave has waited for the longest allowed time, and nodes are reserved for it."""
     policy = choices.state.policy
     if not policy.reserve or job.reserved is not None or not job.shape.standing:
         return NEVER
@@ -235,7 +240,7 @@ def _patience_over_at(choices: Choices, job: Job) -> Instant:
 
 
 def reserve(choices: Choices, job: Job) -> bool:
-    """Keep the nodes that will be free soonest for a job that waited longest; for one job of an offer at a time."""
+    """Reserve the nodes that will be free soonest for the job that waited longest; one job per offer at a time."""
     state, now = choices.state, choices.now
     most = state.policy.waiting.most_ms
     if not state.policy.reserve or job.reserved is not None or now - job.queued_at < most:
@@ -264,7 +269,7 @@ def _free_in(state: State, offer_id: str, node: int, now: Instant) -> Millis:
 
 
 def start_reserved(choices: Choices) -> None:
-    """Those that nodes are kept for start when these are free."""
+    """Start jobs whose reserved nodes are free."""
     state = choices.state
     for job in list(state.reserved.values()):
         assert job.reserved is not None
@@ -283,9 +288,9 @@ def start_reserved(choices: Choices) -> None:
 
 
 def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
-    """To the cheapest allowed place that has room and money; otherwise record what it waits for now."""
+    """Start on the cheapest allowed offer with capacity and money; otherwise record what it waits for."""
     state, now = choices.state, choices.now
-    if not job.shape.rented or not state.policy.burst:  # since it was told that it may
+    if not job.shape.rented or not state.policy.burst:  # the rules or the policy changed since its last answer
         if queue_cap is None:
             _only_owned(choices, job, 0)
         return False
@@ -307,14 +312,14 @@ def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
 
 
 def _paced(choices: Choices, job: Job, quote: Quote, queue_cap: int | None) -> bool:
-    """The month's money for now is used: it waits for more to be released, or for standing GPUs."""
+    """The money released so far this period is used up: wait for more, or for standing GPUs."""
     found = waiting.pace(choices.state, job, quote.cost, choices.now)
     if found is None:
         return False
     because, enough_at = found
     told = (
         job.short_of == because.scope and choices.now < job.until_at <= enough_at
-    )  # it knows, and will be asked again
+    )  # recorded already; it is decided again
     if queue_cap is None and not told and not reserve(choices, job):
         choices.record(WaitPromised(choices.now, job.id, enough_at, because, scope=because.scope))
     return True
@@ -372,7 +377,7 @@ def _why_burst(
 
 
 def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
-    """Nothing to rent now: wait for money, or until an offer opens again."""
+    """Nothing to rent now: wait for money, or until an offer reopens."""
     state, now = choices.state, choices.now
     if denied is not None:
         if reserve(choices, job):
@@ -381,7 +386,7 @@ def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
             wait_for_money(choices, job, NEVER, denied)
             return
         until = _patience_over_at(choices, job)
-        if denied.scope != job.short_of or job.until_at != until:  # otherwise it knows
+        if denied.scope != job.short_of or job.until_at != until:  # otherwise recorded already
             wait_for_money(choices, job, until, denied)
         return
     opens = [(max(state.closed.get(name, 0), now + MINUTE), name) for name in job.shape.rented]
@@ -390,7 +395,7 @@ def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
 
 
 def wait_for_money(choices: Choices, job: Job, until: Instant, denied: Denial) -> None:
-    """Asked again when the scope that binds has room; for a month that is not open yet, every minute."""
+    """Decided again when the binding scope has room; for a period that is not open yet, every minute."""
     if denied.kind == "PeriodUnknown":
         choices.record(WaitPromised(choices.now, job.id, choices.now + MINUTE, denied))
     else:
@@ -398,7 +403,7 @@ def wait_for_money(choices: Choices, job: Job, until: Instant, denied: Denial) -
 
 
 def fund(choices: Choices, job: Job, quote: Quote) -> tuple[Hold, ...] | Denial:
-    """Room for this start in all scopes at once, or the scope that binds. A node that it joins is paid for."""
+    """Holds for this start in all scopes at once, or the scope that denies it. Joining a node needs no hold."""
     state = choices.state
     if quote.node:
         return ()
@@ -406,7 +411,7 @@ def fund(choices: Choices, job: Job, quote: Quote) -> tuple[Hold, ...] | Denial:
 
 
 def fund_all(choices: Choices, starts: list[tuple[Job, Quote]], payer: Job) -> list[tuple[Hold, ...]] | Denial:
-    """The same for all of these or none, on the account of one."""
+    """Holds for all of these starts or none, on one job's account."""
     state = choices.state
     wanted = [_things(job, quote) for job, quote in starts]
     things = [thing for some in wanted for thing in some]
@@ -418,7 +423,7 @@ def fund_all(choices: Choices, starts: list[tuple[Job, Quote]], payer: Job) -> l
 
 
 def _things(job: Job, quote: Quote) -> list[tuple[str, Terms]]:
-    """What will be billed, by the id it will have: the attempt, or each of its nodes."""
+    """What will be billed, by its future id: the attempt, or each of its nodes."""
     attempt, rate = attempt_id(job.id, job.attempts + 1), quote.rate
     if not rate.nodes:
         return [(attempt, rate.terms[0])]
@@ -428,7 +433,7 @@ def _things(job: Job, quote: Quote) -> list[tuple[str, Terms]]:
 def _rented(
     choices: Choices, job: Job, quote: Quote, holds: tuple[Hold, ...], after: tuple[str, ...], because: Reason
 ) -> StartPromised:
-    """With one hold for the attempt, or one for each node, or on a node that has one."""
+    """With one hold for the attempt, one for each node, or on a node that has one."""
     rate, offer, width = quote.rate, quote.offer, job.spec.gpus
     speed = rate.speed_permille
     if quote.node:
@@ -440,7 +445,7 @@ def _rented(
 
 
 def scopes_of(job: Job) -> tuple[str, ...]:
-    """Who pays: the same scopes for every job of a shape, and its own cap's if it has one."""
+    """The scopes that pay: equal for every job of a shape, plus the job's own cap if it has one."""
     scopes = job.shape.scopes
     return scopes if job.spec.cap is None else (*scopes, "job:" + job.id)
 
@@ -449,14 +454,14 @@ def scopes_of(job: Job) -> tuple[str, ...]:
 
 
 def may_move(state: State, job: Job, now: Instant) -> bool:
-    """Only what survives a stop moves, not too often, and not while it is already on its way."""
+    """Only a job that survives a stop may move, not too often, and not while it moves already."""
     settled = now - job.moved_at >= max(state.policy.settle_ms, 10 * job.spec.restart_ms)
     survives = job.spec.interruptible and job.spec.checkpoint_every_ms is not None
     return job.phase == "placed" and survives and settled and job.moves < state.policy.max_moves
 
 
 def move(choices: Choices, job: Job, offer: Offer, because: Reason, after: tuple[str, ...] = ()) -> bool:
-    """Promise the next place first, then the stop: a job that moves has always somewhere to go."""
+    """Promise the next attempt first, then the stop: a moving job always has somewhere to go."""
     state = choices.state
     if state.standing(offer):
         pool = state.pools[offer.id]
@@ -473,7 +478,7 @@ def move(choices: Choices, job: Job, offer: Offer, because: Reason, after: tuple
 
 
 def move_rented(choices: Choices, job: Job, quote: Quote, because: Reason) -> bool:
-    """To rented nodes, its own or joined, if there is money for them."""
+    """Move to rented nodes, launched or joined, if there is money."""
     old = job.attempt
     assert old is not None
     holds = fund(choices, job, quote)
@@ -487,7 +492,7 @@ def move_rented(choices: Choices, job: Job, quote: Quote, because: Reason) -> bo
 def move_standing(
     choices: Choices, job: Job, offer: Offer, slots: Slots, because: Reason, after: tuple[str, ...] = ()
 ) -> None:
-    """To these very GPUs of a standing offer. Between two of its nodes, its old GPUs are promised to whoever gains."""
+    """Move to these GPUs of a standing offer. Within one offer, its old GPUs are promised to the beneficiary."""
     old = job.attempt
     assert old is not None
     speed = quotes.rate_of(job.shape, choices.state, offer).speed_permille
@@ -501,7 +506,7 @@ def move_standing(
 
 
 def preempt(choices: Choices, job: Job) -> bool:
-    """Stop interruptible jobs of lower priority, as few as it takes, and start this one in their place."""
+    """Stop interruptible jobs of lower priority, as few as possible, and start this one on their GPUs."""
 
     def eligible(attempt: Attempt) -> bool:
         spec = attempt.job.spec
@@ -517,7 +522,7 @@ def preempt(choices: Choices, job: Job) -> bool:
 
 
 def displace(choices: Choices, job: Job) -> bool:
-    """For a job that may not leave: move ones that may out to rented offers, on the account of who gains."""
+    """For a job that may not leave: move jobs that may to rented offers, on this job's account."""
     state, now = choices.state, choices.now
     ways: dict[str, Quote] = {}
 
@@ -533,7 +538,7 @@ def displace(choices: Choices, job: Job) -> bool:
     def give_way(victims: list[Attempt]) -> bool:
         starts = [(victim.job, ways[victim.id]) for victim in victims]
         limited = [way.offer.id for _, way in starts if not way.rate.endless]
-        if len(limited) > len(dict.fromkeys(limited)):  # each was found room as if it went alone
+        if len(limited) > len(dict.fromkeys(limited)):  # each was placed as if it moved alone
             return False
         funded = fund_all(choices, starts, job) if starts else []
         if not isinstance(funded, list):
@@ -568,10 +573,12 @@ def _make_room(
 
 
 def _victims(state: State, offer_id: str, width: int, eligible: Callable[[Attempt], bool]) -> list[Attempt] | None:
-    """The fewest, lowest in priority and latest begun, whose GPUs together with the free ones would do."""
+    """The fewest attempts, lowest in priority and latest started, whose GPUs suffice together with the free ones."""
     pool = state.pools[offer_id]
     running = [a for a in state.attempts.values() if a.offer.id == offer_id and a.slots and eligible(a)]
-    running = [a for a in running if not any(node in pool.owed for node, _ in a.slots)]  # others would get theirs
+    running = [
+        a for a in running if not any(node in pool.owed for node, _ in a.slots)
+    ]  # their GPUs are promised to others
     running.sort(key=lambda a: (a.job.spec.priority, -a.promised_at, -a.job.seq))
     scratch = Pool(pool.per_node, pool.size)
     for node, free in enumerate(pool.free):
@@ -586,7 +593,7 @@ def _victims(state: State, offer_id: str, width: int, eligible: Callable[[Attemp
         chosen.append(attempt)
     if not scratch.fits(width):
         return None
-    for attempt in reversed(chosen.copy()):  # some turned out not to be needed
+    for attempt in reversed(chosen.copy()):  # drop those that are not needed
         scratch.take(attempt.slots)
         if scratch.fits(width):
             chosen.remove(attempt)

@@ -1,6 +1,7 @@
-"""What each offer would cost a job. Rates are per shape and offer; a quote adds the job's own run time and data.
+"""Quotes: what each offer would cost a job. Rates are per shape and offer; a quote adds the job's own run time and
+data.
 
-Two prices for standing GPUs: the marginal one here, for choosing; the full one is for showback. Otherwise an idle
+Standing GPUs have two prices: the marginal one here, for choosing, and the full one for showback. Otherwise an idle
 owned GPU would lose to a cheaper rented one.
 """
 
@@ -14,39 +15,39 @@ from penstock.core.model.types import NodeShape, Offer, Terms, egress_cost, fill
 from penstock.core.units import GB, HOUR, MICRO, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
 from penstock.core.values import value
 
-#: What starts, restarts and work done again may add to the longest wait: together they are the longest delay.
+#: What starts, restarts and redone work may add to the longest wait; together they bound the delay.
 ON_TOP_MS: Final = HOUR
 
 
 @value
 class OfferRate:
-    """What a shape's nodes at an offer cost. `nodes` is empty where the site sells by the attempt."""
+    """The rate of a shape's nodes at an offer. `nodes` is empty where the site sells by the attempt."""
 
     nodes: tuple[int, ...]  # the GPUs of each node
     terms: tuple[Terms, ...]  # of each node, or of the attempt
-    price_per_hour: Money  # of all together
-    once: Money  # fees, and what leaves at the end
+    price_per_hour: Money  # the sum over all nodes
+    once: Money  # fees, and egress at the end
     speed_permille: int
-    endless: bool  # as many as one asks for
+    endless: bool  # unlimited capacity
 
 
 @value
 class Quote:
     offer: Offer
     rate: OfferRate
-    cost: Money  # expected: start, run, losses, fees and what leaves at the end
-    start_ms: Millis  # until it runs: the start, and its data's way there
+    cost: Money  # expected: start, run, preemptions, fees, egress
+    start_ms: Millis  # until it runs: the start, and the data's transfer
     run_ms: Millis
-    total: Money  # the cost, and what the time it takes longer than its run is worth: what offers are ranked by
-    node: str = ""  # a rented node that it would join; empty: one of its own, or several
+    total: Money  # the cost plus the cost of delay; offers are ranked by it
+    node: str = ""  # a rented node that it would join; empty: its own nodes
 
 
 def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Quote]:
-    """Rented offers that may take the job and seem to have room, cheapest first; ties by name."""
+    """Allowed rented offers that seem to have capacity, cheapest first; ties by name."""
     shape, quotes = job.shape, []
     left_ms = expected_ms - job.kept_ms if job.kept_ms < expected_ms else 0
     ways = shape.ways or ways_of(shape, state)
-    value = worth_of(state, job) if len(ways) > 1 or state.seats else 0  # it only ranks them
+    value = worth_of(state, job) if len(ways) > 1 or state.seats else 0  # only needed for ranking
     calm = not (state.lost_sites or state.probing or state.closed)
     for offer, rate in ways:
         if (calm and rate.endless) or available(state, offer, rate, job.spec.gpus, now):
@@ -66,7 +67,7 @@ def ranked(state: State, job: Job, quotes: list[Quote], now: Instant) -> list[Qu
 
 
 def worth_of(state: State, job: Job) -> Money:
-    """What an hour of this job's waiting is worth: the policy's value, times its class's weight."""
+    """The job's cost of delay per hour: the policy's value times its class's weight."""
     value, weights = state.value_per_hour, state.policy.class_weights
     return value * dict(weights).get(job.spec.job_class, PERMILLE) // PERMILLE if weights else value
 
@@ -84,7 +85,7 @@ def quote(
     value_per_hour: Money = 0,
     copy_ms: Millis = 0,
 ) -> Quote:
-    """Nodes are asked for while the data is on its way, and billed; where attempts are sold, the data comes first."""
+    """Nodes are launched, and billed, while the data is copied; where attempts are sold, the data comes first."""
     speed = rate.speed_permille
     run_ms = left_ms if speed == PERMILLE else ceil_div(left_ms * PERMILLE, speed)
     unbilled_ms = 0 if rate.nodes else copy_ms
@@ -98,8 +99,7 @@ def quote(
 
 
 def _spare_who_is_late(state: State, job: Job, quotes: list[Quote], now: Instant) -> None:
-    """Whoever waited long goes where it cannot lose much more: offers that could make it later than anybody may be
-    come last."""
+    """Protect a job that waited long: offers whose p95 delay would exceed the longest allowed delay come last."""
     most = state.policy.waiting.most_ms + ON_TOP_MS
     late_ms = now - job.submitted_at - job.kept_ms
     if state.policy.waiting.kind == "worth" and 2 * late_ms > most:
@@ -107,8 +107,7 @@ def _spare_who_is_late(state: State, job: Job, quotes: list[Quote], now: Instant
 
 
 def late_at_worst(state: State, job: Job, quote: Quote) -> Millis:
-    """What starting there and losing it may cost in time: as many losses as nineteen of twenty such runs do not
-    exceed, and after each another start, its work since the checkpoint, and its data's way to the next place."""
+    """p95 delay: start + p95 preemptions x (restart + lost work + copy)."""
     shape, offer, run_ms = job.shape, quote.offer, quote.run_ms
     losses = run_ms * loss_of(state, offer) * PERMILLE // (MICRO * HOUR)
     if not losses:
@@ -125,14 +124,14 @@ def copying_ms(state: State, job: Job, offer: Offer, now: Instant) -> Millis:
 
 
 def lost_ms(shape: Shape, offer: Offer, run_ms: Millis, loss: int) -> Millis:
-    """Expected losses times what one costs: another start, and half a checkpoint's interval done again."""
+    """Expected preemptions times the cost of one: another start, and half a checkpoint interval of redone work."""
     spec = shape.spec
     redone = run_ms // 2 if spec.checkpoint_every_ms is None else min(run_ms, spec.checkpoint_every_ms) // 2
     return run_ms * loss * (offer.start_ms + spec.restart_ms + redone) // (MICRO * HOUR)
 
 
 def ways_of(shape: Shape, state: State) -> tuple[tuple[Offer, OfferRate], ...]:
-    """The rented offers that the shape's verdict allows, each with its rate; new verdicts void them."""
+    """The rented offers that the shape's verdict allows, each with its rate; new verdicts void this cache."""
     offers = [state.offers[name] for name in shape.rented]
     shape.ways = tuple([(offer, rate_of(shape, state, offer)) for offer in offers])
     return shape.ways
@@ -158,7 +157,7 @@ def _rate(shape: Shape, state: State, offer: Offer) -> OfferRate:
             price_per_hour=price,
             most_per_hour=most,
             fees=extras.launch_fee,
-            egress=leaving if k == 0 else 0,  # all of a gang's output leaves from its first node
+            egress=leaving if k == 0 else 0,  # a gang's whole output leaves from its first node
             step_ms=offer.billing_step_ms,
             minimum_ms=offer.billing_minimum_ms,
             grace_ms=spec.grace_ms,
@@ -189,7 +188,7 @@ def available(state: State, offer: Offer, rate: OfferRate, width: int, now: Inst
 
 
 def _shut(state: State, offer: Offer, now: Instant) -> bool:
-    """Out of reach, tried by another job just now, or known to have nothing."""
+    """Unreachable, being probed by another job, or known to have no capacity."""
     return offer.site in state.lost_sites or offer.id in state.probing or state.closed.get(offer.id, now) > now
 
 
@@ -209,7 +208,7 @@ def _within_limits(state: State, offer: Offer, rate: OfferRate, width: int) -> b
 
 
 def missing_data(state: State, job: Job, offer: Offer, now: Instant) -> tuple[str, ...]:
-    """Data sets that must be copied to the offer's site before the job can start there."""
+    """Data sets to copy to the offer's site before the job can start there."""
     return tuple(
         name
         for name in job.spec.data

@@ -71,7 +71,7 @@ def finds_what_it_needs(asked: Candidate) -> str:
 
 def meets(has: tuple[str, ...], need: str) -> bool:
     """By its own name, or by one that ends in `*`: "config map *", "image lab.example/*"."""
-    return any(need == one or (one.endswith("*") and need.startswith(one[:-1])) for one in has)
+    return any(need == available or (available.endswith("*") and need.startswith(available[:-1])) for available in has)
 
 
 def _listed(names: list[str], most: int = 3) -> str:

@@ -1,7 +1,8 @@
-"""A target instead of a knob: the value of waiting follows what was measured, slowly, and says so. Asked by `cycle`.
+"""Targets: adjusts the cost of delay towards a mean delay or a budget, slowly, and records each change. `cycle` calls
+it.
 
-Where the policy names a mean delay, or an amount of money a period, the value of an hour's waiting is looked at every
-few hours and moved by at most a quarter: more delay than wanted makes waiting dearer, more spending makes it cheaper.
+If the policy names a mean delay or an amount per period, the cost of delay is reviewed every few hours and changed by
+at most a quarter: more delay than wanted raises it, more spending lowers it.
 """
 
 from typing import Final
@@ -12,9 +13,9 @@ from penstock.core.model.events import ValueSet
 from penstock.core.model.reasons import AimsAtDelay, AimsAtSpend
 from penstock.core.units import PERMILLE, Instant, Money
 
-ENOUGH_JOBS: Final = 10  #: fewer ended jobs say nothing about the mean
+ENOUGH_JOBS: Final = 10  #: fewer ended jobs are no basis for a mean
 LEAST, MOST = 800, 1250  #: of one change, in thousandths
-WIDEST: Final = 32  #: so many times the policy's own value, or that part of it, is as far as it goes
+WIDEST: Final = 32  #: the value stays within this factor of the policy's own
 
 
 def follow(choices: Choices) -> None:

@@ -1,7 +1,8 @@
-"""How long a job may wait for standing GPUs before it bursts, and when it may expect to start. Asked by `placement`.
+"""Patience: how long a job may wait for standing GPUs before it bursts, and when it may expect to start. `placement`
+calls it.
 
-The baselines' patience is a share of a job's size. Ours is money: as long as bursting costs more than the waiting is
-worth, no longer than the policy lets anybody wait, and not so long that a deadline could not be met any more.
+The baselines' patience is a share of a job's size. Ours is money: a job waits while bursting costs more than the delay,
+no longer than the policy's longest wait, and not so long that it would miss its deadline.
 """
 
 from math import isqrt

@@ -2,7 +2,7 @@
 
 It reads nothing but the event and the state, decides nothing, and computes no money. Facts that come twice or too
 late (an end after a loss, an answer to something that is gone) change nothing: drivers may repeat themselves.
-`queue`, `attempts`, `places` and `money` say it for their kinds of events; the table is at the end.
+`queue`, `attempts`, `sites` and `money` handle their kinds of events; the table is at the end.
 """
 
 from collections.abc import Callable, Iterable
@@ -109,7 +109,7 @@ def paused(state: State, _: e.Paused) -> None:
 
 
 def resumed(state: State, _: e.Resumed) -> None:
-    """Whoever waits is answered anew: its time may have come meanwhile."""
+    """Decide all queued jobs again: their patience may have run out meanwhile."""
     state.paused = False
     state.fresh.freed = True
     ask_all(state, [job for job in state.jobs.values() if job.queued])

@@ -94,7 +94,7 @@ def start_promised(state: State, event: e.StartPromised) -> None:
 
 
 def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
-    """Money is held, nodes are asked for, data is copied, and whoever is there must go first."""
+    """Open holds, launch nodes, copy data, and note the attempts that must end first."""
     offer = attempt.offer
     hold = event.hold
     if hold is not None:
@@ -145,7 +145,7 @@ def _join(state: State, node: Node, attempt: Attempt) -> None:
 
 
 def count_seats(state: State, node: Node) -> None:
-    """Somebody came or left, or nobody else may join: from now on it is known by what it has to spare now."""
+    """Call when an attempt joins or leaves, or the node closes to others: index it by its spare GPUs."""
     free = node.to_spare
     if node.free:
         known = state.seats[node.offer.id, node.payer, node.free]
@@ -242,14 +242,14 @@ def attempt_stopped(state: State, event: e.AttemptStopped) -> None:
 
 
 def _drop_next(state: State, job: Job) -> None:
-    """Its next place will not be needed. Before its attempt is over, or the next one would begin at that."""
+    """Drop its promised next attempt. Call it before its attempt is over, or the next one would start."""
     if job.next is not None:
         _over(state, job.next, "dropped", billed=True, leaves=False)
         job.next = None
 
 
 def _go_on(state: State, job: Job, otherwise: JobPhase) -> None:
-    """Its attempt is over and the job is not: to its next place if one was promised, otherwise back to the queue."""
+    """Its attempt is over and the job is not: start its promised next attempt, or queue it again."""
     if job.cancelled:
         _end(state, job, "cancelled")
     elif job.next is not None:
@@ -331,7 +331,7 @@ def stop_promised(state: State, event: e.StopPromised) -> None:
 
 
 def _over(state: State, attempt: Attempt, outcome: str, billed: bool, leaves: bool) -> None:
-    """The attempt is gone: its GPUs, its nodes and its money come free, and whoever waited for that may begin."""
+    """The attempt is over: free its GPUs, nodes and money, and start attempts that waited for it."""
     billed = billed and attempt.phase != "promised"  # the site was never asked for it
     move_attempt(state, attempt, "over")
     attempt.outcome, attempt.ended_at = outcome, state.at
@@ -365,7 +365,7 @@ def _over(state: State, attempt: Attempt, outcome: str, billed: bool, leaves: bo
 
 
 def _leave_node(state: State, node: Node, attempt: Attempt, leaves: bool) -> None:
-    """It is given back when the last has left."""
+    """Release the node when its last attempt has left."""
     money.leave(state, node.id, attempt)
     touch_node(state, node)
     del node.on[attempt.id]
@@ -381,7 +381,7 @@ def _leave_node(state: State, node: Node, attempt: Attempt, leaves: bool) -> Non
 
 
 def _leave(state: State, attempt: Attempt) -> None:
-    """Its standing GPUs are free, or promised to somebody else."""
+    """Free its standing GPUs, unless they are promised to somebody else."""
     state.pools[attempt.offer.id].give(attempt.slots)
     count_use(state, attempt.job, -sum([gpus for _, gpus in attempt.slots]))
     for node, _ in attempt.slots:
@@ -400,7 +400,7 @@ def _end(state: State, job: Job, phase: JobPhase) -> None:
 
 
 def saw(state: State, offer: Offer, ms: Millis, lost: bool) -> None:
-    """Something rented there lived so long; only spot is lost often enough to learn from."""
+    """A rented thing lived so long; only spot is preempted often enough to learn from."""
     if offer.term == "spot":
         losses = state.losses.get(offer.id)
         if losses is None:

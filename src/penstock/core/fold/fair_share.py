@@ -1,6 +1,6 @@
-"""Who has had how much of what is owned: GPU-time per team, the past fading by half each half-life.
+"""Fair share: each team's GPU-time on owned GPUs, decayed by half each half-life.
 
-Fed by standing GPUs taken and given back; `ordering` gives the next turn to the team that had least for its weight.
+Fed by standing GPUs taken and freed; `ordering` gives the next turn to the team with the least use for its weight.
 """
 
 from penstock.core.model.types import Policy
@@ -8,13 +8,13 @@ from penstock.core.units import PERMILLE, Instant, Millis
 
 
 class Use:
-    """One team's. Between two events its running GPUs add up; what was before fades."""
+    """One team's use. Running GPUs add up between events; the past decays."""
 
     __slots__ = ("at", "gpu_ms", "gpus")
 
     def __init__(self) -> None:
-        self.gpus = 0  #: running on standing offers now
-        self.gpu_ms = 0  #: faded, as of `at`
+        self.gpus = 0  #: GPUs on standing offers now
+        self.gpu_ms = 0  #: decayed, as of `at`
         self.at: Instant = 0
 
     def change(self, gpus: int, now: Instant, half_ms: Millis) -> None:

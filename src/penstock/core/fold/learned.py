@@ -1,6 +1,6 @@
-"""What history teaches: when standing GPUs come free, how often rented ones are lost, how long data is on its way.
+"""Learned capacity: when standing GPUs become free, how often rented ones are preempted, how long data transfers take.
 
-Fed by starts, ends and landings only, and kept by replay, as `runtimes` is for how long jobs run.
+Fed only by starts, ends and finished copies, and rebuilt by replay; `runtimes` does the same for run times.
 """
 
 from typing import Final

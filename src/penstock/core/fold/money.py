@@ -1,4 +1,4 @@
-"""What the money's events do to the state: recorded amounts go into the books, and nothing is computed.
+"""Applies money's events to the state: recorded amounts go into the ledger, and nothing is computed.
 
 Part of `apply`, which calls these; `leases` makes the promises that they apply.
 """
@@ -13,7 +13,7 @@ from penstock.core.model.actions import SetDeadline
 from penstock.core.model.types import Hold
 from penstock.core.units import Money
 
-#: So many alarms are kept in mind; the journal has them all.
+#: Alarms kept in the state; the journal has them all.
 ALARMS_KEPT = 20
 
 
@@ -114,7 +114,7 @@ def renew_later(state: State, lease: Lease) -> None:
 
 
 def drop_stale_renewals(state: State) -> None:
-    """Whoever changes a lease's `renew_at` calls this: the first note to renew is always one that counts."""
+    """Call after each change of a lease's `renew_at`: the heap's first entry must always be valid."""
     renewals = state.renewals
     while renewals and renewals[0][2].renew_at != renewals[0][0]:
         heappop(renewals)

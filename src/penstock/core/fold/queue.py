@@ -1,6 +1,6 @@
-"""Who waits, what for, and in which order: what events do to the queue. A part of `apply`.
+"""Applies events to the queue: which jobs wait, for what, and in which order. Part of `apply`.
 
-Jobs of one shape wait in the lane of that shape's verdict; before there is one, beside it.
+Jobs of a shape wait in the lane of its verdict, or in `Shape.pending` before there is one.
 """
 
 from heapq import heapify, heappop, heappush
@@ -16,7 +16,7 @@ from penstock.core.units import NEVER, Instant
 
 
 def judge_anew(state: State) -> None:
-    """Verdicts are void; queued jobs wait for new ones beside their lanes."""
+    """Verdicts are void; queued jobs leave their lanes until there are new ones."""
     state.lanes, state.lane_of = [], {}
     for starts in state.starts.values():
         starts.waiting = 0
@@ -35,14 +35,14 @@ def judge_anew(state: State) -> None:
 
 
 def ask_all(state: State, queued: list[Job]) -> None:
-    """The old answers may no longer hold."""
+    """Old answers may no longer hold: decide all of these again."""
     arrived = dict.fromkeys(state.fresh.arrived)
     state.fresh.arrived += [job for job in queued if job not in arrived]
 
 
 def job_submitted(state: State, event: e.JobSubmitted) -> None:
     spec = event.spec
-    if event.number <= state.numbered:  # told twice, perhaps long after it ended
+    if event.number <= state.numbered:  # a duplicate, perhaps long after the job ended
         return
     state.numbered = event.number
     jobs = members(event.job, spec.count) if spec.count > 1 else (event.job,)
@@ -110,7 +110,7 @@ def dequeue(state: State, job: Job) -> None:
 
 
 def drop_stale_timers(state: State) -> None:
-    """Whoever changes a job's `until_at` calls this: the first timer is always one that counts."""
+    """Call after each change of a job's `until_at`: the heap's first timer must always be valid."""
     timers = state.timers
     while timers and timers[0][2].until_at != timers[0][0]:
         heappop(timers)
@@ -152,7 +152,7 @@ def shape_judged(state: State, event: e.ShapeJudged) -> None:
 
 
 def _lane(state: State, shape: Shape) -> Lane:
-    """A lane for each team where turns go by what teams had; one for all where they do not."""
+    """One lane per team under fair share, otherwise one for all."""
     known = (shape.standing, shape.spec.gpus)
     team = shape.spec.team if state.policy.ordering == "fair" else ""
     lane = state.lane_of.get((*known, team))
@@ -187,7 +187,7 @@ def wait_promised(state: State, event: e.WaitPromised) -> None:
 
 
 def prove(job: Job, at: Instant, started: bool) -> None:
-    """What it was told about its start is put to the test."""
+    """Compare a job's forecast with its real start."""
     assert job.foretold is not None
     told_at, about, worst = job.foretold
     job.foretold = None
@@ -196,7 +196,7 @@ def prove(job: Job, at: Instant, started: bool) -> None:
 
 
 def count_use(state: State, job: Job, gpus: int) -> None:
-    """Its team has so many standing GPUs more, or fewer; counted where turns go by it."""
+    """The team has so many standing GPUs more, or fewer; only counted under fair share."""
     if gpus and state.policy.ordering == "fair":
         team = job.spec.team
         use = state.uses.get(team)
@@ -206,7 +206,7 @@ def count_use(state: State, job: Job, gpus: int) -> None:
 
 
 def keep_no_longer(state: State, offer: str, node: int) -> None:
-    """It can no longer give what it was kept for: whoever waits for it is answered anew."""
+    """The node cannot serve its reservation any more: decide the waiting job again."""
     kept = [(job, *job.reserved) for job in state.reserved.values() if job.reserved is not None]
     for job in [job for job, at, nodes in kept if at == offer and node in nodes]:
         _let_go(state, job)

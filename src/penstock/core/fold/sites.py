@@ -1,4 +1,4 @@
-"""What events do to sites, offers and nodes: they join and are lost, their nodes come and go. A part of `apply`."""
+"""Applies events to sites, offers and nodes: they join, are lost, and come back. Part of `apply`."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
 
 
 def nodes_seen(state: State, event: e.NodesSeen) -> None:
-    """Nodes keep their numbers as long as anything of ours is on them; one that is not seen has nothing to give."""
+    """A node keeps its number while anything of ours is on it; one that is not seen has no free GPUs."""
     pool, seen = state.pools.get(event.offer), dict(event.nodes)
     if pool is None:
         return
@@ -48,7 +48,7 @@ def nodes_seen(state: State, event: e.NodesSeen) -> None:
 
 
 def _call(state: State, offer: str, pool: Pool, name: str, seen: dict[str, int]) -> None:
-    """A new node takes the number of one that is gone and empty, or the next."""
+    """A new node takes the number of a gone, empty one, or the next."""
     there = state.on_node[offer]
     gone = (node for node, other in enumerate(pool.names) if other not in seen and not there[node])
     node = next(gone, len(pool.names))
@@ -66,7 +66,7 @@ def _leave_to_others(state: State, offer: str, node: int, gpus: int) -> None:
 
 
 def _count(state: State, offer: Offer | None) -> bool:
-    """An offer whose nodes are seen has as many as were seen at once, whatever was declared. Is that new?"""
+    """An observed offer has as many nodes as were seen at once, whatever was declared. True if that changed."""
     pool = state.pools.get(offer.id) if offer is not None else None
     if offer is None or pool is None or not pool.names or offer.shapes[-1].count == pool.size:
         return False
@@ -134,7 +134,7 @@ def _gone(state: State, node: Node, billed: bool, lost: bool = False) -> None:
     if billed:
         saw(state, node.offer, state.at - node.asked_at, lost)
     state.fresh.closing.append((state.ledger.leases[node.id], billed, leaves))
-    # What runs is told of by its own AttemptLost, with what it kept; what only waited for this node cannot begin.
+    # Running attempts get their own AttemptLost, with the work they kept; those waiting for it cannot start.
     for attempt in [state.attempts[name] for name in node.on]:
         if attempt.phase == "promised":
             lose(state, attempt.id, attempt.resume_ms, billed)
@@ -157,7 +157,7 @@ def release_promised(state: State, event: e.ReleasePromised) -> None:
     node = state.nodes[event.node]
     move_node(state, node, "returning")
     close_to_others(state, node)
-    # Never renewed again: if giving it back fails for good, its own deadline is what ends it.
+    # Never renewed again: if the release fails for good, its deadline ends it.
     state.ledger.leases[node.id].renew_at = NEVER
     drop_stale_renewals(state)
     state.fresh.actions.append(ReleaseNode(node.id))

@@ -1,8 +1,7 @@
-"""Everything the engine knows and can still change. Only `apply` changes it; `check` says what must always be true.
+"""The state: everything the engine knows and can still change. Only `apply` changes it; `check` states its invariants.
 
-An ended job leaves: what stays of it are totals, learned run times and the money in its team's month. Heaps hold
-entries that events may have made stale; each says by itself whether it still counts, so that pruning them is never a
-decision, and the first always counts.
+An ended job leaves; totals, learned run times and its team's spend remain. Heaps may hold stale entries. Each entry
+tells whether it is valid, so that pruning is never a decision, and the first entry is always valid.
 """
 
 import hashlib
@@ -37,28 +36,30 @@ class Job:
         self.id, self.seq, self.spec, self.submitted_at, self.shape = job_id, seq, spec, submitted_at, shape
         self.phase: JobPhase = "waiting"
         self.key: OrderKey = seq  #: its place in the queue, set by the ordering in force
-        self.queued = False  #: waits for a place: waiting or paused, and not leaving
+        self.queued = False  #: in the queue: waiting or paused, and not leaving
         self.queued_at: Instant = submitted_at  #: since when, the last time
         self.attempt: Attempt | None = None
-        self.next: Attempt | None = None  #: promised, and waits for `attempt` to be gone
+        self.next: Attempt | None = None  #: promised; starts when `attempt` is over
         self.attempts = 0
-        self.until_at: Instant = NEVER  #: when its answer is due even if nothing happens; NEVER unless it is queued
+        self.until_at: Instant = NEVER  #: when it is decided again even without an event; NEVER unless it is queued
         self.patience_ms: Millis = 0
         self.kept_ms: Millis = 0  #: work that its last checkpoint holds
         self.keeper = ""  #: the attempt that wrote that checkpoint
-        self.told_ms: Millis | None = None  #: its whole run time, as its progress so far says
+        self.told_ms: Millis | None = None  #: its whole run time, projected from its progress
         self.redone_ms: Millis = 0
-        self.lost = ""  #: the attempt whose capacity was taken, until it has a place again
+        self.lost = ""  #: its preempted attempt, until it runs again
         self.short_of = ""  #: the scope whose cap binds it
         self.moves = 0
         self.moved_at: Instant = -NEVER
         self.cancelled = False
-        self.reserved: tuple[str, tuple[int, ...]] | None = None  #: nodes of a standing offer that are kept for it
-        self.foretold: tuple[Instant, Millis, Millis] | None = None  #: told then: it starts about, and at worst, after
-        # No decision reads what follows; it is what people are shown of a job.
+        self.reserved: tuple[str, tuple[int, ...]] | None = None  #: standing offer, and the nodes reserved for it
+        self.foretold: tuple[Instant, Millis, Millis] | None = (
+            None  #: its forecast: made at, p50 and p90 delay until its start
+        )
+        # For display only: no decision reads these.
         self.because: Reason | None = None  #: the latest reason
         self.offer = ""  #: of `attempt`, or of its last one
-        self.started_at: Instant | None = None  #: first ran
+        self.started_at: Instant | None = None  #: its first start
         self.ended_at: Instant | None = None
         self.losses = 0
         self.held: Money = 0  #: by the holds that were opened for its attempts
@@ -83,11 +84,11 @@ class Attempt:
         self.lease = ""  #: the hold's id, where the site sells by the attempt
         self.missing: dict[str, None] = {}  #: nodes not ready yet
         self.after: dict[str, None] = {}  #: attempts that must be over first
-        self.copies: dict[str, None] = {}  #: data sets that have not landed
+        self.copies: dict[str, None] = {}  #: data sets still being copied
         self.started_at: Instant | None = None
-        self.then = ""  #: what becomes of its job when it has stopped
-        self.yielded: Slots = ()  #: promised to others, and still in use until it has stopped
-        # No decision reads what follows; it is what people are shown of an attempt.
+        self.then = ""  #: what its job does after the stop
+        self.yielded: Slots = ()  #: GPUs promised to others, in use until it has stopped
+        # For display only: no decision reads these.
         self.because: Reason = promise.because  #: why there
         self.ended_at: Instant | None = None
         self.outcome = ""  #: how it ended: done, failed, stopped, lost, refused, dropped
@@ -106,9 +107,9 @@ class Attempt:
 
 
 class Node:
-    """A rented node: it has a hold of its own from the asking until the provider says that it is gone.
+    """A rented node, with a hold of its own from the launch until the provider confirms the release.
 
-    Who pays for it may put more jobs on it; the hold does not grow by that.
+    Its payer may put more jobs on it; the hold does not grow.
     """
 
     __slots__ = (
@@ -133,10 +134,10 @@ class Node:
         self.payer = payer  #: the scopes of its hold
         self.phase: NodePhase = "asked"
         self.idle_at: Instant | None = None
-        self.on: dict[str, int] = {}  #: attempts that run here or will, each with the GPUs it has of this node
-        self.open = True  #: may others join?
-        self.free = 0  #: GPUs to spare for them: `State.seats` knows it by these
-        self.leaves = False  #: the output of whom it was asked for has left
+        self.on: dict[str, int] = {}  #: its attempts, running or promised, each with its GPUs here
+        self.open = True  #: whether other jobs may join
+        self.free = 0  #: spare GPUs, its key in `State.seats`
+        self.leaves = False  #: the output of the attempt it was launched for has left
 
     @property
     def to_spare(self) -> int:
@@ -144,7 +145,7 @@ class Node:
 
 
 class BillShare:
-    """An attempt's share in a hold: its GPUs of what is rented, and their milliseconds since the last charge."""
+    """An attempt's share of a hold: its GPUs, and their milliseconds since the last charge."""
 
     __slots__ = ("attempt", "gpu_ms", "gpus")
 
@@ -153,9 +154,9 @@ class BillShare:
 
 
 class Bill:
-    """Who a hold was opened for, and who shares what it costs: several attempts may be on one rented node.
+    """The attempt that a hold was opened for, and those that share its cost: a rented node may have several.
 
-    An attempt that is over stays here until it has paid for what it used.
+    An ended attempt stays here until its use is charged.
     """
 
     __slots__ = ("counted_to", "owner", "shares")
@@ -165,14 +166,14 @@ class Bill:
         self.shares = {owner.id: BillShare(owner, gpus)}
 
     def count(self, at: Instant) -> None:
-        """Up to now; before anybody comes or leaves."""
+        """Add up GPU-time up to now; call it before anybody joins or leaves."""
         ms, self.counted_to = at - self.counted_to, at
         for share in self.shares.values():
             share.gpu_ms += share.gpus * ms
 
 
 class Shape:
-    """Jobs that every rule and every offer sees alike. Verdicts and quotes are made once for all of them."""
+    """Jobs that every rule and offer treats alike. Verdicts and quotes are made once for all of them."""
 
     __slots__ = (
         "excluded",
@@ -198,14 +199,14 @@ class Shape:
         self.rented: tuple[str, ...] = ()
         self.excluded: tuple[tuple[str, str, str], ...] = ()
         self.lane: Lane | None = None
-        self.pending: list[Job] = []  #: came before the verdict
-        #: What each offer costs this shape, and the rented ones with their rates: caches that `quotes` keeps.
+        self.pending: list[Job] = []  #: jobs without a verdict yet
+        #: Caches of `quotes`: each offer's cost for this shape, and the rented ones with their rates.
         self.rates: dict[str, Any] = {}
         self.ways: tuple[tuple[Offer, Any], ...] | None = None
 
 
 class Lane:
-    """Queued jobs that fit exactly where the others of the lane fit, in the order of the policy."""
+    """Queued jobs that fit exactly where the lane's others fit, in the policy's order."""
 
     __slots__ = ("heap", "number", "pools", "starts", "team", "width")
 
@@ -227,7 +228,7 @@ class Lane:
 
 
 class Aim:
-    """What a target is measured by; older things fade with every look."""
+    """Measurements for a target; older ones decay with every review."""
 
     __slots__ = ("delay_ms", "jobs", "next_at", "since_at", "spent")
 
@@ -239,18 +240,18 @@ class Aim:
 
 
 class StepChanges:
-    """What the facts of this step changed: what `cycle` looks at, and what must now be done."""
+    """What this step's facts changed: the input of `cycle`, and the actions that follow."""
 
     __slots__ = ("actions", "arrived", "closing", "freed", "review", "seldom", "touched")
 
     def __init__(self) -> None:
-        self.arrived: list[Job] = []  #: need an answer: new, lost, or stopped and waiting again
-        self.freed = False  #: standing GPUs came free
+        self.arrived: list[Job] = []  #: jobs to decide: new, preempted, or stopped and queued again
+        self.freed = False  #: standing GPUs were freed
         self.review: list[str] = []  #: rented things with a new lease, or that somebody left while others stay
         self.closing: list[tuple[Lease, bool, bool]] = []  #: gone; was it billed; does its output leave
         self.actions: list[Action] = []
         self.seldom = RareChanges()  #: only `also` writes to it
-        self.touched: Touched | None = None  #: None: nobody keeps tables of this state
+        self.touched: Touched | None = None  #: None: this state has no projection
 
     def rare(self) -> "RareChanges":
         """To note something seldom in."""
@@ -275,25 +276,25 @@ class StepChanges:
 
 
 class RareChanges:
-    """What few steps change, apart, so that the others need not look at each."""
+    """Changes that few steps have, kept apart so that other steps need not look at each."""
 
     __slots__ = ("idle", "noted", "readings", "refused", "requests", "room", "shortened", "stale")
 
     def __init__(self) -> None:
         self.noted = False  #: False: all of these are empty
         self.idle: list[Node] = []
-        self.room: dict[str, None] = {}  #: scopes with more room than before
+        self.room: dict[str, None] = {}  #: scopes with more money available than before
         self.refused: list[tuple[Offer, Millis]] = []
         self.requests: list[tuple[str, str]] = []  #: job, offer it was asked to move to, empty to cancel
         self.shortened: list[tuple[Lease, Instant]] = []
         self.readings: list[tuple[Lease, Money]] = []  #: the provider's own meter
-        self.stale = False  #: a cap was lowered: leases may have to be called back
+        self.stale = False  #: a cap was lowered: leases may have to be shortened
 
 
 class Touched:
-    """What a step changed that is shown to people, also what has left the state: the journal's tables follow this.
+    """What a step changed for display, also of things that left the state: the journal's projection reads it.
 
-    Only `apply` notes it, at the one place where it makes the change, and no decision reads it.
+    Only `apply` writes it, where it makes the change, and no decision reads it.
     """
 
     __slots__ = ("attempts", "bills", "charges", "jobs", "leases", "nodes", "offers", "spend")
@@ -326,26 +327,26 @@ class State:
         self.numbered = -1  #: the last submission's number
         self.revision = 0
         self.policy = Policy("none")
-        self.value_per_hour: Money = 0  #: of one job's waiting: the policy's, or what its target made of it
+        self.value_per_hour: Money = 0  #: the cost of delay: the policy's, or as adjusted by its target
         self.aim = Aim()
-        self.paused = False  #: a person stopped new placements
+        self.paused = False  #: a person paused placements
         self.alarms: list[tuple[Instant, str, str]] = []  #: at, kind, text; the newest few
         self.sites: dict[str, Site] = {}
         self.offers: dict[str, Offer] = {}
         self.pools: dict[str, Pool] = {}  #: of standing offers
         self.lost_sites: dict[str, None] = {}
-        self.closed: dict[str, Instant] = {}  #: offer -> not before
+        self.closed: dict[str, Instant] = {}  #: offer -> closed until
         self.refusals: dict[str, int] = {}
-        self.probing: dict[str, str] = {}  #: offer -> the attempt that finds out whether it has room again
+        self.probing: dict[str, str] = {}  #: offer -> the attempt that probes it
         self.in_use: dict[tuple[str, int], int] = {}  #: rented nodes per offer and size
         self.jobs: dict[str, Job] = {}
         self.attempts: dict[str, Attempt] = {}
         self.away: dict[int, dict[str, Attempt]] = {}  #: by width, rented and movable, longest there first
-        self.on_node: dict[str, list[dict[str, Attempt]]] = {}  #: standing offer -> node -> who has GPUs there
+        self.on_node: dict[str, list[dict[str, Attempt]]] = {}  #: standing offer -> node -> its attempts
         self.nodes: dict[str, Node] = {}
-        self.seats: dict[tuple[str, tuple[str, ...], int], dict[str, Node]] = {}  #: by offer, payer and GPUs to spare
+        self.seats: dict[tuple[str, tuple[str, ...], int], dict[str, Node]] = {}  #: by offer, payer and spare GPUs
         self.followers: dict[str, list[Attempt]] = {}
-        self.yielding: dict[str, Attempt] = {}  #: told to stop, with their GPUs promised already
+        self.yielding: dict[str, Attempt] = {}  #: stopping attempts whose GPUs are promised already
         self.shapes: dict[ShapeKey, Shape] = {}
         self.shape_list: list[Shape] = []
         self.stale_shapes: list[Shape] = []  #: need a verdict
@@ -355,28 +356,28 @@ class State:
         self.newest: list[Job] = []  #: by arrival; kept only for a policy with a queue cap
         self.timers: list[tuple[Instant, int, Job]] = []
         self.renewals: list[tuple[Instant, str, Lease]] = []
-        self.reserved: dict[str, Job] = {}  #: those that nodes are kept for
+        self.reserved: dict[str, Job] = {}  #: jobs with reserved nodes
         self.short: dict[str, dict[str, Job]] = {}  #: scope -> jobs that wait for money in it
         self.ledger = Ledger()
         self.bills: dict[str, Bill] = {}  #: by hold, while it is open
         self.history: Runtimes = Recent()
         self.starts: dict[tuple[tuple[str, ...], int], Starts] = {}  #: by standing offers and width
         self.losses: dict[str, Losses] = {}  #: by rented offer
-        self.uses: dict[str, Use] = {}  #: by team, what it had of standing GPUs
+        self.uses: dict[str, Use] = {}  #: by team: its use of standing GPUs
         self.data: dict[str, DataSet] = {}
         self.replicas: dict[tuple[str, str], Instant] = {}
-        #: Said and not answered, where no phase or lease tells so; with the attempts that wait for the answer.
+        #: Unanswered actions that no phase or lease implies, with the attempts that wait for the answer.
         self.owed: dict[Action, list[Attempt]] = {}
         self.line = Uplink()
         self.ended: dict[str, int] = {}
         self.fresh = StepChanges()
 
     def watch(self) -> None:
-        """From the next step on, note what each step changes: somebody keeps tables of it."""
+        """From the next step on, note changes for the journal's projection."""
         self.fresh.touched = Touched()
 
     def expect(self, job: Job) -> Millis:
-        """How long it runs in all: by its own progress, or by what history says of such jobs."""
+        """The job's whole run time: from its progress, or from history."""
         return self.history.expect(job.spec) if job.told_ms is None else job.told_ms
 
     def remaining(self, job: Job, done_ms: Millis) -> Millis:
@@ -389,7 +390,7 @@ class State:
     # --- what was promised and not yet answered ----------------------------------------------------------------------
 
     def outstanding(self) -> Iterator[Action]:
-        """What to say again after a crash, derived from state alone."""
+        """Actions to repeat after a crash, derived from the state alone."""
         for node in self.nodes.values():
             if node.phase == "asked":
                 yield launch_action(self, node)
@@ -406,7 +407,7 @@ class State:
         yield from self.owed
 
     def owe(self, action: Action) -> list[Attempt]:
-        """Say this, once, until it is taken from `owed`; returns who waits for it, to be added to."""
+        """Note an action until it is answered; returns the list of attempts that wait for it."""
         if action not in self.owed:
             self.owed[action] = []
             self.fresh.actions.append(action)
@@ -415,7 +416,7 @@ class State:
     # --- what must always be true ------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise if a promise is broken. For tests, `replay --check`, and after a crash; linear in the state."""
+        """Raise if an invariant is broken. For tests, `replay --check`, and after a crash; linear in the state."""
         for pool in self.pools.values():
             pool.check()
         self.ledger.check()
@@ -461,7 +462,7 @@ class State:
         assert len(listed) == sum(node.free > 0 for node in self.nodes.values()), "a node is not listed"
 
     def _check_bills(self) -> None:
-        """What is held is held for somebody."""
+        """Every hold belongs to somebody."""
         held: dict[Attempt, Money] = {bill.owner: 0 for bill in self.bills.values()}
         assert list(self.bills) == list(self.ledger.leases), "a hold has no bill"
         for name, lease in self.ledger.leases.items():
@@ -508,7 +509,7 @@ class State:
         return sha.hexdigest()
 
     def meaning(self) -> str:
-        """A digest of what a journal says in any version: jobs, places, nodes and money, not how they are indexed."""
+        """A version-independent digest: jobs, attempts, nodes and money, not how they are indexed."""
         ledger = self.ledger
         told = (
             self.at,
@@ -561,7 +562,7 @@ class State:
 
 
 def _plain(thing: object, without: tuple[str, ...]) -> list[tuple[str, object]]:
-    """By name, so that the compiled core, which keeps its own list of fields, tells the same."""
+    """By name, so that the compiled core, which orders fields itself, gives the same."""
     kind = type(thing)
     names: tuple[str, ...] = getattr(kind, "__mypyc_attrs__", None) or kind.__slots__  # type: ignore[attr-defined]  # all are slotted
     return [(name, getattr(thing, name)) for name in sorted(names) if name not in without]

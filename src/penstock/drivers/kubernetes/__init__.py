@@ -1,1 +1,1 @@
-"""Sites that are Kubernetes clusters: an attempt is a Job of its own there."""
+"""Driver for sites that are Kubernetes clusters: each attempt is one execution Job."""

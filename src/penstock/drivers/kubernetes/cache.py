@@ -1,5 +1,5 @@
-"""Execution Jobs as a cluster shows them, kept in step by watches; and its nodes, with what other people hold of them.
-The Kubernetes driver asks here instead of asking the cluster, and hears of each change.
+"""Cache of a cluster's execution Jobs, pods and nodes, filled by informers. The Kubernetes driver reads it instead of
+asking the API server, and is called with each change.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from penstock.kube.gpu_requests import pods_at_once
 from penstock.kube.informer import Informer, is_newer
 from penstock.kube.node_selection import NodeSelection
 
-#: What is worth its memory of a Job and of a pod: ten thousand of them are kept.
+#: The fields of Jobs and pods that we keep: a cache may have ten thousand of them.
 JOB_SPEC: Final = ("parallelism", "completions", "completionMode", "suspend", "activeDeadlineSeconds")
 POD_STATUS: Final = ("phase", "reason", "message", "conditions", "containerStatuses", "podIP")
 META: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "finalizers")
@@ -29,27 +29,27 @@ OVER: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class Execution:
-    """One attempt's Job with its pods, and what we found out of it."""
+    """One attempt: its execution Job, its pods, and what the driver knows about it."""
 
     def __init__(self, job: Obj, log: PodLog) -> None:
-        self.job, self.log = job, log  #: of the first pod, which speaks for all
-        self.others: dict[int, PodLog] = {}  #: of a gang's other pods, by rank
-        self.pods: dict[str, Obj] = {}  #: by name; what succeeded stays as it was then, whatever becomes of it
-        self.begun = False  #: it runs, or did
+        self.job, self.log = job, log  #: `log`: of the first pod, which reports for the gang
+        self.others: dict[int, PodLog] = {}  #: logs of the gang's other pods, by rank
+        self.pods: dict[str, Obj] = {}  #: by name; a pod that succeeded is frozen at that state
+        self.begun = False  #: all of it ran at some time
         self.end: End | None = None
-        self.concluded = False  #: its end is known whole, with what its log said last, and may be said
-        self.starters = 0  #: calls that wait for it to begin; its end is said after their answer
+        self.concluded = False  #: its end is final, with the last lines of its log, and may be reported
+        self.starters = 0  #: `start` calls in flight; the end is reported after their answer
         self.trouble: Trouble | None = None
         self.trouble_at: Instant = 0
-        self.ordered_at: Instant | None = None  #: if this process made it
-        self.held_told = False  #: that the cluster's own queue holds it back
-        self.reported = Reported()  #: of its progress and checkpoints
-        self.address = ""  #: where its gang meets, told to its pods
+        self.ordered_at: Instant | None = None  #: when this process created the Job
+        self.held_told = False  #: AttemptQueued was reported
+        self.reported = Reported()  #: progress and checkpoints reported so far
+        self.address = ""  #: the rendezvous address that its pods were told
         self.news = asyncio.Event()
-        self.newer = asyncio.Event()  #: set once its Job is seen to have changed; the next change has its own
+        self.newer = asyncio.Event()  #: set, and replaced, when a newer version of the Job is seen
 
     def see(self, pod: Obj) -> None:
-        """What comes after a success says nothing of it: a node that is taken takes the pods with it that are done."""
+        """Update a pod. A pod that succeeded stays so: a reclaimed node also deletes pods that are done."""
         name = pod["metadata"]["name"]
         if name not in self.pods or not has_succeeded(self.pods[name]):
             self.pods[name] = pod
@@ -83,12 +83,13 @@ class Execution:
 
     @property
     def leader(self) -> Obj | None:
-        """The pod that speaks for all: the first of a gang."""
+        """The first pod of a gang, which reports for all."""
         return self.ranks().get(0)
 
     def ranks(self) -> dict[int, Obj]:
-        """Its pods; of each rank the newest, if one failed in place and was tried again. Pods that do not know their
-        numbers are counted as they come."""
+        """Pods by rank; the newest of each rank, after a retry in place. Pods without an index are numbered as they
+        come.
+        """
         by_age = sorted(self.pods.values(), key=_age)
         if any(pod["index"] for pod in by_age) or self.size == 1:
             return {int(pod["index"] or 0): pod for pod in by_age}
@@ -96,7 +97,7 @@ class Execution:
 
     @property
     def size(self) -> int:
-        """Pods at once."""
+        """Pods that run at once."""
         return max(1, pods_at_once(self.job["spec"]))
 
     @property
@@ -119,16 +120,17 @@ class ExecutionCache:
         self.places, self.make_log = places, make_log
         self.changed, self.room_changed = changed, room_changed
         self.by_name: dict[str, Execution] = {}
-        self.waiting_pods: dict[str, dict[str, Obj]] = {}  #: by execution, of Jobs that were not seen yet
+        self.waiting_pods: dict[str, dict[str, Obj]] = {}  #: by execution: pods whose Job was not seen yet
         self.taken: dict[str, Counter[str]] = {place.resource: Counter() for _, place in places.values()}
         ours = f"{annotations.INSTALLATION}={annotations.label_value(installation)}"
         others = f"{annotations.INSTALLATION}!={annotations.label_value(installation)}"
         self.jobs = [
-            Informer(cluster, JOBS, self._job, namespace=one, labels=ours, keep=keep_job, told=told)
-            for one in namespaces
+            Informer(cluster, JOBS, self._job, namespace=namespace, labels=ours, keep=keep_job, told=told)
+            for namespace in namespaces
         ]
         self.pods = [
-            Informer(cluster, PODS, self._pod, namespace=one, labels=ours, keep=keep_pod) for one in namespaces
+            Informer(cluster, PODS, self._pod, namespace=namespace, labels=ours, keep=keep_pod)
+            for namespace in namespaces
         ]
         self.nodes = Informer(cluster, NODES, self._node, keep=keep_node)
         self.others = Informer(cluster, PODS, self._other, labels=others, fields=OVER, keep=self._keep_other)
@@ -137,35 +139,36 @@ class ExecutionCache:
     # --- coming and going --------------------------------------------------------------------------------------------
 
     @property
-    def mirrors(self) -> list[Informer]:
+    def informers(self) -> list[Informer]:
         return [*self.jobs, *self.pods, self.nodes, self.others]
 
     async def follow(self) -> None:
-        """Returns when all of it is in step. May be cancelled and called again."""
+        """Start the informers; returns when all are in sync. May be cancelled and called again."""
         if not self.tasks:
             self.tasks = [
-                asyncio.create_task(mirror.run(), name=f"mirror {mirror.kind.plural}") for mirror in self.mirrors
+                asyncio.create_task(informer.run(), name=f"informer {informer.kind.plural}")
+                for informer in self.informers
             ]
-        for mirror in self.mirrors:
-            await self._in_step(mirror)
+        for informer in self.informers:
+            await self._in_step(informer)
 
-    async def _in_step(self, mirror: Informer) -> None:
-        waits = asyncio.ensure_future(mirror.in_step.wait())
+    async def _in_step(self, informer: Informer) -> None:
+        waits = asyncio.ensure_future(informer.in_step.wait())
         try:
             await asyncio.wait([waits], timeout=8)
         finally:
             waits.cancel()
-        if not mirror.in_step.is_set():
-            raise Unreachable(f"its {mirror.kind.plural} cannot be read: {mirror.why}")
+        if not informer.in_step.is_set():
+            raise Unreachable(f"its {informer.kind.plural} cannot be read: {informer.why}")
 
     def check(self) -> None:
-        """Whatever is said of what is there must be known, not remembered."""
-        for mirror in (*self.jobs, *self.pods):
-            if not mirror.in_step.is_set():
-                raise Unreachable(f"its {mirror.kind.plural} cannot be read: {mirror.why}")
+        """Raise `Unreachable` unless the informers of Jobs and pods are in sync: an inventory must be current."""
+        for informer in (*self.jobs, *self.pods):
+            if not informer.in_step.is_set():
+                raise Unreachable(f"its {informer.kind.plural} cannot be read: {informer.why}")
 
     async def close(self) -> None:
-        logs = [log.task for one in self.by_name.values() for log in one.logs if log.task is not None]
+        logs = [log.task for execution in self.by_name.values() for log in execution.logs if log.task is not None]
         tasks = [*self.tasks, *logs]
         for task in tasks:
             task.cancel()
@@ -178,12 +181,12 @@ class ExecutionCache:
         return iter(list(self.by_name.values()))
 
     def note(self, job: Obj) -> Execution:
-        """As the cluster just answered, before the watch tells it."""
+        """Cache the API server's answer before the watch brings it."""
         self._job(None, keep_job(job))
         return self.by_name[job["metadata"]["name"]]
 
     def node_names(self) -> Iterator[str] | None:
-        """One after another, for hardly anybody wants them: this is asked with every change of every Job."""
+        """An iterator, because most callers stop early: every change of every Job asks for it."""
         return map(name_of, self.nodes) if self.nodes.in_step.is_set() else None
 
     def hostnames(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
@@ -205,32 +208,32 @@ class ExecutionCache:
                     log.cancel()
             return
         name = job["metadata"]["name"]
-        one = self.by_name.get(name)
-        if one is None:
-            one = self.by_name[name] = Execution(
+        execution = self.by_name.get(name)
+        if execution is None:
+            execution = self.by_name[name] = Execution(
                 job, self.make_log(said(job, annotations.ATTEMPT), pods_at_once(job["spec"]))
             )
-            one.pods = self.waiting_pods.pop(name, {})
-        elif job["metadata"]["uid"] != one.job["metadata"]["uid"] or is_newer(job, one.job):
-            one.job = job
-            one.newer.set()
-            one.newer = asyncio.Event()
+            execution.pods = self.waiting_pods.pop(name, {})
+        elif job["metadata"]["uid"] != execution.job["metadata"]["uid"] or is_newer(job, execution.job):
+            execution.job = job
+            execution.newer.set()
+            execution.newer = asyncio.Event()
         else:
             return
-        self.changed(one)
+        self.changed(execution)
 
     def _pod(self, before: Obj | None, pod: Obj | None) -> None:
         found = pod or before
         assert found is not None
-        one = self.by_name.get(found["execution"])
-        if one is None:
+        execution = self.by_name.get(found["execution"])
+        if execution is None:
             self._early_pod(found, gone=pod is None)
             return
-        (one.see if pod else one.miss)(found)
-        self.changed(one)
+        (execution.see if pod else execution.miss)(found)
+        self.changed(execution)
 
     def _early_pod(self, pod: Obj, *, gone: bool) -> None:
-        """Its Job was not seen yet."""
+        """Keep a pod whose Job was not seen yet."""
         pods = self.waiting_pods.setdefault(pod["execution"], {})
         pods[pod["metadata"]["name"]] = pod
         if gone:
@@ -240,9 +243,11 @@ class ExecutionCache:
 
     def _node(self, before: Obj | None, node: Obj | None) -> None:
         if node is None and before is not None:
-            for one in self:
-                if any(is_active(pod) and pod["spec"].get("nodeName") == name_of(before) for pod in one.pods.values()):
-                    self.changed(one)
+            for execution in self:
+                if any(
+                    is_active(pod) and pod["spec"].get("nodeName") == name_of(before) for pod in execution.pods.values()
+                ):
+                    self.changed(execution)
         self.room_changed()
 
     def _other(self, before: Obj | None, pod: Obj | None) -> None:

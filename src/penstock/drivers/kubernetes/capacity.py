@@ -1,5 +1,5 @@
-"""What a cluster has room for, told to the engine as it changes; and which of its nodes are avoided for their faults.
-`KubernetesDriver` has one; watches of nodes and of other people's pods call `changed`.
+"""Reports a cluster's free capacity to the engine, and avoids nodes that failed attempts. `KubernetesDriver` has one;
+the informers of nodes and of other people's pods call `changed`.
 """
 
 import asyncio
@@ -11,15 +11,15 @@ from penstock.core.units import HOUR, Instant
 from penstock.drivers.kubernetes.connection import Connection
 from penstock.drivers.kubernetes.inventory import headroom_at
 
-TOGETHER_SECONDS: Final = 0.3  #: changes of nodes and of other people's pods are told together
-FAULTS: Final = 2  #: of one node within an hour, then it is avoided for one
+TOGETHER_SECONDS: Final = 0.3  #: changes within this time are reported together
+FAULTS: Final = 2  #: failures of one node within an hour; then we avoid it for an hour
 
 
 class CapacityReporter:
     def __init__(self, here: Connection) -> None:
         self.here = here
-        self.faults: dict[str, list[Instant]] = {}  #: of nodes
-        self.told: dict[str, tuple[tuple[str, int], ...]] = {}  #: the nodes of each offer
+        self.faults: dict[str, list[Instant]] = {}  #: node -> when it failed attempts
+        self.told: dict[str, tuple[tuple[str, int], ...]] = {}  #: offer -> its nodes as last reported
         self.telling: asyncio.TimerHandle | None = None
 
     def changed(self) -> None:
@@ -30,7 +30,7 @@ class CapacityReporter:
         here, self.telling = self.here, None
         there = here.executions
         if not (there.nodes.in_step.is_set() and there.others.in_step.is_set()):
-            return  # half of what others hold is not known: what we said last stands
+            return  # other people's pods are only partly known: the last report stands
         for offer in here.site.offers:
             if offer.term in STANDING:
                 keep_free = headroom_at(here.places[offer.id], here.settings.hour())
@@ -46,7 +46,7 @@ class CapacityReporter:
     # --- faults ------------------------------------------------------------------------------------------------------
 
     def fault(self, node: str) -> str:
-        """Note that a node failed an attempt; in words, what follows from that."""
+        """Count a failure of a node; returns what follows from it, as text."""
         now = self.here.clock()
         self.faults[node] = [at for at in self.faults.get(node, []) if now - at < HOUR] + [now]
         self.changed()

@@ -1,5 +1,5 @@
-"""Our connection to a cluster that is a site: how it is used, how it is asked, and what it shows of our attempts.
-`KubernetesDriver` makes one, and all of its parts work through it.
+"""A driver's connection to its cluster: settings, client, cache of executions, and guarded changes. `KubernetesDriver`
+makes one and all of its parts use it.
 """
 
 import asyncio
@@ -22,35 +22,35 @@ from penstock.kube.maps import Maps
 from penstock.kube.node_selection import NodeSelection
 from penstock.kube.request_priority import NOW, Rank
 
-CONFLICTS: Final = 8  #: somebody else writes to our Jobs that often at most
-CATCH_UP_SECONDS: Final = 1.0  #: how far a watch may be behind
+CONFLICTS: Final = 8  #: retries after conflicts with other writers
+CATCH_UP_SECONDS: Final = 1.0  #: how long we wait for the watch to catch up
 FULL: Final = ("exceeded quota", "forbidden: maximum")
 
 
 @value
 class KubernetesSettings:
-    """How a cluster is used. The sites file says what it offers."""
+    """How we use a cluster. The sites file defines its offers."""
 
     namespace: str = "penstock"
-    namespaces: tuple[str, ...] = ()  # further ones that home Jobs come from or are mapped to
-    places: tuple[tuple[str, NodeSelection], ...] = ()  # how each offer is spelt there, by its id
-    shared: bool = False  # other installations work in this cluster too, in namespaces of their own
-    secret: str = ""  # a Secret there whose keys become variables: how to reach the checkpoints
+    namespaces: tuple[str, ...] = ()  # further namespaces: of home Jobs, or mapped to from them
+    places: tuple[tuple[str, NodeSelection], ...] = ()  # node selection of each offer, by its id
+    shared: bool = False  # other installations use this cluster, too, in their own namespaces
+    secret: str = ""  # a Secret whose keys become environment variables: access to the checkpoints
     maps: Maps | None = None
     grace_ms: Millis = 30 * SECOND  # to write a last checkpoint at the deadline; rented: at most half of `kill`
-    room_ms: Millis = MINUTE  # how long a standing offer may leave a pod without a node
-    scale_ms: Millis = 15 * MINUTE  # the same where nodes are made as pods ask for them
-    image_ms: Millis = 2 * MINUTE  # how long a place may fail to fetch an image, or to begin
-    typo_ms: Millis = 10 * SECOND  # the same for an image that is not there
-    retry_ms: Millis = 30 * SECOND  # what a full cluster suggests
-    keep_ms: Millis = DAY  # how long a Job stays after its end is on record
+    room_ms: Millis = MINUTE  # how long a pod may stay unschedulable at a standing offer
+    scale_ms: Millis = 15 * MINUTE  # the same where an autoscaler adds nodes
+    image_ms: Millis = 2 * MINUTE  # how long an image pull or a container start may fail
+    typo_ms: Millis = 10 * SECOND  # the same for an image that does not exist
+    retry_ms: Millis = 30 * SECOND  # when to retry after no capacity
+    keep_ms: Millis = DAY  # how long a Job stays after its end is in the journal
     log_bytes: int = 64 << 20  # of each attempt
     hour: Callable[[], int] = lambda: datetime.now().astimezone().hour  # of the day, for headroom
 
 
 class Connection:
     cluster: Cluster  #: from `connect` on
-    executions: ExecutionCache  #: what is there, from `connect` on
+    executions: ExecutionCache  #: the cache, from `connect` on
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class Connection:
         )
         self.namespaces = tuple(dict.fromkeys((settings.namespace, *settings.namespaces)))
         self.say: Say = to_nobody
-        self.chores = TaskSet()
-        self.opened = False  #: what is there was seen whole, and changes are news
+        self.tasks = TaskSet()
+        self.opened = False  #: the cache is complete, and each change is reported
 
     # --- coming and going --------------------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ class Connection:
         room_changed: Callable[[], None],
         told: Callable[[str], None],
     ) -> None:
-        """Once: an `open` that failed half way may come again."""
+        """Make client and cache once: an `open` that failed half way may be called again."""
         if self.connected:
             return
         self.cluster = self.dial()
@@ -100,7 +100,7 @@ class Connection:
         )
 
     async def close(self) -> None:
-        await self.chores.close()
+        await self.tasks.close()
         if self.connected:
             await self.executions.close()
             await self.cluster.close()
@@ -111,19 +111,19 @@ class Connection:
         return annotations.execution_name(self.installation, attempt)
 
     def known(self, attempt: str) -> Execution | None:
-        one = self.executions.by_name.get(self.name(attempt))
-        return one if one is not None and self.is_own(one.job, attempt) else None
+        execution = self.executions.by_name.get(self.name(attempt))
+        return execution if execution is not None and self.is_own(execution.job, attempt) else None
 
     def is_own(self, job: Obj, attempt: str) -> bool:
-        """A name is only a name: what somebody else put under it is theirs, and nothing of it is read or changed."""
+        """A Job's name proves nothing: a Job without our installation and attempt on it is not read or changed."""
         labels, notes = (job["metadata"].get(kind) or {} for kind in ("labels", "annotations"))
         owner = job.get("owner") or labels.get(annotations.INSTALLATION, "")
         return owner == annotations.label_value(self.installation) and notes.get(annotations.ATTEMPT) == attempt
 
     async def find(self, attempt: str) -> Execution | None:
-        """What we see, or else what the cluster says: a watch may be a moment behind."""
-        if (one := self.known(attempt)) is not None:
-            return one
+        """From the cache, or else from the API server: the watch may be behind."""
+        if (execution := self.known(attempt)) is not None:
+            return execution
         for namespace in self.namespaces:
             with suppress(errors.NotFound):
                 found = await self.cluster.get(JOBS, self.name(attempt), namespace)
@@ -132,36 +132,38 @@ class Connection:
         return None
 
     async def change(
-        self, one: Execution, change: Callable[[Obj], Obj | None], rank: Rank = NOW, tries: int = CONFLICTS
+        self, execution: Execution, change: Callable[[Obj], Obj | None], rank: Rank = NOW, tries: int = CONFLICTS
     ) -> None:
-        """What is to be changed depends on what is there: if that moved on meanwhile, it is thought over again."""
+        """Apply `change` to the Job's newest version; after a conflict, compute it again from the version that won."""
         for _ in range(tries):
-            wanted = change(one.job)
+            wanted = change(execution.job)
             if wanted is None:
                 return
-            seen = one.job["metadata"]["resourceVersion"]
+            seen = execution.job["metadata"]["resourceVersion"]
             try:
-                found = await self.cluster.patch(JOBS, one.name, wanted, one.namespace, seen=seen, rank=rank)
+                found = await self.cluster.patch(
+                    JOBS, execution.name, wanted, execution.namespace, seen=seen, rank=rank
+                )
                 self.executions.note(found)
                 return
             except errors.Conflict:
-                await self._catch_up(one, seen)
-        raise Unreachable(f"somebody else keeps changing Job {one.name}")
+                await self._catch_up(execution, seen)
+        raise Unreachable(f"somebody else keeps changing Job {execution.name}")
 
-    async def _catch_up(self, one: Execution, seen: str) -> None:
-        """The watch is about to tell what it is now; if it does not, the cluster is asked."""
+    async def _catch_up(self, execution: Execution, seen: str) -> None:
+        """Wait for the watch to bring the newer version; if it does not, read it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_SECONDS):
-                while one.job["metadata"]["resourceVersion"] == seen:
-                    await one.newer.wait()
+                while execution.job["metadata"]["resourceVersion"] == seen:
+                    await execution.newer.wait()
                 return
-        self.executions.note(await self.cluster.get(JOBS, one.name, one.namespace))
+        self.executions.note(await self.cluster.get(JOBS, execution.name, execution.namespace))
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def asking(self) -> AsyncIterator[None]:
-        """The cluster's errors as a driver's."""
+        """Turn the cluster's errors into a driver's."""
         try:
             yield
         except errors.Invalid as error:
@@ -178,4 +180,4 @@ class Connection:
 
 
 def to_nobody(_: Fact) -> None:
-    """Before `open` and after `close`."""
+    """`say` before `open` and after `close`."""

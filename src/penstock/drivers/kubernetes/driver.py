@@ -1,17 +1,17 @@
-"""A site that is a Kubernetes cluster: an attempt is a Job of its own there. `wiring` makes one for each such site.
+"""The Kubernetes driver: each attempt is one execution Job in the cluster. `wiring` makes one for each such site.
 
-Nothing is installed in the cluster; it is watched and asked. All that must not be forgotten is written on the Job
-itself: whose attempt it is, its deadline, why we end it. So a control plane that starts again finds everything in the
-cluster, and the Job keeps its deadline, and its result, while there is none.
+Nothing is installed in the cluster. Everything that must survive us is on the Job itself: which attempt it is, its
+deadline, why we end it. A control plane that restarts finds all of it there, and the Job keeps its deadline and its
+result in between.
 
-Here is what a driver can be told. How each is done, in the order of an attempt's life:
+This file has the driver's calls. Their parts, in the order of an attempt's life:
 
-- `connection.py`: how the cluster is used and asked; `ownership.py`: whose it is, and whose a Job in it is;
-- `execution_job.py`: what an attempt's Job looks like; `start.py`: how it is made, and begins or is given up;
-- `cache.py`: what is there now; `reconcile.py`: what follows when that changes, up to its end;
-- `pods.py`: what a pod's trouble or end means; `logs.py`, `pod_logs.py`: what it printed;
-- `deadlines.py` and `terminate.py`: how it is bounded, ended and forgotten;
-- `capacity.py`, `inventory.py`: which nodes there are for the next one.
+- `connection.py`: settings, client, guarded changes; `ownership.py`: whose cluster and whose Job it is;
+- `execution_job.py`: the execution Job's manifest; `start.py`: creates it, and waits until it runs or gives up;
+- `cache.py`: informers' cache; `reconcile.py`: reacts to each change, up to the end;
+- `pods.py`: what a pod's status means; `logs.py`, `pod_logs.py`: its logs;
+- `deadlines.py` and `terminate.py`: deadlines, ends, tombstones;
+- `capacity.py`, `inventory.py`: nodes with free GPUs.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from penstock.kube import annotations, errors, pod_exec
 from penstock.kube.client import JOBS, Cluster
 from penstock.kube.exec_protocol import Printed, Typed
 
-TICK_SECONDS: Final = 60.0  #: what failed is tried again, hours change, tombstones grow old
+TICK_SECONDS: Final = 60.0  #: retry failed tasks, apply the hour's headroom, prune tombstones
 
 
 class KubernetesDriver(BaseDriver):
@@ -56,38 +56,38 @@ class KubernetesDriver(BaseDriver):
     ) -> None:
         self.site = site
         self.here = Connection(site, installation, clock, connect, settings)
-        self.room = CapacityReporter(self.here)
+        self.capacity = CapacityReporter(self.here)
         self.logs = Logs(self.here, folder.absolute() / "logs")
-        self.starting = Starter(self.here, self.room, checkpoints)
-        self.minder = Reconciler(self.here, self.room, self.logs)
+        self.starter = Starter(self.here, self.capacity, checkpoints)
+        self.reconciler = Reconciler(self.here, self.capacity, self.logs)
 
     # --- coming and going --------------------------------------------------------------------------------------------
 
     async def open(self, say: Say) -> None:
         here = self.here
         here.say = say
-        here.connect(self.logs.of, self.minder.look_at, self.room.changed, self.logs.in_step_again)
+        here.connect(self.logs.of, self.reconciler.look_at, self.capacity.changed, self.logs.in_step_again)
         async with here.asking():
             await ownership.claim(here)
         await here.executions.follow()
         here.opened = True
-        for one in here.executions:
-            self.minder.look_at(one)
-        self.room.tell()
-        here.chores.see_to("tick", self._tick)
+        for execution in here.executions:
+            self.reconciler.look_at(execution)
+        self.capacity.tell()
+        here.tasks.see_to("tick", self._tick)
 
     async def close(self) -> None:
         self.here.say = to_nobody
-        self.room.close()
+        self.capacity.close()
         await self.here.close()
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            for one in self.here.executions:
-                if one.end is None:
-                    self.minder.look_at(one)
-            self.room.tell()
+            for execution in self.here.executions:
+                if execution.end is None:
+                    self.reconciler.look_at(execution)
+            self.capacity.tell()
             await terminate.prune(self.here)
 
     # --- an attempt --------------------------------------------------------------------------------------------------
@@ -96,70 +96,70 @@ class KubernetesDriver(BaseDriver):
         if ask.offer not in self.here.offers:
             raise Refused(f"site {self.site.id} has no offer {ask.offer}")
         async with self.here.asking():
-            given = self.starting.manifest(work)
-            one = self.here.known(ask.attempt) or await self.starting.order(ask, work, given)
-            ownership.check_own(self.here, one.job, ask.attempt, origin_of(given.manifest, ask))
-        if one.end is not None and said(one.job, annotations.ENDING) != "refused":
-            if one.concluded:  # otherwise it is about to be said
-                self.minder.say_end(one)
+            given = self.starter.manifest(work)
+            execution = self.here.known(ask.attempt) or await self.starter.order(ask, work, given)
+            ownership.check_own(self.here, execution.job, ask.attempt, origin_of(given.manifest, ask))
+        if execution.end is not None and said(execution.job, annotations.ENDING) != "refused":
+            if execution.concluded:  # otherwise `_conclude` is about to report it
+                self.reconciler.say_end(execution)
             return
-        one.starters += 1
+        execution.starters += 1
         try:
-            await self.starting.until_begun(one, ask)
+            await self.starter.until_begun(execution, ask)
         finally:
-            one.starters -= 1
-            self.minder.say_end_soon(one)
+            execution.starters -= 1
+            self.reconciler.say_end_soon(execution)
 
     async def stop(self, attempt: str, grace_ms: Millis) -> None:
         async with self.here.asking():
-            one = await self.here.find(attempt) or await terminate.bury(self.here, attempt)
-            if one is None:  # nothing of it was made, and while the other stands nothing can be
+            execution = await self.here.find(attempt) or await terminate.bury(self.here, attempt)
+            if execution is None:  # another installation has the name: our Job does not exist and cannot be created
                 self.here.say(e.AttemptStopped(self.here.clock(), attempt, 0))
-            elif one.concluded:
-                self.minder.say_end(one)
-            elif one.end is None:
-                await terminate.end(self.here, one, "stopped", "told to stop", grace_ms)
+            elif execution.concluded:
+                self.reconciler.say_end(execution)
+            elif execution.end is None:
+                await terminate.end(self.here, execution, "stopped", "told to stop", grace_ms)
 
     async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
         async with self.here.asking():
-            one = await self.here.find(thing)
-            if one is None:
+            execution = await self.here.find(thing)
+            if execution is None:
                 raise Unreachable(f"{thing} is not here, or not yet")
-            self.here.executions.note(await self.here.cluster.get(JOBS, one.name, one.namespace))
-            stands = deadline_of(one.job)
-            if one.end is not None or said(one.job, annotations.ENDING) or stands <= self.here.clock():
+            self.here.executions.note(await self.here.cluster.get(JOBS, execution.name, execution.namespace))
+            stands = deadline_of(execution.job)
+            if execution.end is not None or said(execution.job, annotations.ENDING) or stands <= self.here.clock():
                 return stands if stands < NEVER else deadline_at
-            # Once only: who writes at the same time may have taken over while we slept, and decided otherwise.
-            await deadlines.move(self.here, one, deadline_at, tries=1)
+            # No retry after a conflict: a newer control plane may have taken over and decided otherwise.
+            await deadlines.move(self.here, execution, deadline_at, tries=1)
             return deadline_at
 
     async def forget(self, attempt: str) -> None:
         async with self.here.asking():
-            one = await self.here.find(attempt)
-            if one is not None and one.end is not None:
-                await terminate.forget(self.here, one)
+            execution = await self.here.find(attempt)
+            if execution is not None and execution.end is not None:
+                await terminate.forget(self.here, execution)
 
     # --- what is there -----------------------------------------------------------------------------------------------
 
     async def look(self) -> SiteInventory:
-        """What the watches show, if they are in step and the cluster answers now."""
+        """The cache's view, if its informers are in sync and the cluster answers now."""
         async with self.here.asking():
             await ownership.check_still_ours(self.here)
         self.here.executions.check()
-        seen = [_seen(one) for one in self.here.executions if not one.forgotten]
-        return SiteInventory(tuple(one for one in seen if one is not None))
+        seen = [_seen(execution) for execution in self.here.executions if not execution.forgotten]
+        return SiteInventory(tuple(attempt for attempt in seen if attempt is not None))
 
     async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
         return await self.logs.read(attempt, after, most, rank)
 
     async def exec(self, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
         async with self.here.asking(), _commands():
-            one = await self.here.find(attempt)
-            pod = one.ranks().get(command.rank) if one is not None and one.end is None else None
-            if one is None or pod is None or not is_active(pod):
+            execution = await self.here.find(attempt)
+            pod = execution.ranks().get(command.rank) if execution is not None and execution.end is None else None
+            if execution is None or pod is None or not is_active(pod):
                 raise Refused(f"rank {command.rank} of {attempt} does not run now")
             name, tty = str(pod["metadata"]["name"]), command.tty
-            cluster, where = self.here.cluster, (name, one.namespace, pod["container"])
+            cluster, where = self.here.cluster, (name, execution.namespace, pod["container"])
             return await pod_exec.run(cluster, *where, command.words, typed, printed, tty)
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
@@ -169,7 +169,7 @@ class KubernetesDriver(BaseDriver):
 
 @asynccontextmanager
 async def _commands() -> AsyncIterator[None]:
-    """That a command cannot be run is no trouble of the attempt's."""
+    """Turn the cluster's refusal of a command into `Refused`; it says nothing about the attempt."""
     try:
         yield
     except errors.Forbidden as error:
@@ -179,9 +179,9 @@ async def _commands() -> AsyncIterator[None]:
         raise Refused(f"it could not be run: {error}") from error
 
 
-def _seen(one: Execution) -> SeenAttempt | None:
-    if one.end is not None:
-        return SeenAttempt(one.attempt, one.end.phase, one.kept_ms, 0, one.end.words)
-    if one.begun:
-        return SeenAttempt(one.attempt, "running", one.kept_ms, deadline_of(one.job))
-    return None  # whoever ordered it waits for that, or will tell it again
+def _seen(execution: Execution) -> SeenAttempt | None:
+    if execution.end is not None:
+        return SeenAttempt(execution.attempt, execution.end.phase, execution.kept_ms, 0, execution.end.words)
+    if execution.begun:
+        return SeenAttempt(execution.attempt, "running", execution.kept_ms, deadline_of(execution.job))
+    return None  # not started: the `start` call still waits, or will be repeated

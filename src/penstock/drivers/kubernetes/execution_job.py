@@ -1,7 +1,8 @@
-"""From an attempt to the Job that runs it in a cluster, its execution Job. Pure; `KubernetesDriver` calls it.
+"""Builds the execution Job for an attempt. Pure; `start` and `terminate` call it.
 
-An execution Job ends by itself at its deadline, fails when its capacity is taken away instead of being started again
-behind our back, and stays as it ended until its result is on record. Its name is its attempt's: made twice, it is one.
+An execution Job ends by itself at its deadline. It fails when its node is reclaimed instead of restarting unseen, and a
+finalizer keeps it until its result is in the journal. Its name is derived from the attempt, so creating it twice makes
+one Job.
 """
 
 import math
@@ -19,8 +20,8 @@ from penstock.kube.node_selection import NodeSelection
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
-PORT: Final = 29_500  #: where a gang's first pod listens, as torchrun would
-#: Of the Job that a person applied, what the copy has as well. All else is ours to say, or the controller's.
+PORT: Final = 29_500  #: the rendezvous port of a gang's first pod, torchrun's default
+#: Fields copied from the home Job's spec. We or the Job controller set all others.
 KEPT: Final = (
     "parallelism",
     "completions",
@@ -32,13 +33,13 @@ KEPT: Final = (
     "template",
 )
 CONTROLLERS: Final = ("controller-uid", "job-name", "batch.kubernetes.io/")
-#: A pod whose capacity is taken away ends the attempt: where it goes on is a decision, with a price.
+#: A disrupted pod fails the Job: where it resumes is the engine's decision, and has a price.
 LOST: Final = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 
 
 @value
 class ExecutionRequest:
-    """One attempt and all that its Job says."""
+    """One attempt with all that its Job needs."""
 
     ask: StartAttempt
     work: Work
@@ -46,15 +47,15 @@ class ExecutionRequest:
     place: NodeSelection
     installation: str
     namespace: str
-    env: tuple[tuple[str, str], ...] = ()  # where checkpoints are, and the like
-    secret: str = ""  # a Secret whose keys are variables too
-    hosts: tuple[str, ...] = ()  # only here, by hostname
-    avoid: tuple[str, ...] = ()  # not there
+    env: tuple[tuple[str, str], ...] = ()  # environment variables, like the checkpoints' address
+    secret: str = ""  # a Secret whose keys become environment variables, too
+    hosts: tuple[str, ...] = ()  # required nodes, by hostname
+    avoid: tuple[str, ...] = ()  # nodes to avoid, by hostname
     grace_ms: Millis = 30 * SECOND
 
 
 def execution_job(order: ExecutionRequest, manifest: Obj, now: Instant) -> Obj:
-    """`manifest`: the Job that a person applied, as it shall run here; empty: one is made of image and command."""
+    """`manifest`: the home Job, rewritten for this site; empty: build the Job from image and command."""
     ask, name = order.ask, annotations.execution_name(order.installation, order.ask.attempt)
     spec = _copied(manifest) if manifest else _made(order)
     own_limit = manifest.get("spec", {}).get("activeDeadlineSeconds") if manifest else None
@@ -76,7 +77,7 @@ def execution_job(order: ExecutionRequest, manifest: Obj, now: Instant) -> Obj:
 
 
 def tombstone(installation: str, attempt: str, namespace: str) -> Obj:
-    """Stands where an attempt's Job would: whoever comes late to make that meets this. Nothing of it ever runs."""
+    """A Job that runs nothing under the attempt's name, so that a late start finds the name taken."""
     name = annotations.execution_name(installation, attempt)
     labels = {annotations.INSTALLATION: annotations.label_value(installation), annotations.EXECUTION: name}
     said = {
@@ -98,17 +99,17 @@ def tombstone(installation: str, attempt: str, namespace: str) -> Obj:
 
 
 def seconds_left(deadline_at: Instant, now: Instant) -> int | None:
-    """For `activeDeadlineSeconds`: whole seconds, never too many. A deadline in the past is at once."""
+    """For `activeDeadlineSeconds`: whole seconds, rounded down; a deadline in the past is the shortest possible."""
     return None if deadline_at >= NEVER else max(1, (deadline_at - now) // SECOND)
 
 
 def is_gang(spec: Obj) -> bool:
-    """Several pods that know their numbers: they meet at the first one's address."""
+    """Several indexed pods, which meet at the first one's address."""
     return pods_at_once(spec) > 1 and spec.get("completionMode") == "Indexed"
 
 
 def rendezvous(name: str) -> str:
-    """The ConfigMap that tells a gang's pods where the first one is. They start once it is there."""
+    """The name of the ConfigMap with the first pod's address. A gang's pods start once it exists."""
     return f"{name}-at"
 
 
@@ -116,7 +117,7 @@ def rendezvous(name: str) -> str:
 
 
 def _made(order: ExecutionRequest) -> Obj:
-    """Of image and command: a pod for each part of a node, all alike, and no second try behind our back."""
+    """A Job from image and command: one pod per node part, all equal, without retries."""
     if not order.work.image:
         raise Refused(f"the job names no image, and {order.offer.site} is a cluster; add 'image:' to it, or --image")
     gpus, pods = _parts(order)
@@ -137,7 +138,7 @@ def _made(order: ExecutionRequest) -> Obj:
 
 
 def _parts(order: ExecutionRequest) -> tuple[int, int]:
-    """GPUs of one pod, and how many pods: all pods of a Job are alike, so unequal parts are cut to what divides all."""
+    """GPUs per pod, and number of pods. Pods of a Job are equal, so unequal parts are cut to their common divisor."""
     ask = order.ask
     parts = [gpus for _, gpus in ask.slots]
     if not parts:
@@ -151,7 +152,7 @@ def _copied(manifest: Obj) -> Obj:
     given = manifest["spec"]
     spec: Obj = {key: given[key] for key in KEPT if key in given}
     failed = int((manifest["metadata"].get("annotations") or {}).get(annotations.FAILED_BEFORE, 0))
-    spec["backoffLimit"] = max(0, int(given.get("backoffLimit", 6)) - failed)  # carried over attempts
+    spec["backoffLimit"] = max(0, int(given.get("backoffLimit", 6)) - failed)  # earlier attempts count, too
     return spec
 
 
@@ -197,7 +198,7 @@ def _annotations(manifest: Obj, order: ExecutionRequest) -> dict[str, str]:
 
 
 def origin_of(manifest: Obj, ask: StartAttempt) -> str:
-    """What it was made from: the home Job, or the job as the journal calls it."""
+    """The home Job's uid, or the job's id if there is no home Job."""
     return str(manifest["metadata"].get("uid") or ask.job) if manifest else ask.job
 
 
@@ -208,11 +209,14 @@ def _template(template: Obj, order: ExecutionRequest, name: str, gang: int) -> O
     meta, spec = dict(template.get("metadata") or {}), dict(template["spec"])
     grace = max(int(spec.get("terminationGracePeriodSeconds") or 0), order.grace_ms // SECOND, 1)
     spec |= {
-        "restartPolicy": "Never",  # what a pod failure policy needs; a failure in place is a retry of the Job's own
+        "restartPolicy": "Never",  # a pod failure policy requires it; the Job's own backoffLimit retries failures
         "terminationGracePeriodSeconds": grace,
-        "containers": [_container(one, order, name, gang) for one in spec["containers"]],
+        "containers": [_container(container, order, name, gang) for container in spec["containers"]],
         "nodeSelector": {**(spec.get("nodeSelector") or {}), **dict(order.place.selector)},
-        "tolerations": [*(spec.get("tolerations") or ()), *(one.as_dict() for one in order.place.tolerations)],
+        "tolerations": [
+            *(spec.get("tolerations") or ()),
+            *(toleration.as_dict() for toleration in order.place.tolerations),
+        ],
     }
     wanted = _hosts("In", order.hosts) + _hosts("NotIn", order.avoid)
     if wanted:
@@ -222,10 +226,10 @@ def _template(template: Obj, order: ExecutionRequest, name: str, gang: int) -> O
 
 
 def _container(container: Obj, order: ExecutionRequest, name: str, gang: int) -> Obj:
-    own = [one for one in container.get("env") or () if not one["name"].startswith("PENSTOCK_")]
-    named = {one["name"] for one in own}
+    own = [entry for entry in container.get("env") or () if not entry["name"].startswith("PENSTOCK_")]
+    named = {entry["name"] for entry in own}
     ours = [*_variables(order), *(_gang(name, gang) if gang else ())]
-    found = {**container, "env": own + [one for one in ours if one["name"] not in named]}
+    found = {**container, "env": own + [entry for entry in ours if entry["name"] not in named]}
     if order.secret:
         found["envFrom"] = [*(container.get("envFrom") or ()), {"secretRef": {"name": order.secret}}]
     return found
@@ -237,7 +241,7 @@ def _variables(order: ExecutionRequest) -> list[Obj]:
 
 
 def _gang(name: str, pods: int) -> list[Obj]:
-    """Each pod's number, how many there are, and where they meet. No name service is needed for that."""
+    """Environment of a gang's pods: index, size, rendezvous. It needs no DNS."""
     index = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
     first = {"configMapKeyRef": {"name": rendezvous(name), "key": "address"}}
     return [
@@ -254,7 +258,7 @@ def _hosts(operator: str, hosts: tuple[str, ...]) -> list[Obj]:
 
 
 def _affinity(own: Obj, wanted: list[Obj]) -> Obj:
-    """Its own terms are alternatives, so ours goes into each of them."""
+    """Add our term to each of its alternatives: node selector terms are ORed."""
     node = dict(own.get("nodeAffinity") or {})
     required = node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms: list[Any] = required.get("nodeSelectorTerms") or [{}]

@@ -1,7 +1,7 @@
-"""Nodes of a cluster as what an offer has: how many GPUs of each node we may use now. Pure; the driver says it.
+"""Counts the GPUs of each node that an offer may use now. Pure; `capacity` calls it.
 
-What other people's pods ask for is theirs, whatever runs in them; what ours ask for is counted by the engine. A node
-that is cordoned, not ready, tainted against us or known for its faults has nothing for us, and is still there.
+Other people's pods hold what they request; the engine counts our own. A node that is cordoned, not ready, tainted
+against us or avoided stays in the inventory with 0 GPUs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from penstock.kube.client import Obj
 from penstock.kube.node_selection import NodeSelection, Toleration
 
 KEEPS_OFF: Final = ("NoSchedule", "NoExecute")
-#: Put there by the cluster itself while a node is not well; `is_ready` sees that anyway.
+#: Taints that the cluster sets on unhealthy nodes; `is_ready` covers these.
 OWN_TAINTS: Final = "node.kubernetes.io/"
 
 
@@ -25,7 +25,7 @@ def usable(
     most: int = 1_000_000,
     keep_free: int = 0,
 ) -> tuple[tuple[str, int], ...]:
-    """The offer's nodes by name, with the GPUs that are ours to use. `taken`: by others, of each node."""
+    """The offer's nodes with the GPUs that we may use. `taken`: GPUs that others hold, by node."""
     avoided = set(avoided)
     found = {
         name_of(node): min(most, gpus_of(node, place, taken.get(name_of(node), 0), avoided))
@@ -36,7 +36,7 @@ def usable(
 
 
 def belongs(node: Obj, place: NodeSelection) -> bool:
-    """Is it one of the offer's? By its labels, and by having such GPUs at all."""
+    """True if the node has the offer's labels and such GPUs."""
     labels = node["metadata"].get("labels") or {}
     has_some = _count(node.get("status", {}).get("capacity"), place.resource) > 0
     return has_some and all(labels.get(key) == text for key, text in place.selector)
@@ -52,11 +52,11 @@ def gpus_of(node: Obj, place: NodeSelection, taken: int, avoided: set[str]) -> i
 
 def is_ready(node: Obj) -> bool:
     conditions = node.get("status", {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def requested(pod: Obj, resource: str) -> int:
-    """What a pod holds of it."""
+    """How much of the resource a pod holds."""
     try:
         return gpu_requests.of_pod(pod.get("spec", {}))[resource]
     except gpu_requests.NotWhole:
@@ -76,7 +76,7 @@ def headroom_at(place: NodeSelection, hour: int) -> int:
 
 
 def _without_headroom(nodes: list[tuple[str, int]], keep_free: int) -> list[tuple[str, int]]:
-    """Kept free on the last nodes, so that it is whole nodes where it can be, and always the same ones."""
+    """Subtract the headroom from the last nodes: whole nodes where possible, and always the same ones."""
     left: list[tuple[str, int]] = []
     for name, gpus in reversed(nodes):
         kept = min(gpus, keep_free)
@@ -93,10 +93,10 @@ def _count(amounts: Mapping[str, object] | None, resource: str) -> int:
 def _tolerated(taint: Obj, tolerations: Iterable[Toleration]) -> bool:
     if taint.get("effect") not in KEEPS_OFF or str(taint["key"]).startswith(OWN_TAINTS):
         return True
-    return any(_tolerates(one, taint) for one in tolerations)
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
-def _tolerates(one: Toleration, taint: Obj) -> bool:
-    same_key = one.key in ("", taint["key"])
-    same_text = one.operator == "Exists" or one.text == taint.get("value", "")
-    return same_key and same_text and one.effect in ("", taint["effect"])
+def _tolerates(toleration: Toleration, taint: Obj) -> bool:
+    same_key = toleration.key in ("", taint["key"])
+    same_text = toleration.operator == "Exists" or toleration.text == taint.get("value", "")
+    return same_key and same_text and toleration.effect in ("", taint["effect"])

@@ -1,5 +1,5 @@
-"""The logs of a cluster's attempts: followed while they run, kept here, and told of when they report a checkpoint or
-progress. `KubernetesDriver` has one; `pod_logs.py` knows how a single log is followed.
+"""Logs of a cluster's attempts: followed while they run, stored here, and parsed for progress and checkpoints.
+`KubernetesDriver` has one; `pod_logs.py` follows a single pod.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class Logs:
         self.kubelets = Kubelets()
 
     def of(self, attempt: str, pods: int = 1, rank: int = 0) -> PodLog:
-        """Of the first pod, as many bytes as are kept of an attempt; the others share as many again."""
+        """A pod's log. The first pod may fill an attempt's whole limit; the others share as much again."""
         first, most = self._folder(attempt), self.here.settings.log_bytes
         also = partial(_add, self.together(attempt), rank) if pods > 1 else _nowhere
         if rank == 0:
@@ -31,35 +31,37 @@ class Logs:
         return PodLog(_of_rank(first, rank), most // (pods - 1), self.kubelets, lambda: None, also)
 
     def together(self, attempt: str) -> Kept:
-        """What a gang's pods printed, as it came."""
+        """The merged log of a gang's pods, in the order it arrived."""
         return Kept(self._folder(attempt) / "together", self.here.settings.log_bytes)
 
     def _folder(self, attempt: str) -> Path:
         return self.folder / safe_name(attempt)
 
-    def follow(self, one: Execution) -> None:
-        for rank, pod in one.ranks().items():
+    def follow(self, execution: Execution) -> None:
+        for rank, pod in execution.ranks().items():
             began = began_at(pod)
-            if began is not None and not one.forgotten:
-                self._follow(one, rank, pod, began)
+            if began is not None and not execution.forgotten:
+                self._follow(execution, rank, pod, began)
 
-    def _follow(self, one: Execution, rank: int, pod: Obj, began: datetime) -> None:
-        if rank and rank not in one.others:
-            one.others[rank] = self.of(one.attempt, max(one.size, 2), rank)
-        log = one.others[rank] if rank else one.log
-        name, where = str(pod["metadata"]["name"]), {"namespace": one.namespace, "container": pod["container"]}
-        log.follow(self.here.cluster, name, where, began, lambda: one.end is not None or not _runs(one, name))
+    def _follow(self, execution: Execution, rank: int, pod: Obj, began: datetime) -> None:
+        if rank and rank not in execution.others:
+            execution.others[rank] = self.of(execution.attempt, max(execution.size, 2), rank)
+        log = execution.others[rank] if rank else execution.log
+        name, where = str(pod["metadata"]["name"]), {"namespace": execution.namespace, "container": pod["container"]}
+        log.follow(
+            self.here.cluster, name, where, began, lambda: execution.end is not None or not _runs(execution, name)
+        )
 
     def in_step_again(self, why: str) -> None:
-        """While the cluster itself did not answer, its kubelets could not be asked either."""
+        """Retry kubelets' logs: while the API server was unreachable, they were, too."""
         if not why:
             self.kubelets.failed = 0
 
     async def read(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
-        one = self.here.known(attempt)
-        growing = one is not None and not (one.concluded or one.forgotten)
+        execution = self.here.known(attempt)
+        growing = execution is not None and not (execution.concluded or execution.forgotten)
         kept_of = await asyncio.to_thread(self._pods, attempt)
-        pods = max(one.size, kept_of) if one is not None else kept_of
+        pods = max(execution.size, kept_of) if execution is not None else kept_of
         if rank is not None and rank >= pods:
             raise Refused(f"{attempt} has no rank {rank}; " + ("there is one pod" if pods == 1 else f"0 to {pods - 1}"))
         kept = self.together(attempt) if rank is None and pods > 1 else self.of(attempt, pods, rank or 0).kept
@@ -67,21 +69,21 @@ class Logs:
         return text, growing or after + len(text) < size
 
     def _pods(self, attempt: str) -> int:
-        """Whose logs are here: all there is to know of one that is no longer in the cluster."""
+        """How many pods have a log here; it is all we know once the Job is deleted."""
         return 1 + len(list(self._folder(attempt).glob("rank-*")))
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
         """The last step that it reported, and of how many; 0 if it did not say."""
-        one = self.here.known(attempt)
-        return progress.steps((one.log if one is not None else self.of(attempt)).marks)
+        execution = self.here.known(attempt)
+        return progress.steps((execution.log if execution is not None else self.of(attempt)).marks)
 
     def _marked(self, attempt: str) -> None:
-        """It printed that it wrote a checkpoint, or how far it is."""
-        here, one = self.here, self.here.known(attempt)
-        if one is None or one.end is not None:
+        """Report a checkpoint or progress that the log announced."""
+        here, execution = self.here, self.here.known(attempt)
+        if execution is None or execution.end is not None:
             return
-        kept = one.kept_ms if "checkpoint_ms" in one.log.marks else 0
-        for fact in one.reported.news(here.clock(), attempt, kept, one.log.marks):
+        kept = execution.kept_ms if "checkpoint_ms" in execution.log.marks else 0
+        for fact in execution.reported.news(here.clock(), attempt, kept, execution.log.marks):
             here.say(fact)
 
 
@@ -94,8 +96,8 @@ def _add(together: Kept, rank: int, lines: list[bytes]) -> None:
 
 
 def _nowhere(_: list[bytes]) -> None:
-    """A single pod's log is the whole."""
+    """A single pod's log needs no merged copy."""
 
 
-def _runs(one: Execution, pod: str) -> bool:
-    return pod in one.pods and is_active(one.pods[pod])
+def _runs(execution: Execution, pod: str) -> bool:
+    return pod in execution.pods and is_active(execution.pods[pod])

@@ -1,5 +1,5 @@
-"""Whose a cluster is, and whose a Job in it is: what belongs to somebody else is left alone. `KubernetesDriver` asks
-before it works in a cluster, each time it looks, and before it touches a Job.
+"""Checks that the cluster and a Job belong to this installation. `KubernetesDriver` calls it when it opens, with each
+look, and before it touches a Job.
 """
 
 from typing import Final
@@ -14,14 +14,14 @@ LEASE_LABELS: Final = {"app.kubernetes.io/name": "penstock"}
 
 
 async def claim(here: Connection) -> None:
-    """This installation's from now on: a Lease in our namespace says so. Another's, anywhere, is looked for too."""
+    """Claim the cluster with a Lease in our namespace, unless another installation's Lease exists in any namespace."""
     await _claim_lease(here)
     if here.settings.shared:
         return
     try:
         found, _ = await here.cluster.list(LEASES, labels="app.kubernetes.io/name=penstock")
     except errors.Forbidden:
-        return  # our own namespace is all that we may see
+        return  # our rights end at our own namespace
     for lease in found:
         _check_owner(here, lease)
 
@@ -31,7 +31,7 @@ async def check_still_ours(here: Connection) -> None:
 
 
 def check_own(here: Connection, job: Obj, attempt: str, origin: str) -> None:
-    """What was made for another attempt, or from another Job, is left alone."""
+    """Refuse a Job that was made for another attempt or from another home Job."""
     meta, theirs = job["metadata"], said(job, annotations.ORIGIN) or origin
     if not here.is_own(job, attempt) or theirs != origin:
         raise Refused(

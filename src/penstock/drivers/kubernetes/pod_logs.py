@@ -1,8 +1,8 @@
-"""What a pod prints: followed while it runs, read for its progress and checkpoints, and kept here after the pod is
-gone. The Kubernetes driver has one for each pod of an attempt that began.
+"""Follows one pod's log, parses progress and checkpoints, and keeps the log after the pod is gone. The Kubernetes
+driver has one for each started pod of an attempt.
 
-The cluster puts a time before each line, so a log that broke off, or a control plane that was away, goes on with the
-line after the last one, and a checkpoint that was written meanwhile is counted from when it was written.
+Lines have timestamps. After a broken connection or a restart of the control plane we continue after the last line, and
+a checkpoint written in between counts from its own time.
 """
 
 import asyncio
@@ -19,20 +19,21 @@ from penstock.kube.errors import KubeError, NotFound
 
 FIRST_RETRY_SECONDS: Final = 1.0
 LAST_RETRY_SECONDS: Final = 60.0
-LAST_TRIES: Final = 2  #: for the rest of a log whose pod is over
+LAST_TRIES: Final = 2  #: tries to read the rest of an ended pod's log
 LONGEST_LINE: Final = 1 << 20
 TOO_LONG: Final = b"\npenstock: this log is longer than what is kept of one; the rest is not here\n"
 
 
 class Kubelets:
-    """Can logs be read in this cluster at all? Where nothing answers (kwok's nodes are nobody), thousands of requests
-    would not help: then one asks now and then for all."""
+    """Backs off when no kubelet answers (kwok's nodes have none): instead of thousands of requests, one request now and
+    then probes for all pods.
+    """
 
     TRIES: Final = 20
     AGAIN_SECONDS: Final = 600.0
 
     def __init__(self) -> None:
-        self.failed = 0  #: one after another
+        self.failed = 0  #: consecutive failures
         self.again_at = 0.0
 
     def may_ask(self) -> bool:
@@ -51,7 +52,7 @@ class Kubelets:
 
 
 class Kept:
-    """A file that grows up to a size."""
+    """A log file with a maximum size."""
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self.path, self.most_bytes = path, most_bytes
@@ -64,7 +65,7 @@ class Kept:
                 file.write(text if len(text) <= room else text[:room] + TOO_LONG)
 
     def read(self, after: int, most: int) -> tuple[bytes, int]:
-        """A piece, and how much there is in all."""
+        """A piece from an offset, and the total size."""
         try:
             with open(self.path, "rb") as file:
                 size = file.seek(0, 2)
@@ -83,12 +84,12 @@ class PodLog:
         marked: Callable[[], None],
         also: Callable[[list[bytes]], None] = lambda _: None,
     ) -> None:
-        """`marked`: it told of progress or a checkpoint. `also`: whoever else wants its lines."""
+        """`marked`: called on progress or a checkpoint. `also`: called with the lines, for the merged log."""
         self.folder, self.kubelets, self.marked, self.also = folder, kubelets, marked, also
         self.kept = Kept(folder / "log", most_bytes)
         self.marks: dict[str, Any] = read(f"{folder}/marks.json")
-        self.heard = False  #: the cluster lets us read it
-        self.failed = False  #: it did not, the last time
+        self.heard = False  #: we have read from it
+        self.failed = False  #: the last try failed
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -98,7 +99,7 @@ class PodLog:
     def follow(
         self, cluster: Cluster, pod: str, where: dict[str, str], began: datetime, over: Callable[[], bool]
     ) -> None:
-        """Once for each pod; a second one, after a failure in place, goes on in the same file."""
+        """Once for each pod; a second pod, after a retry in place, appends to the same file."""
         fresh = self.task is None or (self.task.done() and self.marks.get("pod") != pod)
         if fresh and self.kubelets.may_ask():
             self.task = asyncio.create_task(self._follow(cluster, pod, where, began, over), name=f"log of {pod}")
@@ -138,7 +139,7 @@ class PodLog:
     def _take(self, lines: list[bytes], pod: str, began: datetime) -> None:
         upto = str(self.marks.get("upto", "")) if self.marks.get("of_pod") == pod else ""
         stamped = [
-            (stamp.decode("ascii", "replace"), text) for stamp, _, text in (one.partition(b" ") for one in lines)
+            (stamp.decode("ascii", "replace"), text) for stamp, _, text in (line.partition(b" ") for line in lines)
         ]
         new = [(stamp, text) for stamp, text in stamped if not upto or stamp > upto]
         if not new:
@@ -166,7 +167,7 @@ class PodLog:
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """Whole lines, as many as came together. What is left at the end of a log has no end of line, and is one too."""
+    """Whole lines, as many as arrived together. The last line of a log needs no line end."""
     rest = b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
@@ -179,7 +180,7 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
 
 
 def _ran_ms(stamp: str, began: datetime) -> int:
-    """Its beginning is known in whole seconds: rather a second too little than work that nobody did."""
+    """The start is known in whole seconds; rounded so that we never count work that was not done."""
     ran = _when(stamp) - began - timedelta(seconds=1)
     return max(0, ran // timedelta(milliseconds=1))
 

@@ -1,8 +1,9 @@
-"""What a Job and its pods say of an attempt: does it run, why does it not, how did it end. Pure; the driver asks.
+"""Interprets the status of an execution Job and its pods: running, in trouble, or ended, and how. Pure; `cache` and
+`reconcile` call it.
 
-Three kinds of end, with three consequences. The user's own (an exit code, memory): the attempt failed, and a person
-must look. Capacity that was taken away (an eviction, a lost node): it is lost, and goes on elsewhere. A place that
-cannot run it (no room after all, an image that cannot be fetched from there): it never began, and goes elsewhere.
+There are three kinds of end. Application failure (exit code, out of memory): the attempt failed, and a person must
+look. Preemption (eviction, lost node): the attempt is lost and resumes elsewhere. A start that failed at this site (no
+capacity, image not pullable here): the attempt never ran, and the engine tries another offer.
 """
 
 import re
@@ -16,11 +17,11 @@ from penstock.kube import annotations
 from penstock.kube.client import Obj
 from penstock.kube.gpu_requests import pods_at_once
 
-#: What a pod's status says when not its program but its place ended it.
+#: Pod reasons that mean that the node ended it, not its program.
 TAKEN: Final = ("Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "NodeAffinity", "Killed")
-#: What kubelet says when it will not take a pod that the scheduler gave it: there is less room than was thought.
+#: Kubelet's reasons for rejecting a scheduled pod: the node has less free than the scheduler believed.
 NOT_TAKEN: Final = re.compile("UnexpectedAdmissionError|OutOf.*|InsufficientResourceError|TopologyAffinityError")
-#: The image is not there, or not for us: no other place has it either.
+#: The image does not exist or we may not pull it: other sites cannot pull it either.
 NO_SUCH_IMAGE: Final = re.compile(
     "not found|manifest unknown|unauthorized|denied|403|401|does not exist", re.IGNORECASE
 )
@@ -34,12 +35,12 @@ class End:
     phase: SeenPhase
     words: str
     began: bool = True
-    node: str = ""  # the one that would not take it, if that was it
+    node: str = ""  # the node that rejected the pod, if one did
 
 
 @value
 class Trouble:
-    """Why it does not run yet. It may pass; how long that may take is the driver's to say."""
+    """Why it does not run yet. The driver decides how long to wait for it to pass."""
 
     kind: Literal["room", "pods", "image", "place", "user"]
     words: str
@@ -47,8 +48,9 @@ class Trouble:
 
 
 def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished: bool = False) -> End | None:
-    """None while it is not over. `pods`: those that succeeded as they were when they were first seen so; `there`: the
-    names of all nodes, None if nobody knows; `finished`: it said that its last step is done."""
+    """How it ended; None while it has not. `pods`: succeeded ones as first seen so. `there`: all nodes' names, None if
+    unknown. `finished`: its log said that the last step is done.
+    """
     ending, words = said(job, annotations.ENDING), said(job, annotations.WORDS)
     began = has_begun(job, pods)
     complete, failed = condition(job, "Complete"), condition(job, "Failed")
@@ -58,7 +60,7 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
         kept = "" if finished else next((taken_away(pod) or TOLD for pod in pods if _only_kept(pod)), "")
         return End(_phase_of(ending or "lost"), words or kept) if kept else End("done", "exit code 0")
     if failed and not ending and not pods and _succeeded(job) >= _completions(job):
-        return End("done", "exit code 0")  # they are gone, and nobody knows better than their cluster, which counted
+        return End("done", "exit code 0")  # the pods are gone: trust the Job's own count
     if ending == "lost" and not _alive(pods, there):
         return End("lost", words)
     if ending and _never_will(job, pods):
@@ -73,7 +75,9 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
 
 
 def _all_ended_well(job: Obj, pods: Sequence[Obj]) -> bool:
-    """A cluster takes a second to see that, and may see first that the Job's deadline passed or its node went."""
+    """True if all pods succeeded. The Job controller takes a second to see that, and may first see a passed deadline or
+    a lost node.
+    """
     return sum(has_succeeded(pod) and not _only_kept(pod) for pod in pods) >= _completions(job)
 
 
@@ -82,17 +86,22 @@ def _completions(job: Obj) -> int:
 
 
 def _only_kept(pod: Obj) -> bool:
-    """Told to end, it saved its work and said that all is well. To its cluster that is a success like any other; to us
-    it is not done."""
+    """True if the pod saved a checkpoint on SIGTERM and exited with 0. The cluster calls that a success; the job is not
+    done.
+    """
     is_told = "deletionTimestamp" in (pod.get("metadata") or {})
     return has_succeeded(pod) and is_told and not _ended_before_it_was_taken(pod)
 
 
 def _ended_before_it_was_taken(pod: Obj) -> bool:
-    """By the clocks of its node and its cluster, in whole seconds: for whoever was not there to see it. When it was
-    deleted cannot be asked, for its kubelet sets that anew in the end."""
-    taken = [str(one.get("lastTransitionTime") or "") for one in _conditions(pod) if _is_disruption(one)]
-    ended = [str((one.get("state", {}).get("terminated") or {}).get("finishedAt") or "") for one in _containers(pod)]
+    """Compare the container's end with the disruption, in whole seconds by the cluster's clocks, for ends that we did
+    not see live. The deletion time does not help: kubelet overwrites it at the end.
+    """
+    taken = [str(state.get("lastTransitionTime") or "") for state in _conditions(pod) if _is_disruption(state)]
+    ended = [
+        str((container.get("state", {}).get("terminated") or {}).get("finishedAt") or "")
+        for container in _containers(pod)
+    ]
     if not taken or not ended or "" in (*taken, *ended):
         return False
     return max(map(datetime.fromisoformat, ended)) < min(map(datetime.fromisoformat, taken))
@@ -103,14 +112,14 @@ def _phase_of(ending: str) -> SeenPhase:
 
 
 def _never_will(job: Obj, pods: Sequence[Obj]) -> bool:
-    """Suspended with nothing to run, or deleted by somebody: no pod of it lives, and none will be made."""
+    """True if the Job is suspended with parallelism 0, or deleted, and has no active pod: none will be created."""
     spec, meta = job["spec"], job["metadata"]
     stands_still = spec.get("suspend") and not spec.get("parallelism", 1)
     return bool(stands_still or meta.get("deletionTimestamp")) and not any(is_active(pod) for pod in pods)
 
 
 def _alive(pods: Sequence[Obj], there: Iterable[str] | None) -> bool:
-    """Does any pod of it still run on a node that is there? What ran on one that is gone is gone with it."""
+    """True if any pod is active on a node that exists. Pods of a lost node are lost."""
     nodes = None if there is None else set(there)
     return any(is_active(pod) and (nodes is None or node_of(pod) in nodes) for pod in pods)
 
@@ -131,9 +140,9 @@ def _failed(failed: Obj, pods: Sequence[Obj], began: bool) -> End:
 
 
 def taken_away(pod: Obj) -> str:
-    """Why its capacity was taken from under it, or nothing."""
-    for one in filter(_is_disruption, _conditions(pod)):
-        return f"{one.get('reason', 'disrupted')}: {one.get('message', '')}".rstrip(": ")
+    """Why the pod was disrupted; empty if it was not."""
+    for state in filter(_is_disruption, _conditions(pod)):
+        return f"{state.get('reason', 'disrupted')}: {state.get('message', '')}".rstrip(": ")
     status = pod.get("status", {})
     reason = str(status.get("reason", ""))
     if reason in TAKEN or _not_taken(pod):
@@ -146,7 +155,7 @@ def _not_taken(pod: Obj) -> bool:
 
 
 def words_of(pod: Obj) -> str:
-    """How its program ended, for a person."""
+    """How its program ended, as text."""
     for container in _containers(pod):
         if ended := (container.get("state") or {}).get("terminated"):
             code, reason = int(ended.get("exitCode", 0)), str(ended.get("reason", ""))
@@ -161,14 +170,14 @@ def words_of(pod: Obj) -> str:
 
 
 def has_begun(job: Obj, pods: Sequence[Obj]) -> bool:
-    """Did all of it run at once, or has any part of it ended of itself?"""
+    """True once all pods ran at the same time, or any of them ended by itself."""
     if condition(job, "Complete") or all_ready(job) or any(_ran(pod) and not is_active(pod) for pod in pods):
         return True
     return bool(pods) and _wanted(job) > 0 and sum(is_active(pod) and _ran(pod) for pod in pods) >= _wanted(job)
 
 
 def all_ready(job: Obj) -> bool:
-    """By the cluster's own count, which a watch of the pods may be behind."""
+    """By the Job's own count; our watch of pods may be behind."""
     return 0 < _wanted(job) <= int((job.get("status") or {}).get("ready") or 0)
 
 
@@ -177,12 +186,12 @@ def _wanted(job: Obj) -> int:
 
 
 def _succeeded(job: Obj) -> int:
-    """By the cluster's own count, which does not count what the Job's deadline ended."""
+    """By the Job's own count, which leaves out pods that its deadline ended."""
     return int((job.get("status") or {}).get("succeeded") or 0)
 
 
 def trouble_of(job: Obj, pods: Sequence[Obj]) -> Trouble | None:
-    """What keeps it from running, if anything does. A Job that Kueue holds back waits its turn: that is no trouble."""
+    """What keeps it from running, if anything. A Job that Kueue holds back is queued, not in trouble."""
     if job["spec"].get("suspend"):
         return None
     return next((found for pod in pods if (found := _trouble(pod))), None)
@@ -192,9 +201,9 @@ def _trouble(pod: Obj) -> Trouble | None:
     node = node_of(pod)
     if _phase(pod) == "Failed":
         return Trouble("place", taken_away(pod), node) if _not_taken(pod) else None
-    for one in _conditions(pod):
-        if one["type"] == "PodScheduled" and one["status"] == "False" and one.get("reason") == "Unschedulable":
-            return Trouble("room", f"no node for it: {one.get('message', '')}")
+    for state in _conditions(pod):
+        if state["type"] == "PodScheduled" and state["status"] == "False" and state.get("reason") == "Unschedulable":
+            return Trouble("room", f"no node for it: {state.get('message', '')}")
     for container in _containers(pod):
         if waits := (container.get("state") or {}).get("waiting"):
             return _waiting(str(waits.get("reason", "")), str(waits.get("message", "")), node)
@@ -214,17 +223,17 @@ def _waiting(reason: str, message: str, node: str) -> Trouble | None:
 
 
 def said(job: Obj, name: str) -> str:
-    """An annotation of ours."""
+    """One of our annotations; empty if it is not set."""
     return str((job["metadata"].get("annotations") or {}).get(name, ""))
 
 
 def condition(obj: Obj, kind: str) -> Obj | None:
     found = obj.get("status", {}).get("conditions") or ()
-    return next((one for one in found if one["type"] == kind and one["status"] == "True"), None)
+    return next((shown for shown in found if shown["type"] == kind and shown["status"] == "True"), None)
 
 
 def is_active(pod: Obj) -> bool:
-    """It runs or will, or is being ended and may still run."""
+    """True if it runs, will run, or is terminating and may still run."""
     return _phase(pod) not in ("Succeeded", "Failed")
 
 
@@ -237,7 +246,7 @@ def node_of(pod: Obj) -> str:
 
 
 def began_at(pod: Obj) -> datetime | None:
-    """When its program began, by the node's clock, in whole seconds."""
+    """When its program started, by the node's clock, in whole seconds."""
     for container in _containers(pod):
         for state in (container.get("state") or {}).values():
             if text := state.get("startedAt"):

@@ -1,5 +1,5 @@
-"""What follows when something of an attempt's Job changed in the cluster: what it needs of us while it lives, and how
-it ended. `Executions` calls `Reconciler.look_at` with each change; `KubernetesDriver` when it opens, and with its tick.
+"""Reconciles an execution with each change of its Job or pods: what it needs while it runs, and how it ended. The cache
+calls `Reconciler.look_at` with each change, `KubernetesDriver` when it opens and with each tick.
 """
 
 import asyncio
@@ -22,128 +22,145 @@ from penstock.kube.client import CONFIG_MAPS, NODES, PODS, Obj
 
 HELD_SECONDS: Final = 2.0
 HELD: Final = "its queue there holds it back until there is quota for it"
-BREATH_SECONDS: Final = 0.05  #: from the answer to a start until its end is said, if it ended meanwhile
-LOG_SECONDS: Final = 5.0  #: how long an end waits for the last lines of its log
+BREATH_SECONDS: Final = 0.05  #: from a start's answer until its end is reported, if it ended meanwhile
+LOG_SECONDS: Final = 5.0  #: how long we wait for the last lines of an ended pod's log
 
 
 class Reconciler:
-    def __init__(self, here: Connection, room: CapacityReporter, logs: Logs) -> None:
-        self.here, self.room, self.logs = here, room, logs
+    def __init__(self, here: Connection, capacity: CapacityReporter, logs: Logs) -> None:
+        self.here, self.capacity, self.logs = here, capacity, logs
 
-    def look_at(self, one: Execution) -> None:
-        """Something of it changed."""
-        pods = list(one.pods.values())
-        one.begun = one.begun or has_begun(one.job, pods)
-        if self.here.opened and one.end is None:
-            self.logs.follow(one)
-            self._mind(one, pods)
-            one.end = end_of(one.job, pods, self.here.executions.node_names())
-            if one.end is not None:
-                self.here.chores.see_to(f"end of {one.name}", self._conclude, one)
-        one.news.set()
+    def look_at(self, execution: Execution) -> None:
+        """Called with each change of the Job or a pod."""
+        pods = list(execution.pods.values())
+        execution.begun = execution.begun or has_begun(execution.job, pods)
+        if self.here.opened and execution.end is None:
+            self.logs.follow(execution)
+            self._mind(execution, pods)
+            execution.end = end_of(execution.job, pods, self.here.executions.node_names())
+            if execution.end is not None:
+                self.here.tasks.see_to(f"end of {execution.name}", self._conclude, execution)
+        execution.news.set()
 
     # --- while it is not over ----------------------------------------------------------------------------------------
 
-    def _mind(self, one: Execution, pods: list[Obj]) -> None:
-        """What it needs of us while it is not over."""
-        here, see_to = self.here, self.here.chores.see_to
-        job, told_to_end = one.job, said(one.job, annotations.ENDING)
-        self._note_trouble(one, pods)
-        if not told_to_end and not one.begun and _is_held(one):
-            see_to(f"held {one.name}", self._say_held, one)
+    def _mind(self, execution: Execution, pods: list[Obj]) -> None:
+        """Start what the execution needs while it has not ended."""
+        here, see_to = self.here, self.here.tasks.see_to
+        job, told_to_end = execution.job, said(execution.job, annotations.ENDING)
+        self._note_trouble(execution, pods)
+        if not told_to_end and not execution.begun and _is_held(execution):
+            see_to(f"held {execution.name}", self._say_held, execution)
         if not told_to_end and job["metadata"].get("deletionTimestamp"):
-            see_to(f"deleted {one.name}", terminate.take_down, here, one)
+            see_to(f"deleted {execution.name}", terminate.take_down, here, execution)
         if told_to_end and job["spec"].get("suspend") and job["spec"].get("parallelism", 1):
-            see_to(f"still {one.name}", terminate.end, here, one, told_to_end, said(job, annotations.WORDS))
+            see_to(f"still {execution.name}", terminate.end, here, execution, told_to_end, said(job, annotations.WORDS))
         if not told_to_end and any(self._is_orphan(pod) for pod in pods):
-            see_to(f"orphan {one.name}", self._check_nodes, one)
-        if not told_to_end and one.ordered_at is not None and (job["status"] or {}).get("startTime"):
-            late, one.ordered_at = here.clock() - one.ordered_at > SECOND, None
-            if late and deadline_of(job) < NEVER:  # its time counts from its start, and that was long after we said so
-                see_to(f"late {one.name}", deadlines.move, here, one, deadline_of(job))
-        if is_gang(job["spec"]) and one.leader is not None:
-            address = str(one.leader["status"].get("podIP", ""))
-            if address and address != one.address:
-                one.address = address
-                see_to(f"gang {one.name}", self._tell_address, one, address)
+            see_to(f"orphan {execution.name}", self._check_nodes, execution)
+        if not told_to_end and execution.ordered_at is not None and (job["status"] or {}).get("startTime"):
+            late, execution.ordered_at = here.clock() - execution.ordered_at > SECOND, None
+            if late and deadline_of(job) < NEVER:  # activeDeadlineSeconds counts from the Job's start, which came late
+                see_to(f"late {execution.name}", deadlines.move, here, execution, deadline_of(job))
+        if is_gang(job["spec"]) and execution.leader is not None:
+            address = str(execution.leader["status"].get("podIP", ""))
+            if address and address != execution.address:
+                execution.address = address
+                see_to(f"gang {execution.name}", self._tell_address, execution, address)
 
-    async def _say_held(self, one: Execution) -> None:
-        """Kueue suspends every Job for a moment; one that it leaves so waits for its turn. Told once."""
+    async def _say_held(self, execution: Execution) -> None:
+        """Report once that the cluster's own queue holds it. Kueue suspends every Job for a moment; this runs for those
+        that stay suspended.
+        """
         await asyncio.sleep(HELD_SECONDS)
-        if _is_held(one) and not one.held_told and one.end is None and not said(one.job, annotations.ENDING):
-            one.held_told = True
-            self.here.say(e.AttemptQueued(self.here.clock(), one.attempt, HELD))
+        if (
+            _is_held(execution)
+            and not execution.held_told
+            and execution.end is None
+            and not said(execution.job, annotations.ENDING)
+        ):
+            execution.held_told = True
+            self.here.say(e.AttemptQueued(self.here.clock(), execution.attempt, HELD))
 
-    def _note_trouble(self, one: Execution, pods: list[Obj]) -> None:
-        job = one.job
+    def _note_trouble(self, execution: Execution, pods: list[Obj]) -> None:
+        job = execution.job
         found = trouble_of(job, pods)
         if not pods and not job["spec"].get("suspend"):
             found = Trouble("pods", "the cluster makes no pod for it; a quota or a rule may be in the way")
-        if one.begun or (found is not None and rendezvous(one.name) in found.words):
-            found = None  # the pods of a gang wait for us to say where they meet
-        if found is None or one.trouble is None or found.kind != one.trouble.kind:
-            one.trouble_at = self.here.clock()
-        one.trouble = found
+        if execution.begun or (found is not None and rendezvous(execution.name) in found.words):
+            found = None  # a gang's pods wait for the rendezvous ConfigMap: not their fault
+        if found is None or execution.trouble is None or found.kind != execution.trouble.kind:
+            execution.trouble_at = self.here.clock()
+        execution.trouble = found
 
     def _is_orphan(self, pod: Obj) -> bool:
         return is_active(pod) and bool(node_of(pod)) and self.here.executions.nodes.get(node_of(pod)) is None
 
-    async def _check_nodes(self, one: Execution) -> None:
-        """A pod's node is not in our list. The list may be behind, and so may what we know of the pod, which may have
-        ended well before: only the cluster's own word ends the attempt."""
+    async def _check_nodes(self, execution: Execution) -> None:
+        """A pod's node is missing from our cache. Cache and pod may both be stale, and the pod may have succeeded: read
+        both from the API server before ending the attempt as lost.
+        """
         cluster = self.here.cluster
-        for node in {node_of(pod) for pod in one.pods.values() if self._is_orphan(pod)}:
+        for node in {node_of(pod) for pod in execution.pods.values() if self._is_orphan(pod)}:
             try:
                 await cluster.get(NODES, node)
             except errors.NotFound:
-                pods, _ = await cluster.list(PODS, one.namespace, labels=f"{annotations.EXECUTION}={one.name}")
+                pods, _ = await cluster.list(
+                    PODS, execution.namespace, labels=f"{annotations.EXECUTION}={execution.name}"
+                )
                 if any(is_active(pod) and node_of(pod) == node for pod in pods):
-                    await terminate.end(self.here, one, "lost", f"node {node} is gone")
+                    await terminate.end(self.here, execution, "lost", f"node {node} is gone")
                     return
 
-    async def _tell_address(self, one: Execution, address: str) -> None:
-        meta, cluster = one.job["metadata"], self.here.cluster
+    async def _tell_address(self, execution: Execution, address: str) -> None:
+        meta, cluster = execution.job["metadata"], self.here.cluster
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
-        where = {"metadata": {"name": rendezvous(one.name), "ownerReferences": [owner]}, "data": {"address": address}}
+        where = {
+            "metadata": {"name": rendezvous(execution.name), "ownerReferences": [owner]},
+            "data": {"address": address},
+        }
         try:
-            await cluster.create(CONFIG_MAPS, where, one.namespace)
+            await cluster.create(CONFIG_MAPS, where, execution.namespace)
         except errors.AlreadyExists:
-            await cluster.patch(CONFIG_MAPS, rendezvous(one.name), {"data": where["data"]}, one.namespace)
+            await cluster.patch(CONFIG_MAPS, rendezvous(execution.name), {"data": where["data"]}, execution.namespace)
 
     # --- its end -----------------------------------------------------------------------------------------------------
 
-    async def _conclude(self, one: Execution) -> None:
-        """Its last checkpoint may stand in the last lines of its log: these first, then how it ended."""
-        self.logs.follow(one)
-        if one.log.task is not None and not one.log.task.done():
-            if not one.log.heard and not one.log.failed:
-                await asyncio.wait([one.log.task], timeout=BREATH_SECONDS * 10)
-            if one.log.heard:
-                await asyncio.wait([one.log.task], timeout=LOG_SECONDS)
-        if rest := [log.task for log in one.others.values() if log.heard and log.task and not log.task.done()]:
+    async def _conclude(self, execution: Execution) -> None:
+        """Read the last lines of the log first, since they may announce a checkpoint; then report the end."""
+        self.logs.follow(execution)
+        if execution.log.task is not None and not execution.log.task.done():
+            if not execution.log.heard and not execution.log.failed:
+                await asyncio.wait([execution.log.task], timeout=BREATH_SECONDS * 10)
+            if execution.log.heard:
+                await asyncio.wait([execution.log.task], timeout=LOG_SECONDS)
+        if rest := [log.task for log in execution.others.values() if log.heard and log.task and not log.task.done()]:
             await asyncio.wait(rest, timeout=LOG_SECONDS)
-        pods = list(one.pods.values())
-        one.end = end_of(one.job, pods, self.here.executions.node_names(), one.log.finished) or one.end
-        assert one.end is not None
-        words = one.end.words + (self.room.fault(one.end.node) if one.end.node else "")
-        one.end = replace(one.end, began=one.begun, words=words)
-        one.concluded = True
-        one.news.set()
-        if not one.starters:
-            self.say_end(one)
+        pods = list(execution.pods.values())
+        execution.end = (
+            end_of(execution.job, pods, self.here.executions.node_names(), execution.log.finished) or execution.end
+        )
+        assert execution.end is not None
+        words = execution.end.words + (self.capacity.fault(execution.end.node) if execution.end.node else "")
+        execution.end = replace(execution.end, began=execution.begun, words=words)
+        execution.concluded = True
+        execution.news.set()
+        if not execution.starters:
+            self.say_end(execution)
 
-    def say_end(self, one: Execution) -> None:
-        end = one.end
-        if end is None or said(one.job, annotations.ENDING) == "refused":
-            return  # that it never ran is the answer to its start
-        self.here.say(attempt_facts.ended(self.here.clock(), one.attempt, end.phase, one.kept_ms, end.words))
+    def say_end(self, execution: Execution) -> None:
+        end = execution.end
+        if end is None or said(execution.job, annotations.ENDING) == "refused":
+            return  # the `start` call answers that it never ran
+        self.here.say(
+            attempt_facts.ended(self.here.clock(), execution.attempt, end.phase, execution.kept_ms, end.words)
+        )
 
-    def say_end_soon(self, one: Execution) -> None:
-        """After the answer to its start, if that is what its end waited for."""
-        if one.concluded and not one.starters:
-            asyncio.get_running_loop().call_later(BREATH_SECONDS, self.say_end, one)
+    def say_end_soon(self, execution: Execution) -> None:
+        """Report the end after the `start` call's answer, if the end waited for it."""
+        if execution.concluded and not execution.starters:
+            asyncio.get_running_loop().call_later(BREATH_SECONDS, self.say_end, execution)
 
 
-def _is_held(one: Execution) -> bool:
-    """By somebody else than us: what we suspend has nothing to run."""
-    return bool(one.job["spec"].get("suspend")) and one.job["spec"].get("parallelism", 1) > 0
+def _is_held(execution: Execution) -> bool:
+    """True if somebody else suspended it: what we suspend has parallelism 0."""
+    return bool(execution.job["spec"].get("suspend")) and execution.job["spec"].get("parallelism", 1) > 0

@@ -1,5 +1,5 @@
-"""How an attempt starts in a cluster: its Job is made, and either it begins or its place is given up for another.
-`KubernetesDriver.start` calls it.
+"""Starts an attempt: creates its execution Job and waits until it runs, or gives up so that the engine tries another
+offer. `KubernetesDriver.start` calls it.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from penstock.kube.portability import Rewritten, Unmapped, parsed, rewrite
 
 
 class Starter:
-    def __init__(self, here: Connection, room: CapacityReporter, checkpoints: Store) -> None:
-        self.here, self.room, self.checkpoints = here, room, checkpoints
+    def __init__(self, here: Connection, capacity: CapacityReporter, checkpoints: Store) -> None:
+        self.here, self.capacity, self.checkpoints = here, capacity, checkpoints
 
     # --- its Job -----------------------------------------------------------------------------------------------------
 
     async def order(self, ask: StartAttempt, work: Work, given: Rewritten) -> Execution:
-        """Make its Job, unless somebody did. What is there under its name is its own, or nothing is touched."""
+        """Create the Job unless it exists. A Job of this name that is not ours is not touched."""
         here = self.here
         namespace = str(given.manifest.get("metadata", {}).get("namespace", "")) or here.settings.namespace
         if namespace not in here.namespaces:
@@ -44,12 +44,12 @@ class Starter:
             found = await here.cluster.get(JOBS, here.name(ask.attempt), namespace)
             ownership.check_own(here, found, ask.attempt, origin_of(given.manifest, ask))
             return here.executions.note(found)
-        one = here.executions.note(job)
-        one.ordered_at = ordered_at
-        return one
+        execution = here.executions.note(job)
+        execution.ordered_at = ordered_at
+        return execution
 
     def manifest(self, work: Work) -> Rewritten:
-        """The Job that a person applied, as it shall run here; empty if there is none. Raises `Refused`."""
+        """The home Job rewritten for this site; empty if there is none. Raises `Refused`."""
         if not work.manifest:
             return Rewritten({})
         try:
@@ -60,7 +60,7 @@ class Starter:
             raise Refused(f"its Job cannot be read ({type(error).__name__}: {error})") from None
 
     def _order_of(self, ask: StartAttempt, work: Work, env: dict[str, str], namespace: str) -> ExecutionRequest:
-        here, offer, avoided = self.here, self.here.offers[ask.offer], self.room.avoided()
+        here, offer, avoided = self.here, self.here.offers[ask.offer], self.capacity.avoided()
         grace_ms = here.settings.grace_ms
         return ExecutionRequest(
             ask=ask,
@@ -87,49 +87,51 @@ class Starter:
         try:
             await self.here.cluster.create(CONFIG_MAPS, config_map, namespace)
         except errors.AlreadyExists:
-            return  # its name says what is in it
+            return  # its name has a digest of its content
 
     # --- its beginning -----------------------------------------------------------------------------------------------
 
-    async def until_begun(self, one: Execution, ask: StartAttempt) -> None:
+    async def until_begun(self, execution: Execution, ask: StartAttempt) -> None:
         while True:
-            one.news.clear()
-            if one.begun and said(one.job, annotations.ENDING) not in ("refused", "failed"):
+            execution.news.clear()
+            if execution.begun and said(execution.job, annotations.ENDING) not in ("refused", "failed"):
                 return
-            if one.concluded:
-                self._answer_never(one)
-            if one.name not in self.here.executions.by_name:
-                raise Unreachable(f"the Job of {one.attempt} was deleted before it began")
-            left_ms = self._patience(one, ask)
+            if execution.concluded:
+                self._answer_never(execution)
+            if execution.name not in self.here.executions.by_name:
+                raise Unreachable(f"the Job of {execution.attempt} was deleted before it began")
+            left_ms = self._patience(execution, ask)
             if left_ms is not None and left_ms <= 0:
                 async with self.here.asking():
-                    await self._give_up(one)
-            await _news_within(one.news, None if left_ms is None else max(0.05, left_ms / SECOND))
+                    await self._give_up(execution)
+            await _news_within(execution.news, None if left_ms is None else max(0.05, left_ms / SECOND))
 
-    def _answer_never(self, one: Execution) -> NoReturn:
-        """It is over and never ran: the engine looks elsewhere, or how it ended is said."""
-        assert one.end is not None
-        if said(one.job, annotations.ENDING) == "refused" or one.end.phase == "lost":
-            raise NoCapacity(one.end.words, self.here.settings.retry_ms)
+    def _answer_never(self, execution: Execution) -> NoReturn:
+        """It ended before it ran: `NoCapacity`, or cancelled because the end is reported as a fact."""
+        assert execution.end is not None
+        if said(execution.job, annotations.ENDING) == "refused" or execution.end.phase == "lost":
+            raise NoCapacity(execution.end.words, self.here.settings.retry_ms)
         raise asyncio.CancelledError
 
-    def _patience(self, one: Execution, ask: StartAttempt) -> Millis | None:
-        """How long its trouble may still last; None without any."""
-        if one.trouble is None or said(one.job, annotations.ENDING):
+    def _patience(self, execution: Execution, ask: StartAttempt) -> Millis | None:
+        """How much longer its trouble may last; None if it has none."""
+        if execution.trouble is None or said(execution.job, annotations.ENDING):
             return None
         settings = self.here.settings
         room_ms = settings.room_ms if self.here.offers[ask.offer].term in STANDING else settings.scale_ms
-        most = {"room": room_ms, "pods": room_ms, "user": settings.typo_ms}.get(one.trouble.kind, settings.image_ms)
-        return one.trouble_at + most - self.here.clock()
+        most = {"room": room_ms, "pods": room_ms, "user": settings.typo_ms}.get(
+            execution.trouble.kind, settings.image_ms
+        )
+        return execution.trouble_at + most - self.here.clock()
 
-    async def _give_up(self, one: Execution) -> None:
-        """This place does not run it. What a user wrote wrong is told; all else is tried elsewhere."""
-        trouble = one.trouble
+    async def _give_up(self, execution: Execution) -> None:
+        """End the start here. A user's mistake fails the job; anything else is tried elsewhere."""
+        trouble = execution.trouble
         assert trouble is not None
         words = trouble.words
         if trouble.node and trouble.kind in ("place", "image"):
-            words += self.room.fault(trouble.node)
-        await terminate.end(self.here, one, "failed" if trouble.kind == "user" else "refused", words)
+            words += self.capacity.fault(trouble.node)
+        await terminate.end(self.here, execution, "failed" if trouble.kind == "user" else "refused", words)
 
 
 async def _news_within(news: asyncio.Event, seconds: float | None) -> None:

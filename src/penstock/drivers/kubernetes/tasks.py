@@ -1,4 +1,4 @@
-"""What a driver does beside its calls, each thing once at a time. The parts of the Kubernetes driver hand it out."""
+"""Background tasks of a driver, at most one per name. All parts of the Kubernetes driver use it."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -12,10 +12,12 @@ P = ParamSpec("P")
 
 class TaskSet:
     def __init__(self) -> None:
-        self.tasks: dict[str, asyncio.Task[None]] = {}  #: what is being seen to
+        self.tasks: dict[str, asyncio.Task[None]] = {}  #: running tasks by name
 
     def see_to(self, what: str, work: Callable[P, Coroutine[Any, Any, None]], *args: P.args, **named: P.kwargs) -> None:
-        """Do it beside all else, once at a time. What fails is tried again when something changes, or with the tick."""
+        """Run it in the background unless a task of this name runs. A failed one is retried with the next change or
+        tick.
+        """
         if what not in self.tasks:
             self.tasks[what] = asyncio.create_task(_seen_to(work, *args, **named), name=what)
             self.tasks[what].add_done_callback(lambda _: self.tasks.pop(what, None))

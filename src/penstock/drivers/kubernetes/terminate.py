@@ -1,5 +1,5 @@
-"""How an attempt's Job in a cluster is ended, kept until its result is on record, and taken away. `KubernetesDriver`
-calls it when told to, `reconcile` and `start` when a Job cannot go on.
+"""Ends an execution Job, keeps it until its result is in the journal, and deletes it. `KubernetesDriver` calls it when
+asked; `reconcile` and `start` call it when a Job cannot go on.
 """
 
 import math
@@ -15,25 +15,25 @@ from penstock.kube.client import JOBS, PODS, Obj
 from penstock.kube.request_priority import LATER
 
 
-async def end(here: Connection, one: Execution, how: str, words: str, grace_ms: Millis | None = None) -> None:
-    """Leave word on the Job why, then let its deadline pass. The first reason counts, however often it is told."""
+async def end(here: Connection, execution: Execution, how: str, words: str, grace_ms: Millis | None = None) -> None:
+    """Record the reason on the Job, then let its deadline pass. The first reason counts."""
     grace_s = None if grace_ms is None else max(1, math.ceil(grace_ms / SECOND))
-    if grace_s is not None and grace_s != one.job["spec"]["grace"] and one.pods:
-        await here.change(one, lambda job: _ending(job, how, words, at_once=False))
-        for pod in [pod for pod in one.pods.values() if is_active(pod)]:
+    if grace_s is not None and grace_s != execution.job["spec"]["grace"] and execution.pods:
+        await here.change(execution, lambda job: _ending(job, how, words, at_once=False))
+        for pod in [pod for pod in execution.pods.values() if is_active(pod)]:
             await _delete_pod(here, pod, grace_s)
-    await here.change(one, lambda job: _ending(job, how, words, at_once=True))
+    await here.change(execution, lambda job: _ending(job, how, words, at_once=True))
 
 
-async def take_down(here: Connection, one: Execution) -> None:
-    """Somebody deleted its Job. Our finalizer keeps it, and its pods would run on with nobody to count them."""
-    await end(here, one, "lost", "somebody deleted its Job")
-    for pod in list(one.pods.values()):
+async def take_down(here: Connection, execution: Execution) -> None:
+    """Somebody deleted the Job. Our finalizer keeps it, but its pods would run unaccounted: end them."""
+    await end(here, execution, "lost", "somebody deleted its Job")
+    for pod in list(execution.pods.values()):
         await _delete_pod(here, pod)
 
 
 async def bury(here: Connection, attempt: str) -> Execution | None:
-    """It may be on its way to us: whoever comes to make it finds its name taken. None: it is taken by a stranger's."""
+    """Create a tombstone Job so that a late start cannot run. None if somebody else owns the name."""
     made: Execution | None = None
     for namespace in here.namespaces:
         try:
@@ -45,28 +45,29 @@ async def bury(here: Connection, attempt: str) -> Execution | None:
     return made
 
 
-async def forget(here: Connection, one: Execution) -> None:
-    """Its Job stays a while, so that a late start meets it; then the cluster takes it away."""
-    await here.change(one, lambda job: _forgotten(job, here.settings.keep_ms), LATER)
-    if one.job["metadata"].get("deletionTimestamp"):
-        await _leave_stone(here, one)
+async def forget(here: Connection, execution: Execution) -> None:
+    """Release the Job: it stays for `keep_ms` so that a late start finds it, then the cluster deletes it."""
+    await here.change(execution, lambda job: _forgotten(job, here.settings.keep_ms), LATER)
+    if execution.job["metadata"].get("deletionTimestamp"):
+        await _leave_stone(here, execution)
 
 
 async def prune(here: Connection) -> None:
-    """Tombstones that nobody can come late for any more. What the cluster itself finishes, it takes away itself."""
-    for one in here.executions:
-        meta = one.job["metadata"]
+    """Delete tombstones that no late start can meet any more. The cluster deletes finished Jobs by itself (TTL)."""
+    for execution in here.executions:
+        meta = execution.job["metadata"]
         age_ms = (here.cluster.time_there - datetime.fromisoformat(meta["creationTimestamp"])).total_seconds() * SECOND
-        if one.forgotten and one.job["spec"].get("suspend") and age_ms > here.settings.keep_ms:
+        if execution.forgotten and execution.job["spec"].get("suspend") and age_ms > here.settings.keep_ms:
             try:
-                await here.cluster.delete(JOBS, one.name, one.namespace, uid=meta["uid"])
+                await here.cluster.delete(JOBS, execution.name, execution.namespace, uid=meta["uid"])
             except errors.KubeError:
-                continue  # the next time
+                continue  # retried with the next tick
 
 
 def _ending(job: Obj, how: str, words: str, *, at_once: bool) -> Obj | None:
-    """The change that ends a Job. A suspended one has no deadline that could pass: it is left with nothing to run. Only
-    what never ran is refused: whoever slept meanwhile does not end what has begun."""
+    """The patch that ends a Job. A suspended Job has no running deadline, so it gets parallelism 0. `refused` applies
+    only to what never ran: a stale control plane must not end a running attempt.
+    """
     if how == "refused" and not said(job, annotations.ENDING) and all_ready(job):
         return None
     meta: Obj = (
@@ -83,23 +84,23 @@ async def _delete_pod(here: Connection, pod: Obj, grace_s: int | None = None) ->
     try:
         await here.cluster.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"], grace_s=grace_s)
     except (errors.NotFound, errors.Conflict):
-        return  # gone already
+        return  # deleted already
 
 
 def _forgotten(job: Obj, keep_ms: Millis) -> Obj | None:
-    """The change by which the cluster may take a Job away."""
+    """The patch that lets the cluster delete the Job."""
     if said(job, annotations.FORGOTTEN):
         return None
-    kept = [one for one in job["metadata"].get("finalizers") or () if one != annotations.RESULT]
+    kept = [finalizer for finalizer in job["metadata"].get("finalizers") or () if finalizer != annotations.RESULT]
     return {
         "metadata": {"annotations": {annotations.FORGOTTEN: "true"}, "finalizers": kept or None},
         "spec": {"ttlSecondsAfterFinished": keep_ms // SECOND},
     }
 
 
-async def _leave_stone(here: Connection, one: Execution) -> None:
-    """Somebody deleted its Job, and only our finalizer kept it; now its name would be free."""
-    stone = tombstone(here.installation, one.attempt, one.namespace)
+async def _leave_stone(here: Connection, execution: Execution) -> None:
+    """Somebody deleted the Job and only our finalizer kept it: replace it by a tombstone, or its name would be free."""
+    stone = tombstone(here.installation, execution.attempt, execution.namespace)
     stone["metadata"]["annotations"] |= {
         annotations.FORGOTTEN: "true",
         annotations.ENDING: "lost",
@@ -109,4 +110,4 @@ async def _leave_stone(here: Connection, one: Execution) -> None:
     try:
         await here.cluster.create(JOBS, stone)
     except (errors.AlreadyExists, errors.Forbidden, errors.NotFound):
-        return  # another's finalizer keeps it, or the whole namespace is going
+        return  # another finalizer keeps it, or its namespace is being deleted

@@ -1,1 +1,1 @@
-"""Sites on this machine: real processes, with slots that stand for GPUs."""
+"""Driver for sites on this machine: real processes, with slots for GPUs."""

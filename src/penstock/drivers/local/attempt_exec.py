@@ -1,7 +1,8 @@
-"""A command beside an attempt on this machine: in its folder and environment, on a terminal of its own if asked for.
-`LocalDriver.exec` calls it.
+"""Runs a command beside a local attempt: in its folder and environment, with a TTY if asked. `LocalDriver.exec` calls
+it for `penstock exec`.
 
-It carries the attempt's PENSTOCK_REPORT, so that the keeper, which ends all that has it, ends this too.
+The command has the attempt's PENSTOCK_REPORT in its environment; the supervisor kills every process that has it, so the
+command ends with the attempt.
 """
 
 import asyncio
@@ -23,8 +24,8 @@ from penstock.drivers.driver import Command, Refused
 from penstock.drivers.local.supervisor import signal_group
 from penstock.kube.exec_protocol import PIECE_BYTES, Printed, Typed
 
-LAST_WORDS_SECONDS: Final = 5.0  #: to read what was printed, after the end
-#: A session's first process makes its terminal the one that ^C comes from. Only the process itself can do that.
+LAST_WORDS_SECONDS: Final = 5.0  #: to read the last output after the end
+#: The session leader must make the TTY its controlling terminal, or ^C does not reach it. Only the process itself can.
 ON_A_TERMINAL: Final = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -37,7 +38,7 @@ except OSError as error:
 
 @value
 class Ends:
-    """Our ends of what the command reads and writes: a terminal is one for all."""
+    """Our ends of the command's streams; a TTY is one for all three."""
 
     typed: FileIO | None
     printed: int
@@ -45,7 +46,7 @@ class Ends:
 
 
 async def run(command: Command, folder: str, env: dict[str, str], typed: Typed | None, printed: Printed) -> int:
-    """Its exit code, as shells tell it. Cancelled: it and all that it started are killed."""
+    """Run the command and return its exit code as a shell would. If cancelled, kill it and all that it started."""
     with ExitStack() as files:
         process, ends = await _begin(files, command, folder, env, typed is not None)
         outputs = [(ends.printed, False)] + ([(ends.errors, True)] if ends.errors is not None else [])
@@ -53,7 +54,7 @@ async def run(command: Command, folder: str, env: dict[str, str], typed: Typed |
         writing = asyncio.create_task(_write(ends, typed, command.tty)) if typed is not None else None
         try:
             code = await process.wait()
-            signal_group(process.pid, signal.SIGKILL)  # nothing that it left behind holds GPUs on
+            signal_group(process.pid, signal.SIGKILL)  # processes that it left behind would hold GPUs
             await asyncio.wait(reading, timeout=LAST_WORDS_SECONDS)
         finally:
             signal_group(process.pid, signal.SIGKILL)
@@ -68,7 +69,7 @@ async def run(command: Command, folder: str, env: dict[str, str], typed: Typed |
 async def _begin(
     files: ExitStack, command: Command, folder: str, env: dict[str, str], listens: bool
 ) -> tuple[Process, Ends]:
-    with ExitStack() as theirs:  # closed here once it has begun, or we would never read their end
+    with ExitStack() as theirs:  # close our copies of its ends, or we never read end-of-file
         if command.tty:
             ends, given = _terminal(files, theirs, command.size)
             words: tuple[str, ...] = (sys.executable, "-I", "-S", "-c", ON_A_TERMINAL, *command.words)
@@ -122,7 +123,7 @@ async def _read(file: int, is_error: bool, printed: Printed) -> None:
             text = os.read(file, PIECE_BYTES)
         except BlockingIOError:
             continue
-        except OSError:  # a terminal that nobody has any more
+        except OSError:  # the TTY was closed
             return
         if not text:
             return
@@ -132,14 +133,14 @@ async def _read(file: int, is_error: bool, printed: Printed) -> None:
 async def _write(ends: Ends, typed: Typed, tty: bool) -> None:
     assert ends.typed is not None
     file = ends.typed.fileno()
-    with suppress(OSError):  # it reads no more
-        async for one in typed:
-            if isinstance(one, bytes):
-                await _write_all(file, one)
+    with suppress(OSError):  # it closed its input
+        async for item in typed:
+            if isinstance(item, bytes):
+                await _write_all(file, item)
             elif tty:
-                _resize(file, one)
+                _resize(file, item)
         if tty:
-            await _write_all(file, b"\x04")  # as a person says that there is no more
+            await _write_all(file, b"\x04")  # Ctrl-D: end of input on a TTY
         ends.typed.close()
 
 

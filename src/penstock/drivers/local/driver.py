@@ -1,9 +1,10 @@
-"""A site on this machine: real processes, with slots standing for GPUs. `wiring` makes one for each local site.
+"""The local driver: attempts are processes on this machine, with slots for GPUs. `wiring` makes one for each local
+site.
 
-The driver only writes orders and reads what became of them; `supervisor.py` runs each attempt, `store.py` says what is
-where. So there is nothing to lose here: a control plane that starts again finds everything on the disk.
+The driver writes orders and reads results; `supervisor.py` runs each attempt, `store.py` owns the folder. The driver
+keeps no state that matters: a control plane that restarts reads everything from disk.
 
-News is looked for every `tick_ms` while anything is there to have any, by a few `stat` calls for each running attempt.
+While anything runs, it polls every `tick_ms`, with a few `stat` calls for each attempt.
 """
 
 import asyncio
@@ -32,14 +33,14 @@ T = TypeVar("T")
 
 
 class Watched:
-    """A running attempt, and what was said of it."""
+    """A running attempt, and what was reported of it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.order = folder, read(f"{folder}/order.json")
         self.marks: Record = {}
         self.marks_stamp = 0
         self.reported = Reported(int(self.order.get("resume_ms", 0)))
-        #: Nobody has seen yet that it began. Whoever waits for its start hears of that a look before all else.
+        #: Its start was not seen yet. A waiting `start` call is answered one look before any other fact is reported.
         self.fresh = True
 
 
@@ -56,10 +57,10 @@ class LocalDriver(BaseDriver):
         self.site, self.clock, self.settings, self.checkpoints = site, clock, settings, checkpoints
         self.disk = LocalStore(site, folder, installation, clock, settings)
         self.watched: dict[str, Watched] = {}
-        self.nodes: dict[str, Path] = {}  #: rented and not over
+        self.nodes: dict[str, Path] = {}  #: rented nodes that are not over
         self.say: Say = _to_nobody
-        self.looked = asyncio.Condition()  #: told after each look at the disk
-        self.something = asyncio.Event()  #: there is something to look at
+        self.looked = asyncio.Condition()  #: notified after each look at the disk
+        self.something = asyncio.Event()  #: set while there is something to poll
         self.looking: asyncio.Task[None] | None = None
         self.threads = ThreadPoolExecutor(4, thread_name_prefix=f"site-{site.id}")
 
@@ -94,7 +95,7 @@ class LocalDriver(BaseDriver):
         self._watch_node(ask.node, folder)
         await self._until(lambda: self.disk.fate_of(folder) != "starting")
         if self.disk.fate_of(folder) != "ready":
-            raise asyncio.CancelledError  # gone before it was ready, and that is said
+            raise asyncio.CancelledError  # lost before it was ready, which is reported as a fact
 
     async def release_node(self, node: str) -> None:
         folder = await self._do(self.disk.release, node)
@@ -124,7 +125,7 @@ class LocalDriver(BaseDriver):
             self._watch(ask.attempt, folder)
             await self._until(lambda: _has_begun(folder) or not self.disk.is_kept(folder))
             if self.disk.never_began(folder):
-                raise asyncio.CancelledError  # over before it began, and that is said
+                raise asyncio.CancelledError  # ended before it ran, which is reported as a fact
         elif ask.attempt not in self.watched:
             self._say_end(ask.attempt, Watched(folder))
 
@@ -167,7 +168,7 @@ class LocalDriver(BaseDriver):
         if begun:
             marks = read(f"{folder}/marks.json")
             return SeenAttempt(attempt, "running", kept_ms(order, marks), self._deadline(folder, order))
-        return None  # it has not begun: whoever ordered it waits for that, or will tell it again
+        return None  # not started: the `start` call still waits, or will be repeated
 
     def _deadline(self, folder: Path, order: Record) -> Instant:
         return min(self.disk.deadline_at(Path(place)) for place in (folder, *order["nodes"]))
@@ -176,13 +177,13 @@ class LocalDriver(BaseDriver):
         if rank:
             raise Refused(f"{attempt} is one process, of rank 0")
         folder = self.disk.attempt(attempt)
-        over = self.disk.is_over(folder)  # before reading: what is written in between is then not missed
+        over = self.disk.is_over(folder)  # asked before reading, so that lines written in between are not missed
         try:
             with open(folder / "log", "rb") as file:
                 text = os.pread(file.fileno(), most, after)
                 size = os.fstat(file.fileno()).st_size
         except FileNotFoundError:
-            if folder != self.disk.attempt(attempt):  # it was put away just now
+            if folder != self.disk.attempt(attempt):  # it was just archived
                 return await self.log(attempt, after, most, rank)
             return b"", folder.exists() and not over
         return text, not over or after + len(text) < size
@@ -217,7 +218,7 @@ class LocalDriver(BaseDriver):
                 self.something.clear()
             await self.something.wait()
             await asyncio.sleep(self.settings.tick_ms / 1000)
-            with suppress(OSError):  # a full disk, say: what was not seen now is seen at the next look
+            with suppress(OSError):  # a full disk, for example: the next look retries
                 await self._look_once()
 
     async def _look_once(self) -> None:
@@ -245,7 +246,7 @@ class LocalDriver(BaseDriver):
             await self._do(self.disk.bury, folder, attempt)
 
     def _say_marks(self, attempt: str, watched: Watched) -> None:
-        """Checkpoints, and progress once a tenth."""
+        """Report checkpoints, and progress once per tenth."""
         try:
             stamp = os.stat(watched.folder / "marks.json").st_mtime_ns
         except FileNotFoundError:
@@ -268,7 +269,7 @@ class LocalDriver(BaseDriver):
             await self.looked.wait_for(true)
 
     async def _do(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """In a thread: a slow disk must not hold up the loop."""
+        """Run in a thread: a slow disk must not block the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: call(*args, **kwargs))
 
 
@@ -277,4 +278,4 @@ def _has_begun(folder: Path) -> bool:
 
 
 def _to_nobody(_: e.Fact) -> None:
-    """Before `open` and after `close`."""
+    """`say` before `open` and after `close`."""

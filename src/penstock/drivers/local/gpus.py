@@ -1,7 +1,7 @@
-"""Which GPUs an attempt on this machine gets. Slots are counted through the site's offers; `LocalDisk` deals them out.
+"""Assigns GPUs of this machine to attempts. Slots are numbered through the site's offers; `LocalStore` assigns them.
 
-Where NVML finds real GPUs a slot is one of them, by its UUID; where it finds none, slots are only numbers, and a job
-that looks for a GPU finds none, as it should.
+Where NVML finds GPUs, a slot is one of them, by its UUID. Otherwise slots are only numbers, and a job that looks for a
+GPU finds none.
 """
 
 from collections.abc import Iterable
@@ -9,12 +9,12 @@ from typing import Final
 
 from penstock.core.model.types import STANDING, Offer, Site
 
-#: An offer without a count has as many nodes as one asks for; numbers for this many GPUs are kept for it.
+#: An offer without a count is unlimited; this many slot numbers are reserved for it.
 UNCOUNTED: Final = 4096
 
 
 class Slots:
-    """The numbers of a site's GPUs, offer after offer, and what CUDA calls them."""
+    """Slot numbers of a site's GPUs, offer after offer, and their CUDA names."""
 
     def __init__(self, site: Site, devices: tuple[str, ...] | None = None) -> None:
         self.devices = found() if devices is None else devices
@@ -25,7 +25,7 @@ class Slots:
             count += size(offer)
 
     def of_node(self, offer: Offer, node: int) -> range:
-        """Of the n-th node of a standing offer."""
+        """Slots of the n-th node of a standing offer."""
         first = self.first[offer.id] + node * offer.shapes[-1].gpus
         return range(first, first + offer.shapes[-1].gpus)
 
@@ -33,7 +33,7 @@ class Slots:
         return range(self.first[offer.id], self.first[offer.id] + size(offer))
 
     def visible(self, slots: Iterable[int]) -> str:
-        """For CUDA_VISIBLE_DEVICES. More slots than GPUs: they are shared in turn."""
+        """For CUDA_VISIBLE_DEVICES. With more slots than GPUs, slots share GPUs in turn."""
         names = [self.devices[slot % len(self.devices)] if self.devices else str(slot) for slot in slots]
         return ",".join(dict.fromkeys(names))
 
@@ -46,7 +46,7 @@ def size(offer: Offer) -> int:
 
 
 def found() -> tuple[str, ...]:
-    """UUIDs of the GPUs here, in NVML's order; none without the `gpu` extra, a driver or a GPU."""
+    """UUIDs of this machine's GPUs in NVML's order; empty without the extra `gpu`, a driver or a GPU."""
     try:
         import pynvml
     except ImportError:
@@ -63,4 +63,4 @@ def found() -> tuple[str, ...]:
 
 
 def _text(uuid: str | bytes) -> str:
-    return uuid if isinstance(uuid, str) else uuid.decode()  # older bindings answer in bytes
+    return uuid if isinstance(uuid, str) else uuid.decode()  # older bindings return bytes

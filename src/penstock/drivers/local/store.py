@@ -1,13 +1,13 @@
-"""What a local site has on its disk: attempts, rented nodes, and whose it is. `LocalDriver` calls it in threads.
+"""The folder of a local site: attempts, rented nodes, and the owner. `LocalDriver` calls it in threads.
 
-    installation        who works here; anybody else is refused
-    attempts/NAME/      one folder for each attempt that is not forgotten; keeper.py says what is in it
-    nodes/NAME/         node.json (when it is ready, when it is taken away), deadline.json, released.json, gone.json
-    past/NAME/          forgotten ones: how they ended, which keeps them from ever starting again, and their logs
+    installation        the owner; any other installation is refused
+    attempts/NAME/      one folder for each attempt that is not forgotten; supervisor.py lists its files
+    nodes/NAME/         node.json (when it is ready, when it is reclaimed), deadline.json, released.json, gone.json
+    past/NAME/          forgotten attempts: a tombstone that prevents another start, and their logs
 
-A rented node here is no process: when it is asked for, everything that will happen to it is written down in the
-machine's own time, and the keepers of attempts on it act by that, whether or not a control plane lives. What must
-not happen twice at once (dealing out GPUs, counting nodes) is done with the site's lock in hand.
+A rented node is no process. When it is launched, its whole life is written down in boot-clock time; the supervisors of
+its attempts act by that, with or without a control plane. The site's lock guards what must not happen twice at once:
+assigning GPUs and counting nodes.
 """
 
 import fcntl
@@ -33,22 +33,22 @@ from penstock.drivers.local.gpus import Slots
 from penstock.drivers.local.supervisor import is_locked, now_ms, take_lock
 from penstock.drivers.records import Record, read, write
 
-#: What of our own environment a job sees. Not all of it: ours may hold passwords.
+#: Variables of our environment that a job sees. Not all: ours may hold passwords.
 PASSED_ON: Final = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
-#: What stays of a forgotten attempt; its order, with the job's environment, does not.
+#: Files kept of a forgotten attempt. Its order is deleted: it holds the job's environment.
 KEPT: Final = ("ended.json", "log", "work")
 
 
 @value
 class LocalSettings:
-    """How a local site behaves. The sites file says what it offers."""
+    """How a local site behaves. The sites file defines its offers."""
 
-    tick_ms: Millis = 50  # how often the driver looks for news on the disk while anything runs
+    tick_ms: Millis = 50  # how often the driver polls the disk while anything runs
     grace_ms: Millis = 10_000  # to write a last checkpoint at the deadline; at most half of the offer's `kill`
-    notice_ms: Millis = 2_000  # from the warning until a spot node is taken away
-    losses: tuple[Millis, ...] = ()  # how long the first rented spot things live, 0: for ever; then by the offer's rate
-    seed: int = 0  # of the luck of spot nodes
-    retry_ms: Millis = 5_000  # what a full site suggests
+    notice_ms: Millis = 2_000  # from the notice until a spot node is reclaimed
+    losses: tuple[Millis, ...] = ()  # lifetimes of the first spot nodes, 0: for ever; then the offer's rate
+    seed: int = 0  # of the random lifetimes of spot nodes
+    retry_ms: Millis = 5_000  # when to retry after no capacity
     keep_ms: Millis = 30 * DAY  # how long forgotten attempts' logs stay
     devices: tuple[str, ...] | None = None  # CUDA's names for the slots; None: what NVML finds
     data: tuple[tuple[str, str], ...] = ()  # data sets and the folders that they are copied from
@@ -65,7 +65,7 @@ class LocalStore:
         self.slots = Slots(site, settings.devices)
 
     def claim(self) -> None:
-        """This installation's from now on."""
+        """Claim the folder for this installation; `Refused` if another one owns it."""
         for name in ("attempts", "nodes", "past", "data"):
             (self.folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.locked():
@@ -91,27 +91,27 @@ class LocalStore:
     # --- attempts ----------------------------------------------------------------------------------------------------
 
     def attempt(self, attempt: str) -> Path:
-        """Its folder, which need not be there."""
+        """Its folder, which may not exist."""
         past = self.folder / "past" / safe_name(attempt)
         return past if past.exists() else self.folder / "attempts" / safe_name(attempt)
 
     def attempts(self) -> dict[str, Path]:
-        """Every attempt that was ordered or stopped here and is not forgotten."""
+        """All attempts that were ordered or stopped here and are not forgotten."""
         found = {folder: self.name_of(folder) for folder in sorted((self.folder / "attempts").iterdir())}
         return {name: folder for folder, name in found.items() if name}
 
     def name_of(self, folder: Path) -> str:
-        """A tombstone of one that never began has no order, only an end."""
+        """From the order, or from the end: a tombstone of an attempt that never started has no order."""
         return str((read(f"{folder}/order.json") or read(f"{folder}/ended.json")).get("attempt", ""))
 
     def order(self, ask: StartAttempt, work: Work, env: dict[str, str]) -> Path:
-        """Write down what is to run, unless it is there or over already."""
+        """Write the order, unless the attempt exists or is over."""
         folder = self.attempt(ask.attempt)
         with self.locked():
             if not (self.is_over(folder) or self.is_kept(folder)):
                 (folder / "work").mkdir(parents=True, exist_ok=True, mode=0o700)
                 order = self._order(folder, ask, work, env)
-                by_nodes = bool(ask.nodes)  # then their deadlines hold, and move
+                by_nodes = bool(ask.nodes)  # then the nodes' deadlines apply, and may move
                 self.write_deadline(folder, NEVER if by_nodes else ask.deadline_at)
                 write(f"{folder}/order.json", order, durable=True)
         return folder
@@ -147,16 +147,16 @@ class LocalStore:
         }
 
     def _grace_ms(self, offer: Offer) -> Millis:
-        """The hold covers the offer's `kill`: half for a last checkpoint, half for the killing and to be heard of."""
+        """The hold covers the offer's `kill`: half of it for a last checkpoint, half to kill and report."""
         grace_ms = self.settings.grace_ms
         return grace_ms if offer.term in STANDING else min(grace_ms, offer.kill_ms // 2)
 
     def _deal(self, ask: StartAttempt, offer: Offer, folder: Path) -> list[int]:
-        """The numbers of its GPUs, none of which anybody else has."""
+        """Assign free slots."""
         taken = {slot for other in self._live("attempts") if other != folder for slot in self._slots(other)}
         if ask.nodes:
             there = [slot for node in ask.nodes for slot in read(f"{self.node(node)}/node.json")["slots"]]
-            return [slot for slot in there if slot not in taken][: ask.width]  # others may share the node
+            return [slot for slot in there if slot not in taken][: ask.width]  # other attempts may share the node
         if offer.term in STANDING:
             parts = [(self.slots.of_node(offer, node), gpus) for node, gpus in ask.slots]
         else:
@@ -175,7 +175,7 @@ class LocalStore:
         return (path for path in (self.folder / kind).iterdir() if not (path / over).exists())
 
     def begin(self, folder: Path) -> None:
-        """Start its keeper. When this returns it has one, or had one already, or is over."""
+        """Start its supervisor. On return it has one, had one already, or is over."""
         if self.is_over(folder) or self.is_kept(folder):
             return
         command = supervisor.command(str(folder))
@@ -185,7 +185,9 @@ class LocalStore:
             )
 
     def never_began(self, folder: Path) -> bool:
-        """True if it was over before. A keeper that died before is a fault of this machine, and may go better again."""
+        """True if it was over before. A supervisor that died during its start is a fault of this machine:
+        `Unreachable`, to be retried.
+        """
         if (folder / "begun.json").exists():
             return False
         if not self.is_over(folder):
@@ -194,7 +196,7 @@ class LocalStore:
         return True
 
     def stop(self, attempt: str, grace_ms: Millis) -> Path:
-        """Leave word. Where there is no keeper to read it, nothing runs, and nothing will: that is written down."""
+        """Write the request to stop. Without a supervisor nothing runs and nothing will: write its end."""
         folder = self.attempt(attempt)
         if not self.is_over(folder):
             folder.mkdir(exist_ok=True, mode=0o700)
@@ -204,7 +206,7 @@ class LocalStore:
         return folder
 
     def bury(self, folder: Path, attempt: str) -> None:
-        """An attempt without a keeper is over. If one began, it died: whatever it left is killed."""
+        """Write the end of an attempt without a supervisor. If it started, its supervisor died: kill what is left."""
         lock = take_lock(f"{folder}/lock")
         if lock is None:
             return
@@ -233,7 +235,7 @@ class LocalStore:
                     path.unlink()
 
     def prune(self) -> None:
-        """Logs and tombstones older than anybody will ask for."""
+        """Delete logs and tombstones after `keep_ms`."""
         nodes = [folder for folder in self._all_nodes() if not (folder / "node.json").exists()]
         for past in [*(self.folder / "past").iterdir(), *nodes]:
             with suppress(FileNotFoundError):
@@ -290,7 +292,9 @@ class LocalStore:
         }
 
     def _fate(self, offer: Offer, thing: str, ready_ms: int) -> int | None:
-        """When a spot thing will be taken away. Its site decides that, and the control plane hears of it."""
+        """When a spot node will be reclaimed. The site decides it in advance; the control plane learns it when it
+        happens.
+        """
         if offer.term != "spot":
             return None
         nth = self._count_spot()
@@ -302,14 +306,14 @@ class LocalStore:
         return ready_ms + int(random.Random(f"{self.settings.seed}/{thing}").expovariate(1 / mean_ms))
 
     def _count_spot(self) -> int:
-        """How many came before this one; the site's lock is held."""
+        """How many spot nodes came before. The caller holds the site's lock."""
         path = f"{self.folder}/spot.json"
         nth = int(read(path).get("count", 0))
         write(path, {"count": nth + 1})
         return nth
 
     def release(self, node: str) -> Path:
-        """A node that was never asked for is gone as well, and a late asking finds that out."""
+        """Release a node. One that was never launched gets a tombstone, so that a late launch finds it gone."""
         folder = self.node(node)
         folder.mkdir(exist_ok=True, mode=0o700)
         with self.locked():
@@ -320,7 +324,7 @@ class LocalStore:
         return folder
 
     def fate_of(self, folder: Path) -> str:
-        """`start`, `ready`, or how it is over: `lost` or `gone`. A node is over when nothing runs on it any more."""
+        """`starting`, `ready`, `lost` or `gone`. A node is over once nothing runs on it."""
         gone: str = read(f"{folder}/gone.json").get("how", "")
         if gone:
             return gone
@@ -332,7 +336,9 @@ class LocalStore:
         return "starting" if now < node["ready_ms"] else "ready"
 
     def said(self, folder: Path) -> None:
-        """That a node is over is said twice, by this control plane and by the next; then only its tombstone stays."""
+        """Count that a node's end was reported. After two reports, by this control plane and the next, only its
+        tombstone stays.
+        """
         if (folder / "said.json").exists():
             (folder / "node.json").unlink(missing_ok=True)
         else:
@@ -350,7 +356,7 @@ class LocalStore:
     # --- deadlines ---------------------------------------------------------------------------------------------------
 
     def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
-        """The one that stands now: the old one, if that has passed or the thing is over."""
+        """The deadline that stands now: the old one, if it has passed or the thing is over."""
         folder = self.attempt(thing)
         if not folder.exists():
             folder = self.node(thing)
@@ -364,12 +370,12 @@ class LocalStore:
             return self.deadline_at(folder) if stands else deadline_at
 
     def write_deadline(self, folder: Path, at: Instant) -> None:
-        """In the machine's own time: ours may be set while nobody runs."""
+        """In boot-clock time: the wall clock may be set while nothing of ours runs."""
         boot_ms = None if at >= NEVER else now_ms() + at - self.clock()
         write(f"{folder}/deadline.json", {"at": at, "boot_ms": boot_ms}, durable=True)
 
     def deadline_at(self, folder: Path) -> Instant:
-        """By the control plane's clock as it is now: that may have jumped since, and the machine's has not."""
+        """As an instant of the control plane's clock, which may have jumped since; the boot clock has not."""
         stands = self.deadline(folder)
         at, boot_ms = int(stands.get("at", NEVER)), stands.get("boot_ms")
         now_at = at if boot_ms is None else self.clock() + boot_ms - now_ms()
@@ -408,7 +414,7 @@ def _first_free(among: range, count: int, taken: set[int]) -> list[int] | None:
 
 
 def boot() -> str:
-    """Which start of the machine this is: times of another one mean nothing."""
+    """The machine's boot id: boot-clock times of another boot mean nothing."""
     return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
 

@@ -1,21 +1,20 @@
-"""The keeper of one attempt on this machine: it starts the command, sees to its end, and writes down what became of it.
+"""Supervisor of one local attempt: starts its command, enforces its deadline, and writes how it ended.
 
-`LocalDriver` starts one for each attempt, as a program of its own (`command` says how), of the standard library and two
-small modules beside this one. It leaves the control plane's session at once and needs it no more: whoever kills the
-control plane kills no job, and a deadline holds while nobody listens. The two speak through files in the attempt's
-folder:
+`LocalDriver` starts one for each attempt, as a program of its own (see `command`) that imports the standard library and
+two small modules. It leaves the control plane's session at once: killing the control plane kills no job, and deadlines
+hold without it. Driver and supervisor communicate through files in the attempt's folder, each with one writer:
 
     order.json      what to run, until when, on which nodes       the driver, once
     deadline.json   when it ends by itself; may move              the driver
     stop.json       stop it, with so much grace                   the driver, once
-    lock            held while the keeper lives                   the keeper
-    begun.json      it runs                                       the keeper, once
-    marks.json      its last step and checkpoint                  the keeper
-    ended.json      how it ended: from now on, a tombstone        the keeper, or the driver for what has no keeper
+    lock            held while the supervisor lives               the supervisor
+    begun.json      it runs                                       the supervisor, once
+    marks.json      its last step and checkpoint                  the supervisor
+    ended.json      how it ended: from now on, a tombstone        the supervisor, or the driver if there is none
     log, report     what the job prints, and what it reports      the job
 
-Whether a keeper lives is told by its lock, which the system takes away with it, never by a process id, which another
-process may carry by now. Times are milliseconds of the machine's boot clock: it never steps, and counts sleep.
+The lock tells whether a supervisor lives, because the kernel releases it with the process; a process id may be reused.
+Times are milliseconds of the boot clock, which never steps and counts sleep.
 """
 
 import ctypes
@@ -35,18 +34,18 @@ from typing import Any, Final
 from penstock.drivers import progress
 from penstock.drivers.records import read, write
 
-TICK_MS: Final = 100  #: how often a keeper looks at its files; an end of the process itself is seen at once
-SWEEPS: Final = 100  #: whoever forks faster than we kill is given up on after so many rounds
+TICK_MS: Final = 100  #: how often it reads its files; the end of the process is seen at once
+SWEEPS: Final = 100  #: rounds of killing before we give up on processes that fork faster
 _FLOCK: Final = "hhqqi4x"  # struct flock on 64-bit Linux
-_DIE_WITH_PARENT, _ADOPT_ORPHANS = 1, 36  # names that prctl has for these: PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
+_DIE_WITH_PARENT, _ADOPT_ORPHANS = 1, 36  # prctl's PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 
 
-#: Without the environment's settings and without site-packages' own start-up: an attempt starts in a few milliseconds.
+#: Isolated and without `site`: the supervisor starts in a few milliseconds.
 _START: Final = f"import sys; sys.path.append(sys.argv[1]); from {__name__} import main; main(sys.argv[2])"
 
 
 def command(folder: str) -> list[str]:
-    """The program that keeps the attempt of this folder."""
+    """The command line of the supervisor for this folder."""
     above = os.path.abspath(__file__)
     for _ in __name__.split("."):
         above = os.path.dirname(above)
@@ -57,25 +56,25 @@ def main(folder: str) -> None:
     os.chdir(folder)
     lock = take_lock("lock")
     if lock is None or os.path.exists("ended.json") or os.path.exists("begun.json"):
-        return  # another one keeps it, or it is over; if its keeper died, the driver finds that out
+        return  # it has a supervisor or is over; if its supervisor died, the driver notices
     if os.fork():
-        os._exit(0)  # the driver waits for this one; the lock goes on with the other
+        os._exit(0)  # the driver waits for this process; the child keeps the lock
     Supervisor(read("order.json")).keep()
 
 
 class Supervisor:
     def __init__(self, order: dict[str, Any]) -> None:
         self.order = order
-        #: Kept, or Python reaps the command as soon as it forgets the object, and nobody can ask how it ended.
+        #: Referenced, or Python would reap the command with the object, and its exit status would be lost.
         self.command: subprocess.Popen[bytes] | None = None
         self.main_pid = 0  #: the command's own process
-        self.pidfd = -1  #: readable once that has ended
+        self.pidfd = -1  #: readable once that process has ended
         self.begun_ms = 0
-        self.status: int | None = None  #: how the command's own process ended, once it has
-        self.why = ""  #: it is being ended: `stopped` or `lost`
+        self.status: int | None = None  #: its wait status, once it has ended
+        self.why = ""  #: why it is being ended: `stopped` or `lost`
         self.detail = ""
         self.kill_ms: int | None = None  #: the end of its grace
-        self.taken_ms: int | None = None  #: this machine goes down: told by SIGTERM to the keeper itself
+        self.taken_ms: int | None = None  #: when SIGTERM told us that this machine shuts down
         self.marks: dict[str, int] = {}
         self.tails = [TailedFile("log"), TailedFile("report")]
         self.notes = Notes()
@@ -95,7 +94,7 @@ class Supervisor:
     # --- its beginning -----------------------------------------------------------------------------------------------
 
     def _until_begin(self) -> bool:
-        """Where the site sells by the attempt, its start takes a while; it may be told to stop before."""
+        """Wait for a simulated start where the site sells per attempt; false if it was told to stop before."""
         while not self._is_told() and now_ms() < self.order["begin_ms"]:
             time.sleep(min(TICK_MS, max(1, self.order["begin_ms"] - now_ms())) / 1000)
         return not self.why
@@ -125,19 +124,19 @@ class Supervisor:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            # A keeper that dies takes the command with it: nothing runs on that no deadline can end.
+            # The command dies with its supervisor: nothing may run without a deadline.
             preexec_fn=lambda: libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0),  # noqa: PLW1509 - no threads here
         )
 
     # --- its end -----------------------------------------------------------------------------------------------------
 
     def _lives(self) -> bool:
-        """Wait for the next tick or for the process's end. What is told to stop lives as long as its group does."""
+        """Wait for the next tick or the process's end. While being stopped it lives as long as its process group."""
         if self.status is None:
             self._wait_for_end()
             if not self._reap():
                 return True
-            if self.why:  # a shell that only waited for the program: now the program is told
+            if self.why:  # the shell is gone: signal the program that it waited for
                 signal_group(self.main_pid, signal.SIGTERM)
         else:
             time.sleep(self._wait_ms() / 1000)
@@ -155,7 +154,7 @@ class Supervisor:
         return self.kill_ms is None or now_ms() < self.kill_ms
 
     def _reap(self) -> bool:
-        """Collect whoever died, orphans that came to us included. True once the command's own process has."""
+        """Reap dead children and adopted orphans. True once the command's own process has ended."""
         with suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == self.main_pid:
@@ -165,12 +164,12 @@ class Supervisor:
     def _see_to_its_end(self) -> None:
         was_told = bool(self.why)
         if self._is_told() and not was_told and self.status is None:
-            os.kill(self.main_pid, signal.SIGTERM)  # ours and not yet reaped, so the number is still its own
+            os.kill(self.main_pid, signal.SIGTERM)  # not reaped yet, so the pid cannot be reused
         if self.kill_ms is not None and now_ms() >= self.kill_ms:
             signal_group(self.main_pid, signal.SIGKILL)
 
     def _is_told(self) -> bool:
-        """Is there a reason to end it? The first one names it; any later one may only shorten its grace."""
+        """True if there is a reason to end it. The first reason counts; later ones may only shorten the grace."""
         for why, detail, kill_ms in self._reasons():
             if not self.why:
                 self.why, self.detail = why, detail
@@ -206,20 +205,20 @@ class Supervisor:
     # --- what it reports ---------------------------------------------------------------------------------------------
 
     def _note_marks(self) -> bool:
-        """True if there was anything to read: a job that writes faster than we read is not waited for."""
+        """True if there was anything to read. We do not wait for a job that writes faster than we read."""
         before, read_some = self.marks.copy(), False
         for tail in self.tails:
             lines = tail.lines()
             read_some = read_some or bool(lines)
             progress.note(self.marks, b"\n".join(lines), lambda: now_ms() - self.begun_ms)
         if self.marks != before:
-            with suppress(OSError):  # the next mark will do, and the end repeats the last one
+            with suppress(OSError):  # the next mark retries, and ended.json repeats the last
                 write("marks.json", self.marks)
         return read_some
 
 
 class Notes:
-    """Files that others write, read again only when they were written again: a keeper looks ten times a second."""
+    """Files of the driver, read again only when they changed: the supervisor looks ten times a second."""
 
     def __init__(self) -> None:
         self.read: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
@@ -236,7 +235,7 @@ class Notes:
 
 
 class TailedFile:
-    """What a growing file says since we last looked: whole lines, a megabyte at most."""
+    """New whole lines of a growing file, at most a megabyte at once."""
 
     def __init__(self, path: str) -> None:
         self.path, self.offset, self.rest = path, 0, b""
@@ -252,7 +251,7 @@ class TailedFile:
             return []
         self.offset += len(new)
         *lines, rest = re.split(rb"[\r\n]", self.rest + new)
-        self.rest = rest[-4096:]  # a line without an end is somebody's data, not a mark
+        self.rest = rest[-4096:]  # an endless line is data, not a mark
         return lines or [b""]
 
 
@@ -268,11 +267,11 @@ def now_ms() -> int:
 
 
 def insist(path: str, said: dict[str, Any]) -> None:
-    """On a full disk, until there is room again: what became of a job is not lost for want of a few bytes."""
+    """Retry on a full disk until it is written: a job's end must not be lost."""
     while True:
         try:
             write(path, said, durable=True)
-        except FileNotFoundError:  # somebody removed the folder: there is nobody left to tell
+        except FileNotFoundError:  # the folder was removed: nobody will read it
             return
         except OSError:
             time.sleep(1)
@@ -281,7 +280,7 @@ def insist(path: str, said: dict[str, Any]) -> None:
 
 
 def take_lock(path: str) -> int | None:
-    """Held until this process and its forks are gone; None if somebody has it."""
+    """Held until this process and its forks are gone; None if another process has it."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0))
@@ -292,7 +291,7 @@ def take_lock(path: str) -> int | None:
 
 
 def is_locked(path: str) -> bool:
-    """Asked without taking it, so that asking never stands in the way of a keeper."""
+    """Test without taking the lock, so that a test never blocks a supervisor."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -305,7 +304,7 @@ def is_locked(path: str) -> bool:
 
 
 def signal_group(group: int, number: int) -> bool:
-    """True if somebody is in it. A group's number is not given away while it has members."""
+    """True if the group has members. A group's id is not reused while it has any."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
@@ -314,7 +313,7 @@ def signal_group(group: int, number: int) -> bool:
 
 
 def kill_all(report: str, group: int | None = None, reap: Callable[[], object] = bool) -> None:
-    """Whatever an attempt started is over, wherever it hid. Returns when it is."""
+    """Kill every process of an attempt, in whichever session it is. Returns when all are gone."""
     for _ in range(SWEEPS):
         in_group = group is not None and signal_group(group, signal.SIGKILL)
         others = list(processes_of(report, os.getpid() if group is not None else -1))
@@ -328,7 +327,7 @@ def kill_all(report: str, group: int | None = None, reap: Callable[[], object] =
 
 
 def processes_of(report: str, parent: int = -1) -> Iterator[int]:
-    """Processes that were given this report to write to, or were left to `parent`: what a setsid does not hide."""
+    """Processes with this report in their environment, or adopted by `parent`: setsid hides neither."""
     mark = b"PENSTOCK_REPORT=" + os.fsencode(report)
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():

@@ -1,7 +1,8 @@
-"""Bringing home what runs elsewhere, before we leave: `penstock leave --bring-home`. The hall does it for its doors.
+"""`penstock leave --bring-home`: moves jobs that run elsewhere back to their home cluster before we leave it. The
+manager runs it.
 
-It is the engine's own move, with a checkpoint, once there is room at home. What writes no checkpoints would lose its
-work, and ends where it runs.
+It asks for the engine's ordinary move, with a checkpoint, as soon as the home has enough free GPUs. A job without
+checkpoints would lose its work, so it stays and ends where it runs.
 """
 
 import asyncio
@@ -16,17 +17,17 @@ from penstock.journal.journal import Reader
 from penstock.journal.rows import JobRow
 from penstock.live.plane import NotReady, Plane
 
-LOOK_SECONDS: Final = 2.0  #: room at home comes free without our doing
-AGAIN_SECONDS: Final = 30.0  #: after a move that was not allowed though there was room
+LOOK_SECONDS: Final = 2.0  #: how often we look for free GPUs at home
+AGAIN_SECONDS: Final = 30.0  #: before we ask again for a move that the engine refused
 
 
 class HomeBringer:
     def __init__(self, plane: Plane, reader: Reader, follower: JobFollower) -> None:
         self.plane, self.reader, self.follower = plane, reader, follower
-        self.asked: dict[str, float] = {}  #: when each was last asked to move
+        self.asked: dict[str, float] = {}  #: job -> when we last asked for its move
 
     async def bring(self, site: str, left: asyncio.Event) -> None:
-        """Until nothing of ours is at home any more."""
+        """Ask for moves until the cluster is left."""
         while not left.is_set():
             with suppress(NotReady):
                 for row in await asyncio.to_thread(self._away, self.follower.live(site)):
@@ -36,15 +37,15 @@ class HomeBringer:
                     await left.wait()
 
     def _away(self, live: list[JobSnapshot]) -> list[JobRow]:
-        """Those of a home's jobs that run elsewhere and keep checkpoints."""
-        return [one.job for one in live if self._is_away(one)]
+        """Jobs that run elsewhere and write checkpoints."""
+        return [snapshot.job for snapshot in live if self._is_away(snapshot)]
 
     def _is_away(self, snapshot: JobSnapshot) -> bool:
         row = snapshot.job
         if row.phase != "placed":
             return False
         spec = self.reader.spec(row.id)
-        tries = [one for one in snapshot.attempts if one.phase == "running"]
+        tries = [attempt for attempt in snapshot.attempts if attempt.phase == "running"]
         keeps = spec is not None and spec.checkpoint_every_ms is not None and spec.interruptible
         return keeps and bool(tries) and tries[-1].site != row.origin_site
 
@@ -58,6 +59,6 @@ class HomeBringer:
             return
 
     def _with_room(self, site: str, gpus: int) -> list[str]:
-        """What stands at home and has so many GPUs free."""
-        offers = [one for there in self.plane.view.sites if there.id == site for one in there.offers]
-        return [one.offer.id for one in offers if one.offer.term in STANDING and one.idle >= gpus]
+        """Standing offers at this site with enough idle GPUs."""
+        offers = [offer for there in self.plane.view.sites if there.id == site for offer in there.offers]
+        return [offer.offer.id for offer in offers if offer.offer.term in STANDING and offer.idle >= gpus]

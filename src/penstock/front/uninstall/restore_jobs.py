@@ -1,9 +1,10 @@
-"""Giving a cluster's Jobs back: `penstock leave`. The door calls it for each of its Jobs while it is leaving.
+"""`penstock leave`: restores a cluster's Jobs as ordinary Jobs and deletes everything of ours. The controller calls it
+for each Job while it leaves.
 
-What waits becomes an ordinary Job of the same name. `managedBy` cannot be taken off a Job, so it is made anew; what it
-shall be is kept in a ConfigMap meanwhile, and whoever comes after a crash goes on from there. What runs is shown to its
-end and then bears no mark of ours. At last goes what only we needed: execution Jobs, tombstones, copies, the Lease; and
-whether anything remains is found by looking, not by remembering.
+`managedBy` is immutable, so a queued Job is deleted and created again under its name. A ConfigMap holds the manifest in
+between, and a restart after a crash continues from it. A running Job shows its status to the end and then loses our
+marks. Last we delete what only we need: execution Jobs, tombstones, copies, the Lease. What remains is read from the
+cluster, never remembered.
 """
 
 import json
@@ -17,20 +18,20 @@ from penstock.kube.client import CONFIG_MAPS, JOBS, LEASES, PODS, Cluster, Kind
 from penstock.kube.errors import AlreadyExists, NotFound
 from penstock.kube.references import Json, part, parts
 
-GIVING_BACK: Final = "penstock.dev/giving-back"  #: label of the ConfigMap that holds a Job between two lives
-#: What a cluster writes on a Job by itself. A new one gets its own.
+GIVING_BACK: Final = "penstock.dev/giving-back"  #: label of the ConfigMap that holds a Job between delete and create
+#: Metadata that the cluster writes; the new Job gets its own.
 WRITTEN: Final = (
     "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
     "managedFields", "selfLink", "finalizers",
 )  # fmt: skip
 CONTROLLERS: Final = ("batch.kubernetes.io/", "controller-uid", "job-name")
-#: Annotations that only we write. Others of our domain are people's words, and stay on Jobs that were never ours.
+#: Annotations that only we write. People write the others of our domain, also on Jobs that were never ours.
 WRITTEN_BY_US: Final = (annotations.JOB, annotations.BINDING, annotations.ATTEMPT, annotations.ORIGIN)
-APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  #: holds our marks too, and kubectl makes a new one
+APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  #: repeats our marks; kubectl writes a new one
 
 
 def ordinary(job: Json) -> Json:
-    """The Job as it would have been without us."""
+    """The Job's manifest without anything that we or the cluster added."""
     metadata = {key: found for key, found in part(job, "metadata").items() if key not in WRITTEN}
     queue = kueue.queue_of(metadata)
     metadata["labels"] = _theirs(part(metadata, "labels")) | ({kueue.QUEUE: queue} if queue else {})
@@ -49,7 +50,7 @@ def _theirs(words: Json) -> Json:
 
 
 def stripped(job: Json) -> Json:
-    """A merge patch that takes every mark of ours off a Job that has ended."""
+    """A merge patch that removes every mark of ours from an ended Job."""
     metadata = part(job, "metadata")
     change: Json = {}
     for kind in ("labels", "annotations"):
@@ -61,9 +62,9 @@ def stripped(job: Json) -> Json:
 
 
 def plain_conditions(job: Json) -> list[Json] | None:
-    """Without ours; None if there is none of ours."""
+    """The conditions without ours; None if none is ours."""
     now = parts(part(job, "status"), "conditions")
-    others = [one for one in now if one.get("type") not in OURS]
+    others = [condition for condition in now if condition.get("type") not in OURS]
     return others if len(others) < len(now) else None
 
 
@@ -71,7 +72,7 @@ def plain_conditions(job: Json) -> list[Json] | None:
 
 
 async def give_back(cluster: Cluster, job: Json) -> None:
-    """Kept first, then deleted, then made anew: a crash at any instant leaves enough to go on."""
+    """Save the manifest, delete the Job, create it anew. A crash after any step leaves enough to continue."""
     metadata = part(job, "metadata")
     namespace, uid = str(metadata["namespace"]), str(metadata["uid"])
     kept = {
@@ -84,7 +85,7 @@ async def give_back(cluster: Cluster, job: Json) -> None:
 
 
 async def finish(cluster: Cluster, namespace: str) -> None:
-    """What a crash left half-done."""
+    """Complete what a crash interrupted."""
     for kept in (await cluster.list(CONFIG_MAPS, namespace, labels=GIVING_BACK))[0]:
         await _make_anew(cluster, kept)
 
@@ -97,7 +98,7 @@ async def _make_anew(cluster: Cluster, kept: Json) -> None:
         await cluster.create(JOBS, job, namespace)
     except AlreadyExists:
         there = await cluster.get(JOBS, name, namespace)
-        if part(there, "metadata").get("uid") == uid:  # it takes a moment to go; looked at again
+        if part(there, "metadata").get("uid") == uid:  # the old Job is still being deleted: the caller tries again
             raise
     await _drop(cluster, CONFIG_MAPS, kept)
 
@@ -118,12 +119,12 @@ async def _remove(cluster: Cluster, name: str, namespace: str, uid: str) -> None
 
 
 def anybodys(_job: str) -> bool:
-    """Whatever job it was made for."""
+    """Matches every job."""
     return True
 
 
 async def sweep(cluster: Cluster, installation: str, namespace: str, mine: Callable[[str], bool]) -> list[str]:
-    """Delete what we made for these jobs and nobody needs any more; what is still needed."""
+    """Delete our execution Jobs for these jobs, and at last our copies. Returns what must stay for now."""
     needed = []
     for job in (await cluster.list(JOBS, namespace, labels=_made_by(installation)))[0]:
         metadata = part(job, "metadata")
@@ -140,13 +141,13 @@ async def sweep(cluster: Cluster, installation: str, namespace: str, mine: Calla
 
 
 async def remains(cluster: Cluster, installation: str, namespace: str) -> list[str]:
-    """Whatever there bears a mark of ours, by its kind and name."""
+    """Everything that still bears a mark of ours, as "kind namespace/name"."""
     found = []
     for kind in (JOBS, CONFIG_MAPS, LEASES):
         there = (await cluster.list(kind, namespace))[0]
-        found += [_word(kind, one) for one in there if _bears_our_mark(one, installation)]
+        found += [_word(kind, thing) for thing in there if _bears_our_mark(thing, installation)]
     pods = (await cluster.list(PODS, namespace, labels=_made_by(installation)))[0]
-    return found + [_word(PODS, one) for one in pods]
+    return found + [_word(PODS, pod) for pod in pods]
 
 
 def _made_by(installation: str) -> str:
@@ -159,11 +160,11 @@ def _bears_our_mark(thing: Json, installation: str) -> bool:
     if labels.get(annotations.INSTALLATION, annotations.label_value(installation)) != annotations.label_value(
         installation
     ):
-        return False  # another installation's
-    owners = [str(one.get("name", "")) for one in metadata.get("ownerReferences") or []]
-    written = [one for one in part(metadata, "annotations") if one in WRITTEN_BY_US]
+        return False  # belongs to another installation
+    owners = [str(owner.get("name", "")) for owner in metadata.get("ownerReferences") or []]
+    written = [key for key in part(metadata, "annotations") if key in WRITTEN_BY_US]
     words = [*labels, *written, *(metadata.get("finalizers") or [])]
-    words += [str(one.get("type")) for one in parts(part(thing, "status"), "conditions")]
+    words += [str(condition.get("type")) for condition in parts(part(thing, "status"), "conditions")]
     meets = any(metadata.get("name") == f"{owner}-at" for owner in owners if owner.startswith("ps-"))
     held = part(thing, "spec").get("holderIdentity") == installation
     return held or meets or any(word.startswith(annotations.DOMAIN) for word in words)
@@ -175,7 +176,7 @@ def _word(kind: Kind, thing: Json) -> str:
 
 
 async def release(cluster: Cluster, installation: str, namespace: str) -> None:
-    """The cluster is nobody's again."""
+    """Delete our Lease: the cluster has no owner any more."""
     for lease in (await cluster.list(LEASES, namespace))[0]:
         if part(lease, "spec").get("holderIdentity") == installation:
             await _drop(cluster, LEASES, lease)

@@ -1,5 +1,5 @@
-"""One cluster that we leave, home or not: swept again and again until a list shows nothing of ours. The hall has one
-for each cluster; `restore_jobs` says what is ours there.
+"""Sweeps one cluster, home or not, until a list shows nothing of ours. The manager has one for each cluster;
+`restore_jobs` knows what is ours.
 """
 
 import asyncio
@@ -10,23 +10,23 @@ from penstock.front.uninstall import restore_jobs
 from penstock.kube.client import Cluster
 from penstock.kube.errors import KubeError
 
-AGAIN_SECONDS: Final = 1.0  #: garbage collectors take a moment
-LATER_SECONDS: Final = 3.0  #: after a cluster that could not be asked
+AGAIN_SECONDS: Final = 1.0  #: time for the garbage collector
+LATER_SECONDS: Final = 3.0  #: after an error of the cluster
 
 
 class ClusterSweep:
     def __init__(self, site: str, cluster: Cluster, namespaces: tuple[str, ...], installation: str) -> None:
         self.site, self.cluster, self.namespaces, self.installation = site, cluster, namespaces or ("",), installation
-        self.remains: list[str] = []  #: what of ours was there when it was last looked at, or why we cannot look
-        self.left = asyncio.Event()  #: nothing
+        self.remains: list[str] = []  #: what of ours the last list showed, or why we cannot list
+        self.left = asyncio.Event()  #: set when nothing of ours remains
 
     async def part(self) -> None:
-        """Take away all that only we needed, the Lease at last. Returns when a list of what is there has no mark."""
+        """Delete all that only we need, the Lease last. Returns when a list shows no mark of ours."""
         await self._until_nothing_remains(restore_jobs.anybodys, last=True)
         self.left.set()
 
     async def take(self, mine: Callable[[str], bool]) -> None:
-        """Only what was made for some of our jobs; the others go on."""
+        """Delete only what was made for some jobs; the others continue."""
         await self._until_nothing_remains(mine, last=False)
 
     async def _until_nothing_remains(self, mine: Callable[[str], bool], last: bool) -> None:
@@ -41,11 +41,11 @@ class ClusterSweep:
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _sweep(self, mine: Callable[[str], bool], last: bool) -> list[str]:
-        """What is still there afterwards."""
+        """One pass; returns what is still there."""
         ours = self.cluster, self.installation
-        needed = [word for one in self.namespaces for word in await restore_jobs.sweep(*ours, one, mine)]
+        needed = [word for space in self.namespaces for word in await restore_jobs.sweep(*ours, space, mine)]
         if needed or not last:
             return needed
         for namespace in self.namespaces:
             await restore_jobs.release(*ours, namespace)
-        return [word for one in self.namespaces for word in await restore_jobs.remains(*ours, one)]
+        return [word for space in self.namespaces for word in await restore_jobs.remains(*ours, space)]

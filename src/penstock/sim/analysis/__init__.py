@@ -1,1 +1,1 @@
-"""What simulated runs mean: reports, comparisons, the lower bound, shadow mode."""
+"""Analysis of simulated runs: policy comparison, lower bound, shadow mode."""

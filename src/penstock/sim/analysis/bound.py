@@ -1,14 +1,14 @@
-"""What no schedule can beat: the least cloud GPU-hours that a trace must buy, with and without waiting.
+"""Lower bound: the least cloud GPU-hours that any schedule of a trace must buy, with and without waiting.
 
-`compare` draws these under the measured policies, so that a reader sees how much room is left.
-It needs numpy, which the extra `compare` brings: import this file where it is called, not at the top of a module.
+`compare` draws it under the measured policies, so that a reader sees how much could still be saved. It needs numpy,
+which the extra `compare` brings: import this module where it is used, not at the top.
 
 Both bounds pool the owned GPUs (a gang fits wherever enough are free), make moves between owned and cloud free and
-instant, and know every run time beforehand. They cover every schedule of jobs whose width is fixed: with and without
-moves, with and without pauses, in any order. Real starts, restarts, instance shapes and fragmentation only add cost.
+instant, and know every run time in advance. They cover every schedule of jobs with fixed width: with and without moves,
+with and without pauses, in any order. Real starts, restarts, instance shapes and fragmentation only add cost.
 
-Cost is counted as the benchmark does: cloud GPU-hours, plus owned GPU-hours that waiting pushed past the last
-submission. Where a cloud GPU-hour has several prices, multiply by the lowest.
+Cost is counted as in the benchmark: cloud GPU-hours, plus owned GPU-hours that waiting pushed past the last submission.
+Where a cloud GPU-hour has several prices, multiply by the lowest.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from numpy.typing import NDArray
 
 HOUR_MS = 3_600_000
 
-#: Values of an hour of one job's waiting, in GPU-hours, that trace the part of the frontier people choose from.
+#: Costs of delay per job-hour, in GPU-hours, that trace the useful part of the frontier.
 VALUES = (100.0, 25.0, 8.0, 3.0, 1.5, 0.7, 0.25, 0.1)
 
 #: Marginal prices tried for a job that may pause. 1 comes first: without delay it is exact, and it wins ties.
 LEVELS = (1.0, 0.95, 0.85, 0.7, 0.5, 0.3, 0.1)
 
-#: Where an hour of waiting is worth less than this, jobs wait long: longer slots then cost little and save much time.
+#: Below this cost of delay jobs wait long: longer slots then lose little precision and save much time.
 PATIENT, PATIENT_SLOT_H = 0.5, 4
 
-#: Owned time priced after the last job would have ended without waiting; a job waiting beyond it is taken as free.
+#: Owned time is priced this long after the last job would have ended without waiting; beyond it a job is free.
 TAIL_H = 168
 
 Floats = NDArray[np.float64]
@@ -40,7 +40,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """A corner of the frontier: with this mean delay, no schedule buys fewer cloud GPU-hours."""
+    """A corner of the frontier: at this mean delay no schedule buys fewer cloud GPU-hours."""
 
     mean_delay_h: float
     cloud_gpu_hours: float
@@ -55,7 +55,7 @@ class LowerLine:
 
 
 def zero_wait(arrive: Sequence[int], run: Sequence[int], gpus: Sequence[int], total: int) -> float:
-    """Cloud GPU-hours that remain if nobody waits: the exact integral of demand above `total`, in whole numbers."""
+    """Cloud GPU-hours if nobody waits: the exact integral of demand above `total`, in integers."""
     steps = sorted(
         [(a, g) for a, g in zip(arrive, gpus, strict=True)]
         + [(a + r, -g) for a, r, g in zip(arrive, run, gpus, strict=True)]
@@ -103,7 +103,7 @@ def lines(
     price = jobs.prices_without_wait(total)
     level = jobs.least_whatever_the_delay(total)
     found = [LowerLine(0.0, level)]
-    # From dear to cheap: the last prices are a good start for the next value.
+    # From high to low values: the last prices are a good start for the next.
     for value in sorted(values, reverse=True):
         if value < PATIENT and jobs.slot_h == 1:
             jobs, price = _Jobs.of(arrive, run, gpus, PATIENT_SLOT_H), _coarser(price, PATIENT_SLOT_H)
@@ -158,7 +158,7 @@ class _Jobs:
         return self.arrive + self.run <= self.last
 
     def prices_without_wait(self, total: int) -> Floats:
-        """The best prices if nobody waits: an owned GPU is worth a cloud GPU while demand is above what is owned."""
+        """The best prices if nobody waits: an owned GPU is worth a cloud GPU while demand exceeds the owned ones."""
         demand = _overlap(self.arrive, self.gpus, self.slots) - _overlap(self.arrive + self.run, self.gpus, self.slots)
         return (demand > total).astype(np.float64)
 
@@ -170,25 +170,25 @@ class _Jobs:
 
 @dataclass(frozen=True, slots=True)
 class _Choices:
-    """Every end that a job may usefully have, flat: job by job, from no delay to as long as it may pay to wait.
+    """All useful end times of each job, flattened: from no delay to the longest wait that can pay.
 
-    Prices are constant within a slot, so for one marginal price the cost is straight between two neighbours here.
+    Prices are constant within a slot, so for one marginal price the cost is linear between neighbours.
     """
 
     jobs: _Jobs
     value: float
-    owner: Ints  #: which job each end belongs to
-    first: Ints  #: where each job's ends begin
+    owner: Ints  #: the job of each end
+    first: Ints  #: index of each job's first end
     end: Floats
     delay: Floats
-    beyond: Floats  #: what a job pays at least if it waits longer than its last end here
+    beyond: Floats  #: the least cost of a job that waits beyond its last end here
 
     @classmethod
     def of(cls, jobs: _Jobs, value: float) -> _Choices:
         if value <= 0:
             raise ValueError("an hour of waiting needs a value above zero")
         soonest = jobs.arrive + jobs.run
-        # Longer than this and the waiting alone costs more than the cloud.
+        # Beyond this the delay alone costs more than the cloud.
         enough = jobs.gpus * jobs.run / value
         # After the last submission every hour of a job that should have ended before costs as much as the cloud.
         room = np.where(jobs.inside, jobs.last - soonest, jobs.slots - soonest)
@@ -215,9 +215,9 @@ def _fitted(price: Floats, slots: int) -> Floats:
 
 
 def _ascend(choices: _Choices, price: Floats, total: int, rounds: int) -> tuple[float, Floats]:
-    """The best bound found by moving prices against unused and overused hours, and the prices that gave it.
+    """Subgradient ascent: move prices against unused and overused hours. Returns the best bound and its prices.
 
-    Every price vector gives a valid bound, so how we move is a matter of speed, never of truth.
+    Every price vector gives a valid bound, so the step rule affects speed only.
     """
     best, best_price = -np.inf, price
     mean, spread = np.zeros_like(price), np.zeros_like(price)

@@ -1,8 +1,8 @@
-"""The same jobs under several policies, and the bound that no schedule beats. `penstock compare` and the demo call it.
+"""Runs the same jobs under several policies and compares them with the lower bound. `penstock compare` and the demo
+call it.
 
-`measure` runs every point, `Compared` is what came out of one trace, `pictured` says it as a page. A point's cost is
-the cloud's bill plus what its deferred owned work would have cost there: otherwise holding jobs until the trace ends
-would look like a saving.
+`measure` runs every point, `Compared` holds one trace's results, `pictured` makes the page. A point's cost is the cloud
+bill plus the cloud price of deferred owned work: otherwise holding jobs until the trace ends would look like a saving.
 """
 
 import importlib.util
@@ -34,15 +34,15 @@ from penstock.sim.scenario import PER_GPU_HOUR, Scenario, run
 
 @value
 class Contender:
-    """How a policy takes part: the settings of its knob that are tried, and whether that is a waiting budget."""
+    """A policy with the settings of its knob to try, and whether the knob is a waiting budget."""
 
     knobs: tuple[str, ...]
     waits_by_budget: bool = True
-    knob_in_words: str = "{}"  # ${}/h, say
+    knob_in_words: str = "{}"  # a format like ${}/h
 
 
 BUDGETS: Final = ("0.02", "0.05", "0.1", "0.25", "0.5", "1")
-#: Savings are counted from here, so it always takes part.
+#: The baseline of all savings; always measured.
 VALUES: Final = ("640", "220", "80", "28", "10", "3")
 BURST_AT_ONCE: Final = "nowait"
 #: Everything that can be compared, in the order of the tables; all but the last are, unasked: that one believes what
@@ -54,20 +54,20 @@ CONTENDERS: Final[dict[str, Contender]] = {
     "compute": Contender(BUDGETS),
     "compute-q30": Contender(BUDGETS),
     "power": Contender(BUDGETS),
-    # The cost of delay, of one job's hour: where it is dearest, jobs wait least.
+    # Cost of delay per job-hour, from high (short waits) to low.
     "penstock-no-moves": Contender(VALUES, waits_by_budget=False, knob_in_words="${}/h"),
     "penstock": Contender(VALUES, waits_by_budget=False, knob_in_words="${}/h"),
     "penstock-known": Contender(VALUES, waits_by_budget=False, knob_in_words="${}/h"),
 }
-#: The first of these that was measured is whom the lede speaks of.
+#: The lede is about the first of these that was measured.
 SUBJECTS: Final = ("penstock", "compute", "power", "compute-q30", "constant")
-#: Two costs nearer than this are the same: a knob moved by 2 % changes the cost by as much.
+#: Costs closer than this count as equal: a knob moved by 2 % changes the cost by as much.
 NO_DIFFERENCE: Final = 0.03
 
 
 @value
 class Case:
-    """One trace in its setting."""
+    """One trace with its setting."""
 
     name: str
     scenario: Scenario
@@ -96,7 +96,7 @@ class PolicyPoint:
 
 @value
 class Bound:
-    """What no schedule can beat: corners (mean delay in hours, cost) of a line that is straight between them."""
+    """The lower bound: corners (mean delay in hours, cost) of a piecewise linear curve."""
 
     per_gpu_hour: float
     corners: tuple[tuple[float, float], ...]
@@ -111,7 +111,7 @@ class Bound:
 
 @value
 class Compared:
-    """What came out for one trace."""
+    """The results of one trace."""
 
     case: Case
     points: tuple[PolicyPoint, ...]
@@ -125,7 +125,9 @@ class Compared:
         return [point for point in self.points if point.report.policy == name]
 
     def saving_closed(self, point: PolicyPoint) -> float | None:
-        """How much of what could be saved, at the same mean delay, against bursting at once. None: nothing could."""
+        """The share of the possible saving at the same mean delay, against bursting at once. None if nothing could be
+        saved.
+        """
         if self.bound is None:
             return None
         most = self.burst_at_once.cost
@@ -133,7 +135,7 @@ class Compared:
         return (most - point.cost) / attainable if attainable > 0 else None
 
     def hour_saves(self, point: PolicyPoint) -> float | None:
-        """What the last hours of one job's delay saved, each: against the same policy's next point with less delay."""
+        """What each of the last job-hours of delay saved, against the same policy's next point with less delay."""
         here = point.report
         less = [other for other in self.of(here.policy) if other.report.mean_delay_h < here.mean_delay_h]
         if not less:
@@ -162,7 +164,7 @@ def measure(
     with_bound: bool = True,
     advance: Callable[[int], None] = lambda _: None,
 ) -> list[Compared]:
-    """Every (policy, knob) of `lines` for every case. The answer's order is that of the question, not of the clock."""
+    """Every (policy, knob) of `lines` for every case. Results keep the order of the arguments."""
     lines = list(lines)
     tasks = list(tasks_of(len(cases), lines, with_bound))
     scenarios = [case.scenario for case in cases]
@@ -174,7 +176,7 @@ def measure(
 def lines_for(
     policies: Iterable[str], budgets: Sequence[str] = (), costs_of_delay: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
-    """Each policy at each of its settings, or at the given ones: waiting budgets, or what an hour of delay costs."""
+    """Each policy at each of its settings, or at the given waiting budgets or costs of delay."""
     wanted = [name.strip() for name in policies]
     for name in wanted:
         if name not in CONTENDERS:
@@ -190,7 +192,7 @@ def lines_for(
 
 
 def tasks_of(cases: int, lines: Sequence[tuple[str, str]], with_bound: bool) -> Iterator[Task]:
-    """The bounds first: each takes as long as a point, and one that starts last would be waited for."""
+    """The bounds first: each takes as long as a point, and one that starts last would delay the end."""
     if with_bound:
         yield from (Task(case) for case in range(cases))
     yield from (Task(case, *line) for case in range(cases) for line in lines)
@@ -224,7 +226,7 @@ def _one_by_one(
 def _side_by_side(
     scenarios: Sequence[Scenario], tasks: Sequence[Task], workers: int, advance: Callable[[int], None]
 ) -> Iterator[Answer]:
-    """In processes started afresh, which behaves the same on every system; each is handed the traces once."""
+    """In spawned processes, which behave alike on every system; each gets the traces once."""
     others = multiprocessing.active_children()
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (tuple(scenarios),)) as pool:
         try:
@@ -232,7 +234,7 @@ def _side_by_side(
                 answers = [pool.submit(_answer_task, task) for task in tasks]
             _watch(answers, advance)
         except BaseException as error:
-            # Nobody wants the points under way any more; without this, ^C would wait for them.
+            # Cancel points in progress; otherwise ^C would wait for them.
             for worker in multiprocessing.active_children():
                 if worker not in others:
                     worker.terminate()
@@ -244,13 +246,13 @@ def _side_by_side(
 
 def _watch(answers: Sequence[Future[Answer]], advance: Callable[[int], None]) -> None:
     for answer in as_completed(answers):
-        answer.result()  # raises here what was raised there
+        answer.result()  # raises the worker's exception
         advance(1)
 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """A worker inherits this for good: ^C reaches it too, and only the parent is to answer it."""
+    """Workers inherit this: ^C reaches them, too, and only the parent may handle it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -258,7 +260,7 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-#: In a worker: the traces it was handed.
+#: In a worker: its traces.
 _mine: list[Scenario] = []
 
 
@@ -280,7 +282,7 @@ def _answer(scenario: Scenario, task: Task) -> Answer:
 
 
 def can_bound() -> bool:
-    """Whether numpy is installed, which only the lower bound needs."""
+    """True if numpy is installed, which only the lower bound needs."""
     return importlib.util.find_spec("numpy") is not None
 
 
@@ -301,7 +303,7 @@ def owned_gpus(scenario: Scenario) -> int:
 
 
 def least_price(scenario: Scenario) -> float:
-    """Of a cloud GPU-hour: the bound holds for whoever gets it everywhere. Deferred work is never cheaper."""
+    """The lowest price of a cloud GPU-hour: the bound holds at that price. Deferred work is never cheaper."""
     rented = [offer for site in scenario.sites for offer in site.offers if offer.term not in STANDING]
     prices = [shape.price_per_hour / shape.gpus for offer in rented for shape in offer.shapes]
     return min([*prices, PER_GPU_HOUR])
@@ -311,7 +313,7 @@ def least_price(scenario: Scenario) -> float:
 
 
 def as_record(compared: Compared) -> dict[str, Any]:
-    """All that was measured, flat enough for a data frame."""
+    """All measurements, flat enough for a data frame."""
     case, bound = compared.case, compared.bound
     return {
         "trace": case.name,
@@ -356,7 +358,7 @@ COLUMNS: Final = (
 
 
 def row(compared: Compared, point: PolicyPoint) -> dict[str, str]:
-    """One point in the words of `COLUMNS`."""
+    """One point as the cells of `COLUMNS`."""
     report, closed, saves = point.report, compared.saving_closed(point), compared.hour_saves(point)
     return {
         "policy": report.policy,
@@ -365,7 +367,7 @@ def row(compared: Compared, point: PolicyPoint) -> dict[str, str]:
         "cloud_cost": cash(report.cloud_cost, report.currency),
         "delay": _hours(report.mean_delay_h),
         "within": _hours(report.p99_delay_h),
-        # The longest is kept to a hundredth of an hour only, and must not look shorter than what 99 % are within.
+        # The maximum is rounded to 0.01 h and must not look shorter than p99.
         "longest": _hours(max(report.max_delay_h, report.p99_delay_h)),
         "cloud_jobs": f"{report.cloud_jobs:,}",
         "closed": "-" if closed is None or point is compared.burst_at_once else f"{closed * 100:.0f} %",
@@ -374,7 +376,7 @@ def row(compared: Compared, point: PolicyPoint) -> dict[str, str]:
 
 
 def pictured(compared: Compared, foot: str = "") -> Comparison:
-    """The page: every sentence made from what was measured."""
+    """The page's content, every sentence from measured numbers."""
     bound, no_wait = compared.bound, compared.burst_at_once
     names = dict.fromkeys(p.report.policy for p in compared.points if p is not no_wait)
     return Comparison(
@@ -395,7 +397,7 @@ def pictured(compared: Compared, foot: str = "") -> Comparison:
 
 
 def lede(compared: Compared) -> str:
-    """What waiting buys, and whose waiting buys most. Nothing is said that was not measured."""
+    """What delay saves, and under which policy it saves most, from measured numbers only."""
     no_wait = compared.burst_at_once
     currency = no_wait.report.currency
     first = f"Bursting at once costs {cash(no_wait.cost, currency)}."
@@ -415,7 +417,7 @@ def lede(compared: Compared) -> str:
 
 
 def least_at(points: Sequence[PolicyPoint], delay_h: float) -> float | None:
-    """The least cost on a policy's curve at no more than this mean delay; between marks, straight over a log axis."""
+    """The least cost on a policy's curve up to this mean delay, interpolated over a log axis."""
     found = [point.cost for point in points if point.report.mean_delay_h <= delay_h]
     marks = sorted((max(point.report.mean_delay_h, SECOND / HOUR), point.cost) for point in points)
     for (a, above), (b, below) in pairwise(marks):
@@ -425,7 +427,7 @@ def least_at(points: Sequence[PolicyPoint], delay_h: float) -> float | None:
 
 
 def covers(case: Case) -> str:
-    """What the bound is a bound of."""
+    """What the bound covers, as text."""
     price = cash(least_price(case.scenario) / MICRO, case.scenario.currency)
     return (
         "Hatched: no schedule of these jobs at their own widths, even with all run times known, moves free and owned "
@@ -434,7 +436,7 @@ def covers(case: Case) -> str:
 
 
 def cash(amount: float, currency: str) -> str:
-    """Four figures: $212,700, $20,930, $1,284, $0.88."""
+    """Four significant digits: $212,700, $20,930, $1,284, $0.88."""
     symbol = _symbol(currency)
     if abs(amount) < 100:
         return f"{symbol}{amount:,.2f}" if amount != round(amount) else f"{symbol}{amount:,.0f}"
@@ -454,13 +456,13 @@ def _title(compared: Compared) -> str:
 
 
 def _subject(compared: Compared) -> tuple[PolicyPoint | None, str, float]:
-    """Whom the lede speaks of, at which point, and a rival who can be had at the same delay, at what cost."""
+    """The policy that the lede is about, at which point, and a rival at the same delay with its cost."""
     there = [name for name in SUBJECTS if compared.of(name)]
     if not there:
         return None, "", 0.0
     points = compared.of(there[0])
     middle = points[len(points) // 2 :] + points[: len(points) // 2][::-1]
-    for point in middle:  # the middle of the curve, or the nearest beyond it that a rival reaches
+    for point in middle:  # the curve's middle, or the nearest point that a rival reaches
         rivals = {name: least_at(compared.of(name), point.report.mean_delay_h) for name in there[1:]}
         reached = {name: cost for name, cost in rivals.items() if cost is not None}
         if reached:

@@ -1,9 +1,9 @@
-"""Shadow mode: what Penstock would have done with the Jobs of a cluster that it only looked at.
+"""Shadow mode: what Penstock would have done with the Jobs of a cluster that it only watches. `penstock shadow` calls
+it.
 
-`penstock shadow` calls it. `Followed` keeps what it sees of Jobs, and when their pods really began; nothing is ever
-written to the cluster. `lives` says how long those that have not ended are expected to run, by what those that have
-teach. `compare` gives all to the engine that would have placed them, with the sites of the sites file for a world, and
-sets its waits and costs beside what really happened.
+`Followed` records Jobs and the real start of their pods; nothing is written to the cluster. `lives` estimates the run
+time of Jobs that have not ended, learned from those that have. `compare` feeds all of them to the engine, with the
+sites file's sites as the world, and compares waits and costs with what happened.
 """
 
 import json
@@ -36,19 +36,20 @@ KEPT: Final = ("name", "generateName", "namespace", "uid", "labels", "creationTi
 
 @value
 class DaySummary:
-    """Jobs submitted on one day. Of those that have not ended, the rest of their run is expected and not known, and so
-    is what it would cost; waits are those up to now."""
+    """Jobs submitted on one day. For live Jobs the remaining run time and its cost are estimates; waits count up to
+    now.
+    """
 
     day: str
     jobs: int
-    running: int  # of them, still
+    running: int  # still running
     waiting: int
     gpu_hours: float
-    waited_hours: float  # really, all of them together
+    waited_hours: float  # the real waits, summed
     would_wait_hours: float
     would_burst: int
     would_cost: Money
-    stays_home: int  # would not have been allowed to leave
+    stays_home: int  # jobs that no rule would let leave
 
     @property
     def saved_hours(self) -> float:
@@ -59,17 +60,17 @@ class DaySummary:
 
 
 class Followed:
-    """Jobs by uid, also those that the cluster has forgotten since. In a file, so that a restart goes on."""
+    """Jobs by uid, also those that the cluster has deleted since. Stored in a file, so that a restart continues."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.jobs: dict[str, Json] = {}
-        self.node_gpus: list[int] = []  #: GPUs of each node, as the cluster says now
+        self.node_gpus: list[int] = []  #: GPUs of each node now
         if path is not None and path.exists():
             self.jobs = {job["metadata"]["uid"]: job for job in json.loads(path.read_text("utf-8"))["items"]}
 
     def see_job(self, _before: Json | None, job: Json | None) -> None:
-        """As it is now. One that is gone stays as it was seen last; executions of ours are no people's Jobs."""
+        """The informer's callback. A deleted Job keeps its last state; our execution Jobs are ignored."""
         if job is None or annotations.EXECUTION in (job["metadata"].get("labels") or {}):
             return
         began = self.jobs.get(job["metadata"]["uid"], {}).get("began", "")
@@ -84,7 +85,7 @@ class Followed:
         }
 
     def see_pod(self, _before: Json | None, pod: Json | None) -> None:
-        """When a Job's first container began. A Job's own start is when the cluster first looked at it."""
+        """Record when a Job's first container started. The Job's own start is only when its controller first saw it."""
         job = self.jobs.get(str(((pod or {}).get("metadata", {}).get("labels") or {}).get(JOB_OF_POD)))
         began = _began(pod or {})
         if job is not None and began and (not job["began"] or began < job["began"]):
@@ -92,7 +93,7 @@ class Followed:
 
     def see_nodes(self, nodes: Iterable[Json]) -> None:
         counts = [(node.get("status") or {}).get("allocatable") or {} for node in nodes]
-        self.node_gpus = [sum(int(one.get(kind, 0)) for kind in WHOLE) for one in counts]
+        self.node_gpus = [sum(int(count.get(kind, 0)) for kind in WHOLE) for count in counts]
 
     def save(self) -> None:
         if self.path is not None:
@@ -101,11 +102,11 @@ class Followed:
             os.replace(beside, self.path)
 
     def text(self) -> str:
-        """As `kubectl get jobs -o json` prints them, with the start that counts; `penstock simulate` reads it too."""
+        """The format of `kubectl get jobs -o json`, with real starts; `penstock simulate` reads it, too."""
         return json.dumps({"kind": "List", "items": list(self.by_name().values())})
 
     def by_name(self) -> dict[str, Json]:
-        """By `NAMESPACE/NAME`; another of the same name has the beginning of its uid added."""
+        """By `NAMESPACE/NAME`; a second Job of the same name gets a prefix of its uid."""
         found: dict[str, Json] = {}
         for uid, job in self.jobs.items():
             name = f"{job['metadata'].get('namespace', 'default')}/{job['metadata']['name']}"
@@ -117,8 +118,8 @@ class Followed:
 
 
 def _began(pod: Json) -> str:
-    states = [one.get("state") or {} for one in (pod.get("status") or {}).get("containerStatuses") or ()]
-    begun = [(one.get("running") or one.get("terminated") or {}).get("startedAt") or "" for one in states]
+    states = [container.get("state") or {} for container in (pod.get("status") or {}).get("containerStatuses") or ()]
+    begun = [(state.get("running") or state.get("terminated") or {}).get("startedAt") or "" for state in states]
     return min((at for at in begun if at), default="")
 
 
@@ -131,16 +132,16 @@ def _with_real_start(job: Json) -> Json:
 
 @value
 class ObservedJob:
-    """A Job with its end, known or expected."""
+    """A Job with its end, observed or estimated."""
 
     job: Json
     phase: Literal["ended", "running", "waiting"]
     created_at: Instant
-    waited_ms: Millis  # really, up to now
+    waited_ms: Millis  # the real wait, up to now
 
 
 def lives(followed: Followed, now: Instant) -> dict[str, ObservedJob]:
-    """All that was seen. The rest of a run is what the engine's own estimator expects of it."""
+    """All observed Jobs. The engine's own estimator supplies the rest of a run."""
     jobs, table = followed.by_name(), LifeTable()
     for job in jobs.values():
         if end_of(job)[0] and isinstance(found := _read(job), TraceRow):
@@ -183,7 +184,7 @@ def _text(at: Instant) -> str:
 def compare(
     followed: Followed, jobs: Mapping[str, "ObservedJob"], scenario: Scenario, policy: Policy, home: str
 ) -> list[DaySummary]:
-    """`scenario`: the followed jobs as `lives` has them, at the sites of the sites file."""
+    """`scenario`: the observed jobs from `lives`, at the sites of the sites file."""
     bound = [_at_home(job, jobs.get(job.id), home) for job in scenario.jobs]
     seen = _Seen()
     sites = tuple(_counted(site, followed.node_gpus) if site.id == home else site for site in scenario.sites)
@@ -197,9 +198,9 @@ def compare(
 
 
 def _counted(site: Site, node_gpus: list[int]) -> Site:
-    """Where the file leaves it to the cluster how many nodes there are, the cluster has said so."""
+    """Where the sites file leaves the node count to the cluster, use the cluster's."""
     offers = [
-        replace(offer, shapes=tuple(_with_count(one, node_gpus) for one in offer.shapes)) for offer in site.offers
+        replace(offer, shapes=tuple(_with_count(shape, node_gpus) for shape in offer.shapes)) for offer in site.offers
     ]
     return replace(site, offers=tuple(offers))
 
@@ -209,12 +210,12 @@ def _with_count(shape: NodeShape, node_gpus: list[int]) -> NodeShape:
 
 
 def _at_home(job: TraceJob, known: "ObservedJob | None", home: str) -> TraceJob:
-    """With what it refers to, so that it leaves only where that is mapped."""
+    """The job with its references, so that it leaves only for sites that map them."""
     return job if known is None else replace(job, spec=replace(job.spec, home=home, needs=needs(known.job)))
 
 
 class _Seen:
-    """When each job first ran, whether it ever burst, and what that cost."""
+    """When each job first ran, whether it burst, and the cost."""
 
     def __init__(self) -> None:
         self.began: dict[str, Instant] = {}
@@ -257,23 +258,23 @@ class _Seen:
 
 def _sum_up(day: str, some: list[TraceJob], known: Mapping[str, "ObservedJob"], seen: _Seen) -> DaySummary:
     ids = [job.id for job in some]
-    phases = [known[one].phase for one in ids if one in known]
+    phases = [known[job_id].phase for job_id in ids if job_id in known]
     return DaySummary(
         day=day,
         jobs=len(some),
         running=phases.count("running"),
         waiting=phases.count("waiting"),
         gpu_hours=sum(job.spec.gpus * job.run_ms for job in some) / HOUR,
-        waited_hours=sum(known[one].waited_ms for one in ids if one in known) / HOUR,
-        would_wait_hours=sum(_would_wait(seen.waited_ms(one), known.get(one)) for one in ids) / HOUR,
-        would_burst=sum(one in seen.burst for one in ids),
-        would_cost=sum(seen.cost.get(one, 0) for one in ids),
-        stays_home=sum(one in seen.kept_home for one in ids),
+        waited_hours=sum(known[job_id].waited_ms for job_id in ids if job_id in known) / HOUR,
+        would_wait_hours=sum(_would_wait(seen.waited_ms(job_id), known.get(job_id)) for job_id in ids) / HOUR,
+        would_burst=sum(job_id in seen.burst for job_id in ids),
+        would_cost=sum(seen.cost.get(job_id, 0) for job_id in ids),
+        stays_home=sum(job_id in seen.kept_home for job_id in ids),
     )
 
 
 def _would_wait(waited_ms: Millis, known: "ObservedJob | None") -> Millis:
-    """Up to now, if it really waits still."""
+    """Up to now for jobs that really still wait."""
     return min(waited_ms, known.waited_ms) if known is not None and known.phase == "waiting" else waited_ms
 
 

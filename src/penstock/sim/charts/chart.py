@@ -1,7 +1,7 @@
-"""Geometry of the comparison chart: scales, curves, marks, and labels that keep out of each other's way.
+"""Draws the comparison chart as SVG: scales, curves, marks, and labels that do not overlap.
 
 `comparison` calls `draw` once for each page width. Everything is in whole pixels of that width, so text never scales.
-Colours and dashes are classes; look/chart.css says what they are.
+Colours and dashes are CSS classes, defined in look/chart.css.
 """
 
 from __future__ import annotations

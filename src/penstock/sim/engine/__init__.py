@@ -1,1 +1,1 @@
-"""The simulated world around the live engine, and that world behind the drivers' protocol."""
+"""The simulated world around the live engine, and the same world behind the drivers' protocol."""

@@ -1,11 +1,11 @@
-"""Chance, keyed by what it concerns: two policies meet the same world, whatever order they ask in."""
+"""Random numbers keyed by their subject: two policies meet the same world, in whatever order they ask."""
 
 import math
 from hashlib import blake2b
 
 
 def uniform(*key: object) -> float:
-    """In (0, 1), the same for the same key on every machine."""
+    """A number in (0, 1), equal for equal keys on every machine."""
     raw = blake2b("\x1f".join(map(str, key)).encode(), digest_size=8).digest()
     return (int.from_bytes(raw, "big") + 0.5) / 2.0**64
 

@@ -1,10 +1,10 @@
-"""The simulated world behind the drivers' protocol: everything moves, and nothing real does.
+"""Rehearsal driver: the simulated world behind the drivers' protocol, so that the live plane runs without real sites.
 
-`penstock up --rehearse` puts one `Rehearsal` a site on one `Stage`, and the control plane works on it as on real
-sites. The stage has the clock of whoever asks, at any speed. Under virtual time it answers as the simulator's world
-does, at the same instants and with the same luck, so that whole journals can be compared.
+`penstock up --rehearse` puts one `Rehearsal` per site on one `Stage`. The stage uses the caller's clock, at any speed.
+Under virtual time it answers like the simulator's world, at the same instants and with the same random numbers, so
+whole journals can be compared.
 
-The stage outlives the drivers on it, as a site outlives its control plane, and remembers what is over.
+The stage outlives its drivers, as a site outlives its control plane, and remembers what is over.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ from penstock.kube.exec_protocol import Printed, Typed
 from penstock.sim.engine.chance import normal
 from penstock.sim.engine.world import Run, Truth, World
 
-UNKNOWN_RUN_MS: Final = 30 * MINUTE  #: how long a job runs of which nobody said anything
+UNKNOWN_RUN_MS: Final = 30 * MINUTE  #: run time of a job without an estimate
 
-#: Sleeps to an instant of the stage's clock.
+#: Sleeps until an instant of the stage's clock.
 Until: TypeAlias = Callable[[Instant], Awaitable[None]]
-#: Which call a fact answers. If nobody waits for it, it is said.
+#: The call that a fact answers. Without a waiting call the fact is reported.
 ANSWERED: Final[dict[type, type]] = {fact: action for action, facts in a.ANSWERS.items() for fact in facts}
 
 
 class Guessed(Mapping[str, Truth]):
-    """How long jobs really take, when nobody knows: about what was expected, each with a luck of its own."""
+    """True run times when nobody knows them: near the estimate, with a random factor per job."""
 
     def __init__(self, spec_of: Callable[[str], JobSpec], seed: int = 0, spread: float = 0.25) -> None:
         self.spec_of, self.seed, self.spread = spec_of, seed, spread
@@ -51,25 +51,25 @@ class Guessed(Mapping[str, Truth]):
         return Truth(max(1, int(expected * (1 + self.spread * max(-2.0, min(2.0, normal(self.seed, job)))))), spec)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(())  # asked for by name, never listed
+        return iter(())  # looked up by name, never iterated
 
     def __len__(self) -> int:
         return 0
 
 
 class Stage:
-    """The world, its clock, and who waits for what."""
+    """The world, its clock, and the calls that wait for answers."""
 
     def __init__(self, world: World, clock: Callable[[], Instant], until: Until | None = None) -> None:
         self.world, self.clock = world, clock
         self.until = until or self._sleep_until
         self.say: dict[str, Say] = {}  #: by site
-        self.site_of: dict[str, str] = {}  #: attempts and rented nodes
+        self.site_of: dict[str, str] = {}  #: of attempts and rented nodes
         self.waiting: dict[tuple[type, str], list[asyncio.Future[e.Fact]]] = {}
-        self.begun: dict[str, None] = {}  #: nodes that were ready, attempts that ran
+        self.begun: dict[str, None] = {}  #: nodes that became ready, attempts that ran
         self.over: dict[str, e.Fact] = {}
         self.forgotten: dict[str, None] = {}
-        self.unheard: list[tuple[str, e.Fact]] = []  #: happened while nobody listened
+        self.unheard: list[tuple[str, e.Fact]] = []  #: facts from while no driver was open
         self.logs: dict[str, bytes] = {}
         self.poked = asyncio.Event()
         self.moving: asyncio.Task[None] | None = None
@@ -77,7 +77,7 @@ class Stage:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def move(self) -> None:
-        """From now on time passes by itself. A test with a clock of its own may call `happen` instead."""
+        """Let time pass. A test with its own clock may call `happen` instead."""
         if self.moving is None:
             self.moving = asyncio.create_task(self._keep_moving(), name="rehearsal")
 
@@ -94,12 +94,12 @@ class Stage:
             at = self.world.next_at()
             if at <= self.clock():
                 self.happen()
-                await asyncio.sleep(0)  # whoever was answered goes on before more happens
+                await asyncio.sleep(0)  # let answered callers run before more happens
             else:
                 await self._until_or_poked(at)
 
     async def _until_or_poked(self, at: Instant) -> None:
-        """Meanwhile something may be asked for that happens sooner."""
+        """Sleep, but wake up if something earlier is scheduled."""
         waits: list[asyncio.Future[object]] = [asyncio.ensure_future(self.poked.wait())]
         if at < NEVER:
             waits.append(asyncio.ensure_future(self.until(at)))
@@ -114,7 +114,7 @@ class Stage:
         await asyncio.sleep(max(0, at - self.clock()) / SECOND)
 
     def happen(self) -> None:
-        """Everything that is due."""
+        """Process everything that is due."""
         for fact in self.world.happen(self.clock()):
             self._tell(fact)
 
@@ -137,20 +137,20 @@ class Stage:
             self.logs[about] += f"rehearsal: {type(fact).__name__} at {fact.at}\n".encode()
 
     def _answer(self, kind: type, about: str, fact: e.Fact) -> bool:
-        """True if anybody waits for it."""
+        """True if a call waited for this fact."""
         asked = [future for future in self.waiting.pop((kind, about), ()) if not future.done()]
         for future in asked:
             future.set_result(fact)
         return bool(asked)
 
     def _call_off(self, about: str) -> None:
-        """What was to begin is over before it began: that is said, and the call has nothing to add."""
+        """It ended before it started: that is reported, and the start call is cancelled."""
         for kind in (a.LaunchNode, a.StartAttempt):
             for future in self.waiting.pop((kind, about), ()):
                 future.cancel()
 
     def _site_of(self, about: str) -> str:
-        """A rented thing is where it was asked for; the rest has its offer or its site in its name."""
+        """A rented thing's recorded site; other things have offer or site in their name."""
         offer = self.world.offers.get(about.rpartition("/")[0])
         return self.site_of.get(about) or (offer.site if offer else about.rpartition(" at ")[2])
 
@@ -169,7 +169,7 @@ class Stage:
     # --- what is asked -----------------------------------------------------------------------------------------------
 
     async def ask(self, action: a.Action) -> e.Fact:
-        """Its answer, when the world gives one."""
+        """Wait for the world's answer."""
         answer = self.wait_for(action)
         self.do(action)
         return await answer
@@ -184,12 +184,12 @@ class Stage:
         self.poked.set()
 
     def end(self, site: str, fact: e.Fact) -> None:
-        """Over before the world ever heard of it."""
+        """End a thing that the world never knew."""
         self.site_of[a.thing_of_fact(fact)] = site
         self._tell(fact)
 
     def is_over(self, thing: str) -> bool:
-        """If so, it is said once more, or refused once more."""
+        """If so, its end is reported or refused again."""
         fact = self.over.get(thing)
         if isinstance(fact, e.NodeRefused | e.AttemptRefused):
             raise NoCapacity(f"there was no capacity for {thing}", fact.retry_ms)
@@ -199,7 +199,7 @@ class Stage:
 
 
 class Rehearsal(BaseDriver):
-    """One site on the stage, as a driver."""
+    """One site of the stage, as a driver."""
 
     def __init__(self, site: str, stage: Stage) -> None:
         self.site, self.stage, self.world = site, stage, stage.world
@@ -302,7 +302,7 @@ class Rehearsal(BaseDriver):
         raise Refused("a rehearsal runs no programs, so there is nothing to run a command in")
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
-        """Seconds of work done, of how many."""
+        """Seconds of work done, and in total."""
         run = self.world.runs.get(attempt)
         if run is None:
             return None
@@ -324,6 +324,6 @@ def at_speed(clock: Callable[[], Instant], speed: float) -> Until:
 
 
 def _running(run: Run) -> SeenAttempt:
-    # Of its checkpoints nothing is seen before its end, as in the simulator: a look changes no history.
+    # Checkpoints show only at the end, as in the simulator: a look must not change the journal.
     deadline_at = min(run.deadlines.values(), default=NEVER)
     return SeenAttempt(run.action.attempt, "running", run.action.resume_ms, deadline_at)

@@ -1,7 +1,7 @@
-"""What a run cost and how long people waited. Reads steps as they are made; counts as the yardstick counts.
+"""Report of a run: cost, waits, delays. Reads steps as they are made, and counts like the benchmark.
 
-Wait: all time a job is neither running nor ended. Delay: completion - submission - pure run time. Deferred: owned
-work run after the last submission, beyond what those jobs would have run there without delay.
+Wait: all time in which a job is neither running nor ended. Delay: completion - submission - pure run time. Deferred:
+owned work after the last submission, beyond what those jobs would have run there without delay.
 """
 
 import resource
@@ -49,7 +49,7 @@ class Report:
 
 
 class JobTimes:
-    """One job's times, as the report needs them."""
+    """One job's times for the report."""
 
     __slots__ = ("began_at", "gpus", "id", "owned_late_ms", "ran_ms", "rented", "submitted_at")
 
@@ -62,7 +62,7 @@ class JobTimes:
 
 
 class RunningAttempt:
-    """An attempt under way."""
+    """A live attempt."""
 
     __slots__ = ("life", "promise", "rented", "started_at", "width")
 
@@ -72,7 +72,7 @@ class RunningAttempt:
 
 
 class Tally:
-    """Fed with every step; `report` sums up."""
+    """Gets every step; `report` sums up."""
 
     def __init__(self, truths: Mapping[str, Truth], first_at: Instant, last_at: Instant) -> None:
         self.truths, self.first_at, self.last_at = truths, first_at, last_at
@@ -86,7 +86,7 @@ class Tally:
         self.cloud_wait_ms = self.total_wait_ms = 0
         self.rented_widths: dict[int, int] = {}
         self.rented_gpus = 0
-        self.fits: list[tuple[int, bool]] = []  #: after the last step: would this width fit on standing GPUs?
+        self.fits: list[tuple[int, bool]] = []  #: after the last step: (width, whether it would fit on standing GPUs)
         self.idle_ms = 0
         self.last_step_at = first_at
 
@@ -103,7 +103,7 @@ class Tally:
             self.fits = [(width, _fits(engine, width)) for width in self.rented_widths]
 
     def _count_idle(self, now: Instant) -> None:
-        """Rented GPU-time while standing GPUs that would fit the job stood idle, as it was since the last step."""
+        """Add rented GPU-time since the last step during which idle standing GPUs would have fit the job."""
         passed = now - self.last_step_at
         if passed:
             counts = self.rented_widths
@@ -244,7 +244,7 @@ def _hours(ms: int) -> float:
 
 
 def percentile(ordered: list[Millis], percent: int) -> float:
-    """Linear between neighbours, as numpy counts it; in hours."""
+    """Linear interpolation as in numpy; in hours."""
     if not ordered:
         return 0.0
     place = (len(ordered) - 1) * percent / 100

@@ -1,4 +1,4 @@
-"""The live scheduler with time jumping: the same engine, and a heap of events for a clock."""
+"""Discrete-event simulator: the live engine with a heap of events as its clock. `scenario.run` calls it."""
 
 import gc
 import math
@@ -17,11 +17,11 @@ from penstock.sim.engine.world import Truth, World
 from penstock.sim.traces.trace import TraceJob
 
 Knowledge: TypeAlias = Literal["e0", "e1", "e2"]
-MONTH_MS: Final = 30 * DAY  #: a simulated month of the books
+MONTH_MS: Final = 30 * DAY  #: a simulated budget period
 
 
 def known(jobs: Iterable[TraceJob], knowledge: Knowledge, seed: int = 0) -> list[TraceJob]:
-    """What the engine may know of run times: the truth, a wrong estimate, or nothing but history."""
+    """What the engine may know of run times: the truth, a wrong estimate, or only history."""
     match knowledge:
         case "e0":
             return [_expecting(job, job.run_ms) for job in jobs]
@@ -36,7 +36,7 @@ def _expecting(job: TraceJob, expected_ms: int | None) -> TraceJob:
 
 
 def truths(jobs: Iterable[TraceJob]) -> dict[str, Truth]:
-    """By job id; an array's members share theirs."""
+    """True run times by job id; an array's members share one."""
     found: dict[str, Truth] = {}
     for job in jobs:
         truth = Truth(job.run_ms, job.spec)
@@ -51,7 +51,7 @@ def opening(
     caps: Iterable[tuple[str, Money | None, Money | None]] = (),
     data: Iterable[DataSet] = (),
 ) -> list[e.Fact]:
-    """What an installation knows before its first job: its books, caps, sites, data and policy."""
+    """The facts before the first job: budget periods, caps, sites, data and policy."""
     month = at // MONTH_MS
     facts: list[e.Fact] = [open_month(at, month + k) for k in range(2)]
     facts += [e.CapSet(at, *cap) for cap in caps]
@@ -71,9 +71,9 @@ def simulate(
     see: Callable[[Step, Engine], None],
     engine: Engine | None = None,
 ) -> Engine:
-    """Run to the end: every job ended or nothing left that could happen. `see` gets each step as it is made."""
+    """Run until every job has ended or nothing can happen any more. `see` gets each step."""
     engine = engine or Engine()
-    # Nothing here makes cycles, and a collector that walks a million recorded events costs a third of the run.
+    # There are no reference cycles, and the garbage collector would cost a third of the run.
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -97,7 +97,7 @@ def _run(
     coming, total = 0, len(jobs)
     comes_at = jobs[0].submit_at if jobs else NEVER
     month = first[0].at // MONTH_MS + 2
-    opens_at = (month - 1) * MONTH_MS  # the next month is opened when this one begins
+    opens_at = (month - 1) * MONTH_MS  # open the next period when this one begins
     now = moved_at = first[0].at
     while True:
         facts = world.answers(now) if world.soon else []
@@ -122,7 +122,7 @@ def _run(
                 month += 1
                 opens_at += MONTH_MS
             if not facts:
-                if deadline > now:  # what the world had planned for now was called off
+                if deadline > now:  # the world's event for now was cancelled
                     continue
                 facts.append(e.Woke(now))
         step = handle(*facts)
@@ -132,5 +132,5 @@ def _run(
             do(action, now)
         if coming < total or actions or state.attempts or state.nodes:
             moved_at = now
-        elif not state.jobs or now - moved_at > 2 * MONTH_MS:  # those left wait for money that no month will have
+        elif not state.jobs or now - moved_at > 2 * MONTH_MS:  # the rest waits for money that no period will have
             return

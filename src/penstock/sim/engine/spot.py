@@ -1,4 +1,4 @@
-"""Spot zones: when they have capacity. Recorded traces come from files; without any, zones are made up from facts."""
+"""Spot zones and when they have capacity: recorded traces from files, or zones generated from measured statistics."""
 
 import csv
 from pathlib import Path
@@ -13,7 +13,7 @@ from penstock.sim.engine.world import Zone
 
 @value
 class ZoneFact:
-    """How a zone behaved for one V100 instance: the share of time with capacity, and hours between losses."""
+    """A zone's statistics for one V100 instance: share of time with capacity, and hours between losses."""
 
     name: str
     availability: float
@@ -32,7 +32,7 @@ ZONES: Final = (
 
 
 def made_up_zone(fact: ZoneFact, until: Instant, seed: int) -> Zone:
-    """Up and down by turns, each exponential, with the zone's own means."""
+    """Alternating exponential up and down times with the zone's means."""
     up_ms = fact.hours_between_losses * HOUR
     down_ms = up_ms * (1 - fact.availability) / fact.availability
     at = 0 if uniform(seed, fact.name) < fact.availability else int(exponential(down_ms, seed, fact.name, "first"))

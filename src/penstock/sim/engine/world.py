@@ -198,7 +198,7 @@ class World:
         return [e.AttemptStarted(now, attempt)] if attempt in self.runs else []
 
     def _schedule(self, run: Run) -> None:
-        """Its end, or its own deadline, whichever is first; an older plan for it is void."""
+        """Schedule its end or its deadline, whichever comes first; voids an older plan."""
         run.version += 1
         at = run.ends_at
         for deadline in run.deadlines.values():
@@ -253,7 +253,7 @@ class World:
         return [e.DeadlineSet(now, action.thing, action.deadline_at)]
 
     def copy(self, action: a.CopyData, now: Instant) -> None:
-        """One after the other over the company's line."""
+        """Transfers share one line, one after the other."""
         size = self.data[action.data_set].size_bytes
         self.line_free_at = max(now, self.line_free_at) + ceil_div(size * 8 * 1000, self.line_bits_per_s)
         self._later(self.line_free_at, self._landed, action)
@@ -264,7 +264,7 @@ class World:
     # --- what goes wrong ---------------------------------------------------------------------------------------------
 
     def _doom(self, offer: Offer, thing: str, now: Instant, lose: "Happening") -> None:
-        """When a rented thing will be taken away, if it is still there then."""
+        """Schedule when a rented thing is reclaimed."""
         zone = self.zones.get(offer.id)
         if zone is not None:
             at = zone.next_change(now)
@@ -295,7 +295,7 @@ class World:
         return [e.AttemptLost(now, attempt, run.kept_at(now))]
 
     def _break(self, fault: Fault, now: Instant) -> list[e.Fact]:
-        """A standing node dies with what runs on it, or a site with everything."""
+        """A standing node fails with what runs on it, or a site with everything."""
         back_at = now + fault.lasts_ms
         lost = [fact for attempt in self._running_on(fault.what) for fact in self._lose_run(attempt, now)]
         if any(offer.site == fault.what for offer in self.offers.values()):

@@ -1,6 +1,6 @@
-"""Traces as tables with commas: Penstock's own schema, and any other one with a mapping of its columns.
+"""Reads CSV traces: Penstock's own schema, or any other with a column mapping. `trace.read` calls it.
 
-Called by `trace.read`. A mapping goes from our field to the file's column: `{"submit": "SubmitTime", ...}`.
+A mapping goes from our field to the file's column: `{"submit": "SubmitTime", ...}`.
 """
 
 import csv
@@ -51,7 +51,7 @@ PENSTOCK: Final[Mapping[str, str]] = {
     "deadline": "deadline_s",
     "mig_profile": "mig_profile",
 }
-#: Fields that say what was asked for. Many rows agree in all of them and then share one spec.
+#: Fields of the request. Rows that agree in all of them share one spec.
 SPEC_FIELDS: Final = (
     *("gpus", "team", "user", "name", "project", "job_class", "priority", "checkpoint", "deadline", "mig_profile"),
     "gpu_model",
@@ -62,7 +62,7 @@ Key: TypeAlias = tuple[str, ...]
 
 
 def penstock_rows(text: str, clock: TraceClock, errors: Errors) -> Iterator[Row]:
-    """Rows of our own schema, of which only submit_s, duration_s and gpus must be there."""
+    """Rows of our own schema; only submit_s, duration_s and gpus are required."""
     header, numbered = _table(text, errors)
     for column in ("submit_s", "duration_s", "gpus"):
         if column not in header:
@@ -74,7 +74,7 @@ def penstock_rows(text: str, clock: TraceClock, errors: Errors) -> Iterator[Row]
 
 
 def mapped_rows(text: str, clock: TraceClock, columns: Mapping[str, str], errors: Errors) -> Iterator[Row]:
-    """Rows of a table whose columns a person has named."""
+    """Rows of a table with a column mapping."""
     _check_mapping(columns, errors)
     header, numbered = _table(text, errors)
     for field, column in columns.items():
@@ -111,7 +111,7 @@ def _numbered(text: str, errors: Errors) -> Iterator[tuple[int, list[str]]]:
         for row in reader:
             if row:
                 yield reader.line_num, row
-    except csv.Error as error:  # nothing can be read from here on
+    except csv.Error as error:  # the rest is unreadable
         errors.add(Unreadable(f"this is not CSV ({error})", reader.line_num))
 
 
@@ -145,7 +145,7 @@ class _Reader:
         asked = [{"gpus": "1", field: text} for field, text in said.items()]
         run_time = self._duration if "duration" in self.at else self._from_start_to_end
         submitted = partial(self.clock.submitted, row[self.at["submit"]], self.columns["submit"])
-        return [partial(run_time, row), *(partial(self._new_spec, one) for one in asked), submitted]
+        return [partial(run_time, row), *(partial(self._new_spec, request) for request in asked), submitted]
 
     def _duration(self, row: list[str]) -> Millis:
         text = row[self.at["duration"]]

@@ -1,11 +1,11 @@
-"""A load that looks like a research department's, for demos, tests and benchmarks where no trace is at hand.
+"""Generates a load like a research department's, for demos, tests and benchmarks without a trace.
 
-People have habits: each has a few recipes (a job name, a width, a usual run time) and comes back to them, mostly in
-office hours. So run times can be learned, load has peaks and quiet nights, and a few long and wide jobs make up most
-of the GPU-hours, as in the public traces. Shares and shapes below follow those of Philly, Helios and PAI in spirit.
+Each person has a few recipes (a job name, a width, a usual run time) and repeats them, mostly in office hours. So run
+times can be learned, load has peaks and quiet nights, and a few long and wide jobs make up most of the GPU-hours, as in
+the public traces. Shares and shapes follow Philly, Helios and PAI in spirit.
 
-The same arguments give the same jobs on every Python: only `Random.random()` is drawn from, seeded with text, and all
-times are whole seconds, so that the last bit of a logarithm does not show.
+Equal arguments give equal jobs on every Python: only `Random.random()` is used, seeded with text, and all times are
+whole seconds, so that the last bit of a logarithm does not show.
 """
 
 import math

@@ -1,6 +1,7 @@
-"""What Kubernetes remembers of its Jobs: `kubectl get jobs --all-namespaces --output=json`. Called by `trace.read`.
+"""Reads a trace from `kubectl get jobs --all-namespaces --output=json`. `trace.read` calls it, and shadow mode uses
+`row_of`.
 
-Nothing in the file is trusted to have the shape it should: what is missing or of another type is said by its path.
+Nothing in the file is trusted: a missing value or a wrong type is reported with its path.
 """
 
 import json

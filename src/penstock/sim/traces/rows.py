@@ -1,6 +1,6 @@
-"""What all trace formats share: a row that can be used, why one cannot, and the clock a file tells its times by.
+"""Shared parts of all trace formats: rows, reasons to skip one, errors, and a file's clock.
 
-`columns`, `sacct` and `kube_jobs` turn text into `TraceRow` rows with these; `trace.read` makes a trace of them.
+`columns`, `sacct` and `kube_jobs` make `TraceRow`s with these; `trace.read` makes the trace.
 """
 
 import math
@@ -33,7 +33,7 @@ MOST_ERRORS: Final = 1_000  #: of one file; beyond it they are only counted
 
 
 class Unreadable(ValueError):
-    """What is wrong, as the rest of a sentence; whoever knows the line adds it on the way up."""
+    """What is wrong, as the end of a sentence; a caller that knows the line adds it."""
 
     def __init__(self, what: str, line: int | None = None) -> None:
         super().__init__(what)

@@ -1,9 +1,9 @@
-"""What Slurm's accounting prints: `sacct --parsable2`, one line a job, fields between pipes. Called by `trace.read`.
+"""Reads a trace from Slurm's `sacct --parsable2`: one line per job, fields between pipes. `trace.read` calls it.
 
     sacct --allusers --starttime=2026-03-01 --parsable2 \\
           --format=JobID,JobName,User,Account,Submit,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES
 
-Times are those of the cluster's own wall clock; run times come from Elapsed, which a change to summer time spares.
+Times are the cluster's wall clock; run times come from Elapsed, which daylight saving does not affect.
 """
 
 import re

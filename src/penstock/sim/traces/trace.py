@@ -1,7 +1,7 @@
-"""Traces: jobs that people really ran, and when, as files tell them. Read by the simulator's commands.
+"""Reads and writes traces: recorded jobs and when they were submitted. `simulate`, `compare` and the demo use it.
 
-`read` takes four formats: Penstock's own CSV, any CSV with a column mapping, Slurm's `sacct --parsable2` and
-`kubectl get jobs -A -o json`; gzipped or not. `write_csv` writes the first of them.
+`read` takes four formats: Penstock's own CSV, any CSV with a column mapping, Slurm's `sacct --parsable2` and `kubectl
+get jobs -A -o json`; gzipped or not. `write_csv` writes the first.
 """
 
 import csv

@@ -1,1 +1,1 @@
-"""The routes, a file for each subject. Each converts, asks the plane or the journal, and answers."""
+"""The routes, one file per subject. Each converts, calls the plane or the reader, and answers."""

@@ -1,4 +1,4 @@
-"""Routes about Penstock itself: is it well, what is it doing, pause, resume, tokens, metrics, its own description."""
+"""Routes about Penstock itself: health, status, pause, resume, tokens, metrics, OpenAPI."""
 
 from time import time
 from typing import Any, Final
@@ -91,7 +91,7 @@ async def revoke_token(token: str, request: Request, caller: MayGiveTokens) -> s
         raise Problem(409, "conflict", "This is the token you are using; revoke it with another one.")
     if not _tokens(request).revoke(token):
         raise not_found("token", token)
-    return schemas.Token.of(next(one for one in _tokens(request) if one.id == token))
+    return schemas.Token.of(next(known for known in _tokens(request) if known.id == token))
 
 
 @routes.get("/v1/openapi.json", tags=["health"], summary="This API's own description")
@@ -101,5 +101,5 @@ async def description(request: Request, caller: Anybody) -> dict[str, Any]:  # n
 
 
 def _tokens(request: Request) -> Tokens:
-    found: Tokens = request.app.state.gate.tokens
+    found: Tokens = request.app.state.guard.tokens
     return found

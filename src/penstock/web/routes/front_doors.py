@@ -1,4 +1,4 @@
-"""Routes about front doors: the home clusters whose Jobs Penstock places, and leaving them again."""
+"""Routes about front doors: the home clusters whose Jobs Penstock runs, and `penstock leave`."""
 
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -8,7 +8,7 @@ from penstock.web import deps, schemas
 from penstock.web.deps import MayOperate, MayRead
 from penstock.web.problems import not_found
 
-if TYPE_CHECKING:  # they need the extra `kubernetes`; without it there is no hall, and these routes find no door
+if TYPE_CHECKING:  # they need the extra `kubernetes`; without it these routes find no controller
     from penstock.front.job_controller import JobController
     from penstock.front.manager import Manager
 
@@ -17,14 +17,16 @@ routes: Final = APIRouter(prefix="/v1", tags=["doors"], responses=deps.PROBLEMS)
 
 @routes.get("/doors", summary="Home clusters, and how many of their Jobs are ours")
 async def doors(request: Request, caller: MayRead) -> schemas.FrontDoors:  # noqa: ARG001 - declares the permission
-    hall: Manager | None = request.app.state.hall
-    if hall is None:
+    manager: Manager | None = request.app.state.hall
+    if manager is None:
         return schemas.FrontDoors(doors=[], clusters=[])
     others = [
-        schemas.LeftCluster(site=one.site, left=one.left.is_set(), remains=one.remains)
-        for one in hall.elsewhere.values()
+        schemas.LeftCluster(site=sweep.site, left=sweep.left.is_set(), remains=sweep.remains)
+        for sweep in manager.elsewhere.values()
     ]
-    return schemas.FrontDoors(doors=[_shape(hall, door) for door in hall.doors.values()], clusters=others)
+    return schemas.FrontDoors(
+        doors=[_shape(manager, controller) for controller in manager.controllers.values()], clusters=others
+    )
 
 
 @routes.post("/doors/{site}/leave", summary="Give every Job of a home cluster back")
@@ -37,15 +39,15 @@ async def leave(
     ] = False,
 ) -> schemas.FrontDoor:
     """What waits becomes an ordinary Job, what runs is shown to its end; then nothing of ours is left there."""
-    hall: Manager | None = request.app.state.hall
-    if hall is None or site not in hall.doors:
+    manager: Manager | None = request.app.state.hall
+    if manager is None or site not in manager.controllers:
         raise not_found("front door", site)
-    hall.leave(site, bring_home)
-    return _shape(hall, hall.doors[site])
+    manager.leave(site, bring_home)
+    return _shape(manager, manager.controllers[site])
 
 
-def _shape(hall: "Manager", door: "JobController") -> schemas.FrontDoor:
-    leaving, left = door.leaving.is_set(), hall.parted[door.site].is_set()
+def _shape(manager: "Manager", controller: "JobController") -> schemas.FrontDoor:
+    leaving, left = controller.leaving.is_set(), manager.parted[controller.site].is_set()
     return schemas.FrontDoor(
-        site=door.site, jobs=door.jobs_here, leaving=leaving, left=left, remains=door.parting.remains
+        site=controller.site, jobs=controller.jobs_here, leaving=leaving, left=left, remains=controller.sweep.remains
     )

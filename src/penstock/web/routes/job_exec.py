@@ -1,7 +1,8 @@
-"""The route of a command where a job runs: a WebSocket, in the protocol of `kube/exec_protocol.py`. `penstock exec`
-asks it.
+"""The WebSocket route that runs a command where a job runs, in the protocol of `kube/exec_protocol.py`. `penstock exec`
+calls it.
 
-Whoever may submit for a team may run commands in its jobs: it is the same power. Each one is audited by its attempt.
+A token that may submit for a team may run commands in its jobs: it is the same power. Each command is audited with its
+attempt.
 """
 
 import asyncio
@@ -22,8 +23,8 @@ from penstock.web.deps import MaySubmit, PlaneHere, ReaderHere
 from penstock.web.problems import conflict, problem_of
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"])
-LOOK_SECONDS: Final = 5.0  #: how often a token is looked at again: one that was revoked speaks no more
-AHEAD: Final = 16  #: pieces typed before the command takes them; then whoever types waits
+LOOK_SECONDS: Final = 5.0  #: how often the token is checked again: a revoked one is disconnected
+AHEAD: Final = 16  #: buffered input messages; then the client has to wait
 
 
 @routes.websocket("/jobs/{job:job}/exec")
@@ -42,15 +43,15 @@ async def exec_(
 ) -> None:
     """Run a command where a job runs."""
     attempt = await run_in_threadpool(_running, reader, caller, job)
-    gate: Guard = socket.app.state.gate
-    gate.audit.write(socket, caller, f"a command in {attempt.id}")
+    guard: Guard = socket.app.state.guard
+    guard.audit.write(socket, caller, f"a command in {attempt.id}")
     await socket.accept(exec_protocol.PROTOCOL)
     talk = ExecSession(socket)
     asked = Command(tuple(command), rank, tty, (rows, columns))
     running = asyncio.ensure_future(
         plane.exec(attempt.site, attempt.id, asked, talk.typed() if stdin else None, talk.printed)
     )
-    others = [asyncio.ensure_future(talk.listen()), asyncio.ensure_future(_revoked(gate, caller))]
+    others = [asyncio.ensure_future(talk.listen()), asyncio.ensure_future(_revoked(guard, caller))]
     await asyncio.wait([running, *others], return_when=asyncio.FIRST_COMPLETED)
     for task in (running, *others):
         task.cancel()
@@ -60,14 +61,18 @@ async def exec_(
 
 def _running(reader: Reader, caller: Token, job: str) -> AttemptRow:
     row = deps.find_job(reader, caller, job)
-    here = [one for one in reader.attempts(job) if one.phase in ("running", "stopping") and one.started_at is not None]
+    here = [
+        attempt
+        for attempt in reader.attempts(job)
+        if attempt.phase in ("running", "stopping") and attempt.started_at is not None
+    ]
     if not here:
         raise conflict(f"{job} is not running, but {deps.state_of(row)}; `exec` needs a running job.")
     return here[-1]
 
 
-async def _revoked(gate: Guard, caller: Token) -> None:
-    while gate.tokens.still(caller):
+async def _revoked(guard: Guard, caller: Token) -> None:
+    while guard.tokens.still(caller):
         await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -84,14 +89,14 @@ def _result(running: "asyncio.Future[int]") -> bytes:
 
 
 class ExecSession:
-    """One client, as the driver knows it."""
+    """The client's side of one command, for the driver."""
 
     def __init__(self, socket: WebSocket) -> None:
         self.socket = socket
         self.heard: asyncio.Queue[bytes | tuple[int, int] | None] = asyncio.Queue(AHEAD)
 
     async def listen(self) -> None:
-        """Until the client is gone."""
+        """Receive messages until the client disconnects."""
         with suppress(WebSocketDisconnect):
             while True:
                 message = await self.socket.receive_bytes()
@@ -103,8 +108,8 @@ class ExecSession:
                     await self.heard.put(size)
 
     async def typed(self) -> AsyncIterator[bytes | tuple[int, int]]:
-        while (one := await self.heard.get()) is not None:
-            yield one
+        while (item := await self.heard.get()) is not None:
+            yield item
 
     async def printed(self, text: bytes, is_error: bool) -> None:
         await self._send(exec_protocol.message(exec_protocol.STDERR if is_error else exec_protocol.STDOUT, text))
@@ -115,5 +120,7 @@ class ExecSession:
             await self.socket.close()
 
     async def _send(self, message: bytes) -> None:
-        with suppress(WebSocketDisconnect, RuntimeError):  # gone: `listen` hears of it, and the command is hung up on
+        with suppress(
+            WebSocketDisconnect, RuntimeError
+        ):  # disconnected: `listen` returns, and the command is cancelled
             await self.socket.send_bytes(message)

@@ -1,4 +1,4 @@
-"""Routes about jobs: submit, list, look, tell why, cancel, retry, move, plan. Logs are in `logs.py`."""
+"""Routes about jobs: submit, list, get, why, cancel, retry, move, plan. Logs are in `logs.py`."""
 
 import hashlib
 import json
@@ -87,7 +87,7 @@ async def submit(request: Request, caller: MaySubmit) -> Response:
 
 
 def _key(request: Request, caller: Token) -> str:
-    """Made unique to whoever asks."""
+    """The idempotency key, made unique to the token."""
     key = request.headers.get("idempotency-key", "")
     if len(key) > LONGEST_KEY:
         raise Problem(422, "bad-input", f"An Idempotency-Key has at most {LONGEST_KEY} characters; use a shorter one.")
@@ -135,7 +135,9 @@ def _choice(found: Choice, currency: str) -> schemas.Choice:
 
 
 def _home_job(plane: Plane, raw: bytes) -> JobFile | None:
-    """A Kubernetes Job; None if it is something else. Its home is the first front door: all it refers to is there."""
+    """A Kubernetes Job as a job file; None if it is none. Its home is the first front door: all that it refers to is
+    there.
+    """
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError):
@@ -143,7 +145,7 @@ def _home_job(plane: Plane, raw: bytes) -> JobFile | None:
     if not isinstance(found, dict) or found.get("kind") != "Job":
         return None
     homes = [site.id for site in plane.view.sites if site.front_door]
-    models = [one.offer.gpu_model for site in plane.view.sites for one in site.offers]
+    models = [offer.offer.gpu_model for site in plane.view.sites for offer in site.offers]
     try:
         spec = job_spec.spec_of(found, homes[0] if homes else "", plane.view.at, models)
     except job_spec.Unfit as unfit:
@@ -158,7 +160,7 @@ async def _job_file(request: Request) -> tuple[bytes, JobFile]:
 
 
 def _as_asked_by(caller: Token, file: JobFile, now: Instant) -> JobSpec:
-    """Who asks comes from the token: a job cannot be booked to somebody else's team."""
+    """Team and user come from the token: a job cannot be booked to another team."""
     team = file.team or caller.team or "default"
     if not caller.sees(team):
         raise Problem(403, "forbidden", f"Your token is for team {caller.team}; leave 'team' out, or write that.")
@@ -213,7 +215,7 @@ async def move(job: str, to: schemas.MoveTo, plane: PlaneHere, reader: ReaderHer
     row = await run_in_threadpool(deps.find_job, reader, caller, job)
     if row.phase != "placed":
         raise conflict(f"{job} is {deps.state_of(row)}; only a job that is starting or running can be moved.")
-    if all(to.offer != one.offer.id for site in plane.view.sites for one in site.offers):
+    if all(to.offer != offer.offer.id for site in plane.view.sites for offer in site.offers):
         raise not_found("offer", to.offer)
     told = await plane.tell(MoveRequested(0, job, to.offer))
     (step,) = await run_in_threadpool(reader.steps, told.number - 1, 1)
@@ -252,7 +254,7 @@ def jobs(
 def page_of(
     plane: Plane, reader: Reader, caller: Token, wanted: Filter, after: int | None = None, limit: int = 50
 ) -> schemas.Jobs:
-    """Of the caller's own teams, whatever was wanted."""
+    """Jobs of the caller's own teams, whatever the filter says."""
     if wanted.teams and caller.team and caller.team not in wanted.teams:
         return schemas.Jobs(jobs=[], next=None)
     rows = reader.jobs(replace(wanted, teams=caller.teams or wanted.teams), after, limit + 1)
@@ -276,7 +278,7 @@ def job(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Resp
 def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.JobDetail:
     row, currency = deps.find_job(reader, caller, job), plane.view.policy.currency
     blob = reader.blob(row.work) if row.work else None
-    work = unpack_work(blob) if blob else Work(())  # erased, or a rehearsal's job without any
+    work = unpack_work(blob) if blob else Work(())  # erased, or a rehearsal's job, which has none
     tries = reader.attempts(job)
     return deps.job_detail(
         row,

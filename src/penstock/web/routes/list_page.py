@@ -1,4 +1,4 @@
-"""The page `/jobs`: every job, newest first, by what it does and by words; a page at a time. Read beside `pages.py`."""
+"""The page `/jobs`: all jobs, newest first, filtered by state and text, with paging. Belongs to `pages.py`."""
 
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode
@@ -27,7 +27,7 @@ async def all_jobs(
     text: Annotated[str, Query(max_length=200)] = "",
     after: Annotated[int | None, Query(ge=0, lt=1 << 62)] = None,
 ) -> Response:
-    show = "queued" if show == "waiting" else show  # as the address was before
+    show = "queued" if show == "waiting" else show  # the parameter's former value
     wanted = Filter(states=listing.SHOWN[show][1], text=text)
     found = await run_in_threadpool(jobs.page_of, plane, reader, caller, wanted, after, ROWS)
     values: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""How a browser comes in: by a link that works once, or with a token typed into a form. It leaves with a cookie.
+"""Signs a browser in: by a link that works once, or by a token typed into a form. The browser gets a cookie.
 
-The cookie holds a token of its own, which may only look, sees what its maker sees, and ends with it. Pages cannot read
-the cookie (HttpOnly), and other sites' pages cannot make a browser send it (SameSite=Strict).
+The cookie holds a read-only token that sees what its maker sees and expires with it. Scripts cannot read the cookie
+(HttpOnly), and other sites cannot make a browser send it (SameSite=Strict).
 """
 
 import secrets
@@ -18,20 +18,20 @@ from penstock.web.html import ForPeople, html
 from penstock.web.problems import Problem
 
 routes: Final = APIRouter(responses=deps.PROBLEMS)
-LINK_SECONDS: Final = 600  #: that a link waits to be used
-STAY_SECONDS: Final = 7 * 86_400  #: that a browser stays in
+LINK_SECONDS: Final = 600  #: lifetime of a link
+STAY_SECONDS: Final = 7 * 86_400  #: lifetime of a browser's token
 MOST_LINKS: Final = 1_000
 
 
 class Links:
-    """Keys that let one browser in, once. In memory: who restarts Penstock asks for a new one."""
+    """One-time keys that sign one browser in. In memory: a restart voids them."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         self.waiting: dict[str, tuple[Token, float]] = {}
 
     def make(self, token: Token) -> str:
-        """A path on this server."""
+        """The path of a new link."""
         while len(self.waiting) >= MOST_LINKS:
             del self.waiting[next(iter(self.waiting))]
         key = secrets.token_urlsafe(24)
@@ -55,32 +55,32 @@ people: Final = APIRouter(include_in_schema=False, route_class=ForPeople)
 @people.get("/login/{key}")
 async def by_link(key: Annotated[str, Path(max_length=100)], request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - declares the permission
     links: Links = request.app.state.links
-    gate: Guard = request.app.state.gate
+    guard: Guard = request.app.state.guard
     maker = links.take(key)
-    if maker is None or not gate.tokens.still(maker):
+    if maker is None or not guard.tokens.still(maker):
         raise Problem(410, "gone", "This link was used before, or has expired. Print a new one: penstock open")
-    return _come_in(request, gate, maker)
+    return _come_in(request, guard, maker)
 
 
 @people.post("/login")
 async def by_token(request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - as above
-    gate: Guard = request.app.state.gate
+    guard: Guard = request.app.state.guard
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Problem(403, "forbidden", "Another site sent this form; sign in on Penstock's own page.")
     form = parse_qs((await request.body()).decode("utf-8", "replace"))
-    maker = gate.tokens.find(form.get("token", [""])[0].strip())
+    maker = guard.tokens.find(form.get("token", [""])[0].strip())
     if maker is None:
-        denied = stranger(gate, request)
+        denied = stranger(guard, request)
         raise denied if denied.status == 429 else Problem(422, "bad-input", "The token is wrong, expired or revoked.")
-    return _come_in(request, gate, maker)
+    return _come_in(request, guard, maker)
 
 
-def _come_in(request: Request, gate: Guard, maker: Token) -> Response:
-    ends_at = int(gate.tokens.now()) + STAY_SECONDS
-    token, secret = gate.tokens.create(
+def _come_in(request: Request, guard: Guard, maker: Token) -> Response:
+    ends_at = int(guard.tokens.now()) + STAY_SECONDS
+    token, secret = guard.tokens.create(
         "viewer", maker.team, min(ends_at, maker.expires_at or ends_at), made_by=maker.id
     )
-    gate.audit.write(request, token, f"a browser came in for {maker.id}")
+    guard.audit.write(request, token, f"a browser came in for {maker.id}")
     answer = html(request, "welcome.html", title="You are in")
     answer.set_cookie(
         COOKIE,

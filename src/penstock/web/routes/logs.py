@@ -1,7 +1,7 @@
-"""The route of a job's log: a piece of it, now or as soon as there is more, or all that comes until the job has ended.
+"""The route of a job's log: a piece of it, now or as soon as there is more, or a stream until the job has ended.
 
-A client that asks for pieces, each from where the last one ended, loses and doubles nothing, also when Penstock is
-restarted in between; `penstock logs -f` does that. `follow` is for those who have only curl.
+A client that asks for pieces, each from the last one's end, loses and repeats nothing, even across a restart of
+Penstock; `penstock logs -f` does that. `follow` is for curl.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from penstock.web.problems import not_found
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS)
 MOST: Final = 1 << 20  #: bytes in one piece
-LOOK_SECONDS: Final = 0.5  #: a growing log tells nobody that it grew
-#: A log is whatever a job prints: shown as text, and never guessed to be a page with scripts.
+LOOK_SECONDS: Final = 0.5  #: poll interval: drivers do not announce new log lines
+#: Served as plain text with `nosniff`: a job's output must never run as a script.
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
 TEXT: Final = "text/plain; charset=utf-8"
 
@@ -35,10 +35,10 @@ TEXT: Final = "text/plain; charset=utf-8"
 class Piece:
     attempt: str  # empty: the job has not started
     text: bytes
-    next: int  # where the next piece of this attempt begins
-    more: bool  # this attempt may still print
-    then: str  # the attempt that came after this one
-    ended: bool  # the job has
+    next: int  # offset of the attempt's next piece
+    more: bool  # the attempt may still print
+    then: str  # the next attempt
+    ended: bool  # the job has ended
 
     @property
     def headers(self) -> dict[str, str]:
@@ -78,7 +78,7 @@ async def log(
 
 
 class LogQuery:
-    """One request for the log of one job."""
+    """One request for one job's log."""
 
     def __init__(self, plane: Plane, reader: Reader, caller: Token, job: str, rank: int | None = None) -> None:
         self.plane, self.reader, self.caller, self.job, self.rank = plane, reader, caller, job, rank
@@ -89,7 +89,7 @@ class LogQuery:
             if piece.then and not piece.more and not piece.text:
                 try:
                     piece = await self.piece(piece.then, 0, 30)
-                except Refused as refused:  # it went on with fewer pods
+                except Refused as refused:  # it resumed with fewer pods
                     yield f"penstock: {refused}\n".encode()
                     return
             elif piece.ended and not piece.more and not piece.text:
@@ -98,7 +98,7 @@ class LogQuery:
                 piece = await self.piece(piece.attempt, piece.next, 30)
 
     async def piece(self, attempt: str, after: int, wait: float) -> Piece:
-        """What there is; with nothing to tell, as soon as there is something, or when the wait is over."""
+        """What there is; if nothing, wait for something new up to `wait` seconds."""
         until = asyncio.get_running_loop().time() + wait
         seen = self.plane.view.number
         while True:
@@ -109,17 +109,17 @@ class LogQuery:
             seen = await self._news(seen, min(left, LOOK_SECONDS))
 
     async def _look(self, attempt: str, after: int) -> Piece:
-        # The journal first: what had ended before its log was read has nothing more to say.
+        # Read the journal first: an attempt that ended before its log was read prints nothing more.
         row = await run_in_threadpool(deps.find_job, self.reader, self.caller, self.job)
         tries = await run_in_threadpool(self.reader.attempts, self.job)
-        wanted = next((one for one in reversed(tries) if attempt in ("", one.id)), None)
+        wanted = next((candidate for candidate in reversed(tries) if attempt in ("", candidate.id)), None)
         ended = row.phase in ENDED
         if wanted is None:
             if attempt:
                 raise not_found("attempt", attempt)
             return Piece("", b"", 0, not ended, "", ended)
         text, growing = await self._read(wanted, after)
-        then = next((one.id for one in tries if one.number > wanted.number), "")
+        then = next((later.id for later in tries if later.number > wanted.number), "")
         more = growing or wanted.phase != "over" or not (then or ended)
         return Piece(wanted.id, text, after + len(text), more, then, ended)
 
@@ -127,7 +127,7 @@ class LogQuery:
         try:
             return await self.plane.log(attempt.site, attempt.id, after, MOST, self.rank)
         except KeyError:
-            return b"", False  # the site has left, and its logs with it
+            return b"", False  # the site was removed, with its logs
 
     async def _news(self, seen: int, seconds: float) -> int:
         try:

@@ -1,4 +1,4 @@
-"""Routes about money: budgets with their caps, exposure, costs. A team's token sees the team's own and no other's."""
+"""Routes about money: budgets and caps, exposure, costs. A team's token sees only its own team."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
@@ -43,7 +43,7 @@ def budget(
 
 
 def _sees_scope(caller: Token, scope: str) -> bool:
-    """Jobs' own caps are on the jobs. Projects may span teams, so only who sees all teams sees them."""
+    """Jobs' own caps are in the jobs. Projects may span teams, so only a token for all teams sees them."""
     return not scope.startswith("job:") and (not caller.team or scope == f"team:{caller.team}")
 
 
@@ -60,30 +60,30 @@ async def set_cap(cap: schemas.Cap, plane: PlaneHere, caller: MayOperate) -> sch
 def exposure(plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> schemas.Exposure:
     """From the holds alone. A lease may run on after its attempt is over, until the provider says so."""
     view = plane.view
-    held = [one for one in reader.placed() if one.held and caller.sees(one.team)]
+    held = [attempt for attempt in reader.placed() if attempt.held and caller.sees(attempt.team)]
     soft = {offer.offer.id for site in view.sites for offer in site.offers if deps.guarantee(offer.offer) == "soft"}
-    most = sum(one.held for one in held) if caller.team else view.exposure
-    until = max((one.deadline_at or 0 for one in held), default=0) if caller.team else view.exposure_until_at
+    most = sum(attempt.held for attempt in held) if caller.team else view.exposure
+    until = max((attempt.deadline_at or 0 for attempt in held), default=0) if caller.team else view.exposure_until_at
     return schemas.Exposure(
         at=view.at,
         currency=view.policy.currency,
         most=most,
         until_at=deps.moment(until or None),
-        soft=sum(one.held for one in held if one.offer in soft),
-        teams=_shares(held, lambda one: one.team),
-        sites=_shares(held, lambda one: one.site),
+        soft=sum(attempt.held for attempt in held if attempt.offer in soft),
+        teams=_shares(held, lambda share: share.team),
+        sites=_shares(held, lambda share: share.site),
     )
 
 
 def _shares(held: Iterable[AttemptRow], by: Callable[[AttemptRow], str]) -> list[schemas.Share]:
     groups: dict[str, list[AttemptRow]] = {}
-    for one in held:
-        groups.setdefault(by(one), []).append(one)
+    for share in held:
+        groups.setdefault(by(share), []).append(share)
     return [
         schemas.Share(
             name=name,
-            most=sum(one.held for one in group),
-            until_at=deps.moment(max(one.deadline_at or 0 for one in group) or None),
+            most=sum(share.held for share in group),
+            until_at=deps.moment(max(share.deadline_at or 0 for share in group) or None),
         )
         for name, group in sorted(groups.items())
     ]
@@ -115,6 +115,6 @@ def costs(
 
 
 def _terms(view: View) -> dict[str, str]:
-    """Owned and reserved GPUs are paid for whether used or not: no money is charged for them here."""
-    offers = [one.offer for site in view.sites for one in site.offers]
+    """Owned and reserved GPUs are paid for whether used or not: use is not charged."""
+    offers = [shown.offer for site in view.sites for shown in site.offers]
     return {offer.id: f"{offer.term} (paid for anyway)" if offer.term in STANDING else offer.term for offer in offers}

@@ -1,6 +1,6 @@
-"""The pages: `/`, a job's, and what they load. They show what the routes beside them answer to the same caller.
+"""The HTML pages: `/`, a job's page, and their assets. They show what the API answers to the same caller.
 
-`/news/stream` tells a page that there is news; the page then asks for itself again. So there is one way to draw it.
+`/news/stream` tells a page that there is a newer view; the page then fetches itself again, so rendering has one path.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ from penstock.web.deps import Anybody, MayRead, PlaneHere, ReaderHere, instant
 from penstock.web.html import ForPeople, html
 from penstock.web.problems import not_found
 from penstock.web.routes import jobs, logs, money, stream
-from penstock.web.routes import sites as places
+from penstock.web.routes import sites as site_routes
 from penstock.web.views import feed, formats, queue, sites, spending, timeline
 from penstock.web.views import job as told
 from penstock.web.views.render import static
 
 routes: Final = APIRouter(include_in_schema=False, route_class=ForPeople)
-QUEUE: Final = 200  #: jobs that are looked at for the queue
-ROWS: Final = 40  #: of them that are shown
+QUEUE: Final = 200  #: queued jobs that are read
+ROWS: Final = 40  #: queued jobs that are shown
 RUNS: Final = 20
 FEED: Final = 24
-PAGES_BACK: Final = 5  #: of the journal, that a team's feed looks for what concerns it
-PACE_SECONDS: Final = 0.4  #: between two calls to look again
-TAIL: Final = 40_000  #: bytes of a log on the page
-MOST_READ: Final = 32 << 20  #: bytes read to find a log's end
+PAGES_BACK: Final = 5  #: pages of the feed that are searched for a team's events
+PACE_SECONDS: Final = 0.4  #: minimum time between two notifications
+TAIL: Final = 40_000  #: bytes of a log on a job's page
+MOST_READ: Final = 32 << 20  #: bytes that are read at most to find a log's end
 
 
 # --- now -------------------------------------------------------------------------------------------------------------
@@ -51,8 +51,8 @@ MOST_READ: Final = 32 << 20  #: bytes read to find a log's end
 
 @routes.get("/")
 async def now(request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
-    places_now = await places.sites(plane, caller)
-    values = await run_in_threadpool(_now, plane, reader, caller, places_now)
+    sites_now = await site_routes.sites(plane, caller)
+    values = await run_in_threadpool(_now, plane, reader, caller, sites_now)
     return html(request, "now.html", **frame(request, plane), **values)
 
 
@@ -89,11 +89,14 @@ def terms(found: schemas.Sites) -> dict[str, str]:
 
 
 def _counts(reader: Reader, caller: Token) -> dict[str, tuple[int, int]]:
-    """Jobs and GPUs: in the queue, and with a place."""
-    mine = [one for one in reader.counts() if caller.sees(one.team)]
+    """Jobs and GPUs: queued, and with GPUs."""
+    mine = [count for count in reader.counts() if caller.sees(count.team)]
     groups = {"queued": states.QUEUED, "active": states.ACTIVE}
     return {
-        name: (sum(one.jobs for one in mine if one.state in some), sum(one.gpus for one in mine if one.state in some))
+        name: (
+            sum(tally.jobs for tally in mine if tally.state in some),
+            sum(tally.gpus for tally in mine if tally.state in some),
+        )
         for name, some in groups.items()
     }
 
@@ -112,12 +115,12 @@ def _idle(found: schemas.Sites) -> str:
 
 
 def _notices(view: View, trouble: str, caller: Token, at: Instant) -> list[dict[str, str]]:
-    """An alarm may name anybody's job, so a team sees only what concerns all."""
+    """A team sees only notices for everybody: an alarm may name another team's job."""
     made = [_notice("alarm", "Penstock takes no submissions and starts nothing now.", trouble, "")] if trouble else []
     if view.paused:
         made.append(_notice("warn", "Paused.", "Running jobs continue; nothing new starts until: penstock resume", ""))
     alarms = () if caller.team else view.alarms
-    return made + [_notice("alarm", one.text, "", f"since {formats.clock(one.at, at)}") for one in alarms]
+    return made + [_notice("alarm", alarm.text, "", f"since {formats.clock(alarm.at, at)}") for alarm in alarms]
 
 
 def _notice(kind: str, what: str, so: str, when: str) -> dict[str, str]:
@@ -127,8 +130,8 @@ def _notice(kind: str, what: str, so: str, when: str) -> dict[str, str]:
 def _spending(plane: Plane, reader: Reader, caller: Token, at: Instant) -> dict[str, Any]:
     budget = money.budget(plane, reader, caller)
     mine = f"team:{caller.team}" if caller.team else "org"
-    row = next((one for one in budget.scopes if one.scope == mine), None)
-    rate = next((one.running for one in plane.view.rates if one.scope == mine), 0)
+    row = next((scope for scope in budget.scopes if scope.scope == mine), None)
+    rate = next((spend.running for spend in plane.view.rates if spend.scope == mine), 0)
     free = row.free if row else None
     spent = cash(row.spent if row else 0, budget.currency)
     return {
@@ -146,8 +149,10 @@ def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed
     before: tuple[int, int] | None = None
     for _ in range(PAGES_BACK):
         found = reader.feed(before, FEED, tuple(feed.TOLD))
-        for one in found:
-            event = telling.shape(one.number, one.part, one.at, one.job or job_concerned(one.event), one.event)
+        for entry in found:
+            event = telling.shape(
+                entry.number, entry.part, entry.at, entry.job or job_concerned(entry.event), entry.event
+            )
             again = (
                 f"{event.kind} {event.job}" if event.kind == "WaitPromised" else event.id
             )  # its latest wait is enough
@@ -161,7 +166,7 @@ def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed
 
 
 def _names(reader: Reader, events: list[schemas.Event]) -> dict[str, str]:
-    rows = (reader.job(one) for one in dict.fromkeys(event.job for event in events if event.job))
+    rows = (reader.job(job_id) for job_id in dict.fromkeys(event.job for event in events if event.job))
     return {row.id: row.name or row.id for row in rows if row is not None}
 
 
@@ -183,7 +188,7 @@ class LogTail:
 async def one_job(job: str, request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
     found = await run_in_threadpool(jobs.detail_of, plane, reader, caller, job)
     story = await run_in_threadpool(jobs.story, job, plane, reader, caller)
-    kinds, at, currency = terms(await places.sites(plane, caller)), instant(plane), plane.view.policy.currency
+    kinds, at, currency = terms(await site_routes.sites(plane, caller)), instant(plane), plane.view.policy.currency
     return html(
         request,
         "job.html",
@@ -201,7 +206,7 @@ async def one_job(job: str, request: Request, plane: PlaneHere, reader: ReaderHe
 
 
 async def _tail(asked: logs.LogQuery, found: schemas.JobDetail) -> LogTail:
-    """The end of its last attempt's log, and from where the page goes on."""
+    """The end of the last attempt's log, and the offset at which the page continues."""
     address = f"/v1/jobs/{quote(found.id)}/log"
     text, after, title = b"", 0, ""
     try:
@@ -237,11 +242,11 @@ def frame(request: Request, plane: Plane) -> dict[str, Any]:
 async def news(request: Request, plane: PlaneHere, caller: MayRead) -> AsyncIterator[ServerSentEvent]:
     """The number of the latest picture, at once and whenever there is a newer one: a page that was away catches up."""
     seen = -1
-    while request.app.state.gate.tokens.still(caller):
+    while request.app.state.guard.tokens.still(caller):
         if plane.view.number > seen:
             seen = plane.view.number
             yield ServerSentEvent(data=seen)
-        await asyncio.sleep(PACE_SECONDS)  # many steps are one piece of news, and their picture is drawn after them
+        await asyncio.sleep(PACE_SECONDS)  # one notification for many steps; the view follows them
         await plane.heard(seen)
 
 

@@ -1,4 +1,4 @@
-"""Routes about where jobs can run: sites and their offers, from the picture of the last step."""
+"""Routes about sites and their offers, from the view of the last step."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ routes: Final = APIRouter(prefix="/v1", tags=["places"], responses=deps.PROBLEMS
 async def sites(plane: PlaneHere, caller: MayRead) -> schemas.Sites:  # noqa: ARG001 - declares the permission
     view = plane.view
     shapes = [
-        schemas.Site.of(site, offers=[_offer(one) for one in site.offers], says=deps.trouble(plane, site.id))
+        schemas.Site.of(site, offers=[_offer(offer) for offer in site.offers], says=deps.trouble(plane, site.id))
         for site in view.sites
     ]
     return schemas.Sites(at=view.at, currency=view.policy.currency, sites=shapes)
@@ -24,7 +24,7 @@ async def sites(plane: PlaneHere, caller: MayRead) -> schemas.Sites:  # noqa: AR
 @routes.get("/offers", summary="All offers: what there is, what it costs")
 async def offers(plane: PlaneHere, caller: MayRead) -> schemas.Offers:  # noqa: ARG001 - as above
     view = plane.view
-    shapes = [_offer(one) for site in view.sites for one in site.offers]
+    shapes = [_offer(offer) for site in view.sites for offer in site.offers]
     return schemas.Offers(at=view.at, currency=view.policy.currency, offers=shapes)
 
 

@@ -1,7 +1,7 @@
-"""Routes about what happens: a page of the latest events, and the journal as server-sent events, to be resumed.
+"""Routes about events: a page of the latest ones, and the journal as resumable server-sent events.
 
-An event's id is the number of its step and its place in it; a client that sends the last one it saw as
-`Last-Event-ID`, as browsers do by themselves, gets all that came after it.
+An event's id is its step's number and its index in the step. A client that sends the last id as `Last-Event-ID`, as
+browsers do, gets everything after it.
 """
 
 import re
@@ -35,9 +35,9 @@ def events(
 ) -> schemas.Events:
     found = reader.feed(_place(before) if before else None, limit)
     teller = EventStream(reader, plane.view.policy.currency)
-    shown = [teller.shape(one.number, one.part, one.at, one.job, one.event) for one in found]
+    shown = [teller.shape(entry.number, entry.part, entry.at, entry.job, entry.event) for entry in found]
     following = f"{found[-1].number}.{found[-1].part}" if len(found) == limit else None
-    return schemas.Events(events=[one for one in shown if may_see(caller, one)], next=following)
+    return schemas.Events(events=[event for event in shown if may_see(caller, event)], next=following)
 
 
 async def _begin(
@@ -45,7 +45,9 @@ async def _begin(
     last: Annotated[str, Header(alias="Last-Event-ID", max_length=50, description="Go on after this one.")] = "",
     after: Annotated[str, Query(max_length=50, description="The same, where headers cannot be set.")] = "",
 ) -> tuple[int, int]:
-    """The step to begin with, and the last part of it that was seen. Found before the answer begins: it may be a no."""
+    """The step to start with, and the last part of it that the client has. Parsed before the response starts, since it
+    may be refused.
+    """
     text, head = last or after, plane.view.number
     if not text:
         return head + 1, -1
@@ -55,7 +57,7 @@ async def _begin(
 
 
 def _place(text: str) -> tuple[int, int]:
-    """An event's id as its step and its place in it. Without a place: before all of that step."""
+    """An event's id as step and index. Without an index: before all of that step."""
     step, _, part = text.partition(".")
     return int(step), int(part or 0)
 
@@ -71,8 +73,8 @@ async def stream(
     """Begins with what comes next, or after the event that the client saw last."""
     step, part = begin
     teller = EventStream(reader, plane.view.policy.currency)
-    gate = request.app.state.gate
-    while gate.tokens.still(caller):  # a revoked token hears nothing more
+    guard = request.app.state.guard
+    while guard.tokens.still(caller):  # a revoked token ends the stream
         for row in await run_in_threadpool(reader.steps, step - 1, STEPS):
             after_part = part if row.number == step else -1
             for shape in await run_in_threadpool(teller.row, row, after_part):
@@ -83,18 +85,18 @@ async def stream(
 
 
 def may_see(caller: Token, shape: schemas.Event) -> bool:
-    """A team sees what concerns its jobs, and what concerns nobody's money or jobs: sites, offers, policies."""
+    """A team sees events of its own jobs, and those about sites, offers and policies."""
     if not caller.team:
         return True
     return shape.team == caller.team if shape.job else shape.kind not in PRIVATE
 
 
-#: Told without a job, and still somebody's: budgets.
+#: Events without a job that still belong to one team: budgets.
 PRIVATE: Final = ("CapSet", "ShapeJudged", "EventQuarantined")
 
 
 class EventStream:
-    """Events as shapes. Knows whose jobs are whose, so that a stream asks once."""
+    """Converts events to shapes, and caches which team a job belongs to."""
 
     def __init__(self, reader: Reader, currency: str) -> None:
         self.currency = currency

@@ -1,4 +1,5 @@
-"""The page people look at: templates, static files, and pure functions from the API's own shapes to what is shown.
+"""View models of the pages: templates, static files, and pure functions from API shapes to what is shown.
+`web.routes.pages` calls them.
 
-Called by `web.routes.pages`. Nothing here asks anybody anything; whoever may not see a thing is never handed it.
+Nothing here fetches data, and a caller gets only data that it may see.
 """

@@ -1,4 +1,4 @@
-"""What just happened and why: the events that people care about, newest first, an icon and a sentence each."""
+"""The feed of recent events on the page: newest first, each with an icon and a sentence."""
 
 import re
 from typing import Any, Final
@@ -9,7 +9,7 @@ from penstock.web import schemas
 from penstock.web.views.formats import clock, plain
 from penstock.web.views.queue import href
 
-#: Kind -> icon, and what is said after the job's name; empty: the first sentence of what the event says itself.
+#: Kind -> icon, and the text after the job's name; empty: the first sentence of the event itself.
 TOLD: Final[dict[str, tuple[str, str]]] = {
     "StartPromised": ("start", ""),
     "WaitPromised": ("wait", "is queued"),
@@ -34,7 +34,7 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
     "EventQuarantined": ("alarm", ""),
 }
 BAD: Final = ("lost", "alarm")
-#: Why a job stops, where its next start or a person's wish tells the same.
+#: Reasons of a stop that the next start or a person's request tells already.
 TOLD_ELSEWHERE: Final = (
     "ComesHome",
     "CheaperElsewhere",
@@ -43,7 +43,7 @@ TOLD_ELSEWHERE: Final = (
     "LeaseNotRenewed",
     "CancelAsked",
 )
-#: What a start adds about money; a job's own story tells it.
+#: Money that a start mentions; the feed leaves it to the job's story.
 HELD: Final = re.compile(r" \S+ is held, enough to run until .*$")
 
 
@@ -53,7 +53,7 @@ class Item:
     at: str
     icon: str
     bad: bool
-    name: str  # of a job, as typed; empty: about no single one
+    name: str  # the job's name; empty: about no single job
     href: str
     what: str
     why: str
@@ -74,7 +74,7 @@ def _item(event: schemas.Event, name: str, now: Instant) -> Item:
 
 
 def _words(event: schemas.Event) -> tuple[str, str]:
-    """What happened, to be read after the job's name, and why."""
+    """What happened, to follow the job's name, and why."""
     first, _, rest = event.says.partition(". ")
     match event.kind:
         case "StartPromised":
@@ -116,6 +116,6 @@ def _icon(event: schemas.Event) -> str:
 
 
 def _because(event: schemas.Event) -> str:
-    """The kind of its reason."""
+    """The kind of the event's reason."""
     because: Any = event.event.get("because")
     return str(because.get("kind", "")) if isinstance(because, dict) else ""

@@ -1,4 +1,4 @@
-"""Instants and counts as the page writes them. Money and durations are `formatting`'s, as everywhere."""
+"""Formats instants and counts for the pages. `formatting` does money and durations."""
 
 import re
 from datetime import UTC, datetime
@@ -6,15 +6,15 @@ from typing import Final
 
 from penstock.core.units import SECOND, Instant
 
-NBSP: Final = "\u00a0"  #: between a number and its unit, "about" and its time: they never part
-INSTANT: Final = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d UTC")  #: as `formatting.instant` writes one
+NBSP: Final = "\u00a0"  #: between a number and its unit, which must not wrap
+INSTANT: Final = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d UTC")  #: the form that `formatting.instant` writes
 UNIT: Final = re.compile(r"(?<=\d) (?=(?:h|min|s|GPUs?)\b|%)")
 #: The API's terms, as classes of the style sheet.
 TERMS: Final = {"owned": "owned", "reserved": "reserved", "spot": "spot", "on_demand": "demand"}
 
 
 def clock(at: Instant, now: Instant) -> str:
-    """`13:52` today, `18 Nov, 13:52` on another day. The zone stands once, in the page's head."""
+    """`13:52` today, `18 Nov, 13:52` on another day. The page's head names the time zone."""
     then, today = _calendar(at), _calendar(now)
     return f"{then:%H:%M}" if then.date() == today.date() else f"{then.day} {then:%b}, {then:%H:%M}"
 
@@ -26,12 +26,12 @@ def day(at: Instant) -> str:
 
 
 def plain(text: str, now: Instant) -> str:
-    """A sentence of the journal, with its instants as the page writes them, and no number parted from its unit."""
+    """A recorded sentence with instants in the page's form and non-breaking units."""
     return UNIT.sub(NBSP, INSTANT.sub(lambda found: clock(_instant(found[0]), now), text))
 
 
 def month(period: str) -> str:
-    """`2026-11` as `November`; what is no month stays as it is."""
+    """`2026-11` as `November`; other text is unchanged."""
     try:
         return f"{datetime.strptime(period, '%Y-%m').replace(tzinfo=UTC):%B}"
     except ValueError:

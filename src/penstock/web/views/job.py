@@ -1,4 +1,4 @@
-"""One job's page: what it is doing in a sentence, its headline numbers, its attempts with their money."""
+"""A job's page: its state in a sentence, key numbers, and its attempts with their cost."""
 
 from penstock.core.units import Instant
 from penstock.core.values import value
@@ -38,18 +38,18 @@ class Facts:
 
 
 def lede(job: schemas.JobDetail, now: Instant) -> str:
-    """The latest reason, after what it led to."""
+    """The latest reason, after its result."""
     why = job.because.says if job.because else ""
     match job.state:
         case "running":
-            since = next((one.started_at for one in reversed(job.tries) if one.started_at), None)
+            since = next((attempt.started_at for attempt in reversed(job.tries) if attempt.started_at), None)
             said = f"Running on {job.offer}" + (f" since {clock(since, now)}." if since else ".")
         case "starting" | "stopping":
             said = f"{job.state.capitalize()} on {job.offer}."
         case "queued" if job.preempted:
             said = "Preempted; it resumes from its last checkpoint." if job.kept_ms else "Preempted; it starts again."
         case "queued" | "paused" | "refused":
-            said = ""  # the reason says so itself
+            said = ""  # the reason contains it
         case ended:
             said = f"{ended.capitalize()}{f' on {job.offer}' if job.offer else ''}{_when(job, now)}."
             why = ""
@@ -62,7 +62,7 @@ def _when(job: schemas.JobDetail, now: Instant) -> str:
 
 def facts(job: schemas.JobDetail, now: Instant, currency: str) -> Facts:
     end = job.ended_at if job.state in ENDED and job.ended_at else now
-    deadline = next((one.deadline_at for one in reversed(job.tries) if one.held), None)
+    deadline = next((attempt.deadline_at for attempt in reversed(job.tries) if attempt.held), None)
     return Facts(
         state=listing.state(job),
         since=f"submitted {clock(job.submitted_at, now)}" + (f", ended{_when(job, now)}" if job.ended_at else ""),
@@ -85,15 +85,15 @@ def tries(job: schemas.JobDetail, terms: dict[str, str], now: Instant, currency:
     return [
         TryRow(
             k + 1,
-            one.offer,
-            TERMS.get(terms.get(one.offer, ""), "neutral"),
-            one.state.replace("_", " "),
-            clock(one.promised_at, now),
-            duration((one.ended_at or now) - one.started_at) if one.started_at else "never",
-            duration(one.kept_ms) if one.kept_ms else "none",
-            money(one.spent, currency),
-            money(one.held, currency),
-            one.because.says if one.because else "",
+            attempt.offer,
+            TERMS.get(terms.get(attempt.offer, ""), "neutral"),
+            attempt.state.replace("_", " "),
+            clock(attempt.promised_at, now),
+            duration((attempt.ended_at or now) - attempt.started_at) if attempt.started_at else "never",
+            duration(attempt.kept_ms) if attempt.kept_ms else "none",
+            money(attempt.spent, currency),
+            money(attempt.held, currency),
+            attempt.because.says if attempt.because else "",
         )
-        for k, one in enumerate(job.tries)
+        for k, attempt in enumerate(job.tries)
     ]

@@ -1,4 +1,4 @@
-"""All jobs as a list to look through: what each is doing, since when, and what it cost."""
+"""The list of all jobs: state, since when, and cost."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from penstock.web import schemas
 from penstock.web.views.formats import clock, plain
 from penstock.web.views.queue import cash, href
 
-#: What one may look at, by the word in the address: its name, and the states it means.
+#: The filters by their word in the URL: label and states.
 SHOWN: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "": ("All", ()),
     "queued": ("Queued", QUEUED),
@@ -47,12 +47,12 @@ def rows(jobs: list[schemas.Job], now: Instant, currency: str) -> list[ListedRow
 
 
 def state(job: schemas.Job) -> str:
-    """As in `penstock jobs`."""
+    """The word of `penstock jobs`."""
     return f"{job.state} (preempted)" if job.preempted else job.state
 
 
 def _why(job: schemas.Job, now: Instant) -> str:
-    """While it is not over: why it is where it is. Of a refused one it is all there is to say."""
+    """Why a live job is where it is; for a refused job, why it was refused."""
     if job.because is None or (job.state in ENDED and job.state != "refused"):
         return ""
     return plain(job.because.says, now)

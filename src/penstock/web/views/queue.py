@@ -1,4 +1,4 @@
-"""The queue: which jobs wait, why, and when each is expected to start; and which run, where, since when."""
+"""The queue on the page: which jobs wait, why, and their expected start; and which run, where and since when."""
 
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from penstock.web.views.formats import NBSP, TERMS, clock, plain
 
 @value
 class Start:
-    """When it may start: an estimate never stands without its bound. `at` is for the order only."""
+    """The expected start, always with its bound. `at` is only for sorting."""
 
     says: str
     bound: str
@@ -65,7 +65,7 @@ def queued(jobs: list[schemas.Job], now: Instant) -> list[QueuedRow]:
 
 
 def start(job: schemas.Job, now: Instant) -> Start:
-    """Forecasts count from the instant they were made; one that is over is not repeated."""
+    """Forecasts count from when they were made; an expired one is not repeated."""
     numbers: dict[str, Any] = job.because.numbers if job.because else {}
     decided_at = job.submitted_at if job.decided_at is None else job.decided_at
     match job.because.kind if job.because else "":
@@ -93,8 +93,7 @@ def start(job: schemas.Job, now: Instant) -> Start:
 
 @value
 class Forecast:
-    """Made at `made_at`: it starts at `p50_at` or sooner as often as later, nine times of ten by `p90_at`, or bursts at
-    `latest_at`."""
+    """Made at `made_at`: median start `p50_at`, p90 `p90_at`; at `latest_at` it bursts."""
 
     made_at: Instant
     p50_at: Instant
@@ -103,7 +102,7 @@ class Forecast:
 
 
 def _expected(forecast: Forecast, now: Instant) -> Start:
-    """What did not come true is not said again, and what is overdue is shown with its age."""
+    """An expired forecast is not shown; an overdue one is shown with its age."""
     p90_at = min(forecast.p90_at, forecast.latest_at)
     if p90_at <= now:
         return _latest(forecast.latest_at, now)

@@ -1,4 +1,4 @@
-"""Templates and static files. `page` renders one, `static` is everything the pages load; both read the disk once."""
+"""Renders templates and serves static files; both are read from disk once."""
 
 from functools import cache
 from hashlib import sha256
@@ -32,7 +32,7 @@ def page(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    """Everything is escaped unless it is `Markup`; a name that nobody gave is an error, not an empty place."""
+    """Everything but `Markup` is escaped, and an undefined name is an error."""
     made = Environment(
         loader=PackageLoader("penstock.web.views"),
         autoescape=True,
@@ -46,27 +46,27 @@ def _environment() -> Environment:
 
 
 def asset(name: str) -> str:
-    """Its address. A new content is a new address, so that browsers may keep the old one for ever."""
+    """The file's URL with a digest of its content, so that browsers may cache it for ever."""
     return f"/static/{name}?{static()[name].digest}"
 
 
 @cache
 def static() -> dict[str, File]:
-    """All there is, by name: what is not in here is not served, whatever the address says."""
+    """All static files by name; nothing else is served, whatever the path."""
     found = dict(_found(files("penstock.web.views") / "static", ""))
     found |= dict(_found(files("penstock") / "assets" / "fonts", "fonts/"))
-    tokens = (files("penstock") / "assets" / "tokens.css").read_bytes()  # reports have the same colours
+    tokens = (files("penstock") / "assets" / "tokens.css").read_bytes()  # shared with the reports
     found["style.css"] = _file(tokens + found["style.css"].content, TYPES["css"])
     return found
 
 
 def _found(folder: Traversable, prefix: str) -> list[tuple[str, File]]:
     made: list[tuple[str, File]] = []
-    for one in sorted(folder.iterdir(), key=lambda one: one.name):
-        if one.is_dir():
-            made += _found(one, f"{prefix}{one.name}/")
-        elif media_type := TYPES.get(one.name.rpartition(".")[2]):
-            made.append((f"{prefix}{one.name}", _file(one.read_bytes(), media_type)))
+    for path in sorted(folder.iterdir(), key=lambda path: path.name):
+        if path.is_dir():
+            made += _found(path, f"{prefix}{path.name}/")
+        elif media_type := TYPES.get(path.name.rpartition(".")[2]):
+            made.append((f"{prefix}{path.name}", _file(path.read_bytes(), media_type)))
     return made
 
 

@@ -1,6 +1,6 @@
-"""Geometry: GPU cells and meters. Pure functions from numbers to SVG; templates place the result.
+"""GPU cells and meters as SVG. Pure functions from numbers to markup; templates place the result.
 
-Sizes are attributes and percentages, never style attributes: the page's content security policy allows none.
+Sizes are attributes and percentages, never style attributes: the content security policy forbids those.
 """
 
 from typing import Final
@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 BUSY, STARTING, IDLE, LOST = "b", "s", "i", "l"  # one letter a GPU
 SAY: Final = {BUSY: "busy", STARTING: "starting", IDLE: "idle", LOST: "lost"}
-LARGE_UP_TO, MEDIUM_UP_TO = 64, 512  #: GPUs on the whole page, which has one size of mark
-MOST_MARKS: Final = 4_096  #: of one offer; beyond that a mark a GPU tells nobody anything
+LARGE_UP_TO, MEDIUM_UP_TO = 64, 512  #: GPUs on the page; all marks have one size
+MOST_MARKS: Final = 4_096  #: of one offer; beyond that one mark per GPU is unreadable
 NODES_A_BLOCK: Final = 32
 
 
@@ -19,7 +19,7 @@ def size_for(gpus: int) -> str:
 
 
 def gpus(term: str, nodes: list[str], size: str) -> Markup:
-    """One mark a GPU, one group a node; `nodes` holds the letters above."""
+    """One mark per GPU, one group per node; `nodes` holds the letters above."""
     flat = "".join(nodes)
     says = ", ".join(f"{flat.count(letter):,} {word}" for letter, word in SAY.items() if letter in flat)
     return Markup('<div class="gpus {} {}" role="img" aria-label="{:,} GPUs: {}">{}</div>').format(
@@ -80,7 +80,7 @@ def _columns(nodes: list[str]) -> Markup:
 
 
 def _proportions(term: str, cells: str) -> Markup:
-    """One bar for them all."""
+    """One bar for all of them."""
     body, at = Markup(""), 0.0
     for letter, look in ((BUSY, "g-busy"), (STARTING, "g-start"), (IDLE, "g-idle"), (LOST, "gs-lost")):
         share = cells.count(letter) / len(cells) * 100
@@ -93,7 +93,9 @@ def _proportions(term: str, cells: str) -> Markup:
 
 
 def meter(spent: int, held: int, cap: int, says: str) -> Markup:
-    """Spent solid, held hatched, the cap an end-stop. A cap lowered below what is committed is full, not longer."""
+    """Spent solid, held hatched, the cap as an end stop. If more than the cap is committed, the meter is full, not
+    longer.
+    """
     total = max(1, cap)
     solid = min(100.0, spent / total * 100)
     hatched = min(100.0 - solid, held / total * 100)

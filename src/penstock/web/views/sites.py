@@ -1,4 +1,4 @@
-"""Sites as bars of GPUs: one row an offer, one mark a GPU, in one size on the whole page."""
+"""Sites as bars of GPUs: one row per offer, one mark per GPU, one size on the whole page."""
 
 from typing import Final
 
@@ -18,11 +18,11 @@ STATES: Final = ("busy", "starting", "idle", "lost")
 
 @value
 class OfferBars:
-    term: str  # a class of the style sheet
+    term: str  # a CSS class
     model: str
     bar: Markup
     tally: tuple[tuple[int, str], ...]
-    note: str  # instead of a tally, or beside it
+    note: str  # instead of the tally, or beside it
     price: str
 
 
@@ -36,7 +36,7 @@ class SiteBars:
 
 @value
 class UsageSummary:
-    """GPUs of one kind of tie over all sites, for the facts at the top."""
+    """Standing or rented GPUs over all sites, for the summary at the top."""
 
     gpus: int
     busy: int
@@ -58,7 +58,7 @@ def rows(found: schemas.Sites) -> list[SiteBars]:
 
 
 def _rented_only(site: schemas.Site) -> bool:
-    """What is owned comes first."""
+    """Sorts sites with owned GPUs first."""
     return all(offer.term not in STANDING for offer in site.offers)
 
 
@@ -84,19 +84,21 @@ def _note(offer: schemas.Offer, tally: tuple[tuple[int, str], ...], now: Instant
 
 
 def _price(offer: schemas.Offer, currency: str) -> str:
-    """Of one GPU: what it costs to choose it. A standing one is paid for; one more busy hour costs the margin."""
+    """The price of one GPU-hour for choosing: a standing GPU costs only its margin."""
     node = offer.sizes[0]
     per_hour = node.marginal_per_hour if offer.term in STANDING else node.price_per_hour
     return money(per_hour // node.gpus, currency) if per_hour else ""
 
 
 def nodes(offer: schemas.Offer) -> list[str]:
-    """A letter a GPU, a string a node."""
+    """One letter per GPU, one string per node."""
     return _standing(offer) if offer.term in STANDING else _rented(offer)
 
 
 def _standing(offer: schemas.Offer) -> list[str]:
-    """Free GPUs are known by node, the rest by number: whole nodes are lost, and what starts is shown last."""
+    """Free GPUs are known by node, others only as counts: lost ones fill whole nodes, and starting ones are
+    shown last.
+    """
     width = offer.sizes[0].gpus
     taken = [width - free for free in offer.free]
     lost, starting = offer.lost, offer.starting
@@ -119,10 +121,10 @@ def _rented(offer: schemas.Offer) -> list[str]:
 
 
 def used(found: schemas.Sites, standing: bool) -> UsageSummary:
-    offers = [one for site in found.sites for one in site.offers if (one.term in STANDING) == standing]
-    sums = {state: sum(getattr(one, state) for one in offers) for state in STATES}
+    offers = [offer for site in found.sites for offer in site.offers if (offer.term in STANDING) == standing]
+    sums = {state: sum(getattr(offer, state) for offer in offers) for state in STATES}
     return UsageSummary(
-        sum(one.gpus or 0 for one in offers) if standing else sum(sums.values()),
+        sum(offer.gpus or 0 for offer in offers) if standing else sum(sums.values()),
         sums["busy"],
         listed([f"{sums[state]:,} {state}" for state in STATES[1:] if sums[state]]),
     )

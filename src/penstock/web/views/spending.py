@@ -1,4 +1,4 @@
-"""Spend against caps, and exposure: a meter a scope, and one sentence."""
+"""Spend against caps, and exposure: one meter per scope, and one sentence."""
 
 from markupsafe import Markup
 
@@ -9,13 +9,13 @@ from penstock.web import schemas
 from penstock.web.views import shapes
 from penstock.web.views.formats import clock, listed
 
-TIGHT = 900  #: thousandths of a cap; from here on the row speaks up
+TIGHT = 900  #: thousandths of a cap; from here on the row is highlighted
 
 
 @value
 class CapMeter:
     name: str
-    whole: bool  # the organisation
+    whole: bool  # the organisation's row
     amount: str
     of: str
     meter: Markup
@@ -28,32 +28,36 @@ class Exposed:
     most: str
     until: str
     sites: str
-    soft: str  # what nothing on the spot would end; empty: none
+    soft: str  # the part that no deadline at the site would end; empty: none
 
 
 def caps(found: schemas.Budget) -> list[CapMeter]:
-    """The organisation first; scopes that neither have a cap nor cost anything stay out."""
-    scopes = [one for one in found.scopes if one.cap is not None or one.spent or one.held or one.cap_per_hour]
-    return [_row(one, found.currency) for one in sorted(scopes, key=lambda one: (one.scope != "org", one.scope))]
+    """The organisation first; scopes without cap and cost are left out."""
+    scopes = [
+        scope for scope in found.scopes if scope.cap is not None or scope.spent or scope.held or scope.cap_per_hour
+    ]
+    return [
+        _row(scope, found.currency) for scope in sorted(scopes, key=lambda scope: (scope.scope != "org", scope.scope))
+    ]
 
 
-def _row(one: schemas.Scope, currency: str) -> CapMeter:
-    spent, held = money(one.spent, currency), money(one.held, currency)
-    note = listed([f"{spent} spent", f"{held} held" if one.held else "nothing held", _rate(one, currency)])
-    name = "Organisation" if one.scope == "org" else one.scope.removeprefix("team:").replace(":", " ")
-    if one.cap is None:
-        return CapMeter(name, one.scope == "org", spent, "spent, no cap", Markup(""), note, tight=False)
-    tight = (one.spent + one.held) * PERMILLE >= one.cap * TIGHT
-    drawn = shapes.meter(one.spent, one.held, one.cap, f"{name}: {note}, cap {money(one.cap, currency)}")
-    free = one.cap - one.spent - one.held
-    amount, of = (money(max(0, free), currency), f"free of {money(one.cap, currency)}")
-    return CapMeter(name, one.scope == "org", amount, of, drawn, note, tight)
+def _row(scope: schemas.Scope, currency: str) -> CapMeter:
+    spent, held = money(scope.spent, currency), money(scope.held, currency)
+    note = listed([f"{spent} spent", f"{held} held" if scope.held else "nothing held", _rate(scope, currency)])
+    name = "Organisation" if scope.scope == "org" else scope.scope.removeprefix("team:").replace(":", " ")
+    if scope.cap is None:
+        return CapMeter(name, scope.scope == "org", spent, "spent, no cap", Markup(""), note, tight=False)
+    tight = (scope.spent + scope.held) * PERMILLE >= scope.cap * TIGHT
+    drawn = shapes.meter(scope.spent, scope.held, scope.cap, f"{name}: {note}, cap {money(scope.cap, currency)}")
+    free = scope.cap - scope.spent - scope.held
+    amount, of = (money(max(0, free), currency), f"free of {money(scope.cap, currency)}")
+    return CapMeter(name, scope.scope == "org", amount, of, drawn, note, tight)
 
 
-def _rate(one: schemas.Scope, currency: str) -> str:
-    if one.cap_per_hour is None:
+def _rate(scope: schemas.Scope, currency: str) -> str:
+    if scope.cap_per_hour is None:
         return ""
-    return f"{money(one.running_per_hour or 0, currency)} of {money(one.cap_per_hour, currency)} an hour"
+    return f"{money(scope.running_per_hour or 0, currency)} of {money(scope.cap_per_hour, currency)} an hour"
 
 
 def exposed(found: schemas.Exposure, now: Instant) -> Exposed:

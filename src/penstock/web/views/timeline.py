@@ -1,4 +1,4 @@
-"""A job's attempts on a time line: lanes in the order of first use, arrows where it hops, a cross where it was lost."""
+"""A job's attempts on a time line: lanes in the order of first use, arrows for moves, a cross for a preemption."""
 
 from typing import Final
 
@@ -12,13 +12,13 @@ from penstock.web import schemas
 from penstock.web.views.formats import NBSP, TERMS, clock, many
 
 LANE: Final = 48  #: pixels
-#: Between two marks of the axis: the first that leaves no more than eight.
+#: Axis intervals: the first with at most eight marks is used.
 STEPS: Final = (
     SECOND, 2 * SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE,
     HOUR, 2 * HOUR, 4 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 30 * DAY,
 )  # fmt: skip
 MOST_MARKS: Final = 8
-WIDE_ENOUGH: Final = 8.0  #: percent of the width that a bar needs to carry its duration
+WIDE_ENOUGH: Final = 8.0  #: percent of the width that a bar needs to show its duration
 
 
 @value
@@ -31,7 +31,7 @@ class Axis:
 
     def marks(self) -> list[Instant]:
         whole = self.end - self.begin
-        step = next((one for one in STEPS if whole <= one * MOST_MARKS), STEPS[-1])
+        step = next((length for length in STEPS if whole <= length * MOST_MARKS), STEPS[-1])
         first = -(-self.begin // step) * step
         return list(range(first, self.end, step))[: 4 * MOST_MARKS]
 
@@ -42,8 +42,8 @@ class Axis:
 def draw(job: schemas.JobDetail, terms: dict[str, str], now: Instant) -> Markup:
     end = job.ended_at if job.state in ENDED and job.ended_at else now
     whole = max(end - job.submitted_at, SECOND)
-    axis = Axis(job.submitted_at - whole // 50, end + whole // 7)  # room for a word right of the last bar
-    lanes = ["", *dict.fromkeys(one.offer for one in job.tries)]
+    axis = Axis(job.submitted_at - whole // 50, end + whole // 7)  # space for a word right of the last bar
+    lanes = ["", *dict.fromkeys(attempt.offer for attempt in job.tries)]
     height = len(lanes) * LANE
     parts = [_grid(axis, lanes, height), _waits(job, axis, end), *_tries(job, axis, lanes, terms, end)]
     if job.state not in ENDED:
@@ -55,17 +55,20 @@ def draw(job: schemas.JobDetail, terms: dict[str, str], now: Instant) -> Markup:
 
 
 def told(job: schemas.JobDetail, end: Instant) -> str:
-    """The same as a sentence."""
-    said = [f"{one.offer}, {_length(one, end)}{f', {_state(one)}' if one.ended_at else ''}" for one in job.tries]
+    """The time line as a sentence."""
+    said = [
+        f"{attempt.offer}, {_length(attempt, end)}{f', {_state(attempt)}' if attempt.ended_at else ''}"
+        for attempt in job.tries
+    ]
     return f"{many(len(job.tries), 'attempt')}{': ' if said else ''}{'; '.join(said)}."
 
 
-def _state(one: schemas.Attempt) -> str:
-    return one.state.replace("_", " ")
+def _state(attempt: schemas.Attempt) -> str:
+    return attempt.state.replace("_", " ")
 
 
-def _length(one: schemas.Attempt, end: Instant) -> str:
-    return duration((one.ended_at or end) - (one.started_at or one.promised_at))
+def _length(attempt: schemas.Attempt, end: Instant) -> str:
+    return duration((attempt.ended_at or end) - (attempt.started_at or attempt.promised_at))
 
 
 def _grid(axis: Axis, lanes: list[str], height: int) -> Markup:
@@ -100,12 +103,12 @@ def _short(text: str, most: int) -> str:
 
 
 def waits(job: schemas.JobDetail, end: Instant) -> list[tuple[Instant, Instant]]:
-    """When it had no place: before, between and after attempts."""
+    """Intervals without GPUs: before, between and after attempts."""
     found, since = [], job.submitted_at
-    for one in job.tries:
-        if one.promised_at > since:
-            found.append((since, one.promised_at))
-        since = max(since, one.ended_at or end)
+    for attempt in job.tries:
+        if attempt.promised_at > since:
+            found.append((since, attempt.promised_at))
+        since = max(since, attempt.ended_at or end)
     return [*found, (since, end)] if job.state not in ENDED and end > since else found
 
 
@@ -123,24 +126,24 @@ def _waits(job: schemas.JobDetail, axis: Axis, end: Instant) -> Markup:
 
 
 def _tries(job: schemas.JobDetail, axis: Axis, lanes: list[str], terms: dict[str, str], end: Instant) -> list[Markup]:
-    """Bars and arrows, then how each ended, so that no bar hides it."""
+    """Bars and arrows, then the ends, so that no bar hides them."""
     parts, ends, before = [], [], 0
-    for one, following in zip(job.tries, [*job.tries[1:], None], strict=True):
-        lane = lanes.index(one.offer)
-        parts.append(_hop(axis.x(one.promised_at), before, lane))
-        parts.append(_attempt(one, axis, lane, TERMS.get(terms.get(one.offer, ""), "neutral"), end))
-        stays = following is not None and following.offer == one.offer
-        ends.append(_end(one, axis.x(one.ended_at or end), lane, above=stays))
+    for attempt, following in zip(job.tries, [*job.tries[1:], None], strict=True):
+        lane = lanes.index(attempt.offer)
+        parts.append(_hop(axis.x(attempt.promised_at), before, lane))
+        parts.append(_attempt(attempt, axis, lane, TERMS.get(terms.get(attempt.offer, ""), "neutral"), end))
+        stays = following is not None and following.offer == attempt.offer
+        ends.append(_end(attempt, axis.x(attempt.ended_at or end), lane, above=stays))
         before = lane
     return [*parts, *ends, *(_narrow(name, k) for k, name in enumerate(lanes) if name)]
 
 
-def _attempt(one: schemas.Attempt, axis: Axis, lane: int, term: str, end: Instant) -> Markup:
-    over = one.ended_at or end
-    begun = min(one.started_at or over, over)
-    body = _bar("g-start", one.promised_at, begun, axis, lane, Markup(' fill="url(#h-{})"').format(term))
-    body += _bar("fill", begun, over, axis, lane) if one.started_at else Markup("")
-    body += _said(over - begun, begun, over, axis, lane, term) if one.started_at else Markup("")
+def _attempt(attempt: schemas.Attempt, axis: Axis, lane: int, term: str, end: Instant) -> Markup:
+    over = attempt.ended_at or end
+    begun = min(attempt.started_at or over, over)
+    body = _bar("g-start", attempt.promised_at, begun, axis, lane, Markup(' fill="url(#h-{})"').format(term))
+    body += _bar("fill", begun, over, axis, lane) if attempt.started_at else Markup("")
+    body += _said(over - begun, begun, over, axis, lane, term) if attempt.started_at else Markup("")
     return Markup('<g class="{}">{}</g>').format(term, body)
 
 
@@ -159,17 +162,17 @@ def _said(ran: Millis, a: Instant, b: Instant, axis: Axis, lane: int, term: str)
     return shape.format(ink, (axis.x(a) + axis.x(b)) / 2, lane * LANE + 32, duration(ran))
 
 
-def _end(one: schemas.Attempt, x: float, lane: int, above: bool) -> Markup:
-    """A word right of the bar; above it, where the next bar of this lane begins."""
+def _end(attempt: schemas.Attempt, x: float, lane: int, above: bool) -> Markup:
+    """A word right of the bar; above it, if the next bar of this lane follows."""
     y, dx = lane * LANE + (9 if above else 28), 0 if above else 10
-    if one.state in ("preempted", "failed", "no_capacity"):
+    if attempt.state in ("preempted", "failed", "no_capacity"):
         return Markup(
             '<svg x="{x:.3f}%" y="{y}"><path class="cross" d="M{left} -4l8 8m0 -8l-8 8"/></svg>'
             '<text class="lab2 halo" x="{x:.3f}%" dx="{right}" y="{t}"><tspan class="alarm-t">{what}</tspan></text>'
-        ).format(x=x, y=y, left=dx - 4, right=dx + 9, t=y + 4, what=_state(one))
-    if one.ended_at is None or above:
+        ).format(x=x, y=y, left=dx - 4, right=dx + 9, t=y + 4, what=_state(attempt))
+    if attempt.ended_at is None or above:
         return Markup("")
-    return Markup('<text class="lab2 halo" x="{:.3f}%" dx="7" y="{}">{}</text>').format(x, y + 4, _state(one))
+    return Markup('<text class="lab2 halo" x="{:.3f}%" dx="7" y="{}">{}</text>').format(x, y + 4, _state(attempt))
 
 
 def _hop(x: float, start: int, lane: int) -> Markup:
@@ -187,7 +190,7 @@ def _hop(x: float, start: int, lane: int) -> Markup:
 
 
 def _narrow(name: str, lane: int) -> Markup:
-    """On a phone there is no room beside the lanes, so names stand in them."""
+    """On a phone there is no space beside the lanes, so names are inside."""
     shape = Markup('<text class="lab halo narrow-only" x="0" y="{}">{}</text>')
     return shape.format(lane * LANE + 14, _short(name, 40))
 
