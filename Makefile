@@ -76,7 +76,7 @@ kube: .venv/.installed  ## build or find the Kubernetes programs for `penstock d
 demo-kube: kube .venv/.installed-dev  ## a Job that bursts, loses its spot node and comes home, on three real clusters; KEEP=1 leaves them running
 	@$(BIN)/penstock demo --kube $(if $(KEEP),--keep)
 
-e2e-kube: kube .venv/.installed-dev  ## the same tale as a test, with all that runs on real pods
+e2e-kube: kube .venv/.installed-dev  ## the same demo as a test, on real pods
 	@PENSTOCK_REQUIRE_ALL=1 $(BIN)/python -m pytest -n 1 tests/e2e/test_clusters.py
 
 venv: .venv/.installed-dev  ## install everything into .venv, if pyproject.toml changed

@@ -82,7 +82,7 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
     from penstock.live.retention import keep_sweeping
     from penstock.telemetry import Metrics
     from penstock.web.access import first_token
-    from penstock.web.app import build, gate_of
+    from penstock.web.app import build, guard_of
     from penstock.web.server import serving
 
     sys.setswitchinterval(TURN_SECONDS)
@@ -95,19 +95,19 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
         clock = clock_at(options.speed if options.rehearse else 1)
         homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
         plane = make_plane(options, file, journal, reader, clock, homes)
-        gate = gate_of(options.home)
-        secret = first_token(gate.tokens, options.home / "token")
+        guard = guard_of(options.home)
+        secret = first_token(guard.tokens, options.home / "token")
         store = store_of({site.id: options.home / "sites" / site.id for site in file.sites})
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
-        app = build(plane, reader, gate, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
+        app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
         sweeping: asyncio.Task[None] | None = None
         async with serving(app, sock):
             try:
                 await _begin(plane)
                 _calm_the_collector()
                 sweeping = asyncio.create_task(keep_sweeping(store, reader, clock))
-                async with _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.hall:
-                    yield plane, lambda: str(app.state.links.make(gate.tokens.find(secret)))
+                async with _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.manager:
+                    yield plane, lambda: str(app.state.links.make(guard.tokens.find(secret)))
             finally:
                 if sweeping is not None:
                     sweeping.cancel()

@@ -186,8 +186,8 @@ def holds_of_what_never_began_kept(patch: Patch) -> None:
     right = leases.settle
 
     def wrong(choices: Any) -> None:
-        fresh = choices.state.fresh
-        fresh.closing = [one for one in fresh.closing if one[1]]
+        changes = choices.state.changes
+        changes.closing = [one for one in changes.closing if one[1]]
         right(choices)
 
     patch.setattr(leases, "settle", wrong)

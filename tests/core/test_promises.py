@@ -40,8 +40,8 @@ def test_every_promise_holds_where_nodes_are_shared() -> None:
         starts = [event for step in live(packed(history)).steps for event in step.outputs]
         joined += any(isinstance(event, StartPromised) and event.joins for event in starts)
 
-    for seed in range(4):  # what one seed draws depends on the modules that are loaded, too
-        explore(seed, 120, shares)
+    for number in range(4):  # what one seed draws depends on the modules that are loaded, too
+        explore(number, 120, shares)
         if joined > 30:
             break
     assert joined > 30  # otherwise this would say little

@@ -180,7 +180,7 @@ def _gone_for_a_while(database: Server, client: httpx2.Client, home: Path) -> No
     database.stop()
     try:
         answer = client.post("/v1/jobs", json=counting(home, 1))
-        assert (answer.status_code, "bring its database back" in answer.json()["detail"]) == (503, True)
+        assert (answer.status_code, "restore its database" in answer.json()["detail"]) == (503, True)
         assert client.get("/healthz").status_code == 200
         assert client.get("/v1/jobs").status_code == 503
         until(lambda: list(home.glob("sites/*/attempts/*/ended.json")), "the job ends while nobody can write it down")

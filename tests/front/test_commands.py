@@ -43,8 +43,10 @@ def test_apply_plan_why_and_leave_as_people_type_them(setting: Setting) -> None:
     volume = {"name": "s", "persistentVolumeClaim": {"claimName": "scratch"}}
     bound = setting.writes("c", pod={"volumes": [volume]})
     planned = setting.says("kubectl", "plan", "-f", bound, "--team", "vision", *n)
-    assert planned.startswith("If submitted now: Waits for owned GPUs")
-    assert "it needs volume scratch, and east has no map for it" in planned
+    assert planned.splitlines()[0] == (
+        "If submitted now: Queued for owned GPUs: 0 GPUs free. "
+        "It cannot burst: it needs volume scratch, and east has no map for it."
+    )
     setting.says("submit", bound, "--team", "vision", *n)
     setting.waits("c", "jsonpath={.status.conditions[0].reason}=OnlyOwned")
     judged = json.loads(setting.says("portability", "--sites", "sites.yaml", "--json", *n))

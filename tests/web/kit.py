@@ -21,7 +21,7 @@ from penstock.live.clock import Clock
 from penstock.live.plane import Plane, Setup
 from penstock.telemetry import Metrics
 from penstock.web.access import Guard, Role, first_token
-from penstock.web.app import Limits, build, gate_of
+from penstock.web.app import Limits, build, guard_of
 from penstock.web.server import address_of, bind, serving
 from tests.awaiting import LIMIT_S
 
@@ -101,7 +101,7 @@ async def running(
     plane = Plane(journal, drivers, Setup(opening), clock)
     await plane.start()
     reader = open_reader(str(home / "journal.db"))
-    guard = gate_of(home, limits)
+    guard = guard_of(home, limits)
     metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
     sock = bind("127.0.0.1", 0)
     penstock = Penstock(home, plane, reader, guard, address_of(sock))

@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI, WebSocket
 
 from penstock.kube import exec_protocol
 from penstock.web.access import MAY, PREFIX, TALK, Needs, Role, Tokens, check_routes, first_token, permissions
-from penstock.web.app import Limits, build, gate_of
+from penstock.web.app import Limits, build, guard_of
 from tests.awaiting import story
 from tests.web.kit import WAITS, Penstock, python, running
 
@@ -280,6 +280,6 @@ async def test_strangers_who_guess_are_slowed_down(tmp_path: Path) -> None:
 
 
 def test_a_gate_is_made_of_one_home_folder(tmp_path: Path) -> None:
-    guard = gate_of(tmp_path)
+    guard = guard_of(tmp_path)
     _, secret = guard.tokens.create("viewer")
-    assert gate_of(tmp_path).tokens.find(secret)
+    assert guard_of(tmp_path).tokens.find(secret)

@@ -62,7 +62,7 @@ class Engine:
             at=at,
             inputs=inputs,
             outputs=tuple(choices.promises),
-            actions=tuple(state.fresh.actions),
+            actions=tuple(state.changes.actions),
             revision=state.revision,
         )
 

@@ -54,12 +54,12 @@ class Manager:
             try:
                 await self.run()
             except Exception as error:  # noqa: BLE001 - a bug of ours: told, and tried again
-                self.plane.alarms.set("front door", "hall", f"Home Jobs are not looked at: {_words(error)}")
+                self.plane.alarms.set("front door", "manager", f"Home Jobs are not looked at: {_words(error)}")
                 await asyncio.sleep(LATER_SECONDS)
 
     async def run(self) -> None:
         await self.follower.begin()
-        self.plane.alarms.set("", "hall", "")
+        self.plane.alarms.set("", "manager", "")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.follower.follow())
             for controller in self.controllers.values():

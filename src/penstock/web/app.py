@@ -70,7 +70,7 @@ def build(
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.plane, app.state.reader, app.state.guard, app.state.metrics = plane, reader, guard, metrics
-    app.state.hall = None  # the front door's `Manager`; wiring starts it after the plane
+    app.state.manager = None  # the front door's `Manager`; wiring starts it after the plane
     app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
     app.include_router(jobs.quick)  # the busiest routes match first
     for part in (jobs, logs, job_exec, control, stream, sites, front_doors, money, login):
@@ -85,7 +85,7 @@ def build(
     return app
 
 
-def gate_of(home: Path, limits: Limits = Limits()) -> Guard:  # noqa: B008 - a value
+def guard_of(home: Path, limits: Limits = Limits()) -> Guard:  # noqa: B008 - a value
     """The guard with tokens and audit log of a home folder."""
     return Guard(
         tokens=Tokens(home / "tokens.json", time),

@@ -21,16 +21,18 @@ from penstock.core.units import HOUR, NEVER, Instant, Millis
 def decide(choices: Choices, rules: Rules) -> None:
     """Each promise is applied as it is made, so a later step sees what an earlier one did."""
     state, now = choices.state, choices.now
-    fresh, policy = state.fresh, state.policy
-    rare = fresh.seldom  # the same object throughout: promises below may add to it
+    changes, policy = state.changes, state.policy
+    rare = changes.rare  # the same object throughout: promises below may add to it
 
     # 1. Verdicts on new shapes: every later step asks where a job may run.
     if state.stale_shapes:
         judge(choices, rules)
 
     # 2. Providers' answers: money is freed before a job asks for it, offers close before a job is sent there.
-    if fresh.closing or rare.noted:
+    if rare.noted:
         hear(choices, rare)
+    elif changes.closing:
+        leases.settle(choices)
 
     # 3. Reopen standing offers whose back-off is over: queued jobs may start there below.
     if state.closed:
@@ -47,7 +49,7 @@ def decide(choices: Choices, rules: Rules) -> None:
     # 6. Placements, with the GPUs and money that the steps above freed.
     if state.paused:
         hold_off(choices)
-    else:
+    elif changes.arrived or changes.freed or rare.room or (state.timers and state.timers[0][0] <= now):
         place_all(choices)
 
     # 7. Shorten leases after a lowered cap: new placements count, too.
@@ -59,7 +61,7 @@ def decide(choices: Choices, rules: Rules) -> None:
         renew(choices)
 
     # 9. Moves between rented offers: a renewal is when an attempt is reviewed.
-    if fresh.review and policy.share_nodes and policy.home and not state.paused:
+    if changes.review and policy.share_nodes and policy.home and not state.paused:
         moves.move_on(choices)
 
     # 10. Release idle nodes, last: a job that bursts in this step may have joined one.
@@ -79,14 +81,14 @@ def hear(choices: Choices, rare: RareChanges) -> None:
 
 def place_all(choices: Choices) -> None:
     """In this order: the queue, arrivals, jobs that come home, and jobs that wait for money."""
-    state, fresh, policy = choices.state, choices.state.fresh, choices.state.policy
+    state, changes, policy = choices.state, choices.state.changes, choices.state.policy
     expired = state.timers and state.timers[0][0] <= choices.now and expire(choices)
-    if state.waiting and (fresh.arrived or fresh.freed or (expired and _lets_others_in(policy))):
-        place(choices, fresh.arrived)
-    if fresh.freed and policy.home:  # after queued jobs had their turn on the freed GPUs
+    if state.waiting and (changes.arrived or changes.freed or (expired and _lets_others_in(policy))):
+        place(choices, changes.arrived)
+    if changes.freed and policy.home:  # after queued jobs had their turn on the freed GPUs
         tidy_up(choices)
-    if fresh.seldom.room:  # last: moves home have freed money, and jobs on owned GPUs need none
-        spend_room(choices, fresh.seldom.room)
+    if changes.rare.room:  # last: moves home have freed money, and jobs on owned GPUs need none
+        spend_room(choices, changes.rare.room)
 
 
 def renew(choices: Choices) -> None:
@@ -95,10 +97,10 @@ def renew(choices: Choices) -> None:
     """
     state = choices.state
     leases.renew(choices)
-    if state.fresh.closing:
+    if state.changes.closing:
         leases.settle(choices)
-        if state.fresh.seldom.room and not state.paused:
-            spend_room(choices, state.fresh.seldom.room)
+        if state.changes.rare.room and not state.paused:
+            spend_room(choices, state.changes.rare.room)
 
 
 def _lets_others_in(policy: Policy) -> bool:
@@ -111,13 +113,13 @@ def tidy_up(choices: Choices) -> None:
     moves.come_home(choices)
     if choices.state.policy.defragment:
         defragment.defragment(choices)
-    if choices.state.fresh.closing:
+    if choices.state.changes.closing:
         leases.settle(choices)
 
 
 def hold_off(choices: Choices) -> None:
     """Placements are paused: record that for arrivals. All are decided again when a person resumes."""
-    for job in choices.state.fresh.arrived:
+    for job in choices.state.changes.arrived:
         if job.queued:
             choices.record(WaitPromised(choices.now, job.id, NEVER, PlacementsPaused()))
 
@@ -130,9 +132,9 @@ def place(choices: Choices, arrived: list[Job]) -> None:
         shape = job.shape
         if job.queued and shape.judged and not shape.standing and not shape.rented:  # its shape was refused before
             refuse(choices, shape)
-    if state.reserved and state.fresh.freed:
+    if state.reserved and state.changes.freed:
         placement.start_reserved(choices)
-    fresh_lanes = None if state.fresh.freed or not policy.backfill else arrived
+    fresh_lanes = None if state.changes.freed or not policy.backfill else arrived
     pass_queue(choices, fresh_lanes)
     if policy.preempt or policy.displace:
         make_room(choices, arrived)
@@ -293,7 +295,7 @@ def answer_requests(choices: Choices, requests: list[tuple[str, str]]) -> None:
             choices.record(StopPromised(choices.now, job.attempt.id, "cancel", yields=False, because=CancelAsked()))
         elif not state.paused and placement.may_move(state, job, choices.now):
             placement.move(choices, job, state.offers[offer_id], MoveAsked(job.attempt.offer.id, job.attempt.kept_ms))
-    if state.fresh.closing:  # an attempt that had not started is over at once
+    if state.changes.closing:  # an attempt that had not started is over at once
         leases.settle(choices)
 
 

@@ -18,8 +18,8 @@ from penstock.core.units import MINUTE, NEVER, Instant, Money
 
 def settle(choices: Choices) -> None:
     """What the provider says is gone is charged for the last time, and the rest of its hold returned."""
-    now, ledger, fresh = choices.now, choices.state.ledger, choices.state.fresh
-    closing, fresh.closing = fresh.closing, []
+    now, ledger, changes = choices.now, choices.state.ledger, choices.state.changes
+    closing, changes.closing = changes.closing, []
     for lease, billed, leaves in closing:
         charged = ledger.closing(lease, now, leaves) if billed else ()
         choices.record(Settled(now, lease.hold.id, charged, sum_of(lease.parts) - sum_of(charged)))

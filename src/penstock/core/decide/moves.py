@@ -67,7 +67,7 @@ def move_ms(attempt: Attempt, now: Instant) -> Millis:
 def move_on(choices: Choices) -> None:
     """A lease was renewed, or others left a node: who is alone there goes where the rest of its run is cheaper."""
     state = choices.state
-    things = dict.fromkeys(state.fresh.review)
+    things = dict.fromkeys(state.changes.review)
     names = [name for thing in things for name in (state.nodes[thing].on if thing in state.nodes else (thing,))]
     for attempt in [state.attempts[name] for name in names if name in state.attempts]:
         found = _cheaper(state, attempt, choices.now)

@@ -60,10 +60,10 @@ def apply(state: State, event: e.Event) -> None:
 
 def begin_step(state: State, at: Instant) -> None:
     """Forget what the last step changed. Replay does the same at each row, so both know the same."""
-    state.fresh.forget()
+    state.changes.forget()
     state.steps += 1
     if state.short and state.ledger.crossed(state.at, at):  # a new month has new room
-        state.fresh.rare().room.update(dict.fromkeys(state.short))
+        state.changes.note_rare().room.update(dict.fromkeys(state.short))
     state.at = at
 
 
@@ -111,21 +111,21 @@ def paused(state: State, _: e.Paused) -> None:
 def resumed(state: State, _: e.Resumed) -> None:
     """Decide all queued jobs again: their patience may have run out meanwhile."""
     state.paused = False
-    state.fresh.freed = True
+    state.changes.freed = True
     ask_all(state, [job for job in state.jobs.values() if job.queued])
 
 
 def period_opened(state: State, event: e.PeriodOpened) -> None:
     state.ledger.open_period(event.starts_at, event.ends_at, event.period)
-    state.fresh.rare().room.update(dict.fromkeys(state.short))
+    state.changes.note_rare().room.update(dict.fromkeys(state.short))
 
 
 def cap_set(state: State, event: e.CapSet) -> None:
     before = state.ledger.caps.get(event.scope)
     state.ledger.set_cap(event.scope, event.per_period, event.per_hour)
-    state.fresh.rare().room[event.scope] = None
+    state.changes.note_rare().room[event.scope] = None
     if event.per_period is not None and (before is None or event.per_period < before):
-        state.fresh.rare().stale = True
+        state.changes.note_rare().stale = True
 
 
 # --- data ------------------------------------------------------------------------------------------------------------

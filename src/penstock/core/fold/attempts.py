@@ -46,13 +46,13 @@ def cancel_requested(state: State, event: e.CancelRequested) -> None:
         dequeue(state, job)
         _end(state, job, "cancelled")
     else:
-        state.fresh.rare().requests.append((job.id, ""))
+        state.changes.note_rare().requests.append((job.id, ""))
 
 
 def move_requested(state: State, event: e.MoveRequested) -> None:
     job = state.jobs.get(event.job)
     if job is not None and job.phase == "placed" and event.offer in state.offers:
-        state.fresh.rare().requests.append((job.id, event.offer))
+        state.changes.note_rare().requests.append((job.id, event.offer))
 
 
 def start_promised(state: State, event: e.StartPromised) -> None:
@@ -71,7 +71,7 @@ def start_promised(state: State, event: e.StartPromised) -> None:
         job.moves += 1
         job.moved_at = event.at
     state.attempts[attempt.id] = attempt
-    touched = state.fresh.touched
+    touched = state.changes.touched
     if touched is not None:
         touched.jobs.setdefault(job, job.phase)
         touched.attempts[attempt] = "promised"
@@ -125,7 +125,7 @@ def _ask_for_nodes(state: State, nodes: tuple[NodeAsk, ...], attempt: Attempt) -
         attempt.missing[ask.node] = None
         state.in_use[offer.id, ask.gpus] = state.in_use.get((offer.id, ask.gpus), 0) + 1
         money.open_lease(state, ask.hold, attempt, min(left, ask.gpus))
-        state.fresh.actions.append(launch_action(state, node))
+        state.changes.actions.append(launch_action(state, node))
         touch_node(state, node)
         node.on[attempt.id] = min(left, ask.gpus)
         node.open = ask.hold.scopes == attempt.job.shape.scopes  # no guest's on another's account, no job's own cap
@@ -172,7 +172,7 @@ def begin_if_ready(state: State, attempt: Attempt) -> None:
         if node.phase != "busy":
             move_node(state, node, "busy")
         node.idle_at = None
-    state.fresh.actions.append(start_action(state, attempt))
+    state.changes.actions.append(start_action(state, attempt))
 
 
 def attempt_started(state: State, event: e.AttemptStarted) -> None:
@@ -183,7 +183,7 @@ def attempt_started(state: State, event: e.AttemptStarted) -> None:
         move_attempt(state, attempt, "running")
     if attempt.started_at is None:
         attempt.started_at = event.at
-        touched = state.fresh.touched
+        touched = state.changes.touched
         if touched is not None:
             touched.attempts.setdefault(attempt, attempt.phase)
             touched.jobs.setdefault(attempt.job, attempt.job.phase)
@@ -274,7 +274,7 @@ def attempt_lost(state: State, event: e.AttemptLost) -> None:
 def attempt_refused(state: State, event: e.AttemptRefused) -> None:
     attempt = state.attempts.get(event.attempt)
     if attempt is not None:
-        state.fresh.rare().refused.append((attempt.offer, event.retry_ms))
+        state.changes.note_rare().refused.append((attempt.offer, event.retry_ms))
         lose(state, event.attempt, attempt.resume_ms, billed=False)
 
 
@@ -327,7 +327,7 @@ def stop_promised(state: State, event: e.StopPromised) -> None:
         _go_on(state, job, "paused" if event.then == "pause" else "waiting")
         return
     move_attempt(state, attempt, "stopping")
-    state.fresh.actions.append(StopAttempt(attempt.id, job.spec.grace_ms))
+    state.changes.actions.append(StopAttempt(attempt.id, job.spec.grace_ms))
 
 
 def _over(state: State, attempt: Attempt, outcome: str, billed: bool, leaves: bool) -> None:
@@ -340,7 +340,7 @@ def _over(state: State, attempt: Attempt, outcome: str, billed: bool, leaves: bo
         del state.yielding[attempt.id]
     if attempt.slots:
         _leave(state, attempt)
-        state.fresh.freed = True
+        state.changes.freed = True
     job, offer = attempt.job, attempt.offer
     if job.spec.gpus in state.away:
         state.away[job.spec.gpus].pop(attempt.id, None)
@@ -348,7 +348,7 @@ def _over(state: State, attempt: Attempt, outcome: str, billed: bool, leaves: bo
         state.in_use[offer.id, 0] -= attempt.width
         if billed:
             saw(state, offer, state.at - attempt.promised_at, lost=job.lost == attempt.id)
-        state.fresh.closing.append((state.ledger.leases[attempt.lease], billed, leaves))
+        state.changes.closing.append((state.ledger.leases[attempt.lease], billed, leaves))
     for name in attempt.nodes:
         if name in state.nodes:
             _leave_node(state, state.nodes[name], attempt, leaves)
@@ -374,10 +374,10 @@ def _leave_node(state: State, node: Node, attempt: Attempt, leaves: bool) -> Non
     if node.phase == "busy" and all(state.attempts[other].phase == "promised" for other in node.on):
         move_node(state, node, "idle")
     if node.on:
-        state.fresh.review.append(node.id)
+        state.changes.review.append(node.id)
     else:
         node.idle_at = state.at
-        state.fresh.rare().idle.append(node)
+        state.changes.note_rare().idle.append(node)
 
 
 def _leave(state: State, attempt: Attempt) -> None:

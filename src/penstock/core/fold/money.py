@@ -46,7 +46,7 @@ def _hold(state: State, lease: Lease, before: Parts, now: Parts) -> None:
     more = (sum_of(now) if now else 0) - (sum_of(before) if before else 0)
     bill.owner.held += more
     bill.owner.job.held += more
-    touched = state.fresh.touched
+    touched = state.changes.touched
     if touched is not None:
         touched.leases[lease], touched.bills[lease.hold.id] = None, bill
         for part in (*before, *now):
@@ -59,7 +59,7 @@ def _hold(state: State, lease: Lease, before: Parts, now: Parts) -> None:
 def _charge(state: State, lease: Lease, charged: Parts) -> None:
     """A recorded amount, split by the GPUs that each attempt had since the last one, and for how long."""
     bill, total = state.bills[lease.hold.id], sum_of(charged)
-    touched = state.fresh.touched
+    touched = state.changes.touched
     if touched is not None:
         touched.charges.append((bill.owner, total))
         for part in charged:
@@ -85,7 +85,7 @@ def _charge(state: State, lease: Lease, charged: Parts) -> None:
 def _pay(state: State, attempt: Attempt, amount: Money) -> None:
     attempt.spent += amount
     attempt.job.spent += amount
-    if state.fresh.touched is not None:
+    if state.changes.touched is not None:
         touch_attempt(state, attempt)
         touch_job(state, attempt.job)
 
@@ -98,8 +98,8 @@ def lease_renewed(state: State, event: e.LeaseRenewed) -> None:
     _hold(state, lease, before, lease.parts)
     lease.unconfirmed = True
     renew_later(state, lease)
-    state.fresh.review.append(event.hold)
-    state.fresh.actions.append(SetDeadline(event.hold, event.deadline_at))
+    state.changes.review.append(event.hold)
+    state.changes.actions.append(SetDeadline(event.hold, event.deadline_at))
 
 
 def renewal_denied(state: State, event: e.RenewalDenied) -> None:
@@ -123,7 +123,7 @@ def drop_stale_renewals(state: State) -> None:
 def lease_called_back(state: State, event: e.LeaseCalledBack) -> None:
     lease = state.ledger.leases[event.hold]
     lease.unconfirmed, lease.wanted_at = True, event.deadline_at
-    state.fresh.actions.append(SetDeadline(event.hold, event.deadline_at))
+    state.changes.actions.append(SetDeadline(event.hold, event.deadline_at))
 
 
 def deadline_set(state: State, event: e.DeadlineSet) -> None:
@@ -132,7 +132,7 @@ def deadline_set(state: State, event: e.DeadlineSet) -> None:
         return
     lease.unconfirmed = False
     if event.deadline_at < lease.deadline_at:
-        state.fresh.rare().shortened.append((lease, event.deadline_at))
+        state.changes.note_rare().shortened.append((lease, event.deadline_at))
 
 
 def lease_shortened(state: State, event: e.LeaseShortened) -> None:
@@ -167,14 +167,14 @@ def forget_job(state: State, job_scope: str) -> None:
 def _more_room(state: State, lease: Lease) -> None:
     for scope in lease.hold.scopes:
         if scope in state.short:
-            state.fresh.rare().room[scope] = None
+            state.changes.note_rare().room[scope] = None
 
 
 def metered(state: State, event: e.Metered) -> None:
     """A reading changes nothing by itself; `leases.compare` holds it against what was charged and is held."""
     lease = state.ledger.leases.get(event.thing)
     if lease is not None:
-        state.fresh.rare().readings.append((lease, event.amount))
+        state.changes.note_rare().readings.append((lease, event.amount))
 
 
 def overrun_found(state: State, event: e.OverrunFound) -> None:

@@ -36,8 +36,8 @@ def judge_anew(state: State) -> None:
 
 def ask_all(state: State, queued: list[Job]) -> None:
     """Old answers may no longer hold: decide all of these again."""
-    arrived = dict.fromkeys(state.fresh.arrived)
-    state.fresh.arrived += [job for job in queued if job not in arrived]
+    arrived = dict.fromkeys(state.changes.arrived)
+    state.changes.arrived += [job for job in queued if job not in arrived]
 
 
 def job_submitted(state: State, event: e.JobSubmitted) -> None:
@@ -62,8 +62,8 @@ def _admit(state: State, job_id: str, spec: JobSpec, at: Instant, shape: Shape) 
     job = Job(job_id, state.seq, spec, at, shape)
     state.seq += 1
     state.jobs[job_id] = job
-    if state.fresh.touched is not None:
-        state.fresh.touched.jobs[job] = ""
+    if state.changes.touched is not None:
+        state.changes.touched.jobs[job] = ""
     if spec.cap is not None:
         state.ledger.cap_job("job:" + job_id, spec.cap)
     enqueue(state, job)
@@ -74,7 +74,7 @@ def enqueue(state: State, job: Job) -> None:
     job.until_at = NEVER
     key = job.key = order_key(state, job)
     state.waiting += 1
-    state.fresh.arrived.append(job)
+    state.changes.arrived.append(job)
     lane = job.shape.lane
     if lane is None:
         job.shape.pending.append(job)
@@ -134,7 +134,7 @@ def _let_go(state: State, job: Job) -> None:
     del state.reserved[job.id]
     for node in nodes:
         state.pools[offer].let_go(node)
-    state.fresh.freed = True
+    state.changes.freed = True
 
 
 def shape_judged(state: State, event: e.ShapeJudged) -> None:
@@ -147,7 +147,7 @@ def shape_judged(state: State, event: e.ShapeJudged) -> None:
     lane.heap.extend(pending)
     lane.starts.waiting += len(pending)
     heapify(lane.heap)
-    state.fresh.freed = True
+    state.changes.freed = True
     shape.pending = []
 
 

@@ -26,7 +26,7 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
             state.pools[offer.id] = Pool(offer.shapes[-1].gpus, offer.shapes[-1].count or 0)
             state.on_node[offer.id] = [{} for _ in range(offer.shapes[-1].count or 0)]
         _count(state, offer)
-    state.fresh.freed = True
+    state.changes.freed = True
     set_open(state)
     judge_anew(state)
 
@@ -42,7 +42,7 @@ def nodes_seen(state: State, event: e.NodesSeen) -> None:
     for node in range(pool.size):
         has = min(seen.get(pool.names[node], 0), pool.per_node) if node < len(pool.names) else 0
         _leave_to_others(state, event.offer, node, pool.per_node - has)
-    state.fresh.freed = True
+    state.changes.freed = True
     if _count(state, state.offers.get(event.offer)):
         judge_anew(state)
 
@@ -81,7 +81,7 @@ def site_lost(state: State, event: e.SiteLost) -> None:
 
 def site_back(state: State, event: e.SiteBack) -> None:
     state.lost_sites.pop(event.site, None)
-    state.fresh.freed = True
+    state.changes.freed = True
     set_open(state)
 
 
@@ -97,7 +97,7 @@ def node_ready(state: State, event: e.NodeReady) -> None:
     if state.refusals:
         found_room(state, node.offer)
     if not node.on:
-        state.fresh.rare().idle.append(node)
+        state.changes.note_rare().idle.append(node)
     for attempt in [state.attempts[name] for name in node.on]:
         attempt.missing.pop(node.id, None)
         begin_if_ready(state, attempt)
@@ -107,7 +107,7 @@ def node_refused(state: State, event: e.NodeRefused) -> None:
     node = state.nodes.get(event.node)
     if node is None:
         return
-    state.fresh.rare().refused.append((node.offer, event.retry_ms))
+    state.changes.note_rare().refused.append((node.offer, event.retry_ms))
     _gone(state, node, billed=False)
 
 
@@ -133,7 +133,7 @@ def _gone(state: State, node: Node, billed: bool, lost: bool = False) -> None:
     state.in_use[node.offer.id, node.gpus] -= 1
     if billed:
         saw(state, node.offer, state.at - node.asked_at, lost)
-    state.fresh.closing.append((state.ledger.leases[node.id], billed, leaves))
+    state.changes.closing.append((state.ledger.leases[node.id], billed, leaves))
     # Running attempts get their own AttemptLost, with the work they kept; those waiting for it cannot start.
     for attempt in [state.attempts[name] for name in node.on]:
         if attempt.phase == "promised":
@@ -147,7 +147,7 @@ def _standing_node(state: State, node_id: str, up: bool) -> None:
         return
     if up:
         pool.restore(number)
-        state.fresh.freed = True
+        state.changes.freed = True
     else:
         pool.withdraw(number)
         keep_no_longer(state, offer, number)
@@ -160,7 +160,7 @@ def release_promised(state: State, event: e.ReleasePromised) -> None:
     # Never renewed again: if the release fails for good, its deadline ends it.
     state.ledger.leases[node.id].renew_at = NEVER
     drop_stale_renewals(state)
-    state.fresh.actions.append(ReleaseNode(node.id))
+    state.changes.actions.append(ReleaseNode(node.id))
 
 
 def offer_closed(state: State, event: e.OfferClosed) -> None:
@@ -173,5 +173,5 @@ def offer_closed(state: State, event: e.OfferClosed) -> None:
 def offer_opened(state: State, event: e.OfferOpened) -> None:
     state.closed.pop(event.offer, None)
     touch_offer(state, event.offer)
-    state.fresh.freed = True
+    state.changes.freed = True
     set_open(state)

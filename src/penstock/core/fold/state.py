@@ -242,7 +242,7 @@ class Aim:
 class StepChanges:
     """What this step's facts changed: the input of `cycle`, and the actions that follow."""
 
-    __slots__ = ("actions", "arrived", "closing", "freed", "review", "seldom", "touched")
+    __slots__ = ("actions", "arrived", "closing", "freed", "rare", "review", "touched")
 
     def __init__(self) -> None:
         self.arrived: list[Job] = []  #: jobs to decide: new, preempted, or stopped and queued again
@@ -250,19 +250,19 @@ class StepChanges:
         self.review: list[str] = []  #: rented things with a new lease, or that somebody left while others stay
         self.closing: list[tuple[Lease, bool, bool]] = []  #: gone; was it billed; does its output leave
         self.actions: list[Action] = []
-        self.seldom = RareChanges()  #: only `also` writes to it
+        self.rare = RareChanges()  #: only `also` writes to it
         self.touched: Touched | None = None  #: None: this state has no projection
 
-    def rare(self) -> "RareChanges":
-        """To note something seldom in."""
-        self.seldom.noted = True
-        return self.seldom
+    def note_rare(self) -> "RareChanges":
+        """To note something rare in."""
+        self.rare.noted = True
+        return self.rare
 
     def forget(self) -> None:
         """Empty again; most steps touch only one or two of these."""
         self.freed = False
-        if self.seldom.noted:
-            self.seldom = RareChanges()
+        if self.rare.noted:
+            self.rare = RareChanges()
         if self.touched is not None:
             self.touched = Touched()
         if self.actions:
@@ -312,11 +312,11 @@ class Touched:
 
 class State:
     __slots__ = (
-        "aim", "alarms", "at", "attempts", "away", "bills", "closed", "data", "ended", "followers", "fresh", "history",
-        "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes", "numbered",
-        "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "refusals", "renewals",
-        "replicas", "reserved", "revision", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes",
-        "starts", "steps", "timers", "uses", "value_per_hour", "waiting", "yielding",
+        "aim", "alarms", "at", "attempts", "away", "bills", "changes", "closed", "data", "ended", "followers",
+        "history", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes",
+        "numbered", "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "refusals",
+        "renewals", "replicas", "reserved", "revision", "seats", "seq", "shape_list", "shapes", "short", "sites",
+        "stale_shapes", "starts", "steps", "timers", "uses", "value_per_hour", "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -370,11 +370,11 @@ class State:
         self.owed: dict[Action, list[Attempt]] = {}
         self.line = Uplink()
         self.ended: dict[str, int] = {}
-        self.fresh = StepChanges()
+        self.changes = StepChanges()
 
     def watch(self) -> None:
         """From the next step on, note changes for the journal's projection."""
-        self.fresh.touched = Touched()
+        self.changes.touched = Touched()
 
     def expect(self, job: Job) -> Millis:
         """The job's whole run time: from its progress, or from history."""
@@ -410,7 +410,7 @@ class State:
         """Note an action until it is answered; returns the list of attempts that wait for it."""
         if action not in self.owed:
             self.owed[action] = []
-            self.fresh.actions.append(action)
+            self.changes.actions.append(action)
         return self.owed[action]
 
     # --- what must always be true ------------------------------------------------------------------------------------

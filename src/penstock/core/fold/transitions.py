@@ -7,7 +7,7 @@ from penstock.core.model.lifecycle import ATTEMPT, JOB, NODE, AttemptPhase, Brok
 def move_job(state: State, job: Job, to: JobPhase) -> None:
     if to not in JOB[job.phase]:
         raise Broken(f"job {job.id} cannot go from {job.phase} to {to}")
-    touched = state.fresh.touched
+    touched = state.changes.touched
     if touched is not None:
         touched.jobs.setdefault(job, job.phase)
     job.phase = to
@@ -16,7 +16,7 @@ def move_job(state: State, job: Job, to: JobPhase) -> None:
 def move_attempt(state: State, attempt: Attempt, to: AttemptPhase) -> None:
     if to not in ATTEMPT[attempt.phase]:
         raise Broken(f"attempt {attempt.id} cannot go from {attempt.phase} to {to}")
-    touched = state.fresh.touched
+    touched = state.changes.touched
     if touched is not None:
         touched.attempts.setdefault(attempt, attempt.phase)
     attempt.phase = to
@@ -25,7 +25,7 @@ def move_attempt(state: State, attempt: Attempt, to: AttemptPhase) -> None:
 def move_node(state: State, node: Node, to: NodePhase) -> None:
     if to not in NODE[node.phase]:
         raise Broken(f"node {node.id} cannot go from {node.phase} to {to}")
-    touched = state.fresh.touched
+    touched = state.changes.touched
     if touched is not None:
         touched.nodes[node] = None
     node.phase = to
@@ -35,20 +35,20 @@ def move_node(state: State, node: Node, to: NodePhase) -> None:
 
 
 def touch_job(state: State, job: Job) -> None:
-    if state.fresh.touched is not None:
-        state.fresh.touched.jobs.setdefault(job, job.phase)
+    if state.changes.touched is not None:
+        state.changes.touched.jobs.setdefault(job, job.phase)
 
 
 def touch_attempt(state: State, attempt: Attempt) -> None:
-    if state.fresh.touched is not None:
-        state.fresh.touched.attempts.setdefault(attempt, attempt.phase)
+    if state.changes.touched is not None:
+        state.changes.touched.attempts.setdefault(attempt, attempt.phase)
 
 
 def touch_node(state: State, node: Node) -> None:
-    if state.fresh.touched is not None:
-        state.fresh.touched.nodes[node] = None
+    if state.changes.touched is not None:
+        state.changes.touched.nodes[node] = None
 
 
 def touch_offer(state: State, offer: str) -> None:
-    if state.fresh.touched is not None:
-        state.fresh.touched.offers[offer] = None
+    if state.changes.touched is not None:
+        state.changes.touched.offers[offer] = None

@@ -40,7 +40,10 @@ def truths(jobs: Iterable[TraceJob]) -> dict[str, Truth]:
     found: dict[str, Truth] = {}
     for job in jobs:
         truth = Truth(job.run_ms, job.spec)
-        found |= dict.fromkeys(members(job.id, job.spec.count), truth)
+        if job.spec.count == 1:
+            found[job.id] = truth
+        else:
+            found |= dict.fromkeys(members(job.id, job.spec.count), truth)
     return found
 
 

@@ -17,7 +17,7 @@ routes: Final = APIRouter(prefix="/v1", tags=["doors"], responses=deps.PROBLEMS)
 
 @routes.get("/doors", summary="Home clusters, and how many of their Jobs are ours")
 async def doors(request: Request, caller: MayRead) -> schemas.FrontDoors:  # noqa: ARG001 - declares the permission
-    manager: Manager | None = request.app.state.hall
+    manager: Manager | None = request.app.state.manager
     if manager is None:
         return schemas.FrontDoors(doors=[], clusters=[])
     others = [
@@ -39,7 +39,7 @@ async def leave(
     ] = False,
 ) -> schemas.FrontDoor:
     """What waits becomes an ordinary Job, what runs is shown to its end; then nothing of ours is left there."""
-    manager: Manager | None = request.app.state.hall
+    manager: Manager | None = request.app.state.manager
     if manager is None or site not in manager.controllers:
         raise not_found("front door", site)
     manager.leave(site, bring_home)
