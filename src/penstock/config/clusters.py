@@ -1,4 +1,6 @@
-"""A site's `kubernetes`: how its cluster is reached, and how its offers are spelt there; docs/sites.md has the keys."""
+"""Parses a site's `kubernetes`: how to connect to its cluster, and the node selection of its offers. docs/sites.md has
+the keys.
+"""
 
 import re
 from pathlib import Path
@@ -17,7 +19,7 @@ HOURS: Final = 24
 
 
 def cluster_of(row: SiteSection, maps: Maps, page: Document, place: str) -> tuple[str, ClusterSite] | None:
-    """The site's name and how its cluster is reached; None if it is not a cluster."""
+    """The site's name and its cluster; None if the site is no cluster."""
     if row.kubernetes is not None and row.reached_by not in ("kubernetes", "rehearsal"):
         page.refuse(f"{place}.kubernetes", "this is for sites with 'driver: kubernetes'")
     if row.reached_by != "kubernetes":
@@ -63,7 +65,7 @@ def _check_login(said: ClusterSection, page: Document, place: str) -> None:
 
 
 def _path(path: str, page: Document) -> str:
-    """From where the sites file is, as a person would expect who moves both."""
+    """Relative to the sites file, so that both can be moved together."""
     if not path or path.startswith(("/", "~")):
         return path
     return str(Path(page.name).parent.absolute() / path)
@@ -86,7 +88,7 @@ def _place(offer: OfferSection, page: Document, place: str) -> NodeSelection:
 
 
 def _resource(offer: OfferSection) -> str:
-    """As NVIDIA's device plugin calls it: a slice's name has dots where its profile has a plus."""
+    """The device plugin's resource name: a MIG profile's plus becomes a dot."""
     return f"nvidia.com/mig-{offer.mig.replace('+', '.')}" if offer.mig else "nvidia.com/gpu"
 
 

@@ -17,7 +17,7 @@ from penstock.config.scalars import scalar
 class Section(msgspec.Struct, frozen=True):
     """The keys of one level of a file."""
 
-    renamed: ClassVar[dict[str, str]] = {}  #: old keys that are still read, and what they are called now
+    renamed: ClassVar[dict[str, str]] = {}  #: old key -> its new name; old keys are still read
 
 
 R = TypeVar("R", bound=Section)
@@ -25,7 +25,7 @@ KINDS: Final[dict[type, str]] = {dict: "a group of keys", list: "a list", str: "
 
 
 class Key(NamedTuple):
-    """A key of a row: the field it fills, what may stand there, and whether it must."""
+    """A key of a section: its field, its type, and whether it is required."""
 
     field: str
     hint: Any
@@ -34,7 +34,7 @@ class Key(NamedTuple):
 
 @cache
 def keys_of(kind: type[Section]) -> dict[str, Key]:
-    """By their names in the file, in the order of the class."""
+    """By name in the file, in the class's order."""
     hints = get_type_hints(kind)
     return {
         field.encode_name: Key(field.name, hints[field.name], field.required) for field in msgspec.structs.fields(kind)
@@ -42,7 +42,7 @@ def keys_of(kind: type[Section]) -> dict[str, Key]:
 
 
 def converted(found: object, kind: type[R], page: Document, place: str = "") -> R:
-    """A row, whole or with parts unread; the page has the errors."""
+    """A section, whole or with unread parts; the document has the errors."""
     if not isinstance(found, dict):
         return _unexpected(dict, found, page, place)  # type: ignore[no-any-return]  # UNREAD stands for any row
     keys = keys_of(kind)
@@ -55,7 +55,7 @@ def converted(found: object, kind: type[R], page: Document, place: str = "") -> 
         else:
             page.report(place, unknown("unknown key", name, keys), key=name)
             meant = nearest(name, keys)
-            if meant and meant not in found:  # misspelt, and so not missing
+            if meant and meant not in found:  # misspelt, so not reported as missing
                 fields[keys[meant].field] = UNREAD
     for name, key in keys.items():
         if key.required and key.field not in fields:
@@ -76,7 +76,7 @@ def _tell_renamed(name: str, now: str, found: dict[str, object], page: Document,
 
 
 def _value(found: object, hint: Any, page: Document, place: str) -> Any:
-    """What stands at a place, as its hint says: a scalar, a word, a row, a list or a table of such."""
+    """The value at a place, as its type hint says: scalar, word, section, list or table."""
     if found is UNREAD:
         return UNREAD
     origin, args = _parts(hint)
@@ -99,12 +99,12 @@ def _value(found: object, hint: Any, page: Document, place: str) -> Any:
 
 @cache
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """What `tuple[Name, ...]` and the like are made of."""
+    """Origin and arguments of `tuple[Name, ...]` and the like."""
     return get_origin(hint), get_args(hint)
 
 
 def _choice(found: object, args: tuple[Any, ...]) -> Any:
-    """Of several hints, such as a word or a table, the one for what is there."""
+    """Of a union's members, the one that fits what is there."""
     hints = [arg for arg in args if arg is not NoneType]
     tables = [hint for hint in hints if get_origin(hint) is dict]
     return tables[0] if tables and not isinstance(found, str) else hints[0]

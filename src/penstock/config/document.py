@@ -16,7 +16,7 @@ import yaml
 
 from penstock.core.errors import BadFile, FileError
 
-MAX_BYTES: Final = 1_000_000  #: of a file that people write; more is another file by mistake
+MAX_BYTES: Final = 1_000_000  #: of a file; a larger one is the wrong file
 MOST_ERRORS: Final = 1_000  #: of one file; beyond it they are only counted
 
 P = ParamSpec("P")
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 class Unchecked(Exception):
-    """This part of the file cannot be checked further. Its error is on record."""
+    """This part of the file cannot be checked further. Its error is reported."""
 
 
 def _use(*_: object) -> NoReturn:
     raise Unchecked
 
 
-#: Stands for what could not be read. It can be kept and passed on; any use of it ends the part that uses it.
+#: A placeholder for an unreadable value. It may be passed on; any use of it ends that part of the check.
 UNREAD: Final[Any] = type(
     "Unread",
     (),
@@ -47,18 +47,18 @@ UNREAD: Final[Any] = type(
 
 
 class Document:
-    """Where things stand in the file, and its errors so far. Places are like `sites[0].offers[1].term`."""
+    """The file's positions and its errors so far. A place is like `sites[0].offers[1].term`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lines: dict[str, int] = {}
         self.texts: dict[str, str] = {}  #: the scalars, by place
         self.errors: list[FileError] = []
-        self.more = 0  #: errors beyond those kept
-        self.notices: list[str] = []  #: what still works and is called something else by now, a sentence each
+        self.more = 0  #: errors that were only counted
+        self.notices: list[str] = []  #: deprecation notices, a sentence each
 
     def report(self, place: str, what: str, *, key: str = "") -> None:
-        """Record an error and go on. With a key, the line is that of the key at this place."""
+        """Record an error and go on. With a key, the line is that key's."""
         line = self.line(f"{place}.{key}".strip(".") if key else place)
         shown_place = _bare(place) + self._called(place) if place else ""
         self._keep(FileError(self.name, line, shown_place, what if what.endswith("?") else f"{what}."))
@@ -74,14 +74,14 @@ class Document:
         raise Unchecked
 
     def attempt(self, make: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
-        """What `make` gives, or `UNREAD` if a part of it cannot be read; others are still checked."""
+        """The result of `make`, or `UNREAD` if part of it is unreadable; other parts are still checked."""
         try:
             return make(*args, **more)
         except Unchecked:
             return UNREAD  # type: ignore[no-any-return]  # it stands for a T, and is never returned from a page
 
     def whole(self, make: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
-        """What `make` gives, or all errors at once."""
+        """The result of `make`; raises all errors at once."""
         made = self.attempt(make, *args, **more)
         if self.errors:
             raise BadFile(self.errors, self.more) from None
@@ -89,13 +89,13 @@ class Document:
         return made
 
     def line(self, place: str) -> int | None:
-        """The line of the place, or of the nearest thing around it."""
+        """The line of the place, or of the nearest enclosing one."""
         while place and place not in self.lines:
             place = place[: max(place.rfind("."), place.rfind("["), 0)]
         return self.lines[place] if place else None
 
     def _keep(self, error: FileError) -> None:
-        if error in self.errors:  # of a price that several sizes of node share, say
+        if error in self.errors:  # for example of a price that several node sizes share
             return
         if len(self.errors) < MOST_ERRORS:
             self.errors.append(error)
@@ -103,7 +103,7 @@ class Document:
             self.more += 1
 
     def _called(self, place: str) -> str:
-        """The names that people gave to the things on the way there, as ` (lab/spot)`."""
+        """Names of the enclosing things, like ` (lab/spot)`."""
         parts = [place[: found.end()] for found in re.finditer(r"\]", place)]
         names = [self.texts[f"{part}.name"] for part in parts if f"{part}.name" in self.texts]
         return f" ({_bare('/'.join(names))})" if names else ""
@@ -137,7 +137,7 @@ def plain(raw: bytes, page: Document, kind: str = "sites file", needs: str = SIT
 
 
 def _compose(text: str, page: Document) -> yaml.Node | None:
-    """Nodes only: nothing is constructed, so nothing in the file can make Python do anything."""
+    """Parse to YAML nodes only: nothing is constructed, so a file cannot run code."""
     try:
         node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -152,7 +152,7 @@ def _compose(text: str, page: Document) -> yaml.Node | None:
 
 def _plain_node(node: yaml.Node, page: Document, place: str, seen: set[int]) -> object:
     page.lines.setdefault(place, node.start_mark.line + 1)
-    if id(node) in seen:  # also what keeps nine lines of aliases from becoming a billion rows
+    if id(node) in seen:  # an alias; refusing these also stops a billion-laughs file
         page.report(place, "YAML aliases (*name) are not understood; write it out")
         return UNREAD
     seen.add(id(node))
@@ -193,12 +193,12 @@ def unknown(what: str, word: str, known: Iterable[str]) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that was probably meant; empty if none is near."""
+    """The known word that was probably meant; empty if none is close."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")
 
 
 def shown(text: str, longest: int = 60) -> str:
-    """Quoted, with anything odd escaped, and not longer than a sentence can bear."""
+    """Quoted, escaped and shortened."""
     return repr(text if len(text) <= longest else text[: longest - 1] + "…")
 
 

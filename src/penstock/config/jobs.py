@@ -80,15 +80,15 @@ class JobSection(Section, frozen=True):
 
 @value
 class JobFile:
-    """A job as it was asked for. Who asks and when is not the file's to say."""
+    """A job as requested. User and time of submission are not in the file."""
 
     spec: JobSpec
     command: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
-    folder: str = ""  # where it runs; empty: a folder of its own
-    image: str = ""  # what a cluster runs the command in
+    folder: str = ""  # the working directory; empty: its own folder
+    image: str = ""  # the container image for clusters
     deadline_ms: Millis | None = None  # from the submission on
-    team: str = ""  # empty: whatever team the token is for
+    team: str = ""  # empty: the token's team
 
 
 def parse_job(raw: bytes, name: str) -> JobFile:
@@ -103,13 +103,13 @@ def parse_json_job(raw: bytes, name: str) -> JobFile:
 
 
 def job_body(path: str) -> dict[str, Any]:
-    """The keys of a job file, checked, for the API; its folder becomes a full path, counted from where the file is."""
+    """A job file's keys, checked, for the API; its folder becomes an absolute path."""
     page, raw = Document(path), read_bytes(path)
     return page.whole(lambda: _body(plain(raw, page, "job file", NEEDS), page, Path(path).parent))
 
 
 def check_body(body: dict[str, Any], name: str) -> dict[str, Any]:
-    """The same of keys that come from somewhere else than a file."""
+    """The same for keys that are not from a file."""
     page = Document(name)
     return page.whole(lambda: _body(body, page, Path()))
 
@@ -137,7 +137,7 @@ def _job(found: object, page: Document) -> JobFile:
 
 
 def plain_json(raw: bytes, page: Document) -> object:
-    """As `document.plain` for JSON: scalars stay text until their key says what they are."""
+    """As `document.plain`, for JSON: scalars stay text until their key gives them a type."""
     try:
         found: object = json.loads(
             raw, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=lambda pairs: _once(pairs, page)
@@ -169,7 +169,7 @@ def _texts(found: object) -> object:
 
 
 def _long_form(found: object) -> object:
-    """What may be written short: a command as one line for the shell, one GPU model instead of a list of them."""
+    """Expand short forms: a command as one shell line, one GPU model instead of a list."""
     if not isinstance(found, dict):
         return found
     found = dict(found)
@@ -184,7 +184,7 @@ def _long_form(found: object) -> object:
 
 
 def _check(row: JobSection, page: Document) -> None:
-    """What must make sense together; each check by itself, so that all are made."""
+    """Checks between keys; each by itself, so that all are made."""
     for check in (_check_command, _check_sizes, _check_env, _check_models, _check_folder, _check_widths):
         page.attempt(check, row, page)
 

@@ -1,4 +1,4 @@
-"""A site's `maps`: what things of the home clusters are called there. docs/kubernetes.md explains every key."""
+"""Parses a site's `maps`: what things of the home clusters are called there. docs/kubernetes.md explains every key."""
 
 import re
 from typing import Final
@@ -46,7 +46,7 @@ def maps_of(row: SiteSection, page: Document, place: str) -> Maps:
 
 
 def site_has(row: SiteSection, maps: Maps) -> tuple[str, ...]:
-    """What the engine's rule looks at. A rehearsed site plays along with anything; another kind runs no Jobs."""
+    """What the engine's rule reads. A rehearsed site has everything; other kinds of sites run no Jobs."""
     if row.reached_by == "rehearsal":
         return ("*",)
     return has(maps) if row.reached_by == "kubernetes" else ()

@@ -40,7 +40,7 @@ class AdminApi:
     def ask_all(
         self, method: str, path: str, bodies: Sequence[Mapping[str, Any] | None], timeout_s: float = 30
     ) -> list[ApiAnswer]:
-        """The same request with each of these bodies, over one connection: a thousand nodes come this way."""
+        """The same request with each body, over one connection: a thousand nodes are created this way."""
         headers = {"Authorization": f"Bearer {self.access.token}", "Content-Type": _kind(method)}
         trust = ssl.create_default_context(cafile=str(self.access.ca))
         where = urlsplit(self.access.url).netloc
@@ -66,7 +66,7 @@ def _parsed(text: bytes) -> dict[str, Any]:
 
 
 def write_kubeconfig(path: Path, clusters: Sequence[ClusterAccess]) -> Path:
-    """One file with a context for each, the first of them current. YAML is JSON, too, and every client reads it."""
+    """One file with a context per cluster, the first one current. JSON is YAML, and every client reads it."""
     several = len(clusters) > 1
     said = {
         "apiVersion": "v1",
@@ -91,10 +91,10 @@ def write_kubeconfig(path: Path, clusters: Sequence[ClusterAccess]) -> Path:
 
 
 def _inline(ca: Path) -> str:
-    """In the file, and not its path: the file then works anywhere, as a Secret, too."""
+    """The certificate itself, not its path, so that the file works anywhere, also in a Secret."""
     return base64.b64encode(ca.read_bytes()).decode()
 
 
 def _user(access: ClusterAccess, several: bool) -> str:
-    """A kubeconfig's users share one list of names, and each cluster has a token of its own."""
+    """User names are shared by the whole kubeconfig, and each cluster has its own token."""
     return f"{access.user}@{access.name}" if several else access.user

@@ -24,7 +24,7 @@ from penstock.devcluster.ports import free_port
 from penstock.devcluster.processes import Process
 from penstock.devcluster.programs import program
 
-READY_S: Final = 120  #: generous: the machine may be busy with other things
+READY_S: Final = 120  #: generous, for a busy machine
 
 
 class DevCluster(ExternalCluster):
@@ -71,8 +71,9 @@ class DevCluster(ExternalCluster):
             self.api.ask("PATCH", f"{jobs}/{name}", {"metadata": {"finalizers": None}})
 
     def empty_namespace(self, name: str) -> None:
-        """Its Jobs and pods are gone when this returns, and their GPUs free. The namespace itself would take longer by
-        half the grace of its pods: only then does Kubernetes look at it again."""
+        """Delete its Jobs and pods and wait for it, so that their GPUs are free. Deleting the namespace would take
+        longer: Kubernetes looks again only after half of its pods' grace.
+        """
         jobs, pods = _jobs(name), f"/api/v1/namespaces/{name}/pods"
         self.let_go(name)
         self.api.ask("DELETE", jobs, {"propagationPolicy": "Background"})
@@ -92,7 +93,7 @@ class DevCluster(ExternalCluster):
     # --- breaking it -------------------------------------------------------------------------------------------------
 
     def pause_api(self) -> None:
-        """As if the network were cut: connections stand, and nobody answers."""
+        """A network partition: connections stay open and nothing answers."""
         self.server.signal(signal.SIGSTOP)
 
     def resume_api(self) -> None:
@@ -102,12 +103,12 @@ class DevCluster(ExternalCluster):
         self.server.kill()
 
     def start_api(self) -> None:
-        """At the same address, with the same keys; returns when it answers."""
+        """Start at the same address with the same keys; returns when it answers."""
         self._start("kube-apiserver")
         self.wait_for_api()
 
     def mend(self) -> None:
-        """Whatever of it was stopped or killed, nodes excepted, runs again."""
+        """Restart everything that was stopped or killed, except nodes."""
         self.resume_api()
         for name in plane.programs(real=self.plan.real):
             if not self._process(name).pid:
@@ -115,7 +116,7 @@ class DevCluster(ExternalCluster):
         self.wait_for_api()
 
     def add_node(self, name: str, plan: NodePlan) -> None:
-        """Returns when it is ready."""
+        """Returns when the node is ready."""
         self._begin_nodes([(name, plan)])
         self._finish_nodes([(name, plan)])
 
@@ -129,18 +130,18 @@ class DevCluster(ExternalCluster):
         wanted = {name for name, _ in nodes}
         self._until(lambda: wanted <= self._ready_nodes(), "its nodes", *(self.node(name).process for name in wanted))
         for name, plan in nodes if self.plan.real else ():
-            # Not before: a new kubelet drops all GPUs that no device plugin told it of.
+            # Only now: a new kubelet drops GPUs that no device plugin registered.
             gpus = {"status": {"capacity": gpus_of(plan), "allocatable": gpus_of(plan)}}
             self.api.ask("PATCH", f"/api/v1/nodes/{name}/status", gpus)
 
     def delete_node(self, name: str) -> None:
-        """As a cloud does when it takes a spot node back: its pods stay Running for a minute."""
+        """As a cloud reclaims a spot node: its pods stay Running for a minute."""
         self.kill_node(name)
         self.api.ask("DELETE", f"/api/v1/nodes/{name}")
         shutil.rmtree(self.node(name).folder, ignore_errors=True)
 
     def kill_node(self, name: str) -> None:
-        """The power is cut: every process on it is gone, and Kubernetes hears no more of it. Real ones only."""
+        """A power cut: every process of the node is gone, and Kubernetes is not told. Real nodes only."""
         if self.plan.real:
             kubelet_nodes.kill(self.node(name))
 
@@ -156,7 +157,7 @@ class DevCluster(ExternalCluster):
     # ------------------------------------------------------------------
 
     def begin(self, etcd: str, number: int) -> None:
-        """The API server; it needs a second or two, and others begin meanwhile."""
+        """Start the API server; it needs a second or two, in which others can start."""
         self.folder.mkdir(parents=True)
         net = network.make(self.mark, number) if self.plan.real else None
         url = f"https://{net.api}:443" if net else f"https://127.0.0.1:{free_port()}"
@@ -166,7 +167,7 @@ class DevCluster(ExternalCluster):
         self._start("kube-apiserver")
 
     def complete(self) -> None:
-        """Once the API server answers: everything that speaks to it."""
+        """Once the API server answers: start everything that uses it."""
         self.wait_for_api()
         write_kubeconfig(self.kubeconfig, [self.api.access])
         for name in plane.programs(real=self.plan.real)[1:]:
@@ -176,7 +177,7 @@ class DevCluster(ExternalCluster):
             kueue.start(self._process("kueue"), self, urlsplit(self.url).hostname or "", self.ca)
 
     def wait(self) -> None:
-        """Until every node is ready and pods can be made."""
+        """Wait until every node is ready and pods can be created."""
         self._finish_nodes(self.plan.numbered())
         self._until(lambda: self._exists("/api/v1/namespaces/default/serviceaccounts/default"), "its controllers")
         if self.plan.kueue:
@@ -192,7 +193,7 @@ class DevCluster(ExternalCluster):
         return self._process("kube-apiserver")
 
     def processes(self) -> list[Process]:
-        """Those that must run while the cluster does; tests may end nodes."""
+        """Processes that must run while the cluster does; tests may end nodes."""
         names = plane.programs(real=self.plan.real)
         return [self._process(name) for name in (*names, *(["kueue"] if self.plan.kueue else []))]
 

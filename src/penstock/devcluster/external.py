@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from penstock.devcluster.programs import kubectl
 
-LIMIT_S: Final = 180  #: generous: the machine may be busy with other things
+LIMIT_S: Final = 180  #: generous, for a busy machine
 Rule = Mapping[str, Sequence[str]]
 
 
 class Refusal(RuntimeError):
-    """kubectl ended with an error; its words."""
+    """kubectl failed; its error message."""
 
 
 class ExternalCluster:
@@ -24,7 +24,7 @@ class ExternalCluster:
         self.name, self.kubeconfig = name, kubeconfig
 
     def kubectl(self, *args: str, stdin: str = "") -> str:
-        """What it printed; `Refusal` with its words if it failed."""
+        """kubectl's output; raises `Refusal` if it failed."""
         done = subprocess.run(
             self._command(args), input=stdin, capture_output=True, text=True, check=False, timeout=LIMIT_S
         )
@@ -34,7 +34,7 @@ class ExternalCluster:
 
     @contextmanager
     def follow(self, *args: str) -> Iterator[Iterator[str]]:
-        """Its lines as they come, of `logs -f` or `get --watch`, until the block ends."""
+        """Lines of `logs -f` or `get --watch` as they come, until the block ends."""
         with subprocess.Popen(
             self._command(args), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
         ) as going:
@@ -55,18 +55,20 @@ class ExternalCluster:
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
 
     def new_namespace(self, name: str = "") -> str:
-        """Returns when pods can be made in it: they need the account that a controller makes."""
+        """Returns when pods can be created in it: they need its default service account."""
         name = name or random_name()
         self.kubectl("create", "namespace", name)
         self.kubectl("-n", name, "wait", "--for=create", "serviceaccount/default", "--timeout=50s")
         return name
 
     def drop_namespace(self, name: str) -> None:
-        """Asked for, not waited for."""
+        """Delete it without waiting."""
         self.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
 
     def let_go(self, namespace: str) -> None:
-        """A Job keeps its result until somebody has it on record, and its namespace with it; here nobody ever will."""
+        """Remove finalizers of its Jobs, which would keep the namespace: here no journal will ever record their
+        results.
+        """
         held = [job["metadata"] for job in self.get("jobs", "-n", namespace)["items"]]
         if kept := [f"job/{workload['name']}" for workload in held if workload.get("finalizers")]:
             self.kubectl("patch", "-n", namespace, "--type=merge", "-p", '{"metadata":{"finalizers":null}}', *kept)
@@ -94,7 +96,7 @@ class ExternalCluster:
         return self._with_token(account, token)
 
     def revoke(self, account: str, namespace: str = "default") -> None:
-        """When this returns its token is refused as an expired one is: 401. API servers remember a token for 10 s."""
+        """On return its token is refused with 401. API servers cache a token for 10 s."""
         self.kubectl("delete", "serviceaccount", account, "--namespace", namespace)
         theirs = ExternalCluster(account, self._kubeconfig_of(account))
         until = time.monotonic() + LIMIT_S

@@ -45,7 +45,7 @@ def found() -> bool:
 
 
 def build(say: Say) -> None:
-    """The layers that never change, into the cache."""
+    """Build the constant layers into the cache."""
     base, python = _layers()
     base.parent.mkdir(parents=True, exist_ok=True)
     if not base.exists():
@@ -96,7 +96,7 @@ def _python_packages() -> list[str]:
 
 
 def _put_sdk(root: Path) -> None:
-    """Ours as it is now, so that a job in a pod runs what is being tested."""
+    """Our current `penstock.sdk`, so that a job in a pod runs the code under test."""
     site = root / "usr/lib/python3/dist-packages"
     ours = Path(penstock.__file__).parent
     shutil.copytree(ours / "sdk", site / "penstock" / "sdk", ignore=shutil.ignore_patterns("__pycache__"))
@@ -159,7 +159,7 @@ def _manifest(blobs: "_Blobs", layers: Sequence[Path]) -> dict[str, Any]:
 
 
 class _Blobs:
-    """Files by their digest; each once, however many images share it."""
+    """Blobs by digest; each is stored once."""
 
     def __init__(self, made: tarfile.TarFile) -> None:
         self.made, self.there = made, set[str]()

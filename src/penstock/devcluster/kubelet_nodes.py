@@ -43,7 +43,7 @@ class KubeletNode(NamedTuple):
 
 
 def start(node: KubeletNode, net: Network, kubeconfig: Path) -> None:
-    """Returns when its network stands; Kubernetes hears of it some seconds later."""
+    """Returns when its network is up; Kubernetes sees the node some seconds later."""
     number = _free_number(node.folder.parent)
     node.folder.mkdir()
     for controller in _controllers():
@@ -61,7 +61,7 @@ def start(node: KubeletNode, net: Network, kubeconfig: Path) -> None:
 
 
 def end(mark: str) -> None:
-    """What processes leave behind when they are gone: the bridge and empty cgroups."""
+    """Remove what dead processes leave behind: the bridge and empty cgroups."""
     if os.geteuid() != 0 or not _are_installed():
         return
     network.remove(mark)
@@ -71,7 +71,7 @@ def end(mark: str) -> None:
 
 
 def kill(node: KubeletNode) -> None:
-    """The power is cut; when this returns nothing on it runs any more."""
+    """A power cut; on return nothing runs on it."""
     if pid := node.process.pid:
         inside = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         processes.end([*map(int, inside), pid])
@@ -142,7 +142,7 @@ def _write_files(node: KubeletNode, number: int, net: Network, kubeconfig: Path)
 
 
 def _archive(folder: Path) -> Path:
-    """The images of this cluster's nodes; the first node has them made."""
+    """The images of this cluster's nodes; the first node builds the archive."""
     target = folder / "images.tar"
     return target if target.exists() else images.archive(target)
 
@@ -211,14 +211,14 @@ def cgroups_of(mark: str) -> str:
 
 
 def _controllers() -> list[Path]:
-    """Where cgroups are made: one place with version 2, one for each controller with version 1."""
+    """Cgroup mount points: one with version 2, one per controller with version 1."""
     if (CGROUPS / "cgroup.controllers").exists():
         return [CGROUPS]
     return [path for path in CGROUPS.iterdir() if (path / "cgroup.procs").exists() and not path.is_symlink()]
 
 
 def _remove_cgroup(group: Path) -> None:
-    """From the leaves up; the kernel may need a moment to see that the last process is gone."""
+    """From the leaves up; the kernel may take a moment after the last process."""
     until = time.monotonic() + CGROUP_S
     inner = [path for path in group.rglob("*") if path.is_dir()]
     for folder in (*sorted(inner, key=lambda path: -len(path.parts)), group):
@@ -233,7 +233,7 @@ def _remove_cgroup(group: Path) -> None:
 
 
 def _opened(pipe: Path, process: Process) -> int:
-    """Its writing end: there is one as soon as the node reads, in its new namespaces."""
+    """The pipe's writing end; it opens as soon as the node reads, inside its new namespaces."""
     until = time.monotonic() + DOOR_S
     while time.monotonic() < until:
         try:

@@ -16,7 +16,7 @@ from penstock.devcluster import refcount
 
 FIRST_K, LAST_K = 130, 249
 NODES: Final = 16  #: at most, of one real cluster
-HERE: Final = "ps"  #: what our devices' names begin with
+HERE: Final = "ps"  #: prefix of our devices' names
 
 
 class Network(NamedTuple):
@@ -25,7 +25,7 @@ class Network(NamedTuple):
 
     @property
     def host(self) -> str:
-        """This machine, as pods of this and any other cluster see it: a server for them listens here."""
+        """This machine's address for pods of any cluster; servers for them listen here."""
         return f"10.{self.k}.0.1"
 
     @property
@@ -60,7 +60,9 @@ def make(mark: str, number: int) -> Network:
 
 
 def connect(network: Network, number: int, pid: int) -> None:
-    """A cable from the bridge to `eth0` in that process's network; the kernel takes it away with the process."""
+    """A veth pair from the bridge to `eth0` of that process's network namespace; the kernel removes it with the
+    process.
+    """
     cable = f"{network.bridge}n{number}"
     ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
     ip("link", "set", cable, "master", network.bridge, "up")
@@ -70,7 +72,7 @@ def connect(network: Network, number: int, pid: int) -> None:
 def remove(mark: str) -> None:
     for link in _ip_json("link"):
         if str(link["ifname"]).startswith(f"{HERE}{mark}"):
-            ip("link", "delete", str(link["ifname"]), may_fail=True)  # a cable may just have gone with its node
+            ip("link", "delete", str(link["ifname"]), may_fail=True)  # a link may just have gone with its node
 
 
 def _free() -> Iterator[int]:

@@ -17,7 +17,7 @@ from typing import Any
 
 def main() -> None:
     spec: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
-    Path(spec["door"]).read_text()  # a pipe: until our network device is there
+    Path(spec["door"]).read_text()  # a pipe: blocks until our network device exists
     own_places(spec["folder"])
     own_network(spec["address"], spec["routes"])
     containerd = begin(spec["containerd"], "containerd.log")
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def own_places(folder: str) -> None:
-    """Where programs insist on writing, they write to places that end with us. Sockets need short paths."""
+    """Mount private folders over paths where programs insist on writing. Sockets need short paths."""
     held = os.open(folder, os.O_PATH)  # it may lie in a place that we cover now
     run("mount", "-t", "tmpfs", "tmpfs", "/run")
     for name in ("node", "upper", "work"):
@@ -54,7 +54,7 @@ def import_images(containerd: int) -> None:
 
 
 def watch_over(containerd: int, kubelet: list[str]) -> None:
-    """Bury the dead, as the first process must, and start the kubelet again as a real machine would."""
+    """Reap zombies, as pid 1 must, and restart the kubelet as a real machine would."""
     agent = begin(kubelet, "kubelet.log")
     while True:
         pid, _ = os.wait()

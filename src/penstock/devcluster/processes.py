@@ -17,7 +17,7 @@ from typing import Final
 from penstock.core.errors import BadInput
 
 MARK: Final = "PENSTOCK_BED"
-END_S: Final = 20  #: how long a killed process may take to be gone
+END_S: Final = 20  #: how long a killed process may take to disappear
 NOTHING: Final[Mapping[str, str]] = {}
 
 
@@ -30,7 +30,7 @@ class Process:
         self._note = folder / f"{name}.pid"
 
     def start(self, command: Sequence[str], env: Mapping[str, str] = NOTHING) -> None:
-        """As an orphan in a session of its own: nobody waits for it, and our ^C is not for it."""
+        """Start it as an orphan in its own session: nobody waits for it, and our ^C does not reach it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         script = '"$@" >>"$LOG" 2>&1 </dev/null & echo $!'
         own = {**os.environ, **env, MARK: self.mark, "LOG": str(self.log)}
@@ -47,7 +47,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """0 if it does not run. Numbers are given out again; so it must also have been born when ours was."""
+        """0 if it does not run. Pids are reused, so its start time must match, too."""
         with contextlib.suppress(FileNotFoundError):
             pid, _, when = self._note.read_text().partition(" ")
             return int(pid) if when and born(int(pid)) == when else 0
@@ -58,7 +58,7 @@ class Process:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL, and gone when this returns."""
+        """SIGKILL; it is gone on return."""
         if pid := self.pid:
             end([pid])
 
@@ -73,9 +73,9 @@ class Process:
 
 
 def born(pid: int) -> str:
-    """When, in ticks since the machine started; empty for the dead, buried or not.
+    """Start time in ticks since boot; empty for dead processes and zombies.
 
-    Its mark would not do: a process has no environment for an instant, while it becomes another program.
+    The mark would not do: during exec a process has no environment for an instant.
     """
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
