@@ -1,6 +1,6 @@
 """The sites file's keys, one class per level. docs/sites.md has a table for each."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -134,6 +134,9 @@ class MapsSection(Section, frozen=True):
     architectures: tuple[Name, ...] = (Name("amd64"),)
 
 
+DriverName: TypeAlias = Literal["local", "rehearsal", "kubernetes"]
+
+
 class SiteSection(Section, frozen=True):
     name: Name
     offers: tuple[OfferSection, ...]
@@ -145,13 +148,13 @@ class SiteSection(Section, frozen=True):
     currency: Currency | None = None
     egress: tuple[TierSection, ...] = ()
     ingress_per_gb: Amount = Amount(0)
-    driver: Literal["local", "rehearsal", "kubernetes"] | None = None
+    driver: DriverName | None = None
     local: LocalSection | None = None
     maps: MapsSection | None = None
     kubernetes: ClusterSection | None = None
 
     @property
-    def reached_by(self) -> Literal["local", "rehearsal", "kubernetes"] | None:
+    def reached_by(self) -> DriverName | None:
         """Its driver: the one it names, or the one whose keys it has."""
         if self.driver is not None:
             return self.driver
