@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.devcluster import ClusterGroup
+from penstock.devcluster.external import Refusal
 from penstock.devcluster.images import BUSYBOX
 from penstock.kube import annotations
 from tests.front.kit import binding, home_job
@@ -57,7 +59,7 @@ def test_what_waits_really_runs_what_runs_is_shown_to_its_end_what_is_away_comes
     setting.waits("waiting", "jsonpath={.status.conditions[0].reason}=OnlyOwned")
 
     with leaving(setting) as leave:
-        setting.waits("waiting", "jsonpath={.status.active}=1")  # its pod is made, and waits for room
+        waits_again(setting, "waiting", "jsonpath={.status.active}=1")  # its pod is made, and waits for room
         (pod,) = setting.lab.get("-n", setting.namespace, "pods", "-l", annotations.EXECUTION)["items"]
         setting.lab.kubectl("-n", setting.namespace, "exec", pod["metadata"]["name"], "--", "touch", "/tmp/open")
         for name in ("at-home", "away", "waiting"):
@@ -69,6 +71,19 @@ def test_what_waits_really_runs_what_runs_is_shown_to_its_end_what_is_away_comes
     assert [marks_in(cluster, setting.namespace) for cluster in (setting.lab, setting.east)] == [[], []]
     told = setting.says("why", "j1")
     assert "Running on lab/a100" in told.partition("Running on east/a100")[2], told
+
+
+def waits_again(setting: Setting, name: str, what: str) -> None:
+    """Of a Job that is given back: it is deleted and created anew, so for a moment there is none to wait for."""
+    by = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            setting.waits(name, what)
+            return
+        except Refusal as error:
+            if "NotFound" not in str(error) or time.monotonic() > by:
+                raise
+            time.sleep(0.1)
 
 
 def applied(setting: Setting, made: Json) -> None:

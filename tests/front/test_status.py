@@ -55,3 +55,16 @@ def test_a_snapshot_that_was_read_before_the_job_was_bound_is_older_than_the_job
     assert not older("j7.2", 1, 2)
     assert not older("j7.2", 1, 2, 3)
     assert not older("j3.9", 1)  # of a journal that is no more
+
+
+def test_a_snapshot_from_before_a_move_does_not_bind_the_job_back() -> None:
+    """Read while the first attempt was stopping and the next one promised, it once bound the Job back to the first."""
+    job = {"metadata": {"annotations": {names.BINDING: binding("j7.2", "east/spot")}}}
+    stopping = attempt(1, "stopping", started=True)
+
+    def older(phase: str) -> bool:
+        attempts = stopping, attempt(2, phase, started=False)
+        return JobSnapshot(9, JobRow(**ROW, phase="leaving"), attempts, None).is_older_than(job)
+
+    assert older("promised")
+    assert not older("starting")

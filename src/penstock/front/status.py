@@ -45,12 +45,14 @@ class JobSnapshot:
     why: Why | None
 
     def is_older_than(self, home_job: Json) -> bool:
-        """True if the home Job is bound to an attempt that this snapshot does not have. Then the Job shows more than
-        this snapshot knows and stays as it is: the row with that attempt brings the next snapshot. If another control
-        plane bound it, ours is fenced, and no snapshot comes.
+        """True if the home Job is bound to an attempt that this snapshot does not have, or has only as promised: an
+        attempt is bound when it starts. Then the Job shows more than this snapshot knows and stays as it is: the row
+        with that start brings the next snapshot. If another control plane bound it, ours is fenced, and no snapshot
+        comes.
         """
         bound = bound_attempt(home_job)
-        newest = max((attempt_number(attempt.id) for attempt in self.attempts), default=0)
+        begun = (attempt_number(attempt.id) for attempt in self.attempts if attempt.phase != "promised")
+        newest = max(begun, default=0)
         return bound.startswith(f"{self.job.id}.") and attempt_number(bound) > newest
 
 
