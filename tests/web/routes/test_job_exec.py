@@ -128,10 +128,11 @@ async def test_a_revoked_token_speaks_no_more(tmp_path: Path, monkeypatch: pytes
 
 @story
 async def test_a_terminal_follows_the_size_of_ours(tmp_path: Path) -> None:
+    # os.write, for a resize may arrive while a buffered print is still flushing, and print is not reentrant.
     program = """
 import os, signal
-signal.signal(signal.SIGWINCH, lambda *_: print(os.get_terminal_size(), flush=True))
-print("up", flush=True)
+signal.signal(signal.SIGWINCH, lambda *_: os.write(1, str(os.get_terminal_size()).encode()))
+os.write(1, b"up")
 while True: signal.pause()
 """
     async with running(tmp_path) as penstock:
