@@ -21,9 +21,10 @@ from penstock.core.model.types import Site
 from penstock.core.values import value
 from penstock.drivers.driver import Driver, Refused
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
-from penstock.journal.open import open_journal, open_reader, reachable
+from penstock.journal.open import is_postgres, open_journal, open_reader, reachable
 from penstock.live.clock import Clock, clock_at
 from penstock.live.config_facts import configured
+from penstock.live.disk_reserve import DiskReserve
 from penstock.live.home_folder import make_home, secret_key, write_address
 from penstock.live.periods import Periods
 from penstock.live.plane import Plane, Setup
@@ -179,9 +180,20 @@ def make_plane(
         stand_by=options.stand_by,
         calendar=Periods(file.time_zone),
         lease_ms=30_000 * speed,
+        teams=file.teams,
+        data_teams=file.data_teams,
+        queued=reader.queued,
+        reserve=_reserve(options),
     )
     made = drivers(options, file, journal.installation, reader, clock)
     return Plane(journal, _gated(made, homes), setup, clock)
+
+
+def _reserve(options: Options) -> DiskReserve | None:
+    """Of the journal's own disk; a database server looks after its own."""
+    if is_postgres(options.journal):
+        return None
+    return DiskReserve(Path(options.journal).absolute().parent if options.journal else options.home)
 
 
 def _gated(made: Mapping[str, Driver], homes: "Sequence[HomeJobs]") -> Mapping[str, Driver]:

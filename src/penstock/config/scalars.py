@@ -97,6 +97,12 @@ class Word(str):
 class Priority(int): ...
 
 
+class NamespacePath(str):
+    """A Kubernetes namespace of every front door, or with its site of that one."""
+
+    __slots__ = ()
+
+
 NUMBER: Final = r"[0-9]{1,15}(?:\.[0-9]{1,12})?"
 SPAN: Final = re.compile("".join(rf"(?:({NUMBER}) ?{unit} ?)?" for unit in ("d", "h", "m", "s", "ms")))
 SPAN_MS: Final = (DAY, HOUR, MINUTE, SECOND, 1)
@@ -203,6 +209,12 @@ def _priority(text: str) -> Priority | None:
     return Priority(text) if re.fullmatch("-?[0-9]{1,4}", text) and abs(int(text)) <= 1000 else None
 
 
+def _namespace_path(text: str) -> NamespacePath | None:
+    site, _, namespace = text.rpartition("/")
+    is_site = _name(site) is not None if "/" in text else True
+    return NamespacePath(text) if is_site and re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", namespace) else None
+
+
 def _currency(text: str) -> Currency | None:
     return Currency(text) if re.fullmatch("[A-Z]{3}", text) else None
 
@@ -234,5 +246,6 @@ SCALARS: Final[dict[type, tuple[str, Callable[[str], object]]]] = {
     Currency: ("a currency code: three capital letters like EUR", _currency),
     Day: ("a date like 2026-08-22", _day),
     Word: ("a text of up to 32,000 characters without zero bytes", _word),
+    NamespacePath: ("a namespace, of every front door or of one: NAMESPACE or SITE/NAMESPACE", _namespace_path),
     Priority: ("a whole number from -1000 to 1000", _priority),
 }

@@ -125,6 +125,9 @@ class Reader(Protocol):
     def counts(self) -> list[JobCount]:
         """Jobs and requested GPUs by state and team."""
 
+    def queued(self, team: str) -> int:
+        """How many jobs of the team are queued or paused."""
+
     def attempts(self, job: str) -> list[AttemptRow]:
         """In the order they were promised."""
 

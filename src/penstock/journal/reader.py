@@ -124,6 +124,10 @@ class JournalReader:
                 found.append(JobCount(states.job_state(phase), team, jobs - running_jobs, gpus - running_gpus))
         return sorted(found, key=lambda count: (count.state, count.team))
 
+    def queued(self, team: str) -> int:
+        found = self._all("select sum(jobs) from counts where team = ? and phase in ('waiting', 'paused')", team)
+        return int(found[0][0] or 0)
+
     def spec(self, job: str) -> JobSpec | None:
         sql = "select number, part from happened where job = ? and kind = 'JobSubmitted' order by number desc limit 1"
         found = _first(self._all(sql, job))

@@ -81,7 +81,8 @@ async def submit(request: Request, caller: MaySubmit) -> Response:
     key = _key(request, caller)
     raw, file = await _job_file(request)
     spec, work = _as_asked_by(caller, file, plane.at), Work(file.command, file.env, file.folder, file.image)
-    told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
+    async with plane.admission.admitted(spec, len(raw), trusted=caller.may("operate")):
+        told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
     made = schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
     return answered(made, 200 if told.again else 201, Location=f"/v1/jobs/{told.answer}")
 
@@ -98,7 +99,10 @@ def _key(request: Request, caller: Token) -> str:
 async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas.Plan:
     """The engine's own decision, on a copy. Also of a Kubernetes Job, as the front door would read it."""
     file = _home_job(plane, await request.body()) or (await _job_file(request))[1]
-    found = await plane.plan(_as_asked_by(caller, file, plane.at))
+    spec = _as_asked_by(caller, file, plane.at)
+    if not caller.may("operate"):
+        plane.admission.check(spec)
+    found = await plane.plan(spec)
     return _plan(found, caller, plane.view.policy.currency)
 
 
@@ -177,6 +181,7 @@ async def cancel(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubm
     live = [member for member, state in found.items() if state not in states.ENDED]
     if not live:
         raise conflict(f"{job} has ended; there is nothing to cancel.")
+    plane.admission.grow(caller.team, len(live))
     await plane.tell(*(CancelRequested(0, member) for member in live))
     active = any(found[member] in states.ACTIVE for member in live)
     says = "The job is stopping; it is cancelled once it has stopped." if active else "The job is cancelled."
@@ -205,7 +210,8 @@ async def retry(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmi
     if row.phase not in ENDED or spec is None:
         raise conflict(f"{job} is {deps.state_of(row)}; a job can be retried once it has ended.")
     again = replace(spec, count=1, user=caller.id, origin=None, deadline_at=None)
-    told = await plane.tell(JobSubmitted(0, 0, "", again))
+    async with plane.admission.admitted(again, trusted=caller.may("operate")):
+        told = await plane.tell(JobSubmitted(0, 0, "", again))
     return schemas.Submitted(job=told.answer, count=1, again=False)
 
 
@@ -217,6 +223,7 @@ async def move(job: str, to: schemas.MoveTo, plane: PlaneHere, reader: ReaderHer
         raise conflict(f"{job} is {deps.state_of(row)}; only a job that is starting or running can be moved.")
     if all(to.offer != offer.offer.id for site in plane.view.sites for offer in site.offers):
         raise not_found("offer", to.offer)
+    plane.admission.grow(row.team)
     told = await plane.tell(MoveRequested(0, job, to.offer))
     (step,) = await run_in_threadpool(reader.steps, told.number - 1, 1)
     so = any(isinstance(event, StartPromised) and event.job == job for event in step.outputs)
