@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.kube.maps import Maps
     from penstock.kube.node_selection import ClusterSite
     from penstock.sim.engine.rehearsal import Stage
+    from penstock.web.tokens import Token, Tokens
 
 #: Threads take turns this often: what is asked while the engine thinks is answered within a few of these.
 TURN_SECONDS: Final = 0.001
@@ -82,13 +83,14 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
     from penstock.data.checkpoints import store_of
     from penstock.live.retention import keep_sweeping
     from penstock.telemetry import Metrics
-    from penstock.web.access import first_token
     from penstock.web.app import build, guard_of
     from penstock.web.server import serving
+    from penstock.web.token_files import older_tokens
 
     sys.setswitchinterval(TURN_SECONDS)
     file = _sites(options)
     make_home(options.home)
+    older = older_tokens(options.home / "tokens.json")  # before anything is opened: a damaged file changes nothing
     where = options.journal or str(options.home / "journal.db")
     with reachable():
         opened = open_journal(where)
@@ -96,15 +98,16 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
         clock = clock_at(options.speed if options.rehearse else 1)
         homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
         plane = make_plane(options, file, journal, reader, clock, homes)
-        guard = guard_of(options.home)
-        secret = first_token(guard.tokens, options.home / "token")
+        guard = guard_of(options.home, plane)
+        _know_tokens(guard.tokens, reader, options.home, older)
         store = store_of({site.id: options.home / "sites" / site.id for site in file.sites})
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
         app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
         sweeping: asyncio.Task[None] | None = None
-        async with serving(app, sock):
+        async with guard.denials.saved(), guard.tokens.followed(reader), serving(app, sock):
             try:
                 await _begin(plane)
+                secret = await _record_tokens(guard.tokens, reader, options.home, older)
                 _calm_the_collector()
                 sweeping = asyncio.create_task(keep_sweeping(store, reader, clock))
                 async with _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.manager:
@@ -115,6 +118,32 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
                 await plane.stop()
                 for one in homes:  # also if it never came as far as their doors: starts go through them
                     await one.cluster.close()
+
+
+def _know_tokens(tokens: "Tokens", reader: Reader, home: Path, older: "Sequence[Token]") -> None:
+    """Those of the journal, of an older version's file, and our own commands': also while we stand by."""
+    from penstock.web.token_files import own_secret
+
+    tokens.hold(*older)
+    if tokens.read(reader):
+        own_secret(tokens, home / "token")
+
+
+async def _record_tokens(tokens: "Tokens", reader: Reader, home: Path, older: "Sequence[Token]") -> str:
+    """We lead: record what the journal does not have yet, and set the older version's file aside. Returns the secret
+    of our own commands.
+    """
+    from penstock.web.token_files import own_secret, set_aside
+
+    await asyncio.to_thread(tokens.read, reader)
+    known = {row.digest for row in await asyncio.to_thread(reader.tokens)}
+    tokens.hold(*(token for token in older if token.digest not in known), unrecorded=True)
+    secret = own_secret(tokens, home / "token")
+    await tokens.record()
+    if (home / "tokens.json").exists():
+        aside = set_aside(home / "tokens.json")
+        sys.stderr.write(f"Notice: tokens are in the journal now; {home / 'tokens.json'} was read and is {aside}.\n")
+    return secret
 
 
 async def _begin(plane: Plane) -> None:

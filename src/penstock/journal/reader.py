@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 from penstock.core.errors import BadInput
 from penstock.core.model.types import JobSpec
 from penstock.journal import states
+from penstock.journal.audit import AuditFilter, AuditRow
 from penstock.journal.database import Database, marks, plain
 from penstock.journal.hash_chain import COLUMNS, refuse_format, row, row_with
 from penstock.journal.journal import Row, Unwritable
 from penstock.journal.rows import AttemptRow, ClosedRow, Filter, Happening, JobCount, JobRow, SpendRow, UsedRow
 from penstock.journal.schema import LOOKED_UP
+from penstock.journal.tokens import RevocationRow, TokenRow
 
 T = TypeVar("T")
 
@@ -219,6 +221,27 @@ class JournalReader:
 
     def closed(self) -> list[ClosedRow]:
         return self._made(ClosedRow, f"select {_columns(ClosedRow)} from closed order by offer")
+
+    # --- tokens and the audit trail ----------------------------------------------------------------------------------
+
+    def tokens(self, after: int = 0) -> list[TokenRow]:
+        return self._made(
+            TokenRow, f"select {_columns(TokenRow)} from tokens where number > ? order by number, id", after
+        )
+
+    def revocations(self, after: int = 0) -> list[RevocationRow]:
+        sql = f"select {_columns(RevocationRow)} from revocations where number > ? order by number, token"
+        return self._made(RevocationRow, sql, after)
+
+    def audit(self, wanted: AuditFilter, before: tuple[int, int] | None = None, limit: int = 50) -> list[AuditRow]:
+        named = [(name, getattr(wanted, name)) for name in ("who", "did", "about")]
+        clauses: list[tuple[str, tuple[Any, ...]]] = [(f"{name} = ?", (said,)) for name, said in named if said]
+        if before is not None:
+            clauses.append(("(number, part) < (?, ?)", before))
+        where = " and ".join(clause for clause, _ in clauses) or "1 = 1"
+        values = [value for _, some in clauses for value in some]
+        sql = f"select {_columns(AuditRow)} from audit where {where} order by number desc, part desc limit ?"
+        return self._made(AuditRow, sql, *values, limit)
 
     # --- what is kept beside -----------------------------------------------------------------------------------------
 

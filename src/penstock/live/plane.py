@@ -288,6 +288,11 @@ class Plane:
         self._inbox.set()
         return await told
 
+    async def erase(self, *digests: str) -> None:
+        """Erase blobs for good, in the journal's own thread. Raises `Unwritable`."""
+        for start in range(0, len(digests), MOST_TOGETHER):
+            await self._think(self.journal.erase_blob, *digests[start : start + MOST_TOGETHER])
+
     async def plan(self, spec: JobSpec) -> Plan:
         """What the engine would decide if this job were submitted now. Nothing is recorded. Raises `NotReady`."""
         if self._trouble:

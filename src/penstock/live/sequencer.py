@@ -29,6 +29,7 @@ from penstock.journal.journal import Journal, Unwritable
 from penstock.journal.projection import project
 from penstock.live import background_snapshot, periods, snapshot
 from penstock.live.background_snapshot import BackgroundSnapshot
+from penstock.live.before import REPLACES, Before
 from penstock.live.periods import Calendar
 
 #: Snapshot after so many events, which a restart folds in a quarter of a second, and at least as many as there are jobs
@@ -310,13 +311,15 @@ class _Batch:
     # --- how ---------------------------------------------------------------------------------------------------------
 
     def _stamp(self, units: Sequence[Ask]) -> list[Ask]:
-        number = self.sequencer.state_now().numbered
+        state = self.sequencer.state_now()
+        number, before = state.numbered, Before(state)
         stamped = []
         for unit in units:
             facts = []
             for fact in unit.facts:
                 number += isinstance(fact, e.JobSubmitted)
-                facts.append(self.sequencer.stamped(fact, self.now, number))
+                known = self.sequencer.stamped(fact, self.now, number)
+                facts.append(before.told(known) if isinstance(known, REPLACES) else known)
             stamped.append(replace(unit, facts=tuple(facts), answer=unit.answer or _new_job(facts)))
         return stamped
 

@@ -32,10 +32,11 @@ from penstock.journal.states import JobState, OldState
 from penstock.live.plane import Plane
 from penstock.live.sequencer import unpack_work
 from penstock.web import deps, explain, schemas
-from penstock.web.access import Token
 from penstock.web.deps import MayRead, MaySubmit, PlaneHere, ReaderHere
+from penstock.web.details import details
 from penstock.web.fast_route import FastRoute, answered
 from penstock.web.problems import Problem, conflict, not_found
+from penstock.web.tokens import Token
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS)
 quick: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS, route_class=FastRoute)
@@ -173,7 +174,7 @@ def _as_asked_by(caller: Token, file: JobFile, now: Instant) -> JobSpec:
 
 
 @routes.post("/jobs/{job:job}/cancel", summary="Cancel a job")
-async def cancel(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
+async def cancel(job: str, request: Request, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
     """Also of a whole array, by the id that its members' ids begin with."""
     found = await run_in_threadpool(_states, reader, caller, job)
     if all(state == "cancelled" for state in found.values()):
@@ -182,7 +183,8 @@ async def cancel(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubm
     if not live:
         raise conflict(f"{job} has ended; there is nothing to cancel.")
     plane.admission.grow(caller.team, len(live))
-    await plane.tell(*(CancelRequested(0, member) for member in live))
+    known = details(request)
+    await plane.tell(*(CancelRequested(0, member, caller.id, known.digest) for member in live), blobs=known.blobs)
     active = any(found[member] in states.ACTIVE for member in live)
     says = "The job is stopping; it is cancelled once it has stopped." if active else "The job is cancelled."
     return schemas.Asked(job=job, so=not active, says=says)
@@ -202,21 +204,34 @@ def _states(reader: Reader, caller: Token, job: str) -> dict[str, str]:
     return members
 
 
-@routes.post("/jobs/{job:job}/retry", status_code=201, summary="Submit an ended job again")
-async def retry(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Submitted:
-    """A new job that asks for the same. The old one and its story stay."""
+@routes.post(
+    "/jobs/{job:job}/retry",
+    status_code=201,
+    openapi_extra={"parameters": [KEY]},
+    summary="Submit an ended job again",
+)
+async def retry(
+    job: str, request: Request, response: Response, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit
+) -> schemas.Submitted:
+    """A new job that asks for the same. The old one and its story stay. The same key again: no second job."""
+    key = _key(request, caller)
     row = await run_in_threadpool(deps.find_job, reader, caller, job)
     spec = await run_in_threadpool(reader.spec, job)
     if row.phase not in ENDED or spec is None:
         raise conflict(f"{job} is {deps.state_of(row)}; a job can be retried once it has ended.")
     again = replace(spec, count=1, user=caller.id, origin=None, deadline_at=None)
+    known, body = details(request), hashlib.sha256(f"retry {job}".encode()).hexdigest() if key else ""
+    fact = JobSubmitted(0, 0, "", again, retries=job, details=known.digest)
     async with plane.admission.admitted(again, trusted=caller.may("operate")):
-        told = await plane.tell(JobSubmitted(0, 0, "", again))
-    return schemas.Submitted(job=told.answer, count=1, again=False)
+        told = await plane.tell(fact, blobs=known.blobs, key=key, body=body)
+    response.status_code = 200 if told.again else 201
+    return schemas.Submitted(job=told.answer, count=1, again=told.again)
 
 
 @routes.post("/jobs/{job:job}/move", summary="Move a running job to another offer")
-async def move(job: str, to: schemas.MoveTo, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
+async def move(
+    job: str, to: schemas.MoveTo, request: Request, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit
+) -> schemas.Asked:
     """If rules, money and room allow it; it keeps its checkpoint."""
     row = await run_in_threadpool(deps.find_job, reader, caller, job)
     if row.phase != "placed":
@@ -224,7 +239,8 @@ async def move(job: str, to: schemas.MoveTo, plane: PlaneHere, reader: ReaderHer
     if all(to.offer != offer.offer.id for site in plane.view.sites for offer in site.offers):
         raise not_found("offer", to.offer)
     plane.admission.grow(row.team)
-    told = await plane.tell(MoveRequested(0, job, to.offer))
+    known = details(request)
+    told = await plane.tell(MoveRequested(0, job, to.offer, caller.id, known.digest), blobs=known.blobs)
     (step,) = await run_in_threadpool(reader.steps, told.number - 1, 1)
     so = any(isinstance(event, StartPromised) and event.job == job for event in step.outputs)
     stays = (

@@ -12,10 +12,12 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Path, Request, Response
 
 from penstock.web import deps, schemas
-from penstock.web.access import COOKIE, Guard, Token, stranger
+from penstock.web.access import COOKIE, Guard, stranger
 from penstock.web.deps import Anybody, MayRead
+from penstock.web.details import details
 from penstock.web.html import ForPeople, html
 from penstock.web.problems import Problem
+from penstock.web.tokens import Token
 
 routes: Final = APIRouter(responses=deps.PROBLEMS)
 LINK_SECONDS: Final = 600  #: lifetime of a link
@@ -59,7 +61,7 @@ async def by_link(key: Annotated[str, Path(max_length=100)], request: Request, c
     maker = links.take(key)
     if maker is None or not guard.tokens.still(maker):
         raise Problem(410, "gone", "This link was used before, or has expired. Print a new one: penstock open")
-    return _come_in(request, guard, maker)
+    return await _come_in(request, guard, maker)
 
 
 @people.post("/login")
@@ -72,15 +74,19 @@ async def by_token(request: Request, caller: Anybody) -> Response:  # noqa: ARG0
     if maker is None:
         denied = stranger(guard, request)
         raise denied if denied.status == 429 else Problem(422, "bad-input", "The token is wrong, expired or revoked.")
-    return _come_in(request, guard, maker)
+    return await _come_in(request, guard, maker)
 
 
-def _come_in(request: Request, guard: Guard, maker: Token) -> Response:
+async def _come_in(request: Request, guard: Guard, maker: Token) -> Response:
     ends_at = int(guard.tokens.now()) + STAY_SECONDS
-    token, secret = guard.tokens.create(
-        "viewer", maker.team, min(ends_at, maker.expires_at or ends_at), made_by=maker.id
+    _, secret = await guard.tokens.issue(
+        "viewer",
+        maker.team,
+        min(ends_at, maker.expires_at or ends_at),
+        made_by=maker.id,
+        by=maker.id,
+        details=details(request),
     )
-    guard.audit.write(request, token, f"a browser came in for {maker.id}")
     answer = html(request, "welcome.html", title="You are in")
     answer.set_cookie(
         COOKIE,
