@@ -113,11 +113,12 @@ def stored_after(db: Database, after: int) -> Iterator[Stored]:
 def plain(values: Sequence[Any]) -> Stored:
     """The row with bytes as bytes. Text that somebody stored instead fails the hash check, as it should."""
     number, at, inputs, outputs, version, revision, link = values
-    return number, at, _bytes(inputs), _bytes(outputs), version, revision, _bytes(link)
+    return number, at, as_bytes(inputs), as_bytes(outputs), version, revision, as_bytes(link)
 
 
-def _bytes(found: Any) -> bytes:
-    return found.encode() if isinstance(found, str) else bytes(found)
+def as_bytes(found: Any) -> bytes:
+    """A cell as bytes, whatever somebody stored in it: SQLite keeps any type in any column."""
+    return bytes(found) if isinstance(found, bytes | memoryview) else str(found).encode(errors="surrogatepass")
 
 
 def hash_of(db: Database, number: int) -> bytes | None:
@@ -125,4 +126,4 @@ def hash_of(db: Database, number: int) -> bytes | None:
     if number == 0:
         return GENESIS
     found = db.all("select hash from steps where number = ?", number)
-    return _bytes(found[0][0]) if found else None
+    return as_bytes(found[0][0]) if found else None

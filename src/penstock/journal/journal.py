@@ -94,7 +94,9 @@ class Journal(Protocol):
     def keep_snapshot(self, number: int, schema: str, state: bytes) -> None: ...
 
     def snapshot(self, schema: str) -> tuple[int, bytes] | None:
-        """The newest snapshot of this schema: a cache. None also if the journal's past differs from the snapshot's."""
+        """The newest snapshot of this schema: a cache. Raises `seal.Doubtful` if it is not what was stored for its step
+        of this journal.
+        """
 
     def close(self) -> None: ...
 

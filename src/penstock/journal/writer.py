@@ -23,6 +23,7 @@ from penstock.journal.database import (
     LIVE,
     MOVED,
     Database,
+    as_bytes,
     hash_of,
     marks,
     stored_after,
@@ -33,13 +34,15 @@ from penstock.journal.hash_chain import FORMAT, GENESIS, Stored, checked, refuse
 from penstock.journal.journal import Fenced, Held, Row
 from penstock.journal.projection import project
 from penstock.journal.schema import PROJECTION, RETIRED, TABLES, Changes
+from penstock.journal.seal import Doubtful, key_name, opened, seal
 
 APPEND = "insert into steps values (?, ?, ?, ?, ?, ?, ?)"
 
 
 class JournalWriter:
-    def __init__(self, db: Database) -> None:
-        self.db = db
+    def __init__(self, db: Database, key: bytes = b"") -> None:
+        """`key`: seals the snapshots; only who has it can make one that is believed."""
+        self.db, self.key = db, key
         with db.transaction():
             self._create()
         self.installation: str = db.all("select installation from journal")[0][0]
@@ -155,7 +158,7 @@ class JournalWriter:
 
     def _head(self) -> tuple[int, bytes]:
         number, link = self.db.all("select head, hash from journal")[0]
-        return number, bytes(link)
+        return number, as_bytes(link)
 
     def _write(self, changes: Changes) -> None:
         for kind, lines in changes.puts.items():
@@ -223,7 +226,7 @@ class JournalWriter:
 
     def blob(self, digest: str) -> bytes | None:
         found = _only(self.db.all("select content from blobs where digest = ?", digest))
-        return None if found is None else bytes(found)
+        return None if found is None else as_bytes(found)
 
     def erase_blob(self, digest: str) -> None:
         with self.db.transaction():
@@ -233,19 +236,30 @@ class JournalWriter:
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
     def keep_snapshot(self, number: int, schema: str, state: bytes) -> None:
-        """Store a snapshot with its step's hash, so that one of another past is never used."""
+        """Store a snapshot, sealed with its step's hash, so that one of another past is never used."""
         link = hash_of(self.db, number)
         if link is None:
             raise BadInput(f"{self.db.where} has no step {number} to keep a snapshot of.")
+        named, sealed = self._named(schema), seal(self.key, schema, number, link, state)
         with self.db.transaction():
-            self.db.run("delete from snapshots where schema = ? or number < ?", schema, number - MANY_STEPS)
-            self.db.run("insert into snapshots values (?, ?, ?, ?)", schema, number, link, state)
+            self.db.run("delete from snapshots where schema = ? or number < ?", named, number - MANY_STEPS)
+            self.db.run("insert into snapshots values (?, ?, ?, ?)", named, number, link, sealed)
 
     def snapshot(self, schema: str) -> tuple[int, bytes] | None:
-        found = self.db.all("select number, hash, state from snapshots where schema = ?", schema)
-        if not found or hash_of(self.db, found[0][0]) != bytes(found[0][1]):
+        try:
+            found = self.db.all("select number, state from snapshots where schema = ?", self._named(schema))
+        except BadInput as error:  # a damaged page
+            raise Doubtful(str(error)) from None
+        if not found:
             return None
-        return found[0][0], bytes(found[0][2])
+        number, sealed = found[0]
+        link = hash_of(self.db, number)
+        if link is None:
+            raise Doubtful(f"there is a snapshot of step {number}, and no such step")
+        return number, opened(self.key, schema, number, link, as_bytes(sealed))
+
+    def _named(self, schema: str) -> str:
+        return f"{schema}.{key_name(self.key)}"
 
 
 def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
@@ -257,7 +271,7 @@ def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
     last = hash_of(db, after)
     if last is None:
         raise BadInput(f"{db.where} has no step {after}; its last is {head[0]}.")
-    noted = (head[0], bytes(head[1])) if head[0] > after else None
+    noted = (head[0], as_bytes(head[1])) if head[0] > after else None
     yield from checked(stored_after(db, after), last, noted, db.where)
 
 

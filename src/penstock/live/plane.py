@@ -185,6 +185,7 @@ class Plane:
             if error is None:
                 self.over.set_result(None)
             else:
+                self.alarms.set("journal", "journal", f"Penstock has stopped: {error}")
                 self._let_go(f"Penstock has stopped: {error}")
                 self.over.set_exception(error)
 
@@ -387,6 +388,7 @@ class Plane:
     async def _publish(self) -> None:
         self._drawn = await self._think(self._draw)
         self._drawn_at, self._stale = self.clock.now(), False
+        self.alarms.set("snapshot", "snapshot", self.sequencer.doubt)
 
     def _draw(self) -> View:
         self._wakes_at = self.sequencer.next_deadline()
