@@ -35,6 +35,9 @@ class Database(Protocol):
     def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Execute the statement for each row. It may be pipelined, so that an error shows at the commit."""
 
+    def place(self) -> str:
+        """Where this database is: a copy of it is in another place. It may change when a machine restarts."""
+
     def lock(self) -> bool:
         """Take the exclusive writer lock until this process ends. False if another process has it."""
 
@@ -63,6 +66,11 @@ LIVE: Final = (
     "create table if not exists replies (key text primary key, answer text not null, at bigint not null)",
     "create index if not exists replies_by_time on replies (at)",
     "create table if not exists blobs (digest text primary key, content {bytes} not null)",
+    # What each site's claim is, and was before: `live/site_claims`. No part of the chain: it changes every few seconds.
+    """create table if not exists claims (
+        site text primary key, incarnation text not null, before text not null, place text not null
+    )""",
+    "create table if not exists restores (at bigint not null, head bigint not null)",
 )
 #: Older versions kept idempotency keys for ever, without a time. Those get another day.
 MOVED: Final = (

@@ -7,6 +7,7 @@ leaves the tables to `penstock journal rebuild`.
 """
 
 import os
+import platform
 import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
@@ -127,6 +128,15 @@ class SqliteDatabase:
         if rows:
             with self._told():
                 self.db.executemany(sql, rows)
+
+    def place(self) -> str:
+        """The machine since it was started, and the file: a copy is another file, or on another machine."""
+        try:
+            found, boot = os.stat(self.where), Path("/proc/sys/kernel/random/boot_id")
+            machine = boot.read_text("ascii").strip() if boot.exists() else platform.node()
+        except OSError as error:
+            raise Unwritable(f"{self.where} cannot be found now: {error.strerror}.") from error
+        return f"{machine}:{found.st_dev}:{found.st_ino}"
 
     def lock(self) -> bool:
         """A file lock: the kernel releases it with the process. The file stays, because removing it is a race."""

@@ -31,7 +31,7 @@ from penstock.journal.database import (
     upsert,
 )
 from penstock.journal.hash_chain import FORMAT, GENESIS, Stored, checked, refuse_format, stored
-from penstock.journal.journal import Fenced, Held, Row
+from penstock.journal.journal import Fenced, Held, KeptClaim, KeptClaims, Row
 from penstock.journal.projection import project
 from penstock.journal.schema import PROJECTION, RETIRED, TABLES, Changes
 from penstock.journal.seal import Doubtful, key_name, opened, seal
@@ -80,12 +80,14 @@ class JournalWriter:
         self.catch_up()
         return epoch
 
-    def take(self, holder: str, at: Instant, lease_ms: int) -> int:
-        """Take the lease alone, for a rebuild of the tables."""
+    def take(self, holder: str, at: Instant, lease_ms: int, copied: bool = False) -> int:
+        """Take the lease alone, for a rebuild of the tables. `copied`: the lease may be of whoever wrote the original;
+        then the lock decides.
+        """
         alone = self.db.lock()
         with self.db.transaction():
             epoch, other, until_at = self._lease()
-            if at < until_at and not (alone and other in (holder, "")):
+            if at < until_at and not (alone and (copied or other in (holder, ""))):
                 raise Held(self._held_by(other, until_at - at))
             self._keep_lease(epoch + 1, holder, at + lease_ms)
         return epoch + 1
@@ -96,10 +98,12 @@ class JournalWriter:
             "stop that one, or wait until its lease runs out."
         )
 
-    def renew(self, epoch: int, at: Instant, lease_ms: int) -> None:
+    def renew(self, epoch: int, at: Instant, lease_ms: int, claims: Sequence[KeptClaim] = ()) -> str:
         with self.db.transaction():
             self._fence(epoch)
             self._keep_lease(epoch, self._lease()[1], at + lease_ms)
+            self._keep_claims(claims)
+            return self._noted_head()
 
     def release(self, epoch: int) -> None:
         """Give up the lease, so that the next holder need not wait."""
@@ -118,6 +122,40 @@ class JournalWriter:
         found, holder, _ = self._lease()
         if found != epoch:
             raise Fenced(f"{self.db.where} is written by {holder or 'somebody else'} now; this writer must stop.")
+
+    # --- which control plane the sites obey --------------------------------------------------------------------------
+
+    def place(self) -> str:
+        return self.db.place()
+
+    def claims(self) -> KeptClaims:
+        found = self.db.all("select site, incarnation, before, place from claims")
+        restored = bool(self.db.all("select at from restores limit 1"))
+        return KeptClaims({row[0]: KeptClaim(*row) for row in found}, self._noted_head(), restored)
+
+    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0) -> int:
+        with self.db.transaction():
+            self._fence(epoch)
+            _, holder, until_at = self._lease()
+            self._keep_lease(max(epoch, above + 1), holder, until_at)
+            self._keep_claims(claims)
+        return max(epoch, above + 1)
+
+    def _keep_claims(self, claims: Sequence[KeptClaim]) -> None:
+        self.db.write(KEPT_CLAIM, [(kept.site, kept.incarnation, kept.before, kept.place) for kept in claims])
+
+    def has(self, head: str) -> bool:
+        number, _, link = head.partition(":")
+        if not number.isdecimal() or len(number) > MOST_DIGITS:
+            return False
+        found = hash_of(self.db, int(number))
+        return found is not None and found.hex() == link
+
+    def restore(self, at: Instant) -> None:
+        """A person says that this backup goes on: sites are claimed anew, whatever their claims say."""
+        with self.db.transaction():
+            self.db.run("delete from claims")
+            self.db.run("insert into restores values (?, ?)", at, self._head()[0])
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -159,6 +197,10 @@ class JournalWriter:
     def _head(self) -> tuple[int, bytes]:
         number, link = self.db.all("select head, hash from journal")[0]
         return number, as_bytes(link)
+
+    def _noted_head(self) -> str:
+        number, link = self._head()
+        return f"{number}:{link.hex()}"
 
     def _write(self, changes: Changes) -> None:
         for kind, lines in changes.puts.items():
@@ -275,6 +317,11 @@ def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
     yield from checked(stored_after(db, after), last, noted, db.where)
 
 
+KEPT_CLAIM = (
+    "insert into claims values (?, ?, ?, ?) on conflict (site) do update set "
+    "incarnation = excluded.incarnation, before = excluded.before, place = excluded.place"
+)
+MOST_DIGITS = 18  #: of a step's number
 KEPT_BLOB = "insert into blobs values (?, ?) on conflict (digest) do nothing"
 KEPT_ANSWER = "insert into replies values (?, ?, ?) on conflict (key) do nothing"
 #: Another version's snapshots are kept for this many steps, for a downgrade.
