@@ -93,7 +93,7 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
     older = older_tokens(options.home / "tokens.json")  # before anything is opened: a damaged file changes nothing
     where = options.journal or str(options.home / "journal.db")
     with reachable():
-        opened = open_journal(where)
+        opened = open_journal(where, key=secret_key(options.home / "journal.key"))
     with contextlib.closing(opened) as journal, contextlib.closing(open_reader(where)) as reader:
         clock = clock_at(options.speed if options.rehearse else 1)
         homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off

@@ -55,7 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("penstock.cli.compare", "Compare policies on the same jobs, side by side."),
     "replay": ("penstock.cli.replay", "Rebuild the state from a journal and verify its hash chain."),
     "redecide": ("penstock.cli.redecide", "Replay a journal's facts and list decisions this version would change."),
-    "journal": ("penstock.cli.journal", "Inspect a journal, verify it, or rebuild its tables."),
+    "journal": ("penstock.cli.journal", "Inspect a journal, verify it, rebuild its tables, or restore a backup."),
     "demo": ("penstock.cli.demo", "Run the demo: ten small trainings on this machine."),
     "dev-cluster": ("penstock.cli.dev_cluster", "Start Kubernetes clusters on this machine, for tests."),
     "completion": ("penstock.cli.completion", 'Print shell completion: eval "$(penstock completion bash)".'),

@@ -44,6 +44,25 @@ class Row:
     revision: int
 
 
+@value
+class KeptClaim:
+    """What a site is told that we are: `drivers/claim`. After a crash the site has one of the two incarnations."""
+
+    site: str
+    incarnation: str
+    before: str
+    place: str  # of the journal that was told so
+
+
+@value
+class KeptClaims:
+    """All claims, by site; the head that sites are told; and whether a person restored this journal from a backup."""
+
+    claims: Mapping[str, KeptClaim]
+    head: str  # number and hash of the last step
+    restored: bool
+
+
 class Journal(Protocol):
     """Blocking calls, one at a time; the plane makes them in a thread of their own."""
 
@@ -58,8 +77,21 @@ class Journal(Protocol):
         own lease.
         """
 
-    def renew(self, epoch: int, at: Instant, lease_ms: int) -> None:
-        """Renew the lease. Raises `Fenced` if another writer took over."""
+    def renew(self, epoch: int, at: Instant, lease_ms: int, claims: Sequence[KeptClaim] = ()) -> str:
+        """Renew the lease, and keep these claims in the same commit. Returns the head: number and hash of the last
+        step. Raises `Fenced` if another writer took over.
+        """
+
+    def place(self) -> str:
+        """Where this journal is: a copy of it is in another place."""
+
+    def claims(self) -> KeptClaims: ...
+
+    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0) -> int:
+        """Keep these claims. Returns the epoch, which is raised if it was not `above` this one. Raises `Fenced`."""
+
+    def has(self, head: str) -> bool:
+        """True if the journal has this step with this hash: `NUMBER:HASH`."""
 
     def release(self, epoch: int) -> None:
         """Give up the lease, so that the next holder need not wait."""
@@ -96,7 +128,9 @@ class Journal(Protocol):
     def keep_snapshot(self, number: int, schema: str, state: bytes) -> None: ...
 
     def snapshot(self, schema: str) -> tuple[int, bytes] | None:
-        """The newest snapshot of this schema: a cache. None also if the journal's past differs from the snapshot's."""
+        """The newest snapshot of this schema: a cache. Raises `seal.Doubtful` if it is not what was stored for its step
+        of this journal.
+        """
 
     def close(self) -> None: ...
 

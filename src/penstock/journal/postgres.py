@@ -128,6 +128,11 @@ class PostgresDatabase:
             else:
                 cursor.executemany(_marked(sql), rows)
 
+    def place(self) -> str:
+        """The server since it was started, and the database: a dump that is restored is another one."""
+        sql = "select oid::text, pg_postmaster_start_time()::text from pg_database where datname = current_database()"
+        return ":".join(self.all(sql)[0])
+
     def lock(self) -> bool:
         """A session-level lock: the server releases it with the session, so a killed writer can restart at once."""
         self._wants_lock = True

@@ -13,7 +13,7 @@ act and answer.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import field, replace
 from time import monotonic
@@ -30,7 +30,7 @@ from penstock.core.plan import Plan, plan
 from penstock.core.units import HOUR, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.driver import Command, Driver, SiteInventory, Work
-from penstock.journal.journal import Fenced, Held, Journal, Unwritable
+from penstock.journal.journal import Fenced, Held, Journal, KeptClaim, Unwritable
 from penstock.kube.exec_protocol import Printed, Typed
 from penstock.live import config_facts, periods
 from penstock.live.admission import Admission
@@ -41,6 +41,7 @@ from penstock.live.dispatch import Dispatch
 from penstock.live.periods import Calendar, Periods
 from penstock.live.recover import Belief, Differences
 from penstock.live.sequencer import Ask, KeyReused, Quarantined, Raised, Sequencer, SiteAction, Taken, Told, pack_work
+from penstock.live.site_claims import SiteClaims
 from penstock.live.site_probe import SiteProbe
 from penstock.live.view import Alarm, View, picture
 from penstock.live.what_if import Question, Unanswered
@@ -110,6 +111,7 @@ class Plane:
         self.sequencer = Sequencer(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
         self.dispatch = Dispatch(drivers, self.hear, self.alarms.set, self._leads)
+        self.claims = SiteClaims(self.sequencer, drivers, self.setup.holder, self._think)
         self.watches = {
             site: SiteProbe(
                 site,
@@ -119,6 +121,7 @@ class Plane:
                 now=self.clock.now,
                 alarm=self.alarms.set,
                 back=self.dispatch.try_again,
+                claim=self.claims.take,
             )
             for site, driver in drivers.items()
         }
@@ -154,7 +157,9 @@ class Plane:
     # --- starting and stopping ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises `Held` (another process writes the journal) and `Refused` (another installation works at a site)."""
+        """Raises `Held` (another process writes the journal), `Refused` (another installation works at a site) and
+        `Fenced` (this is a copy of the journal that a site obeys).
+        """
         self.sequencer.epoch = await self._claim()
         state = await self._think(self.sequencer.state_now)
         self.clock.begin_after(state.at)
@@ -162,12 +167,14 @@ class Plane:
         for watch in self.watches.values():
             watch.lost = watch.site in state.lost_sites
         await self._look_at_disk()
+        await self.claims.begin()
         await self._look_at_all()
         await self._record_first(config_facts.news(state, self.setup.opening, self.drivers))
         self._trouble = ""
         self._dispatch(await self._think(self.sequencer.outstanding))
         self._begin(self._turns())
         self._begin(self._beats())
+        self._begin(self.claims.run())
         for watch in self.watches.values():
             self._begin(watch.run(self.setup.look_ms))
 
@@ -209,6 +216,7 @@ class Plane:
             if error is None:
                 self.over.set_result(None)
             else:
+                self.alarms.set("journal", "journal", f"Penstock has stopped: {error}")
                 self._let_go(f"Penstock has stopped: {error}")
                 self.over.set_exception(error)
 
@@ -226,7 +234,7 @@ class Plane:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.dispatch.stop()
         for watch in self.watches.values():
-            if watch.opened:
+            if watch.opened or watch.driver.claims is not None:
                 await watch.driver.close()
         if self.sequencer.epoch:
             with contextlib.suppress(Unwritable, Fenced):
@@ -419,6 +427,7 @@ class Plane:
     async def _publish(self) -> None:
         self._drawn = await self._think(self._draw)
         self._drawn_at, self._stale = self.clock.now(), False
+        self.alarms.set("snapshot", "snapshot", self.sequencer.doubt)
 
     def _draw(self) -> View:
         self._wakes_at = self.sequencer.next_deadline()
@@ -496,16 +505,18 @@ class Plane:
             await asyncio.sleep(self.setup.beat_ms / SECOND)
             await self._look_at_disk()
             with contextlib.suppress(Unwritable):
-                await self._renew()
+                claims = self.claims.next()
+                self.claims.committed(claims, await self._renew(claims))
                 await self._think(self.sequencer.save)
                 await self._forget_keys()
             if self.clock.jumped():
                 self._inbox.set()
 
-    async def _renew(self) -> None:
+    async def _renew(self, claims: Sequence[KeptClaim] = ()) -> str:
         at = self.clock.now()
-        await self._think(self.journal.renew, self.sequencer.epoch, at, self.setup.lease_ms)
+        head = await self._think(self.journal.renew, self.sequencer.epoch, at, self.setup.lease_ms, claims)
         self._leads_until = at + self.setup.lease_ms
+        return head
 
     def _leads(self) -> bool:
         """True while our lease is valid. After a suspend the journal is asked before any site is."""

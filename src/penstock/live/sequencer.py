@@ -27,6 +27,7 @@ from penstock.drivers.driver import Work
 from penstock.journal import codec
 from penstock.journal.journal import Journal, Unwritable
 from penstock.journal.projection import project
+from penstock.journal.seal import Doubtful
 from penstock.live import background_snapshot, periods, snapshot
 from penstock.live.background_snapshot import BackgroundSnapshot
 from penstock.live.before import REPLACES, Before
@@ -40,6 +41,10 @@ TOLD_MOST: Final = 2_000  #: characters kept of a quarantined fact
 
 class Raised(Exception):
     """The engine raised and is dead. Raised by `take`: it raises on every input, and a person must help."""
+
+
+class Forged(Exception):
+    """A blob is not what its digest in the chain says. Nothing is started from it; a person must look."""
 
 
 class KeyReused(Exception):
@@ -81,6 +86,7 @@ class SiteAction:
     action: a.Action
     site: str
     work: Work | None = None
+    refused: str = ""  # why we do not even ask the site
 
 
 @value
@@ -101,6 +107,7 @@ class Sequencer:
         self.set_aside: dict[tuple[str, str], None] = {}  #: (kind, id) of quarantined facts, to be ignored from now on
         self.unsaved = 0  #: events since the last snapshot
         self.background = BackgroundSnapshot()
+        self.doubt = ""  #: says that a snapshot was not believed, and why
 
     # --- the one door ------------------------------------------------------------------------------------------------
 
@@ -128,14 +135,19 @@ class Sequencer:
         return self.engine.state
 
     def rebuild(self) -> None:
-        """Fold the newest snapshot and the rows after it."""
+        """Fold the newest snapshot and the rows after it; all rows if there is any doubt about the snapshot."""
         self.engine = None
         engine, after = Engine(self.rules), 0
-        kept = self.journal.snapshot(snapshot.schema())
-        if kept is not None:
-            after, engine.state = kept[0], snapshot.unpack(kept[1])
+        try:
+            kept = self.journal.snapshot(snapshot.schema())
+            if kept is not None:
+                after, engine.state = kept[0], snapshot.restored(*kept)
+        except Doubtful as doubt:
+            after, self.doubt = 0, f"All steps were folded: {doubt}. Check who else can write the journal."
         rows = self.journal.read(after)
         self.engine = replay(self._counted(rows), engine)
+        if self.doubt and not after:  # the next `save` replaces what nobody believes
+            self.unsaved = max(self.unsaved, SNAPSHOT_EVENTS, len(engine.state.jobs))
         self.engine.state.watch()  # note changes, for the journal's projection
 
     def _counted(self, rows: Iterable[Any]) -> Iterator[tuple[Instant, Iterable[e.Event], Iterable[e.Event]]]:
@@ -205,16 +217,20 @@ class Sequencer:
         """
         for action in actions:
             site = _site_of(state, action)
-            if site:
-                work = self._work(state, action, blobs or {}) if isinstance(action, a.StartAttempt) else None
-                yield SiteAction(action, site, work)
+            if site and isinstance(action, a.StartAttempt):
+                yield self._start(state, action, site, blobs or {})
+            elif site:
+                yield SiteAction(action, site)
 
-    def _work(self, state: State, action: a.StartAttempt, blobs: Mapping[str, bytes]) -> Work | None:
+    def _start(self, state: State, action: a.StartAttempt, site: str, blobs: Mapping[str, bytes]) -> SiteAction:
         digest = state.jobs[action.job].spec.work
         if not digest:
-            return Work(())
+            return SiteAction(action, site, Work(()))
         packed = blobs.get(digest) or self.journal.blob(digest)
-        return None if packed is None else unpack_work(packed)
+        try:
+            return SiteAction(action, site, None if packed is None else unpack_work(digest, packed))
+        except Forged as error:
+            return SiteAction(action, site, refused=f"{action.attempt} does not start: {error}")
 
     def _wanted(self, fact: e.Fact) -> bool:
         return not self.set_aside or _named(fact) not in self.set_aside
@@ -374,6 +390,11 @@ def pack_work(work: Work) -> tuple[str, bytes]:
     return sha256(packed).hexdigest(), packed
 
 
-def unpack_work(packed: bytes) -> Work:
+def unpack_work(digest: str, packed: bytes) -> Work:
+    """The work that the blob of this digest holds. Raises `Forged`."""
+    if sha256(packed).hexdigest() != digest:
+        raise Forged(
+            "what it would run is not what was submitted; somebody changed the journal's blobs. Submit it again."
+        )
     made: Work = codec.reader(Work)(msgspec.json.decode(packed))
     return made

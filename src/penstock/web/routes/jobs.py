@@ -30,7 +30,7 @@ from penstock.journal.journal import Reader
 from penstock.journal.rows import AttemptRow, Filter
 from penstock.journal.states import JobState, OldState
 from penstock.live.plane import Plane
-from penstock.live.sequencer import unpack_work
+from penstock.live.sequencer import Forged, unpack_work
 from penstock.web import deps, explain, schemas
 from penstock.web.deps import MayRead, MaySubmit, PlaneHere, ReaderHere
 from penstock.web.details import details
@@ -301,7 +301,7 @@ def job(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Resp
 def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.JobDetail:
     row, currency = deps.find_job(reader, caller, job), plane.view.policy.currency
     blob = reader.blob(row.work) if row.work else None
-    work = unpack_work(blob) if blob else Work(())  # erased, or a rehearsal's job, which has none
+    work = _work(row.work, blob) if blob else Work(())  # erased, or a rehearsal's job, which has none
     tries = reader.attempts(job)
     return deps.job_detail(
         row,
@@ -314,6 +314,13 @@ def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.
         image=work.image,
         variables=[name for name, _ in work.env],
     )
+
+
+def _work(digest: str, blob: bytes) -> Work:
+    try:
+        return unpack_work(digest, blob)
+    except Forged:  # it will not run, and what would have run is nobody's words
+        return Work(())
 
 
 def _waits(reader: Reader, attempt: AttemptRow) -> str:
