@@ -411,6 +411,11 @@ AMOUNT = "an amount of money like 1500 or 12.50, from 0 to 1,000,000,000,000"
         ("2.50", "$2.50", f".price.list (lab/b): '$2.50' is not {AMOUNT}."),
         ("2.50", "'2,50'", f".price.list (lab/b): '2,50' is not {AMOUNT}."),
         ("2.50", "1000000000001", f".price.list (lab/b): '1000000000001' is not {AMOUNT}."),
+        (
+            "2.50",
+            "125000001",  # for each of 8 GPUs
+            ".price (lab/b): this is 1,000,000,008 of our currency per node and hour; at most 1,000,000,000.",
+        ),
         ("2.50", "0", ".price (lab/b): a rented node costs something; its price is zero."),
         (
             "list: 2.50",
@@ -426,7 +431,10 @@ AMOUNT = "an amount of money like 1500 or 12.50, from 0 to 1,000,000,000,000"
         (
             "2.50",
             "2.50, most: much",
-            ".price.most (lab/b): 'much' is not an amount of money like 12.50, or the word on_demand.",
+            (
+                ".price.most (lab/b): 'much' is not an amount of money like 12.50, from 0 to 1,000,000,000,000, "
+                "or the word on_demand."
+            ),
         ),
         ("term: on_demand", "term: spot", None),
         (
@@ -572,11 +580,11 @@ def test_a_site_that_makes_no_sense_is_refused(more: str, sentence: str) -> None
         ("data: [{name: x, size: 1GB, site: labb}]", "data[0].site (x): there is no site 'labb'; did you mean 'lab'?"),
         (
             "data: [{name: x, size: 0GB, site: lab}]",
-            "data[0].size (x): '0GB' is not a size above zero like 500MB, 200GB or 1.5TB.",
+            "data[0].size (x): '0GB' is not a size above zero like 500MB, 200GB or 1.5TB, at most 1,000PB.",
         ),
         (
             "data: [{name: x, size: 12, site: lab}]",
-            "data[0].size (x): '12' is not a size above zero like 500MB, 200GB or 1.5TB.",
+            "data[0].size (x): '12' is not a size above zero like 500MB, 200GB or 1.5TB, at most 1,000PB.",
         ),
         (
             "data_rules: [{class: a, sites: [moon]}]",
@@ -599,7 +607,7 @@ def test_a_site_that_makes_no_sense_is_refused(more: str, sentence: str) -> None
         ),
         (
             "rates: [{currency: USD, rate: 0, dated: 2026-08-22}]",
-            "rates[0].rate: '0' is not an exchange rate above zero like 0.92.",
+            "rates[0].rate: '0' is not an exchange rate above zero like 0.92, at most 1,000,000.",
         ),
         (
             "rates: [{currency: USD, rate: 1, dated: 2026-02-30}]",

@@ -12,7 +12,7 @@ from penstock.config.clusters import cluster_of
 from penstock.config.convert import Section, converted
 from penstock.config.document import UNREAD, Document, plain, read_bytes, shown, unknown
 from penstock.config.maps import maps_of, site_has
-from penstock.config.offers import Exchange, offer_of, on_demand_prices, standing_nodes
+from penstock.config.offers import Exchange, check_price, offer_of, on_demand_prices, standing_nodes
 from penstock.config.sections import (
     CapSection,
     DataRuleSection,
@@ -209,6 +209,7 @@ def _egress(rows: tuple[TierSection, ...], exchange: Exchange, page: Document, p
             if row.up_to <= below or row.up_to % GB:
                 page.report(f"{place}[{k}].up_to", "tiers rise, each by whole GB; the smallest comes first")
             below = row.up_to
+        check_price(exchange.ours(row.per_gb), page, f"{place}[{k}].per_gb", per="GB")
     return tuple(EgressTier(None if row.up_to is None else row.up_to // GB, exchange.ours(row.per_gb)) for row in rows)
 
 

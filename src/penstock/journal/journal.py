@@ -107,8 +107,9 @@ class Journal(Protocol):
         """Commit all of it in one durable transaction, or nothing. `keys`: idempotency key -> the answer given for it.
         `changes`: what these steps change in the tables, from `projection`.
 
-        Steps must continue the journal without gaps. Raises `Fenced` and `Unwritable`; after either, nothing was
-        written. An existing blob or key is not changed.
+        Steps must continue the journal without gaps. Raises `Fenced` and `Unwritable`; any other error says that the
+        database does not take something in these rows. After each of them nothing was written. An existing blob or key
+        is not changed.
         """
 
     def read(self, after: int = 0) -> Iterator[Row]:

@@ -88,7 +88,7 @@ def job_row(job: s.Job) -> JobRow:
         losses=job.losses,
         spent=job.spent,
         held=job.held,
-        until_at=None if job.until_at == NEVER else job.until_at,
+        until_at=None if job.until_at >= NEVER else job.until_at,
         short_of=job.short_of,
         because=as_json(job.because) if job.because else "",
         origin_site=_text(spec.origin.site) if spec.origin else "",

@@ -38,6 +38,7 @@ from penstock.live.alarms import Alarms
 from penstock.live.clock import Clock
 from penstock.live.disk_reserve import DiskReserve
 from penstock.live.dispatch import Dispatch
+from penstock.live.fact_bounds import bounded
 from penstock.live.periods import Calendar, Periods
 from penstock.live.recover import Belief, Differences
 from penstock.live.sequencer import Ask, KeyReused, Quarantined, Raised, Sequencer, SiteAction, Taken, Told, pack_work
@@ -170,7 +171,8 @@ class Plane:
         await self.claims.begin()
         await self._look_at_all()
         await self._record_first(config_facts.news(state, self.setup.opening, self.drivers))
-        self._trouble = ""
+        if not self._retry_at:
+            self._trouble = ""
         self._dispatch(await self._think(self.sequencer.outstanding))
         self._begin(self._turns())
         self._begin(self._beats())
@@ -201,7 +203,10 @@ class Plane:
         """
         facts = news + self._take_heard()
         if facts or not self.number:
-            self._note(await self._think(self.sequencer.take, (), facts, self.clock.now()))
+            try:
+                self._note(await self._think(self.sequencer.take, (), facts, self.clock.now()))
+            except Raised as error:  # stay up, so that a person sees why; turns try it again
+                self._set_back([], facts, error)
         await self._publish()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -340,7 +345,7 @@ class Plane:
 
     def hear(self, fact: Fact) -> None:
         """A driver reports a fact. Called in the event loop's thread."""
-        self._heard.append(fact)
+        self._heard.append(bounded(fact))
         self._inbox.set()
 
     # --- turns -------------------------------------------------------------------------------------------------------
