@@ -15,7 +15,8 @@ from penstock.journal.journal import Reader
 from penstock.live.plane import Plane
 from penstock.web import problems
 from penstock.web.access import Audit, Guard, Tokens, check_routes
-from penstock.web.limits import BodyLimit, Buckets
+from penstock.web.limits import MOST_HELD, MOST_HELD_EACH, MOST_STREAMS, BodyLimit, Buckets, Room
+from penstock.web.parsing import Parsing
 from penstock.web.routes import (
     control,
     front_doors,
@@ -71,6 +72,8 @@ def build(
     )
     app.state.plane, app.state.reader, app.state.guard, app.state.metrics = plane, reader, guard, metrics
     app.state.manager = None  # the front door's `Manager`; wiring starts it after the plane
+    app.state.parsing, app.state.bodies = Parsing(), Room(MOST_HELD, MOST_HELD_EACH)
+    app.state.streams = Room(MOST_STREAMS * 20, MOST_STREAMS)
     app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
     app.include_router(jobs.quick)  # the busiest routes match first
     for part in (jobs, logs, job_exec, control, stream, sites, front_doors, money, login):

@@ -74,8 +74,15 @@ async def tokens(request: Request, caller: MayGiveTokens) -> schemas.TokenList: 
     return schemas.TokenList(tokens=[schemas.Token.of(token) for token in _tokens(request)])
 
 
-@routes.post("/v1/tokens", tags=["tokens"], status_code=201, summary="Make a token")
-async def make_token(ask: schemas.TokenAsk, request: Request, caller: MayGiveTokens) -> schemas.TokenMade:  # noqa: ARG001 - as above
+@routes.post(
+    "/v1/tokens",
+    tags=["tokens"],
+    status_code=201,
+    openapi_extra=deps.shape_of_body(schemas.TokenAsk),
+    summary="Make a token",
+)
+async def make_token(request: Request, caller: MayGiveTokens) -> schemas.TokenMade:  # noqa: ARG001 - as above
+    ask = await deps.read_shape(request, schemas.TokenAsk)
     if ask.team and ask.role not in ("member", "viewer"):
         raise Problem(
             422, "bad-input", f"A {ask.role} sees all teams; leave 'team' out, or make it a member or viewer."

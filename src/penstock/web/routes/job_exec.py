@@ -17,10 +17,12 @@ from penstock.drivers.driver import Command
 from penstock.journal.journal import Reader
 from penstock.journal.rows import AttemptRow
 from penstock.kube import exec_protocol
+from penstock.live.plane import Plane
 from penstock.web import deps
 from penstock.web.access import Guard, Token
 from penstock.web.deps import MaySubmit, PlaneHere, ReaderHere
-from penstock.web.problems import conflict, problem_of
+from penstock.web.limits import Room, too_many_streams
+from penstock.web.problems import Problem, conflict, problem_of
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"])
 LOOK_SECONDS: Final = 5.0  #: how often the token is checked again: a revoked one is disconnected
@@ -42,12 +44,23 @@ async def exec_(
     columns: Annotated[int, Query(ge=1, lt=1 << 16)] = 80,
 ) -> None:
     """Run a command where a job runs."""
+    if exec_protocol.PROTOCOL not in socket.scope["subprotocols"]:
+        raise Problem(
+            422, "bad-input", f"Ask for the subprotocol {exec_protocol.PROTOCOL}; no other one is spoken here."
+        )
     attempt = await run_in_threadpool(_running, reader, caller, job)
+    streams: Room = socket.app.state.streams
+    with streams.take(caller.id, 1, too_many_streams):
+        await _session(socket, plane, attempt, caller, Command(tuple(command), rank, tty, (rows, columns)), stdin)
+
+
+async def _session(
+    socket: WebSocket, plane: Plane, attempt: AttemptRow, caller: Token, asked: Command, stdin: bool
+) -> None:
     guard: Guard = socket.app.state.guard
     guard.audit.write(socket, caller, f"a command in {attempt.id}")
     await socket.accept(exec_protocol.PROTOCOL)
     talk = ExecSession(socket)
-    asked = Command(tuple(command), rank, tty, (rows, columns))
     running = asyncio.ensure_future(
         plane.exec(attempt.site, attempt.id, asked, talk.typed() if stdin else None, talk.printed)
     )

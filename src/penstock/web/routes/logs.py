@@ -20,7 +20,7 @@ from penstock.journal.rows import AttemptRow
 from penstock.live.plane import Plane
 from penstock.web import deps
 from penstock.web.access import Token
-from penstock.web.deps import MayRead, PlaneHere, ReaderHere
+from penstock.web.deps import MayRead, OneStream, PlaneHere, ReaderHere
 from penstock.web.problems import not_found
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS)
@@ -60,6 +60,7 @@ async def log(
     plane: PlaneHere,
     reader: ReaderHere,
     caller: MayRead,
+    one: OneStream,  # noqa: ARG001 - counts it
     attempt: Annotated[str, Query(description="Of this attempt; empty: of its last.", max_length=300)] = "",
     rank: Annotated[int | None, Query(ge=0, lt=1 << 20, description="Of this pod of a gang; empty: of all.")] = None,
     after: Annotated[int, Query(ge=0, lt=1 << 62, description="From this byte on.")] = 0,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from penstock.core.ids import site_of
 from penstock.core.model.events import CapSet
@@ -47,9 +47,10 @@ def _sees_scope(caller: Token, scope: str) -> bool:
     return not scope.startswith("job:") and (not caller.team or scope == f"team:{caller.team}")
 
 
-@routes.put("/budget", summary="Set or take away a cap")
-async def set_cap(cap: schemas.Cap, plane: PlaneHere, caller: MayOperate) -> schemas.Done:  # noqa: ARG001 - declares the permission
+@routes.put("/budget", openapi_extra=deps.shape_of_body(schemas.Cap), summary="Set or take away a cap")
+async def set_cap(request: Request, plane: PlaneHere, caller: MayOperate) -> schemas.Done:  # noqa: ARG001 - declares the permission
     """Lowered below what is committed: no new holds, no renewals, long leases called back; running jobs drain."""
+    cap = await deps.read_shape(request, schemas.Cap)
     told = await plane.tell(CapSet(0, cap.scope, cap.per_month, cap.per_hour))
     gone = cap.per_month is None and cap.per_hour is None
     says = f"{cap.scope} has no cap any more." if gone else f"The cap of {cap.scope} is set."

@@ -17,7 +17,7 @@ from penstock.core.ids import job_concerned
 from penstock.journal.journal import Reader, Row
 from penstock.web import deps, explain, schemas
 from penstock.web.access import Token
-from penstock.web.deps import MayRead, PlaneHere, ReaderHere
+from penstock.web.deps import MayRead, OneStream, PlaneHere, ReaderHere
 from penstock.web.problems import Problem
 
 routes: Final = APIRouter(prefix="/v1", tags=["events"], responses=deps.PROBLEMS)
@@ -69,6 +69,7 @@ async def stream(
     reader: ReaderHere,
     caller: MayRead,
     begin: Annotated[tuple[int, int], Depends(_begin)],
+    one: OneStream,  # noqa: ARG001 - counts it
 ) -> AsyncIterator[ServerSentEvent]:
     """Begins with what comes next, or after the event that the client saw last."""
     step, part = begin
