@@ -15,6 +15,7 @@ from penstock.journal.journal import Reader
 from penstock.live.plane import Plane
 from penstock.web import problems
 from penstock.web.access import Audit, Guard, Tokens, check_routes
+from penstock.web.browsers import BrowserRules
 from penstock.web.limits import MOST_HELD, MOST_HELD_EACH, MOST_STREAMS, BodyLimit, Buckets, Room
 from penstock.web.parsing import Parsing
 from penstock.web.routes import (
@@ -82,6 +83,7 @@ def build(
         app.include_router(people)
     problems.install(app)
     app.add_middleware(BodyLimit, seconds=limits.body_seconds)
+    app.add_middleware(BrowserRules)
     app.add_middleware(Measured, metrics=metrics)
     check_routes(app)
     app.openapi_schema = described(app)
