@@ -5,6 +5,7 @@ Without a sites file this machine is the one site, owned, with a slot for each o
 
 import asyncio
 import contextlib
+import functools
 import gc
 import signal
 import socket
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.kube.maps import Maps
     from penstock.kube.node_selection import ClusterSite
     from penstock.sim.engine.rehearsal import Stage
+    from penstock.web.tls import Certificate
     from penstock.web.tokens import Token, Tokens
 
 #: Threads take turns this often: what is asked while the engine thinks is answered within a few of these.
@@ -52,6 +54,10 @@ class Options:
     rehearse: bool = False  # the sites' world is simulated
     speed: int = 1  # of a rehearsal: so many seconds in one
     stand_by: bool = False
+    tls_cert: str = ""  # a certificate's file, with its key's; empty: plain HTTP
+    tls_key: str = ""
+    plain_http: bool = False  # also where others than this machine can read it
+    proxies: str = ""  # addresses that are believed about their clients' addresses
 
 
 def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -68,17 +74,37 @@ async def up(options: Options, started: Callable[[str, str, str], None]) -> None
     """Run until a signal. `started` is told the address, the token's file and a browser's way in, once all is up."""
     from penstock.web.server import address_of, bind
 
+    certificate = _certificate(options)
     sock = bind(options.listen, options.port)
     with contextlib.closing(sock):
-        async with running(options, sock) as (plane, invite):
-            address = address_of(sock)
+        async with running(options, sock, certificate) as (plane, invite):
+            address = address_of(sock, tls=certificate is not None)
             write_address(options.home, address)
             started(address, str(options.home / "token"), f"{address}{invite()}")
             await _until_told(plane)
 
 
+def _certificate(options: Options) -> "Certificate | None":
+    """What TLS is served with; refuses to send tokens over a network that others may read, unless told to."""
+    from penstock.web.server import is_loopback
+    from penstock.web.tls import Certificate
+
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise BadInput("TLS needs both a certificate and its key; give --tls-cert and --tls-key.")
+    if options.tls_cert:
+        return Certificate(Path(options.tls_cert), Path(options.tls_key), options.home / "certificate.pem")
+    if not is_loopback(options.listen) and not options.plain_http:
+        raise BadInput(
+            f"Others could read tokens on their way to {options.listen}; give --tls-cert and --tls-key, or say"
+            " --plain-http if a proxy in front of Penstock encrypts."
+        )
+    return None
+
+
 @contextlib.asynccontextmanager
-async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[Plane, Callable[[], str]]]:
+async def running(
+    options: Options, sock: socket.socket, certificate: "Certificate | None" = None
+) -> AsyncIterator[tuple[Plane, Callable[[], str]]]:
     """A plane that serves its API on this socket, from before it is ready until it has let go; and browsers' links."""
     from penstock.data.checkpoints import store_of
     from penstock.live.retention import keep_sweeping
@@ -103,18 +129,26 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
         store = store_of({site.id: options.home / "sites" / site.id for site in file.sites})
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
         app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
-        sweeping: asyncio.Task[None] | None = None
-        async with guard.denials.saved(), guard.tokens.followed(reader), serving(app, sock):
+        beside = list[asyncio.Task[None]]()
+        async with (
+            guard.denials.saved(),
+            guard.tokens.followed(reader),
+            serving(app, sock, certificate.context if certificate else None, proxies=options.proxies),
+        ):
             try:
+                if certificate:
+                    certificate.show()
+                    told = functools.partial(plane.alarms.set, "certificate", "tls")
+                    beside.append(asyncio.create_task(certificate.follow(told)))
                 await _begin(plane)
                 secret = await _record_tokens(guard.tokens, reader, options.home, older)
                 _calm_the_collector()
-                sweeping = asyncio.create_task(keep_sweeping(store, reader, clock))
+                beside.append(asyncio.create_task(keep_sweeping(store, reader, clock)))
                 async with _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.manager:
                     yield plane, lambda: str(app.state.links.make(guard.tokens.find(secret)))
             finally:
-                if sweeping is not None:
-                    sweeping.cancel()
+                for task in beside:
+                    task.cancel()
                 await plane.stop()
                 for one in homes:  # also if it never came as far as their doors: starts go through them
                     await one.cluster.close()

@@ -15,9 +15,11 @@ from penstock.journal.journal import Reader
 from penstock.live.plane import Plane
 from penstock.web import problems
 from penstock.web.access import Guard, check_routes
+from penstock.web.browsers import BrowserRules
 from penstock.web.denials import Denials
-from penstock.web.limits import BodyLimit, Buckets
+from penstock.web.limits import MOST_HELD, MOST_HELD_EACH, MOST_STREAMS, BodyLimit, Buckets, Room
 from penstock.web.log_reads import LogReads
+from penstock.web.parsing import Parsing
 from penstock.web.routes import (
     audit,
     control,
@@ -75,6 +77,8 @@ def build(
     )
     app.state.plane, app.state.reader, app.state.guard, app.state.metrics = plane, reader, guard, metrics
     app.state.manager = None  # the front door's `Manager`; wiring starts it after the plane
+    app.state.parsing, app.state.bodies = Parsing(), Room(MOST_HELD, MOST_HELD_EACH)
+    app.state.streams = Room(MOST_STREAMS * 20, MOST_STREAMS)
     app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
     app.include_router(jobs.quick)  # the busiest routes match first
     for part in (jobs, logs, job_exec, control, stream, sites, front_doors, money, audit, login):
@@ -83,6 +87,7 @@ def build(
         app.include_router(people)
     problems.install(app)
     app.add_middleware(BodyLimit, seconds=limits.body_seconds)
+    app.add_middleware(BrowserRules)
     app.add_middleware(Measured, metrics=metrics)
     check_routes(app)
     app.openapi_schema = described(app)

@@ -76,11 +76,16 @@ async def tokens(guard: GuardHere, caller: MayGiveTokens) -> schemas.TokenList: 
     return schemas.TokenList(tokens=[schemas.Token.of(token) for token in guard.tokens])
 
 
-@routes.post("/v1/tokens", tags=["tokens"], status_code=201, summary="Make a token")
-async def make_token(
-    ask: schemas.TokenAsk, request: Request, guard: GuardHere, caller: MayGiveTokens
-) -> schemas.TokenMade:
+@routes.post(
+    "/v1/tokens",
+    tags=["tokens"],
+    status_code=201,
+    openapi_extra=deps.shape_of_body(schemas.TokenAsk),
+    summary="Make a token",
+)
+async def make_token(request: Request, guard: GuardHere, caller: MayGiveTokens) -> schemas.TokenMade:
     """Answered once it is durable: every control plane of this journal knows it within a second."""
+    ask = await deps.read_shape(request, schemas.TokenAsk)
     if ask.team and ask.role not in ("member", "viewer"):
         raise Problem(
             422, "bad-input", f"A {ask.role} sees all teams; leave 'team' out, or make it a member or viewer."

@@ -6,9 +6,9 @@ attempt.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
@@ -18,10 +18,12 @@ from penstock.drivers.driver import Command
 from penstock.journal.journal import Reader
 from penstock.journal.rows import AttemptRow
 from penstock.kube import exec_protocol
+from penstock.live.plane import Plane
 from penstock.web import deps
 from penstock.web.deps import GuardHere, MaySubmit, PlaneHere, ReaderHere
 from penstock.web.details import details
-from penstock.web.problems import conflict, problem_of
+from penstock.web.limits import Room, too_many_streams
+from penstock.web.problems import Problem, conflict, problem_of
 from penstock.web.tokens import Token
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"])
@@ -45,16 +47,33 @@ async def exec_(
     columns: Annotated[int, Query(ge=1, lt=1 << 16)] = 80,
 ) -> None:
     """Run a command where a job runs, once it is on record who does so."""
+    if exec_protocol.PROTOCOL not in socket.scope["subprotocols"]:
+        raise Problem(
+            422, "bad-input", f"Ask for the subprotocol {exec_protocol.PROTOCOL}; no other one is spoken here."
+        )
     attempt = await run_in_threadpool(_running, reader, caller, job)
-    known = details(socket, command)
-    await plane.tell(ExecStarted(0, attempt.id, caller.id, known.digest), blobs=known.blobs)
+    streams: Room = socket.app.state.streams
+    with streams.take(caller.id, 1, too_many_streams):
+        known = details(socket, command)
+        await plane.tell(ExecStarted(0, attempt.id, caller.id, known.digest), blobs=known.blobs)
+        asked = Command(tuple(command), rank, tty, (rows, columns))
+        await _session(socket, plane, attempt, asked, stdin, guard.tokens.gone(caller))
+
+
+async def _session(
+    socket: WebSocket,
+    plane: Plane,
+    attempt: AttemptRow,
+    asked: Command,
+    stdin: bool,
+    revoked: Coroutine[Any, Any, None],
+) -> None:
     await socket.accept(exec_protocol.PROTOCOL)
     talk = ExecSession(socket)
-    asked = Command(tuple(command), rank, tty, (rows, columns))
     running = asyncio.ensure_future(
         plane.exec(attempt.site, attempt.id, asked, talk.typed() if stdin else None, talk.printed)
     )
-    others = [asyncio.ensure_future(talk.listen()), asyncio.ensure_future(guard.tokens.gone(caller))]
+    others = [asyncio.ensure_future(talk.listen()), asyncio.ensure_future(revoked)]
     try:
         await asyncio.wait([running, *others], return_when=asyncio.FIRST_COMPLETED)
     finally:

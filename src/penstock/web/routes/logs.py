@@ -20,7 +20,7 @@ from penstock.journal.rows import AttemptRow
 from penstock.live.plane import Plane
 from penstock.web import deps
 from penstock.web.access import Guard
-from penstock.web.deps import GuardHere, MayRead, PlaneHere, ReaderHere
+from penstock.web.deps import GuardHere, MayRead, OneStream, PlaneHere, ReaderHere
 from penstock.web.problems import not_found
 from penstock.web.tokens import Token
 
@@ -63,6 +63,7 @@ async def log(
     plane: PlaneHere,
     reader: ReaderHere,
     caller: MayRead,
+    one: OneStream,  # noqa: ARG001 - counts it
     attempt: Annotated[str, Query(description="Of this attempt; empty: of its last.", max_length=300)] = "",
     rank: Annotated[int | None, Query(ge=0, lt=1 << 20, description="Of this pod of a gang; empty: of all.")] = None,
     after: Annotated[int, Query(ge=0, lt=1 << 62, description="From this byte on.")] = 0,

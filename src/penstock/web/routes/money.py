@@ -48,10 +48,10 @@ def _sees_scope(caller: Token, scope: str) -> bool:
     return not scope.startswith("job:") and (not caller.team or scope == f"team:{caller.team}")
 
 
-@routes.put("/budget", summary="Set or take away a cap")
-async def set_cap(cap: schemas.Cap, request: Request, plane: PlaneHere, caller: MayOperate) -> schemas.Done:
+@routes.put("/budget", openapi_extra=deps.shape_of_body(schemas.Cap), summary="Set or take away a cap")
+async def set_cap(request: Request, plane: PlaneHere, caller: MayOperate) -> schemas.Done:
     """Lowered below what is committed: no new holds, no renewals, long leases called back; running jobs drain."""
-    known = details(request)
+    cap, known = await deps.read_shape(request, schemas.Cap), details(request)
     fact = CapSet(0, cap.scope, cap.per_month, cap.per_hour, by=caller.id, details=known.digest)
     told = await plane.tell(fact, blobs=known.blobs)
     gone = cap.per_month is None and cap.per_hour is None

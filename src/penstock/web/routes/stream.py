@@ -17,7 +17,7 @@ from penstock.core.ids import job_concerned
 from penstock.journal.journal import Reader, Row
 from penstock.live.plane import Plane
 from penstock.web import deps, explain, schemas
-from penstock.web.deps import GuardHere, MayRead, PlaneHere, ReaderHere
+from penstock.web.deps import GuardHere, MayRead, OneStream, PlaneHere, ReaderHere
 from penstock.web.problems import Problem
 from penstock.web.tokens import Token
 
@@ -70,6 +70,7 @@ async def stream(
     reader: ReaderHere,
     caller: MayRead,
     begin: Annotated[tuple[int, int], Depends(_begin)],
+    one: OneStream,  # noqa: ARG001 - counts it
 ) -> AsyncIterator[ServerSentEvent]:
     """Begins with what comes next, or after the event that the client saw last. Ends with the token."""
     async for event in guard.tokens.while_valid(caller, _events(plane, reader, caller, *begin)):
