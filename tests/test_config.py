@@ -18,6 +18,7 @@ from penstock.config import LocalSite, PolicyOptions, SitesFile, parse_sites, re
 from penstock.config.convert import keys_of
 from penstock.config.scalars import SCALARS
 from penstock.config.sections import FileSection
+from penstock.config.teams import Team
 from penstock.core.errors import BadInput
 from penstock.core.model.types import DataRule, DataSet, EgressTier, Extras, NodeShape, Offer, Quoted, Site
 from penstock.core.units import DAY, HOUR, MINUTE, money
@@ -96,13 +97,21 @@ sites:
         guarantee: expire_after
         extras: {disk_per_hour: 0.1, address_per_hour: 0.005, cluster_per_hour: 0.2, nat_per_gb: 0.05, launch_fee: 1}
 data:
-  - {name: scans, size: 200GB, site: cloud, class: personal, folder: /data/scans}
+  - {name: scans, size: 200GB, site: cloud, class: personal, folder: /data/scans, teams: [vision]}
   - {name: odds, size: 1.5KiB, site: cloud}
 data_rules:
   - {class: personal, sites: [cloud], locations: ["NO"], laws: [US]}
 caps:
   - {scope: org, per_month: 1500.25}
   - {scope: "team:vision", per_hour: 12}
+teams:
+  - name: speech
+    namespaces: [speech, cloud/speech-dev]
+    projects: [text]
+    classes: [training]
+    highest_priority: 7
+    queued_jobs: 50
+    journal_per_day: 1GB
 faults:
   - {at: 2d, what: cloud, lasts: 30m}
 policy:
@@ -168,6 +177,8 @@ def test_every_part_of_a_site_can_be_said() -> None:
             money("7.50"), 120 * MINUTE, False, False, MINUTE, 2 * MINUTE, 3 * MINUTE, True, True, "move_home", True
         ),
         time_zone="Europe/Oslo",
+        teams=(Team("speech", ("speech", "cloud/speech-dev"), ("text",), ("training",), 7, 50, 1_000_000_000),),
+        data_teams=(("scans", ("vision",)),),
     )
 
 
@@ -630,14 +641,14 @@ def test_what_does_not_fit_together_is_refused(rest: str, sentence: str) -> None
 def test_odd_words_are_escaped_and_cut_in_the_sentence() -> None:
     """A key of the file once stood raw in the place: a control character or a page of text reached the terminal."""
     assert refused(site(OWNED) + '"\\e[2J": 1') == (
-        "s.yaml, line 6: unknown key '\\x1b[2J'; known here: sites, currency, rates, data, data_rules, caps, faults, "
-        "policy, time_zone."
+        "s.yaml, line 6: unknown key '\\x1b[2J'; known here: sites, currency, rates, data, data_rules, caps, teams, "
+        "faults, policy, time_zone."
     )
     assert refused(site(OWNED) + f'"\\a{"x" * 500}": !t 1').splitlines()[1:] == [
         f"s.yaml, line 6, \\x07{'x' * 128}…: the YAML tag '!t' means nothing here; leave it out.",
         (
             f"s.yaml, line 6: unknown key '\\x07{'x' * 58}…'; known here: sites, currency, rates, data, data_rules, "
-            "caps, faults, policy, time_zone."
+            "caps, teams, faults, policy, time_zone."
         ),
     ]
 

@@ -25,10 +25,10 @@ from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
 from penstock.journal.open import is_postgres, open_journal, open_reader, reachable
 from penstock.live.clock import Clock, clock_at
 from penstock.live.config_facts import configured
-from penstock.live.disk_reserve import DiskReserve
 from penstock.live.home_folder import make_home, secret_key, write_address
 from penstock.live.periods import Periods
 from penstock.live.plane import Plane, Setup
+from penstock.live.space_reserve import SpaceReserve
 
 if TYPE_CHECKING:
     from penstock.front.home_cluster import ExecutionCluster
@@ -252,11 +252,11 @@ def make_plane(
     return Plane(journal, _gated(made, homes), setup, clock)
 
 
-def _reserve(options: Options) -> DiskReserve | None:
+def _reserve(options: Options) -> SpaceReserve | None:
     """Of the journal's own disk; a database server looks after its own."""
     if is_postgres(options.journal):
         return None
-    return DiskReserve(Path(options.journal).absolute().parent if options.journal else options.home)
+    return SpaceReserve(Path(options.journal).absolute().parent if options.journal else options.home)
 
 
 def _gated(made: Mapping[str, Driver], homes: "Sequence[HomeJobs]") -> Mapping[str, Driver]:

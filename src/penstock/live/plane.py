@@ -36,7 +36,6 @@ from penstock.live import config_facts, periods
 from penstock.live.admission import Admission
 from penstock.live.alarms import Alarms
 from penstock.live.clock import Clock
-from penstock.live.disk_reserve import DiskReserve
 from penstock.live.dispatch import Dispatch
 from penstock.live.fact_bounds import bounded
 from penstock.live.periods import Calendar, Periods
@@ -44,6 +43,7 @@ from penstock.live.recover import Belief, Differences
 from penstock.live.sequencer import Ask, KeyReused, Quarantined, Raised, Sequencer, SiteAction, Taken, Told, pack_work
 from penstock.live.site_claims import SiteClaims
 from penstock.live.site_probe import SiteProbe
+from penstock.live.space_reserve import SpaceReserve
 from penstock.live.view import Alarm, View, picture
 from penstock.live.what_if import Question, Unanswered
 
@@ -92,7 +92,7 @@ class Setup:
     teams: tuple[Team, ...] = ()  # what each may use; the usual for those that are not here
     data_teams: tuple[tuple[str, tuple[str, ...]], ...] = ()  # data sets that only these teams may use
     queued: Callable[[str], int] = field(default=lambda _team: 0)  # counts a team's queued jobs, in any thread
-    reserve: DiskReserve | None = None  # of the disk that has the journal
+    reserve: SpaceReserve | None = None  # of the disk that has the journal
 
 
 class Plane:

@@ -44,9 +44,12 @@ async def denials(guard: GuardHere, caller: MayAudit) -> schemas.DeniedList:  # 
     return schemas.DeniedList(denied=[schemas.DeniedRequests.of(line) for line in guard.denials.lines()])
 
 
-@routes.post("/audit/erase", summary="Erase the addresses and words recorded about somebody")
+@routes.post(
+    "/audit/erase",
+    openapi_extra=deps.shape_of_body(schemas.EraseAsk),
+    summary="Erase the addresses and words recorded about somebody",
+)
 async def erase(
-    ask: schemas.EraseAsk,
     request: Request,
     guard: GuardHere,
     plane: PlaneHere,
@@ -54,8 +57,8 @@ async def erase(
     caller: MayAudit,
 ) -> schemas.Erasure:
     """Also of the browsers that they let in. What they did stays on record, and the chain still verifies."""
+    ask, known = await deps.read_shape(request, schemas.EraseAsk), details(request)
     digests = await run_in_threadpool(_digests, reader, ask.who)
-    known = details(request)
     await plane.tell(DetailsErased(0, ask.who, caller.id, known.digest), blobs=known.blobs)
     await plane.erase(*digests)
     return schemas.Erasure(who=ask.who, details=len(digests), denials=guard.denials.forget(ask.who))

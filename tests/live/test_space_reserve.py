@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.live.disk_reserve import DiskReserve
+from penstock.live.space_reserve import SpaceReserve
 
 
 class Disk:
@@ -25,7 +25,7 @@ class Disk:
 def test_it_takes_its_space_gives_it_up_at_the_end_and_takes_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, reserve = Disk(tmp_path, 10_000_000, monkeypatch), DiskReserve(tmp_path, 1_000_000)
+    disk, reserve = Disk(tmp_path, 10_000_000, monkeypatch), SpaceReserve(tmp_path, 1_000_000)
     reserve.look()
     assert (reserve.is_spent, disk.free < 9_100_000) == (False, True)
     assert reserve.path.stat().st_mode & 0o777 == 0o600
@@ -41,7 +41,7 @@ def test_it_takes_its_space_gives_it_up_at_the_end_and_takes_it_again(
 
 
 def test_a_journal_that_cannot_be_written_frees_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, reserve = Disk(tmp_path, 10_000_000, monkeypatch), DiskReserve(tmp_path, 1_000_000)
+    disk, reserve = Disk(tmp_path, 10_000_000, monkeypatch), SpaceReserve(tmp_path, 1_000_000)
     reserve.look()
     disk.used = 9_000_000
     assert reserve.spend()
@@ -53,6 +53,6 @@ def test_a_journal_that_cannot_be_written_frees_it_at_once(tmp_path: Path, monke
 def test_a_disk_that_was_full_from_the_start_is_not_filled_further(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, reserve = Disk(tmp_path, 1_500_000, monkeypatch), DiskReserve(tmp_path, 1_000_000)
+    disk, reserve = Disk(tmp_path, 1_500_000, monkeypatch), SpaceReserve(tmp_path, 1_000_000)
     reserve.look()
     assert (reserve.is_spent, disk.free) == (True, 1_500_000)

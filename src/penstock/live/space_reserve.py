@@ -15,7 +15,7 @@ SIZE: Final = 64_000_000
 ROOMY: Final = 2
 
 
-class DiskReserve:
+class SpaceReserve:
     def __init__(self, folder: Path, size: int = SIZE) -> None:
         self.path, self.size = folder / "reserve", size
         self.is_spent = False  #: there is too little space for new jobs
