@@ -17,8 +17,8 @@ import pytest
 
 from tests.contract.journals import KINDS, new_address
 from tests.hostile.control_plane import LIMIT_S, ControlPlane, until
+from tests.hostile.tokens import made, running_job
 from tests.postgres import Server, free_port, server
-from tests.web.kit import WAITS
 
 ADMIN = "pst_" + "a" * 43
 GONE = "pst_" + "b" * 43
@@ -60,13 +60,6 @@ class Standby(ControlPlane):
 def knows(plane: ControlPlane, secret: str) -> bool:
     """A standby answers 503 to those that it knows, and 401 to strangers."""
     return plane.client(secret).get("/v1/status").status_code != 401
-
-
-def made(plane: ControlPlane, role: str = "member", team: str = "") -> tuple[str, str]:
-    """Id and secret of a new token."""
-    answer = plane.client().post("/v1/tokens", json={"role": role, "team": team})
-    assert answer.status_code == 201, answer.text
-    return answer.json()["id"], answer.json()["secret"]
 
 
 def revoke(plane: ControlPlane, token: str) -> None:
@@ -182,10 +175,8 @@ def test_browsers_do_not_let_in_browsers_without_end(tmp_path: Path) -> None:
 
 def test_a_revoked_token_ends_all_that_is_open_for_it(tmp_path: Path) -> None:
     """Once a stream ended with the next event, a followed log with its job, and a command within five seconds."""
-    with ControlPlane(tmp_path / "home") as plane, ThreadPoolExecutor(8) as threads:
+    with ControlPlane(tmp_path / "home") as plane, ThreadPoolExecutor(8) as threads, running_job(plane) as job:
         token, secret = made(plane)
-        job = plane.submit(*WAITS)
-        until(lambda: plane.client().get(f"/v1/jobs/{job}/log").text)
         cookie = {"Cookie": f"penstock_token={browser(plane, secret)}"}
         open_now = [
             _follow(threads, plane.client(secret), "/v1/events/stream"),
@@ -202,8 +193,6 @@ def test_a_revoked_token_ends_all_that_is_open_for_it(tmp_path: Path) -> None:
             assert waits.result(LIMIT_S).status_code == 401
             assert typing.wait(LIMIT_S) != 0
         assert plane.job(job)["state"] == "running"
-        plane.client().post(f"/v1/jobs/{job}/cancel")
-        plane.ended(job)
         assert "Traceback" not in plane.words
 
 

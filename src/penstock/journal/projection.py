@@ -196,6 +196,7 @@ UNTOLD: Final = (
     e.TokenRevoked,
     e.LogRead,
     e.ExecStarted,
+    e.LeaveRequested,
     e.DetailsErased,
 )
 

@@ -225,6 +225,9 @@ class JournalReader:
             TokenRow, f"select {_columns(TokenRow)} from tokens where number > ? order by number, id", after
         )
 
+    def token(self, token: str) -> TokenRow | None:
+        return _first(self._made(TokenRow, f"select {_columns(TokenRow)} from tokens where id = ?", token))
+
     def revocations(self, after: int = 0) -> list[RevocationRow]:
         sql = f"select {_columns(RevocationRow)} from revocations where number > ? order by number, token"
         return self._made(RevocationRow, sql, after)

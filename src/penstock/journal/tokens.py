@@ -15,6 +15,7 @@ class TokenRow:
     team: str  # empty: all teams
     expires_at: int  # seconds since 1970; 0: never
     made_by: str  # of a browser's token: the token that let it in
+    name: str  # digest of the name of whom it is for; empty: it has none
     number: int  # of its step: followers ask for what is newer
 
 
@@ -33,6 +34,7 @@ def token_row(number: int, event: e.TokenIssued) -> TokenRow:
         team=event.team,
         expires_at=event.expires_at,
         made_by=event.made_by,
+        name=event.name,
         number=number,
     )
 

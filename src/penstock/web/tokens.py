@@ -6,8 +6,8 @@ where a request looks them up, and follows the journal's tables: so a standby kn
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
@@ -105,12 +105,13 @@ class Tokens:
                 async with asyncio.timeout(EXPIRY_SECONDS if expires else None):
                     await changed.wait()
 
-    async def while_valid(self, token: Token, items: AsyncIterator[T]) -> AsyncIterator[T]:
+    async def while_valid(self, token: Token, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """The items until the token is no longer valid, also while none comes."""
         gone = asyncio.ensure_future(self.gone(token))
         try:
-            while (item := await _before(gone, items)) is not None:
-                yield item[0]
+            async with aclosing(items):
+                while (item := await _before(gone, items)) is not None:
+                    yield item[0]
         finally:
             gone.cancel()
 
@@ -140,12 +141,13 @@ class Tokens:
         made_by: str = "",
         by: str = "",
         details: Details = NONE,
+        name: Details = NONE,
     ) -> tuple[Token, str]:
         """A new token and its secret, which is never shown again. Returns once it is durable. Raises `NotReady`."""
         token, secret = new_token(role, team, expires_at, made_by)
         if self.line(token)[-1].made_by:  # its first maker is too far away to be looked at
             raise Problem(403, "forbidden", "This browser was let in by too many others in a row; use a token itself.")
-        await self.tell(issued(token, by, details.digest), blobs=details.blobs)
+        await self.tell(issued(token, by, details.digest, name.digest), blobs=details.blobs | name.blobs)
         self._forget_browsers()
         self.hold(token)
         return token, secret
@@ -263,7 +265,7 @@ def new_token(role: Role, team: str = "", expires_at: int = 0, made_by: str = ""
     return Token(secrets.token_hex(6), digest_of(secret), role, team, expires_at, made_by=made_by), secret
 
 
-def issued(token: Token, by: str = "", details: str = "") -> TokenIssued:
+def issued(token: Token, by: str = "", details: str = "", name: str = "") -> TokenIssued:
     return TokenIssued(
         at=0,
         token=token.id,
@@ -274,6 +276,7 @@ def issued(token: Token, by: str = "", details: str = "") -> TokenIssued:
         made_by=token.made_by,
         by=by,
         details=details,
+        name=name,
     )
 
 
