@@ -184,13 +184,13 @@ async def test_a_follower_knows_what_others_record(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("penstock.web.tokens.FOLLOW_SECONDS", 0.005)
     tokens, tables = at(), Tables()
     token, secret = new_token("member", "a")
-    row = TokenRow(token.id, token.digest, token.role, token.team, 0, "", "", number=7)
+    row = TokenRow(token.id, token.digest, token.role, token.team, 0, "", "", number=7, part=0)
     async with tokens.followed(tables):  # type: ignore[arg-type]  # all that is asked of a reader
         tables.rows.append(row)
         while not tokens.find(secret):
             await asyncio.sleep(0.005)
         ending = asyncio.ensure_future(tokens.gone(token))
-        tables.void.append(RevocationRow(token.id, 0, number=8))
+        tables.void.append(RevocationRow(token.id, 0, number=8, part=0))
         await ending
     assert tokens.find(secret) is None
 
@@ -199,11 +199,45 @@ async def test_a_follower_knows_what_others_record(monkeypatch: pytest.MonkeyPat
 async def test_a_revocation_that_is_read_before_its_token_holds() -> None:
     tokens, tables = at(), Tables()
     token, secret = new_token("member")
-    tables.void.append(RevocationRow(token.id, 0, number=8))
+    tables.void.append(RevocationRow(token.id, 0, number=8, part=0))
     tokens.read(tables)  # type: ignore[arg-type]  # as above
-    tables.rows.append(TokenRow(token.id, token.digest, token.role, "", 0, "", "", number=7))
+    tables.rows.append(TokenRow(token.id, token.digest, token.role, "", 0, "", "", number=7, part=0))
     tokens.read(tables)  # type: ignore[arg-type]  # as above
     assert tokens.find(secret) is None
+
+
+@story
+async def test_who_was_suspended_asks_before_it_lets_anybody_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.web.tokens.FOLLOW_SECONDS", 3_600)
+    tokens, tables = at(), Tables()
+    async with tokens.followed(tables):  # type: ignore[arg-type]  # as above
+        token, secret = await tokens.issue("member")
+        tables.void.append(RevocationRow(token.id, 0, number=8, part=0))
+        await tokens.fresh()
+        assert tokens.find(secret)  # it asked a moment ago
+        monkeypatch.setattr("penstock.web.tokens.STALE_SECONDS", -1)
+        await asyncio.gather(*(tokens.fresh() for _ in range(5)))
+        assert tokens.find(secret) is None
+
+
+@story
+async def test_one_token_lets_in_so_many_browsers_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a row of the journal and stays in memory for a week."""
+    monkeypatch.setattr("penstock.web.tokens.MOST_BROWSERS", 3)
+    now = [0.0]
+    tokens = Tokens(Recorder(), lambda: now[0])
+    token, _ = await tokens.issue("viewer")
+    other, _ = await tokens.issue("viewer")
+    first, _ = await tokens.issue("viewer", expires_at=9, made_by=token.id)
+    for maker in (token, first):
+        await tokens.issue("viewer", expires_at=9, made_by=maker.id)
+    for maker in (token, first):
+        with pytest.raises(Problem, match="3 browsers") as told:
+            await tokens.issue("viewer", made_by=maker.id)
+        assert told.value.status == 429
+    await tokens.issue("viewer", made_by=other.id)
+    now[0] = 9.0  # they have expired
+    await tokens.issue("viewer", made_by=token.id)
 
 
 # --- our own commands' ------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ class TokenRow:
     made_by: str  # of a browser's token: the token that let it in
     name: str  # digest of the name of whom it is for; empty: it has none
     number: int  # of its step: followers ask for what is newer
+    part: int  # its index in the step
 
 
 @value
@@ -24,9 +25,10 @@ class RevocationRow:
     token: str
     at: Instant
     number: int  # of its step
+    part: int
 
 
-def token_row(number: int, event: e.TokenIssued) -> TokenRow:
+def token_row(number: int, part: int, event: e.TokenIssued) -> TokenRow:
     return TokenRow(
         id=event.token,
         digest=event.digest,
@@ -36,8 +38,9 @@ def token_row(number: int, event: e.TokenIssued) -> TokenRow:
         made_by=event.made_by,
         name=event.name,
         number=number,
+        part=part,
     )
 
 
-def revocation_row(number: int, event: e.TokenRevoked) -> RevocationRow:
-    return RevocationRow(event.token, event.at, number)
+def revocation_row(number: int, part: int, event: e.TokenRevoked) -> RevocationRow:
+    return RevocationRow(event.token, event.at, number, part)

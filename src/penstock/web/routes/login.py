@@ -58,6 +58,7 @@ people: Final = APIRouter(include_in_schema=False, route_class=ForPeople)
 async def by_link(key: Annotated[str, Path(max_length=100)], request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - declares the permission
     links: Links = request.app.state.links
     guard: Guard = request.app.state.guard
+    await guard.tokens.fresh()
     maker = links.take(key)
     if maker is None or not guard.tokens.still(maker):
         raise Problem(410, "gone", "This link was used before, or has expired. Print a new one: penstock open")
@@ -70,6 +71,7 @@ async def by_token(request: Request, caller: Anybody) -> Response:  # noqa: ARG0
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Problem(403, "forbidden", "Another site sent this form; sign in on Penstock's own page.")
     form = parse_qs((await request.body()).decode("utf-8", "replace"))
+    await guard.tokens.fresh()
     maker = guard.tokens.find(form.get("token", [""])[0].strip())
     if maker is None:
         denied = stranger(guard, request)
