@@ -113,6 +113,35 @@ def test_after_a_failover_a_revoked_token_is_void_and_a_late_one_is_good(
         assert Path(standby.token_file).read_text().strip() == own  # recorded when it led, so it is not made again
 
 
+@pytest.mark.slow
+def test_a_leader_that_was_suspended_lets_nobody_in_who_was_revoked_meanwhile(tmp_path: Path, postgres: Server) -> None:
+    """The request waits in its socket until it wakes up: it is answered before anything else tells it."""
+    journal = ("--journal", postgres.new_database())
+    with (
+        ControlPlane(tmp_path / "a", *journal) as leader,
+        Standby(tmp_path / "b", *journal) as standby,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        token, secret = made(leader)
+        assert leader.process is not None
+        leader.process.send_signal(signal.SIGSTOP)
+        try:
+            until(standby.leads)
+            revoke(standby, token)
+            asked = threads.submit(status_of, leader, secret)
+        finally:
+            leader.process.send_signal(signal.SIGCONT)
+        assert asked.result(LIMIT_S) != 200
+
+
+def status_of(plane: ControlPlane, secret: str) -> int:
+    """0: it hung up."""
+    try:
+        return plane.client(secret).get("/v1/jobs").status_code
+    except httpx2.TransportError:
+        return 0
+
+
 @pytest.mark.parametrize("made_it", [True, False], ids=["made", "revoked"])
 def test_what_was_answered_survives_a_kill_right_after(made_it: bool, tmp_path: Path) -> None:
     with ControlPlane(tmp_path / "home") as plane:
