@@ -27,7 +27,7 @@ from penstock.live.clock import Clock, clock_at
 from penstock.live.config_facts import configured
 from penstock.live.home_folder import make_home, secret_key, write_address
 from penstock.live.periods import Periods
-from penstock.live.plane import Plane, Setup
+from penstock.live.plane import NotReady, Plane, Setup
 from penstock.live.space_reserve import SpaceReserve
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ async def running(
         homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
         plane = make_plane(options, file, journal, reader, clock, homes)
         guard = guard_of(options.home, plane)
-        _know_tokens(guard.tokens, reader, options.home, older)
+        with reachable():
+            _know_tokens(guard.tokens, reader, options.home, older)
         store = store_of({site.id: options.home / "sites" / site.id for site in file.sites})
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
         app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
@@ -169,11 +170,15 @@ async def _record_tokens(tokens: "Tokens", reader: Reader, home: Path, older: "S
     """
     from penstock.web.token_files import own_secret, set_aside
 
-    await asyncio.to_thread(tokens.read, reader)
-    known = {row.digest for row in await asyncio.to_thread(reader.tokens)}
+    with reachable():
+        await asyncio.to_thread(tokens.read, reader)
+        known = {row.digest for row in await asyncio.to_thread(reader.tokens)}
     tokens.hold(*(token for token in older if token.digest not in known), unrecorded=True)
     secret = own_secret(tokens, home / "token")
-    await tokens.record()
+    try:
+        await tokens.record()
+    except NotReady as error:
+        raise BadInput(str(error)) from None
     if (home / "tokens.json").exists():
         aside = set_aside(home / "tokens.json")
         sys.stderr.write(f"Notice: tokens are in the journal now; {home / 'tokens.json'} was read and is {aside}.\n")

@@ -17,8 +17,8 @@ import pytest
 
 from tests.contract.journals import KINDS, new_address
 from tests.hostile.control_plane import LIMIT_S, ControlPlane, until
+from tests.hostile.tokens import made, running_job
 from tests.postgres import Server, free_port, server
-from tests.web.kit import WAITS
 
 ADMIN = "pst_" + "a" * 43
 GONE = "pst_" + "b" * 43
@@ -60,13 +60,6 @@ class Standby(ControlPlane):
 def knows(plane: ControlPlane, secret: str) -> bool:
     """A standby answers 503 to those that it knows, and 401 to strangers."""
     return plane.client(secret).get("/v1/status").status_code != 401
-
-
-def made(plane: ControlPlane, role: str = "member", team: str = "") -> tuple[str, str]:
-    """Id and secret of a new token."""
-    answer = plane.client().post("/v1/tokens", json={"role": role, "team": team})
-    assert answer.status_code == 201, answer.text
-    return answer.json()["id"], answer.json()["secret"]
 
 
 def revoke(plane: ControlPlane, token: str) -> None:
@@ -118,6 +111,35 @@ def test_after_a_failover_a_revoked_token_is_void_and_a_late_one_is_good(
         standby.start()
         until(standby.leads)
         assert Path(standby.token_file).read_text().strip() == own  # recorded when it led, so it is not made again
+
+
+@pytest.mark.slow
+def test_a_leader_that_was_suspended_lets_nobody_in_who_was_revoked_meanwhile(tmp_path: Path, postgres: Server) -> None:
+    """The request waits in its socket until it wakes up: it is answered before anything else tells it."""
+    journal = ("--journal", postgres.new_database())
+    with (
+        ControlPlane(tmp_path / "a", *journal) as leader,
+        Standby(tmp_path / "b", *journal) as standby,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        token, secret = made(leader)
+        assert leader.process is not None
+        leader.process.send_signal(signal.SIGSTOP)
+        try:
+            until(standby.leads)
+            revoke(standby, token)
+            asked = threads.submit(status_of, leader, secret)
+        finally:
+            leader.process.send_signal(signal.SIGCONT)
+        assert asked.result(LIMIT_S) != 200
+
+
+def status_of(plane: ControlPlane, secret: str) -> int:
+    """0: it hung up."""
+    try:
+        return plane.client(secret).get("/v1/jobs").status_code
+    except httpx2.TransportError:
+        return 0
 
 
 @pytest.mark.parametrize("made_it", [True, False], ids=["made", "revoked"])
@@ -182,10 +204,8 @@ def test_browsers_do_not_let_in_browsers_without_end(tmp_path: Path) -> None:
 
 def test_a_revoked_token_ends_all_that_is_open_for_it(tmp_path: Path) -> None:
     """Once a stream ended with the next event, a followed log with its job, and a command within five seconds."""
-    with ControlPlane(tmp_path / "home") as plane, ThreadPoolExecutor(8) as threads:
+    with ControlPlane(tmp_path / "home") as plane, ThreadPoolExecutor(8) as threads, running_job(plane) as job:
         token, secret = made(plane)
-        job = plane.submit(*WAITS)
-        until(lambda: plane.client().get(f"/v1/jobs/{job}/log").text)
         cookie = {"Cookie": f"penstock_token={browser(plane, secret)}"}
         open_now = [
             _follow(threads, plane.client(secret), "/v1/events/stream"),
@@ -202,8 +222,6 @@ def test_a_revoked_token_ends_all_that_is_open_for_it(tmp_path: Path) -> None:
             assert waits.result(LIMIT_S).status_code == 401
             assert typing.wait(LIMIT_S) != 0
         assert plane.job(job)["state"] == "running"
-        plane.client().post(f"/v1/jobs/{job}/cancel")
-        plane.ended(job)
         assert "Traceback" not in plane.words
 
 

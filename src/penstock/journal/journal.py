@@ -193,6 +193,8 @@ class Reader(Protocol):
     def tokens(self, after: int = 0) -> list[TokenRow]:
         """Tokens issued after this step, in order."""
 
+    def token(self, token: str) -> TokenRow | None: ...
+
     def revocations(self, after: int = 0) -> list[RevocationRow]:
         """Tokens revoked after this step, in order."""
 

@@ -88,7 +88,8 @@ SHORT: Final[dict[str, str]] = {
     "TokenRevoked": "Token {event.token} was revoked.",
     "LogRead": "Somebody who sees all teams read its log.",
     "ExecStarted": "A person runs a command in it.",
-    "DetailsErased": "The addresses and words recorded about {event.who} were erased.",
+    "LeaveRequested": "A person asked that {event.site} gets its Jobs back.",
+    "DetailsErased": "The name, addresses and words recorded about {event.who} were erased.",
     "PolicySet": "Policy {event.policy.name} is in force.",
     "EventQuarantined": "Penstock set aside {event.what} about {event.about}, a fact it cannot process: {event.error}.",
 }

@@ -6,10 +6,11 @@ where a request looks them up, and follows the journal's tables: so a standby kn
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
+from time import monotonic
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from penstock.core.errors import BadInput
@@ -31,7 +32,9 @@ MAY: Final[dict[str, tuple[Permission, ...]]] = {
 PREFIX: Final = "pst_"
 FOLLOW_SECONDS: Final = 0.4  #: how often the journal's tables are asked for news: others see a revocation by then
 EXPIRY_SECONDS: Final = 0.5  #: how often a stream looks whether its token has expired
+STALE_SECONDS: Final = 3.0  #: a process that did not ask for so long was suspended: it asks before it lets in
 MOST_DEEP: Final = 8  #: browsers that let in browsers: each request looks at all of them
+MOST_BROWSERS: Final = 200  #: that one token has let in, and those that these have let in
 
 T = TypeVar("T")
 
@@ -67,6 +70,9 @@ class Tokens:
         self.revoked: set[str] = set()  #: ids; also of tokens that we have not read yet
         self.unrecorded: dict[str, Token] = {}  #: by id: held here until this process leads
         self.issued_to = self.revoked_to = 0  #: the last steps that we have read of both tables
+        self._reader: Reader | None = None  #: while the tables are followed
+        self._asking: asyncio.Future[None] | None = None
+        self._asked_at = monotonic()
         self._changed = asyncio.Event()
 
     # --- who is it ---------------------------------------------------------------------------------------------------
@@ -105,12 +111,13 @@ class Tokens:
                 async with asyncio.timeout(EXPIRY_SECONDS if expires else None):
                     await changed.wait()
 
-    async def while_valid(self, token: Token, items: AsyncIterator[T]) -> AsyncIterator[T]:
+    async def while_valid(self, token: Token, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """The items until the token is no longer valid, also while none comes."""
         gone = asyncio.ensure_future(self.gone(token))
         try:
-            while (item := await _before(gone, items)) is not None:
-                yield item[0]
+            async with aclosing(items):
+                while (item := await _before(gone, items)) is not None:
+                    yield item[0]
         finally:
             gone.cancel()
 
@@ -140,15 +147,30 @@ class Tokens:
         made_by: str = "",
         by: str = "",
         details: Details = NONE,
+        name: Details = NONE,
     ) -> tuple[Token, str]:
         """A new token and its secret, which is never shown again. Returns once it is durable. Raises `NotReady`."""
         token, secret = new_token(role, team, expires_at, made_by)
-        if self.line(token)[-1].made_by:  # its first maker is too far away to be looked at
-            raise Problem(403, "forbidden", "This browser was let in by too many others in a row; use a token itself.")
-        await self.tell(issued(token, by, details.digest), blobs=details.blobs)
-        self._forget_browsers()
+        if made_by:
+            self._forget_browsers()
+            self._limit_browsers(self.line(token))
+        await self.tell(issued(token, by, details.digest, name.digest), blobs=details.blobs | name.blobs)
         self.hold(token)
         return token, secret
+
+    def _limit_browsers(self, line: list[Token]) -> None:
+        """Refuse a browser's token if its first maker is too far away to be looked at, or has let in too many."""
+        first = line[-1]
+        if first.made_by:
+            raise Problem(403, "forbidden", "This browser was let in by too many others in a row; use a token itself.")
+        browsers = sum(self.line(known)[-1] is first for known in self.by_digest.values() if known.made_by)
+        if browsers >= MOST_BROWSERS:
+            raise Problem(
+                429,
+                "too-many",
+                f"Token {first.id} has let in {browsers} browsers, which stay for a week; make another token.",
+                {"Retry-After": "86400"},
+            )
 
     async def revoke(self, token_id: str, by: str = "", details: Details = NONE) -> Token | None:
         """The token, now void, once that is durable; None if there is none. Raises `NotReady`."""
@@ -215,19 +237,40 @@ class Tokens:
     @asynccontextmanager
     async def followed(self, reader: Reader) -> AsyncIterator[None]:
         """Follow the journal's tables while this lasts."""
-        following = asyncio.create_task(self._follow(reader))
+        self._reader, self._asked_at = reader, monotonic()
+        following = asyncio.create_task(self._follow())
         try:
             yield
         finally:
+            self._reader = None
             following.cancel()
             await asyncio.wait([following])
 
-    async def _follow(self, reader: Reader) -> None:
+    async def _follow(self) -> None:
         while True:
             await asyncio.sleep(FOLLOW_SECONDS)
-            with suppress(Unwritable, BadInput):  # no database now, or no such tables yet: ask again
-                rows = await asyncio.to_thread(reader.tokens, self.issued_to)
-                self._take(rows, await asyncio.to_thread(reader.revocations, self.revoked_to))
+            await self._ask()
+
+    async def fresh(self) -> None:
+        """Ask the tables first if we have not for long: we were suspended, and another process may lead since."""
+        if monotonic() - self._asked_at > STALE_SECONDS and self._asking is None:
+            await self._ask()
+
+    async def _ask(self) -> None:
+        """Ask the tables for news; all who want that at once wait for the same answer."""
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._ask_tables())
+        await asyncio.shield(self._asking)
+
+    async def _ask_tables(self) -> None:
+        reader = self._reader
+        try:
+            with suppress(Unwritable, BadInput):  # no database now, or no such tables yet: what we know holds
+                if reader is not None:
+                    rows = await asyncio.to_thread(reader.tokens, self.issued_to)
+                    self._take(rows, await asyncio.to_thread(reader.revocations, self.revoked_to))
+        finally:
+            self._asking, self._asked_at = None, monotonic()
 
 
 async def _before(gone: "asyncio.Future[None]", items: AsyncIterator[T]) -> tuple[T] | None:
@@ -263,7 +306,7 @@ def new_token(role: Role, team: str = "", expires_at: int = 0, made_by: str = ""
     return Token(secrets.token_hex(6), digest_of(secret), role, team, expires_at, made_by=made_by), secret
 
 
-def issued(token: Token, by: str = "", details: str = "") -> TokenIssued:
+def issued(token: Token, by: str = "", details: str = "", name: str = "") -> TokenIssued:
     return TokenIssued(
         at=0,
         token=token.id,
@@ -274,6 +317,7 @@ def issued(token: Token, by: str = "", details: str = "") -> TokenIssued:
         made_by=token.made_by,
         by=by,
         details=details,
+        name=name,
     )
 
 

@@ -195,6 +195,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.LeaseCalledBack: money.lease_called_back,
     e.LeaseRenewed: money.lease_renewed,
     e.LeaseShortened: money.lease_shortened,
+    e.LeaveRequested: audited,
     e.LogRead: audited,
     e.Metered: money.metered,
     e.MoveRequested: move_requested,

@@ -60,6 +60,7 @@ people: Final = APIRouter(include_in_schema=False, route_class=ForPeople)
 async def by_link(key: Annotated[str, Path(max_length=100)], request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - declares the permission
     links: Links = request.app.state.links
     guard: Guard = request.app.state.guard
+    await guard.tokens.fresh()
     maker = links.take(key)
     if maker is None or not guard.tokens.still(maker):
         raise Problem(410, "gone", "This link was used before, or has expired. Print a new one: penstock open")
@@ -71,7 +72,9 @@ async def by_token(request: Request, caller: Anybody) -> Response:  # noqa: ARG0
     guard: Guard = request.app.state.guard
     if wait := guard.strangers.wait(request.client.host if request.client else ""):
         raise too_many(wait)  # before the body is read: one who guesses has no more guesses
-    maker = guard.tokens.find(_typed(await read_body(request, MOST_FORM_BYTES)))
+    typed = _typed(await read_body(request, MOST_FORM_BYTES))
+    await guard.tokens.fresh()
+    maker = guard.tokens.find(typed)
     if maker is None:
         denied = stranger(guard, request)
         raise denied if denied.status == 429 else Problem(422, "bad-input", "The token is wrong, expired or revoked.")
