@@ -33,17 +33,25 @@ def info(where: str, as_json: bool) -> None:
 @click.option("--expect", metavar="NUMBER:HASH", default="", help="The head that `journal info` printed earlier.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(where: str, expect: str, as_json: bool) -> None:
-    """Verify the hash chain, and that no row is missing."""
+    """Verify the hash chain, and that tables, blobs and snapshots are what it says."""
+    from dataclasses import asdict
+
     from penstock.cli import terminal
+    from penstock.formatting import count
     from penstock.journal import verify as checks
+    from penstock.journal.contents import verify_contents
+    from penstock.live import snapshot
 
     steps, head = checks.verify(where, expect)
+    found = verify_contents(where, snapshot.schema(), snapshot.restored)
     if as_json:
-        terminal.print_json(
-            {"steps": steps, "head": head, "chain": "whole", "expected": "found" if expect else "not asked"}
-        )
+        expected = "found" if expect else "not asked"
+        terminal.print_json({"steps": steps, "head": head, "chain": "whole", "expected": expected, **asdict(found)})
     else:
         click.echo(f"Whole: {steps:,} steps, the last is {head}.")
+        if found.rows:
+            beside = f"{count(found.blobs, 'blob')} and {count(found.snapshots, 'snapshot')}"
+            click.echo(f"Beside it, as the steps say: {found.rows:,} rows of tables, {beside}.")
 
 
 @command.command("rebuild")

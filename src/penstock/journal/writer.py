@@ -190,7 +190,7 @@ class JournalWriter:
     def _append(self, steps: Sequence[Step], changes: Changes, last: bytes) -> None:
         rows = _linked(steps, last)
         self.db.write(APPEND, rows)
-        self._write(changes)
+        write_changes(self.db, changes)
         number, link = rows[-1][0], rows[-1][-1]
         self.db.run("update journal set head = ?, hash = ?, projected = ?", number, link, number)
 
@@ -201,16 +201,6 @@ class JournalWriter:
     def _noted_head(self) -> str:
         number, link = self._head()
         return f"{number}:{link.hex()}"
-
-    def _write(self, changes: Changes) -> None:
-        for kind, lines in changes.puts.items():
-            table = TABLES[kind]
-            values = f"values ({marks(len(table.columns))})"
-            self.db.write(upsert(table, values), [table.values(line) for line in lines.values()])
-        for kind, keys in changes.drops.items():
-            table = TABLES[kind]
-            named = " and ".join(f'"{name}" = ?' for name in table.key)
-            self.db.write(f"delete from {table.name} where {named}", list(keys))
 
     # --- projections -------------------------------------------------------------------------------------------------
 
@@ -249,7 +239,7 @@ class JournalWriter:
         return number - projected
 
     def _write_to(self, number: int, changes: Changes) -> None:
-        self._write(changes)
+        write_changes(self.db, changes)
         self.db.run("update journal set projected = ?", number)
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -302,6 +292,18 @@ class JournalWriter:
 
     def _named(self, schema: str) -> str:
         return f"{schema}.{key_name(self.key)}"
+
+
+def write_changes(db: Database, changes: Changes) -> None:
+    """Bring the tables up to date."""
+    for kind, lines in changes.puts.items():
+        table = TABLES[kind]
+        values = f"values ({marks(len(table.columns))})"
+        db.write(upsert(table, values), [table.values(line) for line in lines.values()])
+    for kind, keys in changes.drops.items():
+        table = TABLES[kind]
+        named = " and ".join(f'"{name}" = ?' for name in table.key)
+        db.write(f"delete from {table.name} where {named}", list(keys))
 
 
 def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
