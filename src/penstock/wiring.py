@@ -22,6 +22,7 @@ from penstock.core.values import value
 from penstock.drivers.driver import Driver, Refused
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
 from penstock.journal.open import open_journal, open_reader, reachable
+from penstock.journal.writer import JournalWriter
 from penstock.live.clock import Clock, clock_at
 from penstock.live.config_facts import configured
 from penstock.live.home_folder import make_home, secret_key, write_address
@@ -50,6 +51,7 @@ class Options:
     rehearse: bool = False  # the sites' world is simulated
     speed: int = 1  # of a rehearsal: so many seconds in one
     stand_by: bool = False
+    anchors: tuple[str, ...] = ()  # files that the journal's head is appended to; -: standard error
 
 
 def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -79,6 +81,7 @@ async def up(options: Options, started: Callable[[str, str, str], None]) -> None
 async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[Plane, Callable[[], str]]]:
     """A plane that serves its API on this socket, from before it is ready until it has let go; and browsers' links."""
     from penstock.data.checkpoints import store_of
+    from penstock.live.anchoring import Anchoring
     from penstock.live.retention import keep_sweeping
     from penstock.telemetry import Metrics
     from penstock.web.access import first_token
@@ -100,20 +103,38 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
         store = store_of({site.id: options.home / "sites" / site.id for site in file.sites})
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
         app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
-        sweeping: asyncio.Task[None] | None = None
+        for name in options.anchors:
+            check_anchors(name, journal)
+        anchoring = Anchoring(
+            options.anchors, journal.installation, lambda: plane.claims.head, clock.now, plane.alarms.set
+        )
+        beside: list[asyncio.Task[None]] = []
         async with serving(app, sock):
             try:
                 await _begin(plane)
                 _calm_the_collector()
-                sweeping = asyncio.create_task(keep_sweeping(store, reader, clock))
+                beside = [
+                    asyncio.create_task(keep_sweeping(store, reader, clock)),
+                    asyncio.create_task(anchoring.run()),
+                ]
                 async with _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.manager:
                     yield plane, lambda: str(app.state.links.make(guard.tokens.find(secret)))
             finally:
-                if sweeping is not None:
-                    sweeping.cancel()
+                for task in beside:
+                    task.cancel()
                 await plane.stop()
+                await anchoring.write()
                 for one in homes:  # also if it never came as far as their doors: starts go through them
                     await one.cluster.close()
+
+
+def check_anchors(file: str, journal: JournalWriter) -> None:
+    """Refuse a journal that does not have the newest heads that were anchored in this file."""
+    from penstock.journal import anchors
+
+    if file != anchors.STDERR and Path(file).exists():
+        with reachable():
+            anchors.compare(file, journal.installation, journal.has, anchors.TAIL_BYTES)
 
 
 async def _begin(plane: Plane) -> None:

@@ -31,6 +31,13 @@ PORT = 7070
     help="With --rehearse: how many times faster time passes.",
 )
 @click.option("--stand-by", is_flag=True, help="Wait while another process leads, and take over when it is gone.")
+@click.option(
+    "--anchor",
+    "anchors",
+    multiple=True,
+    metavar="FILE",
+    help="Append the journal's head here every 10 minutes, to find a rewritten journal; - for standard error.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print address, token file and link as JSON.")
 def command(
     sites: str,
@@ -41,6 +48,7 @@ def command(
     rehearse: bool,
     speed: int,
     stand_by: bool,
+    anchors: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Start the Penstock server in the foreground."""
@@ -51,7 +59,7 @@ def command(
     if speed != 1 and not rehearse:
         raise click.UsageError("--speed is of a rehearsal; add --rehearse.")
     home = Path(folder) if folder else home_folder()
-    options = Options(home, sites, journal, listen, port, rehearse, speed, stand_by)
+    options = Options(home, sites, journal, listen, port, rehearse, speed, stand_by, anchors)
 
     def started(address: str, token: str, link: str) -> None:
         if as_json:

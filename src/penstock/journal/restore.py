@@ -7,6 +7,7 @@ the epoch above what the site has seen: whoever still renews the old claim finds
 import os
 import sqlite3
 import time
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 from penstock.core.errors import BadInput
 from penstock.core.units import Instant
 from penstock.formatting import instant
+from penstock.journal.anchors import Anchor, write_anchor
 from penstock.journal.journal import Held
 from penstock.journal.open import is_postgres, must_exist, open_journal, reachable, read
 from penstock.journal.writer import JournalWriter
@@ -67,11 +69,18 @@ def _check_unused(where: str) -> None:
         journal.release(_taken(journal))
 
 
-def restore(where: str) -> None:
-    """Note that this journal goes on in any case."""
+def restore(where: str, anchors: Sequence[str] = ()) -> None:
+    """Note that this journal goes on in any case, in itself and after these anchors."""
+    now = int(time.time() * 1000)
     with reachable(), closing(open_journal(where, create=False)) as journal:
         epoch = _taken(journal)
-        journal.restore(int(time.time() * 1000))
+        note = Anchor(journal.claims().head, journal.installation, now, restored=True)
+        for file in anchors:
+            try:
+                write_anchor(file, note)
+            except OSError as error:
+                raise BadInput(f"Cannot note the restore in {file}: {error.strerror or error}.") from None
+        journal.restore(now)
         journal.release(epoch)
 
 

@@ -24,6 +24,7 @@ from penstock.journal.journal import Fenced, KeptClaim, KeptClaims
 from penstock.live.sequencer import Sequencer
 
 TOLD_MS: Final[Millis] = 8 * SECOND  #: timeout of one renewal at a site
+LAST_MS: Final[Millis] = 3 * SECOND  #: the same when we stop
 TRIES: Final = 5  #: against somebody who still renews the claim that a person told us to take
 RESTORING: Final = "restored"  #: the place of a claim until its site has it: a person told us to take it in any case
 RESTORE: Final = (
@@ -138,6 +139,14 @@ class SiteClaims:
             await self.due.wait()
             self.due.clear()
             await asyncio.gather(*map(self._renew, sorted(self.behind)))
+
+    async def last(self, renew: Callable[[list[KeptClaim]], Awaitable[str]]) -> None:
+        """Before we stop: the sites get the journal's last head."""
+        claims = self.next()
+        self.committed(claims, await renew(claims))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_MS / SECOND):
+                await asyncio.gather(*map(self._renew, sorted(self.behind)))
 
     async def _renew(self, site: str) -> None:
         with suppress(Unreachable, TimeoutError):  # again with the next heartbeat
