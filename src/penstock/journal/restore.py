@@ -46,20 +46,32 @@ def put_in_place(backup: str, where: str) -> str:
     if is_postgres(backup) or is_postgres(where):
         raise BadInput("--from copies SQLite files; restore a PostgreSQL backup with its own tools, then leave it out.")
     must_exist(backup)
-    aside = ""
     if Path(where).exists():
         _check_unused(where)
-        aside = f"{where}.{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-        for end in ("-wal", "-shm", ""):
-            with suppress(FileNotFoundError):
-                os.rename(where + end, aside + end)
-    fresh = f"{where}.restoring"
+    try:
+        fresh = _copied(backup, f"{where}.restoring")
+        aside = _put_aside(where) if Path(where).exists() else ""
+        os.rename(fresh, where)
+    except (OSError, sqlite3.Error) as error:
+        raise BadInput(f"Cannot copy {backup} to {where}: {error}.") from None
+    return aside
+
+
+def _copied(backup: str, fresh: str) -> str:
+    """All of the backup in one file, whoever writes it meanwhile."""
     Path(fresh).unlink(missing_ok=True)
     os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
     with closing(sqlite3.connect(backup)) as source, closing(sqlite3.connect(fresh)) as copy:
         source.backup(copy)
-        copy.execute("pragma journal_mode=delete")  # all of it in one file
-    os.rename(fresh, where)
+        copy.execute("pragma journal_mode=delete")
+    return fresh
+
+
+def _put_aside(where: str) -> str:
+    aside = f"{where}.{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    for end in ("-wal", "-shm", ""):
+        with suppress(FileNotFoundError):
+            os.rename(where + end, aside + end)
     return aside
 
 

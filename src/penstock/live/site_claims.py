@@ -24,6 +24,7 @@ from penstock.journal.journal import Fenced, KeptClaim, KeptClaims
 from penstock.live.sequencer import Sequencer
 
 TOLD_MS: Final[Millis] = 8 * SECOND  #: timeout of one renewal at a site
+TAKEN_MS: Final[Millis] = 5 * SECOND  #: of each call when a site is taken
 LAST_MS: Final[Millis] = 3 * SECOND  #: the same when we stop
 TRIES: Final = 5  #: against somebody who still renews the claim that a person told us to take
 RESTORING: Final = "restored"  #: the place of a claim until its site has it: a person told us to take it in any case
@@ -59,7 +60,7 @@ class SiteClaims:
             await asyncio.gather(*map(self._try_take, sites))
 
     async def _try_take(self, site: str) -> None:
-        with suppress(Unreachable):  # its probe takes it when it answers
+        with suppress(Unreachable, TimeoutError):  # its probe takes it when it answers
             await self.take(site)
 
     async def take(self, site: str) -> None:
@@ -74,7 +75,8 @@ class SiteClaims:
     async def _take(self, site: str, store: ClaimStore) -> None:
         override = self.restored and (site not in self.kept or self.kept[site].place == RESTORING)
         for tries_left in reversed(range(TRIES if override else 1)):
-            seen = await store.read()
+            async with asyncio.timeout(TAKEN_MS / SECOND):
+                seen = await store.read()
             if not override:
                 await self._check(site, store, seen)
             try:
@@ -102,7 +104,8 @@ class SiteClaims:
         above = seen.claim.epoch if seen.claim and override else 0
         await self.think(self._commit, kept, above)
         self.kept[site] = kept
-        self.seen[site] = await store.write(self._said(kept), seen)
+        async with asyncio.timeout(TAKEN_MS / SECOND):
+            self.seen[site] = await store.write(self._said(kept), seen)
 
     def _commit(self, kept: KeptClaim, above: int) -> None:
         """In the engine's thread: no append may come between the raised epoch and us."""
