@@ -159,6 +159,8 @@ def test_a_restored_backup_takes_over_and_ends_whoever_still_lives(plane: Contro
         other.client().post(f"/v1/jobs/{name}/cancel").raise_for_status()
         other.ended(name)
         assert "Traceback" not in other.words
+    plane.stop()
+    assert "obeys a newer control plane" in refused(plane.home, *sites_of(plane))
 
 
 @pytest.mark.slow
@@ -209,7 +211,7 @@ def test_at_a_cluster_a_copy_is_refused_and_a_restored_one_takes_over(
             assert json.loads(claim)["head"].partition(":")[0].isdecimal()
             assert other.client().get("/readyz").status_code == 200
         plane.stop()
-        assert "too old" in refused(tmp_path / "home", *sites_of(plane))
+        assert "obeys a newer control plane" in refused(tmp_path / "home", *sites_of(plane))
 
 
 def test_a_claim_is_a_plain_file_of_ours(plane: ControlPlane) -> None:

@@ -161,7 +161,7 @@ class SiteClaims:
         try:
             self.seen[site] = await store.write(self._said(kept), self.seen[site])
         except Superseded:
-            self.seen[site] = seen = await store.read()
+            seen = await store.read()  # never replaced before we know that it is ours
             if seen.claim is None and not seen.doubt and not store.by_path:  # `penstock leave` released it
                 del self.seen[site]
                 self.behind.discard(site)
