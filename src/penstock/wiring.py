@@ -5,6 +5,7 @@ Without a sites file this machine is the one site, owned, with a slot for each o
 
 import asyncio
 import contextlib
+import functools
 import gc
 import signal
 import socket
@@ -21,13 +22,13 @@ from penstock.core.model.types import Site
 from penstock.core.values import value
 from penstock.drivers.driver import Driver, Refused
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
-from penstock.journal.open import open_journal, open_reader, reachable
-from penstock.journal.writer import JournalWriter
+from penstock.journal.open import is_postgres, open_journal, open_reader, reachable
 from penstock.live.clock import Clock, clock_at
 from penstock.live.config_facts import configured
 from penstock.live.home_folder import make_home, secret_key, write_address
 from penstock.live.periods import Periods
 from penstock.live.plane import Plane, Setup
+from penstock.live.space_reserve import SpaceReserve
 
 if TYPE_CHECKING:
     from penstock.front.home_cluster import ExecutionCluster
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from penstock.kube.maps import Maps
     from penstock.kube.node_selection import ClusterSite
     from penstock.sim.engine.rehearsal import Stage
+    from penstock.web.tls import Certificate
+    from penstock.web.tokens import Token, Tokens
 
 #: Threads take turns this often: what is asked while the engine thinks is answered within a few of these.
 TURN_SECONDS: Final = 0.001
@@ -51,6 +54,10 @@ class Options:
     rehearse: bool = False  # the sites' world is simulated
     speed: int = 1  # of a rehearsal: so many seconds in one
     stand_by: bool = False
+    tls_cert: str = ""  # a certificate's file, with its key's; empty: plain HTTP
+    tls_key: str = ""
+    plain_http: bool = False  # also where others than this machine can read it
+    proxies: str = ""  # addresses that are believed about their clients' addresses
     anchors: tuple[str, ...] = ()  # files that the journal's head is appended to; -: standard error
 
 
@@ -68,29 +75,50 @@ async def up(options: Options, started: Callable[[str, str, str], None]) -> None
     """Run until a signal. `started` is told the address, the token's file and a browser's way in, once all is up."""
     from penstock.web.server import address_of, bind
 
+    certificate = _certificate(options)
     sock = bind(options.listen, options.port)
     with contextlib.closing(sock):
-        async with running(options, sock) as (plane, invite):
-            address = address_of(sock)
+        async with running(options, sock, certificate) as (plane, invite):
+            address = address_of(sock, tls=certificate is not None)
             write_address(options.home, address)
             started(address, str(options.home / "token"), f"{address}{invite()}")
             await _until_told(plane)
 
 
+def _certificate(options: Options) -> "Certificate | None":
+    """What TLS is served with; refuses to send tokens over a network that others may read, unless told to."""
+    from penstock.web.server import is_loopback
+    from penstock.web.tls import Certificate
+
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise BadInput("TLS needs both a certificate and its key; give --tls-cert and --tls-key.")
+    if options.tls_cert:
+        return Certificate(Path(options.tls_cert), Path(options.tls_key), options.home / "certificate.pem")
+    if not is_loopback(options.listen) and not options.plain_http:
+        raise BadInput(
+            f"Others could read tokens on their way to {options.listen}; give --tls-cert and --tls-key, or say"
+            " --plain-http if a proxy in front of Penstock encrypts."
+        )
+    return None
+
+
 @contextlib.asynccontextmanager
-async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[Plane, Callable[[], str]]]:
+async def running(
+    options: Options, sock: socket.socket, certificate: "Certificate | None" = None
+) -> AsyncIterator[tuple[Plane, Callable[[], str]]]:
     """A plane that serves its API on this socket, from before it is ready until it has let go; and browsers' links."""
     from penstock.data.checkpoints import store_of
     from penstock.live.anchoring import Anchoring
     from penstock.live.retention import keep_sweeping
     from penstock.telemetry import Metrics
-    from penstock.web.access import first_token
     from penstock.web.app import build, guard_of
     from penstock.web.server import serving
+    from penstock.web.token_files import older_tokens
 
     sys.setswitchinterval(TURN_SECONDS)
     file = _sites(options)
     make_home(options.home)
+    older = older_tokens(options.home / "tokens.json")  # before anything is opened: a damaged file changes nothing
     where = options.journal or str(options.home / "journal.db")
     with reachable():
         opened = open_journal(where, key=secret_key(options.home / "journal.key"))
@@ -98,25 +126,30 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
         clock = clock_at(options.speed if options.rehearse else 1)
         homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
         plane = make_plane(options, file, journal, reader, clock, homes)
-        guard = guard_of(options.home)
-        secret = first_token(guard.tokens, options.home / "token")
+        guard = guard_of(options.home, plane)
+        _know_tokens(guard.tokens, reader, options.home, older)
         store = store_of({site.id: options.home / "sites" / site.id for site in file.sites})
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
         app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
-        for name in options.anchors:
-            check_anchors(name, journal)
-        anchoring = Anchoring(
-            options.anchors, journal.installation, lambda: plane.claims.head, clock.now, plane.alarms.set
-        )
-        beside: list[asyncio.Task[None]] = []
-        async with serving(app, sock):
+        anchoring = Anchoring(options.anchors, journal, lambda: plane.claims.head, clock.now, plane.alarms.set)
+        with reachable():
+            anchoring.check()
+        beside = list[asyncio.Task[None]]()
+        async with (
+            guard.denials.saved(),
+            guard.tokens.followed(reader),
+            serving(app, sock, certificate.context if certificate else None, proxies=options.proxies),
+        ):
             try:
+                if certificate:
+                    certificate.show()
+                    told = functools.partial(plane.alarms.set, "certificate", "tls")
+                    beside.append(asyncio.create_task(certificate.follow(told)))
                 await _begin(plane)
+                secret = await _record_tokens(guard.tokens, reader, options.home, older)
                 _calm_the_collector()
-                beside = [
-                    asyncio.create_task(keep_sweeping(store, reader, clock)),
-                    asyncio.create_task(anchoring.run()),
-                ]
+                beside.append(asyncio.create_task(keep_sweeping(store, reader, clock)))
+                beside.append(asyncio.create_task(anchoring.run()))
                 async with _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.manager:
                     yield plane, lambda: str(app.state.links.make(guard.tokens.find(secret)))
             finally:
@@ -128,13 +161,30 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
                     await one.cluster.close()
 
 
-def check_anchors(file: str, journal: JournalWriter) -> None:
-    """Refuse a journal that does not have the newest heads that were anchored in this file."""
-    from penstock.journal import anchors
+def _know_tokens(tokens: "Tokens", reader: Reader, home: Path, older: "Sequence[Token]") -> None:
+    """Those of the journal, of an older version's file, and our own commands': also while we stand by."""
+    from penstock.web.token_files import own_secret
 
-    if file != anchors.STDERR and Path(file).exists():
-        with reachable():
-            anchors.compare(file, journal.installation, journal.has, anchors.TAIL_BYTES)
+    tokens.hold(*older)
+    if tokens.read(reader):
+        own_secret(tokens, home / "token")
+
+
+async def _record_tokens(tokens: "Tokens", reader: Reader, home: Path, older: "Sequence[Token]") -> str:
+    """We lead: record what the journal does not have yet, and set the older version's file aside. Returns the secret
+    of our own commands.
+    """
+    from penstock.web.token_files import own_secret, set_aside
+
+    await asyncio.to_thread(tokens.read, reader)
+    known = {row.digest for row in await asyncio.to_thread(reader.tokens)}
+    tokens.hold(*(token for token in older if token.digest not in known), unrecorded=True)
+    secret = own_secret(tokens, home / "token")
+    await tokens.record()
+    if (home / "tokens.json").exists():
+        aside = set_aside(home / "tokens.json")
+        sys.stderr.write(f"Notice: tokens are in the journal now; {home / 'tokens.json'} was read and is {aside}.\n")
+    return secret
 
 
 async def _begin(plane: Plane) -> None:
@@ -200,9 +250,20 @@ def make_plane(
         stand_by=options.stand_by,
         calendar=Periods(file.time_zone),
         lease_ms=30_000 * speed,
+        teams=file.teams,
+        data_teams=file.data_teams,
+        queued=reader.queued,
+        reserve=_reserve(options),
     )
     made = drivers(options, file, journal.installation, reader, clock)
     return Plane(journal, _gated(made, homes), setup, clock)
+
+
+def _reserve(options: Options) -> SpaceReserve | None:
+    """Of the journal's own disk; a database server looks after its own."""
+    if is_postgres(options.journal):
+        return None
+    return SpaceReserve(Path(options.journal).absolute().parent if options.journal else options.home)
 
 
 def _gated(made: Mapping[str, Driver], homes: "Sequence[HomeJobs]") -> Mapping[str, Driver]:

@@ -99,8 +99,9 @@ class MemoryJournal:
     def blob(self, digest: str) -> bytes | None:
         return self.blobs.get(digest)
 
-    def erase_blob(self, digest: str) -> None:
-        del self.blobs[digest]
+    def erase_blob(self, *digests: str) -> None:
+        for digest in digests:
+            del self.blobs[digest]
 
     def keep_snapshot(self, number: int, schema: str, state: bytes) -> None:
         self.snapshots[schema] = (number, state)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from penstock.core.units import MINUTE
 from penstock.live.anchoring import EVERY_STEPS, Anchoring
+from tests.live.memory import MemoryJournal
 
 
 class Told:
     def __init__(self, file: Path) -> None:
         self.at, self.head, self.alarms, self.file = 0, "", dict[str, str](), file
-        self.anchoring = Anchoring([str(file)], "home", lambda: self.head, lambda: self.at, self.alarm)
+        self.anchoring = Anchoring([str(file)], MemoryJournal(), lambda: self.head, lambda: self.at, self.alarm)
 
     def alarm(self, kind: str, about: str, text: str) -> None:  # noqa: ARG002 - as alarms are told
         self.alarms[about] = text

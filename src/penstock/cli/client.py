@@ -1,7 +1,8 @@
 """HTTP client of the commands: finds the server and the token, and maps answers to exit codes.
 
 Address and token are in Penstock's home folder, where `penstock up` wrote them; PENSTOCK_URL and PENSTOCK_TOKEN
-override them. Heavy modules are imported with the first request.
+override them. A token goes to the address it belongs to and to no other, and never over plain HTTP beyond this machine.
+Heavy modules are imported with the first request.
 """
 
 import json
@@ -17,6 +18,8 @@ from urllib.parse import quote
 import click
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx2
 
 UNANSWERED: Final = 3
@@ -64,7 +67,7 @@ class Client:
             raise Failed(
                 f"No Penstock runs on this machine ({home()} has no address); start it: penstock up", UNANSWERED
             )
-        self.token = os.environ.get("PENSTOCK_TOKEN") or _kept("token")
+        self.withheld = ""  #: why no token was sent
 
     def get(self, path: str, **params: Any) -> Any:
         return self.send("GET", path, params=_said(params)).json()
@@ -115,9 +118,7 @@ class Client:
         import httpx2
 
         if not hasattr(self, "_made"):
-            # trust_env off: a proxy of the environment is not for a server on this machine.
-            auth = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-            self._made = httpx2.Client(base_url=self.url, headers=auth, timeout=40, trust_env=False)
+            self._made = httpx2.Client(**self._ways())
             if context := click.get_current_context(silent=True):
                 context.call_on_close(self._made.close)
         return self._made
@@ -126,13 +127,78 @@ class Client:
         """For what goes both ways at once."""
         import httpx2
 
-        auth = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        return httpx2.AsyncClient(base_url=self.url, headers=auth, timeout=40, trust_env=False)
+        return httpx2.AsyncClient(**self._ways())
+
+    def _ways(self) -> dict[str, Any]:
+        """How to reach the server, and what it is told about us."""
+        token = self._token()
+        if token and not (token.isascii() and token.isprintable()):
+            raise Failed("The token has characters that no token has; copy it again.", FORBIDDEN)
+        # trust_env off: a proxy of the environment is not for a server on this machine.
+        auth = {"Authorization": f"Bearer {token}"} if token else {}
+        return {"base_url": self.url, "headers": auth, "timeout": 40, "trust_env": False, "verify": self._trust()}
+
+    def _token(self) -> str:
+        """The token that belongs to this address; empty if we have none for it."""
+        source, belongs_to = "PENSTOCK_TOKEN", os.environ.get("PENSTOCK_URL") or _kept("address")
+        token = os.environ.get("PENSTOCK_TOKEN", "")
+        if not token:
+            source, belongs_to, token = f"{home() / 'token'}", _kept("address"), _kept("token")
+        where = self._parsed(self.url)
+        if not token:
+            return ""
+        if not belongs_to or self._parsed(belongs_to) != where:
+            self.withheld = (
+                f"The token of {source} is for {belongs_to or 'no address'} and was not sent to {self.url}; set"
+                " PENSTOCK_URL and PENSTOCK_TOKEN to use that one."
+            )
+            return ""
+        scheme, host, _ = where
+        if scheme != "https" and not _is_here(host):
+            raise Failed(
+                f"Others could read your token on its way to {self.url}; use an https:// address, or a tunnel"
+                " (ssh -L, kubectl port-forward).",
+                FORBIDDEN,
+            )
+        return token
+
+    def _parsed(self, url: str) -> tuple[str, str, int | None]:
+        """Scheme, host and port, as the request itself will read them."""
+        import httpx2
+
+        try:
+            found = httpx2.URL(url)
+        except (httpx2.InvalidURL, ValueError):
+            raise Failed(f"{url!r} is not an address; write it like https://penstock.example.org:7070.") from None
+        if found.scheme not in ("http", "https") or not found.host or found.userinfo:
+            raise Failed(f"{url!r} is not an address; write it like https://penstock.example.org:7070.")
+        return found.scheme, found.host, found.port
+
+    def _trust(self) -> "ssl.SSLContext | bool":
+        """Whom a TLS connection trusts: of our own server the very certificate that it serves, else the usual ones, and
+        those in PENSTOCK_CA_FILE.
+        """
+        if not self.url.startswith("https:"):
+            return True
+        import ssl
+
+        own, authorities = home() / "certificate.pem", os.environ.get("PENSTOCK_CA_FILE")
+        try:
+            if _kept("address").rstrip("/") == self.url and own.exists():
+                context = ssl.create_default_context(cafile=str(own))
+                context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+                context.check_hostname = False  # no other server has this certificate's key
+                return context
+            return ssl.create_default_context(cafile=authorities) if authorities else True
+        except OSError as error:
+            raise Failed(f"{authorities or own} cannot be used to check {self.url} ({error}).") from None
 
     def checked(self, answer: "httpx2.Response") -> "httpx2.Response":
         status = answer.status_code
         if status < 400:
             return answer
+        if status == 401 and self.withheld:
+            raise Failed(self.withheld, FORBIDDEN, status)
         try:
             detail = str(answer.json()["detail"])
         except (ValueError, KeyError, TypeError):
@@ -146,6 +212,16 @@ class Client:
 def job_path(job: str, what: str = "") -> str:
     """The address of a job; whatever a person typed stays one word of it."""
     return f"/v1/jobs/{quote(job)}{what}"
+
+
+def _is_here(host: str) -> bool:
+    """True if what is sent there stays on this machine."""
+    from ipaddress import ip_address
+
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _said(params: dict[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pause": ("penstock.cli.control:pause", "Pause new starts; running jobs continue."),
     "resume": ("penstock.cli.control:resume", "Resume new starts after a pause."),
     "token": ("penstock.cli.token", "Create, list and revoke API tokens."),
+    "audit": ("penstock.cli.audit", "Show who did what, and erase addresses and words."),
     "doctor": ("penstock.cli.doctor", "Check this machine's Penstock and say how to fix what is wrong."),
     "kubectl": ("penstock.cli.kubectl", "Work with Kubernetes Jobs; also runs as `kubectl penstock`."),
     "manifests": ("penstock.cli.manifests", "Print RBAC and admission policies for a cluster, to apply with kubectl."),

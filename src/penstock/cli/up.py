@@ -22,6 +22,12 @@ PORT = 7070
 @click.option(
     "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes any free one."
 )
+@click.option("--tls-cert", default="", metavar="FILE", help="Certificate (PEM, with its chain); read again on change.")
+@click.option("--tls-key", default="", metavar="FILE", help="Its key (PEM).")
+@click.option("--plain-http", is_flag=True, help="Listen beyond this machine without TLS: a proxy encrypts.")
+@click.option(
+    "--trust-proxy", default="", metavar="ADDRESSES", help="Believe X-Forwarded-For of these addresses, with commas."
+)
 @click.option("--rehearse", is_flag=True, help="Simulate all sites; nothing real runs or costs money.")
 @click.option(
     "--speed",
@@ -45,6 +51,10 @@ def command(
     journal: str,
     listen: str,
     port: int,
+    tls_cert: str,
+    tls_key: str,
+    plain_http: bool,
+    trust_proxy: str,
     rehearse: bool,
     speed: int,
     stand_by: bool,
@@ -59,7 +69,21 @@ def command(
     if speed != 1 and not rehearse:
         raise click.UsageError("--speed is of a rehearsal; add --rehearse.")
     home = Path(folder) if folder else home_folder()
-    options = Options(home, sites, journal, listen, port, rehearse, speed, stand_by, anchors)
+    options = Options(
+        home,
+        sites,
+        journal,
+        listen,
+        port,
+        rehearse,
+        speed,
+        stand_by,
+        anchors=anchors,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        plain_http=plain_http,
+        proxies=trust_proxy,
+    )
 
     def started(address: str, token: str, link: str) -> None:
         if as_json:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar, Union, ge
 
 import msgspec
 
-from penstock.config.document import UNREAD, Document, nearest, unknown
+from penstock.config.document import UNREAD, Document, unknown
 from penstock.config.scalars import scalar
 
 
@@ -53,8 +53,8 @@ def converted(found: object, kind: type[R], page: Document, place: str = "") -> 
             _tell_renamed(name, now, found, page, place)
             fields[keys[now].field] = _value(content, keys[now].hint, page, f"{place}.{name}".lstrip("."))
         else:
-            page.report(place, unknown("unknown key", name, keys), key=name)
-            meant = nearest(name, keys)
+            meant = page.hint(name, keys)
+            page.report(place, unknown("unknown key", name, keys, meant), key=name)
             if meant and meant not in found:  # misspelt, so not reported as missing
                 fields[keys[meant].field] = UNREAD
     for name, key in keys.items():

@@ -9,7 +9,8 @@ code that uses it ends its part, too, without a further error, because the first
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 import yaml
@@ -17,7 +18,14 @@ import yaml
 from penstock.core.errors import BadFile, FileError
 
 MAX_BYTES: Final = 1_000_000  #: of a file; a larger one is the wrong file
+MOST_NODES: Final = 100_000  #: words, lists and groups of keys in a file
+MOST_DEPTH: Final = 50  #: lists and groups of keys inside each other
+MOST_DIRECTIVES: Final = 100  #: lines that begin with %; libyaml compares each with all before it
 MOST_ERRORS: Final = 1_000  #: of one file; beyond it they are only counted
+MOST_HINTS: Final = 20  #: guesses of what was meant, in one file: each costs as much as hundreds of checks
+LONGEST_HINT: Final = 63  #: characters of a word that may be a mistyped one
+#: libyaml's parser where it is installed: it needs a tenth of the time.
+LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,6 +62,8 @@ class Document:
         self.lines: dict[str, int] = {}
         self.texts: dict[str, str] = {}  #: the scalars, by place
         self.errors: list[FileError] = []
+        self.known: set[FileError] = set()  #: the same, to find those that are reported twice
+        self.hints = 0  #: guesses made so far
         self.more = 0  #: errors that were only counted
         self.notices: list[str] = []  #: deprecation notices, a sentence each
 
@@ -88,6 +98,11 @@ class Document:
         assert made is not UNREAD, "nothing is unread without an error"
         return made
 
+    def hint(self, word: str, known: Iterable[str]) -> str:
+        """The known word that was probably meant; empty if none is close, or after many guesses."""
+        self.hints += 1
+        return nearest(word, known) if self.hints <= MOST_HINTS else ""
+
     def line(self, place: str) -> int | None:
         """The line of the place, or of the nearest enclosing one."""
         while place and place not in self.lines:
@@ -95,10 +110,11 @@ class Document:
         return self.lines[place] if place else None
 
     def _keep(self, error: FileError) -> None:
-        if error in self.errors:  # for example of a price that several node sizes share
+        if error in self.known:  # for example of a price that several node sizes share
             return
         if len(self.errors) < MOST_ERRORS:
             self.errors.append(error)
+            self.known.add(error)
         else:
             self.more += 1
 
@@ -122,11 +138,17 @@ def read_bytes(path: str) -> bytes:
 SITES_NEED: Final = "'currency' and 'sites' (examples/sites.yaml shows how)"
 
 
-def plain(raw: bytes, page: Document, kind: str = "sites file", needs: str = SITES_NEED) -> object:
+def plain(
+    raw: bytes, page: Document, kind: str = "sites file", needs: str = SITES_NEED, most: int = MOST_NODES
+) -> object:
+    """The file's lists, keys and words: of bounded number, depth and size."""
     if len(raw) > MAX_BYTES:
         page.fail(None, f"more than {MAX_BYTES:,} bytes; this cannot be a {kind}")
     try:
-        node = _compose(raw.decode("utf-8-sig"), page)
+        text = raw.decode("utf-8-sig")
+        with _yaml_errors(text, page):
+            _check_bounds(text, page, kind, most)
+            node: yaml.Node | None = yaml.compose(text, Loader=LOADER)
         if node is None:
             page.fail(None, f"the file is empty; it needs at least {needs}")
         return _plain_node(node, page, "", set())
@@ -136,10 +158,29 @@ def plain(raw: bytes, page: Document, kind: str = "sites file", needs: str = SIT
         page.fail(None, f"nested too deeply for a {kind}")
 
 
-def _compose(text: str, page: Document) -> yaml.Node | None:
-    """Parse to YAML nodes only: nothing is constructed, so a file cannot run code."""
+def _check_bounds(text: str, page: Document, kind: str, most: int) -> None:
+    """Count what a file holds before anything is built from it, so that a hostile one costs little."""
+    if text.count("\n%") > MOST_DIRECTIVES:
+        page.fail(None, f"more than {MOST_DIRECTIVES} YAML directives (%...); leave them out")
+    nodes = depth = 0
+    for event in yaml.parse(text, Loader=LOADER):
+        if isinstance(event, yaml.NodeEvent):
+            nodes += 1
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MOST_DEPTH:
+            page.fail(None, f"nested too deeply for a {kind}")
+        if nodes > most:
+            page.fail(None, f"more than {most:,} words, lists and keys; this cannot be a {kind}")
+
+
+@contextmanager
+def _yaml_errors(text: str, page: Document) -> Iterator[None]:
+    """Report what YAML itself says about the text."""
     try:
-        node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+        yield
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         page.fail(mark.line + 1 if mark else None, f"not YAML ({error.problem or error.context})")
@@ -147,7 +188,6 @@ def _compose(text: str, page: Document) -> yaml.Node | None:
         page.fail(text.count("\n", 0, error.position) + 1, "not YAML (a control character)")
     except (ValueError, OverflowError):  # "\UFFFFFFFF", or a %YAML version of thousands of digits
         page.fail(None, "not YAML (an escape or number that is out of range)")
-    return node
 
 
 def _plain_node(node: yaml.Node, page: Document, place: str, seen: set[int]) -> object:
@@ -185,15 +225,17 @@ def _plain_keys(node: yaml.MappingNode, page: Document, place: str, seen: set[in
     return found
 
 
-def unknown(what: str, word: str, known: Iterable[str]) -> str:
+def unknown(what: str, word: str, known: Iterable[str], near: str | None = None) -> str:
     known = list(known)
-    near = nearest(word, known)
+    near = nearest(word, known) if near is None else near
     hint = f"did you mean '{near}'?" if near else f"known here: {', '.join(known) or 'none'}"
     return f"{what} {shown(word)}; {hint}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known word that was probably meant; empty if none is close."""
+    if len(word) > LONGEST_HINT:
+        return ""
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, get_args, get_origin
 import msgspec
 
 from penstock.config.convert import Section, converted, keys_of
-from penstock.config.document import UNREAD, Document, plain, read_bytes, shown
+from penstock.config.document import MOST_DEPTH, UNREAD, Document, plain, read_bytes, shown
 from penstock.config.scalars import (
     SCALARS,
     Amount,
@@ -31,10 +31,11 @@ from penstock.config.scalars import (
     Word,
 )
 from penstock.core.model.types import GpuChoice, JobClass, JobSpec
-from penstock.core.units import MICRO, PERMILLE, Millis
+from penstock.core.units import MICRO, MOST_GPUS_ASKED, PERMILLE, Millis
 from penstock.core.values import value
 
 MOST_PARTS: Final = 1_000  #: words of a command, variables, members of an array of jobs
+MOST_NODES: Final = 6_000  #: words, lists and groups of keys: as many as a job with all its parts has
 NEEDS: Final = "'command' and 'gpus' (docs/jobs.md shows how)"
 
 
@@ -94,7 +95,7 @@ class JobFile:
 def parse_job(raw: bytes, name: str) -> JobFile:
     """What the YAML says; `name` stands for the file in errors."""
     page = Document(name)
-    return page.whole(lambda: _job(plain(raw, page, "job file", NEEDS), page))
+    return page.whole(lambda: _job(plain(raw, page, "job file", NEEDS, MOST_NODES), page))
 
 
 def parse_json_job(raw: bytes, name: str) -> JobFile:
@@ -105,7 +106,7 @@ def parse_json_job(raw: bytes, name: str) -> JobFile:
 def job_body(path: str) -> dict[str, Any]:
     """A job file's keys, checked, for the API; its folder becomes an absolute path."""
     page, raw = Document(path), read_bytes(path)
-    return page.whole(lambda: _body(plain(raw, page, "job file", NEEDS), page, Path(path).parent))
+    return page.whole(lambda: _body(plain(raw, page, "job file", NEEDS, MOST_NODES), page, Path(path).parent))
 
 
 def check_body(body: dict[str, Any], name: str) -> dict[str, Any]:
@@ -142,12 +143,28 @@ def plain_json(raw: bytes, page: Document) -> object:
         found: object = json.loads(
             raw, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=lambda pairs: _once(pairs, page)
         )
+        _check_bounds(found, page)
         return _texts(found)
     except UnicodeDecodeError:
         page.fail(None, "not UTF-8 text; send it as UTF-8")
     except json.JSONDecodeError as error:
         page.fail(None, f"not JSON ({error.msg}, line {error.lineno}, column {error.colno})")
     except RecursionError:
+        page.fail(None, "nested too deeply for a job file")
+
+
+def _check_bounds(found: object, page: Document) -> None:
+    """As of a YAML file; without recursion, since it may be as deep as Python's parser goes."""
+    level, depth, nodes = [found], 0, 1
+    while level and nodes <= MOST_NODES and depth <= MOST_DEPTH:
+        insides = [
+            list(item.values()) if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)
+        ]
+        nodes += sum(len(inside) for inside in insides)
+        level, depth = [item for inside in insides for item in inside] if nodes <= MOST_NODES else [], depth + 1
+    if nodes > MOST_NODES:
+        page.fail(None, f"more than {MOST_NODES:,} words, lists and keys; this cannot be a job file")
+    if level:
         page.fail(None, "nested too deeply for a job file")
 
 
@@ -200,6 +217,14 @@ def _check_sizes(row: JobSection, page: Document) -> None:
         size = page.attempt(count)
         if size is not UNREAD and size > MOST_PARTS:
             page.report(place, f"{size:,} are too many; at most {MOST_PARTS:,}")
+    page.attempt(_check_gpus, row, page)
+
+
+def _check_gpus(row: JobSection, page: Document) -> None:
+    asked = row.gpus * row.count
+    if asked > MOST_GPUS_ASKED:
+        each = "" if row.count == 1 else f" for {row.count:,} jobs"
+        page.report("gpus", f"{asked:,} GPUs{each} are too many for one submission; at most {MOST_GPUS_ASKED:,}")
 
 
 def _check_env(row: JobSection, page: Document) -> None:

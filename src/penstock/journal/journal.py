@@ -16,8 +16,10 @@ from penstock.core.engine import Step
 from penstock.core.model.types import JobSpec
 from penstock.core.units import Instant
 from penstock.core.values import value
+from penstock.journal.audit import AuditFilter, AuditRow
 from penstock.journal.rows import AttemptRow, ClosedRow, Filter, Happening, JobCount, JobRow, SpendRow, UsedRow
 from penstock.journal.schema import Changes
+from penstock.journal.tokens import RevocationRow, TokenRow
 
 
 class Held(Exception):
@@ -105,8 +107,9 @@ class Journal(Protocol):
         """Commit all of it in one durable transaction, or nothing. `keys`: idempotency key -> the answer given for it.
         `changes`: what these steps change in the tables, from `projection`.
 
-        Steps must continue the journal without gaps. Raises `Fenced` and `Unwritable`; after either, nothing was
-        written. An existing blob or key is not changed.
+        Steps must continue the journal without gaps. Raises `Fenced` and `Unwritable`; any other error says that the
+        database does not take something in these rows. After each of them nothing was written. An existing blob or key
+        is not changed.
         """
 
     def read(self, after: int = 0) -> Iterator[Row]:
@@ -120,8 +123,8 @@ class Journal(Protocol):
 
     def blob(self, digest: str) -> bytes | None: ...
 
-    def erase_blob(self, digest: str) -> None:
-        """Erase for good. The chain has only the digest and still verifies."""
+    def erase_blob(self, *digests: str) -> None:
+        """Erase for good. The chain has only the digests and still verifies."""
 
     def keep_snapshot(self, number: int, schema: str, state: bytes) -> None: ...
 
@@ -159,6 +162,9 @@ class Reader(Protocol):
     def counts(self) -> list[JobCount]:
         """Jobs and requested GPUs by state and team."""
 
+    def queued(self, team: str) -> int:
+        """How many jobs of the team are queued or paused."""
+
     def attempts(self, job: str) -> list[AttemptRow]:
         """In the order they were promised."""
 
@@ -183,6 +189,15 @@ class Reader(Protocol):
         self, before: tuple[int, int] | None = None, limit: int = 50, kinds: tuple[str, ...] = ()
     ) -> list[Happening]:
         """Recent events, newest first, at most `limit`. `before`: step and part of the last one seen."""
+
+    def tokens(self, after: int = 0) -> list[TokenRow]:
+        """Tokens issued after this step, in order."""
+
+    def revocations(self, after: int = 0) -> list[RevocationRow]:
+        """Tokens revoked after this step, in order."""
+
+    def audit(self, wanted: AuditFilter, before: tuple[int, int] | None = None, limit: int = 50) -> list[AuditRow]:
+        """Who did what, newest first, at most `limit`. `before`: step and part of the last one seen."""
 
     def steps(self, after: int, limit: int = 200) -> list[Row]:
         """Rows in order for streams, not verified against the chain."""

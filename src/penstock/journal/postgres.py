@@ -71,6 +71,8 @@ class PostgresDatabase:
     def _told(self) -> Iterator[None]:
         try:
             yield
+        except psycopg.errors.ProgramLimitExceeded:  # a value too long for an index: no retry helps
+            raise
         except psycopg.errors.UndefinedTable:
             raise BadInput(f"{self.where} holds no journal; `penstock up` makes one.") from None
         except PASSING as error:

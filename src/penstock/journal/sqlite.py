@@ -22,6 +22,9 @@ from penstock.journal.database import BASE
 from penstock.journal.hash_chain import FORMAT, GENESIS, Stored, stored
 from penstock.journal.journal import Fenced, Unwritable
 
+#: Errors about the values of a row. Python's own `OverflowError` and `UnicodeEncodeError` say the same.
+UNSTORABLE = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingError)
+
 
 class SqliteDatabase:
     """One connection, opened on first use, used by one thread at a time."""
@@ -52,7 +55,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Temporary errors become `Unwritable`; a file that is no database is `BadInput`."""
+        """Temporary errors become `Unwritable`; a file that is no database is `BadInput`; `UNSTORABLE` are neither."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -62,7 +65,7 @@ class SqliteDatabase:
                 f"{self.where} cannot be {'read' if self.readonly else 'written'} now: {error}."
             ) from error
         except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.IntegrityError):
+            if isinstance(error, UNSTORABLE):
                 raise
             raise BadInput(f"{self.where} is not a journal: {error}.") from None
 

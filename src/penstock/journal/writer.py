@@ -262,9 +262,9 @@ class JournalWriter:
         found = _only(self.db.all("select content from blobs where digest = ?", digest))
         return None if found is None else as_bytes(found)
 
-    def erase_blob(self, digest: str) -> None:
+    def erase_blob(self, *digests: str) -> None:
         with self.db.transaction():
-            self.db.run("delete from blobs where digest = ?", digest)
+            self.db.write("delete from blobs where digest = ?", [(digest,) for digest in digests])
         self.db.forget()
 
     # --- snapshots ---------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
     taken = sequencer.take(asks, facts, now)      # decided and durable, or nothing of it is
 
 If the engine raises or the journal cannot be written, that engine is dead: its state is ahead of the journal. It is
-rebuilt from the journal before the next call. A fact that raises twice is quarantined by an event, so that one
-bad job never stops the plane.
+rebuilt from the journal before the next call. A fact that raises twice, or whose row the journal cannot store (a number
+or text that its database does not take), is quarantined by an event, so that one bad job never stops the plane.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.core.decide.rules import Rules
 from penstock.core.engine import Engine, Step, replay
+from penstock.core.errors import BadInput
 from penstock.core.fold.state import State
 from penstock.core.ids import site_of
 from penstock.core.model import actions as a
@@ -25,11 +26,13 @@ from penstock.core.units import Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Work
 from penstock.journal import codec
-from penstock.journal.journal import Journal, Unwritable
+from penstock.journal.journal import Fenced, Journal, Unwritable
 from penstock.journal.projection import project
 from penstock.journal.seal import Doubtful
 from penstock.live import background_snapshot, periods, snapshot
 from penstock.live.background_snapshot import BackgroundSnapshot
+from penstock.live.before import REPLACES, Before
+from penstock.live.fact_bounds import storable
 from penstock.live.periods import Calendar
 
 #: Snapshot after so many events, which a restart folds in a quarter of a second, and at least as many as there are jobs
@@ -51,8 +54,8 @@ class KeyReused(Exception):
 
 
 class Quarantined(Exception):
-    """The engine cannot handle this input; it is quarantined with an alarm, and all else goes on. The API
-    answers 500.
+    """The engine cannot handle this input, or the journal cannot store it; it is quarantined with an alarm, and all
+    else goes on. The API answers 500.
     """
 
 
@@ -202,7 +205,12 @@ class Sequencer:
         except Exception as error:  # any error kills this engine
             raise Raised(f"{type(error).__name__}: {error}") from error
         engine.dead = True  # until the row is durable
-        self.journal.append(self.epoch, (step,), project(engine.state, step), blobs, keys)
+        try:
+            self.journal.append(self.epoch, (step,), project(engine.state, step), blobs, keys)
+        except (BadInput, Fenced, Unwritable):
+            raise
+        except Exception as error:  # a number or text that the database does not take; nothing was written
+            raise Raised(f"{type(error).__name__}: {error}") from error
         engine.dead = False
         self.unsaved += len(step.inputs) + len(step.outputs)
         return step
@@ -321,18 +329,20 @@ class _Batch:
         self._record([_quarantined(fact, self.now, error) for fact in stamped.facts], [])
         sequencer.set_aside.update(dict.fromkeys(map(_named, stamped.facts)))
         for k in self.places.get(unit, ()):
-            self.answers[k] = Quarantined(f"The engine could not take this ({error}); it is set aside with an alarm.")
+            self.answers[k] = Quarantined(f"Penstock could not take this ({error}); it is set aside with an alarm.")
 
     # --- how ---------------------------------------------------------------------------------------------------------
 
     def _stamp(self, units: Sequence[Ask]) -> list[Ask]:
-        number = self.sequencer.state_now().numbered
+        state = self.sequencer.state_now()
+        number, before = state.numbered, Before(state)
         stamped = []
         for unit in units:
             facts = []
             for fact in unit.facts:
                 number += isinstance(fact, e.JobSubmitted)
-                facts.append(self.sequencer.stamped(fact, self.now, number))
+                known = self.sequencer.stamped(fact, self.now, number)
+                facts.append(before.told(known) if isinstance(known, REPLACES) else known)
             stamped.append(replace(unit, facts=tuple(facts), answer=unit.answer or _new_job(facts)))
         return stamped
 
@@ -363,8 +373,21 @@ def _new_job(facts: Iterable[e.Fact]) -> str:
 
 def _quarantined(fact: e.Fact, now: Instant, error: str) -> e.EventQuarantined:
     kind, about = _named(fact)
-    told = codec.encode((fact,)).decode()[:TOLD_MOST]
-    return e.EventQuarantined(now, kind, about, error[:TOLD_MOST], told)
+    return e.EventQuarantined(
+        at=now,
+        what=kind,
+        about=storable(about, TOLD_MOST),
+        error=storable(error, TOLD_MOST),
+        told=storable(_told(fact), TOLD_MOST),
+    )
+
+
+def _told(fact: e.Fact) -> str:
+    """The fact as the journal would write it, or if that is what it cannot do, as Python does."""
+    try:
+        return codec.encode((fact,)).decode()
+    except (TypeError, ValueError, OverflowError):
+        return repr(fact)
 
 
 def _named(fact: e.Fact) -> tuple[str, str]:

@@ -1,8 +1,10 @@
 """Dependencies of all routes: the plane, the journal's reader, the caller. Also converts values to JSON shapes."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from fastapi import Depends
+from fastapi import Depends, Request
+from pydantic import ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import HTTPConnection
 
@@ -16,8 +18,12 @@ from penstock.journal.journal import Reader
 from penstock.journal.rows import AttemptRow, JobRow
 from penstock.live.plane import Plane
 from penstock.web import explain, schemas
-from penstock.web.access import Needs, Token, own
-from penstock.web.problems import not_found
+from penstock.web.access import Guard, Needs, own
+from penstock.web.limits import MOST_FORM_BYTES, Room, read_body, too_many_streams
+from penstock.web.problems import invalid, not_found
+from penstock.web.tokens import Token
+
+S = TypeVar("S", bound=schemas.Shape)
 
 
 class JobIdInPath(Convertor[str]):
@@ -45,13 +51,20 @@ async def _reader(request: HTTPConnection) -> Reader:
     return reader
 
 
+async def _guard(request: HTTPConnection) -> Guard:
+    guard: Guard = request.app.state.guard
+    return guard
+
+
 PlaneHere: TypeAlias = Annotated[Plane, Depends(_plane)]
 ReaderHere: TypeAlias = Annotated[Reader, Depends(_reader)]
+GuardHere: TypeAlias = Annotated[Guard, Depends(_guard)]
 Anybody: TypeAlias = Annotated[Token, Depends(Needs("nothing"))]
 MayRead: TypeAlias = Annotated[Token, Depends(Needs("read"))]
 MaySubmit: TypeAlias = Annotated[Token, Depends(Needs("submit"))]
 MayOperate: TypeAlias = Annotated[Token, Depends(Needs("operate"))]
 MayGiveTokens: TypeAlias = Annotated[Token, Depends(Needs("tokens"))]
+MayAudit: TypeAlias = Annotated[Token, Depends(Needs("audit"))]
 
 #: Every route may answer with a problem.
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -71,6 +84,33 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         (503, "The journal or a site does not answer; nothing was recorded. See Retry-After."),
     )
 }
+
+
+async def _one_stream(request: HTTPConnection, caller: MayRead) -> AsyncIterator[None]:
+    """Count a request that does not end by itself, until it has ended."""
+    streams: Room = request.app.state.streams
+    with streams.take(caller.id, 1, too_many_streams):
+        yield
+
+
+#: Declared by a route whose answer may last for days.
+OneStream: TypeAlias = Annotated[None, Depends(_one_stream)]
+
+
+async def read_shape(request: Request, shape: type[S]) -> S:
+    """The body as a shape. Routes call it themselves: FastAPI would parse a stranger's body before it asks who sent
+    it.
+    """
+    raw = await read_body(request, MOST_FORM_BYTES)
+    try:
+        return shape.model_validate_json(raw)
+    except ValidationError as error:
+        raise invalid([{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False)]) from None
+
+
+def shape_of_body(shape: type[schemas.Shape]) -> dict[str, Any]:
+    """The same for a route's description."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": shape.model_json_schema()}}}}
 
 
 def find_job(reader: Reader, caller: Token, job: str) -> JobRow:

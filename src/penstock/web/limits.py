@@ -1,17 +1,25 @@
-"""Limits per client: body size, body time and request rate, so that one noisy team or slow connection does not affect
-others.
+"""Limits per client: body size, body time, request rate and streams, so that one noisy team or slow connection does not
+affect others.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.web.problems import Problem
 
-MOST_BYTES: Final = 1_000_000  #: of a request's body, and so of a job file
+MOST_BYTES: Final = 1_000_000  #: of any request's body, and so of a job file
+MOST_FORM_BYTES: Final = 4_096  #: of a form, or of a body with a few fixed keys
 MOST_KEYS: Final = 10_000  #: buckets kept
+FREE_BYTES: Final = 16_384  #: bodies up to this need no room
+MOST_HELD: Final = 64_000_000  #: bytes of larger bodies that are in memory at once, of all tokens
+MOST_HELD_EACH: Final = 8_000_000  #: and of one token
+MOST_STREAMS: Final = 50  #: answers of one token that do not end by themselves: events, logs, commands
 
 
 class Buckets:
@@ -32,6 +40,71 @@ class Buckets:
             del self.left[next(iter(self.left))]
         return 0 if granted else (1 - tokens) / self.per_second
 
+    def wait(self, key: str) -> float:
+        """As `take`, and takes nothing."""
+        tokens, at = self.left.get(key, (self.burst, self.now()))
+        tokens += (self.now() - at) * self.per_second
+        return 0 if tokens >= 1 else (1 - tokens) / self.per_second
+
+
+class Room:
+    """How much of something is in use: of all callers, and of each."""
+
+    def __init__(self, most: int, most_each: int) -> None:
+        self.most, self.most_each = most, most_each
+        self.used: Counter[str] = Counter()
+        self.total = 0
+
+    @contextmanager
+    def take(self, caller: str, amount: int, problem: Callable[[], Problem]) -> Iterator[None]:
+        if self.total + amount > self.most or self.used[caller] + amount > self.most_each:
+            raise problem()
+        self.used[caller] += amount
+        self.total += amount
+        try:
+            yield
+        finally:
+            self.total -= amount
+            self.used[caller] -= amount
+            if not self.used[caller]:
+                del self.used[caller]
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body, if it has at most so many bytes; of a larger one no more is read. Call it once the caller is known."""
+    length = _announced(request.scope)
+    if length > most:
+        raise _too_large(most)
+    parts, size = list[bytes](), 0
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                raise _too_large(most)
+            parts.append(part)
+    except ClientDisconnect:
+        raise Problem(400, "cut-off", "The connection ended before the body did; send it again.") from None
+    return b"".join(parts)
+
+
+def room_for_body(request: Request, caller: str) -> AbstractContextManager[None]:
+    """Room in memory for a large body, while it is read and parsed."""
+    length = _announced(request.scope) if "content-length" in request.headers else MOST_BYTES
+    if length <= FREE_BYTES:
+        return nullcontext()
+    room: Room = request.app.state.bodies
+    return room.take(caller, length, _too_many_bodies)
+
+
+def _too_many_bodies() -> Problem:
+    detail = "Too many large bodies are arriving; send fewer at a time, and this one again."
+    return Problem(429, "too-many", detail, {"Retry-After": "1", "Connection": "close"})
+
+
+def too_many_streams() -> Problem:
+    detail = f"This token has {MOST_STREAMS} streams open: events, logs and commands; end some of them."
+    return Problem(429, "too-many", detail, {"Retry-After": "5"})
+
 
 class BodyLimit:
     """ASGI middleware: answers a body that is too large or too slow, and reads no more of it."""
@@ -43,7 +116,7 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
         elif _announced(scope) > MOST_BYTES:
-            await self._too_large().response()(scope, receive, send)
+            await _too_large(MOST_BYTES).response()(scope, receive, send)
         else:
             await self.app(scope, self._counted(receive), send)
 
@@ -64,14 +137,15 @@ class BodyLimit:
             read += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             if read > MOST_BYTES:
-                raise self._too_large()
+                raise _too_large(MOST_BYTES)
             return message
 
         return counted
 
-    def _too_large(self) -> Problem:
-        detail = f"The body is larger than {MOST_BYTES:,} bytes; put files where the job can fetch them."
-        return Problem(413, "too-large", detail, {"Connection": "close"})
+
+def _too_large(most: int) -> Problem:
+    detail = f"The body is larger than {most:,} bytes; put files where the job can fetch them."
+    return Problem(413, "too-large", detail, {"Connection": "close"})
 
 
 def _announced(scope: Scope) -> int:

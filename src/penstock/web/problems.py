@@ -3,6 +3,7 @@
 A route raises `Problem`; errors of other layers are converted here.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
@@ -16,9 +17,11 @@ from starlette.websockets import WebSocketState
 from penstock.core.errors import BadFile, BadInput, FileError
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable
 from penstock.journal.journal import Unwritable
+from penstock.live.admission import NotAdmitted
 from penstock.live.plane import KeyReused, NotReady, Quarantined
 
 MEDIA_TYPE: Final = "application/problem+json"
+LONGEST_PLACE: Final = 100  #: characters of a key that an answer repeats
 RETRY_SECONDS: Final = "5"  #: Retry-After while the journal or a site is unavailable
 
 
@@ -44,7 +47,14 @@ class Problem(Exception):
         return {**said, "errors": errors} if errors else said
 
     def response(self) -> JSONResponse:
-        return JSONResponse(self.body(), self.status, self.headers, MEDIA_TYPE)
+        return _ProblemResponse(self.body(), self.status, self.headers, MEDIA_TYPE)
+
+
+class _ProblemResponse(JSONResponse):
+    """A sentence may repeat what somebody sent: half of a surrogate pair, which JSON can spell, has no bytes."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, separators=(",", ":")).encode()
 
 
 def not_found(what: str, name: str) -> Problem:
@@ -63,15 +73,15 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _answer)
     app.add_exception_handler(WebSocketRequestValidationError, _answer)
     app.add_exception_handler(Exception, _answer)
-    for kind in (BadInput, KeyReused, NotReady, Unwritable, Quarantined, Unreachable, Refused, NoCapacity):
+    for kind in (BadInput, NotAdmitted, KeyReused, NotReady, Unwritable, Quarantined, Unreachable, Refused, NoCapacity):
         app.add_exception_handler(kind, _answer)
 
 
-async def _answer(asked: Request | WebSocket, error: Exception) -> JSONResponse:
-    answer = problem_of(error).response()
-    if isinstance(asked, WebSocket) and asked.client_state == WebSocketState.CONNECTING:
-        await asked.send_denial_response(answer)
-    return answer
+async def _answer(asked: Request | WebSocket, error: Exception) -> Any:
+    """The response, which also denies a WebSocket. One that is open already has nothing to respond to."""
+    if isinstance(asked, WebSocket) and asked.client_state != WebSocketState.CONNECTING:
+        return None
+    return problem_of(error).response()
 
 
 def problem_of(error: Exception) -> Problem:
@@ -83,13 +93,19 @@ def problem_of(error: Exception) -> Problem:
         case BadInput():
             return Problem(422, "bad-input", str(error))
         case RequestValidationError() | WebSocketRequestValidationError():
-            return Problem(422, "bad-input", _invalid(error.errors()))
+            return invalid(error.errors())
         case HTTPException(status_code=404):
             return Problem(404, "not-found", "There is nothing at this address; /v1/openapi.json lists what there is.")
         case HTTPException(status_code=405, headers=headers):
             return Problem(405, "wrong-method", "This address does not support that method; see Allow.", headers)
         case HTTPException(status_code=status, detail=detail, headers=headers):
             return Problem(status, "refused", f"{detail}", headers)
+        case NotAdmitted(reason="NoSuchData"):
+            return Problem(422, "bad-input", str(error))
+        case NotAdmitted(retry_s=float() | int() as seconds):
+            return Problem(429, "too-many", str(error), {"Retry-After": str(round(seconds + 0.5))})
+        case NotAdmitted():
+            return Problem(403, "forbidden", str(error))
         case KeyReused():
             return Problem(422, "key-reused", "This Idempotency-Key was used with another body before; use a new key.")
         case NotReady() | Unwritable():
@@ -104,8 +120,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem(500, "bug", "This is a bug in Penstock; its log has the traceback. Nothing was recorded.")
 
 
-def _invalid(errors: Any) -> str:
+def invalid(errors: Sequence[Any]) -> Problem:
     """The first error with its location: `query.limit: Input should be at most 200`."""
     first = errors[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}."
+    place = ".".join(str(part)[:LONGEST_PLACE] for part in first["loc"])
+    return Problem(422, "bad-input", f"{place}: {first['msg']}.")

@@ -2,18 +2,21 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 import uvicorn
 
 from penstock.core.errors import BadInput
+from penstock.web.connections import Bounds, Connections, Peer
+from penstock.web.http_connection import MOST_MESSAGE, HttpConnection
 
-LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
-#: Concurrent connections; more are answered with 503.
-MOST_CONNECTIONS: Final = 2_000
+#: Seconds that a connection without a request stays open.
+KEEP_ALIVE_SECONDS: Final = 30
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -30,26 +33,49 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-def address_of(sock: socket.socket) -> str:
+def is_loopback(host: str) -> bool:
+    """True if only this machine can reach it."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def address_of(sock: socket.socket, *, tls: bool = False) -> str:
+    """The address for clients on this machine."""
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 @contextlib.asynccontextmanager
-async def serving(app: Any, sock: socket.socket) -> AsyncIterator[None]:
-    """Serve while the block runs; requests in flight get a moment to finish."""
+async def serving(
+    app: Any,
+    sock: socket.socket,
+    tls: ssl.SSLContext | None = None,
+    bounds: Bounds | None = None,
+    proxies: str = "",
+) -> AsyncIterator[None]:
+    """Serve while the block runs; requests in flight get a moment to finish. `proxies`: addresses whose word about a
+    client's own address is believed.
+    """
     config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         lifespan="off",
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_keep_alive=30,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=1,
         server_header=False,
+        ws_max_size=MOST_MESSAGE,
+        ws_per_message_deflate=False,  # a message of a kilobyte could become one of a megabyte
     )
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a stranger's bad requests are no news
     sock.listen(2_048)  # from now on clients can connect, even if the first answer takes a moment
-    server = _Server(config)
+    server = _Server(config, bounds or Bounds.here(), tls)
     task = asyncio.create_task(server.serve(sockets=[sock]))
     try:
         yield
@@ -72,8 +98,21 @@ def _cut_in_silence() -> Iterator[None]:
 
 
 class _Server(uvicorn.Server):
-    """`penstock up` handles signals, not uvicorn."""
+    """`penstock up` handles signals, not uvicorn; and `Connections` accepts."""
+
+    def __init__(self, config: uvicorn.Config, bounds: Bounds, tls: ssl.SSLContext | None) -> None:
+        super().__init__(config)
+        self.bounded = Connections(bounds, self._connection, tls)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        self.bounded.listen(*(sockets or ()))
+        self.servers = [self.bounded]  # type: ignore[list-item]  # it is closed as a server of asyncio is
+        self.started = True
+
+    def _connection(self, peer: Peer) -> HttpConnection:
+        return HttpConnection(self.bounded, peer, self.config, self.server_state, self.lifespan.state)

@@ -1,15 +1,13 @@
 """Routes about jobs: submit, list, get, why, cancel, retry, move, plan. Logs are in `logs.py`."""
 
 import hashlib
-import json
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from penstock.config.jobs import JobFile, json_schema, parse_job, parse_json_job
-from penstock.core.errors import BadInput
+from penstock.config.jobs import JobFile, json_schema
 from penstock.core.model.events import (
     AttemptQueued,
     CancelRequested,
@@ -24,7 +22,6 @@ from penstock.core.plan import Choice, Effect, Plan
 from penstock.core.units import Instant
 from penstock.drivers.driver import Work
 from penstock.explain.story import tell
-from penstock.front import job_spec
 from penstock.journal import states
 from penstock.journal.journal import Reader
 from penstock.journal.rows import AttemptRow, Filter
@@ -32,10 +29,13 @@ from penstock.journal.states import JobState, OldState
 from penstock.live.plane import Plane
 from penstock.live.sequencer import Forged, unpack_work
 from penstock.web import deps, explain, schemas
-from penstock.web.access import Token
 from penstock.web.deps import MayRead, MaySubmit, PlaneHere, ReaderHere
+from penstock.web.details import details
 from penstock.web.fast_route import FastRoute, answered
+from penstock.web.limits import MOST_BYTES, read_body, room_for_body
+from penstock.web.parsing import Parsing
 from penstock.web.problems import Problem, conflict, not_found
+from penstock.web.tokens import Token
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS)
 quick: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS, route_class=FastRoute)
@@ -79,9 +79,12 @@ async def submit(request: Request, caller: MaySubmit) -> Response:
     """Answered once the job is durable. The same key again gives the same answer, and no second job."""
     plane: Plane = request.app.state.plane
     key = _key(request, caller)
-    raw, file = await _job_file(request)
+    with room_for_body(request, caller.id):
+        raw = await read_body(request, MOST_BYTES)
+        file = await _parsing(request).job(caller.id, raw, as_json=_is_json(request))
     spec, work = _as_asked_by(caller, file, plane.at), Work(file.command, file.env, file.folder, file.image)
-    told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
+    async with plane.admission.admitted(spec, len(raw), trusted=caller.may("operate")):
+        told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
     made = schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
     return answered(made, 200 if told.again else 201, Location=f"/v1/jobs/{told.answer}")
 
@@ -96,9 +99,20 @@ def _key(request: Request, caller: Token) -> str:
 
 @routes.post("/plan", openapi_extra=BODY, summary="What would happen to such a job now")
 async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas.Plan:
-    """The engine's own decision, on a copy. Also of a Kubernetes Job, as the front door would read it."""
-    file = _home_job(plane, await request.body()) or (await _job_file(request))[1]
-    found = await plane.plan(_as_asked_by(caller, file, plane.at))
+    """The engine's own decision, on a copy. Also of a Kubernetes Job, as the front door would read it: its home is the
+    first front door.
+    """
+    homes = [site.id for site in plane.view.sites if site.front_door]
+    models = [offer.offer.gpu_model for site in plane.view.sites for offer in site.offers]
+    with room_for_body(request, caller.id):
+        raw = await read_body(request, MOST_BYTES)
+        file = await _parsing(request).job_or_home_job(
+            caller.id, raw, as_json=_is_json(request), home=next(iter(homes), ""), at=plane.view.at, models=models
+        )
+    spec = _as_asked_by(caller, file, plane.at)
+    if not caller.may("operate"):
+        plane.admission.check(spec)
+    found = await plane.plan(spec)
     return _plan(found, caller, plane.view.policy.currency)
 
 
@@ -134,29 +148,13 @@ def _choice(found: Choice, currency: str) -> schemas.Choice:
     )
 
 
-def _home_job(plane: Plane, raw: bytes) -> JobFile | None:
-    """A Kubernetes Job as a job file; None if it is none. Its home is the first front door: all that it refers to is
-    there.
-    """
-    try:
-        found = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(found, dict) or found.get("kind") != "Job":
-        return None
-    homes = [site.id for site in plane.view.sites if site.front_door]
-    models = [offer.offer.gpu_model for site in plane.view.sites for offer in site.offers]
-    try:
-        spec = job_spec.spec_of(found, homes[0] if homes else "", plane.view.at, models)
-    except job_spec.Unfit as unfit:
-        raise BadInput(str(unfit)) from None
-    return JobFile(replace(spec, deadline_at=None), (), team=spec.team)
+def _parsing(request: Request) -> Parsing:
+    found: Parsing = request.app.state.parsing
+    return found
 
 
-async def _job_file(request: Request) -> tuple[bytes, JobFile]:
-    raw = await request.body()
-    parse = parse_json_job if "json" in request.headers.get("content-type", "json") else parse_job
-    return raw, parse(raw, "The job")
+def _is_json(request: Request) -> bool:
+    return "json" in request.headers.get("content-type", "json")
 
 
 def _as_asked_by(caller: Token, file: JobFile, now: Instant) -> JobSpec:
@@ -169,7 +167,7 @@ def _as_asked_by(caller: Token, file: JobFile, now: Instant) -> JobSpec:
 
 
 @routes.post("/jobs/{job:job}/cancel", summary="Cancel a job")
-async def cancel(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
+async def cancel(job: str, request: Request, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
     """Also of a whole array, by the id that its members' ids begin with."""
     found = await run_in_threadpool(_states, reader, caller, job)
     if all(state == "cancelled" for state in found.values()):
@@ -177,7 +175,9 @@ async def cancel(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubm
     live = [member for member, state in found.items() if state not in states.ENDED]
     if not live:
         raise conflict(f"{job} has ended; there is nothing to cancel.")
-    await plane.tell(*(CancelRequested(0, member) for member in live))
+    plane.admission.grow(caller.team, len(live))
+    known = details(request)
+    await plane.tell(*(CancelRequested(0, member, caller.id, known.digest) for member in live), blobs=known.blobs)
     active = any(found[member] in states.ACTIVE for member in live)
     says = "The job is stopping; it is cancelled once it has stopped." if active else "The job is cancelled."
     return schemas.Asked(job=job, so=not active, says=says)
@@ -197,27 +197,46 @@ def _states(reader: Reader, caller: Token, job: str) -> dict[str, str]:
     return members
 
 
-@routes.post("/jobs/{job:job}/retry", status_code=201, summary="Submit an ended job again")
-async def retry(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Submitted:
-    """A new job that asks for the same. The old one and its story stay."""
+@routes.post(
+    "/jobs/{job:job}/retry",
+    status_code=201,
+    openapi_extra={"parameters": [KEY]},
+    summary="Submit an ended job again",
+)
+async def retry(
+    job: str, request: Request, response: Response, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit
+) -> schemas.Submitted:
+    """A new job that asks for the same. The old one and its story stay. The same key again: no second job."""
+    key = _key(request, caller)
     row = await run_in_threadpool(deps.find_job, reader, caller, job)
     spec = await run_in_threadpool(reader.spec, job)
     if row.phase not in ENDED or spec is None:
         raise conflict(f"{job} is {deps.state_of(row)}; a job can be retried once it has ended.")
     again = replace(spec, count=1, user=caller.id, origin=None, deadline_at=None)
-    told = await plane.tell(JobSubmitted(0, 0, "", again))
-    return schemas.Submitted(job=told.answer, count=1, again=False)
+    known, body = details(request), hashlib.sha256(f"retry {job}".encode()).hexdigest() if key else ""
+    fact = JobSubmitted(0, 0, "", again, retries=job, details=known.digest)
+    async with plane.admission.admitted(again, trusted=caller.may("operate")):
+        told = await plane.tell(fact, blobs=known.blobs, key=key, body=body)
+    response.status_code = 200 if told.again else 201
+    return schemas.Submitted(job=told.answer, count=1, again=told.again)
 
 
-@routes.post("/jobs/{job:job}/move", summary="Move a running job to another offer")
-async def move(job: str, to: schemas.MoveTo, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
+@routes.post(
+    "/jobs/{job:job}/move",
+    openapi_extra=deps.shape_of_body(schemas.MoveTo),
+    summary="Move a running job to another offer",
+)
+async def move(request: Request, job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
     """If rules, money and room allow it; it keeps its checkpoint."""
+    to = await deps.read_shape(request, schemas.MoveTo)
     row = await run_in_threadpool(deps.find_job, reader, caller, job)
     if row.phase != "placed":
         raise conflict(f"{job} is {deps.state_of(row)}; only a job that is starting or running can be moved.")
     if all(to.offer != offer.offer.id for site in plane.view.sites for offer in site.offers):
         raise not_found("offer", to.offer)
-    told = await plane.tell(MoveRequested(0, job, to.offer))
+    plane.admission.grow(row.team)
+    known = details(request)
+    told = await plane.tell(MoveRequested(0, job, to.offer, caller.id, known.digest), blobs=known.blobs)
     (step,) = await run_in_threadpool(reader.steps, told.number - 1, 1)
     so = any(isinstance(event, StartPromised) and event.job == job for event in step.outputs)
     stays = (

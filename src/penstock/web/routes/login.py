@@ -12,15 +12,19 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Path, Request, Response
 
 from penstock.web import deps, schemas
-from penstock.web.access import COOKIE, Guard, Token, stranger
+from penstock.web.access import COOKIE, Guard, stranger, too_many
 from penstock.web.deps import Anybody, MayRead
+from penstock.web.details import details
 from penstock.web.html import ForPeople, html
+from penstock.web.limits import MOST_FORM_BYTES, read_body
 from penstock.web.problems import Problem
+from penstock.web.tokens import Token
 
 routes: Final = APIRouter(responses=deps.PROBLEMS)
 LINK_SECONDS: Final = 600  #: lifetime of a link
 STAY_SECONDS: Final = 7 * 86_400  #: lifetime of a browser's token
 MOST_LINKS: Final = 1_000
+MOST_FIELDS: Final = 10  #: of the form
 
 
 class Links:
@@ -59,28 +63,40 @@ async def by_link(key: Annotated[str, Path(max_length=100)], request: Request, c
     maker = links.take(key)
     if maker is None or not guard.tokens.still(maker):
         raise Problem(410, "gone", "This link was used before, or has expired. Print a new one: penstock open")
-    return _come_in(request, guard, maker)
+    return await _come_in(request, guard, maker)
 
 
 @people.post("/login")
 async def by_token(request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - as above
     guard: Guard = request.app.state.guard
-    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise Problem(403, "forbidden", "Another site sent this form; sign in on Penstock's own page.")
-    form = parse_qs((await request.body()).decode("utf-8", "replace"))
-    maker = guard.tokens.find(form.get("token", [""])[0].strip())
+    if wait := guard.strangers.wait(request.client.host if request.client else ""):
+        raise too_many(wait)  # before the body is read: one who guesses has no more guesses
+    maker = guard.tokens.find(_typed(await read_body(request, MOST_FORM_BYTES)))
     if maker is None:
         denied = stranger(guard, request)
         raise denied if denied.status == 429 else Problem(422, "bad-input", "The token is wrong, expired or revoked.")
-    return _come_in(request, guard, maker)
+    return await _come_in(request, guard, maker)
 
 
-def _come_in(request: Request, guard: Guard, maker: Token) -> Response:
+def _typed(form: bytes) -> str:
+    try:
+        return parse_qs(form.decode("utf-8", "replace"), max_num_fields=MOST_FIELDS).get("token", [""])[0].strip()
+    except ValueError:
+        raise Problem(
+            422, "bad-input", f"A sign-in form has at most {MOST_FIELDS} fields; send 'token' only."
+        ) from None
+
+
+async def _come_in(request: Request, guard: Guard, maker: Token) -> Response:
     ends_at = int(guard.tokens.now()) + STAY_SECONDS
-    token, secret = guard.tokens.create(
-        "viewer", maker.team, min(ends_at, maker.expires_at or ends_at), made_by=maker.id
+    _, secret = await guard.tokens.issue(
+        "viewer",
+        maker.team,
+        min(ends_at, maker.expires_at or ends_at),
+        made_by=maker.id,
+        by=maker.id,
+        details=details(request),
     )
-    guard.audit.write(request, token, f"a browser came in for {maker.id}")
     answer = html(request, "welcome.html", title="You are in")
     answer.set_cookie(
         COOKIE,

@@ -1,0 +1,62 @@
+"""What browsers are told and asked: pages of other origins change nothing, and an answer is what it says it is and is
+not kept. ASGI middleware around all routes.
+"""
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from penstock.web.problems import Problem
+
+READS: Final = ("GET", "HEAD", "OPTIONS")
+PORTS: Final = {"http": 80, "https": 443}
+
+
+class BrowserRules:
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+
+        async def marked(message: Message) -> None:
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                headers = MutableHeaders(raw=message["headers"])
+                headers.setdefault("X-Content-Type-Options", "nosniff")
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        changes = scope["type"] == "websocket" or scope["method"] not in READS
+        if changes and not is_own(Headers(scope=scope)):
+            await _foreign().response()(scope, receive, marked)
+        else:
+            await self.app(scope, receive, marked)
+
+
+def is_own(headers: Headers) -> bool:
+    """True unless a browser sends this for a page of another origin. Programs send none of these headers."""
+    if site := headers.get("sec-fetch-site"):
+        return site in ("same-origin", "none")
+    origin = headers.get("origin")
+    # No page can set X-Forwarded-Host without asking us first: it is a proxy's word.
+    hosts = [host for name in ("host", "x-forwarded-host") for host in headers.getlist(name)]
+    return origin is None or any(_same(origin, host) for host in hosts)
+
+
+def _same(origin: str, host: str) -> bool:
+    try:
+        page, own = urlsplit(origin), urlsplit(f"//{host}")
+        usual = PORTS.get(page.scheme)
+        return page.hostname is not None and (page.hostname, page.port or usual) == (own.hostname, own.port or usual)
+    except ValueError:
+        return False
+
+
+def _foreign() -> Problem:
+    return Problem(
+        403, "forbidden", "A page of another site sent this; use Penstock's own page, or a token in a program."
+    )

@@ -1,0 +1,214 @@
+"""One client's HTTP connection, and its WebSocket: uvicorn's protocols, with bounds on what a client may send and how
+slowly. `server` makes one for each connection that `connections` accepts.
+
+uvicorn's own limits begin when a head is whole, and its parser keeps whatever comes before that.
+"""
+
+import asyncio
+import json
+from http import HTTPStatus
+from typing import Any, Final
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from uvicorn.server import ServerState
+
+from penstock.web.connections import Bounds, Connections, Peer
+from penstock.web.limits import MOST_BYTES
+
+MOST_LINE: Final = 16_384  #: bytes of an address with its query
+MOST_HEAD: Final = 32_768  #: bytes of a request's line and headers
+MOST_HEADERS: Final = 100
+MOST_PIPELINED: Final = 16  #: requests that a client may send before it has the answer to the first
+MOST_ON_WIRE: Final = 2 * MOST_BYTES  #: bytes of a body with its chunks' sizes and extensions
+MOST_CHUNKS: Final = 4_096  #: of one body, unless they are large
+LEAST_CHUNK: Final = 64  #: bytes of a chunk, on average, if they are many
+MOST_MESSAGE: Final = 1_000_000  #: bytes of a WebSocket message
+MOST_BUFFERED: Final = 4_000_000  #: bytes for one client that does not read
+
+
+class Excess(Exception):
+    """A client sent more than it may; `status` is the answer."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class HttpConnection(HttpToolsProtocol):
+    """Counts heads, chunks and pipelined requests, and tells `Connections` whom it waits for."""
+
+    def __init__(
+        self, connections: Connections, peer: Peer, config: Config, state: ServerState, app_state: dict[str, Any]
+    ) -> None:
+        super().__init__(config, state, app_state)
+        self.bounded, self.peer = connections, peer
+        self.head_since: float | None = self.loop.time()  #: since when a head is awaited or arriving
+        self.body_since: float | None = None  #: since when a body is arriving
+        self.write_since: float | None = None  #: since when the client has not read what is buffered for it
+        self.wire = 0  #: bytes of this head or body so far
+        self.chunks = self.head = 0
+        self.excess: Excess | None = None
+
+    # --- what the client sends ----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        self.peer.connection = self
+        if self.peer not in self.bounded.open:  # closed for another one during its handshake
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self.wire += len(data)
+        if self.body_since is None and self.head_since is None:
+            self.head_since = self.loop.time()
+        most = MOST_HEAD if self.body_since is None else MOST_ON_WIRE
+        before = self.wire
+        super().data_received(data)
+        if self.wire == before > most and not self.transport.is_closing():  # no head and no body ended in it
+            self.excess = self.excess or Excess(431 if self.body_since is None else 413, "The request is too large.")
+            self.send_400_response("")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.head = self.chunks = 0
+        if len(self.pipeline) >= MOST_PIPELINED:
+            self._refuse(429, f"At most {MOST_PIPELINED} requests may wait on a connection; read the answers first.")
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > MOST_LINE:
+            self._refuse(414, f"The address with its query is longer than {MOST_LINE:,} bytes.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.body_since is not None:  # a trailer, after a chunked body: nobody reads it
+            return
+        super().on_header(name, value)
+        self.head += len(name) + len(value) + 4
+        if self.head > MOST_HEAD or len(self.headers) > MOST_HEADERS:
+            self._refuse(431, f"The headers are more than {MOST_HEADERS}, or longer than {MOST_HEAD:,} bytes.")
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self.head_since, self.body_since, self.wire = None, self.loop.time(), 0
+
+    def on_chunk_header(self) -> None:
+        self.chunks += 1
+        if self.chunks > MOST_CHUNKS and self.wire < self.chunks * LEAST_CHUNK:
+            self._refuse(413, "The body comes in too many small chunks.")
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        answered = self._answered()  # before its body was whole
+        self.head_since, self.body_since, self.wire = self.loop.time() if answered else None, None, 0
+        if not answered:
+            self.bounded.works(self.peer)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.pipeline and self.peer in self.bounded.open:
+            self.bounded.waits(self.peer)
+
+    def _refuse(self, status: int, detail: str) -> None:
+        """The parser ends with an error, which `send_400_response` answers."""
+        self.excess = Excess(status, detail)
+        raise self.excess
+
+    def send_400_response(self, msg: str) -> None:
+        status, detail = (400, msg) if self.excess is None else (self.excess.status, str(self.excess))
+        title = HTTPStatus(status).phrase
+        problem = {"type": "urn:penstock:bad-request", "title": title, "status": status, "detail": detail}
+        body = json.dumps(problem).encode()
+        head = (
+            f"HTTP/1.1 {status} {title}\r\ncontent-type: application/problem+json\r\ncontent-length: {len(body)}\r\n"
+            "x-content-type-options: nosniff\r\ncache-control: no-store\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    # --- what we send -------------------------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.write_since = self.loop.time()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.write_since = None
+
+    # --- for `Connections` --------------------------------------------------------------------------------------------
+
+    def is_late(self, now: float, bounds: Bounds) -> bool:
+        rest = self.body_since if self._answered() else None  # of a body that nobody reads any more
+        late_head = self.head_since is not None and now - self.head_since > bounds.head_seconds
+        return late_head or any(
+            since is not None and now - since > bounds.write_seconds for since in (rest, self.write_since)
+        )
+
+    def _answered(self) -> bool:
+        cycle: Any = self.cycle  # none before the first request, whatever its type says
+        return cycle is not None and bool(cycle.response_complete)
+
+    def unread(self) -> int:
+        return 0 if self.write_since is None else self.transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.bounded.gone(self.peer)
+
+    def handle_websocket_upgrade(self) -> None:
+        self.bounded.works(self.peer)
+        self.connections.discard(self)
+        lines = [self.scope["method"].encode() + b" " + self.url + b" HTTP/1.1"]
+        lines += [name + b": " + text for name, text in self.scope["headers"]]
+        talk = WebSocketConnection(self.bounded, self.peer, self.config, self.server_state, self.app_state)
+        talk.connection_made(self.transport)
+        self.transport.set_protocol(talk)
+        try:
+            talk.data_received(b"\r\n".join([*lines, b"", b""]))
+        except ValueError:  # bytes beyond ASCII, which WebSockets do not have in an address or a header
+            self.send_400_response("Invalid HTTP request received.")
+
+
+class WebSocketConnection(WSProtocol):
+    """Bounds what is buffered for a client that does not read."""
+
+    def __init__(
+        self, connections: Connections, peer: Peer, config: Config, state: ServerState, app_state: dict[str, Any]
+    ) -> None:
+        super().__init__(config, state, app_state)
+        self.bounded, self.peer = connections, peer
+        self.write_since: float | None = None
+        peer.connection = self
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.transport.get_write_buffer_size() > MOST_BUFFERED:  # pings are answered whether or not it reads
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.write_since = self.loop.time()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.write_since = None
+
+    def is_late(self, now: float, bounds: Bounds) -> bool:
+        return self.write_since is not None and now - self.write_since > bounds.write_seconds
+
+    def unread(self) -> int:
+        return 0 if self.write_since is None else self.transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.bounded.gone(self.peer)

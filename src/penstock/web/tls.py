@@ -1,0 +1,82 @@
+"""TLS of the server: a certificate and its key from files, read again when they change. `server` polls it.
+
+A changed pair that does not fit together is not used: a program that renews certificates writes one file after the
+other.
+"""
+
+import asyncio
+import re
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import BadInput
+
+LOOK_SECONDS: Final = 1.0
+BLOCK: Final = "-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----"
+
+
+class Certificate:
+    """`context` serves new connections, with the newest good pair. A copy of the certificate is at `shown`, where
+    commands on this machine find whom to trust.
+    """
+
+    def __init__(self, certificate: Path, key: Path, shown: Path) -> None:
+        self.certificate, self.key, self.shown = certificate, key, shown
+        self.seen = self._marks()
+        self.context = _context(certificate, key)
+
+    def show(self) -> None:
+        """Write the copy: only our own certificate. The file may also hold its issuers, and the key."""
+        found = re.findall(BLOCK, self.certificate.read_text("utf-8", "replace"), re.DOTALL)
+        beside = self.shown.with_name(self.shown.name + ".new")
+        beside.write_text(f"{found[0]}\n", "utf-8")
+        beside.replace(self.shown)
+
+    async def follow(self, tell: Callable[[str], None]) -> None:
+        """Read changed files; `tell` hears what is wrong with them, and an empty text once nothing is."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            marks = await asyncio.to_thread(self._marks)
+            if marks != self.seen:
+                tell(await asyncio.to_thread(self._renew))
+                self.seen = marks
+
+    def _renew(self) -> str:
+        try:
+            _context(self.certificate, self.key)  # tried on another context: the old pair stays if this one is bad
+            self.context.load_cert_chain(self.certificate, self.key, _no_password)
+            self.show()
+        except (BadInput, OSError, ValueError) as error:
+            return f"{error} The certificate of before is still used."
+        return ""
+
+    def _marks(self) -> tuple[tuple[int, int, int] | None, ...]:
+        return tuple(_mark(path) for path in (self.certificate, self.key))
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _context(certificate: Path, key: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        # An encrypted key would ask at the terminal, and hold everything up.
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        what = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+        raise BadInput(
+            f"{certificate} and {key} cannot be used as certificate and key ({what}); write both as PEM, the key"
+            " without a password."
+        ) from None
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password")
