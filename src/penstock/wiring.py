@@ -58,6 +58,7 @@ class Options:
     tls_key: str = ""
     plain_http: bool = False  # also where others than this machine can read it
     proxies: str = ""  # addresses that are believed about their clients' addresses
+    anchors: tuple[str, ...] = ()  # files that the journal's head is appended to; -: standard error
 
 
 def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -107,6 +108,7 @@ async def running(
 ) -> AsyncIterator[tuple[Plane, Callable[[], str]]]:
     """A plane that serves its API on this socket, from before it is ready until it has let go; and browsers' links."""
     from penstock.data.checkpoints import store_of
+    from penstock.live.anchoring import Anchoring
     from penstock.live.retention import keep_sweeping
     from penstock.telemetry import Metrics
     from penstock.web.app import build, guard_of
@@ -130,6 +132,9 @@ async def running(
         store = store_of({site.id: options.home / "sites" / site.id for site in file.sites})
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
         app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
+        anchoring = Anchoring(options.anchors, journal, lambda: plane.claims.head, clock.now, plane.alarms.set)
+        with reachable():
+            anchoring.check()
         beside = list[asyncio.Task[None]]()
         async with (
             guard.denials.saved(),
@@ -145,12 +150,14 @@ async def running(
                 secret = await _record_tokens(guard.tokens, reader, options.home, older)
                 _calm_the_collector()
                 beside.append(asyncio.create_task(keep_sweeping(store, reader, clock)))
+                beside.append(asyncio.create_task(anchoring.run()))
                 async with _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.manager:
                     yield plane, lambda: str(app.state.links.make(guard.tokens.find(secret)))
             finally:
                 for task in beside:
                     task.cancel()
                 await plane.stop()
+                await anchoring.write()
                 for one in homes:  # also if it never came as far as their doors: starts go through them
                     await one.cluster.close()
 

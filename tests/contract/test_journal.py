@@ -228,6 +228,16 @@ def test_fault_14_an_answer_is_there_with_its_step_or_not_at_all(journal: Journa
     reader.close()
 
 
+def test_a_head_that_somebody_changed_under_the_writer_is_no_past_to_go_on_from(journal: JournalWriter) -> None:
+    epoch, steps = journal.claim("here", 0, LEASE), story()
+    append(journal, epoch, steps[:2])
+    changes = changed_by(steps[2:3], steps[:2])
+    journal.db.run("update journal set hash = (select hash from steps where number = 1)")
+    with pytest.raises(Fenced, match="step 2 was changed by somebody else"):
+        journal.append(epoch, steps[2:3], changes, {}, {})
+    assert journal.db.all("select max(number) from steps")[0][0] == 2
+
+
 def test_a_key_is_new_again_when_its_time_is_over(journal: JournalWriter) -> None:
     epoch, steps = journal.claim("here", 0, LEASE), story()
     append(journal, epoch, steps[:1], keys={"old": "one"})

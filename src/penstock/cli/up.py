@@ -37,6 +37,13 @@ PORT = 7070
     help="With --rehearse: how many times faster time passes.",
 )
 @click.option("--stand-by", is_flag=True, help="Wait while another process leads, and take over when it is gone.")
+@click.option(
+    "--anchor",
+    "anchors",
+    multiple=True,
+    metavar="FILE",
+    help="Append the journal's head here every 10 minutes, to find a rewritten journal; - for standard error.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print address, token file and link as JSON.")
 def command(
     sites: str,
@@ -51,6 +58,7 @@ def command(
     rehearse: bool,
     speed: int,
     stand_by: bool,
+    anchors: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Start the Penstock server in the foreground."""
@@ -70,6 +78,7 @@ def command(
         rehearse,
         speed,
         stand_by,
+        anchors=anchors,
         tls_cert=tls_cert,
         tls_key=tls_key,
         plain_http=plain_http,

@@ -238,6 +238,9 @@ class Plane:
         self._let_go("Penstock is stopping; try again when it is back.")
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.dispatch.stop()
+        if self.sequencer.epoch:
+            with contextlib.suppress(Unwritable, Fenced):
+                await self.claims.last(self._renew)
         for watch in self.watches.values():
             if watch.opened or watch.driver.claims is not None:
                 await watch.driver.close()

@@ -64,7 +64,11 @@ class LocalDriver(BaseDriver):
         self.something = asyncio.Event()  #: set while there is something to poll
         self.looking: asyncio.Task[None] | None = None
         self.threads = ThreadPoolExecutor(4, thread_name_prefix=f"site-{site.id}")
-        self.claims = self.folder_claim = FolderClaim(folder, self.disk.claim, self.disk.locked)
+        self.folder_claim = FolderClaim(folder, self.disk.claim, self.disk.locked)
+
+    @property
+    def claims(self) -> FolderClaim:
+        return self.folder_claim
 
     # --- coming and going --------------------------------------------------------------------------------------------
 
