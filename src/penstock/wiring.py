@@ -9,13 +9,13 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
-from penstock.config import LocalSite, SitesFile, read_sites, this_machine
+from penstock.config import LocalSite, SitesFile, read_sites, this_machine, unmatched_caps
 from penstock.core.errors import BadInput
 from penstock.core.model.types import Site
 from penstock.core.values import value
@@ -50,6 +50,7 @@ class Options:
     rehearse: bool = False  # the sites' world is simulated
     speed: int = 1  # of a rehearsal: so many seconds in one
     stand_by: bool = False
+    accept_raised_caps: bool = False  # may the sites file raise a cap above the one in force?
 
 
 def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -104,6 +105,7 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
         async with serving(app, sock):
             try:
                 await _begin(plane)
+                _say([*file.notes, *unmatched_caps(file), *plane.raised_caps.values()])
                 _calm_the_collector()
                 sweeping = asyncio.create_task(keep_sweeping(store, reader, clock))
                 async with _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.manager:
@@ -114,6 +116,12 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
                 await plane.stop()
                 for one in homes:  # also if it never came as far as their doors: starts go through them
                     await one.cluster.close()
+
+
+def _say(notices: Iterable[str]) -> None:
+    """What an operator should know of the sites file before relying on it."""
+    for notice in notices:
+        sys.stderr.write(f"Notice: {notice}\n")
 
 
 async def _begin(plane: Plane) -> None:
@@ -175,6 +183,7 @@ def make_plane(
     speed = options.speed if options.rehearse else 1
     setup = Setup(
         opening=configured(file),
+        accept_raised_caps=options.accept_raised_caps,
         holder=f"{socket.gethostname()}:{options.home.absolute()}",
         stand_by=options.stand_by,
         calendar=Periods(file.time_zone),

@@ -71,6 +71,7 @@ class Setup:
     opening: tuple[
         Fact, ...
     ] = ()  # policy, caps, sites and data as configured; facts that are known already are dropped
+    accept_raised_caps: bool = False  # may the configuration raise a cap above the one in force?
     holder: str = "penstock"  # names the machine and the set-up, for the journal's lease
     stand_by: bool = False  # wait while another process writes the journal, instead of refusing
     calendar: Calendar | None = None  # of budget periods; None: months in UTC
@@ -112,6 +113,7 @@ class Plane:
         }
         self.beliefs = {site: Belief(site, self.setup.ids) for site in drivers}
         self._drawn: View | None = None
+        self.raised_caps: dict[str, str] = {}  #: scope -> a sentence: the file raises it, and nobody has accepted it
         self.number = 0  #: the journal's last row
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  #: done when the plane has stopped
         self._asks: deque[Waiting] = deque()
@@ -140,7 +142,8 @@ class Plane:
         for watch in self.watches.values():
             watch.lost = watch.site in state.lost_sites
         await self._look_at_all()
-        await self._record_first(config_facts.news(state, self.setup.opening, self.drivers))
+        accept = self.setup.accept_raised_caps
+        await self._record_first(config_facts.news(state, self.setup.opening, self.drivers, accept_raised_caps=accept))
         if not self._retry_at:
             self._trouble = ""
         self._dispatch(await self._think(self.sequencer.outstanding))
@@ -390,14 +393,18 @@ class Plane:
         news.set()
 
     async def _publish(self) -> None:
-        self._drawn = await self._think(self._draw)
+        self._drawn, raised = await self._think(self._draw)
         self._drawn_at, self._stale = self.clock.now(), False
+        for scope in self.raised_caps.keys() | raised.keys():
+            self.alarms.set("cap", f"cap of {scope}", raised.get(scope, ""))
+        self.raised_caps = raised
 
-    def _draw(self) -> View:
+    def _draw(self) -> tuple[View, dict[str, str]]:
         self._wakes_at = self.sequencer.next_deadline()
         self.sequencer.save()
         state = self.sequencer.state_now()
-        return picture(state, tuple(Alarm(*alarm) for alarm in state.alarms))
+        raised = config_facts.raised_caps(state, self.setup.opening)
+        return picture(state, tuple(Alarm(*alarm) for alarm in state.alarms)), raised
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------
 

@@ -78,6 +78,7 @@ class Ledger:
         "accounts",
         "books",
         "caps",
+        "file_caps",
         "frozen",
         "last_found",
         "leases",
@@ -92,6 +93,8 @@ class Ledger:
         self.last_found: tuple[Instant, Instant, str] = (0, 0, "")  #: a cache: the period asked for last
         self.caps: dict[str, Money] = {}  #: per scope and period
         self.rate_caps: dict[str, Money] = {}  #: per scope and hour
+        #: per scope: what the sites file said last, per period and per hour; a person may have set another cap since
+        self.file_caps: dict[str, tuple[Money | None, Money | None]] = {}
         self.accounts: dict[tuple[str, str], Account] = {}
         self.books: dict[
             tuple[tuple[str, ...], str], list[Account]

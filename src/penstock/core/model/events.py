@@ -57,6 +57,7 @@ class CapSet:
     scope: str
     per_period: Money | None
     per_hour: Money | None = None
+    from_file: bool = False  # the sites file says so; told again only when the file has changed
 
 
 @value
