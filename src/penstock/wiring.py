@@ -22,7 +22,7 @@ from penstock.core.values import value
 from penstock.drivers.driver import Driver, Refused
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
 from penstock.journal.open import open_journal, open_reader, reachable
-from penstock.live.clock import Clock, clock_at
+from penstock.live.clock import Clock, ClockMemory, clock_at
 from penstock.live.config_facts import configured
 from penstock.live.home_folder import make_home, secret_key, write_address
 from penstock.live.periods import Periods
@@ -51,6 +51,7 @@ class Options:
     speed: int = 1  # of a rehearsal: so many seconds in one
     stand_by: bool = False
     accept_raised_caps: bool = False  # may the sites file raise a cap above the one in force?
+    accept_clock: bool = False  # is the wall clock right, however far it is ahead?
 
 
 def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -93,7 +94,7 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
     with reachable():
         opened = open_journal(where)
     with contextlib.closing(opened) as journal, contextlib.closing(open_reader(where)) as reader:
-        clock = clock_at(options.speed if options.rehearse else 1)
+        clock = _clock(options)
         homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
         plane = make_plane(options, file, journal, reader, clock, homes)
         guard = guard_of(options.home)
@@ -116,6 +117,17 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[tuple[
                 await plane.stop()
                 for one in homes:  # also if it never came as far as their doors: starts go through them
                     await one.cluster.close()
+
+
+def _clock(options: Options) -> Clock:
+    """A real one begins with the time that the machine's boot clock makes it, where an earlier start has noted it."""
+    if options.rehearse:
+        return clock_at(options.speed)
+    clock = clock_at(1)
+    clock.memory = ClockMemory(options.home / "clock.json")
+    if not options.accept_clock and (at := clock.memory.now()) is not None:
+        clock.begin_at(at)
+    return clock
 
 
 def _say(notices: Iterable[str]) -> None:
@@ -184,6 +196,7 @@ def make_plane(
     setup = Setup(
         opening=configured(file),
         accept_raised_caps=options.accept_raised_caps,
+        accept_clock=options.accept_clock,
         holder=f"{socket.gethostname()}:{options.home.absolute()}",
         stand_by=options.stand_by,
         calendar=Periods(file.time_zone),

@@ -32,6 +32,7 @@ PORT = 7070
 )
 @click.option("--stand-by", is_flag=True, help="Wait while another process leads, and take over when it is gone.")
 @click.option("--accept-raised-caps", is_flag=True, help="Let the sites file raise caps above those in force.")
+@click.option("--accept-clock", is_flag=True, help="The wall clock is right, however far it is ahead of the journal.")
 @click.option("--json", "as_json", is_flag=True, help="Print address, token file and link as JSON.")
 def command(
     sites: str,
@@ -43,6 +44,7 @@ def command(
     speed: int,
     stand_by: bool,
     accept_raised_caps: bool,
+    accept_clock: bool,
     as_json: bool,
 ) -> None:
     """Start the Penstock server in the foreground."""
@@ -53,7 +55,7 @@ def command(
     if speed != 1 and not rehearse:
         raise click.UsageError("--speed is of a rehearsal; add --rehearse.")
     home = Path(folder) if folder else home_folder()
-    options = Options(home, sites, journal, listen, port, rehearse, speed, stand_by, accept_raised_caps)
+    options = Options(home, sites, journal, listen, port, rehearse, speed, stand_by, accept_raised_caps, accept_clock)
 
     def started(address: str, token: str, link: str) -> None:
         if as_json:

@@ -33,6 +33,7 @@ from penstock.kube.exec_protocol import Printed, Typed
 from penstock.live import config_facts, periods
 from penstock.live.alarms import Alarms
 from penstock.live.clock import Clock
+from penstock.live.clock_watch import ClockWatch
 from penstock.live.dispatch import Dispatch
 from penstock.live.fact_bounds import bounded
 from penstock.live.periods import Calendar, Periods
@@ -72,6 +73,7 @@ class Setup:
         Fact, ...
     ] = ()  # policy, caps, sites and data as configured; facts that are known already are dropped
     accept_raised_caps: bool = False  # may the configuration raise a cap above the one in force?
+    accept_clock: bool = False  # is the wall clock right, however far it is ahead of the journal?
     holder: str = "penstock"  # names the machine and the set-up, for the journal's lease
     stand_by: bool = False  # wait while another process writes the journal, instead of refusing
     calendar: Calendar | None = None  # of budget periods; None: months in UTC
@@ -98,6 +100,7 @@ class Plane:
         calendar, rules = self.setup.calendar or Periods(), self.setup.rules or BuiltInRules()
         self.sequencer = Sequencer(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
+        self.clock_watch = ClockWatch(self.clock, self.alarms.set, self.setup.accept_clock)
         self.dispatch = Dispatch(drivers, self.hear, self.alarms.set, self._leads)
         self.watches = {
             site: SiteProbe(
@@ -137,7 +140,7 @@ class Plane:
         """Raises `Held` (another process writes the journal) and `Refused` (another installation works at a site)."""
         self.sequencer.epoch = await self._claim()
         state = await self._think(self.sequencer.state_now)
-        self.clock.begin_after(state.at)
+        self.clock_watch.begin(state)
         self.number = state.steps
         for watch in self.watches.values():
             watch.lost = watch.site in state.lost_sites
@@ -147,6 +150,8 @@ class Plane:
         if not self._retry_at:
             self._trouble = ""
         self._dispatch(await self._think(self.sequencer.outstanding))
+        self.clock_watch.look()
+        self.clock.keep()
         self._begin(self._turns())
         self._begin(self._beats())
         for watch in self.watches.values():
@@ -338,6 +343,7 @@ class Plane:
     async def _turn(self) -> None:
         if jump := self.clock.jumped():
             await self._after_a_jump(jump)
+        self.clock_watch.look()
         asks = [self._asks.popleft() for _ in range(min(len(self._asks), MOST_TOGETHER))]
         heard = self._take_heard()
         try:
@@ -356,6 +362,9 @@ class Plane:
         """Empty the inbox of facts."""
         heard = list(self._heard)
         self._heard.clear()
+        if waiting := self.clock_watch.waiting(heard):
+            self._heard.extend(waiting)
+            heard = [fact for fact in heard if fact not in waiting]
         if not self._asks:
             self._inbox.clear()
         return heard
@@ -465,8 +474,10 @@ class Plane:
                 await self._renew()
                 await self._think(self.sequencer.save)
                 await self._forget_keys()
-            if self.clock.jumped():
+            self.clock_watch.look()
+            if self.clock.jumped() or (self._heard and not self.clock.doubt):
                 self._inbox.set()
+            self.clock.keep()
 
     async def _renew(self) -> None:
         at = self.clock.now()
