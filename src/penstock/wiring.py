@@ -10,20 +10,20 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
-from penstock.config import LocalSite, SitesFile, read_sites, this_machine
+from penstock.config import LocalSite, SitesFile, read_sites, this_machine, unmatched_caps
 from penstock.core.errors import BadInput
 from penstock.core.model.types import Site
 from penstock.core.values import value
 from penstock.drivers.driver import Driver, Refused
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
 from penstock.journal.open import is_postgres, open_journal, open_reader, reachable
-from penstock.live.clock import Clock, clock_at
+from penstock.live.clock import Clock, ClockMemory, clock_at
 from penstock.live.config_facts import configured
 from penstock.live.home_folder import make_home, secret_key, write_address
 from penstock.live.periods import Periods
@@ -59,6 +59,8 @@ class Options:
     plain_http: bool = False  # also where others than this machine can read it
     proxies: str = ""  # addresses that are believed about their clients' addresses
     anchors: tuple[str, ...] = ()  # files that the journal's head is appended to; -: standard error
+    accept_raised_caps: bool = False  # may the sites file raise a cap above the one in force?
+    accept_clock: bool = False  # is the wall clock right, however far it is ahead?
 
 
 def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -123,7 +125,7 @@ async def running(
     with reachable():
         opened = open_journal(where, key=secret_key(options.home / "journal.key"))
     with contextlib.closing(opened) as journal, contextlib.closing(open_reader(where)) as reader:
-        clock = clock_at(options.speed if options.rehearse else 1)
+        clock = _clock(options)
         homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
         plane = make_plane(options, file, journal, reader, clock, homes)
         guard = guard_of(options.home, plane)
@@ -148,6 +150,7 @@ async def running(
                     beside.append(asyncio.create_task(certificate.follow(told)))
                 await _begin(plane)
                 secret = await _record_tokens(guard.tokens, reader, options.home, older)
+                _say([*file.notes, *unmatched_caps(file), *plane.raised_caps.values()])
                 _calm_the_collector()
                 beside.append(asyncio.create_task(keep_sweeping(store, reader, clock)))
                 beside.append(asyncio.create_task(anchoring.run()))
@@ -190,6 +193,23 @@ async def _record_tokens(tokens: "Tokens", reader: Reader, home: Path, older: "S
         aside = set_aside(home / "tokens.json")
         sys.stderr.write(f"Notice: tokens are in the journal now; {home / 'tokens.json'} was read and is {aside}.\n")
     return secret
+
+
+def _clock(options: Options) -> Clock:
+    """A real one begins with the time that the machine's boot clock makes it, where an earlier start has noted it."""
+    if options.rehearse:
+        return clock_at(options.speed)
+    clock = clock_at(1)
+    clock.memory = ClockMemory(options.home / "clock.json")
+    if not options.accept_clock and (at := clock.memory.now()) is not None:
+        clock.begin_at(at)
+    return clock
+
+
+def _say(notices: Iterable[str]) -> None:
+    """What an operator should know of the sites file before relying on it."""
+    for notice in notices:
+        sys.stderr.write(f"Notice: {notice}\n")
 
 
 async def _begin(plane: Plane) -> None:
@@ -251,6 +271,8 @@ def make_plane(
     speed = options.speed if options.rehearse else 1
     setup = Setup(
         opening=configured(file),
+        accept_raised_caps=options.accept_raised_caps,
+        accept_clock=options.accept_clock,
         holder=f"{socket.gethostname()}:{options.home.absolute()}",
         stand_by=options.stand_by,
         calendar=Periods(file.time_zone),

@@ -44,6 +44,8 @@ PORT = 7070
     metavar="FILE",
     help="Append the journal's head here every 10 minutes, to find a rewritten journal; - for standard error.",
 )
+@click.option("--accept-raised-caps", is_flag=True, help="Let the sites file raise caps above those in force.")
+@click.option("--accept-clock", is_flag=True, help="The wall clock is right, however far it is ahead of the journal.")
 @click.option("--json", "as_json", is_flag=True, help="Print address, token file and link as JSON.")
 def command(
     sites: str,
@@ -59,6 +61,8 @@ def command(
     speed: int,
     stand_by: bool,
     anchors: tuple[str, ...],
+    accept_raised_caps: bool,
+    accept_clock: bool,
     as_json: bool,
 ) -> None:
     """Start the Penstock server in the foreground."""
@@ -78,6 +82,8 @@ def command(
         rehearse,
         speed,
         stand_by,
+        accept_raised_caps=accept_raised_caps,
+        accept_clock=accept_clock,
         anchors=anchors,
         tls_cert=tls_cert,
         tls_key=tls_key,

@@ -13,6 +13,7 @@ from penstock.config.convert import Section, converted
 from penstock.config.document import UNREAD, Document, plain, read_bytes, shown, unknown
 from penstock.config.maps import maps_of, site_has
 from penstock.config.offers import Exchange, check_price, offer_of, on_demand_prices, standing_nodes
+from penstock.config.scalars import SCALARS, Name
 from penstock.config.sections import (
     CapSection,
     DataRuleSection,
@@ -351,6 +352,15 @@ def _notes(file: FileSection, sites: tuple[Site, ...]) -> Iterator[str]:
             for name in names:
                 if name not in there:
                     yield f"The rule for data class '{rule.data_class}' names {key} {shown(name)}, and no site has it."
+
+
+def unmatched_caps(file: SitesFile) -> Iterator[str]:
+    """Caps that bind nobody in a running Penstock, a sentence each. A trace's teams may have any name."""
+    for scope, _, _ in file.caps:
+        kind, _, name = scope.partition(":")
+        form, reader = SCALARS[Name]
+        if name and reader(name) is None:
+            yield f"The cap of {shown(scope)} binds nobody: no {kind} can have this name, only {form}."
 
 
 def _unique(page: Document, place: str, rows: Sequence[Section], key: str = "name", field: str = "name") -> None:

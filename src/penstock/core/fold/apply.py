@@ -123,6 +123,8 @@ def period_opened(state: State, event: e.PeriodOpened) -> None:
 def cap_set(state: State, event: e.CapSet) -> None:
     before = state.ledger.caps.get(event.scope)
     state.ledger.set_cap(event.scope, event.per_period, event.per_hour)
+    if event.from_file:
+        state.ledger.file_caps[event.scope] = (event.per_period, event.per_hour)
     state.changes.note_rare().room[event.scope] = None
     if event.per_period is not None and (before is None or event.per_period < before):
         state.changes.note_rare().stale = True

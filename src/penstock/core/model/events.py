@@ -63,6 +63,7 @@ class CapSet:
     details: str = ""
     before_per_period: Money | None = None  # the cap that it replaces
     before_per_hour: Money | None = None
+    from_file: bool = False  # the sites file says so; told again only when the file has changed
 
 
 @value
