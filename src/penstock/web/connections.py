@@ -55,7 +55,7 @@ class Bounds:
         return cls(most, max(8, most // 4))
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """What a protocol of asyncio must be able to do here."""
 
     peer: "Peer"
@@ -77,7 +77,7 @@ class Peer:
 
     def __init__(self, address: str, sock: socket.socket) -> None:
         self.address, self.sock = address, sock
-        self.connection: Connection | None = None
+        self.connection: ClientConnection | None = None
         self.starting: asyncio.Task[None] | None = None  #: until it has a protocol
         self.spoke = False  #: it has sent a whole request before
 
@@ -228,7 +228,7 @@ class Connections:
             self._close(peer)
             total -= size
 
-    def _started(self) -> Iterator[tuple[Peer, Connection]]:
+    def _started(self) -> Iterator[tuple[Peer, ClientConnection]]:
         return ((peer, peer.connection) for peer in self.open if peer.connection is not None)
 
 
