@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
+import itertools
 import resource
 import socket
 import ssl
@@ -26,6 +27,7 @@ from penstock.core.values import value
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 REST_SECONDS: Final = 0.1  #: after such a failure
 SWEEP_SECONDS: Final = 1.0
+IN_A_ROW: Final = 8  #: connections accepted before others get a turn
 BUSY_BODY: Final = (
     b'{"type":"urn:penstock:busy","title":"Service Unavailable","status":503,'
     b'"detail":"Too many connections are open; try again in a moment."}'
@@ -115,7 +117,9 @@ class Connections:
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        for turn in itertools.count(1):
+            if turn % IN_A_ROW == 0:  # a flood of them does not hold the event loop
+                await asyncio.sleep(0)
             try:
                 sock, address = await loop.sock_accept(listening)
             except OSError as error:

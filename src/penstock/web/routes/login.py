@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Path, Request, Response
 
 from penstock.web import deps, schemas
-from penstock.web.access import COOKIE, Guard, Token, stranger, too_many
+from penstock.web.access import COOKIE, Guard, Token, too_many
 from penstock.web.deps import Anybody, MayRead
 from penstock.web.html import ForPeople, html
 from penstock.web.limits import MOST_FORM_BYTES, read_body
@@ -67,12 +67,12 @@ async def by_link(key: Annotated[str, Path(max_length=100)], request: Request, c
 @people.post("/login")
 async def by_token(request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - as above
     guard: Guard = request.app.state.guard
-    if wait := guard.strangers.wait(request.client.host if request.client else ""):
-        raise too_many(wait)  # before the body is read: one who guesses has no more guesses
+    if wait := guard.strangers.take(request.client.host if request.client else ""):
+        raise too_many(wait)  # before the body is read: one who guesses, or keeps us waiting, has so many tries
     maker = guard.tokens.find(_typed(await read_body(request, MOST_FORM_BYTES)))
     if maker is None:
-        denied = stranger(guard, request)
-        raise denied if denied.status == 429 else Problem(422, "bad-input", "The token is wrong, expired or revoked.")
+        guard.audit.write(request, None, "denied: no token, or one that is forged, expired or revoked")
+        raise Problem(422, "bad-input", "The token is wrong, expired or revoked.")
     return _come_in(request, guard, maker)
 
 

@@ -26,7 +26,7 @@ from penstock.live.plane import Plane
 from penstock.live.view import View
 from penstock.web import schemas
 from penstock.web.access import Token
-from penstock.web.deps import Anybody, MayRead, PlaneHere, ReaderHere, instant
+from penstock.web.deps import Anybody, MayRead, OneStream, PlaneHere, ReaderHere, instant
 from penstock.web.html import ForPeople, html
 from penstock.web.problems import not_found
 from penstock.web.routes import jobs, logs, money, stream
@@ -239,7 +239,12 @@ def frame(request: Request, plane: Plane) -> dict[str, Any]:
 
 
 @routes.get("/news/stream", response_class=EventSourceResponse)
-async def news(request: Request, plane: PlaneHere, caller: MayRead) -> AsyncIterator[ServerSentEvent]:
+async def news(
+    request: Request,
+    plane: PlaneHere,
+    caller: MayRead,
+    one: OneStream,  # noqa: ARG001 - counts it
+) -> AsyncIterator[ServerSentEvent]:
     """The number of the latest picture, at once and whenever there is a newer one: a page that was away catches up."""
     seen = -1
     while request.app.state.guard.tokens.still(caller):
