@@ -44,6 +44,7 @@ sites:
     offers: [{name: owned, term: owned, gpu: A100, gpus_per_node: 8, nodes: 8}]
 """
 JOB: Final = {"gpus": 8, "command": ["true"], "run_time": "10h", "name": "bench"}
+KEY: Final = b"a key that seals snapshots, and opens them again"
 
 
 def main() -> None:
@@ -122,7 +123,7 @@ async def _answer(reader: asyncio.StreamReader) -> int:
 def lists(place: Callable[[], str], fast: bool) -> Iterator[str]:
     for jobs in (1_000, 5_000) if fast else (1_000, 10_000, 100_000):
         where = place()
-        with closing(open_journal(where)) as journal:
+        with closing(open_journal(where, key=KEY)) as journal:
             epoch = journal.claim("bench", 0, HOUR)
             fill(journal, epoch, jobs)
             journal.release(epoch)
@@ -227,7 +228,7 @@ def _spread(seconds: list[float]) -> str:
 def starts(place: Callable[[], str], fast: bool) -> Iterator[str]:
     for events in (1_000, 60_000) if fast else (1_000, 100_000, 1_000_000):
         where = place()
-        with closing(open_journal(where)) as journal:
+        with closing(open_journal(where, key=KEY)) as journal:
             epoch = journal.claim("bench", 0, HOUR)
             long_life(journal, epoch, events, SNAPSHOT_EVENTS)
             journal.release(epoch)
@@ -267,6 +268,7 @@ def up(
     with tempfile.TemporaryDirectory(prefix="penstock-live-") as home:
         sites = Path(home) / "sites.yaml"
         sites.write_text(content)
+        (Path(home) / "journal.key").write_bytes(KEY)
         command = [sys.executable, "-m", *program, "up", "--home", home, "--sites", str(sites), "--port", "0"]
         process = subprocess.Popen([*command, "--json", "--journal", where], stdout=subprocess.PIPE, text=True)
         try:

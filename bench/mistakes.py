@@ -240,7 +240,7 @@ def act_before_append(_: Points) -> None:
         engine: Engine = self.engine
         step = engine.handle(*facts)
         here, loop = planes[-1]
-        works = {digest: sequencer.unpack_work(blob) for digest, blob in blobs.items()}
+        works = {digest: sequencer.unpack_work(digest, blob) for digest, blob in blobs.items()}
         for order in self.orders(engine.state, step.actions):
             ready = order
             if isinstance(order.action, a.StartAttempt) and order.work is None:

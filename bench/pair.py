@@ -37,6 +37,9 @@ policy: {{value_of_waiting: 1000000, stay: 1s, least_left: 1s, least_lease: 6s}}
 caps:
   - {{scope: org, per_month: 100000}}
   - {{scope: "team:poor", per_month: 12}}
+teams:
+  - {{name: rich, namespaces: [{people}]}}
+  - {{name: poor, namespaces: [{people}]}}
 sites:
   - name: lab
     driver: kubernetes

@@ -18,6 +18,7 @@ from penstock.config import LocalSite, PolicyOptions, SitesFile, parse_sites, re
 from penstock.config.convert import keys_of
 from penstock.config.scalars import SCALARS
 from penstock.config.sections import FileSection
+from penstock.config.teams import Team
 from penstock.core.errors import BadInput
 from penstock.core.model.types import DataRule, DataSet, EgressTier, Extras, NodeShape, Offer, Quoted, Site
 from penstock.core.units import DAY, HOUR, MINUTE, money
@@ -96,13 +97,21 @@ sites:
         guarantee: expire_after
         extras: {disk_per_hour: 0.1, address_per_hour: 0.005, cluster_per_hour: 0.2, nat_per_gb: 0.05, launch_fee: 1}
 data:
-  - {name: scans, size: 200GB, site: cloud, class: personal, folder: /data/scans}
+  - {name: scans, size: 200GB, site: cloud, class: personal, folder: /data/scans, teams: [vision]}
   - {name: odds, size: 1.5KiB, site: cloud}
 data_rules:
   - {class: personal, sites: [cloud], locations: ["NO"], laws: [US]}
 caps:
   - {scope: org, per_month: 1500.25}
   - {scope: "team:vision", per_hour: 12}
+teams:
+  - name: speech
+    namespaces: [speech, cloud/speech-dev]
+    projects: [text]
+    classes: [training]
+    highest_priority: 7
+    queued_jobs: 50
+    journal_per_day: 1GB
 faults:
   - {at: 2d, what: cloud, lasts: 30m}
 policy:
@@ -168,6 +177,8 @@ def test_every_part_of_a_site_can_be_said() -> None:
             money("7.50"), 120 * MINUTE, False, False, MINUTE, 2 * MINUTE, 3 * MINUTE, True, True, "move_home", True
         ),
         time_zone="Europe/Oslo",
+        teams=(Team("speech", ("speech", "cloud/speech-dev"), ("text",), ("training",), 7, 50, 1_000_000_000),),
+        data_teams=(("scans", ("vision",)),),
     )
 
 
@@ -411,6 +422,11 @@ AMOUNT = "an amount of money like 1500 or 12.50, from 0 to 1,000,000,000,000"
         ("2.50", "$2.50", f".price.list (lab/b): '$2.50' is not {AMOUNT}."),
         ("2.50", "'2,50'", f".price.list (lab/b): '2,50' is not {AMOUNT}."),
         ("2.50", "1000000000001", f".price.list (lab/b): '1000000000001' is not {AMOUNT}."),
+        (
+            "2.50",
+            "125000001",  # for each of 8 GPUs
+            ".price (lab/b): this is 1,000,000,008 of our currency per node and hour; at most 1,000,000,000.",
+        ),
         ("2.50", "0", ".price (lab/b): a rented node costs something; its price is zero."),
         (
             "list: 2.50",
@@ -426,7 +442,10 @@ AMOUNT = "an amount of money like 1500 or 12.50, from 0 to 1,000,000,000,000"
         (
             "2.50",
             "2.50, most: much",
-            ".price.most (lab/b): 'much' is not an amount of money like 12.50, or the word on_demand.",
+            (
+                ".price.most (lab/b): 'much' is not an amount of money like 12.50, from 0 to 1,000,000,000,000, "
+                "or the word on_demand."
+            ),
         ),
         ("term: on_demand", "term: spot", None),
         (
@@ -572,11 +591,11 @@ def test_a_site_that_makes_no_sense_is_refused(more: str, sentence: str) -> None
         ("data: [{name: x, size: 1GB, site: labb}]", "data[0].site (x): there is no site 'labb'; did you mean 'lab'?"),
         (
             "data: [{name: x, size: 0GB, site: lab}]",
-            "data[0].size (x): '0GB' is not a size above zero like 500MB, 200GB or 1.5TB.",
+            "data[0].size (x): '0GB' is not a size above zero like 500MB, 200GB or 1.5TB, at most 1,000PB.",
         ),
         (
             "data: [{name: x, size: 12, site: lab}]",
-            "data[0].size (x): '12' is not a size above zero like 500MB, 200GB or 1.5TB.",
+            "data[0].size (x): '12' is not a size above zero like 500MB, 200GB or 1.5TB, at most 1,000PB.",
         ),
         (
             "data_rules: [{class: a, sites: [moon]}]",
@@ -599,7 +618,7 @@ def test_a_site_that_makes_no_sense_is_refused(more: str, sentence: str) -> None
         ),
         (
             "rates: [{currency: USD, rate: 0, dated: 2026-08-22}]",
-            "rates[0].rate: '0' is not an exchange rate above zero like 0.92.",
+            "rates[0].rate: '0' is not an exchange rate above zero like 0.92, at most 1,000,000.",
         ),
         (
             "rates: [{currency: USD, rate: 1, dated: 2026-02-30}]",
@@ -622,14 +641,14 @@ def test_what_does_not_fit_together_is_refused(rest: str, sentence: str) -> None
 def test_odd_words_are_escaped_and_cut_in_the_sentence() -> None:
     """A key of the file once stood raw in the place: a control character or a page of text reached the terminal."""
     assert refused(site(OWNED) + '"\\e[2J": 1') == (
-        "s.yaml, line 6: unknown key '\\x1b[2J'; known here: sites, currency, rates, data, data_rules, caps, faults, "
-        "policy, time_zone."
+        "s.yaml, line 6: unknown key '\\x1b[2J'; known here: sites, currency, rates, data, data_rules, caps, teams, "
+        "faults, policy, time_zone."
     )
     assert refused(site(OWNED) + f'"\\a{"x" * 500}": !t 1').splitlines()[1:] == [
         f"s.yaml, line 6, \\x07{'x' * 128}…: the YAML tag '!t' means nothing here; leave it out.",
         (
             f"s.yaml, line 6: unknown key '\\x07{'x' * 58}…'; known here: sites, currency, rates, data, data_rules, "
-            "caps, faults, policy, time_zone."
+            "caps, teams, faults, policy, time_zone."
         ),
     ]
 

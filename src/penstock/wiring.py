@@ -22,12 +22,13 @@ from penstock.core.model.types import Site
 from penstock.core.values import value
 from penstock.drivers.driver import Driver, Refused
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
-from penstock.journal.open import open_journal, open_reader, reachable
+from penstock.journal.open import is_postgres, open_journal, open_reader, reachable
 from penstock.live.clock import Clock, clock_at
 from penstock.live.config_facts import configured
 from penstock.live.home_folder import make_home, secret_key, write_address
 from penstock.live.periods import Periods
 from penstock.live.plane import Plane, Setup
+from penstock.live.space_reserve import SpaceReserve
 
 if TYPE_CHECKING:
     from penstock.front.home_cluster import ExecutionCluster
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.kube.node_selection import ClusterSite
     from penstock.sim.engine.rehearsal import Stage
     from penstock.web.tls import Certificate
+    from penstock.web.tokens import Token, Tokens
 
 #: Threads take turns this often: what is asked while the engine thinks is answered within a few of these.
 TURN_SECONDS: Final = 0.001
@@ -107,33 +109,39 @@ async def running(
     from penstock.data.checkpoints import store_of
     from penstock.live.retention import keep_sweeping
     from penstock.telemetry import Metrics
-    from penstock.web.access import first_token
     from penstock.web.app import build, guard_of
     from penstock.web.server import serving
+    from penstock.web.token_files import older_tokens
 
     sys.setswitchinterval(TURN_SECONDS)
     file = _sites(options)
     make_home(options.home)
+    older = older_tokens(options.home / "tokens.json")  # before anything is opened: a damaged file changes nothing
     where = options.journal or str(options.home / "journal.db")
     with reachable():
-        opened = open_journal(where)
+        opened = open_journal(where, key=secret_key(options.home / "journal.key"))
     with contextlib.closing(opened) as journal, contextlib.closing(open_reader(where)) as reader:
         clock = clock_at(options.speed if options.rehearse else 1)
         homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
         plane = make_plane(options, file, journal, reader, clock, homes)
-        guard = guard_of(options.home)
-        secret = first_token(guard.tokens, options.home / "token")
+        guard = guard_of(options.home, plane)
+        _know_tokens(guard.tokens, reader, options.home, older)
         store = store_of({site.id: options.home / "sites" / site.id for site in file.sites})
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
         app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
         beside = list[asyncio.Task[None]]()
-        async with serving(app, sock, certificate.context if certificate else None, proxies=options.proxies):
+        async with (
+            guard.denials.saved(),
+            guard.tokens.followed(reader),
+            serving(app, sock, certificate.context if certificate else None, proxies=options.proxies),
+        ):
             try:
                 if certificate:
                     certificate.show()
                     told = functools.partial(plane.alarms.set, "certificate", "tls")
                     beside.append(asyncio.create_task(certificate.follow(told)))
                 await _begin(plane)
+                secret = await _record_tokens(guard.tokens, reader, options.home, older)
                 _calm_the_collector()
                 beside.append(asyncio.create_task(keep_sweeping(store, reader, clock)))
                 async with _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.manager:
@@ -144,6 +152,32 @@ async def running(
                 await plane.stop()
                 for one in homes:  # also if it never came as far as their doors: starts go through them
                     await one.cluster.close()
+
+
+def _know_tokens(tokens: "Tokens", reader: Reader, home: Path, older: "Sequence[Token]") -> None:
+    """Those of the journal, of an older version's file, and our own commands': also while we stand by."""
+    from penstock.web.token_files import own_secret
+
+    tokens.hold(*older)
+    if tokens.read(reader):
+        own_secret(tokens, home / "token")
+
+
+async def _record_tokens(tokens: "Tokens", reader: Reader, home: Path, older: "Sequence[Token]") -> str:
+    """We lead: record what the journal does not have yet, and set the older version's file aside. Returns the secret
+    of our own commands.
+    """
+    from penstock.web.token_files import own_secret, set_aside
+
+    await asyncio.to_thread(tokens.read, reader)
+    known = {row.digest for row in await asyncio.to_thread(reader.tokens)}
+    tokens.hold(*(token for token in older if token.digest not in known), unrecorded=True)
+    secret = own_secret(tokens, home / "token")
+    await tokens.record()
+    if (home / "tokens.json").exists():
+        aside = set_aside(home / "tokens.json")
+        sys.stderr.write(f"Notice: tokens are in the journal now; {home / 'tokens.json'} was read and is {aside}.\n")
+    return secret
 
 
 async def _begin(plane: Plane) -> None:
@@ -209,9 +243,20 @@ def make_plane(
         stand_by=options.stand_by,
         calendar=Periods(file.time_zone),
         lease_ms=30_000 * speed,
+        teams=file.teams,
+        data_teams=file.data_teams,
+        queued=reader.queued,
+        reserve=_reserve(options),
     )
     made = drivers(options, file, journal.installation, reader, clock)
     return Plane(journal, _gated(made, homes), setup, clock)
+
+
+def _reserve(options: Options) -> SpaceReserve | None:
+    """Of the journal's own disk; a database server looks after its own."""
+    if is_postgres(options.journal):
+        return None
+    return SpaceReserve(Path(options.journal).absolute().parent if options.journal else options.home)
 
 
 def _gated(made: Mapping[str, Driver], homes: "Sequence[HomeJobs]") -> Mapping[str, Driver]:

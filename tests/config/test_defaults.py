@@ -36,6 +36,7 @@ SITES: dict[str, Any] = {
     "data": [{"name": "x", "size": "1GB", "site": "here"}],
     "data_rules": [{"class": "public"}],
     "caps": [{"scope": "org", "per_month": 1}],
+    "teams": [{"name": "vision"}],
     "faults": [{"at": "1h", "what": "here", "lasts": "1h"}],
     "policy": {},
 }

@@ -58,7 +58,7 @@ time_zone: Mars/Olympus
     duration = "a duration like 90s, 5m, 1h30m or 2d, at most ten years"
     assert errors(text) == [
         "s.yaml, line 2, currency: 'euro' is not a currency code: three capital letters like EUR.",
-        "s.yaml, line 4, rates[0].rate: '0' is not an exchange rate above zero like 0.92.",
+        "s.yaml, line 4, rates[0].rate: '0' is not an exchange rate above zero like 0.92, at most 1,000,000.",
         f"s.yaml, line 10, sites[0].offers[0].gpus_per_node (lab/a100): 'eight' is not {whole}.",
         (
             "s.yaml, line 10, sites[0].offers[0].kill (lab/a100): 'kill' is for rented offers; "
@@ -84,7 +84,10 @@ time_zone: Mars/Olympus
         ),
         "s.yaml, line 16, sites[1].offers (lab): this list is empty; a site needs at least one offer.",
         "s.yaml, line 18, data[0].site (x): there is no site 'lap'; did you mean 'lab'?",
-        "s.yaml, line 19, data[1].size (y): 'big' is not a size above zero like 500MB, 200GB or 1.5TB.",
+        (
+            "s.yaml, line 19, data[1].size (y): 'big' is not a size above zero like 500MB, 200GB or 1.5TB, "
+            "at most 1,000PB."
+        ),
         "s.yaml, line 21, caps[0]: the key 'per_month' is missing, or 'per_hour'; a cap needs an amount.",
         "s.yaml, line 22, caps[1].scope: 'everyone' is not a scope: org, team:NAME or project:NAME.",
         (

@@ -38,6 +38,26 @@ def test_the_smallest_job() -> None:
     assert parsed("command: python train.py\ngpus: 1") == JobFile(JobSpec(1), ("sh", "-c", "python train.py"))
 
 
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ("gpus: 100001", "gpus: 100,001 GPUs are too many for one submission; at most 100,000."),
+        (
+            "gpus: 101\ncount: 1000",
+            "gpus: 101,000 GPUs for 1,000 jobs are too many for one submission; at most 100,000.",
+        ),
+        (
+            "gpus: 1\noutput: 1001PB",
+            "output: '1001PB' is not a size above zero like 500MB, 200GB or 1.5TB, at most 1,000PB.",
+        ),
+    ],
+)
+def test_what_is_beyond_a_bound_is_refused_with_the_bound(keys: str, sentence: str) -> None:
+    with pytest.raises(BadInput, match=r"job.yaml, line \d") as refused:
+        parsed(f"command: x\n{keys}")
+    assert str(refused.value).endswith(sentence)
+
+
 def test_the_example_is_a_job() -> None:
     job = parse_job(EXAMPLE.read_bytes(), str(EXAMPLE))
     assert job.command == ("python", "train.py", "--epochs", "3")

@@ -22,6 +22,7 @@ from penstock.journal.open import lines_of, open_journal, open_reader, read
 from penstock.journal.redecide import redecide
 from penstock.journal.rows import ClosedRow, Filter
 from penstock.journal.schema import RETIRED, TABLES, Changes
+from penstock.journal.seal import Doubtful
 from penstock.journal.writer import JournalWriter
 from tests.contract.journals import KINDS, LEASE, append, changed_by, claimed, everything, new_address, story
 from tests.core.histories import History, Life, histories
@@ -283,9 +284,35 @@ def test_a_snapshot_of_another_past_is_not_taken(told: JournalWriter) -> None:
     """An older copy of the journal was put back, and other steps were written since."""
     told.keep_snapshot(9, "s1", b"nine")
     told.db.run("update steps set hash = (select hash from steps where number = 2) where number = 9")
-    assert told.snapshot("s1") is None
+    with pytest.raises(Doubtful, match="the snapshot of step 9 is not what was stored"):
+        told.snapshot("s1")
     told.db.run("delete from steps where number >= 9")
-    assert told.snapshot("s1") is None
+    with pytest.raises(Doubtful, match="a snapshot of step 9, and no such step"):
+        told.snapshot("s1")
+
+
+@pytest.mark.parametrize(
+    "change", ["state = substr(state, 1, 40)", "state = hash", "number = 8", "state = state || hash"]
+)
+def test_a_changed_snapshot_is_not_taken(told: JournalWriter, change: str) -> None:
+    """Somebody who can write the database had their own state believed: money held that nobody had promised."""
+    told.keep_snapshot(8, "s0", b"eight" * 20)
+    told.keep_snapshot(9, "s1", b"nine" * 20)
+    told.db.run(f"update snapshots set {change} where number = 9")
+    with pytest.raises(Doubtful):
+        told.snapshot("s1")
+
+
+def test_a_snapshot_of_one_schema_or_key_is_not_another_ones(told: JournalWriter) -> None:
+    told.keep_snapshot(9, "s1", b"nine")
+    stranger = JournalWriter(told.db, key=b"another installation's")
+    assert stranger.snapshot("s1") is None
+    told.db.run("update snapshots set schema = ?", stranger._named("s1"))
+    with pytest.raises(Doubtful):
+        stranger.snapshot("s1")
+    told.db.run("update snapshots set schema = ?", told._named("s2"))
+    with pytest.raises(Doubtful):
+        told.snapshot("s2")
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

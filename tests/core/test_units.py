@@ -37,6 +37,12 @@ def test_ceil_div_rounds_up(a: int, b: int) -> None:
     assert ceil_div(a, b) == ceil(Fraction(a, b))
 
 
+def test_an_amount_is_bounded_by_what_a_journal_stores() -> None:
+    assert money("1000000000000") == 10**18
+    with pytest.raises(BadInput, match="an amount is at most 1,000,000,000,000"):
+        money("1000000000000.01")
+
+
 @pytest.mark.parametrize(
     ("text", "amount"),
     [("3.10", 3_100_000), ("1500", 1_500_000_000), ("1,284.10", 1_284_100_000), (" 0.000001 ", 1), ("-2", -2_000_000)],

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
+from penstock.config.teams import Team
 from penstock.core.model import events as e
 from penstock.core.model.types import JobSpec, NodeShape, Offer, Policy, Site
 from penstock.core.units import MINUTE, SECOND
@@ -103,6 +104,7 @@ class Penstock:
         self.world = World(self.sites, Runs(more.get("runs", {})))
         self.stage = Stage(self.world, self.clock.now)
         self.policy: Policy = more.get("policy", POLICY)
+        self.teams: tuple[Team, ...] = more.get("teams", ())
         self.kept = folder / "leaving"
         self.others: dict[str, ExternalCluster] = more.get("others", {})  #: further home clusters
         self.namespaces = (namespace, *more.get("also", ()))
@@ -139,7 +141,8 @@ class Penstock:
         drivers = {site: BindingDriver(driver, homes) for site, driver in self.drivers().items()}
         joined: list[e.Fact] = [e.SiteJoined(0, one) for one in self.sites]
         opening = (*joined, e.PolicySet(0, 0, self.policy))
-        self.plane = Plane(self.journal, drivers, Setup(opening=opening, look_ms=MINUTE), self.clock)
+        setup = Setup(opening=opening, look_ms=MINUTE, teams=self.teams, queued=self.reader.queued)
+        self.plane = Plane(self.journal, drivers, setup, self.clock)
         await self.plane.start()
         self.manager = Manager(homes.values(), self.plane, self.reader, self.kept, self.elsewhere())
         self.open = asyncio.create_task(self.manager.run())

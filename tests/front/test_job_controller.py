@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from penstock.config.teams import Team
+from penstock.core.model.events import Paused
 from penstock.core.model.types import Offer
 from penstock.devcluster import ClusterGroup
 from penstock.devcluster.external import ExternalCluster
 from penstock.front.job_controller import JobController
 from penstock.front.status import SCHEDULED, JobSnapshot
 from penstock.kube import annotations
+from penstock.live import admission
 from tests.front.kit import LIMIT_S, SITES, Penstock, binding, complete, condition, failed, home_job, ours, running
 
 pytestmark = pytest.mark.slow
@@ -48,6 +51,10 @@ def test_a_labelled_job_runs_and_completes_and_its_home_job_shows_all_of_it(
             assert here.text("a") == " ".join(here.why("j0"))
 
     asyncio.run(tell())
+
+
+def accepted(job: dict[str, Any]) -> bool:
+    return annotations.JOB in (job["metadata"].get("annotations") or {})
 
 
 def ours_final(job: dict[str, Any]) -> list[str]:
@@ -167,6 +174,53 @@ def test_a_job_that_cannot_be_read_is_explained_and_runs_nowhere(
             here.apply(job)
             assert words in (await here.says("a", reason))["message"]
             assert here.reader.counts() == []
+
+    asyncio.run(tell())
+
+
+@pytest.mark.parametrize(
+    ("team", "said", "reason", "words"),
+    [
+        ("speech", {}, "TeamNotAllowed", "are booked to team vision; write that as the label"),
+        ("vision", {"class": "critical"}, "ClassNotAllowed", "may not submit jobs of class critical"),
+        ("vision", {"priority": "6"}, "PriorityNotAllowed", "may ask for a priority of 5 at most"),
+        ("vision", {"project": "speech-to-text"}, "ProjectNotAllowed", "may not spend the budget of project"),
+        ("vision", {"data": "voices"}, "NoSuchData", "no data set voices that team vision may use"),
+    ],
+)
+def test_a_jobs_own_label_and_annotations_cannot_take_what_is_another_teams(
+    penstock: Callable[..., Penstock], team: str, said: dict[str, str], reason: str, words: str
+) -> None:
+    async def tell() -> None:
+        async with penstock() as here:
+            vision = Team("vision", (here.namespace,), classes=("training",), highest_priority=5)
+            here.teams = (vision, Team("speech", projects=("speech-to-text",)))
+            await here.goes_down()
+            await here.comes_up()
+            here.apply(home_job("a", team=team, annotations=said))
+            assert words in (await here.says("a", reason))["message"]
+            assert here.reader.counts() == []
+
+    asyncio.run(tell())
+
+
+def test_a_full_queue_takes_the_job_once_there_is_room(
+    penstock: Callable[..., Penstock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "FULL_SECONDS", 0.5)
+
+    async def tell() -> None:
+        async with penstock() as here:
+            here.teams = (Team("vision", (here.namespace,), queued_jobs=1),)
+            await here.goes_down()
+            await here.comes_up()
+            await here.plane.tell(Paused(0))
+            here.apply(home_job("a"))
+            await here.shows("a", accepted)
+            here.apply(home_job("b"))
+            assert "may have 1; wait" in (await here.says("b", "QueueFull"))["message"]
+            here.plane.admission.teams["vision"] = Team("vision", (here.namespace,))  # as if the first had begun
+            await here.shows("b", accepted)
 
     asyncio.run(tell())
 

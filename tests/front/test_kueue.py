@@ -19,8 +19,8 @@ from penstock.front.uninstall import restore_jobs
 from penstock.kube import kueue as beside
 from penstock.kube.access import Access, connect
 from penstock.kube.maps import Maps, has
-from penstock.web.access import Token
 from penstock.web.routes.jobs import detail_of
+from penstock.web.tokens import Token
 from tests.conftest import Part
 from tests.front.kit import Penstock, complete, home_job, running
 

@@ -178,6 +178,41 @@ def test_admission_refuses_what_goes_around_us(ruled: tuple[DevCluster, str]) ->
         lab.kubectl("-n", namespace, "annotate", "job", "good", f"{annotations.BINDING}=x")
 
 
+def test_in_a_governed_namespace_no_container_of_any_kind_gets_past(ruled: tuple[DevCluster, str]) -> None:
+    lab, namespace = ruled
+    gpus, privileged = {"limits": {"nvidia.com/gpu": "1"}}, {"privileged": True}
+    slice_of_one = {"limits": {"nvidia.com/mig-1g.10gb": "1"}}
+    container: Json = {"name": "main", "image": "train:1"}
+    step: Json = {"name": "step", "image": "train:1"}
+    hidden = [
+        {"containers": [container], "initContainers": [{**step, "resources": gpus}]},
+        {"containers": [container], "initContainers": [{**step, "restartPolicy": "Always", "resources": gpus}]},
+        {"containers": [{**container, "resources": slice_of_one}]},
+        {"containers": [container], "initContainers": [{**step, "resources": slice_of_one}]},
+        {"containers": [container], "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
+    ]
+    for pod in hidden:
+        for thing in (_pod(pod), _job(pod)):
+            assert "GPUs are used through Penstock here" in refused(lab, namespace, thing), pod
+    bad_step = {"containers": [container], "initContainers": [{**step, "securityContext": privileged}]}
+    for thing in (_pod(bad_step), _job(bad_step)):
+        assert "Privileged containers are not allowed here" in refused(lab, namespace, thing)
+    created(lab, namespace, _pod({"containers": [container]}))
+    added = {"spec": {"ephemeralContainers": [{**step, "securityContext": privileged}]}}
+    change = ("--subresource", "ephemeralcontainers", "--type", "strategic", "-p", json.dumps(added))
+    with pytest.raises(Refusal, match="Privileged containers are not allowed here"):
+        lab.kubectl("-n", namespace, "patch", "pod", "hidden", *change)
+
+
+def _pod(spec: Json) -> Json:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hidden"}, "spec": spec}
+
+
+def _job(pod: Json) -> Json:
+    template = {"spec": {**pod, "restartPolicy": "Never"}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "hidden"}, "spec": {"template": template}}
+
+
 def person(cluster: DevCluster, namespace: str, name: str) -> ExternalCluster:
     """Somebody who may create and change Jobs, and nothing else."""
     rules = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "create", "patch"]}]

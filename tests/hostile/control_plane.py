@@ -15,6 +15,9 @@ from typing import Any, Final, Self
 import httpx2
 import yaml
 
+from tests.conftest import ROOT
+from tests.hostile.mistakes import VARIABLE
+
 LIMIT_S: Final = 60  #: a wait that takes longer has failed
 ENDED: Final = ("succeeded", "failed", "cancelled", "refused")
 
@@ -46,13 +49,15 @@ class ControlPlane:
 
     def start(self, *more: str) -> None:
         """Returns once it answers; raises with its own words if it ends instead."""
-        command = [sys.executable, "-m", "penstock.cli", "up", "--home", str(self.home), "--port", "0", "--json"]
+        program = "tests.hostile.mistakes" if VARIABLE in os.environ else "penstock.cli"
+        command = [sys.executable, "-m", program, "up", "--home", str(self.home), "--port", "0", "--json"]
         with self.errors.open("a") as errors:
             self.process = subprocess.Popen(
                 [*command, *self.options, *more],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                cwd=ROOT,
                 env=os.environ | {"PENSTOCK_HOME": str(self.home)} | self.env,
             )
         with self._killed_if_late() as process:

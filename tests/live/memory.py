@@ -1,11 +1,12 @@
 """A journal in memory, through the same codec, for stories of the loop that are not about disks."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 
 from penstock.core.engine import VERSION, Step
 from penstock.core.units import Instant
 from penstock.journal import codec
-from penstock.journal.journal import Fenced, Held, Row, Unwritable
+from penstock.journal.journal import Fenced, Held, KeptClaim, KeptClaims, Row, Unwritable
 from penstock.journal.schema import Changes
 
 
@@ -21,6 +22,8 @@ class MemoryJournal:
         self.snapshots: dict[str, tuple[int, bytes]] = {}
         self.epoch, self.holder, self.until = 0, "", 0
         self.broken = ""
+        self.kept: dict[str, KeptClaim] = {}
+        self.where, self.restored = "memory", False
         self.forgotten: Instant = 0  #: keys answered before then
 
     def claim(self, holder: str, at: Instant, lease_ms: int) -> int:
@@ -29,9 +32,32 @@ class MemoryJournal:
         self.epoch, self.holder, self.until = self.epoch + 1, holder, at + lease_ms
         return self.epoch
 
-    def renew(self, epoch: int, at: Instant, lease_ms: int) -> None:
+    def renew(self, epoch: int, at: Instant, lease_ms: int, claims: Sequence[KeptClaim] = ()) -> str:
         self._write(epoch)
         self.until = at + lease_ms
+        self.kept.update({kept.site: kept for kept in claims})
+        return self.head
+
+    def place(self) -> str:
+        return self.where
+
+    def claims(self) -> KeptClaims:
+        return KeptClaims(dict(self.kept), self.head, self.restored)
+
+    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0) -> int:
+        self._write(epoch)
+        self.kept.update({kept.site: kept for kept in claims})
+        self.epoch = max(epoch, above + 1)
+        return self.epoch
+
+    @property
+    def head(self) -> str:
+        """A number and a past of that length; enough to tell two journals apart."""
+        return f"{len(self.rows)}:{sha256(repr(self.rows).encode()).hexdigest()}"
+
+    def has(self, head: str) -> bool:
+        number, _, link = head.partition(":")
+        return sha256(repr(self.rows[: int(number)]).encode()).hexdigest() == link
 
     def release(self, epoch: int) -> None:
         self._write(epoch)
@@ -73,8 +99,9 @@ class MemoryJournal:
     def blob(self, digest: str) -> bytes | None:
         return self.blobs.get(digest)
 
-    def erase_blob(self, digest: str) -> None:
-        del self.blobs[digest]
+    def erase_blob(self, *digests: str) -> None:
+        for digest in digests:
+            del self.blobs[digest]
 
     def keep_snapshot(self, number: int, schema: str, state: bytes) -> None:
         self.snapshots[schema] = (number, state)

@@ -20,9 +20,11 @@ from penstock.journal.states import ENDED
 from penstock.live.clock import Clock
 from penstock.live.plane import Plane, Setup
 from penstock.telemetry import Metrics
-from penstock.web.access import Guard, Role, first_token
+from penstock.web.access import Guard
 from penstock.web.app import Limits, build, guard_of
 from penstock.web.server import address_of, bind, serving
+from penstock.web.token_files import own_secret
+from penstock.web.tokens import Role, Token, new_token
 from tests.awaiting import LIMIT_S
 
 #: More than any test asks for; tests of limits bring their own.
@@ -45,7 +47,7 @@ class Penstock:
     def __init__(self, home: Path, plane: Plane, reader: Reader, guard: Guard, url: str) -> None:
         self.home, self.plane, self.reader, self.guard, self.url = home, plane, reader, guard, url
         self.clients: list[httpx2.AsyncClient] = []
-        self.admin = self.client(first_token(guard.tokens, home / "token"))
+        self.admin = self.client(own_secret(guard.tokens, home / "token"))
 
     def client(self, secret: str) -> httpx2.AsyncClient:
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
@@ -53,8 +55,14 @@ class Penstock:
         self.clients.append(made)
         return made
 
+    def token(self, role: Role, team: str = "", expires_at: int = 0) -> tuple[Token, str]:
+        """A token that this control plane knows; tests of what the journal knows make theirs through the API."""
+        token, secret = new_token(role, team, expires_at)
+        self.guard.tokens.hold(token)
+        return token, secret
+
     def team(self, team: str, role: Role = "member") -> httpx2.AsyncClient:
-        return self.client(self.guard.tokens.create(role, team)[1])
+        return self.client(self.token(role, team)[1])
 
     async def submits(self, client: httpx2.AsyncClient | None = None, **job: Any) -> str:
         """A job that ends at once, unless told otherwise."""
@@ -101,12 +109,18 @@ async def running(
     plane = Plane(journal, drivers, Setup(opening), clock)
     await plane.start()
     reader = open_reader(str(home / "journal.db"))
-    guard = guard_of(home, limits)
+    guard = guard_of(home, plane, limits)
+    guard.tokens.read(reader)
     metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
     sock = bind("127.0.0.1", 0)
     penstock = Penstock(home, plane, reader, guard, address_of(sock))
     try:
-        async with serving(build(plane, reader, guard, metrics, limits), sock):
+        await guard.tokens.record()
+        async with (
+            guard.denials.saved(),
+            guard.tokens.followed(reader),
+            serving(build(plane, reader, guard, metrics, limits), sock),
+        ):
             try:
                 yield penstock
             finally:

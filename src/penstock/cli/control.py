@@ -1,5 +1,6 @@
 """`penstock cancel`, `retry`, `move`, `pause` and `resume`: requests about a job, or about Penstock as a whole."""
 
+import secrets
 from typing import Any
 
 import click
@@ -19,10 +20,11 @@ def cancel(client: Client, jobs: tuple[str, ...], as_json: bool) -> None:
 
 @click.command("retry")
 @click.argument("job")
+@click.option("--key", default="", help="Idempotency key: the same key submits one job.  [default: a new key]")
 @talks
-def retry(client: Client, job: str, as_json: bool) -> None:
+def retry(client: Client, job: str, key: str, as_json: bool) -> None:
     """Submit an ended job again as a new job."""
-    told = client.post(job_path(job, "/retry"))
+    told = client.post(job_path(job, "/retry"), **{"Idempotency-Key": key or secrets.token_hex(16)})
     _say(told, as_json, told["job"])
 
 

@@ -1,11 +1,11 @@
-"""`penstock journal`: inspects a journal, verifies it, rebuilds its tables."""
+"""`penstock journal`: inspects a journal, verifies it, rebuilds its tables, and lets a restored backup go on."""
 
 import click
 
 
 @click.group("journal")
 def command() -> None:
-    """Inspect a journal, verify it, or rebuild its tables."""
+    """Inspect a journal, verify it, rebuild its tables, or restore a backup."""
 
 
 @command.command("info")
@@ -70,6 +70,33 @@ def rebuild(where: str, as_json: bool) -> None:
         terminal.print_json({"steps": steps})
     else:
         click.echo(f"The tables of {where} are made anew from {steps:,} steps.")
+
+
+@command.command("restore")
+@click.argument("where")
+@click.option("--from", "backup", metavar="FILE", default="", help="Backup to put at WHERE first; SQLite only.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def restore(where: str, backup: str, yes: bool, as_json: bool) -> None:
+    """Let a backup or a copy of a journal go on as the installation's only one.
+
+    Sites refuse a copy of the journal that they know. After this the next `penstock up` on WHERE takes them over,
+    whatever happened since the backup. A control plane that still runs on another copy then ends; jobs are not stopped.
+    """
+    from penstock.cli import terminal
+    from penstock.journal import restore as restores
+
+    source = backup or where
+    steps, last_at = restores.last_of(source)
+    if not yes:
+        click.confirm(restores.question(source, where, steps, last_at), abort=True, err=True)
+    aside = restores.put_in_place(backup, where) if backup else ""
+    restores.restore(where)
+    if as_json:
+        terminal.print_json({"journal": where, "steps": steps, "aside": aside})
+    else:
+        kept = f" The journal that was there is {aside} now." if aside else ""
+        click.echo(f"{where} goes on from step {steps:,}: start it with `penstock up`.{kept}")
 
 
 #: Short, so that nobody waits if we are killed: while we work, our transaction keeps others out.

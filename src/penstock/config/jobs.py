@@ -31,7 +31,7 @@ from penstock.config.scalars import (
     Word,
 )
 from penstock.core.model.types import GpuChoice, JobClass, JobSpec
-from penstock.core.units import MICRO, PERMILLE, Millis
+from penstock.core.units import MICRO, MOST_GPUS_ASKED, PERMILLE, Millis
 from penstock.core.values import value
 
 MOST_PARTS: Final = 1_000  #: words of a command, variables, members of an array of jobs
@@ -217,6 +217,14 @@ def _check_sizes(row: JobSection, page: Document) -> None:
         size = page.attempt(count)
         if size is not UNREAD and size > MOST_PARTS:
             page.report(place, f"{size:,} are too many; at most {MOST_PARTS:,}")
+    page.attempt(_check_gpus, row, page)
+
+
+def _check_gpus(row: JobSection, page: Document) -> None:
+    asked = row.gpus * row.count
+    if asked > MOST_GPUS_ASKED:
+        each = "" if row.count == 1 else f" for {row.count:,} jobs"
+        page.report("gpus", f"{asked:,} GPUs{each} are too many for one submission; at most {MOST_GPUS_ASKED:,}")
 
 
 def _check_env(row: JobSection, page: Document) -> None:

@@ -9,7 +9,7 @@ from penstock.config.document import Document
 from penstock.config.scalars import Amount, Count
 from penstock.config.sections import ExtrasSection, OfferSection, PriceSection, ShapeSection, SiteSection
 from penstock.core.model.types import STANDING, Extras, Guarantee, NodeShape, Offer, Quoted, SoldBy
-from penstock.core.units import HOUR, MICRO, MINUTE, Millis, Money, ceil_div
+from penstock.core.units import HOUR, MICRO, MINUTE, MOST_GPUS, MOST_PER_GB, MOST_PER_HOUR, Millis, Money, ceil_div
 
 #: What a rented offer is taken to be until somebody has said otherwise: rather too dear and too slow to stop than the
 #: other way round, because money is held by these.
@@ -29,6 +29,13 @@ class Exchange:
 
     def ours(self, amount: Fraction) -> Money:
         return math.ceil(amount * self.micros)
+
+
+def check_price(price: Money | None, page: Document, place: str, per: str = "node and hour") -> None:
+    """Bounded in our currency, so that all that is made of it can be stored."""
+    most = MOST_PER_GB if per == "GB" else MOST_PER_HOUR
+    if price is not None and price > most:
+        page.report(place, f"this is {ceil_div(price, MICRO):,} of our currency per {per}; at most {most // MICRO:,}")
 
 
 #: (GPU model, MIG profile, GPUs per node) -> what such a node costs on demand at this site
@@ -105,6 +112,7 @@ class _OfferMaker:
             attempt(check)
         shapes = attempt(self._shapes)
         attempt(self._check_limit, shapes)
+        attempt(self._check_number, shapes)
         kill_ms, guarantee = self._end()
         return Offer(
             id=f"{self.site.name}/{row.name}",
@@ -156,6 +164,11 @@ class _OfferMaker:
             least = f"the smallest node has {shapes[0].gpus} GPUs"
             self._report(".limit_gpus", f"{least}, so a limit of {self.row.limit_gpus} leaves none")
 
+    def _check_number(self, shapes: tuple[NodeShape, ...]) -> None:
+        gpus = sum(shape.gpus * (shape.count or 1) for shape in shapes)
+        if gpus > MOST_GPUS:
+            self._report("", f"its nodes have {gpus:,} GPUs; an offer has at most {MOST_GPUS:,}")
+
     def _sold_by(self) -> SoldBy:
         """By the attempt in a cluster, which makes nodes as pods ask for them."""
         if self.row.sold_by is not None:
@@ -170,13 +183,17 @@ class _OfferMaker:
 
     def _extras(self) -> Extras:
         row, ours = self.row.extras or ExtrasSection(), self.exchange.ours
-        return Extras(
+        extras = Extras(
             disk_per_hour=ours(row.disk_per_hour),
             address_per_hour=ours(row.address_per_hour),
             cluster_per_hour=ours(row.cluster_per_hour),
             nat_per_gb=ours(row.nat_per_gb),
             launch_fee=ours(row.launch_fee),
         )
+        for key in ("disk_per_hour", "address_per_hour", "cluster_per_hour", "nat_per_gb", "launch_fee"):
+            per = {"nat_per_gb": "GB", "launch_fee": "node"}.get(key, "node and hour")
+            check_price(getattr(extras, key), self.page, f"{self.place}.extras.{key}", per)
+        return extras
 
     def _shapes(self) -> tuple[NodeShape, ...]:
         rows = _shape_rows(self.row)
@@ -207,7 +224,7 @@ class _OfferMaker:
         paid = list_per_hour if contract_per_hour is None else contract_per_hour
         if not self.standing and not paid:
             self._report(at, "a rented node costs something; its price is zero")
-        return NodeShape(
+        shape = NodeShape(
             gpus=int(row.gpus_per_node),
             count=None if row.nodes is None else int(row.nodes),
             list_per_hour=list_per_hour,
@@ -216,6 +233,9 @@ class _OfferMaker:
             marginal_per_hour=ours(price.marginal) or 0,
             name=str(row.node_type or ""),
         )
+        for amount in (shape.list_per_hour, contract_per_hour, shape.most_per_hour, shape.marginal_per_hour):
+            check_price(amount, self.page, f"{self.place}{at}")
+        return shape
 
     def _check_size(self, row: ShapeSection, at: str, sizes: set[int]) -> None:
         if row.gpus_per_node in sizes:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Final
 
 from penstock.config.document import shown
-from penstock.core.units import DAY, GB, HOUR, MICRO, MINUTE, SECOND
+from penstock.core.units import DAY, HOUR, LONGEST_MS, MICRO, MINUTE, MOST_BYTES, MOST_GPUS, MOST_MONEY, SECOND
 
 
 def scalar(kind: type, found: object) -> object:
@@ -97,12 +97,17 @@ class Word(str):
 class Priority(int): ...
 
 
+class NamespacePath(str):
+    """A Kubernetes namespace of every front door, or with its site of that one."""
+
+    __slots__ = ()
+
+
 NUMBER: Final = r"[0-9]{1,15}(?:\.[0-9]{1,12})?"
 SPAN: Final = re.compile("".join(rf"(?:({NUMBER}) ?{unit} ?)?" for unit in ("d", "h", "m", "s", "ms")))
 SPAN_MS: Final = (DAY, HOUR, MINUTE, SECOND, 1)
 SIZE: Final = re.compile(rf"({NUMBER}) ?([KMGTP])(i?)B")
-LONGEST_MS: Final = 3_650 * DAY
-LARGEST: Final = 10**12  #: amounts in units of currency; a thousand thousand of them still fit into 64 bits
+LARGEST: Final = MOST_MONEY // MICRO  #: amounts in units of currency
 
 
 def _amount(text: str) -> Amount | None:
@@ -124,11 +129,11 @@ def _whole(text: str, least: int, most: int) -> int | None:
 
 
 def _count(text: str) -> Count | None:
-    return None if (number := _whole(text, 1, 1_000_000)) is None else Count(number)
+    return None if (number := _whole(text, 1, MOST_GPUS)) is None else Count(number)
 
 
 def _number_from_zero(text: str) -> Number | None:
-    return None if (number := _whole(text, 0, 1_000_000)) is None else Number(number)
+    return None if (number := _whole(text, 0, MOST_GPUS)) is None else Number(number)
 
 
 def _grams(text: str) -> Grams | None:
@@ -154,7 +159,7 @@ def _size(text: str) -> Size | None:
         return None
     number, prefix, binary = found.groups()
     size = Fraction(number) * (1024 if binary else 1000) ** (1 + "KMGTP".index(prefix))
-    return Size(math.ceil(size)) if 0 < size <= LARGEST * GB else None
+    return Size(math.ceil(size)) if 0 < size <= MOST_BYTES else None
 
 
 def _percent(text: str) -> Percent | None:
@@ -203,6 +208,12 @@ def _priority(text: str) -> Priority | None:
     return Priority(text) if re.fullmatch("-?[0-9]{1,4}", text) and abs(int(text)) <= 1000 else None
 
 
+def _namespace_path(text: str) -> NamespacePath | None:
+    site, _, namespace = text.rpartition("/")
+    is_site = _name(site) is not None if "/" in text else True
+    return NamespacePath(text) if is_site and re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", namespace) else None
+
+
 def _currency(text: str) -> Currency | None:
     return Currency(text) if re.fullmatch("[A-Z]{3}", text) else None
 
@@ -217,15 +228,15 @@ def _day(text: str) -> Day | None:
 #: class -> (what it is in words, how to read one: None if it is not one)
 SCALARS: Final[dict[type, tuple[str, Callable[[str], object]]]] = {
     Amount: (f"an amount of money like 1500 or 12.50, from 0 to {LARGEST:,}", _amount),
-    Ceiling: ("an amount of money like 12.50, or the word on_demand", _ceiling),
-    Count: ("a whole number from 1 to 1,000,000", _count),
-    Number: ("a whole number from 0 to 1,000,000", _number_from_zero),
+    Ceiling: (f"an amount of money like 12.50, from 0 to {LARGEST:,}, or the word on_demand", _ceiling),
+    Count: (f"a whole number from 1 to {MOST_GPUS:,}", _count),
+    Number: (f"a whole number from 0 to {MOST_GPUS:,}", _number_from_zero),
     Grams: ("a whole number from 0 to 5,000", _grams),
     Duration: ("a duration like 90s, 5m, 1h30m or 2d, at most ten years", _duration),
     Interval: ("a duration above zero like 90s, 5m, 1h30m or 2d, at most ten years", _interval),
-    Size: ("a size above zero like 500MB, 200GB or 1.5TB", _size),
+    Size: ("a size above zero like 500MB, 200GB or 1.5TB, at most 1,000PB", _size),
     Percent: ("a percentage like 2% or 1.5%, from 0% to 100%", _percent),
-    Rate: ("an exchange rate above zero like 0.92", _rate),
+    Rate: ("an exchange rate above zero like 0.92, at most 1,000,000", _rate),
     Flag: ("true or false", _flag),
     Name: ("a name: up to 63 letters, digits, '-', '_' and '.', without spaces or slashes", _name),
     Text: ("a text: one line of up to 200 characters", _text),
@@ -234,5 +245,6 @@ SCALARS: Final[dict[type, tuple[str, Callable[[str], object]]]] = {
     Currency: ("a currency code: three capital letters like EUR", _currency),
     Day: ("a date like 2026-08-22", _day),
     Word: ("a text of up to 32,000 characters without zero bytes", _word),
+    NamespacePath: ("a namespace, of every front door or of one: NAMESPACE or SITE/NAMESPACE", _namespace_path),
     Priority: ("a whole number from -1000 to 1000", _priority),
 }

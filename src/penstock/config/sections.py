@@ -16,8 +16,10 @@ from penstock.config.scalars import (
     Grams,
     Interval,
     Name,
+    NamespacePath,
     Number,
     Percent,
+    Priority,
     Profile,
     Rate,
     Scope,
@@ -25,8 +27,8 @@ from penstock.config.scalars import (
     Text,
     Word,
 )
-from penstock.core.model.types import Guarantee, SoldBy, Term
-from penstock.core.units import HOUR, MINUTE
+from penstock.core.model.types import JOB_CLASSES, Guarantee, JobClass, SoldBy, Term
+from penstock.core.units import GB, HOUR, MINUTE
 
 
 class RateSection(Section, frozen=True):
@@ -167,6 +169,7 @@ class DataSection(Section, frozen=True):
     site: Name
     data_class: Name | None = msgspec.field(name="class", default=None)
     folder: Text | None = None
+    teams: tuple[Name, ...] = ()
 
 
 class DataRuleSection(Section, frozen=True):
@@ -180,6 +183,16 @@ class CapSection(Section, frozen=True):
     scope: Scope
     per_month: Amount | None = None
     per_hour: Amount | None = None
+
+
+class TeamSection(Section, frozen=True):
+    name: Name
+    namespaces: tuple[NamespacePath, ...] = ()
+    projects: tuple[Name, ...] = ()
+    classes: tuple[JobClass, ...] = JOB_CLASSES
+    highest_priority: Priority = Priority(1000)
+    queued_jobs: Count = Count(10_000)
+    journal_per_day: Size = Size(2 * GB)
 
 
 class FaultSection(Section, frozen=True):
@@ -211,6 +224,7 @@ class FileSection(Section, frozen=True):
     data: tuple[DataSection, ...] = ()
     data_rules: tuple[DataRuleSection, ...] = ()
     caps: tuple[CapSection, ...] = ()
+    teams: tuple[TeamSection, ...] = ()
     faults: tuple[FaultSection, ...] = ()
     policy: PolicySection = PolicySection()
     time_zone: Text | None = None

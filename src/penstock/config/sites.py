@@ -12,7 +12,7 @@ from penstock.config.clusters import cluster_of
 from penstock.config.convert import Section, converted
 from penstock.config.document import UNREAD, Document, plain, read_bytes, shown, unknown
 from penstock.config.maps import maps_of, site_has
-from penstock.config.offers import Exchange, offer_of, on_demand_prices, standing_nodes
+from penstock.config.offers import Exchange, check_price, offer_of, on_demand_prices, standing_nodes
 from penstock.config.sections import (
     CapSection,
     DataRuleSection,
@@ -24,6 +24,7 @@ from penstock.config.sections import (
     SiteSection,
     TierSection,
 )
+from penstock.config.teams import Team, teams_of
 from penstock.core.model.types import STANDING, DataRule, DataSet, EgressTier, Offer, Quoted, Site
 from penstock.core.units import GB, HOUR, MICRO, MINUTE, Instant, Millis, Money
 from penstock.core.values import value
@@ -78,6 +79,8 @@ class SitesFile:
     time_zone: str = "UTC"  # of the budget periods
     maps: tuple[Maps, ...] = ()  # of the sites that run Kubernetes Jobs
     kubernetes: tuple[tuple[str, ClusterSite], ...] = ()  # sites that are clusters
+    teams: tuple[Team, ...] = ()  # what each team may use
+    data_teams: tuple[tuple[str, tuple[str, ...]], ...] = ()  # data sets that only these teams may use
 
 
 def read_sites(path: str) -> SitesFile:
@@ -119,6 +122,8 @@ def _sites_file(file: FileSection, page: Document) -> SitesFile:
         time_zone=attempt(_time_zone, file, page),
         maps=attempt(_maps, file, maps),
         kubernetes=attempt(_clusters, file, maps, page),
+        teams=attempt(_teams, file, page),
+        data_teams=attempt(lambda: tuple((str(row.name), _strings(row.teams)) for row in file.data if row.teams)),
     )
 
 
@@ -204,6 +209,7 @@ def _egress(rows: tuple[TierSection, ...], exchange: Exchange, page: Document, p
             if row.up_to <= below or row.up_to % GB:
                 page.report(f"{place}[{k}].up_to", "tiers rise, each by whole GB; the smallest comes first")
             below = row.up_to
+        check_price(exchange.ours(row.per_gb), page, f"{place}[{k}].per_gb", per="GB")
     return tuple(EgressTier(None if row.up_to is None else row.up_to // GB, exchange.ours(row.per_gb)) for row in rows)
 
 
@@ -243,6 +249,12 @@ def _cap(row: CapSection, page: Document, place: str) -> tuple[str, Money | None
     ours = Exchange(None).ours
     per_month = None if row.per_month is None else ours(row.per_month)
     return str(row.scope), per_month, None if row.per_hour is None else ours(row.per_hour)
+
+
+def _teams(file: FileSection, page: Document) -> tuple[Team, ...]:
+    _unique(page, "teams", file.teams)
+    doors = [str(site.name) for site in file.sites if site.front_door]
+    return teams_of(file.teams, doors, page)
 
 
 def _faults(file: FileSection, page: Document) -> tuple[tuple[Instant, str, Millis], ...]:

@@ -25,6 +25,16 @@ PERMILLE: Final = 1_000  #: speeds and shares are whole thousandths
 #: Later than anything: "not by the clock, only by an event".
 NEVER: Final[Instant] = 1 << 62
 
+# What comes in is bounded, so that all that is stored of it fits into 64 bits. `ledger` denies a sum beyond its bound.
+MOST_MONEY: Final[Money] = 10**18  #: in the books of one scope and period, and of a cap: a million million units
+MOST_PER_HOUR: Final[Money] = 10**15  #: the price of one node's hour: a thousand million units
+MOST_PER_GB: Final[Money] = 10**12  #: the price of moving one GB: a million units
+MOST_BYTES: Final = 10**18  #: the size of a data set or an output: 1,000 PB
+LONGEST_MS: Final[Millis] = 3_650 * DAY  #: any duration that somebody tells
+MOST_GPUS: Final = 1_000_000  #: of one offer, node or count that somebody tells
+MOST_GPUS_ASKED: Final = 100_000  #: by one submission, all jobs of its array together
+MOST_NODES: Final = 1_000  #: rented for one attempt; each is a hold of its own
+
 
 def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
@@ -45,4 +55,7 @@ def money(text: str) -> Money:
     typed = text.strip()
     if not re.fullmatch(r"-?(\d{1,15}|\d{1,3}(,\d{3}){1,4})(\.\d{1,6})?", typed):
         raise BadInput(f"'{text}' is not an amount of money; write it like 1500 or 12.50.")
-    return int(Decimal(typed.replace(",", "")) * MICRO)
+    amount = int(Decimal(typed.replace(",", "")) * MICRO)
+    if abs(amount) > MOST_MONEY:
+        raise BadInput(f"'{text}' is too much; an amount is at most {MOST_MONEY // MICRO:,}.")
+    return amount

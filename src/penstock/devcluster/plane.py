@@ -60,6 +60,7 @@ def _server(folder: Path, note: Flags) -> Flags:
         "service-account-issuer": "https://kubernetes.default.svc",
         "token-auth-file": folder / "tokens.csv",
         "authorization-mode": "RBAC",
+        "allow-privileged": "true",  # as installers set it; our policy refuses such pods where it applies
         "endpoint-reconciler-type": "none",
         "service-cluster-ip-range": network.services if network else SERVICES,
         # It gives every pod a token of its account; kwok's pods cannot read.

@@ -29,6 +29,7 @@ from penstock.core.model import actions as a
 from penstock.core.model import events as e
 from penstock.core.units import HOUR, Instant, Millis
 from penstock.core.values import value
+from penstock.drivers.claim import ClaimStore
 from penstock.kube.exec_protocol import Printed, Typed
 
 #: How long an offer is closed whose site will never take such a node; nobody knows better.
@@ -98,6 +99,10 @@ Say: TypeAlias = Callable[[e.Fact], None]
 class Driver(Protocol):
     """What `live` asks of a site."""
 
+    @property
+    def claims(self) -> ClaimStore | None:
+        """Where the site keeps which control plane it obeys; None: nowhere. Read before it is opened."""
+
     async def open(self, say: Say) -> None:
         """Connect, and from now on say what happens. Raises `Refused` if another installation works here."""
 
@@ -154,6 +159,8 @@ class Workloads(ABC):
 
 class BaseDriver(Capacity, Workloads, Driver):
     """What a site's driver begins with: each action is a method of its own, in `Capacity` or in `Workloads`."""
+
+    claims: ClaimStore | None = None
 
     async def do(self, action: a.Action, work: Work | None = None) -> e.Fact | None:
         """The table of all actions: which method each one is, and the fact that says that it returned."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.core.model import reasons as r
-from penstock.core.units import HOUR, NEVER, PERMILLE, Instant, Millis, Money
+from penstock.core.units import HOUR, MOST_MONEY, NEVER, PERMILLE, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.formatting import are, count, duration, instant, money, were
 
@@ -253,8 +253,9 @@ def _denied(why: r.Denial, say: Say) -> str:
         case r.CapBinds():
             month = f" in {why.period}" if why.period else ""
             free = f"{say.cash(why.kept_free)} is kept free, " if why.kept_free else ""
+            most = ", the most that the books can hold" if why.cap == MOST_MONEY else ""
             return (
-                f"{why.scope} may spend {say.cash(why.cap)}{month}; {say.cash(why.spent)} is spent, "
+                f"{why.scope} may spend {say.cash(why.cap)}{month}{most}; {say.cash(why.spent)} is spent, "
                 f"{say.cash(why.held)} is held, {free}and this needs {say.cash(why.needed)}."
             )
         case r.RateBinds():

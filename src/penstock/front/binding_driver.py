@@ -12,6 +12,7 @@ from typing import Any, Final
 from penstock.core.ids import attempt_number
 from penstock.core.model.actions import Action, StartAttempt
 from penstock.core.model.events import Fact
+from penstock.drivers.claim import ClaimStore
 from penstock.drivers.driver import Command, Driver, Say, SiteInventory, Unreachable, Work
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.status import binding, bound_attempt, finalizers_of
@@ -51,6 +52,10 @@ class BindingDriver:
         finally:
             home.binding.discard(ask.attempt)
         home.bound(job)
+
+    @property
+    def claims(self) -> ClaimStore | None:
+        return self.driver.claims
 
     async def open(self, say: Say) -> None:
         await self.driver.open(say)

@@ -54,6 +54,10 @@ def uid_of(job: Json) -> str:
     return str(part(job, "metadata").get("uid", ""))
 
 
+def namespace_of(job: Json) -> str:
+    return str(part(job, "metadata").get("namespace") or "default")
+
+
 def key_of(job: Json) -> str:
     """`NAMESPACE/NAME`, the informer's key."""
     metadata = part(job, "metadata")

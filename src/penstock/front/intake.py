@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from penstock.front import job_spec
-from penstock.front.home_cluster import uid_of
+from penstock.front.home_cluster import namespace_of, uid_of
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.job_spec import Unfit
 from penstock.front.status_writer import StatusWriter
@@ -12,6 +12,7 @@ from penstock.kube.client import CONFIG_MAPS
 from penstock.kube.errors import Forbidden, NotFound
 from penstock.kube.portability import config_maps
 from penstock.kube.references import Json, part
+from penstock.live.admission import NotAdmitted
 from penstock.live.plane import Plane, Quarantined
 
 #: A younger Job without `managedBy` is suspended. An older one was labelled while it ran, and keeps running.
@@ -26,14 +27,21 @@ class Intake:
 
     async def take(self, job: Json) -> str:
         """Submit the Job and return our job's id; empty if the Job cannot be accepted. Idempotent: the Job's uid is the
-        idempotency key.
+        idempotency key. Raises `NotAdmitted` if it may be accepted later.
         """
         try:
             carried, unread = await self._carried(job)
             user, now = await self.users.of(job), self.plane.clock.now()
             wish = job_spec.read(job, self.site, now, self._models(), carried, unread, user)
-            key = f"home:{self.site}:{uid_of(job)}"
-            told = await self.plane.submit(wish.spec, wish.work, key=key, body=uid_of(job))
+            key, admission = f"home:{self.site}:{uid_of(job)}", self.plane.admission
+            admission.book(self.site, namespace_of(job), wish.spec.team)
+            async with admission.admitted(wish.spec, len(wish.work.manifest)):
+                told = await self.plane.submit(wish.spec, wish.work, key=key, body=uid_of(job))
+        except NotAdmitted as error:
+            await self._explain(job, error.reason, str(error))
+            if error.retry_s is not None:
+                raise
+            return ""
         except Unfit as unfit:
             await self._explain(job, unfit.reason, str(unfit))
             return ""

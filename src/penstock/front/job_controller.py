@@ -34,6 +34,7 @@ from penstock.kube.client import JOBS
 from penstock.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from penstock.kube.references import Json, part
 from penstock.kube.request_priority import LATER
+from penstock.live.admission import NotAdmitted
 from penstock.live.plane import NotReady, Plane
 
 T = TypeVar("T")
@@ -110,6 +111,8 @@ class JobController:
                 self._set_trouble(key, "")
             except (Conflict, NotFound):
                 due.again(key, AGAIN_SECONDS)
+            except NotAdmitted as error:  # its team asks for too much at the moment; the Job has an Event about it
+                due.again(key, error.retry_s or LATER_SECONDS)
             except Forbidden as error:
                 self._set_trouble(
                     key, f"our account may not {error.verb} {error.resource}; see 'penstock manifests rbac'"

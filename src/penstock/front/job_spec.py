@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from penstock.config.scalars import SCALARS, Amount, Flag, Interval, Name, Priority, Text
 from penstock.core.model.types import JOB_CLASSES, GpuChoice, JobClass, JobSpec, Origin
-from penstock.core.units import MICRO, SECOND, Instant
+from penstock.core.units import MICRO, MOST_GPUS_ASKED, SECOND, Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Work
 from penstock.kube import annotations, gpu_requests, kueue
@@ -21,7 +21,6 @@ from penstock.kube.portability import needs, packed
 from penstock.kube.references import Json, part, pod_of
 
 PRODUCT: Final = "nvidia.com/gpu.product"
-MOST_GPUS: Final = 1_000_000
 #: Fields that the cluster writes. They do not affect what runs, and would make equal Jobs differ.
 NOTES: Final = ("managedFields", "resourceVersion", "generation", "selfLink", "ownerReferences", "finalizers")
 
@@ -165,8 +164,8 @@ def gpus_of(job: Json) -> tuple[int, str]:
     if len(found) > 1:
         raise Unfit("MixedGPUs", f"It asks for GPUs of several kinds ({', '.join(sorted(found))}); use one kind.")
     ((profile, total),) = found.items()
-    if total > MOST_GPUS:
-        raise Unfit("TooManyGPUs", f"It asks for {total:,} GPUs; no site has that many.")
+    if total > MOST_GPUS_ASKED:
+        raise Unfit("TooManyGPUs", f"It asks for {total:,} GPUs; a Job may ask for at most {MOST_GPUS_ASKED:,}.")
     return total, profile
 
 

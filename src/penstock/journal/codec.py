@@ -53,7 +53,8 @@ def encode(events: Sequence[Event]) -> bytes:
 
 def _body(event: Event) -> object:
     if type(event) is JobSubmitted:
-        return {"at": event.at, "number": event.number, "job": event.job, "spec": _spec(event.spec)}
+        body = {"at": event.at, "number": event.number, "job": event.job, "spec": _spec(event.spec)}
+        return body | {"retries": event.retries, "details": event.details} if event.retries else body
     if type(event) is WaitPromised:
         return _wait(event)
     return event

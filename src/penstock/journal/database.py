@@ -35,6 +35,9 @@ class Database(Protocol):
     def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Execute the statement for each row. It may be pipelined, so that an error shows at the commit."""
 
+    def place(self) -> str:
+        """Where this database is: a copy of it is in another place. It may change when a machine restarts."""
+
     def lock(self) -> bool:
         """Take the exclusive writer lock until this process ends. False if another process has it."""
 
@@ -63,6 +66,11 @@ LIVE: Final = (
     "create table if not exists replies (key text primary key, answer text not null, at bigint not null)",
     "create index if not exists replies_by_time on replies (at)",
     "create table if not exists blobs (digest text primary key, content {bytes} not null)",
+    # What each site's claim is, and was before: `live/site_claims`. No part of the chain: it changes every few seconds.
+    """create table if not exists claims (
+        site text primary key, incarnation text not null, before text not null, place text not null
+    )""",
+    "create table if not exists restores (at bigint not null, head bigint not null)",
 )
 #: Older versions kept idempotency keys for ever, without a time. Those get another day.
 MOVED: Final = (
@@ -113,11 +121,12 @@ def stored_after(db: Database, after: int) -> Iterator[Stored]:
 def plain(values: Sequence[Any]) -> Stored:
     """The row with bytes as bytes. Text that somebody stored instead fails the hash check, as it should."""
     number, at, inputs, outputs, version, revision, link = values
-    return number, at, _bytes(inputs), _bytes(outputs), version, revision, _bytes(link)
+    return number, at, as_bytes(inputs), as_bytes(outputs), version, revision, as_bytes(link)
 
 
-def _bytes(found: Any) -> bytes:
-    return found.encode() if isinstance(found, str) else bytes(found)
+def as_bytes(found: Any) -> bytes:
+    """A cell as bytes, whatever somebody stored in it: SQLite keeps any type in any column."""
+    return bytes(found) if isinstance(found, bytes | memoryview) else str(found).encode(errors="surrogatepass")
 
 
 def hash_of(db: Database, number: int) -> bytes | None:
@@ -125,4 +134,4 @@ def hash_of(db: Database, number: int) -> bytes | None:
     if number == 0:
         return GENESIS
     found = db.all("select hash from steps where number = ?", number)
-    return _bytes(found[0][0]) if found else None
+    return as_bytes(found[0][0]) if found else None

@@ -16,8 +16,10 @@ from penstock.core.engine import Step
 from penstock.core.model.types import JobSpec
 from penstock.core.units import Instant
 from penstock.core.values import value
+from penstock.journal.audit import AuditFilter, AuditRow
 from penstock.journal.rows import AttemptRow, ClosedRow, Filter, Happening, JobCount, JobRow, SpendRow, UsedRow
 from penstock.journal.schema import Changes
+from penstock.journal.tokens import RevocationRow, TokenRow
 
 
 class Held(Exception):
@@ -42,6 +44,25 @@ class Row:
     revision: int
 
 
+@value
+class KeptClaim:
+    """What a site is told that we are: `drivers/claim`. After a crash the site has one of the two incarnations."""
+
+    site: str
+    incarnation: str
+    before: str
+    place: str  # of the journal that was told so
+
+
+@value
+class KeptClaims:
+    """All claims, by site; the head that sites are told; and whether a person restored this journal from a backup."""
+
+    claims: Mapping[str, KeptClaim]
+    head: str  # number and hash of the last step
+    restored: bool
+
+
 class Journal(Protocol):
     """Blocking calls, one at a time; the plane makes them in a thread of their own."""
 
@@ -56,8 +77,21 @@ class Journal(Protocol):
         own lease.
         """
 
-    def renew(self, epoch: int, at: Instant, lease_ms: int) -> None:
-        """Renew the lease. Raises `Fenced` if another writer took over."""
+    def renew(self, epoch: int, at: Instant, lease_ms: int, claims: Sequence[KeptClaim] = ()) -> str:
+        """Renew the lease, and keep these claims in the same commit. Returns the head: number and hash of the last
+        step. Raises `Fenced` if another writer took over.
+        """
+
+    def place(self) -> str:
+        """Where this journal is: a copy of it is in another place."""
+
+    def claims(self) -> KeptClaims: ...
+
+    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0) -> int:
+        """Keep these claims. Returns the epoch, which is raised if it was not `above` this one. Raises `Fenced`."""
+
+    def has(self, head: str) -> bool:
+        """True if the journal has this step with this hash: `NUMBER:HASH`."""
 
     def release(self, epoch: int) -> None:
         """Give up the lease, so that the next holder need not wait."""
@@ -73,8 +107,9 @@ class Journal(Protocol):
         """Commit all of it in one durable transaction, or nothing. `keys`: idempotency key -> the answer given for it.
         `changes`: what these steps change in the tables, from `projection`.
 
-        Steps must continue the journal without gaps. Raises `Fenced` and `Unwritable`; after either, nothing was
-        written. An existing blob or key is not changed.
+        Steps must continue the journal without gaps. Raises `Fenced` and `Unwritable`; any other error says that the
+        database does not take something in these rows. After each of them nothing was written. An existing blob or key
+        is not changed.
         """
 
     def read(self, after: int = 0) -> Iterator[Row]:
@@ -88,13 +123,15 @@ class Journal(Protocol):
 
     def blob(self, digest: str) -> bytes | None: ...
 
-    def erase_blob(self, digest: str) -> None:
-        """Erase for good. The chain has only the digest and still verifies."""
+    def erase_blob(self, *digests: str) -> None:
+        """Erase for good. The chain has only the digests and still verifies."""
 
     def keep_snapshot(self, number: int, schema: str, state: bytes) -> None: ...
 
     def snapshot(self, schema: str) -> tuple[int, bytes] | None:
-        """The newest snapshot of this schema: a cache. None also if the journal's past differs from the snapshot's."""
+        """The newest snapshot of this schema: a cache. Raises `seal.Doubtful` if it is not what was stored for its step
+        of this journal.
+        """
 
     def close(self) -> None: ...
 
@@ -125,6 +162,9 @@ class Reader(Protocol):
     def counts(self) -> list[JobCount]:
         """Jobs and requested GPUs by state and team."""
 
+    def queued(self, team: str) -> int:
+        """How many jobs of the team are queued or paused."""
+
     def attempts(self, job: str) -> list[AttemptRow]:
         """In the order they were promised."""
 
@@ -149,6 +189,15 @@ class Reader(Protocol):
         self, before: tuple[int, int] | None = None, limit: int = 50, kinds: tuple[str, ...] = ()
     ) -> list[Happening]:
         """Recent events, newest first, at most `limit`. `before`: step and part of the last one seen."""
+
+    def tokens(self, after: int = 0) -> list[TokenRow]:
+        """Tokens issued after this step, in order."""
+
+    def revocations(self, after: int = 0) -> list[RevocationRow]:
+        """Tokens revoked after this step, in order."""
+
+    def audit(self, wanted: AuditFilter, before: tuple[int, int] | None = None, limit: int = 50) -> list[AuditRow]:
+        """Who did what, newest first, at most `limit`. `before`: step and part of the last one seen."""
 
     def steps(self, after: int, limit: int = 200) -> list[Row]:
         """Rows in order for streams, not verified against the chain."""

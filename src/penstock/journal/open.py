@@ -12,14 +12,14 @@ from penstock.journal.reader import JournalReader, NoTables
 from penstock.journal.writer import JournalWriter, steps_of
 
 
-def open_journal(where: str, create: bool = True) -> JournalWriter:
-    """Open for writing; creates it unless `create` is false."""
+def open_journal(where: str, create: bool = True, key: bytes = b"") -> JournalWriter:
+    """Open for writing; creates it unless `create` is false. `key`: of the installation, which seals snapshots."""
     db = database(where)
     try:
         if not create:
             must_exist(where)
             db.all("select format from journal")
-        return JournalWriter(db)
+        return JournalWriter(db, key)
     except BaseException:
         db.close()
         raise

@@ -71,6 +71,8 @@ class PostgresDatabase:
     def _told(self) -> Iterator[None]:
         try:
             yield
+        except psycopg.errors.ProgramLimitExceeded:  # a value too long for an index: no retry helps
+            raise
         except psycopg.errors.UndefinedTable:
             raise BadInput(f"{self.where} holds no journal; `penstock up` makes one.") from None
         except PASSING as error:
@@ -127,6 +129,11 @@ class PostgresDatabase:
                 cursor.execute(_unnested(sql, columns), columns)
             else:
                 cursor.executemany(_marked(sql), rows)
+
+    def place(self) -> str:
+        """The server since it was started, and the database: a dump that is restored is another one."""
+        sql = "select oid::text, pg_postmaster_start_time()::text from pg_database where datname = current_database()"
+        return ":".join(self.all(sql)[0])
 
     def lock(self) -> bool:
         """A session-level lock: the server releases it with the session, so a killed writer can restart at once."""

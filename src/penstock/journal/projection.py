@@ -5,11 +5,13 @@
     changes = project(state, step)              # before the next step
 
 There is no second state machine: `core.fold.apply` folds, and a row repeats what the state says. Only
-caps, periods and the job that an event concerns are read from the events. After any history the tables equal those of
-a rebuild from its steps (`tests/journal/test_projection.py`). `sequencer` and `writer` call it.
+caps, periods, tokens, the audit trail and the job that an event concerns are read from the events. After any history
+the tables equal those of a rebuild from its steps (`tests/journal/test_projection.py`). `sequencer` and `writer` call
+it.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -19,8 +21,10 @@ from penstock.core.fold.ledger import Lease
 from penstock.core.ids import members
 from penstock.core.model import events as e
 from penstock.core.units import DAY, NEVER
+from penstock.journal.audit import TOLD, audit_row
 from penstock.journal.rows import AttemptRow, ClosedRow, JobRow, UsedRow
 from penstock.journal.schema import AccountRow, Changes, CountRow, HappenedRow, HoldRow, NodeRow, PeriodRow, ScopeCapRow
+from penstock.journal.tokens import revocation_row, token_row
 
 
 def project(state: s.State, step: Any, changes: Changes | None = None) -> Changes:
@@ -84,7 +88,7 @@ def job_row(job: s.Job) -> JobRow:
         losses=job.losses,
         spent=job.spent,
         held=job.held,
-        until_at=None if job.until_at == NEVER else job.until_at,
+        until_at=None if job.until_at >= NEVER else job.until_at,
         short_of=job.short_of,
         because=as_json(job.because) if job.because else "",
         origin_site=_text(spec.origin.site) if spec.origin else "",
@@ -182,8 +186,18 @@ def hold_row(lease: Lease, bill: s.Bill) -> HoldRow:
 
 # --- what happened ---------------------------------------------------------------------------------------------------
 
-#: Frequent events, obsolete with the next one.
-UNTOLD: Final = (e.Woke, e.Metered, e.DeadlineSet, e.ShapeJudged)
+#: Frequent events, obsolete with the next one; and those that the audit trail alone tells.
+UNTOLD: Final = (
+    e.Woke,
+    e.Metered,
+    e.DeadlineSet,
+    e.ShapeJudged,
+    e.TokenIssued,
+    e.TokenRevoked,
+    e.LogRead,
+    e.ExecStarted,
+    e.DetailsErased,
+)
 
 
 def _put_happened(changes: Changes, state: s.State, step: Any, touched: s.Touched) -> None:
@@ -195,8 +209,20 @@ def _put_happened(changes: Changes, state: s.State, step: Any, touched: s.Touche
                 _put_cap(changes, state, scope)
             case e.PeriodOpened():
                 changes.put(PeriodRow(event.period, event.starts_at, event.ends_at))
+            case e.TokenIssued():
+                changes.put(token_row(step.number, event))
+            case e.TokenRevoked():
+                changes.put(revocation_row(step.number, event))
+        if type(event) in TOLD:
+            _put_audit(changes, step.number, part, event)
         for job in _concerned(state, event, new, known, touched.bills):
             changes.put(HappenedRow(step.number, part, _text(job), type(event).__name__))
+
+
+def _put_audit(changes: Changes, number: int, part: int, event: Any) -> None:
+    row = audit_row(number, part, event)
+    if row is not None:
+        changes.put(replace(row, who=_text(row.who), about=_text(row.about)))
 
 
 def _put_cap(changes: Changes, state: s.State, scope: str) -> None:

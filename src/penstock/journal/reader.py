@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 from penstock.core.errors import BadInput
 from penstock.core.model.types import JobSpec
 from penstock.journal import states
+from penstock.journal.audit import AuditFilter, AuditRow
 from penstock.journal.database import Database, marks, plain
 from penstock.journal.hash_chain import COLUMNS, refuse_format, row, row_with
 from penstock.journal.journal import Row, Unwritable
 from penstock.journal.rows import AttemptRow, ClosedRow, Filter, Happening, JobCount, JobRow, SpendRow, UsedRow
 from penstock.journal.schema import LOOKED_UP
+from penstock.journal.tokens import RevocationRow, TokenRow
 
 T = TypeVar("T")
 
@@ -124,6 +126,10 @@ class JournalReader:
                 found.append(JobCount(states.job_state(phase), team, jobs - running_jobs, gpus - running_gpus))
         return sorted(found, key=lambda count: (count.state, count.team))
 
+    def queued(self, team: str) -> int:
+        found = self._all("select sum(jobs) from counts where team = ? and phase in ('waiting', 'paused')", team)
+        return int(found[0][0] or 0)
+
     def spec(self, job: str) -> JobSpec | None:
         sql = "select number, part from happened where job = ? and kind = 'JobSubmitted' order by number desc limit 1"
         found = _first(self._all(sql, job))
@@ -215,6 +221,27 @@ class JournalReader:
 
     def closed(self) -> list[ClosedRow]:
         return self._made(ClosedRow, f"select {_columns(ClosedRow)} from closed order by offer")
+
+    # --- tokens and the audit trail ----------------------------------------------------------------------------------
+
+    def tokens(self, after: int = 0) -> list[TokenRow]:
+        return self._made(
+            TokenRow, f"select {_columns(TokenRow)} from tokens where number > ? order by number, id", after
+        )
+
+    def revocations(self, after: int = 0) -> list[RevocationRow]:
+        sql = f"select {_columns(RevocationRow)} from revocations where number > ? order by number, token"
+        return self._made(RevocationRow, sql, after)
+
+    def audit(self, wanted: AuditFilter, before: tuple[int, int] | None = None, limit: int = 50) -> list[AuditRow]:
+        named = [(name, getattr(wanted, name)) for name in ("who", "did", "about")]
+        clauses: list[tuple[str, tuple[Any, ...]]] = [(f"{name} = ?", (said,)) for name, said in named if said]
+        if before is not None:
+            clauses.append(("(number, part) < (?, ?)", before))
+        where = " and ".join(clause for clause, _ in clauses) or "1 = 1"
+        values = [value for _, some in clauses for value in some]
+        sql = f"select {_columns(AuditRow)} from audit where {where} order by number desc, part desc limit ?"
+        return self._made(AuditRow, sql, *values, limit)
 
     # --- what is kept beside -----------------------------------------------------------------------------------------
 

@@ -11,10 +11,12 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias, get_type_hints
 
 from penstock.core.values import value
+from penstock.journal.audit import AuditRow
 from penstock.journal.rows import AttemptRow, ClosedRow, JobRow, UsedRow
+from penstock.journal.tokens import RevocationRow, TokenRow
 
 #: The version of the tables below and of their content.
-PROJECTION: Final = 4
+PROJECTION: Final = 5
 #: Tables of older versions, dropped by a rebuild.
 RETIRED: Final = ("offers", "notes")
 
@@ -100,6 +102,9 @@ TableRow: TypeAlias = (
     | UsedRow
     | CountRow
     | HappenedRow
+    | TokenRow
+    | RevocationRow
+    | AuditRow
 )
 
 
@@ -169,6 +174,9 @@ TABLES: Final[dict[type[Any], Table]] = {
         Table("used", UsedRow, ("day", "offer", "team"), adds=("gpu_ms", "spent")),
         Table("counts", CountRow, ("phase", "team"), adds=("jobs", "gpus")),
         Table("happened", HappenedRow, ("number", "part", "job")),
+        Table("tokens", TokenRow, ("id",)),
+        Table("revocations", RevocationRow, ("token",)),
+        Table("audit", AuditRow, ("number", "part")),
     )
 }
 
@@ -183,6 +191,10 @@ INDICES: Final = (
     "create index attempts_by_job on attempts (job, number)",
     "create index attempts_by_phase on attempts (phase, number)",
     "create index happened_by_job on happened (job, kind, number)",
+    "create index tokens_by_number on tokens (number)",
+    "create index revocations_by_number on revocations (number)",
+    "create index audit_by_who on audit (who, number)",
+    "create index audit_by_subject on audit (about, number)",
 )
 
 

@@ -7,6 +7,7 @@ leaves the tables to `penstock journal rebuild`.
 """
 
 import os
+import platform
 import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,10 @@ from penstock.core.engine import Step
 from penstock.core.errors import BadInput
 from penstock.journal.database import BASE
 from penstock.journal.hash_chain import FORMAT, GENESIS, Stored, stored
-from penstock.journal.journal import Unwritable
+from penstock.journal.journal import Fenced, Unwritable
+
+#: Errors about the values of a row. Python's own `OverflowError` and `UnicodeEncodeError` say the same.
+UNSTORABLE = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingError)
 
 
 class SqliteDatabase:
@@ -29,6 +33,7 @@ class SqliteDatabase:
         self.where, self.readonly, self.page_bytes = path, readonly, page_bytes
         self._db: sqlite3.Connection | None = None
         self._lock_file: int | None = None
+        self._files: dict[str, tuple[int, int] | None] = {}  #: device and inode of the files that we write
 
     @property
     def db(self) -> sqlite3.Connection:
@@ -43,22 +48,24 @@ class SqliteDatabase:
             db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
             if not self.readonly:
                 db.execute(f"pragma page_size={self.page_bytes}")  # for a new file; an existing one keeps its own
-                db.executescript("pragma journal_mode=wal; pragma synchronous=full; pragma secure_delete=on;")
+                (mode,) = db.execute("pragma journal_mode=wal").fetchone()  # some file systems have no WAL
+                db.executescript("pragma synchronous=full; pragma secure_delete=on;")
+                self._files = dict.fromkeys((self.where, f"{self.where}-wal") if mode == "wal" else (self.where,))
             return db
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Temporary errors become `Unwritable`; a file that is no database is `BadInput`."""
+        """Temporary errors become `Unwritable`; a file that is no database is `BadInput`; `UNSTORABLE` are neither."""
         try:
             yield
         except sqlite3.OperationalError as error:
-            if "no such table" in str(error):
+            if "no such table" in str(error) or "Could not decode to UTF-8" in str(error):
                 raise BadInput(f"{self.where} is not a journal: {error}.") from None
             raise Unwritable(
                 f"{self.where} cannot be {'read' if self.readonly else 'written'} now: {error}."
             ) from error
         except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.IntegrityError):
+            if isinstance(error, UNSTORABLE):
                 raise
             raise BadInput(f"{self.where} is not a journal: {error}.") from None
 
@@ -69,12 +76,36 @@ class SqliteDatabase:
             try:
                 yield
                 self.db.execute("commit")
+                self._check_files()
             except BaseException:
                 # A full disk may have rolled it back already; if this fails, the next connection rolls back.
                 with suppress(sqlite3.Error):
                     if self.db.in_transaction:
                         self.db.execute("rollback")
                 raise
+
+    def _check_files(self) -> None:
+        """Raise `Fenced` if what we write is not what others find under our name: the file was deleted or replaced, and
+        a commit to it is as good as none.
+        """
+        for path, before in self._files.items():
+            found = self._identity(path)
+            if found is None or before not in (None, found):
+                how = "deleted" if found is None else "replaced"
+                raise Fenced(
+                    f"{path} was {how} under its writer, which stops: nobody would find what it writes. Put the file"
+                    " back, or a backup with `penstock journal restore`, and start again."
+                )
+            self._files[path] = found
+
+    def _identity(self, path: str) -> tuple[int, int] | None:
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise Unwritable(f"{path} cannot be found now: {error.strerror}.") from error
+        return found.st_dev, found.st_ino
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -100,6 +131,15 @@ class SqliteDatabase:
         if rows:
             with self._told():
                 self.db.executemany(sql, rows)
+
+    def place(self) -> str:
+        """The machine since it was started, and the file: a copy is another file, or on another machine."""
+        try:
+            found, boot = os.stat(self.where), Path("/proc/sys/kernel/random/boot_id")
+            machine = boot.read_text("ascii").strip() if boot.exists() else platform.node()
+        except OSError as error:
+            raise Unwritable(f"{self.where} cannot be found now: {error.strerror}.") from error
+        return f"{machine}:{found.st_dev}:{found.st_ino}"
 
     def lock(self) -> bool:
         """A file lock: the kernel releases it with the process. The file stays, because removing it is a race."""

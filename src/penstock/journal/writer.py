@@ -23,6 +23,7 @@ from penstock.journal.database import (
     LIVE,
     MOVED,
     Database,
+    as_bytes,
     hash_of,
     marks,
     stored_after,
@@ -30,16 +31,18 @@ from penstock.journal.database import (
     upsert,
 )
 from penstock.journal.hash_chain import FORMAT, GENESIS, Stored, checked, refuse_format, stored
-from penstock.journal.journal import Fenced, Held, Row
+from penstock.journal.journal import Fenced, Held, KeptClaim, KeptClaims, Row
 from penstock.journal.projection import project
 from penstock.journal.schema import PROJECTION, RETIRED, TABLES, Changes
+from penstock.journal.seal import Doubtful, key_name, opened, seal
 
 APPEND = "insert into steps values (?, ?, ?, ?, ?, ?, ?)"
 
 
 class JournalWriter:
-    def __init__(self, db: Database) -> None:
-        self.db = db
+    def __init__(self, db: Database, key: bytes = b"") -> None:
+        """`key`: seals the snapshots; only who has it can make one that is believed."""
+        self.db, self.key = db, key
         with db.transaction():
             self._create()
         self.installation: str = db.all("select installation from journal")[0][0]
@@ -77,12 +80,14 @@ class JournalWriter:
         self.catch_up()
         return epoch
 
-    def take(self, holder: str, at: Instant, lease_ms: int) -> int:
-        """Take the lease alone, for a rebuild of the tables."""
+    def take(self, holder: str, at: Instant, lease_ms: int, copied: bool = False) -> int:
+        """Take the lease alone, for a rebuild of the tables. `copied`: the lease may be of whoever wrote the original;
+        then the lock decides.
+        """
         alone = self.db.lock()
         with self.db.transaction():
             epoch, other, until_at = self._lease()
-            if at < until_at and not (alone and other in (holder, "")):
+            if at < until_at and not (alone and (copied or other in (holder, ""))):
                 raise Held(self._held_by(other, until_at - at))
             self._keep_lease(epoch + 1, holder, at + lease_ms)
         return epoch + 1
@@ -93,10 +98,12 @@ class JournalWriter:
             "stop that one, or wait until its lease runs out."
         )
 
-    def renew(self, epoch: int, at: Instant, lease_ms: int) -> None:
+    def renew(self, epoch: int, at: Instant, lease_ms: int, claims: Sequence[KeptClaim] = ()) -> str:
         with self.db.transaction():
             self._fence(epoch)
             self._keep_lease(epoch, self._lease()[1], at + lease_ms)
+            self._keep_claims(claims)
+            return self._noted_head()
 
     def release(self, epoch: int) -> None:
         """Give up the lease, so that the next holder need not wait."""
@@ -115,6 +122,40 @@ class JournalWriter:
         found, holder, _ = self._lease()
         if found != epoch:
             raise Fenced(f"{self.db.where} is written by {holder or 'somebody else'} now; this writer must stop.")
+
+    # --- which control plane the sites obey --------------------------------------------------------------------------
+
+    def place(self) -> str:
+        return self.db.place()
+
+    def claims(self) -> KeptClaims:
+        found = self.db.all("select site, incarnation, before, place from claims")
+        restored = bool(self.db.all("select at from restores limit 1"))
+        return KeptClaims({row[0]: KeptClaim(*row) for row in found}, self._noted_head(), restored)
+
+    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0) -> int:
+        with self.db.transaction():
+            self._fence(epoch)
+            _, holder, until_at = self._lease()
+            self._keep_lease(max(epoch, above + 1), holder, until_at)
+            self._keep_claims(claims)
+        return max(epoch, above + 1)
+
+    def _keep_claims(self, claims: Sequence[KeptClaim]) -> None:
+        self.db.write(KEPT_CLAIM, [(kept.site, kept.incarnation, kept.before, kept.place) for kept in claims])
+
+    def has(self, head: str) -> bool:
+        number, _, link = head.partition(":")
+        if not number.isdecimal() or len(number) > MOST_DIGITS:
+            return False
+        found = hash_of(self.db, int(number))
+        return found is not None and found.hex() == link
+
+    def restore(self, at: Instant) -> None:
+        """A person says that this backup goes on: sites are claimed anew, whatever their claims say."""
+        with self.db.transaction():
+            self.db.run("delete from claims")
+            self.db.run("insert into restores values (?, ?)", at, self._head()[0])
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -155,7 +196,11 @@ class JournalWriter:
 
     def _head(self) -> tuple[int, bytes]:
         number, link = self.db.all("select head, hash from journal")[0]
-        return number, bytes(link)
+        return number, as_bytes(link)
+
+    def _noted_head(self) -> str:
+        number, link = self._head()
+        return f"{number}:{link.hex()}"
 
     def _write(self, changes: Changes) -> None:
         for kind, lines in changes.puts.items():
@@ -223,29 +268,40 @@ class JournalWriter:
 
     def blob(self, digest: str) -> bytes | None:
         found = _only(self.db.all("select content from blobs where digest = ?", digest))
-        return None if found is None else bytes(found)
+        return None if found is None else as_bytes(found)
 
-    def erase_blob(self, digest: str) -> None:
+    def erase_blob(self, *digests: str) -> None:
         with self.db.transaction():
-            self.db.run("delete from blobs where digest = ?", digest)
+            self.db.write("delete from blobs where digest = ?", [(digest,) for digest in digests])
         self.db.forget()
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
     def keep_snapshot(self, number: int, schema: str, state: bytes) -> None:
-        """Store a snapshot with its step's hash, so that one of another past is never used."""
+        """Store a snapshot, sealed with its step's hash, so that one of another past is never used."""
         link = hash_of(self.db, number)
         if link is None:
             raise BadInput(f"{self.db.where} has no step {number} to keep a snapshot of.")
+        named, sealed = self._named(schema), seal(self.key, schema, number, link, state)
         with self.db.transaction():
-            self.db.run("delete from snapshots where schema = ? or number < ?", schema, number - MANY_STEPS)
-            self.db.run("insert into snapshots values (?, ?, ?, ?)", schema, number, link, state)
+            self.db.run("delete from snapshots where schema = ? or number < ?", named, number - MANY_STEPS)
+            self.db.run("insert into snapshots values (?, ?, ?, ?)", named, number, link, sealed)
 
     def snapshot(self, schema: str) -> tuple[int, bytes] | None:
-        found = self.db.all("select number, hash, state from snapshots where schema = ?", schema)
-        if not found or hash_of(self.db, found[0][0]) != bytes(found[0][1]):
+        try:
+            found = self.db.all("select number, state from snapshots where schema = ?", self._named(schema))
+        except BadInput as error:  # a damaged page
+            raise Doubtful(str(error)) from None
+        if not found:
             return None
-        return found[0][0], bytes(found[0][2])
+        number, sealed = found[0]
+        link = hash_of(self.db, number)
+        if link is None:
+            raise Doubtful(f"there is a snapshot of step {number}, and no such step")
+        return number, opened(self.key, schema, number, link, as_bytes(sealed))
+
+    def _named(self, schema: str) -> str:
+        return f"{schema}.{key_name(self.key)}"
 
 
 def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
@@ -257,10 +313,15 @@ def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
     last = hash_of(db, after)
     if last is None:
         raise BadInput(f"{db.where} has no step {after}; its last is {head[0]}.")
-    noted = (head[0], bytes(head[1])) if head[0] > after else None
+    noted = (head[0], as_bytes(head[1])) if head[0] > after else None
     yield from checked(stored_after(db, after), last, noted, db.where)
 
 
+KEPT_CLAIM = (
+    "insert into claims values (?, ?, ?, ?) on conflict (site) do update set "
+    "incarnation = excluded.incarnation, before = excluded.before, place = excluded.place"
+)
+MOST_DIGITS = 18  #: of a step's number
 KEPT_BLOB = "insert into blobs values (?, ?) on conflict (digest) do nothing"
 KEPT_ANSWER = "insert into replies values (?, ?, ?) on conflict (key) do nothing"
 #: Another version's snapshots are kept for this many steps, for a downgrade.

@@ -71,6 +71,7 @@ RESULT: Final = "penstock.dev/result"  #: finalizer of execution Jobs, until the
 CANCEL: Final = "penstock.dev/cancel"  #: finalizer of home Jobs, until the job is cancelled
 
 LEASE: Final = "penstock-installation"  #: the Lease that says which installation owns this cluster
+CLAIM: Final = "penstock.dev/claim"  #: on that Lease: which control plane of the installation
 
 MOST_LETTERS: Final = 40  #: a pod's name adds its index to the Job's, and a name has 63 characters
 

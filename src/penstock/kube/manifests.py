@@ -4,11 +4,11 @@ Pure.
 `penstock manifests` prints them and docs/kubernetes.md explains them. The tests run with these rights and no others.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from penstock.kube import annotations, kueue
-from penstock.kube.gpu_requests import WHOLE
+from penstock.kube.gpu_requests import MIG, WHOLE
 
 Json: TypeAlias = dict[str, Any]
 Role: TypeAlias = Literal["look", "act", "home"]
@@ -107,7 +107,7 @@ def admission(account: str, own: str) -> list[Json]:
     return [
         *_policy("penstock-home-jobs", ["CREATE"], ["jobs"], _home_jobs(), {"objectSelector": _has(annotations.QUEUE)}),
         *_policy("penstock-bindings", ["CREATE", "UPDATE"], ["jobs"], _bindings(user), {}),
-        *_policy("penstock-governed", ["CREATE"], ["jobs", "pods"], _governed(), {"namespaceSelector": _is(GOVERNED)}),
+        *_governed_policy(),
         *_policy(USERS, ["CREATE", "UPDATE"], ["jobs"], _users(user), {}),
     ]
 
@@ -157,7 +157,11 @@ def _mutating_policy(version: str, name: str, change: str, conditions: list[Json
 
 
 def _policy(name: str, operations: list[str], kinds: list[str], checks: list[Json], match: Json) -> list[Json]:
-    constraints = {"resourceRules": [_resources(operations, [kind]) for kind in kinds], **match}
+    return _validating(name, [_resources(operations, [kind]) for kind in kinds], checks, match)
+
+
+def _validating(name: str, rules: list[Json], checks: list[Json], match: Json) -> list[Json]:
+    constraints = {"resourceRules": rules, **match}
     return [
         {
             "apiVersion": f"{ADMISSION}/v1",
@@ -175,7 +179,7 @@ def _policy(name: str, operations: list[str], kinds: list[str], checks: list[Jso
 
 
 def _resources(operations: list[str], kinds: list[str]) -> Json:
-    group = "" if kinds == ["pods"] else "batch"
+    group = "" if kinds[0].startswith("pods") else "batch"
     return {"apiGroups": [group], "apiVersions": ["v1"], "operations": operations, "resources": kinds}
 
 
@@ -233,28 +237,63 @@ def _said(kind: str, key: str, whose: str) -> str:
     return f'({there}has({held}) && "{key}" in {held} ? {held}["{key}"] : "")'
 
 
+def _governed_policy() -> list[Json]:
+    """A suspended Job's containers may be changed later, and a pod's ephemeral ones are added by a request of their
+    own.
+    """
+    rules = [
+        _resources(["CREATE", "UPDATE"], ["jobs"]),
+        _resources(["CREATE"], ["pods"]),
+        _resources(["UPDATE"], ["pods/ephemeralcontainers"]),
+    ]
+    return _validating("penstock-governed", rules, _governed(), {"namespaceSelector": _is(GOVERNED)})
+
+
 def _governed() -> list[Json]:
-    """Whatever requests GPUs there must be a home Job, an execution Job, or a pod of one: no GPU is unaccounted for."""
-    pod = '(object.kind == "Pod" ? object.spec : object.spec.template.spec)'
-    wants = " || ".join(
-        f'(has(c.resources) && has(c.resources.limits) && "{kind}" in c.resources.limits)' for kind in WHOLE
-    )
+    """Whatever requests GPUs there must be a home Job, an execution Job, or a pod of one: no GPU is unaccounted for.
+    What was so before an update is not checked again.
+    """
     labels, by_hand = "object.metadata.labels", f"!(request.userInfo.username in {list(CONTROLLERS)})"
     labelled = f'has({labels}) && ("{annotations.QUEUE}" in {labels} || "{annotations.EXECUTION}" in {labels})'
     passed = f'object.kind == "Pod" ? !({by_hand}) : ({labelled})'
-    context = "c.securityContext"
-    privileged = f"has({context}) && has({context}.privileged) && {context}.privileged"
     return [
         {
-            "expression": f"!({pod}.containers.exists(c, {wants})) || ({passed})",
+            "expression": f"!({_newly(_wants_gpus)}) || ({passed})",
             "message": "GPUs are used through Penstock here: 'kubectl penstock apply',"
             f" with the label {annotations.QUEUE}.",
         },
-        {
-            "expression": f"!({pod}.containers.exists(c, {privileged}))",
-            "message": "Privileged containers are not allowed here.",
-        },
+        {"expression": f"!({_newly(_is_privileged)})", "message": "Privileged containers are not allowed here."},
     ]
+
+
+def _newly(holds: Callable[[str], str]) -> str:
+    """CEL: it holds for the pod now, and did not before."""
+    now, before = _pod_in("object"), _pod_in("oldObject")
+    return f"({holds(now)}) && (oldObject == null || !({holds(before)}))"
+
+
+def _pod_in(whose: str) -> str:
+    return f'({whose}.kind == "Pod" ? {whose}.spec : {whose}.spec.template.spec)'
+
+
+def _wants_gpus(pod: str) -> str:
+    """CEL: any container of the pod requests GPUs or parts of one, or a device by a claim, which may be a GPU."""
+    gpu = f'k in {list(WHOLE)} || k.startsWith("{MIG}")'.replace("'", '"')
+    asked = [f"(has(c.resources.{kind}) && c.resources.{kind}.exists(k, {gpu}))" for kind in ("limits", "requests")]
+    claimed = f"has({pod}.resourceClaims) && size({pod}.resourceClaims) > 0"
+    holds = f"has(c.resources) && ({' || '.join(asked)})"
+    return f"{_any_container(pod, holds)} || ({claimed})"
+
+
+def _is_privileged(pod: str) -> str:
+    context = "c.securityContext"
+    return _any_container(pod, f"has({context}) && has({context}.privileged) && {context}.privileged")
+
+
+def _any_container(pod: str, holds: str) -> str:
+    """CEL: it holds for `c`, any container of the pod, whatever kind it is of."""
+    kinds = ("containers", "initContainers", "ephemeralContainers")
+    return " || ".join(f"(has({pod}.{kind}) && {pod}.{kind}.exists(c, {holds}))" for kind in kinds)
 
 
 #: The accounts that create pods of Jobs. A pod of any other account is unaccounted for, whatever its labels say.

@@ -69,6 +69,9 @@ class Dispatch:
                     self.deadlines.pop(key[1], None)
 
     async def _until_answered(self, order: SiteAction, thing: str) -> e.Fact | None:
+        if order.refused:
+            self.alarm("forged", thing, order.refused)
+            return refused(order.action, order.refused)
         wait_ms = FIRST_RETRY_MS
         while True:
             while not self.leads():

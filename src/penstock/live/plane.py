@@ -13,11 +13,13 @@ act and answer.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import field, replace
+from time import monotonic
 from typing import Any, Final, TypeAlias, TypeVar
 
+from penstock.config.teams import Team
 from penstock.core.decide.rules import BuiltInRules, Rules
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
@@ -28,16 +30,20 @@ from penstock.core.plan import Plan, plan
 from penstock.core.units import HOUR, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.driver import Command, Driver, SiteInventory, Work
-from penstock.journal.journal import Fenced, Held, Journal, Unwritable
+from penstock.journal.journal import Fenced, Held, Journal, KeptClaim, Unwritable
 from penstock.kube.exec_protocol import Printed, Typed
 from penstock.live import config_facts, periods
+from penstock.live.admission import Admission
 from penstock.live.alarms import Alarms
 from penstock.live.clock import Clock
 from penstock.live.dispatch import Dispatch
+from penstock.live.fact_bounds import bounded
 from penstock.live.periods import Calendar, Periods
 from penstock.live.recover import Belief, Differences
 from penstock.live.sequencer import Ask, KeyReused, Quarantined, Raised, Sequencer, SiteAction, Taken, Told, pack_work
+from penstock.live.site_claims import SiteClaims
 from penstock.live.site_probe import SiteProbe
+from penstock.live.space_reserve import SpaceReserve
 from penstock.live.view import Alarm, View, picture
 from penstock.live.what_if import Question, Unanswered
 
@@ -54,6 +60,11 @@ KEYS_MS: Final[Millis] = 24 * HOUR
 DRAWN_MS: Final[Millis] = 200
 #: Concurrent what-ifs; each may take a CPU for a while.
 MOST_WHAT_IFS: Final = 2
+
+DISK_FULL: Final = (
+    "The disk is nearly full, so Penstock takes no new jobs; what runs goes on, and jobs can be cancelled. Free space "
+    "on the disk with the journal; Penstock then continues by itself."
+)
 
 T = TypeVar("T")
 Waiting: TypeAlias = tuple[Ask, "asyncio.Future[Told]"]
@@ -78,6 +89,10 @@ class Setup:
     lease_ms: Millis = 30 * SECOND  # on the journal: how long another process waits if we disappear
     beat_ms: Millis = 5 * SECOND  # how often the journal's lease is renewed and the wall clock checked
     look_ms: Millis = 30 * SECOND  # how often sites are probed: an unreachable one is named within 40 s
+    teams: tuple[Team, ...] = ()  # what each may use; the usual for those that are not here
+    data_teams: tuple[tuple[str, tuple[str, ...]], ...] = ()  # data sets that only these teams may use
+    queued: Callable[[str], int] = field(default=lambda _team: 0)  # counts a team's queued jobs, in any thread
+    reserve: SpaceReserve | None = None  # of the disk that has the journal
 
 
 class Plane:
@@ -97,6 +112,7 @@ class Plane:
         self.sequencer = Sequencer(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
         self.dispatch = Dispatch(drivers, self.hear, self.alarms.set, self._leads)
+        self.claims = SiteClaims(self.sequencer, drivers, self.setup.holder, self._think)
         self.watches = {
             site: SiteProbe(
                 site,
@@ -106,10 +122,21 @@ class Plane:
                 now=self.clock.now,
                 alarm=self.alarms.set,
                 back=self.dispatch.try_again,
+                claim=self.claims.take,
             )
             for site, driver in drivers.items()
         }
         self.beliefs = {site: Belief(site, self.setup.ids) for site in drivers}
+        self._capped: Container[str] = ()  #: scopes with a cap, as of the view
+        self._registered: Container[str] = ()  #: data sets, likewise
+        self.admission = Admission(
+            teams=self.setup.teams,
+            data_teams=self.setup.data_teams,
+            queued=self.setup.queued,
+            capped=lambda: self._capped,
+            registered=lambda: self._registered,
+            now=monotonic,
+        )
         self._drawn: View | None = None
         self.number = 0  #: the journal's last row
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  #: done when the plane has stopped
@@ -131,19 +158,25 @@ class Plane:
     # --- starting and stopping ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises `Held` (another process writes the journal) and `Refused` (another installation works at a site)."""
+        """Raises `Held` (another process writes the journal), `Refused` (another installation works at a site) and
+        `Fenced` (this is a copy of the journal that a site obeys).
+        """
         self.sequencer.epoch = await self._claim()
         state = await self._think(self.sequencer.state_now)
         self.clock.begin_after(state.at)
         self.number = state.steps
         for watch in self.watches.values():
             watch.lost = watch.site in state.lost_sites
+        await self._look_at_disk()
+        await self.claims.begin()
         await self._look_at_all()
         await self._record_first(config_facts.news(state, self.setup.opening, self.drivers))
-        self._trouble = ""
+        if not self._retry_at:
+            self._trouble = ""
         self._dispatch(await self._think(self.sequencer.outstanding))
         self._begin(self._turns())
         self._begin(self._beats())
+        self._begin(self.claims.run())
         for watch in self.watches.values():
             self._begin(watch.run(self.setup.look_ms))
 
@@ -170,7 +203,10 @@ class Plane:
         """
         facts = news + self._take_heard()
         if facts or not self.number:
-            self._note(await self._think(self.sequencer.take, (), facts, self.clock.now()))
+            try:
+                self._note(await self._think(self.sequencer.take, (), facts, self.clock.now()))
+            except Raised as error:  # stay up, so that a person sees why; turns try it again
+                self._set_back([], facts, error)
         await self._publish()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -185,6 +221,7 @@ class Plane:
             if error is None:
                 self.over.set_result(None)
             else:
+                self.alarms.set("journal", "journal", f"Penstock has stopped: {error}")
                 self._let_go(f"Penstock has stopped: {error}")
                 self.over.set_exception(error)
 
@@ -202,7 +239,7 @@ class Plane:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.dispatch.stop()
         for watch in self.watches.values():
-            if watch.opened:
+            if watch.opened or watch.driver.claims is not None:
                 await watch.driver.close()
         if self.sequencer.epoch:
             with contextlib.suppress(Unwritable, Fenced):
@@ -231,7 +268,7 @@ class Plane:
     @property
     def ready(self) -> str:
         """Empty if submissions are accepted; otherwise a sentence that says why not and what to do."""
-        return self._trouble
+        return self._trouble or (DISK_FULL if self._is_short_of_disk else "")
 
     def trouble_at(self, site: str) -> Alarm | None:
         """Why this site does not answer; None if it does."""
@@ -257,10 +294,17 @@ class Plane:
         """
         if self._trouble:
             raise NotReady(self._trouble)
+        if self._is_short_of_disk and any(isinstance(fact, e.JobSubmitted) for fact in facts):
+            raise NotReady(DISK_FULL)
         told: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
         self._asks.append((Ask(facts, tuple((blobs or {}).items()), key, body, answer), told))
         self._inbox.set()
         return await told
+
+    async def erase(self, *digests: str) -> None:
+        """Erase blobs for good, in the journal's own thread. Raises `Unwritable`."""
+        for start in range(0, len(digests), MOST_TOGETHER):
+            await self._think(self.journal.erase_blob, *digests[start : start + MOST_TOGETHER])
 
     async def plan(self, spec: JobSpec) -> Plan:
         """What the engine would decide if this job were submitted now. Nothing is recorded. Raises `NotReady`."""
@@ -301,7 +345,7 @@ class Plane:
 
     def hear(self, fact: Fact) -> None:
         """A driver reports a fact. Called in the event loop's thread."""
-        self._heard.append(fact)
+        self._heard.append(bounded(fact))
         self._inbox.set()
 
     # --- turns -------------------------------------------------------------------------------------------------------
@@ -366,6 +410,7 @@ class Plane:
         if self._retry_at:  # actions from before the trouble may not have been dispatched
             self._retry_at, self._trouble = 0, ""
             self.alarms.set("", "journal", "")
+            await self._look_at_disk()
             self._dispatch(await self._think(self.sequencer.outstanding))
         self._stale = self._stale or bool(taken.steps)
         if self._stale and (not self._inbox.is_set() or self.clock.now() - self._drawn_at > DRAWN_MS):
@@ -387,14 +432,26 @@ class Plane:
     async def _publish(self) -> None:
         self._drawn = await self._think(self._draw)
         self._drawn_at, self._stale = self.clock.now(), False
+        self.alarms.set("snapshot", "snapshot", self.sequencer.doubt)
 
     def _draw(self) -> View:
         self._wakes_at = self.sequencer.next_deadline()
         self.sequencer.save()
         state = self.sequencer.state_now()
+        self._capped = frozenset((*state.ledger.caps, *state.ledger.rate_caps))
+        self._registered = frozenset(state.data)
         return picture(state, tuple(Alarm(*alarm) for alarm in state.alarms))
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------
+
+    @property
+    def _is_short_of_disk(self) -> bool:
+        return self.setup.reserve is not None and self.setup.reserve.is_spent
+
+    async def _look_at_disk(self) -> None:
+        if self.setup.reserve is not None:
+            await self._think(self.setup.reserve.look)
+            self.alarms.set("disk", "disk", DISK_FULL if self._is_short_of_disk else "")
 
     def _set_back(self, asks: list[Waiting], heard: list[Fact], error: Exception) -> None:
         """Nothing was recorded. Requests fail at once; facts of sites wait until the journal is writable."""
@@ -403,6 +460,8 @@ class Plane:
         self._heard.extendleft(reversed(heard))
         self._asks.extendleft(reversed(asks))
         self._turn_away(NotReady(self._trouble))
+        if self.setup.reserve is not None and isinstance(error, Unwritable):
+            self.setup.reserve.spend()  # if it is not the disk, `look` makes it anew
         wait_ms = RETRY_MS if isinstance(error, Unwritable) else STUCK_MS
         self._retry_at = self.clock.now() + int(wait_ms * self.clock.speed)
 
@@ -449,17 +508,20 @@ class Plane:
         """Heartbeat: renew the journal's lease and check for clock jumps."""
         while True:
             await asyncio.sleep(self.setup.beat_ms / SECOND)
+            await self._look_at_disk()
             with contextlib.suppress(Unwritable):
-                await self._renew()
+                claims = self.claims.next()
+                self.claims.committed(claims, await self._renew(claims))
                 await self._think(self.sequencer.save)
                 await self._forget_keys()
             if self.clock.jumped():
                 self._inbox.set()
 
-    async def _renew(self) -> None:
+    async def _renew(self, claims: Sequence[KeptClaim] = ()) -> str:
         at = self.clock.now()
-        await self._think(self.journal.renew, self.sequencer.epoch, at, self.setup.lease_ms)
+        head = await self._think(self.journal.renew, self.sequencer.epoch, at, self.setup.lease_ms, claims)
         self._leads_until = at + self.setup.lease_ms
+        return head
 
     def _leads(self) -> bool:
         """True while our lease is valid. After a suspend the journal is asked before any site is."""

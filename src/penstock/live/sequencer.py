@@ -3,8 +3,8 @@
     taken = sequencer.take(asks, facts, now)      # decided and durable, or nothing of it is
 
 If the engine raises or the journal cannot be written, that engine is dead: its state is ahead of the journal. It is
-rebuilt from the journal before the next call. A fact that raises twice is quarantined by an event, so that one
-bad job never stops the plane.
+rebuilt from the journal before the next call. A fact that raises twice, or whose row the journal cannot store (a number
+or text that its database does not take), is quarantined by an event, so that one bad job never stops the plane.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.core.decide.rules import Rules
 from penstock.core.engine import Engine, Step, replay
+from penstock.core.errors import BadInput
 from penstock.core.fold.state import State
 from penstock.core.ids import site_of
 from penstock.core.model import actions as a
@@ -25,10 +26,13 @@ from penstock.core.units import Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Work
 from penstock.journal import codec
-from penstock.journal.journal import Journal, Unwritable
+from penstock.journal.journal import Fenced, Journal, Unwritable
 from penstock.journal.projection import project
+from penstock.journal.seal import Doubtful
 from penstock.live import background_snapshot, periods, snapshot
 from penstock.live.background_snapshot import BackgroundSnapshot
+from penstock.live.before import REPLACES, Before
+from penstock.live.fact_bounds import storable
 from penstock.live.periods import Calendar
 
 #: Snapshot after so many events, which a restart folds in a quarter of a second, and at least as many as there are jobs
@@ -41,13 +45,17 @@ class Raised(Exception):
     """The engine raised and is dead. Raised by `take`: it raises on every input, and a person must help."""
 
 
+class Forged(Exception):
+    """A blob is not what its digest in the chain says. Nothing is started from it; a person must look."""
+
+
 class KeyReused(Exception):
     """The idempotency key was used with another body. The API answers 422."""
 
 
 class Quarantined(Exception):
-    """The engine cannot handle this input; it is quarantined with an alarm, and all else goes on. The API
-    answers 500.
+    """The engine cannot handle this input, or the journal cannot store it; it is quarantined with an alarm, and all
+    else goes on. The API answers 500.
     """
 
 
@@ -80,6 +88,7 @@ class SiteAction:
     action: a.Action
     site: str
     work: Work | None = None
+    refused: str = ""  # why we do not even ask the site
 
 
 @value
@@ -100,6 +109,7 @@ class Sequencer:
         self.set_aside: dict[tuple[str, str], None] = {}  #: (kind, id) of quarantined facts, to be ignored from now on
         self.unsaved = 0  #: events since the last snapshot
         self.background = BackgroundSnapshot()
+        self.doubt = ""  #: says that a snapshot was not believed, and why
 
     # --- the one door ------------------------------------------------------------------------------------------------
 
@@ -127,14 +137,19 @@ class Sequencer:
         return self.engine.state
 
     def rebuild(self) -> None:
-        """Fold the newest snapshot and the rows after it."""
+        """Fold the newest snapshot and the rows after it; all rows if there is any doubt about the snapshot."""
         self.engine = None
         engine, after = Engine(self.rules), 0
-        kept = self.journal.snapshot(snapshot.schema())
-        if kept is not None:
-            after, engine.state = kept[0], snapshot.unpack(kept[1])
+        try:
+            kept = self.journal.snapshot(snapshot.schema())
+            if kept is not None:
+                after, engine.state = kept[0], snapshot.restored(*kept)
+        except Doubtful as doubt:
+            after, self.doubt = 0, f"All steps were folded: {doubt}. Check who else can write the journal."
         rows = self.journal.read(after)
         self.engine = replay(self._counted(rows), engine)
+        if self.doubt and not after:  # the next `save` replaces what nobody believes
+            self.unsaved = max(self.unsaved, SNAPSHOT_EVENTS, len(engine.state.jobs))
         self.engine.state.watch()  # note changes, for the journal's projection
 
     def _counted(self, rows: Iterable[Any]) -> Iterator[tuple[Instant, Iterable[e.Event], Iterable[e.Event]]]:
@@ -190,7 +205,12 @@ class Sequencer:
         except Exception as error:  # any error kills this engine
             raise Raised(f"{type(error).__name__}: {error}") from error
         engine.dead = True  # until the row is durable
-        self.journal.append(self.epoch, (step,), project(engine.state, step), blobs, keys)
+        try:
+            self.journal.append(self.epoch, (step,), project(engine.state, step), blobs, keys)
+        except (BadInput, Fenced, Unwritable):
+            raise
+        except Exception as error:  # a number or text that the database does not take; nothing was written
+            raise Raised(f"{type(error).__name__}: {error}") from error
         engine.dead = False
         self.unsaved += len(step.inputs) + len(step.outputs)
         return step
@@ -204,16 +224,20 @@ class Sequencer:
         """
         for action in actions:
             site = _site_of(state, action)
-            if site:
-                work = self._work(state, action, blobs or {}) if isinstance(action, a.StartAttempt) else None
-                yield SiteAction(action, site, work)
+            if site and isinstance(action, a.StartAttempt):
+                yield self._start(state, action, site, blobs or {})
+            elif site:
+                yield SiteAction(action, site)
 
-    def _work(self, state: State, action: a.StartAttempt, blobs: Mapping[str, bytes]) -> Work | None:
+    def _start(self, state: State, action: a.StartAttempt, site: str, blobs: Mapping[str, bytes]) -> SiteAction:
         digest = state.jobs[action.job].spec.work
         if not digest:
-            return Work(())
+            return SiteAction(action, site, Work(()))
         packed = blobs.get(digest) or self.journal.blob(digest)
-        return None if packed is None else unpack_work(packed)
+        try:
+            return SiteAction(action, site, None if packed is None else unpack_work(digest, packed))
+        except Forged as error:
+            return SiteAction(action, site, refused=f"{action.attempt} does not start: {error}")
 
     def _wanted(self, fact: e.Fact) -> bool:
         return not self.set_aside or _named(fact) not in self.set_aside
@@ -305,18 +329,20 @@ class _Batch:
         self._record([_quarantined(fact, self.now, error) for fact in stamped.facts], [])
         sequencer.set_aside.update(dict.fromkeys(map(_named, stamped.facts)))
         for k in self.places.get(unit, ()):
-            self.answers[k] = Quarantined(f"The engine could not take this ({error}); it is set aside with an alarm.")
+            self.answers[k] = Quarantined(f"Penstock could not take this ({error}); it is set aside with an alarm.")
 
     # --- how ---------------------------------------------------------------------------------------------------------
 
     def _stamp(self, units: Sequence[Ask]) -> list[Ask]:
-        number = self.sequencer.state_now().numbered
+        state = self.sequencer.state_now()
+        number, before = state.numbered, Before(state)
         stamped = []
         for unit in units:
             facts = []
             for fact in unit.facts:
                 number += isinstance(fact, e.JobSubmitted)
-                facts.append(self.sequencer.stamped(fact, self.now, number))
+                known = self.sequencer.stamped(fact, self.now, number)
+                facts.append(before.told(known) if isinstance(known, REPLACES) else known)
             stamped.append(replace(unit, facts=tuple(facts), answer=unit.answer or _new_job(facts)))
         return stamped
 
@@ -347,8 +373,21 @@ def _new_job(facts: Iterable[e.Fact]) -> str:
 
 def _quarantined(fact: e.Fact, now: Instant, error: str) -> e.EventQuarantined:
     kind, about = _named(fact)
-    told = codec.encode((fact,)).decode()[:TOLD_MOST]
-    return e.EventQuarantined(now, kind, about, error[:TOLD_MOST], told)
+    return e.EventQuarantined(
+        at=now,
+        what=kind,
+        about=storable(about, TOLD_MOST),
+        error=storable(error, TOLD_MOST),
+        told=storable(_told(fact), TOLD_MOST),
+    )
+
+
+def _told(fact: e.Fact) -> str:
+    """The fact as the journal would write it, or if that is what it cannot do, as Python does."""
+    try:
+        return codec.encode((fact,)).decode()
+    except (TypeError, ValueError, OverflowError):
+        return repr(fact)
 
 
 def _named(fact: e.Fact) -> tuple[str, str]:
@@ -371,6 +410,11 @@ def pack_work(work: Work) -> tuple[str, bytes]:
     return sha256(packed).hexdigest(), packed
 
 
-def unpack_work(packed: bytes) -> Work:
+def unpack_work(digest: str, packed: bytes) -> Work:
+    """The work that the blob of this digest holds. Raises `Forged`."""
+    if sha256(packed).hexdigest() != digest:
+        raise Forged(
+            "what it would run is not what was submitted; somebody changed the journal's blobs. Submit it again."
+        )
     made: Work = codec.reader(Work)(msgspec.json.decode(packed))
     return made

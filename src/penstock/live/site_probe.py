@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from penstock.core.model import events as e
 from penstock.core.units import SECOND, Instant, Millis
 from penstock.drivers.driver import Driver, Say, SiteInventory, Unreachable
+from penstock.journal.journal import Fenced
 from penstock.live.dispatch import Raise
 
 AGAIN_MS: Final[Millis] = 5 * SECOND  #: after a failed probe
@@ -31,10 +32,11 @@ class SiteProbe:
         now: Callable[[], Instant],
         alarm: Raise,
         back: Callable[[str], None],
+        claim: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`back`: called when the site answers again."""
+        """`back`: called when the site answers again. `claim`: makes the site ours before it is opened."""
         self.site, self.driver, self.say, self.compare, self.now, self.alarm = site, driver, say, compare, now, alarm
-        self.back = back
+        self.back, self.claim = back, claim
         self.lost = False  #: SiteLost was reported, or is recorded
         self.opened = False
         self.fails = 0
@@ -44,13 +46,19 @@ class SiteProbe:
             await asyncio.sleep((AGAIN_MS if self.fails else every_ms) / SECOND)
             try:
                 await self.look()
+            except Fenced:  # the site obeys another control plane of our installation: the plane ends
+                raise
             except Exception as error:  # noqa: BLE001 - another installation's site, or a bug of its driver: told
                 self._failed(f"{type(error).__name__}: {error}")
 
     async def look(self) -> None:
-        """Probe once. Raises `Refused` only if another installation owns the site."""
-        asked_at = self.now()
+        """Probe once. Raises `Refused` only if another installation owns the site, `Fenced` if another control plane
+        of ours does.
+        """
         try:
+            if not self.opened:
+                await self.claim(self.site)
+            asked_at = self.now()
             async with asyncio.timeout(MOST_MS / SECOND):
                 seen = await self._ask()
         except (Unreachable, TimeoutError) as error:

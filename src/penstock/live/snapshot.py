@@ -21,6 +21,7 @@ from typing import Any, Final
 import penstock.core
 from penstock.core.fold.state import State
 from penstock.core.values import FROZEN
+from penstock.journal.seal import Doubtful
 
 #: Allowed beside the core's own classes: run times are kept in deques.
 OTHERS: Final = {("collections", "deque")}
@@ -42,11 +43,23 @@ def pack(state: State) -> bytes:
 
 
 def unpack(packed: bytes) -> State:
+    """The state. Raises whatever damaged bytes make of it: `restored` is for bytes that somebody may have changed."""
     with _no_collection():
         found = _Reader(io.BytesIO(zlib.decompress(packed))).load()
     if not isinstance(found, State):
         raise pickle.UnpicklingError(f"a snapshot holds a State, not a {type(found).__name__}")
     return found
+
+
+def restored(number: int, packed: bytes) -> State:
+    """The state after this step. Raises `Doubtful` if the bytes are no such state."""
+    try:
+        state = unpack(packed)
+    except Exception as error:  # damaged bytes raise whatever they like
+        raise Doubtful(f"the snapshot of step {number} cannot be read ({type(error).__name__}: {error})") from error
+    if state.steps != number:
+        raise Doubtful(f"the snapshot of step {number} holds step {state.steps}")
+    return state
 
 
 class _Reader(pickle.Unpickler):

@@ -14,11 +14,14 @@ from penstock.core.values import value
 from penstock.journal.journal import Reader
 from penstock.live.plane import Plane
 from penstock.web import problems
-from penstock.web.access import Audit, Guard, Tokens, check_routes
+from penstock.web.access import Guard, check_routes
 from penstock.web.browsers import BrowserRules
+from penstock.web.denials import Denials
 from penstock.web.limits import MOST_HELD, MOST_HELD_EACH, MOST_STREAMS, BodyLimit, Buckets, Room
+from penstock.web.log_reads import LogReads
 from penstock.web.parsing import Parsing
 from penstock.web.routes import (
+    audit,
     control,
     front_doors,
     job_exec,
@@ -31,6 +34,7 @@ from penstock.web.routes import (
     sites,
     stream,
 )
+from penstock.web.tokens import Tokens
 
 
 class MetricsSink(Protocol):
@@ -77,7 +81,7 @@ def build(
     app.state.streams = Room(MOST_STREAMS * 20, MOST_STREAMS)
     app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
     app.include_router(jobs.quick)  # the busiest routes match first
-    for part in (jobs, logs, job_exec, control, stream, sites, front_doors, money, login):
+    for part in (jobs, logs, job_exec, control, stream, sites, front_doors, money, audit, login):
         app.include_router(part.routes)
     for people in (login.people, list_page.routes, pages.routes):
         app.include_router(people)
@@ -90,11 +94,13 @@ def build(
     return app
 
 
-def guard_of(home: Path, limits: Limits = Limits()) -> Guard:  # noqa: B008 - a value
-    """The guard with tokens and audit log of a home folder."""
+def guard_of(home: Path, plane: Plane, limits: Limits = Limits()) -> Guard:  # noqa: B008 - a value
+    """The guard of a plane, without any tokens yet. It counts denials in a file of the home folder."""
+    tokens = Tokens(plane.tell, time)
     return Guard(
-        tokens=Tokens(home / "tokens.json", time),
-        audit=Audit(home / "audit.log", time),
+        tokens=tokens,
+        denials=Denials(home / "denied.json", time),
+        log_reads=LogReads(tokens, monotonic),
         calls=Buckets(limits.calls_per_second, limits.calls_burst, monotonic),
         submits=Buckets(limits.submits_per_second, limits.submits_burst, monotonic),
         strangers=Buckets(limits.strangers_per_second, limits.strangers_burst, monotonic),

@@ -18,9 +18,10 @@ from penstock.journal.journal import Reader
 from penstock.journal.rows import AttemptRow, JobRow
 from penstock.live.plane import Plane
 from penstock.web import explain, schemas
-from penstock.web.access import Needs, Token, own
+from penstock.web.access import Guard, Needs, own
 from penstock.web.limits import MOST_FORM_BYTES, Room, read_body, too_many_streams
 from penstock.web.problems import invalid, not_found
+from penstock.web.tokens import Token
 
 S = TypeVar("S", bound=schemas.Shape)
 
@@ -50,13 +51,20 @@ async def _reader(request: HTTPConnection) -> Reader:
     return reader
 
 
+async def _guard(request: HTTPConnection) -> Guard:
+    guard: Guard = request.app.state.guard
+    return guard
+
+
 PlaneHere: TypeAlias = Annotated[Plane, Depends(_plane)]
 ReaderHere: TypeAlias = Annotated[Reader, Depends(_reader)]
+GuardHere: TypeAlias = Annotated[Guard, Depends(_guard)]
 Anybody: TypeAlias = Annotated[Token, Depends(Needs("nothing"))]
 MayRead: TypeAlias = Annotated[Token, Depends(Needs("read"))]
 MaySubmit: TypeAlias = Annotated[Token, Depends(Needs("submit"))]
 MayOperate: TypeAlias = Annotated[Token, Depends(Needs("operate"))]
 MayGiveTokens: TypeAlias = Annotated[Token, Depends(Needs("tokens"))]
+MayAudit: TypeAlias = Annotated[Token, Depends(Needs("audit"))]
 
 #: Every route may answer with a problem.
 PROBLEMS: dict[int | str, dict[str, Any]] = {

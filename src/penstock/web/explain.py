@@ -82,6 +82,13 @@ SHORT: Final[dict[str, str]] = {
     "OfferOpened": "Penstock tries {event.offer} again.",
     "CapSet": "The cap of {event.scope} was set.",
     "PeriodOpened": "The budgets of {event.period} are open.",
+    "Paused": "A person paused new starts.",
+    "Resumed": "A person resumed new starts.",
+    "TokenIssued": "Token {event.token} was made.",
+    "TokenRevoked": "Token {event.token} was revoked.",
+    "LogRead": "Somebody who sees all teams read its log.",
+    "ExecStarted": "A person runs a command in it.",
+    "DetailsErased": "The addresses and words recorded about {event.who} were erased.",
     "PolicySet": "Policy {event.policy.name} is in force.",
     "EventQuarantined": "Penstock set aside {event.what} about {event.about}, a fact it cannot process: {event.error}.",
 }

@@ -14,8 +14,9 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from penstock.web.access import Token, needed
+from penstock.web.access import needed
 from penstock.web.schemas import Shape
+from penstock.web.tokens import Token
 
 
 class FastRoute(APIRoute):

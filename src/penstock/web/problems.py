@@ -17,6 +17,7 @@ from starlette.websockets import WebSocketState
 from penstock.core.errors import BadFile, BadInput, FileError
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable
 from penstock.journal.journal import Unwritable
+from penstock.live.admission import NotAdmitted
 from penstock.live.plane import KeyReused, NotReady, Quarantined
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -72,7 +73,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _answer)
     app.add_exception_handler(WebSocketRequestValidationError, _answer)
     app.add_exception_handler(Exception, _answer)
-    for kind in (BadInput, KeyReused, NotReady, Unwritable, Quarantined, Unreachable, Refused, NoCapacity):
+    for kind in (BadInput, NotAdmitted, KeyReused, NotReady, Unwritable, Quarantined, Unreachable, Refused, NoCapacity):
         app.add_exception_handler(kind, _answer)
 
 
@@ -99,6 +100,12 @@ def problem_of(error: Exception) -> Problem:
             return Problem(405, "wrong-method", "This address does not support that method; see Allow.", headers)
         case HTTPException(status_code=status, detail=detail, headers=headers):
             return Problem(status, "refused", f"{detail}", headers)
+        case NotAdmitted(reason="NoSuchData"):
+            return Problem(422, "bad-input", str(error))
+        case NotAdmitted(retry_s=float() | int() as seconds):
+            return Problem(429, "too-many", str(error), {"Retry-After": str(round(seconds + 0.5))})
+        case NotAdmitted():
+            return Problem(403, "forbidden", str(error))
         case KeyReused():
             return Problem(422, "key-reused", "This Idempotency-Key was used with another body before; use a new key.")
         case NotReady() | Unwritable():

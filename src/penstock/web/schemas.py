@@ -414,6 +414,52 @@ class TokenList(Shape):
     tokens: list[Token]
 
 
+class AuditEntry(Shape):
+    """Somebody did something. `address` and `words` are empty once they were erased."""
+
+    id: str = Field(description="Its step's number and its index in the step.", examples=["1042.0"])
+    at: At
+    who: str = Field(description="A token's id, or the opaque id of a cluster's user; empty: Penstock itself.")
+    did: str = Field(examples=["cancel"])
+    about: str = Field(examples=["finetune-k3f9x2"])
+    before: str
+    after: str
+    address: str
+    words: list[str] = Field(description="Of an exec: the program and its arguments.")
+
+
+class AuditTrail(Shape):
+    """A page, newest first. `next` is what to send as `before` for the next one; null: this is the last."""
+
+    entries: list[AuditEntry]
+    next: str | None
+
+
+class DeniedRequests(Shape):
+    """Denied requests of one address or network without a valid token, or of one token."""
+
+    source: str
+    requests: int
+    first_at: At
+    last_at: At
+    asked: str
+    why: str
+
+
+class DeniedList(Shape):
+    denied: list[DeniedRequests]
+
+
+class EraseAsk(Shape):
+    who: str = Field(min_length=1, max_length=200, description="A token's id, a cluster user's id, or an address.")
+
+
+class Erasure(Shape):
+    who: str
+    details: int = Field(description="So many details were erased.")
+    denials: int = Field(description="So many lines of denied requests were erased.")
+
+
 class ProblemShape(Shape):
     type: str
     title: str

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.fold.pool import Pool, Slots
+from penstock.core.fold.state import State
 
 Packing = Literal["first_fit", "best_fit"]
 
@@ -99,3 +100,10 @@ def test_withdrawing_and_restoring_twice_changes_nothing() -> None:
     pool.restore(0)
     assert pool.free_gpus == 16
     pool.check()
+
+
+def test_a_state_with_very_many_nodes_has_a_digest() -> None:
+    """The set of 20,000 nodes is a number of 6,000 digits, which Python refuses to write."""
+    state = State()
+    state.pools["lab/own"] = Pool(8, 20_000)
+    assert len(state.digest()) == 64

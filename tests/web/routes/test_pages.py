@@ -5,8 +5,9 @@ from pathlib import Path
 
 import httpx2
 
-from penstock.web.access import COOKIE, Token
+from penstock.web.access import COOKIE
 from penstock.web.routes.login import LINK_SECONDS, Links
+from penstock.web.tokens import Token
 from tests.awaiting import story
 from tests.web.kit import WAITS, Penstock, python, running
 
@@ -64,19 +65,19 @@ def test_a_link_waits_ten_minutes_and_no_longer() -> None:
 @story
 async def test_a_browser_may_look_and_change_nothing_and_ends_with_who_let_it_in(tmp_path: Path) -> None:
     async with running(tmp_path) as penstock:
-        token, secret = penstock.guard.tokens.create("admin")
+        token, secret = penstock.token("admin")
         client = await browser(penstock, penstock.client(secret))
         assert (await client.get("/v1/jobs")).status_code == 200
         assert (await client.post("/v1/pause")).status_code == 401
         assert (await client.post("/v1/logins")).status_code == 401
-        penstock.guard.tokens.revoke(token.id)
+        await penstock.guard.tokens.revoke(token.id)
         assert (await client.get("/", headers=PAGE)).status_code == 401
 
 
 @story
 async def test_a_token_typed_into_the_form_lets_in_unless_another_site_sent_it(tmp_path: Path) -> None:
     async with running(tmp_path) as penstock:
-        secret = penstock.guard.tokens.create("viewer", "a")[1]
+        secret = penstock.token("viewer", "a")[1]
         client = penstock.client("")
         form = {"Content-Type": "application/x-www-form-urlencoded", **PAGE}
         assert (await client.post("/login", content="token=pst_forged", headers=form)).status_code == 422

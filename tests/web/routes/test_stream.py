@@ -101,10 +101,10 @@ async def test_fault_19_a_stream_tells_a_team_of_its_own_jobs_only(tmp_path: Pat
 @story
 async def test_a_revoked_token_hears_nothing_more(tmp_path: Path) -> None:
     async with running(tmp_path) as penstock:
-        token, secret = penstock.guard.tokens.create("viewer")
+        token, secret = penstock.token("viewer")
         listening = asyncio.create_task(until_kind(penstock.client(secret), "nothing of this kind", last="0"))
         await _connected(penstock)
-        penstock.guard.tokens.revoke(token.id)
+        await penstock.guard.tokens.revoke(token.id)
         await penstock.admin.post("/v1/pause")
         kinds = [event["kind"] for event in await listening]  # the stream ends
         assert "Paused" not in kinds

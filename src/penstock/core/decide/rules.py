@@ -6,7 +6,7 @@ A verdict is made once per shape and offer and recorded (`ShapeJudged`), so a re
 from typing import Final, Protocol
 
 from penstock.core.model.types import STANDING, DataSet, GpuChoice, JobSpec, Offer, Policy, Site
-from penstock.core.units import PERMILLE
+from penstock.core.units import MOST_NODES, PERMILLE
 from penstock.core.values import value
 
 
@@ -142,10 +142,11 @@ def could_hold(offer: Offer, gpus: int) -> bool:
 
 
 def widest_of(offer: Offer) -> int | None:
-    """The widest gang the offer could ever hold; None: as wide as one likes."""
+    """The widest gang the offer could ever hold; None: a cluster will say."""
     counts = [shape.count for shape in offer.shapes]
     known = None if None in counts else sum(shape.gpus * (shape.count or 0) for shape in offer.shapes)
-    bounds = [bound for bound in (known, offer.limit_gpus) if bound is not None]
+    rented = None if offer.term in STANDING else MOST_NODES * offer.shapes[-1].gpus
+    bounds = [bound for bound in (known, offer.limit_gpus, rented) if bound is not None]
     return min(bounds) if bounds else None
 
 

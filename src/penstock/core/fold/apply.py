@@ -165,6 +165,10 @@ def attempt_queued(state: State, event: e.AttemptQueued) -> None:
     """Said for people: it is starting as before, and its money is held as before."""
 
 
+def audited(state: State, event: e.Event) -> None:
+    """Said for the audit: tokens, reads and commands decide nothing about jobs."""
+
+
 def woke(state: State, event: e.Woke) -> None:
     """Only `at` moves."""
 
@@ -183,12 +187,15 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.ClockJumped: clock_jumped,
     e.DataSetRegistered: data_set_registered,
     e.DeadlineSet: money.deadline_set,
+    e.DetailsErased: audited,
     e.EventQuarantined: event_quarantined,
+    e.ExecStarted: audited,
     e.JobRefused: job_refused,
     e.JobSubmitted: job_submitted,
     e.LeaseCalledBack: money.lease_called_back,
     e.LeaseRenewed: money.lease_renewed,
     e.LeaseShortened: money.lease_shortened,
+    e.LogRead: audited,
     e.Metered: money.metered,
     e.MoveRequested: move_requested,
     e.NodeGone: node_gone,
@@ -214,6 +221,8 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.SiteLost: site_lost,
     e.StartPromised: start_promised,
     e.StopPromised: stop_promised,
+    e.TokenIssued: audited,
+    e.TokenRevoked: audited,
     e.ValueSet: value_set,
     e.WaitPromised: wait_promised,
     e.Woke: woke,

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from penstock.core.model.reasons import CapBinds, Denial, PeriodUnknown, RateBinds, ScopeFrozen
 from penstock.core.model.types import Hold, Part, Terms
-from penstock.core.units import HOUR, NEVER, Instant, Millis, Money, step_up
+from penstock.core.units import HOUR, MOST_MONEY, NEVER, Instant, Millis, Money, step_up
 
 Parts: TypeAlias = tuple[Part, ...]
 #: No instant: what is settled is renewed at none.
@@ -297,7 +297,8 @@ class Ledger:
         """
         if self.frozen and (scope := next((scope for scope in scopes if scope in self.frozen), "")):
             return ScopeFrozen(scope, self.overrun)
-        capped = [scope for scope in scopes if scope in self.caps] if self.caps else []
+        # The first scope holds all others' money. Without a cap it is bounded by what the books can store.
+        capped = [scope for scope in scopes if scope in self.caps or scope == scopes[0]]
         length = max(wanted[0][1].lease_max_ms, least_ms)
         if now + length <= later_than:  # its lease was made when the least was longer
             length = later_than - now + least_ms
@@ -305,8 +306,6 @@ class Ledger:
             deadline = now + length
             covers = [self._cover(terms, now, opened_at, deadline) for _, terms in wanted]
             known = () not in covers
-            if known and not capped:
-                return deadline, covers
             need = (*mine, *(part for parts in covers for part in parts))
             denied = self._denial(capped, need, gentle=length > least_ms) if known else PeriodUnknown(deadline)
             if denied is None:
@@ -319,7 +318,7 @@ class Ledger:
     def _denial(self, capped: list[str], parts: Parts, gentle: bool) -> CapBinds | None:
         """The first of these scopes without room. `gentle`: part of the room stays free for others."""
         for scope in capped:
-            cap = self.caps[scope]
+            cap = self.caps.get(scope, MOST_MONEY)
             for key, need in _by_key(scope, parts).items():
                 account = self.accounts.get(key)
                 held, spent = (account.held, account.spent) if account else (0, 0)

@@ -528,7 +528,7 @@ class State:
         yield (self.paused, self.alarms)
         yield (list(self.sites.values()), list(self.lost_sites), list(self.closed.items()), list(self.refusals.items()))
         yield (list(self.probing.items()), list(self.in_use.items()), list(self.ended.items()))
-        yield from ((name, pool.free, pool.up, pool.kept) for name, pool in self.pools.items())
+        yield from ((name, pool.free, _bits(pool.up), _bits(pool.kept)) for name, pool in self.pools.items())
         yield from ((p.names, p.others, p.owed) for p in self.pools.values() if p.names)
         yield from (_plain(job, ("attempt", "next", "shape")) for job in self.jobs.values())
         yield from ((j.shape.number, j.attempt and j.attempt.id, j.next and j.next.id) for j in self.jobs.values())
@@ -559,6 +559,11 @@ class State:
         yield [(team, _plain(use, ())) for team, use in self.uses.items()]
         yield [(width, list(attempts)) for width, attempts in self.away.items()]
         yield from _known(self.history)
+
+
+def _bits(nodes: int) -> int | str:
+    """A set of nodes. Python writes no number of more than 4,300 digits, which 15,000 nodes have."""
+    return nodes if nodes.bit_length() < 10_000 else hex(nodes)
 
 
 def _plain(thing: object, without: tuple[str, ...]) -> list[tuple[str, object]]:

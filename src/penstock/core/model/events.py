@@ -28,7 +28,8 @@ class Paused:
     """A person stops new placements. What runs goes on, leases are renewed, and what comes waits."""
 
     at: Instant
-    by: str = ""  # an opaque id; names live in a table that can be erased
+    by: str = ""  # who: an opaque id; empty: the sites file, or Penstock itself
+    details: str = ""  # digest of what can be erased about it: the address, an exec's words
 
 
 @value
@@ -37,6 +38,7 @@ class Resumed:
 
     at: Instant
     by: str = ""
+    details: str = ""
 
 
 @value
@@ -57,6 +59,10 @@ class CapSet:
     scope: str
     per_period: Money | None
     per_hour: Money | None = None
+    by: str = ""
+    details: str = ""
+    before_per_period: Money | None = None  # the cap that it replaces
+    before_per_hour: Money | None = None
 
 
 @value
@@ -118,7 +124,9 @@ class JobSubmitted:
     at: Instant
     number: int  # the order in which people came; given by whoever took the submission
     job: str
-    spec: JobSpec
+    spec: JobSpec  # its `user` says who
+    retries: str = ""  # the ended job that it asks for again
+    details: str = ""
 
 
 @value
@@ -127,6 +135,9 @@ class CancelRequested:
 
     at: Instant
     job: str
+    by: str = ""
+    details: str = ""
+    before: str = ""  # the job's phase
 
 
 @value
@@ -136,6 +147,64 @@ class MoveRequested:
     at: Instant
     job: str
     offer: str
+    by: str = ""
+    details: str = ""
+    before: str = ""  # the offer where it runs
+
+
+@value
+class TokenIssued:
+    """A token for the API. Only the SHA-256 of its secret is kept."""
+
+    at: Instant
+    token: str
+    digest: str
+    role: str
+    team: str = ""  # empty: all teams
+    expires_at: int = 0  # seconds since 1970; 0: never
+    made_by: str = ""  # of a browser's token: the token that let it in, with which it ends
+    by: str = ""
+    details: str = ""
+
+
+@value
+class TokenRevoked:
+    """A token is void, and with it all tokens of browsers that came in by it."""
+
+    at: Instant
+    token: str
+    by: str = ""
+    details: str = ""
+
+
+@value
+class LogRead:
+    """Somebody read the log of a job that is neither their own nor their team's. Told once an hour at most."""
+
+    at: Instant
+    job: str
+    by: str = ""
+    details: str = ""
+
+
+@value
+class ExecStarted:
+    """A person runs a command inside a running attempt. Its words are in the details."""
+
+    at: Instant
+    attempt: str
+    by: str = ""
+    details: str = ""
+
+
+@value
+class DetailsErased:
+    """The addresses and words recorded about somebody are erased; what they did stays."""
+
+    at: Instant
+    who: str
+    by: str = ""
+    details: str = ""
 
 
 @value
@@ -499,6 +568,11 @@ Fact: TypeAlias = (
     | JobSubmitted
     | CancelRequested
     | MoveRequested
+    | TokenIssued
+    | TokenRevoked
+    | LogRead
+    | ExecStarted
+    | DetailsErased
     | Woke
 )
 Promise: TypeAlias = (
@@ -536,6 +610,11 @@ _ID: Final[dict[type, str]] = {
     JobSubmitted: "number",
     CancelRequested: "job",
     MoveRequested: "job",
+    TokenIssued: "token",
+    TokenRevoked: "token",
+    LogRead: "job",
+    ExecStarted: "attempt",
+    DetailsErased: "who",
     DeadlineSet: "thing",
     Metered: "thing",
     EventQuarantined: "about",

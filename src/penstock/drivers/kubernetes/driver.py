@@ -6,7 +6,8 @@ result in between.
 
 This file has the driver's calls. Their parts, in the order of an attempt's life:
 
-- `connection.py`: settings, client, guarded changes; `ownership.py`: whose cluster and whose Job it is;
+- `connection.py`: settings, client, guarded changes; `ownership.py`: whose cluster and whose Job it is; `claim.py`:
+  which control plane of that installation;
 - `execution_job.py`: the execution Job's manifest; `start.py`: creates it, and waits until it runs or gives up;
 - `cache.py`: informers' cache; `reconcile.py`: reacts to each change, up to the end;
 - `pods.py`: what a pod's status means; `logs.py`, `pod_logs.py`: its logs;
@@ -29,6 +30,7 @@ from penstock.drivers.driver import BaseDriver, Command, Refused, Say, SeenAttem
 from penstock.drivers.kubernetes import deadlines, ownership, terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
+from penstock.drivers.kubernetes.claim import LeaseClaim
 from penstock.drivers.kubernetes.connection import Connection, KubernetesSettings, to_nobody
 from penstock.drivers.kubernetes.deadlines import deadline_of
 from penstock.drivers.kubernetes.execution_job import origin_of
@@ -60,13 +62,14 @@ class KubernetesDriver(BaseDriver):
         self.logs = Logs(self.here, folder.absolute() / "logs")
         self.starter = Starter(self.here, self.capacity, checkpoints)
         self.reconciler = Reconciler(self.here, self.capacity, self.logs)
+        self.claims = LeaseClaim(self.here, self._connect)
 
     # --- coming and going --------------------------------------------------------------------------------------------
 
     async def open(self, say: Say) -> None:
         here = self.here
         here.say = say
-        here.connect(self.logs.of, self.reconciler.look_at, self.capacity.changed, self.logs.in_step_again)
+        self._connect()
         async with here.asking():
             await ownership.claim(here)
         await here.executions.follow()
@@ -75,6 +78,9 @@ class KubernetesDriver(BaseDriver):
             self.reconciler.look_at(execution)
         self.capacity.tell()
         here.tasks.see_to("tick", self._tick)
+
+    def _connect(self) -> None:
+        self.here.connect(self.logs.of, self.reconciler.look_at, self.capacity.changed, self.logs.in_step_again)
 
     async def close(self) -> None:
         self.here.say = to_nobody

@@ -23,11 +23,11 @@ async def claim(here: Connection) -> None:
     except errors.Forbidden:
         return  # our rights end at our own namespace
     for lease in found:
-        _check_owner(here, lease)
+        check_owner(here, lease)
 
 
 async def check_still_ours(here: Connection) -> None:
-    _check_owner(here, await here.cluster.get(LEASES, annotations.LEASE, here.settings.namespace))
+    check_owner(here, await here.cluster.get(LEASES, annotations.LEASE, here.settings.namespace))
 
 
 def check_own(here: Connection, job: Obj, attempt: str, origin: str) -> None:
@@ -43,22 +43,28 @@ def check_own(here: Connection, job: Obj, attempt: str, origin: str) -> None:
 
 async def _claim_lease(here: Connection) -> None:
     namespace = here.settings.namespace
-    lease = {
-        "metadata": {"name": annotations.LEASE, "labels": LEASE_LABELS},
-        "spec": {"holderIdentity": here.installation},
-    }
     try:
         await check_still_ours(here)
     except errors.NotFound:
         try:
-            await here.cluster.create(LEASES, lease, namespace)
+            await here.cluster.create(LEASES, lease_of(here), namespace)
         except errors.AlreadyExists:
             await check_still_ours(here)
         except errors.NotFound:
             raise Refused(f"cluster {here.cluster.context} has no namespace {namespace}; create it") from None
 
 
-def _check_owner(here: Connection, lease: Obj) -> None:
+def lease_of(here: Connection, claim: str = "") -> Obj:
+    """The Lease that names our installation, with our claim."""
+    marks = {"annotations": {annotations.CLAIM: claim}} if claim else {}
+    return {
+        "metadata": {"name": annotations.LEASE, "labels": LEASE_LABELS, **marks},
+        "spec": {"holderIdentity": here.installation},
+    }
+
+
+def check_owner(here: Connection, lease: Obj) -> None:
+    """Refuse a cluster whose Lease names another installation."""
     owner, where = lease["spec"].get("holderIdentity"), lease["metadata"].get("namespace")
     if lease["metadata"]["name"] == annotations.LEASE and owner != here.installation:
         raise Refused(

@@ -24,6 +24,7 @@ from penstock.drivers import attempt_facts, progress
 from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import BaseDriver, Command, Refused, Say, SeenAttempt, SiteInventory, Unreachable, Work
 from penstock.drivers.local import attempt_exec
+from penstock.drivers.local.claim import FolderClaim
 from penstock.drivers.local.store import LocalSettings, LocalStore, kept_ms
 from penstock.drivers.records import Record, read
 from penstock.kube.exec_protocol import Printed, Typed
@@ -63,6 +64,7 @@ class LocalDriver(BaseDriver):
         self.something = asyncio.Event()  #: set while there is something to poll
         self.looking: asyncio.Task[None] | None = None
         self.threads = ThreadPoolExecutor(4, thread_name_prefix=f"site-{site.id}")
+        self.claims = self.folder_claim = FolderClaim(folder, self.disk.claim, self.disk.locked)
 
     # --- coming and going --------------------------------------------------------------------------------------------
 
@@ -84,6 +86,7 @@ class LocalDriver(BaseDriver):
             with suppress(asyncio.CancelledError):
                 await self.looking
         self.threads.shutdown(wait=False, cancel_futures=True)
+        self.folder_claim.close()
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
@@ -119,6 +122,7 @@ class LocalDriver(BaseDriver):
     async def start(self, ask: StartAttempt, work: Work) -> None:
         folder = self.disk.attempt(ask.attempt)
         if not self.disk.is_over(folder):
+            await self._do(self.folder_claim.check)
             env = await self._do(self._checkpoints, ask)
             folder = await self._do(self.disk.order, ask, work, env)
             await self._do(self.disk.begin, folder)

@@ -9,8 +9,8 @@ from penstock import __version__
 from penstock.core.model.events import Paused, Resumed
 from penstock.journal import states
 from penstock.web import deps, schemas
-from penstock.web.access import Tokens
-from penstock.web.deps import Anybody, MayGiveTokens, MayOperate, MayRead, PlaneHere
+from penstock.web.deps import Anybody, GuardHere, MayGiveTokens, MayOperate, MayRead, PlaneHere
+from penstock.web.details import details
 from penstock.web.problems import Problem, not_found
 
 routes: Final = APIRouter(responses=deps.PROBLEMS)
@@ -57,21 +57,23 @@ async def status(plane: PlaneHere, caller: MayRead) -> schemas.Status:
 
 
 @routes.post("/v1/pause", tags=["plane"], summary="Start nothing new")
-async def pause(plane: PlaneHere, caller: MayOperate) -> schemas.Done:  # noqa: ARG001 - declares the permission
+async def pause(request: Request, plane: PlaneHere, caller: MayOperate) -> schemas.Done:
     """Running jobs continue and their leases are renewed. Submissions are accepted and queued."""
-    told = await plane.tell(Paused(0))
+    known = details(request)
+    told = await plane.tell(Paused(0, caller.id, known.digest), blobs=known.blobs)
     return schemas.Done(number=told.number, says="Paused: running jobs continue, and nothing new starts.")
 
 
 @routes.post("/v1/resume", tags=["plane"], summary="Start things again")
-async def resume(plane: PlaneHere, caller: MayOperate) -> schemas.Done:  # noqa: ARG001 - as above
-    told = await plane.tell(Resumed(0))
+async def resume(request: Request, plane: PlaneHere, caller: MayOperate) -> schemas.Done:
+    known = details(request)
+    told = await plane.tell(Resumed(0, caller.id, known.digest), blobs=known.blobs)
     return schemas.Done(number=told.number, says="Resumed: new starts are allowed again.")
 
 
 @routes.get("/v1/tokens", tags=["tokens"], summary="All tokens, without their secrets")
-async def tokens(request: Request, caller: MayGiveTokens) -> schemas.TokenList:  # noqa: ARG001 - as above
-    return schemas.TokenList(tokens=[schemas.Token.of(token) for token in _tokens(request)])
+async def tokens(guard: GuardHere, caller: MayGiveTokens) -> schemas.TokenList:  # noqa: ARG001 - as above
+    return schemas.TokenList(tokens=[schemas.Token.of(token) for token in guard.tokens])
 
 
 @routes.post(
@@ -81,32 +83,30 @@ async def tokens(request: Request, caller: MayGiveTokens) -> schemas.TokenList: 
     openapi_extra=deps.shape_of_body(schemas.TokenAsk),
     summary="Make a token",
 )
-async def make_token(request: Request, caller: MayGiveTokens) -> schemas.TokenMade:  # noqa: ARG001 - as above
+async def make_token(request: Request, guard: GuardHere, caller: MayGiveTokens) -> schemas.TokenMade:
+    """Answered once it is durable: every control plane of this journal knows it within a second."""
     ask = await deps.read_shape(request, schemas.TokenAsk)
     if ask.team and ask.role not in ("member", "viewer"):
         raise Problem(
             422, "bad-input", f"A {ask.role} sees all teams; leave 'team' out, or make it a member or viewer."
         )
     expires_at = int(time()) + ask.days * DAY_SECONDS if ask.days else 0
-    token, secret = _tokens(request).create(ask.role, ask.team, expires_at)
+    token, secret = await guard.tokens.issue(ask.role, ask.team, expires_at, by=caller.id, details=details(request))
     return schemas.TokenMade.of(token, secret=secret)
 
 
 @routes.delete("/v1/tokens/{token}", tags=["tokens"], summary="Revoke a token")
-async def revoke_token(token: str, request: Request, caller: MayGiveTokens) -> schemas.Token:
+async def revoke_token(token: str, request: Request, guard: GuardHere, caller: MayGiveTokens) -> schemas.Token:
+    """Answered once it is durable. Ends its streams, and the browsers that came in by it or by them."""
     if token == caller.id:
         raise Problem(409, "conflict", "This is the token you are using; revoke it with another one.")
-    if not _tokens(request).revoke(token):
+    found = await guard.tokens.revoke(token, caller.id, details(request))
+    if found is None:
         raise not_found("token", token)
-    return schemas.Token.of(next(known for known in _tokens(request) if known.id == token))
+    return schemas.Token.of(found)
 
 
 @routes.get("/v1/openapi.json", tags=["health"], summary="This API's own description")
 async def description(request: Request, caller: Anybody) -> dict[str, Any]:  # noqa: ARG001 - as above
     found: dict[str, Any] = request.app.openapi()
-    return found
-
-
-def _tokens(request: Request) -> Tokens:
-    found: Tokens = request.app.state.guard.tokens
     return found

@@ -6,26 +6,28 @@ attempt.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
 
+from penstock.core.model.events import ExecStarted
 from penstock.drivers.driver import Command
 from penstock.journal.journal import Reader
 from penstock.journal.rows import AttemptRow
 from penstock.kube import exec_protocol
 from penstock.live.plane import Plane
 from penstock.web import deps
-from penstock.web.access import Guard, Token
-from penstock.web.deps import MaySubmit, PlaneHere, ReaderHere
+from penstock.web.deps import GuardHere, MaySubmit, PlaneHere, ReaderHere
+from penstock.web.details import details
 from penstock.web.limits import Room, too_many_streams
 from penstock.web.problems import Problem, conflict, problem_of
+from penstock.web.tokens import Token
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"])
-LOOK_SECONDS: Final = 5.0  #: how often the token is checked again: a revoked one is disconnected
+LAST_SECONDS: Final = 1.0  #: for the last message to a client that may not read
 AHEAD: Final = 16  #: buffered input messages; then the client has to wait
 
 
@@ -33,6 +35,7 @@ AHEAD: Final = 16  #: buffered input messages; then the client has to wait
 async def exec_(
     socket: WebSocket,
     job: str,
+    guard: GuardHere,
     plane: PlaneHere,
     reader: ReaderHere,
     caller: MaySubmit,
@@ -43,7 +46,7 @@ async def exec_(
     rows: Annotated[int, Query(ge=1, lt=1 << 16)] = 24,
     columns: Annotated[int, Query(ge=1, lt=1 << 16)] = 80,
 ) -> None:
-    """Run a command where a job runs."""
+    """Run a command where a job runs, once it is on record who does so."""
     if exec_protocol.PROTOCOL not in socket.scope["subprotocols"]:
         raise Problem(
             422, "bad-input", f"Ask for the subprotocol {exec_protocol.PROTOCOL}; no other one is spoken here."
@@ -51,23 +54,31 @@ async def exec_(
     attempt = await run_in_threadpool(_running, reader, caller, job)
     streams: Room = socket.app.state.streams
     with streams.take(caller.id, 1, too_many_streams):
-        await _session(socket, plane, attempt, caller, Command(tuple(command), rank, tty, (rows, columns)), stdin)
+        known = details(socket, command)
+        await plane.tell(ExecStarted(0, attempt.id, caller.id, known.digest), blobs=known.blobs)
+        asked = Command(tuple(command), rank, tty, (rows, columns))
+        await _session(socket, plane, attempt, asked, stdin, guard.tokens.gone(caller))
 
 
 async def _session(
-    socket: WebSocket, plane: Plane, attempt: AttemptRow, caller: Token, asked: Command, stdin: bool
+    socket: WebSocket,
+    plane: Plane,
+    attempt: AttemptRow,
+    asked: Command,
+    stdin: bool,
+    revoked: Coroutine[Any, Any, None],
 ) -> None:
-    guard: Guard = socket.app.state.guard
-    guard.audit.write(socket, caller, f"a command in {attempt.id}")
     await socket.accept(exec_protocol.PROTOCOL)
     talk = ExecSession(socket)
     running = asyncio.ensure_future(
         plane.exec(attempt.site, attempt.id, asked, talk.typed() if stdin else None, talk.printed)
     )
-    others = [asyncio.ensure_future(talk.listen()), asyncio.ensure_future(_revoked(guard, caller))]
-    await asyncio.wait([running, *others], return_when=asyncio.FIRST_COMPLETED)
-    for task in (running, *others):
-        task.cancel()
+    others = [asyncio.ensure_future(talk.listen()), asyncio.ensure_future(revoked)]
+    try:
+        await asyncio.wait([running, *others], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (running, *others):
+            task.cancel()
     await asyncio.wait([running, *others])
     await talk.end(_result(running))
 
@@ -82,11 +93,6 @@ def _running(reader: Reader, caller: Token, job: str) -> AttemptRow:
     if not here:
         raise conflict(f"{job} is not running, but {deps.state_of(row)}; `exec` needs a running job.")
     return here[-1]
-
-
-async def _revoked(guard: Guard, caller: Token) -> None:
-    while guard.tokens.still(caller):
-        await asyncio.sleep(LOOK_SECONDS)
 
 
 def _result(running: "asyncio.Future[int]") -> bytes:
@@ -128,9 +134,10 @@ class ExecSession:
         await self._send(exec_protocol.message(exec_protocol.STDERR if is_error else exec_protocol.STDOUT, text))
 
     async def end(self, result: bytes) -> None:
-        await self._send(result)
-        with suppress(WebSocketDisconnect, RuntimeError):
-            await self.socket.close()
+        with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
+            async with asyncio.timeout(LAST_SECONDS):
+                await self._send(result)
+                await self.socket.close()
 
     async def _send(self, message: bytes) -> None:
         with suppress(

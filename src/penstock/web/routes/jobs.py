@@ -27,14 +27,15 @@ from penstock.journal.journal import Reader
 from penstock.journal.rows import AttemptRow, Filter
 from penstock.journal.states import JobState, OldState
 from penstock.live.plane import Plane
-from penstock.live.sequencer import unpack_work
+from penstock.live.sequencer import Forged, unpack_work
 from penstock.web import deps, explain, schemas
-from penstock.web.access import Token
 from penstock.web.deps import MayRead, MaySubmit, PlaneHere, ReaderHere
+from penstock.web.details import details
 from penstock.web.fast_route import FastRoute, answered
 from penstock.web.limits import MOST_BYTES, read_body, room_for_body
 from penstock.web.parsing import Parsing
 from penstock.web.problems import Problem, conflict, not_found
+from penstock.web.tokens import Token
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS)
 quick: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS, route_class=FastRoute)
@@ -82,7 +83,8 @@ async def submit(request: Request, caller: MaySubmit) -> Response:
         raw = await read_body(request, MOST_BYTES)
         file = await _parsing(request).job(caller.id, raw, as_json=_is_json(request))
     spec, work = _as_asked_by(caller, file, plane.at), Work(file.command, file.env, file.folder, file.image)
-    told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
+    async with plane.admission.admitted(spec, len(raw), trusted=caller.may("operate")):
+        told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
     made = schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
     return answered(made, 200 if told.again else 201, Location=f"/v1/jobs/{told.answer}")
 
@@ -107,7 +109,10 @@ async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas
         file = await _parsing(request).job_or_home_job(
             caller.id, raw, as_json=_is_json(request), home=next(iter(homes), ""), at=plane.view.at, models=models
         )
-    found = await plane.plan(_as_asked_by(caller, file, plane.at))
+    spec = _as_asked_by(caller, file, plane.at)
+    if not caller.may("operate"):
+        plane.admission.check(spec)
+    found = await plane.plan(spec)
     return _plan(found, caller, plane.view.policy.currency)
 
 
@@ -162,7 +167,7 @@ def _as_asked_by(caller: Token, file: JobFile, now: Instant) -> JobSpec:
 
 
 @routes.post("/jobs/{job:job}/cancel", summary="Cancel a job")
-async def cancel(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
+async def cancel(job: str, request: Request, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
     """Also of a whole array, by the id that its members' ids begin with."""
     found = await run_in_threadpool(_states, reader, caller, job)
     if all(state == "cancelled" for state in found.values()):
@@ -170,7 +175,9 @@ async def cancel(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubm
     live = [member for member, state in found.items() if state not in states.ENDED]
     if not live:
         raise conflict(f"{job} has ended; there is nothing to cancel.")
-    await plane.tell(*(CancelRequested(0, member) for member in live))
+    plane.admission.grow(caller.team, len(live))
+    known = details(request)
+    await plane.tell(*(CancelRequested(0, member, caller.id, known.digest) for member in live), blobs=known.blobs)
     active = any(found[member] in states.ACTIVE for member in live)
     says = "The job is stopping; it is cancelled once it has stopped." if active else "The job is cancelled."
     return schemas.Asked(job=job, so=not active, says=says)
@@ -190,16 +197,28 @@ def _states(reader: Reader, caller: Token, job: str) -> dict[str, str]:
     return members
 
 
-@routes.post("/jobs/{job:job}/retry", status_code=201, summary="Submit an ended job again")
-async def retry(job: str, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Submitted:
-    """A new job that asks for the same. The old one and its story stay."""
+@routes.post(
+    "/jobs/{job:job}/retry",
+    status_code=201,
+    openapi_extra={"parameters": [KEY]},
+    summary="Submit an ended job again",
+)
+async def retry(
+    job: str, request: Request, response: Response, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit
+) -> schemas.Submitted:
+    """A new job that asks for the same. The old one and its story stay. The same key again: no second job."""
+    key = _key(request, caller)
     row = await run_in_threadpool(deps.find_job, reader, caller, job)
     spec = await run_in_threadpool(reader.spec, job)
     if row.phase not in ENDED or spec is None:
         raise conflict(f"{job} is {deps.state_of(row)}; a job can be retried once it has ended.")
     again = replace(spec, count=1, user=caller.id, origin=None, deadline_at=None)
-    told = await plane.tell(JobSubmitted(0, 0, "", again))
-    return schemas.Submitted(job=told.answer, count=1, again=False)
+    known, body = details(request), hashlib.sha256(f"retry {job}".encode()).hexdigest() if key else ""
+    fact = JobSubmitted(0, 0, "", again, retries=job, details=known.digest)
+    async with plane.admission.admitted(again, trusted=caller.may("operate")):
+        told = await plane.tell(fact, blobs=known.blobs, key=key, body=body)
+    response.status_code = 200 if told.again else 201
+    return schemas.Submitted(job=told.answer, count=1, again=told.again)
 
 
 @routes.post(
@@ -215,7 +234,9 @@ async def move(request: Request, job: str, plane: PlaneHere, reader: ReaderHere,
         raise conflict(f"{job} is {deps.state_of(row)}; only a job that is starting or running can be moved.")
     if all(to.offer != offer.offer.id for site in plane.view.sites for offer in site.offers):
         raise not_found("offer", to.offer)
-    told = await plane.tell(MoveRequested(0, job, to.offer))
+    plane.admission.grow(row.team)
+    known = details(request)
+    told = await plane.tell(MoveRequested(0, job, to.offer, caller.id, known.digest), blobs=known.blobs)
     (step,) = await run_in_threadpool(reader.steps, told.number - 1, 1)
     so = any(isinstance(event, StartPromised) and event.job == job for event in step.outputs)
     stays = (
@@ -276,7 +297,7 @@ def job(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Resp
 def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.JobDetail:
     row, currency = deps.find_job(reader, caller, job), plane.view.policy.currency
     blob = reader.blob(row.work) if row.work else None
-    work = unpack_work(blob) if blob else Work(())  # erased, or a rehearsal's job, which has none
+    work = _work(row.work, blob) if blob else Work(())  # erased, or a rehearsal's job, which has none
     tries = reader.attempts(job)
     return deps.job_detail(
         row,
@@ -289,6 +310,13 @@ def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.
         image=work.image,
         variables=[name for name, _ in work.env],
     )
+
+
+def _work(digest: str, blob: bytes) -> Work:
+    try:
+        return unpack_work(digest, blob)
+    except Forged:  # it will not run, and what would have run is nobody's words
+        return Work(())
 
 
 def _waits(reader: Reader, attempt: AttemptRow) -> str:

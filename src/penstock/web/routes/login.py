@@ -12,11 +12,13 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Path, Request, Response
 
 from penstock.web import deps, schemas
-from penstock.web.access import COOKIE, Guard, Token, too_many
+from penstock.web.access import COOKIE, Guard, asked_for, too_many
 from penstock.web.deps import Anybody, MayRead
+from penstock.web.details import address_of, details
 from penstock.web.html import ForPeople, html
 from penstock.web.limits import MOST_FORM_BYTES, read_body
 from penstock.web.problems import Problem
+from penstock.web.tokens import Token
 
 routes: Final = APIRouter(responses=deps.PROBLEMS)
 LINK_SECONDS: Final = 600  #: lifetime of a link
@@ -61,19 +63,22 @@ async def by_link(key: Annotated[str, Path(max_length=100)], request: Request, c
     maker = links.take(key)
     if maker is None or not guard.tokens.still(maker):
         raise Problem(410, "gone", "This link was used before, or has expired. Print a new one: penstock open")
-    return _come_in(request, guard, maker)
+    return await _come_in(request, guard, maker)
 
 
 @people.post("/login")
 async def by_token(request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - as above
     guard: Guard = request.app.state.guard
-    if wait := guard.strangers.take(request.client.host if request.client else ""):
-        raise too_many(wait)  # before the body is read: one who guesses, or keeps us waiting, has so many tries
+    address = address_of(request)
+    if wait := guard.strangers.take(address):
+        # Before the body is read: one who guesses, or keeps us waiting, has so many tries.
+        guard.denials.count_stranger(address, asked_for(request), "too many")
+        raise too_many(wait)
     maker = guard.tokens.find(_typed(await read_body(request, MOST_FORM_BYTES)))
     if maker is None:
-        guard.audit.write(request, None, "denied: no token, or one that is forged, expired or revoked")
+        guard.denials.count_stranger(address, asked_for(request), "a token that is forged, expired or revoked")
         raise Problem(422, "bad-input", "The token is wrong, expired or revoked.")
-    return _come_in(request, guard, maker)
+    return await _come_in(request, guard, maker)
 
 
 def _typed(form: bytes) -> str:
@@ -85,12 +90,16 @@ def _typed(form: bytes) -> str:
         ) from None
 
 
-def _come_in(request: Request, guard: Guard, maker: Token) -> Response:
+async def _come_in(request: Request, guard: Guard, maker: Token) -> Response:
     ends_at = int(guard.tokens.now()) + STAY_SECONDS
-    token, secret = guard.tokens.create(
-        "viewer", maker.team, min(ends_at, maker.expires_at or ends_at), made_by=maker.id
+    _, secret = await guard.tokens.issue(
+        "viewer",
+        maker.team,
+        min(ends_at, maker.expires_at or ends_at),
+        made_by=maker.id,
+        by=maker.id,
+        details=details(request),
     )
-    guard.audit.write(request, token, f"a browser came in for {maker.id}")
     answer = html(request, "welcome.html", title="You are in")
     answer.set_cookie(
         COOKIE,

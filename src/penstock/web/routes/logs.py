@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
@@ -19,9 +19,10 @@ from penstock.journal.journal import Reader
 from penstock.journal.rows import AttemptRow
 from penstock.live.plane import Plane
 from penstock.web import deps
-from penstock.web.access import Token
-from penstock.web.deps import MayRead, OneStream, PlaneHere, ReaderHere
+from penstock.web.access import Guard
+from penstock.web.deps import GuardHere, MayRead, OneStream, PlaneHere, ReaderHere
 from penstock.web.problems import not_found
+from penstock.web.tokens import Token
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS)
 MOST: Final = 1 << 20  #: bytes in one piece
@@ -57,6 +58,8 @@ class Piece:
 )
 async def log(
     job: str,
+    request: Request,
+    guard: GuardHere,
     plane: PlaneHere,
     reader: ReaderHere,
     caller: MayRead,
@@ -71,11 +74,20 @@ async def log(
 
     Headers say what to ask next: Penstock-Attempt, -Next (as `after`), -More, -Then (the next attempt), -Ended.
     """
+    await on_record(request, guard, plane, reader, caller, job)
     asked = LogQuery(plane, reader, caller, job, rank)
-    piece = await asked.piece(attempt, after, wait)
+    piece = await guard.tokens.while_asked(caller, asked.piece(attempt, after, wait))
     if follow:
-        return StreamingResponse(asked.follow(piece), media_type=TEXT, headers=HEADERS)
+        following = guard.tokens.while_valid(caller, asked.follow(piece))
+        return StreamingResponse(following, media_type=TEXT, headers=HEADERS)
     return Response(piece.text, media_type=TEXT, headers=HEADERS | piece.headers)
+
+
+async def on_record(request: Request, guard: Guard, plane: Plane, reader: Reader, caller: Token, job: str) -> None:
+    """Record that this caller reads this job's log, if it is somebody else's."""
+    if guard.log_reads.concerns(caller):
+        row = await run_in_threadpool(deps.find_job, reader, caller, job)
+        await guard.log_reads.record(plane, request, caller, row)
 
 
 class LogQuery:

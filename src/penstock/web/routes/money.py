@@ -12,8 +12,9 @@ from penstock.core.model.types import STANDING
 from penstock.journal.rows import AttemptRow
 from penstock.live.view import View
 from penstock.web import deps, schemas
-from penstock.web.access import Token
 from penstock.web.deps import MayOperate, MayRead, PlaneHere, ReaderHere
+from penstock.web.details import details
+from penstock.web.tokens import Token
 
 routes: Final = APIRouter(prefix="/v1", tags=["money"], responses=deps.PROBLEMS)
 EPOCH: Final = date(1970, 1, 1)
@@ -48,10 +49,11 @@ def _sees_scope(caller: Token, scope: str) -> bool:
 
 
 @routes.put("/budget", openapi_extra=deps.shape_of_body(schemas.Cap), summary="Set or take away a cap")
-async def set_cap(request: Request, plane: PlaneHere, caller: MayOperate) -> schemas.Done:  # noqa: ARG001 - declares the permission
+async def set_cap(request: Request, plane: PlaneHere, caller: MayOperate) -> schemas.Done:
     """Lowered below what is committed: no new holds, no renewals, long leases called back; running jobs drain."""
-    cap = await deps.read_shape(request, schemas.Cap)
-    told = await plane.tell(CapSet(0, cap.scope, cap.per_month, cap.per_hour))
+    cap, known = await deps.read_shape(request, schemas.Cap), details(request)
+    fact = CapSet(0, cap.scope, cap.per_month, cap.per_hour, by=caller.id, details=known.digest)
+    told = await plane.tell(fact, blobs=known.blobs)
     gone = cap.per_month is None and cap.per_hour is None
     says = f"{cap.scope} has no cap any more." if gone else f"The cap of {cap.scope} is set."
     return schemas.Done(number=told.number, says=says)

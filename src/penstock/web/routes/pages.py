@@ -25,12 +25,12 @@ from penstock.journal.rows import Filter
 from penstock.live.plane import Plane
 from penstock.live.view import View
 from penstock.web import schemas
-from penstock.web.access import Token
-from penstock.web.deps import Anybody, MayRead, OneStream, PlaneHere, ReaderHere, instant
+from penstock.web.deps import Anybody, GuardHere, MayRead, OneStream, PlaneHere, ReaderHere, instant
 from penstock.web.html import ForPeople, html
 from penstock.web.problems import not_found
 from penstock.web.routes import jobs, logs, money, stream
 from penstock.web.routes import sites as site_routes
+from penstock.web.tokens import Token
 from penstock.web.views import feed, formats, queue, sites, spending, timeline
 from penstock.web.views import job as told
 from penstock.web.views.render import static
@@ -185,7 +185,10 @@ class LogTail:
 
 
 @routes.get("/jobs/{job:job}")
-async def one_job(job: str, request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> Response:
+async def one_job(
+    job: str, request: Request, guard: GuardHere, plane: PlaneHere, reader: ReaderHere, caller: MayRead
+) -> Response:
+    await logs.on_record(request, guard, plane, reader, caller, job)
     found = await run_in_threadpool(jobs.detail_of, plane, reader, caller, job)
     story = await run_in_threadpool(jobs.story, job, plane, reader, caller)
     kinds, at, currency = terms(await site_routes.sites(plane, caller)), instant(plane), plane.view.policy.currency
@@ -240,14 +243,19 @@ def frame(request: Request, plane: Plane) -> dict[str, Any]:
 
 @routes.get("/news/stream", response_class=EventSourceResponse)
 async def news(
-    request: Request,
+    guard: GuardHere,
     plane: PlaneHere,
     caller: MayRead,
     one: OneStream,  # noqa: ARG001 - counts it
 ) -> AsyncIterator[ServerSentEvent]:
     """The number of the latest picture, at once and whenever there is a newer one: a page that was away catches up."""
+    async for event in guard.tokens.while_valid(caller, _news(plane)):
+        yield event
+
+
+async def _news(plane: Plane) -> AsyncIterator[ServerSentEvent]:
     seen = -1
-    while request.app.state.guard.tokens.still(caller):
+    while True:
         if plane.view.number > seen:
             seen = plane.view.number
             yield ServerSentEvent(data=seen)

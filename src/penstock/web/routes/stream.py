@@ -9,16 +9,17 @@ from collections.abc import AsyncIterator
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from penstock.core.ids import job_concerned
 from penstock.journal.journal import Reader, Row
+from penstock.live.plane import Plane
 from penstock.web import deps, explain, schemas
-from penstock.web.access import Token
-from penstock.web.deps import MayRead, OneStream, PlaneHere, ReaderHere
+from penstock.web.deps import GuardHere, MayRead, OneStream, PlaneHere, ReaderHere
 from penstock.web.problems import Problem
+from penstock.web.tokens import Token
 
 routes: Final = APIRouter(prefix="/v1", tags=["events"], responses=deps.PROBLEMS)
 STEPS: Final = 200  #: read at once
@@ -64,18 +65,21 @@ def _place(text: str) -> tuple[int, int]:
 
 @routes.get("/events/stream", response_class=EventSourceResponse, summary="The journal as it is written")
 async def stream(
-    request: Request,
+    guard: GuardHere,
     plane: PlaneHere,
     reader: ReaderHere,
     caller: MayRead,
     begin: Annotated[tuple[int, int], Depends(_begin)],
     one: OneStream,  # noqa: ARG001 - counts it
 ) -> AsyncIterator[ServerSentEvent]:
-    """Begins with what comes next, or after the event that the client saw last."""
-    step, part = begin
+    """Begins with what comes next, or after the event that the client saw last. Ends with the token."""
+    async for event in guard.tokens.while_valid(caller, _events(plane, reader, caller, *begin)):
+        yield event
+
+
+async def _events(plane: Plane, reader: Reader, caller: Token, step: int, part: int) -> AsyncIterator[ServerSentEvent]:
     teller = EventStream(reader, plane.view.policy.currency)
-    guard = request.app.state.guard
-    while guard.tokens.still(caller):  # a revoked token ends the stream
+    while True:
         for row in await run_in_threadpool(reader.steps, step - 1, STEPS):
             after_part = part if row.number == step else -1
             for shape in await run_in_threadpool(teller.row, row, after_part):
@@ -92,8 +96,8 @@ def may_see(caller: Token, shape: schemas.Event) -> bool:
     return shape.team == caller.team if shape.job else shape.kind not in PRIVATE
 
 
-#: Events without a job that still belong to one team: budgets.
-PRIVATE: Final = ("CapSet", "ShapeJudged", "EventQuarantined")
+#: Events without a job that are not for every team: budgets, tokens.
+PRIVATE: Final = ("CapSet", "ShapeJudged", "EventQuarantined", "TokenIssued", "TokenRevoked", "DetailsErased")
 
 
 class EventStream:

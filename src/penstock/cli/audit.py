@@ -1,0 +1,80 @@
+"""`penstock audit`: lists who did what and which requests were denied, and erases what is personal about somebody."""
+
+import shlex
+from typing import Any
+
+import click
+
+from penstock.cli.client import Client, talks
+from penstock.cli.output import moment, table
+
+
+@click.group("audit")
+def command() -> None:
+    """Show who did what, and erase addresses and words."""
+
+
+@command.command("list")
+@click.option("--who", default="", help="Only of this token or user, by its id.")
+@click.option("--did", default="", help="Only this, like cancel, cap, exec or 'log read'.")
+@click.option("--about", default="", help="Only about this job, attempt, token or scope.")
+@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 500), help="At most so many.")
+@talks
+def list_all(client: Client, who: str, did: str, about: str, limit: int, as_json: bool) -> None:
+    """Show who did what, newest first."""
+    found = client.get("/v1/audit", who=who, did=did, about=about, limit=limit)
+    if as_json:
+        _print(found)
+        return
+    rows = [
+        [moment(entry["at"]), entry["who"] or "penstock", entry["did"], entry["about"], _change(entry),
+         entry["address"] or "-", shlex.join(entry["words"])]
+        for entry in found["entries"]
+    ]  # fmt: skip
+    columns = ["at", "who", "did", "about", "change", "from", "words"]
+    table("Audit trail", columns, rows, "Nobody did anything like that.")
+
+
+def _change(entry: dict[str, Any]) -> str:
+    """What was before, and what is after; one of them where there is no other."""
+    return " -> ".join(said for said in (entry["before"], entry["after"]) if said)
+
+
+@command.command("denials")
+@talks
+def denials(client: Client, as_json: bool) -> None:
+    """Show denied requests, by address or token."""
+    found = client.get("/v1/audit/denials")
+    if as_json:
+        _print(found)
+        return
+    rows = [
+        [
+            line["source"],
+            line["requests"],
+            moment(line["first_at"]),
+            moment(line["last_at"]),
+            line["asked"],
+            line["why"],
+        ]
+        for line in found["denied"]
+    ]
+    table("Denied requests", ["from", "requests", "first", "last", "asked last", "why"], rows, "None was denied.")
+
+
+@command.command("erase")
+@click.argument("who")
+@talks
+def erase(client: Client, who: str, as_json: bool) -> None:
+    """Erase the addresses and words recorded about a token, a user or an address; what was done stays."""
+    told = client.post("/v1/audit/erase", {"who": who})
+    if as_json:
+        _print(told)
+    else:
+        click.echo(f"Erased of {who}: {told['details']} details, {told['denials']} lines of denied requests.")
+
+
+def _print(found: object) -> None:
+    from penstock.cli.terminal import print_json
+
+    print_json(found)

@@ -1,0 +1,94 @@
+"""The audit trail: who did what, with the value before and after. `projection` makes its rows from the chain.
+
+A row names people by opaque ids. Addresses and the words of commands are blobs beside the chain, which has their salted
+digests only: they can be erased, and the chain still verifies.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from penstock.core.model import events as e
+from penstock.core.units import Instant
+from penstock.core.values import value
+
+#: Who acts where no token does.
+SITES_FILE: Final = "sites file"
+
+
+@value
+class AuditRow:
+    number: int  # of its step
+    part: int  # its index in the step
+    at: Instant
+    who: str  # a token's id, or the opaque id of a cluster's user; empty: Penstock itself
+    did: str  # one of `DID`
+    about: str  # a job, an attempt, a token, a scope
+    before: str
+    after: str
+    details: str  # digest of the erasable blob; empty: there is none
+
+
+@value
+class AuditFilter:
+    """Empty fields match all."""
+
+    who: str = ""
+    did: str = ""
+    about: str = ""
+
+
+#: What somebody did, about what, before, after.
+Deed = tuple[str, str, str, str]
+
+
+def _retry(event: e.JobSubmitted) -> Deed | None:
+    return ("retry", event.job, event.retries, event.job) if event.retries else None
+
+
+def _cap(event: e.CapSet) -> Deed:
+    before = _amounts(event.before_per_period, event.before_per_hour)
+    return "cap", event.scope, before, _amounts(event.per_period, event.per_hour)
+
+
+def _amounts(per_period: int | None, per_hour: int | None) -> str:
+    """Caps in micro-units; empty: none."""
+    said = [f"{per_period} a month"] if per_period is not None else []
+    return ", ".join(said + ([f"{per_hour} an hour"] if per_hour is not None else []))
+
+
+def _issued(event: e.TokenIssued) -> Deed:
+    did = "login" if event.made_by else "token made"
+    return did, event.token, event.made_by, f"{event.role} of {event.team}" if event.team else event.role
+
+
+TOLD: Final[Mapping[type, Callable[[Any], Deed | None]]] = {
+    e.JobSubmitted: _retry,
+    e.CancelRequested: lambda event: ("cancel", event.job, event.before, ""),
+    e.MoveRequested: lambda event: ("move", event.job, event.before, event.offer),
+    e.CapSet: _cap,
+    e.Paused: lambda _: ("pause", "", "", ""),
+    e.Resumed: lambda _: ("resume", "", "", ""),
+    e.TokenIssued: _issued,
+    e.TokenRevoked: lambda event: ("token revoked", event.token, "", ""),
+    e.LogRead: lambda event: ("log read", event.job, "", ""),
+    e.ExecStarted: lambda event: ("exec", event.attempt, "", ""),
+    e.DetailsErased: lambda event: ("erase", event.who, "", ""),
+}
+#: All that `AuditRow.did` may say.
+DID: Final = (
+    "cancel", "move", "retry", "cap", "pause", "resume", "token made", "token revoked", "login", "log read", "exec",
+    "erase",
+)  # fmt: skip
+
+
+def audit_row(number: int, part: int, event: Any) -> AuditRow | None:
+    """The event's row; None: it is nothing that somebody did."""
+    tell = TOLD.get(type(event))
+    told = tell(event) if tell is not None else None
+    if told is None:
+        return None
+    did, about, before, after = told
+    who = event.spec.user if isinstance(event, e.JobSubmitted) else event.by
+    if not who and isinstance(event, e.CapSet):
+        who = SITES_FILE
+    return AuditRow(number, part, event.at, who, did, about, before, after, event.details)

@@ -1,0 +1,83 @@
+"""Lets a backup of a journal go on. `penstock journal restore` calls it.
+
+Nothing is told to the sites here. The next writer finds the note, takes every site whatever its claim says, and raises
+the epoch above what the site has seen: whoever still renews the old claim finds that and ends.
+"""
+
+import os
+import sqlite3
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import BadInput
+from penstock.core.units import Instant
+from penstock.formatting import instant
+from penstock.journal.journal import Held
+from penstock.journal.open import is_postgres, must_exist, open_journal, reachable, read
+from penstock.journal.writer import JournalWriter
+
+LEASE_MS: Final = 10_000  #: short, so that nobody waits if we are killed
+
+
+def last_of(where: str) -> tuple[int, Instant]:
+    """The last step and when it was, after every step was verified."""
+    number, at = 0, 0
+    for row in read(where):
+        number, at = row.number, row.at
+    return number, at
+
+
+def question(source: str, where: str, steps: int, last_at: Instant) -> str:
+    """What a person should know before they say yes."""
+    put = f"It replaces {where}. " if source != where else ""
+    return (
+        f"{source} ends with step {steps:,} ({instant(last_at)}). {put}Whatever happened since is not in it: jobs that"
+        " were submitted since are unknown, and money that was spent since is not counted. If another control plane of"
+        " this installation still runs, it will end; jobs at the sites are not stopped. Does this journal go on?"
+    )
+
+
+def put_in_place(backup: str, where: str) -> str:
+    """Copy a SQLite backup to where the journal is. Returns the new name of what was there; empty if nothing was."""
+    if is_postgres(backup) or is_postgres(where):
+        raise BadInput("--from copies SQLite files; restore a PostgreSQL backup with its own tools, then leave it out.")
+    must_exist(backup)
+    aside = ""
+    if Path(where).exists():
+        _check_unused(where)
+        aside = f"{where}.{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+        for end in ("-wal", "-shm", ""):
+            with suppress(FileNotFoundError):
+                os.rename(where + end, aside + end)
+    fresh = f"{where}.restoring"
+    Path(fresh).unlink(missing_ok=True)
+    os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+    with closing(sqlite3.connect(backup)) as source, closing(sqlite3.connect(fresh)) as copy:
+        source.backup(copy)
+        copy.execute("pragma journal_mode=delete")  # all of it in one file
+    os.rename(fresh, where)
+    return aside
+
+
+def _check_unused(where: str) -> None:
+    """Raise if a process writes the journal that is to be replaced."""
+    with reachable(), closing(open_journal(where, create=False)) as journal:
+        journal.release(_taken(journal))
+
+
+def restore(where: str) -> None:
+    """Note that this journal goes on in any case."""
+    with reachable(), closing(open_journal(where, create=False)) as journal:
+        epoch = _taken(journal)
+        journal.restore(int(time.time() * 1000))
+        journal.release(epoch)
+
+
+def _taken(journal: JournalWriter) -> int:
+    """The journal's lease, also if a copied one has not run out. Raises `BadInput` while somebody writes this one."""
+    try:
+        return journal.take("penstock journal restore", int(time.time() * 1000), LEASE_MS, copied=True)
+    except Held as error:
+        raise BadInput(str(error)) from None

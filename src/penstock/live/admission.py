@@ -1,0 +1,206 @@
+"""Admission: what a team may ask for, before anything is recorded. The API and the front doors ask it for every job.
+
+    async with admission.admitted(spec, size=len(body)):
+        told = await plane.submit(spec, work)
+
+A budget is spent only by those it is meant for: a project by the teams that list it, a team's own by its tokens and its
+namespaces. A team's queue and its share of the journal's growth are bounded, so that one team's loop harms that team
+alone.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
+from typing import Final, TypeVar
+
+from penstock.config.teams import Team
+from penstock.core.model.types import JobSpec
+from penstock.core.units import DAY, SECOND
+
+#: What a request without a body adds to the journal, about: a row with its promises.
+ASK_BYTES: Final = 600
+#: This part of a day's growth may come at once.
+BURST: Final = 1 / 8
+FRESH_SECONDS: Final = 1.0  #: how long we rely on a count of queued jobs
+FULL_SECONDS: Final = 10.0  #: after which a full queue may be asked again
+MOST_TEAMS: Final = 10_000  #: kept in memory
+
+T = TypeVar("T")
+
+
+class NotAdmitted(Exception):
+    """The team may not ask for this. `reason` is for machines, the message says what to change."""
+
+    def __init__(self, reason: str, words: str, retry_s: float | None = None) -> None:
+        super().__init__(words)
+        self.reason, self.retry_s = reason, retry_s  #: not None: it may be asked again after so many seconds
+
+
+class Admission:
+    def __init__(
+        self,
+        teams: Iterable[Team],
+        data_teams: Iterable[tuple[str, tuple[str, ...]]],
+        queued: Callable[[str], int],
+        capped: Callable[[], Container[str]],
+        registered: Callable[[], Container[str]],
+        now: Callable[[], float],
+    ) -> None:
+        """`queued` counts a team's queued jobs in the journal; a thread calls it, and rarely. `capped`: the scopes with
+        a cap; `registered`: the data sets. `now`: in seconds, steady.
+        """
+        self.teams = {team.name: team for team in teams}
+        self.data_teams, self.capped, self.registered = dict(data_teams), capped, registered
+        self.owners: dict[str, list[str]] = {}  #: project -> teams
+        for team in self.teams.values():
+            for project in team.projects:
+                self.owners.setdefault(project, []).append(team.name)
+        self.queues = Queues(queued, now)
+        self.growth = Growth(now)
+
+    @contextlib.asynccontextmanager
+    async def admitted(self, spec: JobSpec, size: int = 0, *, trusted: bool = False) -> AsyncIterator[None]:
+        """Submit the job while this lasts. Raises `NotAdmitted`. `size`: of the request, in bytes; `trusted`: asked by
+        an operator, whom rules about teams do not bind.
+        """
+        team = self.team(spec.team)
+        if not trusted:
+            self.check(spec)
+        with await self.queues.entered(team, spec.count):
+            self.growth.take(team, size + ASK_BYTES * spec.count)
+            yield
+
+    def team(self, name: str) -> Team:
+        return self.teams.get(name) or Team(name)
+
+    def check(self, spec: JobSpec) -> None:
+        """Raises `NotAdmitted` if the job asks for more than its team may."""
+        team = self.team(spec.team)
+        if spec.project and not self._may_book(team, spec.project):
+            raise NotAdmitted(
+                "ProjectNotAllowed",
+                f"Team {team.name} may not spend the budget of project {spec.project}; leave 'project' out, or ask for "
+                "it to be added to the team's 'projects' in the sites file.",
+            )
+        if spec.job_class not in team.classes:
+            raise NotAdmitted(
+                "ClassNotAllowed",
+                f"Team {team.name} may not submit jobs of class {spec.job_class}; its classes: "
+                f"{', '.join(team.classes) or 'none'}.",
+            )
+        if spec.priority > team.highest_priority:
+            raise NotAdmitted(
+                "PriorityNotAllowed",
+                f"Team {team.name} may ask for a priority of {team.highest_priority} at most, and this job asks for "
+                f"{spec.priority}.",
+            )
+        for name in spec.data:  # one answer for both: which data sets others have is theirs to know
+            if name not in self.registered() or team.name not in self.data_teams.get(name, (team.name,)):
+                raise NotAdmitted(
+                    "NoSuchData",
+                    f"There is no data set {name} that team {team.name} may use; check the name, or ask whoever "
+                    "registers data sets in the sites file.",
+                )
+
+    def grow(self, name: str, asks: int = 1) -> None:
+        """Raises `NotAdmitted` if the team may add no more to the journal today. For requests about jobs it has."""
+        self.growth.take(self.team(name), ASK_BYTES * asks)
+
+    def _may_book(self, team: Team, project: str) -> bool:
+        """A project that no team lists is a mere name, unless it has a budget."""
+        if project in self.owners:
+            return team.name in self.owners[project]
+        return f"project:{project}" not in self.capped()
+
+    def book(self, site: str, namespace: str, label: str) -> None:
+        """Raises `NotAdmitted` if Jobs of this namespace may not be booked to the team that their label names. A team
+        with a budget or an entry of its own is booked to by its own namespaces only.
+        """
+        owners = self._owners(site, namespace)
+        if label in owners:
+            return
+        if owners:
+            raise NotAdmitted(
+                "TeamNotAllowed",
+                f"Jobs of namespace {namespace} are booked to team {' or '.join(owners)}; write that as the label.",
+            )
+        if label in self.teams or f"team:{label}" in self.capped():
+            raise NotAdmitted(
+                "TeamNotAllowed",
+                f"Jobs of namespace {namespace} may not be booked to team {label}; ask for the namespace to be added "
+                "to the team's 'namespaces' in the sites file.",
+            )
+
+    def _owners(self, site: str, namespace: str) -> list[str]:
+        """The teams that list the namespace; several of them trust each other there."""
+        paths = (f"{site}/{namespace}", namespace)
+        return [team.name for team in self.teams.values() if any(path in paths for path in team.namespaces)]
+
+
+class Queues:
+    """How many jobs each team has queued: the journal's count, and those that are being submitted now."""
+
+    def __init__(self, count: Callable[[str], int], now: Callable[[], float]) -> None:
+        self.count, self.now = count, now
+        self.known: dict[str, tuple[int, float]] = {}  #: team -> (jobs, as of)
+        self.entering: Counter[str] = Counter()
+
+    async def entered(self, team: Team, jobs: int) -> contextlib.AbstractContextManager[None]:
+        """Raises `NotAdmitted` if the team's queue would grow too long."""
+        found, at = self.known.get(team.name, (team.queued_jobs, 0.0))
+        if self.now() - at > FRESH_SECONDS or found + self.entering[team.name] + jobs > team.queued_jobs:
+            found = await asyncio.to_thread(self.count, team.name)
+            _keep(self.known, team.name, (found, self.now()))
+        if found + self.entering[team.name] + jobs > team.queued_jobs:
+            raise NotAdmitted(
+                "QueueFull",
+                f"Team {team.name} has {found:,} jobs in the queue, and may have {team.queued_jobs:,}; wait for some "
+                "to start, or cancel some.",
+                retry_s=FULL_SECONDS,
+            )
+        self.entering[team.name] += jobs  # before anything is awaited: nobody else may take the same room
+        return self._entering(team.name, jobs)
+
+    @contextlib.contextmanager
+    def _entering(self, team: str, jobs: int) -> Iterator[None]:
+        try:
+            yield
+            found, at = self.known.get(team, (0, 0.0))
+            _keep(self.known, team, (found + jobs, at))
+        finally:
+            self.entering[team] -= jobs
+            if not self.entering[team]:
+                del self.entering[team]
+
+
+class Growth:
+    """How much each team may add to the journal: a part of a day's bytes at once, the rest over the day."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.left: dict[str, tuple[float, float]] = {}  #: team -> (bytes left, as of)
+
+    def take(self, team: Team, size: int) -> None:
+        """Raises `NotAdmitted`. A larger piece than there is left is admitted while anything is left, and owed."""
+        now, most = self.now(), team.journal_bytes * BURST
+        per_second = team.journal_bytes / (DAY / SECOND)
+        left, at = self.left.get(team.name, (most, now))
+        left = min(most, left + (now - at) * per_second)
+        if left <= 0:
+            wait = 1 + (-left) / per_second
+            raise NotAdmitted(
+                "JournalShareUsed",
+                f"Team {team.name} has asked for more today than its share of the journal holds; submit fewer or "
+                f"smaller jobs, or ask for a larger 'journal_per_day'. Try again in {round(wait):,} s.",
+                retry_s=wait,
+            )
+        _keep(self.left, team.name, (left - size, now))
+
+
+def _keep(kept: dict[str, T], team: str, found: T) -> None:
+    """Keep it as the newest; the least recently used goes when there are too many."""
+    kept.pop(team, None)
+    kept[team] = found
+    if len(kept) > MOST_TEAMS:
+        del kept[next(iter(kept))]

@@ -1,0 +1,35 @@
+"""Fills in what a person's request replaces: the cap, the offer or the phase before it. The sequencer calls it with
+each fact that it stamps, so that the audit trail says before and after.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from penstock.core.fold.state import State
+from penstock.core.model import events as e
+from penstock.core.units import Money
+
+#: Facts that replace something. All others pass unchanged, and submissions pay nothing for this.
+REPLACES: Final = (e.CapSet, e.CancelRequested, e.MoveRequested)
+
+
+class Before:
+    """What was before each fact of one batch, the batch's earlier facts included."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.caps: dict[str, tuple[Money | None, Money | None]] = {}
+
+    def told(self, fact: e.Fact) -> e.Fact:
+        match fact:
+            case e.CapSet(scope=scope):
+                ledger = self.state.ledger
+                per_period, per_hour = self.caps.get(scope, (ledger.caps.get(scope), ledger.rate_caps.get(scope)))
+                self.caps[scope] = fact.per_period, fact.per_hour
+                return replace(fact, before_per_period=per_period, before_per_hour=per_hour)
+            case e.CancelRequested(job=name, by=by) if by and (job := self.state.jobs.get(name)) is not None:
+                return replace(fact, before=job.phase)
+            case e.MoveRequested(job=name, by=by) if by and (job := self.state.jobs.get(name)) is not None:
+                return replace(fact, before=job.offer)
+            case _:
+                return fact

@@ -1,0 +1,43 @@
+"""Details of what somebody did that are personal: their address, the words of a command. A blob beside the journal's
+chain, which has the digest only; `penstock audit erase` erases it.
+"""
+
+import secrets
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import HTTPConnection
+
+from penstock.core.values import value
+
+
+@value
+class Details:
+    digest: str
+    content: bytes
+
+    @property
+    def blobs(self) -> dict[str, bytes]:
+        return {self.digest: self.content} if self.digest else {}
+
+
+NONE: Final = Details("", b"")
+
+
+def details(request: HTTPConnection, words: Sequence[str] = ()) -> Details:
+    """Salted: a digest alone does not tell whose address or which words it is of."""
+    said: dict[str, Any] = {"salt": secrets.token_hex(16), "from": address_of(request)}
+    content = msgspec.json.encode(said | {"words": list(words)} if words else said)
+    return Details(sha256(content).hexdigest(), content)
+
+
+def address_of(request: HTTPConnection) -> str:
+    return request.client.host if request.client else ""
+
+
+def read(content: bytes | None) -> tuple[str, list[str]]:
+    """The address and the words; empty if they were erased."""
+    said: dict[str, Any] = msgspec.json.decode(content) if content else {}
+    return str(said.get("from", "")), [str(word) for word in said.get("words", ())]

@@ -1,0 +1,291 @@
+"""The API's tokens: opaque secrets, of which only hashes are stored, in the journal.
+
+The leader records each token and each revocation before it answers. Every control plane keeps all of them in memory,
+where a request looks them up, and follows the journal's tables: so a standby knows what its leader knows.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
+
+from penstock.core.errors import BadInput
+from penstock.core.model.events import TokenIssued, TokenRevoked
+from penstock.core.values import value
+from penstock.journal.journal import Reader, Unwritable
+from penstock.journal.tokens import RevocationRow, TokenRow
+from penstock.web.details import NONE, Details
+from penstock.web.problems import Problem
+
+Permission: TypeAlias = Literal["nothing", "read", "submit", "operate", "tokens", "audit"]
+Role: TypeAlias = Literal["admin", "operator", "member", "viewer"]
+MAY: Final[dict[str, tuple[Permission, ...]]] = {
+    "admin": ("read", "submit", "operate", "tokens", "audit"),
+    "operator": ("read", "submit", "operate"),
+    "member": ("read", "submit"),
+    "viewer": ("read",),
+}
+PREFIX: Final = "pst_"
+FOLLOW_SECONDS: Final = 0.4  #: how often the journal's tables are asked for news: others see a revocation by then
+EXPIRY_SECONDS: Final = 0.5  #: how often a stream looks whether its token has expired
+MOST_DEEP: Final = 8  #: browsers that let in browsers: each request looks at all of them
+
+T = TypeVar("T")
+
+
+@value
+class Token:
+    id: str
+    digest: str  # SHA-256 of the secret, in hex
+    role: Role
+    team: str = ""  # empty: all teams
+    expires_at: int = 0  # seconds since 1970; 0: never
+    revoked: bool = False
+    made_by: str = ""  # of a browser's token: the token that let it in, with which it ends
+
+    def may(self, permission: Permission) -> bool:
+        return permission in MAY[self.role]
+
+    def sees(self, team: str) -> bool:
+        return self.team in ("", team)
+
+    @property
+    def teams(self) -> tuple[str, ...]:
+        return (self.team,) if self.team else ()
+
+
+class Tokens:
+    """All tokens, by the digest of their secret. `tell` records facts in the journal; a standby's raises `NotReady`."""
+
+    def __init__(self, tell: Callable[..., Awaitable[Any]], now: Callable[[], float]) -> None:
+        self.tell, self.now = tell, now
+        self.by_digest: dict[str, Token] = {}
+        self.by_id: dict[str, Token] = {}
+        self.revoked: set[str] = set()  #: ids; also of tokens that we have not read yet
+        self.unrecorded: dict[str, Token] = {}  #: by id: held here until this process leads
+        self.issued_to = self.revoked_to = 0  #: the last steps that we have read of both tables
+        self._changed = asyncio.Event()
+
+    # --- who is it ---------------------------------------------------------------------------------------------------
+
+    def find(self, secret: str) -> Token | None:
+        """None if forged, revoked or expired. Looked up by digest, so timing reveals nothing."""
+        token = self.by_digest.get(digest_of(secret))
+        return token if token is not None and self.still(token) else None
+
+    def still(self, token: Token) -> bool:
+        """True if the token is valid now, with the same rights, and so are all tokens that let it in."""
+        found = self.by_digest.get(token.digest)
+        if found is None or (found.role, found.team) != (token.role, token.team):
+            return False
+        line = self.line(found)
+        return not line[-1].made_by and all(self._good(one) for one in line)
+
+    def line(self, token: Token) -> list[Token]:
+        """The token, the one that let it in, the one that let that in. If the last still has a maker, it is unknown or
+        too far away.
+        """
+        line = [token]
+        while line[-1].made_by in self.by_id and len(line) <= MOST_DEEP:
+            line.append(self.by_id[line[-1].made_by])
+        return line
+
+    def _good(self, token: Token) -> bool:
+        return token.id not in self.revoked and not 0 < token.expires_at <= self.now()
+
+    async def gone(self, token: Token) -> None:
+        """Return as soon as the token is no longer valid."""
+        while self.still(token):
+            changed = self._changed
+            expires = any(one.expires_at for one in self.line(token))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(EXPIRY_SECONDS if expires else None):
+                    await changed.wait()
+
+    async def while_valid(self, token: Token, items: AsyncIterator[T]) -> AsyncIterator[T]:
+        """The items until the token is no longer valid, also while none comes."""
+        gone = asyncio.ensure_future(self.gone(token))
+        try:
+            while (item := await _before(gone, items)) is not None:
+                yield item[0]
+        finally:
+            gone.cancel()
+
+    async def while_asked(self, token: Token, work: Awaitable[T]) -> T:
+        """The work's result; raises "unauthorized" as soon as the token is no longer valid."""
+        gone, asked = asyncio.ensure_future(self.gone(token)), asyncio.ensure_future(work)
+        both: list[asyncio.Future[Any]] = [gone, asked]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                raise unauthorized()
+            return await asked
+        finally:
+            gone.cancel()
+            asked.cancel()
+
+    def __iter__(self) -> Iterator[Token]:
+        return (replace(token, revoked=token.id in self.revoked) for token in self.by_digest.values())
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    async def issue(
+        self,
+        role: Role,
+        team: str = "",
+        expires_at: int = 0,
+        made_by: str = "",
+        by: str = "",
+        details: Details = NONE,
+    ) -> tuple[Token, str]:
+        """A new token and its secret, which is never shown again. Returns once it is durable. Raises `NotReady`."""
+        token, secret = new_token(role, team, expires_at, made_by)
+        if self.line(token)[-1].made_by:  # its first maker is too far away to be looked at
+            raise Problem(403, "forbidden", "This browser was let in by too many others in a row; use a token itself.")
+        await self.tell(issued(token, by, details.digest), blobs=details.blobs)
+        self._forget_browsers()
+        self.hold(token)
+        return token, secret
+
+    async def revoke(self, token_id: str, by: str = "", details: Details = NONE) -> Token | None:
+        """The token, now void, once that is durable; None if there is none. Raises `NotReady`."""
+        found = self.by_id.get(token_id)
+        if found is None:
+            return None
+        if token_id not in self.revoked:
+            await self.tell(TokenRevoked(0, token_id, by, details.digest), blobs=details.blobs)
+        self._void(token_id)
+        return replace(found, revoked=True)
+
+    async def record(self) -> None:
+        """This process leads now: record the tokens that it held before."""
+        waiting = list(self.unrecorded.values())
+        facts = [fact for token in waiting for fact in _as_facts(token)]
+        if facts:
+            await self.tell(*facts)
+        self.unrecorded.clear()
+
+    def hold(self, *tokens: Token, unrecorded: bool = False) -> None:
+        """Know these tokens from now on."""
+        for token in tokens:
+            self.by_digest[token.digest] = self.by_id[token.id] = token
+            if unrecorded:
+                self.unrecorded[token.id] = token
+            if token.revoked:
+                self.revoked.add(token.id)
+        self._tell_streams()
+
+    def _void(self, *token_ids: str) -> None:
+        self.revoked.update(token_ids)
+        self._tell_streams()
+
+    def _tell_streams(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _forget_browsers(self) -> None:
+        """Forget browsers' tokens that are void: they are many and short-lived."""
+        for token in [known for known in self.by_digest.values() if known.made_by and not self.still(known)]:
+            del self.by_digest[token.digest], self.by_id[token.id]
+
+    # --- what others record ------------------------------------------------------------------------------------------
+
+    def read(self, reader: Reader) -> bool:
+        """Read what the journal's tables have now; False if they have no tokens yet, before a leader made them."""
+        try:
+            rows, revoked = reader.tokens(self.issued_to), reader.revocations(self.revoked_to)
+        except BadInput:
+            return False
+        self._take(rows, revoked)
+        return True
+
+    def _take(self, rows: Sequence[TokenRow], revoked: Sequence[RevocationRow]) -> None:
+        if revoked:
+            self.revoked_to = revoked[-1].number
+            self._void(*(row.token for row in revoked))
+        if rows:
+            self.issued_to = rows[-1].number
+            self.hold(*(token for token in map(_of_row, rows) if not (token.made_by and not self._good(token))))
+            for row in rows:
+                self.unrecorded.pop(row.id, None)
+
+    @asynccontextmanager
+    async def followed(self, reader: Reader) -> AsyncIterator[None]:
+        """Follow the journal's tables while this lasts."""
+        following = asyncio.create_task(self._follow(reader))
+        try:
+            yield
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+
+    async def _follow(self, reader: Reader) -> None:
+        while True:
+            await asyncio.sleep(FOLLOW_SECONDS)
+            with suppress(Unwritable, BadInput):  # no database now, or no such tables yet: ask again
+                rows = await asyncio.to_thread(reader.tokens, self.issued_to)
+                self._take(rows, await asyncio.to_thread(reader.revocations, self.revoked_to))
+
+
+async def _before(gone: "asyncio.Future[None]", items: AsyncIterator[T]) -> tuple[T] | None:
+    """The next item; None if there is none before the token is gone."""
+    coming = asyncio.ensure_future(_next(items))
+    both: list[asyncio.Future[Any]] = [gone, coming]
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        return None if gone.done() else await coming
+    finally:
+        if not coming.done():
+            coming.cancel()
+            await asyncio.wait([coming])
+
+
+async def _next(items: AsyncIterator[T]) -> tuple[T] | None:
+    async for item in items:
+        return (item,)
+    return None
+
+
+def unauthorized() -> Problem:
+    return Problem(
+        401,
+        "unauthorized",
+        "A token is needed: send 'Authorization: Bearer TOKEN'. Ours is in the file 'token' of Penstock's home folder.",
+        {"WWW-Authenticate": "Bearer"},
+    )
+
+
+def new_token(role: Role, team: str = "", expires_at: int = 0, made_by: str = "") -> tuple[Token, str]:
+    secret = PREFIX + secrets.token_urlsafe(32)
+    return Token(secrets.token_hex(6), digest_of(secret), role, team, expires_at, made_by=made_by), secret
+
+
+def issued(token: Token, by: str = "", details: str = "") -> TokenIssued:
+    return TokenIssued(
+        at=0,
+        token=token.id,
+        digest=token.digest,
+        role=token.role,
+        team=token.team,
+        expires_at=token.expires_at,
+        made_by=token.made_by,
+        by=by,
+        details=details,
+    )
+
+
+def _as_facts(token: Token) -> Iterable[TokenIssued | TokenRevoked]:
+    yield issued(token)
+    if token.revoked:
+        yield TokenRevoked(0, token.id)
+
+
+def _of_row(row: TokenRow) -> Token:
+    return Token(row.id, row.digest, cast("Role", row.role), row.team, row.expires_at, made_by=row.made_by)
+
+
+def digest_of(secret: str) -> str:
+    return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

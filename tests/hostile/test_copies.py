@@ -1,0 +1,192 @@
+"""A journal is copied, and both are started: only one control plane works with a site."""
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.hostile.control_plane import ControlPlane, until
+from tests.postgres import Server, server
+
+SITES = """
+currency: USD
+sites:
+  - name: here
+    front_door: true
+    driver: local
+    offers: [{name: owned, term: owned, gpu: slot, gpus_per_node: 2, nodes: 1}]
+"""
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Server]:
+    with server() as found:
+        yield found
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with ControlPlane(tmp_path / "home", sites=SITES) as found:
+        yield found
+
+
+def copied(plane: ControlPlane, to: Path) -> Path:
+    """As somebody does it: the file with its WAL, while it is written."""
+    to.mkdir(exist_ok=True)
+    for file in plane.home.glob("journal.db*"):
+        shutil.copy2(file, to / file.name)
+    with closing(sqlite3.connect(to / "journal.db")) as db:  # started as soon as the copied lease has run out
+        db.execute("update lease set until_at = 0")
+        db.commit()
+    return to / "journal.db"
+
+
+def incarnation(plane: ControlPlane) -> str:
+    return (plane.home / "sites/here/claim.json").read_text()
+
+
+def renewed(plane: ControlPlane, times: int) -> None:
+    """Wait until the site's claim was renewed so often."""
+    for _ in range(times):
+        before = incarnation(plane)
+        until(lambda: incarnation(plane), before.__ne__)
+
+
+def refused(home: Path, *options: str) -> str:
+    """What a control plane says that does not start; it must end by itself."""
+    command = [sys.executable, "-m", "penstock.cli", "up", "--home", str(home), "--port", "0", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "penstock journal restore" in done.stderr
+    return done.stderr
+
+
+def restore(where: str, *options: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "penstock.cli", "journal", "restore", where, *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def sites_of(plane: ControlPlane) -> tuple[str, str]:
+    return "--sites", plane.options[plane.options.index("--sites") + 1]
+
+
+def test_a_fresh_copy_is_refused_while_the_original_lives(plane: ControlPlane, tmp_path: Path) -> None:
+    """Both worked with the same sites: each started the other's jobs again, and paid for them."""
+    ran = tmp_path / "ran"
+    name = plane.submit("sh", "-c", f"echo $$ >> {ran}; sleep 60")
+    until(ran.exists)
+    copy = copied(plane, tmp_path / "copy")
+    assert "This journal is a copy" in refused(plane.home, "--journal", str(copy), *sites_of(plane))
+    assert plane.job(name)["state"] == "running"
+    assert ran.read_text().count("\n") == 1
+    plane.client().post(f"/v1/jobs/{name}/cancel").raise_for_status()
+
+
+def test_a_copy_is_refused_where_the_site_never_was(plane: ControlPlane, tmp_path: Path) -> None:
+    """A new home folder has a new folder for the site, with no claim in it to contradict."""
+    copied(plane, tmp_path / "copy")
+    assert "it was moved, and site here is not where it was" in refused(tmp_path / "copy", *sites_of(plane))
+    other = tmp_path / "renamed.yaml"
+    other.write_text(SITES.replace("name: here", "name: there"))
+    assert "it was moved" in refused(tmp_path / "copy", "--sites", str(other))
+
+
+def test_a_copied_home_folder_is_refused_alive_or_dead(plane: ControlPlane, tmp_path: Path) -> None:
+    """Its copy of the site's folder has the newest claim; but it is another folder."""
+    shutil.copytree(plane.home, tmp_path / "copy", symlinks=True)
+    copied(plane, tmp_path / "copy")
+    assert "is a copy of a site's folder" in refused(tmp_path / "copy", *sites_of(plane))
+    plane.stop(signal.SIGKILL)
+    assert "is a copy of a site's folder" in refused(tmp_path / "copy", *sites_of(plane))
+
+
+@pytest.mark.slow
+def test_an_old_copy_is_refused_after_the_original_died(plane: ControlPlane, tmp_path: Path) -> None:
+    copy = copied(plane, tmp_path / "copy")
+    renewed(plane, 3)
+    plane.stop(signal.SIGKILL)
+    said = refused(plane.home, "--journal", str(copy), *sites_of(plane))
+    assert "a copy that is too old" in said
+    plane.start()  # and the original goes on
+    assert plane.ended(plane.submit("true"))["state"] == "succeeded"
+
+
+@pytest.mark.slow
+def test_who_dies_and_comes_back_at_once_is_never_locked_out(plane: ControlPlane) -> None:
+    for wait in (0, 0, 1, 0, 2):
+        renewed(plane, wait)
+        plane.stop(signal.SIGKILL)
+        plane.start()
+    assert plane.ended(plane.submit("true"))["state"] == "succeeded"
+
+
+@pytest.mark.slow
+def test_a_restored_backup_takes_over_and_ends_whoever_still_lives(plane: ControlPlane, tmp_path: Path) -> None:
+    """The old one ends in order, and its jobs run on."""
+    ran = tmp_path / "ran"
+    name = plane.submit("sh", "-c", f"echo $$ >> {ran}; sleep 60")
+    until(ran.exists)
+    backup = copied(plane, tmp_path / "backup")
+    renewed(plane, 3)
+    asked = restore(str(backup))
+    assert asked.returncode != 0  # nobody answers the question
+    assert asked.stdout == ""
+    done = restore(str(backup), "--yes")
+    assert (done.returncode, done.stderr) == (0, "")
+    old = plane.process
+    assert old is not None
+    other = ControlPlane(tmp_path / "other-home")
+    other.home, other.options = plane.home, [*plane.options, "--journal", str(backup)]
+    with other:
+        assert old.wait(60) == 2
+        assert "obeys another control plane now" in plane.words
+        assert other.job(name)["state"] == "running"
+        assert ran.read_text().count("\n") == 1
+        assert other.ended(other.submit("true"))["state"] == "succeeded"
+        other.client().post(f"/v1/jobs/{name}/cancel").raise_for_status()
+        other.ended(name)
+        assert "Traceback" not in other.words
+
+
+@pytest.mark.slow
+def test_a_copied_database_is_refused(postgres: Server, tmp_path: Path) -> None:
+    where = postgres.new_database()
+    name = where.rpartition("/")[2]
+    with ControlPlane(tmp_path / "home", "--journal", where, sites=SITES) as plane:
+        plane.ended(plane.submit("true"))
+        plane.stop(signal.SIGKILL)  # a template must not be in use
+        with psycopg.connect(postgres.address("postgres"), autocommit=True) as db:
+            copy, original = sql.Identifier(f"{name}_copy"), sql.Identifier(name)
+            until(lambda: not db.execute("select 1 from pg_stat_activity where datname = %s", (name,)).fetchall())
+            db.execute(sql.SQL("create database {} template {}").format(copy, original))
+        plane.start()
+        assert "copy" in refused(plane.home, "--journal", f"{where}_copy", *sites_of(plane))
+        assert "it was moved" in refused(tmp_path / "new", "--journal", f"{where}_copy", *sites_of(plane))
+        renewed(plane, 2)
+        plane.stop(signal.SIGKILL)
+        assert "a copy that is too old" in refused(plane.home, "--journal", f"{where}_copy", *sites_of(plane))
+        assert restore(f"{where}_copy", "--yes").returncode == 0
+        plane.options[plane.options.index("--journal") + 1] = f"{where}_copy"
+        plane.start()
+        assert plane.ended(plane.submit("true"))["state"] == "succeeded"
+
+
+def test_a_claim_is_a_plain_file_of_ours(plane: ControlPlane) -> None:
+    claim = plane.home / "sites/here/claim.json"
+    assert os.stat(claim).st_mode & 0o777 == 0o600
+    plane.stop()
+    claim.unlink()
+    claim.symlink_to("/etc/passwd")
+    with pytest.raises(AssertionError, match="penstock up ended with"):
+        plane.start()
+    assert "Traceback" not in plane.words
