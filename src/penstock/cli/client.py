@@ -17,6 +17,8 @@ from urllib.parse import quote
 
 import click
 
+from penstock.cli.output import safe
+
 if TYPE_CHECKING:
     import ssl
 
@@ -43,7 +45,7 @@ class Failed(click.ClickException):
     """The sentence that the server gave, or ours if it gave none."""
 
     def __init__(self, message: str, exit_code: int = 2, status: int = 0) -> None:
-        super().__init__(message)
+        super().__init__("\n".join(safe(line) for line in message.split("\n")))
         self.exit_code = exit_code  # type: ignore[misc]  # click has one for each class; ours differ by answer
         self.status = status
 
@@ -70,17 +72,23 @@ class Client:
         self.withheld = ""  #: why no token was sent
 
     def get(self, path: str, **params: Any) -> Any:
-        return self.send("GET", path, params=_said(params)).json()
+        return self._json(self.send("GET", path, params=_said(params)))
 
     def post(self, path: str, body: Any = None, **headers: str) -> Any:
         sent = {"content": json.dumps(body), "headers": {"Content-Type": "application/json", **headers}}
-        return self.send("POST", path, **(sent if body is not None else {"headers": headers})).json()
+        return self._json(self.send("POST", path, **(sent if body is not None else {"headers": headers})))
 
     def put(self, path: str, body: Any) -> Any:
-        return self.send("PUT", path, json=body).json()
+        return self._json(self.send("PUT", path, json=body))
 
     def delete(self, path: str) -> Any:
-        return self.send("DELETE", path).json()
+        return self._json(self.send("DELETE", path))
+
+    def _json(self, answer: "httpx2.Response") -> Any:
+        try:
+            return answer.json()
+        except ValueError:
+            raise self._not_ours(answer.status_code) from None
 
     def send(self, method: str, path: str, *, headers: dict[str, str] | None = None, **more: Any) -> "httpx2.Response":
         import httpx2
@@ -195,15 +203,19 @@ class Client:
 
     def checked(self, answer: "httpx2.Response") -> "httpx2.Response":
         status = answer.status_code
-        if status < 400:
+        if status < 300:
             return answer
         if status == 401 and self.withheld:
             raise Failed(self.withheld, FORBIDDEN, status)
         try:
             detail = str(answer.json()["detail"])
         except (ValueError, KeyError, TypeError):
-            detail = f"{self.url} answered {status}, and not as a Penstock does."
+            raise self._not_ours(status) from None
         raise Failed(detail, UNANSWERED if status >= 500 else EXIT_CODES.get(status, 2), status)
+
+    def _not_ours(self, status: int) -> Failed:
+        code = EXIT_CODES.get(status, 2) if 400 <= status < 500 else UNANSWERED
+        return Failed(f"{self.url} answered {status}, and not as a Penstock does.", code, status)
 
     def unanswered(self, error: Exception) -> Failed:
         return Failed(f"No Penstock answers at {self.url} ({error}); start it: penstock up", UNANSWERED)

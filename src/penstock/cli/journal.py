@@ -9,7 +9,7 @@ def command() -> None:
 
 
 @command.command("info")
-@click.argument("where")
+@click.argument("where", envvar="PENSTOCK_JOURNAL")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(where: str, as_json: bool) -> None:
     """Show a journal's installation, length and writer."""
@@ -29,7 +29,7 @@ def info(where: str, as_json: bool) -> None:
 
 
 @command.command("verify")
-@click.argument("where")
+@click.argument("where", envvar="PENSTOCK_JOURNAL")
 @click.option("--expect", metavar="NUMBER:HASH", default="", help="The head that `journal info` printed earlier.")
 @click.option(
     "--anchor",
@@ -66,7 +66,7 @@ def verify(where: str, expect: str, anchors: tuple[str, ...], as_json: bool) -> 
 
 
 @command.command("rebuild")
-@click.argument("where")
+@click.argument("where", envvar="PENSTOCK_JOURNAL")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def rebuild(where: str, as_json: bool) -> None:
     """Rebuild the tables for lists and pages from the steps."""

@@ -6,6 +6,7 @@ A command's module is imported only when that command is asked for, so this file
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -62,6 +63,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 BAD_INPUT = 2
+#: An address of PostgreSQL with a password, before the host or among the parameters.
+PASSWORD = re.compile(r"postgres(ql)?://([^/?#]*:[^/?#@]+@|.*[?&](ssl)?password=)")
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 READER_GONE = 141  # 128 + SIGPIPE, likewise
 
@@ -77,7 +80,9 @@ def main(args: Sequence[str] | None = None) -> int:
     except BadInput as error:
         if isinstance(error, BadFile) and _asks_for_json(args):
             click.echo(_as_json(error))
-        click.echo(f"Error: {error}", err=True)
+        from penstock.cli.output import safe
+
+        click.echo("\n".join(safe(line) for line in f"Error: {error}".split("\n")), err=True)
         return BAD_INPUT
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
@@ -91,6 +96,7 @@ def run(args: Sequence[str] | None) -> int:
     """The command's exit code: what it passed to `ctx.exit` or returned, and 0 if that was nothing."""
     if "_PENSTOCK_COMPLETE" in os.environ:
         penstock.main(prog_name="penstock")  # a shell asks how a word may go on; click answers and exits
+    _refuse_passwords(list(sys.argv[1:] if args is None else args))
     # Otherwise not through click's `main`: it takes any EOFError for ^C, and a trace cut short would end in silence.
     try:
         with penstock.make_context("penstock", list(sys.argv[1:] if args is None else args)) as context:
@@ -98,6 +104,16 @@ def run(args: Sequence[str] | None) -> int:
     except click.exceptions.Exit as asked:
         return asked.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _refuse_passwords(words: list[str]) -> None:
+    """A password among a command's words is in `ps`, for everybody on the machine."""
+    own = words[: words.index("--")] if "--" in words else words
+    if any(PASSWORD.search(word) for word in own):
+        raise BadInput(
+            "Everybody on this machine can read a command's words, and so the database's password; leave it out of the"
+            " address, and give it in PGPASSWORD or ~/.pgpass, or give the whole address in PENSTOCK_JOURNAL."
+        )
 
 
 def _asks_for_json(args: Sequence[str] | None) -> bool:

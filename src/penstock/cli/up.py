@@ -16,7 +16,11 @@ PORT = 7070
     "--home", "folder", metavar="FOLDER", help="State folder: journal, tokens, local sites.  [default: $PENSTOCK_HOME]"
 )
 @click.option(
-    "--journal", default="", metavar="WHERE", help="Journal: a file or postgresql://...  [default: in the state folder]"
+    "--journal",
+    default="",
+    envvar="PENSTOCK_JOURNAL",
+    metavar="WHERE",
+    help="Journal: a file or postgresql://..., also in $PENSTOCK_JOURNAL.  [default: in the state folder]",
 )
 @click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option(

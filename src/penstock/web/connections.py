@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
+import itertools
 import resource
 import socket
 import ssl
@@ -26,6 +27,7 @@ from penstock.core.values import value
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 REST_SECONDS: Final = 0.1  #: after such a failure
 SWEEP_SECONDS: Final = 1.0
+IN_A_ROW: Final = 8  #: connections accepted before others get a turn
 BUSY_BODY: Final = (
     b'{"type":"urn:penstock:busy","title":"Service Unavailable","status":503,'
     b'"detail":"Too many connections are open; try again in a moment."}'
@@ -55,7 +57,7 @@ class Bounds:
         return cls(most, max(8, most // 4))
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """What a protocol of asyncio must be able to do here."""
 
     peer: "Peer"
@@ -77,7 +79,7 @@ class Peer:
 
     def __init__(self, address: str, sock: socket.socket) -> None:
         self.address, self.sock = address, sock
-        self.connection: Connection | None = None
+        self.connection: ClientConnection | None = None
         self.starting: asyncio.Task[None] | None = None  #: until it has a protocol
         self.spoke = False  #: it has sent a whole request before
 
@@ -115,7 +117,9 @@ class Connections:
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        for turn in itertools.count(1):
+            if turn % IN_A_ROW == 0:  # a flood of them does not hold the event loop
+                await asyncio.sleep(0)
             try:
                 sock, address = await loop.sock_accept(listening)
             except OSError as error:
@@ -228,7 +232,7 @@ class Connections:
             self._close(peer)
             total -= size
 
-    def _started(self) -> Iterator[tuple[Peer, Connection]]:
+    def _started(self) -> Iterator[tuple[Peer, ClientConnection]]:
         return ((peer, peer.connection) for peer in self.open if peer.connection is not None)
 
 

@@ -40,12 +40,6 @@ class Buckets:
             del self.left[next(iter(self.left))]
         return 0 if granted else (1 - tokens) / self.per_second
 
-    def wait(self, key: str) -> float:
-        """As `take`, and takes nothing."""
-        tokens, at = self.left.get(key, (self.burst, self.now()))
-        tokens += (self.now() - at) * self.per_second
-        return 0 if tokens >= 1 else (1 - tokens) / self.per_second
-
 
 class Room:
     """How much of something is in use: of all callers, and of each."""

@@ -137,7 +137,7 @@ def _reference(shared: Path) -> ModuleType:
 # Writing
 
 # Without the carriage return: Python's csv writes it bare before 3.13, and no name has one.
-names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=12)
+names = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.just("\n"), max_size=12)
 milliseconds = st.integers(1, 100 * 365 * DAY)
 specs = st.builds(
     JobSpec,
@@ -694,3 +694,39 @@ def _refused(sentence: str, path: str, **how: Any) -> None:
     with pytest.raises(BadInput) as bad:
         read(path, **how)
     assert str(bad.value) == sentence
+
+
+def test_a_gzip_bomb_is_one_sentence(write: Write) -> None:
+    bomb = gzip.compress(bytes(200 << 20), compresslevel=9)
+    assert wrong(write("bomb.csv.gz", bomb)) == ["the gzip file holds more than 64 MiB; no trace is packed so tightly."]
+
+
+@pytest.mark.parametrize("control", ["\x1b[2J", "\x00", "\x07", "\x7f", "\x0c"])
+def test_no_escape_of_a_file_reaches_a_terminal(write: Write, control: str) -> None:
+    """Not of its header, nor of its rows."""
+    said = f"there is a control character ({control[0]!r}); a trace is plain text."
+    assert wrong(write("head.csv", f"submit_s,{control}\n1,2\n".encode())) == [said]
+    assert wrong(write("row.csv", SMALL.encode() + f"{control}\n".encode())) == [said]
+
+
+@pytest.mark.parametrize("spelled", ["\\u001b[2J", "\\ud800", "\\u009b"])
+def test_nor_of_what_json_can_spell(write: Write, spelled: str) -> None:
+    job = {
+        "kind": "Job",
+        "metadata": {"namespace": "a", "name": "NAME", "creationTimestamp": "2026-03-01T00:00:00Z"},
+        "spec": {"template": {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}},
+        "status": {
+            "startTime": "2026-03-01T00:00:00Z",
+            "completionTime": "2026-03-01T01:00:00Z",
+            "conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": "2026-03-01T01:00:00Z"}],
+        },
+    }
+    (said,) = wrong(write("jobs.json", json.dumps({"items": [job]}).replace("NAME", spelled).encode()))
+    assert said.endswith("has characters that cannot be printed.")
+    assert said.isprintable()
+
+
+def wrong(path: str) -> list[str]:
+    with pytest.raises(BadFile) as bad:
+        read(path)
+    return [error.message for error in bad.value.errors]

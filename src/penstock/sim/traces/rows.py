@@ -4,6 +4,7 @@
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -24,6 +25,8 @@ MIXED: Final = "different kinds of GPU slices in one job"
 NOT_A_JOB: Final = "not a batch/v1 Job"
 
 MOST_GPUS: Final = 1_000_000
+#: Characters that a terminal may obey, except ends of lines, and halves of pairs, which have no bytes.
+UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 MOST_SECONDS: Final = 100 * 365 * 86_400  #: a hundred years: beyond it a number is a mistake, such as milliseconds
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_LIKE: Final[Instant] = 1_000_000_000 * SECOND  #: seconds this large count from 1970: no trace is 30 years long
@@ -100,10 +103,20 @@ def each(numbered: Iterable[tuple[int, Raw]], read: RowReader[Raw], errors: Erro
         if not isinstance(row, str):
             if not row.id:
                 row = row._replace(id=f"row-{number}")
+            if wrong := _unprintable(row):  # JSON can spell what a file may not hold
+                errors.add(Unreadable(f"{shown(wrong)} has characters that cannot be printed"), number)
+                continue
             earlier = first_use.setdefault(row.id, number)
             if earlier != number:
                 errors.add(Unreadable(f"id {shown(row.id)} was already used in {errors.word} {earlier}"), number)
         yield row
+
+
+def _unprintable(row: TraceRow) -> str:
+    """The first text of a job that must not reach a terminal; empty if there is none."""
+    spec = row.spec
+    texts = (row.id, spec.team, spec.user, spec.name, spec.project)
+    return next(filter(UNPRINTABLE.search, texts), "") if UNPRINTABLE.search("".join(texts)) else ""
 
 
 def _all_wrong(read: RowReader[Raw], raw: Raw) -> Iterator[Unreadable]:

@@ -10,6 +10,7 @@ import io
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -20,11 +21,14 @@ from penstock.core.units import SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.sim.traces.columns import SCHEMA, mapped_rows, penstock_rows
 from penstock.sim.traces.kube_jobs import items_of, kubernetes_rows
-from penstock.sim.traces.rows import Errors, Row, TraceClock, TraceRow, Unreadable, shown
+from penstock.sim.traces.rows import UNPRINTABLE, Errors, Row, TraceClock, TraceRow, Unreadable, shown
 from penstock.sim.traces.sacct import sacct_rows
 
 FORMATS: Final = ("penstock", "csv", "sacct", "kubernetes")
 GZIP_MAGIC: Final = b"\x1f\x8b"
+MOST_BYTES: Final = 2 << 30  #: of a trace's text
+MOST_GROWTH: Final = 200  #: of a gzipped one, beyond this many bytes:
+LEAST_MOST_BYTES: Final = 64 << 20
 
 
 @value
@@ -88,23 +92,36 @@ def _text(path: str) -> str:
         raise Unreadable("this is not UTF-8 text", line) from None
     if not text.strip():
         raise Unreadable("the file is empty")
+    if control := UNPRINTABLE.search(text):
+        line = text.count("\n", 0, control.start()) + 1
+        raise Unreadable(f"there is a control character ({shown(control[0])}); a trace is plain text", line)
     return text
 
 
 def _bytes(path: str) -> bytes:
     try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise Unreadable(f"cannot be read ({error.strerror or error})") from None
     except ValueError:  # a zero byte in the name
         raise Unreadable("this is not a file name") from None
+    if len(content) > MOST_BYTES:
+        raise Unreadable(f"more than {MOST_BYTES >> 30} GiB; this cannot be a trace")
+    return content
 
 
 def _unzipped(content: bytes) -> bytes:
+    """A trace grows twenty-fold at most; what grows without end is made to fill the memory."""
+    most = min(MOST_BYTES, max(LEAST_MOST_BYTES, MOST_GROWTH * len(content)))
     try:
-        return gzip.decompress(content)
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            found = file.read(most + 1)
     except (OSError, EOFError, zlib.error):
         raise Unreadable("the gzip file is cut short or damaged") from None
+    if len(found) > most:
+        raise Unreadable(f"the gzip file holds more than {most >> 20:,} MiB; no trace is packed so tightly")
+    return found
 
 
 def _guess(text: str, columns: Mapping[str, str] | None) -> str:

@@ -12,9 +12,9 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Path, Request, Response
 
 from penstock.web import deps, schemas
-from penstock.web.access import COOKIE, Guard, stranger, too_many
+from penstock.web.access import COOKIE, Guard, asked_for, too_many
 from penstock.web.deps import Anybody, MayRead
-from penstock.web.details import details
+from penstock.web.details import address_of, details
 from penstock.web.html import ForPeople, html
 from penstock.web.limits import MOST_FORM_BYTES, read_body
 from penstock.web.problems import Problem
@@ -70,14 +70,17 @@ async def by_link(key: Annotated[str, Path(max_length=100)], request: Request, c
 @people.post("/login")
 async def by_token(request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - as above
     guard: Guard = request.app.state.guard
-    if wait := guard.strangers.wait(request.client.host if request.client else ""):
-        raise too_many(wait)  # before the body is read: one who guesses has no more guesses
+    address = address_of(request)
+    if wait := guard.strangers.take(address):
+        # Before the body is read: one who guesses, or keeps us waiting, has so many tries.
+        guard.denials.count_stranger(address, asked_for(request), "too many")
+        raise too_many(wait)
     typed = _typed(await read_body(request, MOST_FORM_BYTES))
     await guard.tokens.fresh()
     maker = guard.tokens.find(typed)
     if maker is None:
-        denied = stranger(guard, request)
-        raise denied if denied.status == 429 else Problem(422, "bad-input", "The token is wrong, expired or revoked.")
+        guard.denials.count_stranger(address, asked_for(request), "a token that is forged, expired or revoked")
+        raise Problem(422, "bad-input", "The token is wrong, expired or revoked.")
     return await _come_in(request, guard, maker)
 
 

@@ -25,7 +25,7 @@ from penstock.journal.rows import Filter
 from penstock.live.plane import Plane
 from penstock.live.view import View
 from penstock.web import schemas
-from penstock.web.deps import Anybody, GuardHere, MayRead, PlaneHere, ReaderHere, instant
+from penstock.web.deps import Anybody, GuardHere, MayRead, OneStream, PlaneHere, ReaderHere, instant
 from penstock.web.html import ForPeople, html
 from penstock.web.problems import not_found
 from penstock.web.routes import jobs, logs, money, stream
@@ -242,7 +242,12 @@ def frame(request: Request, plane: Plane) -> dict[str, Any]:
 
 
 @routes.get("/news/stream", response_class=EventSourceResponse)
-async def news(guard: GuardHere, plane: PlaneHere, caller: MayRead) -> AsyncIterator[ServerSentEvent]:
+async def news(
+    guard: GuardHere,
+    plane: PlaneHere,
+    caller: MayRead,
+    one: OneStream,  # noqa: ARG001 - counts it
+) -> AsyncIterator[ServerSentEvent]:
     """The number of the latest picture, at once and whenever there is a newer one: a page that was away catches up."""
     async for event in guard.tokens.while_valid(caller, _news(plane)):
         yield event
