@@ -127,6 +127,18 @@ def test_priority_goes_before_fairness() -> None:
     assert penstock.hears(ended("a.1"), at="12:00") == [start("urgent.1", on="lab")]
 
 
+def test_a_switch_to_fair_share_counts_what_runs() -> None:
+    """Switched at 08:00, red's use counts from then on as if it had always been fair share. It did not: jobs that ran
+    at the switch were not counted, and when they ended their team had fewer than no GPUs.
+    """
+    penstock = given(site("lab"), offer("cloud"), ours("0.01", ordering="priority"))
+    penstock.hears(submitted("a", run="4h", team="red"), at="08:00")
+    penstock.hears(started("a.1"), ours("0.01"), at="08:00")
+    penstock.hears(submitted("b", run="1h", team="red"), at="09:00")
+    penstock.hears(submitted("c", run="1h", team="blue"), at="10:00")
+    assert penstock.hears(ended("a.1"), at="12:00") == [start("c.1", on="lab")]
+
+
 def test_what_a_team_had_long_ago_fades() -> None:
     """Red had 32 GPU-hours ten days ago, of which 1/1024 is left; blue had 8 an hour ago."""
     penstock = given(site("lab"), offer("cloud"), ours("0.01"))

@@ -82,11 +82,13 @@ def fold_step(state: State, at: Instant, inputs: Iterable[e.Event], outputs: Ite
 def policy_set(state: State, event: e.PolicySet) -> None:
     if event.policy.estimator != state.policy.estimator:  # another way to learn starts from nothing
         state.history = ESTIMATORS[event.policy.estimator]()
-    if event.policy.ordering == "fair" and state.policy.ordering != "fair":
+    fair_already = state.policy.ordering == "fair"
+    state.policy, state.revision = event.policy, event.revision
+    if event.policy.ordering == "fair" and not fair_already:
         state.uses = {}
         for attempt in state.attempts.values():
-            count_use(state, attempt.job, sum([gpus for _, gpus in attempt.slots]))
-    state.policy, state.revision = event.policy, event.revision
+            if attempt.slots:
+                count_use(state, attempt.job, attempt.width)
     state.value_per_hour = event.policy.waiting.value_per_hour
     state.aim = Aim()
     state.aim.since_at, state.aim.next_at = event.at, event.at + event.policy.waiting.look_every_ms
