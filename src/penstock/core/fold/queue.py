@@ -62,8 +62,8 @@ def _admit(state: State, job_id: str, spec: JobSpec, at: Instant, shape: Shape) 
     job = Job(job_id, state.seq, spec, at, shape)
     state.seq += 1
     state.jobs[job_id] = job
-    if state.changes.touched is not None:
-        state.changes.touched.jobs[job] = ""
+    if state.touched is not None:
+        state.touched.jobs[job] = ""
     if spec.cap is not None:
         state.ledger.cap_job("job:" + job_id, spec.cap)
     enqueue(state, job)
@@ -90,6 +90,7 @@ def order_key(state: State, job: Job) -> OrderKey:
 
 
 def dequeue(state: State, job: Job) -> None:
+    timed = job.until_at < NEVER
     job.queued, job.until_at = False, NEVER
     state.waiting -= 1
     if job.short_of:
@@ -106,7 +107,8 @@ def dequeue(state: State, job: Job) -> None:
     newest = state.newest
     while newest and not newest[-1].queued:
         newest.pop()
-    drop_stale_timers(state)
+    if timed:
+        drop_stale_timers(state)
 
 
 def drop_stale_timers(state: State) -> None:
@@ -196,13 +198,12 @@ def prove(job: Job, at: Instant, started: bool) -> None:
 
 
 def count_use(state: State, job: Job, gpus: int) -> None:
-    """The team has so many standing GPUs more, or fewer; only counted under fair share."""
-    if gpus and state.policy.ordering == "fair":
-        team = job.spec.team
-        use = state.uses.get(team)
-        if use is None:
-            use = state.uses[team] = Use()
-        use.change(gpus, state.at, state.policy.half_life_ms)
+    """Under fair share: the team has so many standing GPUs more, or fewer."""
+    team = job.spec.team
+    use = state.uses.get(team)
+    if use is None:
+        use = state.uses[team] = Use()
+    use.change(gpus, state.at, state.policy.half_life_ms)
 
 
 def keep_no_longer(state: State, offer: str, node: int) -> None:
