@@ -151,7 +151,8 @@ def place(choices: Choices, arrived: list[Job]) -> None:
             due.append(job)  # noqa: PERF401 - a comprehension is a call more, and nearly always one job came
     if due:
         for job in due:
-            placement.burst(choices, job)
+            if job.queued:  # one that was preempted in this very step arrived twice
+                placement.burst(choices, job)
         if not policy.backfill:
             pass_queue(choices, None)
 
