@@ -4,7 +4,7 @@ it with the numbers it used; `cycle` decides when each is called.
 
 from collections.abc import Callable
 
-from penstock.core.decide import colocation, lookahead, quotes, waiting
+from penstock.core.decide import colocation, lookahead, ordering, quotes, waiting
 from penstock.core.decide.quotes import Quote
 from penstock.core.fold.apply import APPLY
 from penstock.core.fold.pool import Pool, Slots
@@ -161,17 +161,17 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
         return True
     worth = waiting.weigh(state, job, offers[0])
     until = job.submitted_at + worth.allowed_ms
-    soonest, ahead = _soonest(choices, job, until)
+    soonest = _soonest(choices, job, until)
     if until <= now or now + soonest > until:
         return True
-    about, worst = waiting.foretell(state, job, ahead)
+    about, worst = waiting.foretell(state, job, soonest)
     because = WaitWorth(
         cost=worth.cost,
         value_per_hour=worth.value_per_hour,
         patience_ms=worth.allowed_ms,
         expected_run_ms=expected,
         soonest_ms=soonest,
-        ahead=ahead,
+        ahead=ordering.ahead(state, job, now),
         free_gpus=free,
         about_ms=about,
         worst_ms=worst,
@@ -185,17 +185,17 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
     return False
 
 
-def _soonest(choices: Choices, job: Job, until: Instant) -> tuple[Millis, int]:
-    """An optimistic start, and how many jobs are ahead: from known ends, or else from history."""
-    usual, ahead = waiting.soonest_start(job)
+def _soonest(choices: Choices, job: Job, until: Instant) -> Millis:
+    """In how long it could start: from known ends, or else from history."""
+    usual = waiting.soonest_start(job)
     if choices.state.policy.estimator != "declared":
-        return usual, ahead
+        return usual
     if choices.foreseen is None:
         choices.foreseen = {}
     if job.id not in choices.foreseen:
         known = lookahead.soonest(choices.state, job, until - choices.now)
         choices.foreseen[job.id] = usual if known is None else known
-    return choices.foreseen[job.id], ahead
+    return choices.foreseen[job.id]
 
 
 def _only_owned(choices: Choices, job: Job, free: int) -> None:
@@ -339,7 +339,7 @@ def _why_burst(
         )
     if choices.state.policy.waiting.kind == "worth":
         worth = waiting.weigh(choices.state, job, quote)
-        soonest, _ = _soonest(choices, job, job.submitted_at + worth.allowed_ms)
+        soonest = _soonest(choices, job, job.submitted_at + worth.allowed_ms)
         return NotWorthWaiting(
             waited_ms=waited,
             cost=worth.cost,

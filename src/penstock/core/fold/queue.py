@@ -3,6 +3,7 @@
 Jobs of a shape wait in the lane of its verdict, or in `Shape.pending` before there is one.
 """
 
+from bisect import bisect_left, insort
 from heapq import heapify, heappop, heappush
 
 from penstock.core.fold.fair_share import Use
@@ -81,6 +82,8 @@ def enqueue(state: State, job: Job) -> None:
     else:
         heappush(lane.heap, (key, job))
         lane.starts.waiting += 1
+        if lane.keys is not None:
+            insort(lane.keys, key)
     if state.policy.waiting.queue_cap is not None:
         state.newest.append(job)
 
@@ -101,6 +104,8 @@ def dequeue(state: State, job: Job) -> None:
     lane = job.shape.lane
     if lane is not None:
         lane.starts.waiting -= 1
+        if lane.keys is not None:
+            del lane.keys[bisect_left(lane.keys, job.key)]
         heap = lane.heap
         while heap and not heap[0][1].queued:
             heappop(heap)
@@ -149,6 +154,8 @@ def shape_judged(state: State, event: e.ShapeJudged) -> None:
     lane.heap.extend(pending)
     lane.starts.waiting += len(pending)
     heapify(lane.heap)
+    if lane.keys is not None:
+        lane.keys = sorted([*lane.keys, *(key for key, _ in pending)])
     state.changes.freed = True
     shape.pending = []
 
@@ -163,7 +170,8 @@ def _lane(state: State, shape: Shape) -> Lane:
         if starts is None:
             starts = state.starts[known] = Starts(*known)
         pools = tuple((offer, state.pools[offer]) for offer in shape.standing)
-        lane = state.lane_of[(*known, team)] = Lane(len(state.lanes), shape.spec.gpus, pools, starts, team)
+        counted = state.policy.waiting.kind == "worth"
+        lane = state.lane_of[(*known, team)] = Lane(len(state.lanes), shape.spec.gpus, pools, starts, team, counted)
         state.lanes.append(lane)
     return lane
 

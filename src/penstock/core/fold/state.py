@@ -208,13 +208,15 @@ class Shape:
 class Lane:
     """Queued jobs that fit exactly where the lane's others fit, in the policy's order."""
 
-    __slots__ = ("heap", "number", "pools", "starts", "team", "width")
+    __slots__ = ("heap", "keys", "number", "pools", "starts", "team", "width")
 
     def __init__(
-        self, number: int, width: int, pools: tuple[tuple[str, Pool], ...], starts: Starts, team: str = ""
+        self, number: int, width: int, pools: tuple[tuple[str, Pool], ...], starts: Starts, team: str, counted: bool
     ) -> None:
         self.number, self.width, self.pools, self.starts, self.team = number, width, pools, starts, team
         self.heap: list[tuple[OrderKey, Job]] = []
+        #: Of the queued jobs, in order; None where the policy does not ask how many are ahead of a job.
+        self.keys: list[Any] | None = [] if counted else None
 
     def head(self) -> Job | None:
         return self.heap[0][1] if self.heap else None
@@ -405,6 +407,7 @@ class State:
             pool.check()
         self.ledger.check()
         self._check_jobs()
+        self._check_lanes()
         self._check_slots()
         self._check_kept()
         self._check_nodes()
@@ -431,6 +434,11 @@ class State:
             assert job.queued == (job.phase in ("waiting", "paused")), f"job {job.id} is {job.phase}"
             assert (job.attempt is None) == job.queued, f"job {job.id} is {job.phase}"
             assert job.queued or job.until_at == NEVER, f"job {job.id} is {job.phase}, with an answer due"
+
+    def _check_lanes(self) -> None:
+        for lane in self.lanes:
+            queued: dict[Any, None] = {job.key: None for _, job in lane.heap if job.queued}
+            assert lane.keys is None or lane.keys == sorted(queued), f"lane {lane.number} counts {lane.keys}"
 
     def _check_nodes(self) -> None:
         on = {(node, attempt.id) for attempt in self.attempts.values() for node in attempt.nodes if node in self.nodes}
