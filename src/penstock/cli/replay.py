@@ -18,6 +18,7 @@ def command(file: str, check: bool, as_json: bool) -> None:
     from penstock.cli import terminal
     from penstock.journal.cap_check import check_all, last_state
     from penstock.journal.open import read
+    from penstock.journal.states import job_state
 
     counted = {"steps": 0, "events": 0}
 
@@ -33,7 +34,7 @@ def command(file: str, check: bool, as_json: bool) -> None:
         **counted,
         "at": state.at,
         "jobs_now": len(state.jobs),
-        "ended": state.ended,
+        "ended": {job_state(phase): count for phase, count in state.ended.items()},
         "spent": sum(a.spent for (scope, _), a in state.ledger.accounts.items() if scope == "org"),
         "exposure": held,
         "exposed_until": until,

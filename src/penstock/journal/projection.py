@@ -30,7 +30,7 @@ from penstock.journal.tokens import revocation_row, token_row
 def project(state: s.State, step: Any, changes: Changes | None = None) -> Changes:
     """What the state's latest step changes, live or replayed; added to the changes of earlier steps."""
     changes = Changes() if changes is None else changes
-    touched = state.changes.touched
+    touched = state.touched
     assert touched is not None, "this state was not told to note what changes"
     for job, before in touched.jobs.items():
         _put_job(changes, state, job, before)

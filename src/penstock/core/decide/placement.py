@@ -4,7 +4,7 @@ it with the numbers it used; `cycle` decides when each is called.
 
 from collections.abc import Callable
 
-from penstock.core.decide import colocation, lookahead, quotes, waiting
+from penstock.core.decide import colocation, lookahead, ordering, quotes, waiting
 from penstock.core.decide.quotes import Quote
 from penstock.core.fold.apply import APPLY
 from penstock.core.fold.pool import Pool, Slots
@@ -72,7 +72,7 @@ def start_standing(choices: Choices, job: Job, after: tuple[str, ...] = ()) -> b
         else:
             because = OwnedFree(now - job.submitted_at, pool.free_gpus)
             slots = pool.choose(width, state.policy.packing)
-        choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
+        choices.record(_start(choices, job, offer, because, width, speed, after, slots))
         return True
     return False
 
@@ -98,7 +98,6 @@ def _start(
     job: Job,
     offer: Offer,
     because: Reason,
-    *,
     width: int,
     speed: int,
     after: tuple[str, ...],  # attempts that must end first
@@ -112,21 +111,9 @@ def _start(
     if slots and choices.state.yielding:
         after = tuple(dict.fromkeys((*after, *_still_there(choices.state, offer, slots))))
     attempt = attempt_id(job.id, job.attempts + 1) if hold is None else hold.id
+    now, resume_ms = choices.now, job.kept_ms
     return StartPromised(
-        at=choices.now,
-        job=job.id,
-        attempt=attempt,
-        offer=offer.id,
-        width=width,
-        speed_permille=speed,
-        resume_ms=job.kept_ms,
-        slots=slots,
-        nodes=nodes,
-        hold=hold,
-        after=after,
-        copies=copies,
-        because=because,
-        joins=joins,
+        now, job.id, attempt, offer.id, width, speed, resume_ms, slots, nodes, hold, after, copies, because, joins
     )
 
 
@@ -174,17 +161,17 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
         return True
     worth = waiting.weigh(state, job, offers[0])
     until = job.submitted_at + worth.allowed_ms
-    soonest, ahead = _soonest(choices, job, until)
+    soonest = _soonest(choices, job, until)
     if until <= now or now + soonest > until:
         return True
-    about, worst = waiting.foretell(state, job, ahead)
+    about, worst = waiting.foretell(state, job, soonest)
     because = WaitWorth(
         cost=worth.cost,
         value_per_hour=worth.value_per_hour,
         patience_ms=worth.allowed_ms,
         expected_run_ms=expected,
         soonest_ms=soonest,
-        ahead=ahead,
+        ahead=ordering.ahead(state, job, now),
         free_gpus=free,
         about_ms=about,
         worst_ms=worst,
@@ -198,17 +185,17 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
     return False
 
 
-def _soonest(choices: Choices, job: Job, until: Instant) -> tuple[Millis, int]:
-    """An optimistic start, and how many jobs are ahead: from known ends, or else from history."""
-    usual, ahead = waiting.soonest_start(job)
+def _soonest(choices: Choices, job: Job, until: Instant) -> Millis:
+    """In how long it could start: from known ends, or else from history."""
+    usual = waiting.soonest_start(job)
     if choices.state.policy.estimator != "declared":
-        return usual, ahead
+        return usual
     if choices.foreseen is None:
         choices.foreseen = {}
     if job.id not in choices.foreseen:
         known = lookahead.soonest(choices.state, job, until - choices.now)
         choices.foreseen[job.id] = usual if known is None else known
-    return choices.foreseen[job.id], ahead
+    return choices.foreseen[job.id]
 
 
 def _only_owned(choices: Choices, job: Job, free: int) -> None:
@@ -281,7 +268,7 @@ def start_reserved(choices: Choices) -> None:
             speed = quotes.rate_of(job.shape, state, offer).speed_permille
             because = OwnedFree(choices.now - job.submitted_at, sum(pool.free[node] for node in nodes))
             width = job.spec.gpus
-            choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=()))
+            choices.record(_start(choices, job, offer, because, width, speed, (), slots))
 
 
 # --- rented GPUs -----------------------------------------------------------------------------------------------------
@@ -328,8 +315,7 @@ def _paced(choices: Choices, job: Job, quote: Quote, queue_cap: int | None) -> b
 def _why_burst(
     choices: Choices, job: Job, quote: Quote, ranked: list[Quote], expected: Millis, queue_cap: int | None
 ) -> Reason:
-    cheapest = min(ranked, key=lambda q: q.total)
-    passed_over = cheapest.offer.id if quote is ranked[0] and quote.total > cheapest.total else ""
+    passed_over = _passed_over(quote, ranked) if len(ranked) > 1 else ""
     if job.lost:
         return LostNode(job.lost, job.kept_ms, job.redone_ms, quote.cost, passed_over)
     if queue_cap is not None:
@@ -353,7 +339,7 @@ def _why_burst(
         )
     if choices.state.policy.waiting.kind == "worth":
         worth = waiting.weigh(choices.state, job, quote)
-        soonest, _ = _soonest(choices, job, job.submitted_at + worth.allowed_ms)
+        soonest = _soonest(choices, job, job.submitted_at + worth.allowed_ms)
         return NotWorthWaiting(
             waited_ms=waited,
             cost=worth.cost,
@@ -374,6 +360,12 @@ def _why_burst(
         next_offer=next_offer,
         next_cost=next_cost,
     )
+
+
+def _passed_over(quote: Quote, ranked: list[Quote]) -> str:
+    """The cheapest offer, where another one is preferred to it."""
+    cheapest = min(ranked, key=lambda q: q.total)
+    return cheapest.offer.id if quote is ranked[0] and quote.total > cheapest.total else ""
 
 
 def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
@@ -437,11 +429,11 @@ def _rented(
     rate, offer, width = quote.rate, quote.offer, job.spec.gpus
     speed = rate.speed_permille
     if quote.node:
-        return _start(choices, job, offer, because, width=width, speed=speed, after=after, joins=quote.node)
+        return _start(choices, job, offer, because, width, speed, after, joins=quote.node)
     if not rate.nodes:
-        return _start(choices, job, offer, because, width=width, speed=speed, after=after, hold=holds[0])
+        return _start(choices, job, offer, because, width, speed, after, hold=holds[0])
     nodes = tuple([NodeAsk(hold.id, gpus, hold) for gpus, hold in zip(rate.nodes, holds, strict=True)])
-    return _start(choices, job, offer, because, width=width, speed=speed, after=after, nodes=nodes)
+    return _start(choices, job, offer, because, width, speed, after, nodes=nodes)
 
 
 def scopes_of(job: Job) -> tuple[str, ...]:
@@ -498,7 +490,7 @@ def move_standing(
     speed = quotes.rate_of(job.shape, choices.state, offer).speed_permille
     after = (old.id, *after)
     width = job.spec.gpus
-    choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
+    choices.record(_start(choices, job, offer, because, width, speed, after, slots))
     choices.record(StopPromised(choices.now, old.id, "move", yields=bool(old.slots), because=because))
 
 
@@ -567,7 +559,7 @@ def _make_room(
         slots = pool.choose(job.spec.gpus, lookahead.plain(state.policy))
         after = tuple(victim.id for victim in victims if victim.phase != "over")
         width = job.spec.gpus
-        choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
+        choices.record(_start(choices, job, offer, because, width, speed, after, slots))
         return True
     return False
 

@@ -119,15 +119,7 @@ class Ledger:
         again = renew_at(now, deadline)
         return tuple(
             [
-                Hold(
-                    id=thing,
-                    scopes=scopes,
-                    terms=terms,
-                    opened_at=now,
-                    deadline_at=deadline,
-                    renew_at=again,
-                    parts=parts,
-                )
+                Hold(thing, scopes, terms, now, deadline, again, parts)
                 for (thing, terms), parts in zip(wanted, covers, strict=True)
             ]
         )

@@ -82,9 +82,9 @@ class Attempt:
         self.slots: Slots = promise.slots
         self.nodes: tuple[str, ...] = ()
         self.lease = ""  #: the hold's id, where the site sells by the attempt
-        self.missing: dict[str, None] = {}  #: nodes not ready yet
-        self.after: dict[str, None] = {}  #: attempts that must be over first
-        self.copies: dict[str, None] = {}  #: data sets still being copied
+        self.missing: tuple[str, ...] = ()  #: nodes not ready yet
+        self.after: tuple[str, ...] = ()  #: attempts that must be over first
+        self.copies: tuple[str, ...] = ()  #: data sets still being copied
         self.started_at: Instant | None = None
         self.then = ""  #: what its job does after the stop
         self.yielded: Slots = ()  #: GPUs promised to others, in use until it has stopped
@@ -208,13 +208,15 @@ class Shape:
 class Lane:
     """Queued jobs that fit exactly where the lane's others fit, in the policy's order."""
 
-    __slots__ = ("heap", "number", "pools", "starts", "team", "width")
+    __slots__ = ("heap", "keys", "number", "pools", "starts", "team", "width")
 
     def __init__(
-        self, number: int, width: int, pools: tuple[tuple[str, Pool], ...], starts: Starts, team: str = ""
+        self, number: int, width: int, pools: tuple[tuple[str, Pool], ...], starts: Starts, team: str, counted: bool
     ) -> None:
         self.number, self.width, self.pools, self.starts, self.team = number, width, pools, starts, team
         self.heap: list[tuple[OrderKey, Job]] = []
+        #: Of the queued jobs, in order; None where the policy does not ask how many are ahead of a job.
+        self.keys: list[Any] | None = [] if counted else None
 
     def head(self) -> Job | None:
         return self.heap[0][1] if self.heap else None
@@ -232,17 +234,17 @@ class Aim:
 
     __slots__ = ("delay_ms", "jobs", "next_at", "since_at", "spent")
 
-    def __init__(self) -> None:
+    def __init__(self, since_at: Instant = 0) -> None:
         self.jobs, self.delay_ms = 0, 0  #: done lately, in thousandths, and what they were delayed together, likewise
         self.spent: Money = 0  #: in all, by `since_at`
-        self.since_at: Instant = 0
-        self.next_at: Instant = 0
+        self.since_at = since_at
+        self.next_at: Instant = NEVER  #: the next review; NEVER where the policy names no target
 
 
 class StepChanges:
     """What this step's facts changed: the input of `cycle`, and the actions that follow."""
 
-    __slots__ = ("actions", "arrived", "closing", "freed", "rare", "review", "touched")
+    __slots__ = ("actions", "arrived", "closing", "freed", "rare", "review")
 
     def __init__(self) -> None:
         self.arrived: list[Job] = []  #: jobs to decide: new, preempted, or stopped and queued again
@@ -250,29 +252,12 @@ class StepChanges:
         self.review: list[str] = []  #: rented things with a new lease, or that somebody left while others stay
         self.closing: list[tuple[Lease, bool, bool]] = []  #: gone; was it billed; does its output leave
         self.actions: list[Action] = []
-        self.rare = RareChanges()  #: only `also` writes to it
-        self.touched: Touched | None = None  #: None: this state has no projection
+        self.rare = RareChanges()  #: only what `note_rare` returns is written to
 
     def note_rare(self) -> "RareChanges":
         """To note something rare in."""
         self.rare.noted = True
         return self.rare
-
-    def forget(self) -> None:
-        """Empty again; most steps touch only one or two of these."""
-        self.freed = False
-        if self.rare.noted:
-            self.rare = RareChanges()
-        if self.touched is not None:
-            self.touched = Touched()
-        if self.actions:
-            self.actions = []
-        if self.arrived:
-            self.arrived = []
-        if self.closing:
-            self.closing = []
-        if self.review:
-            self.review = []
 
 
 class RareChanges:
@@ -316,7 +301,7 @@ class State:
         "history", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes",
         "numbered", "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "refusals",
         "renewals", "replicas", "reserved", "revision", "seats", "seq", "shape_list", "shapes", "short", "sites",
-        "stale_shapes", "starts", "steps", "timers", "uses", "value_per_hour", "waiting", "yielding",
+        "stale_shapes", "starts", "steps", "timers", "touched", "uses", "value_per_hour", "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -371,10 +356,11 @@ class State:
         self.line = Uplink()
         self.ended: dict[str, int] = {}
         self.changes = StepChanges()
+        self.touched: Touched | None = None  #: None: this state has no projection
 
     def watch(self) -> None:
         """From the next step on, note changes for the journal's projection."""
-        self.changes.touched = Touched()
+        self.touched = Touched()
 
     def expect(self, job: Job) -> Millis:
         """The job's whole run time: from its progress, or from history."""
@@ -421,6 +407,7 @@ class State:
             pool.check()
         self.ledger.check()
         self._check_jobs()
+        self._check_lanes()
         self._check_slots()
         self._check_kept()
         self._check_nodes()
@@ -447,6 +434,11 @@ class State:
             assert job.queued == (job.phase in ("waiting", "paused")), f"job {job.id} is {job.phase}"
             assert (job.attempt is None) == job.queued, f"job {job.id} is {job.phase}"
             assert job.queued or job.until_at == NEVER, f"job {job.id} is {job.phase}, with an answer due"
+
+    def _check_lanes(self) -> None:
+        for lane in self.lanes:
+            queued: dict[Any, None] = {job.key: None for _, job in lane.heap if job.queued}
+            assert lane.keys is None or lane.keys == sorted(queued), f"lane {lane.number} counts {lane.keys}"
 
     def _check_nodes(self) -> None:
         on = {(node, attempt.id) for attempt in self.attempts.values() for node in attempt.nodes if node in self.nodes}
@@ -587,17 +579,17 @@ def start_action(state: State, attempt: Attempt) -> StartAttempt:
     lease_id = attempt.lease or (attempt.nodes[0] if attempt.nodes else "")
     lease = state.ledger.leases.get(lease_id) if lease_id else None
     return StartAttempt(
-        attempt=attempt.id,
-        job=attempt.job.id,
-        offer=attempt.offer.id,
-        width=attempt.width,
-        speed_permille=attempt.speed_permille,
-        resume_ms=attempt.resume_ms,
-        slots=attempt.slots,
-        nodes=attempt.nodes,
-        deadline_at=lease.wanted_at if lease else NEVER,
-        earlier=attempt.job.keeper,
-        places=_places(state, attempt) if attempt.slots else (),
+        attempt.id,
+        attempt.job.id,
+        attempt.offer.id,
+        attempt.width,
+        attempt.speed_permille,
+        attempt.resume_ms,
+        attempt.slots,
+        attempt.nodes,
+        lease.wanted_at if lease else NEVER,
+        attempt.job.keeper,
+        _places(state, attempt) if attempt.slots else (),
     )
 
 
@@ -608,6 +600,10 @@ def _places(state: State, attempt: Attempt) -> tuple[str, ...]:
 
 def launch_action(state: State, node: Node) -> LaunchNode:
     return LaunchNode(node.id, node.offer.id, node.gpus, node.attempt, state.ledger.leases[node.id].wanted_at)
+
+
+def without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return tuple([other for other in names if other != name])
 
 
 def shape_key(spec: JobSpec) -> ShapeKey:
