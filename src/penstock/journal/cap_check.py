@@ -67,7 +67,7 @@ class CapCheck:
     def broken_by(self, state: State, row: Any) -> Iterator[str]:
         """The caps that this step broke, in words."""
         overrun = any(isinstance(event, e.Metered | e.OverrunFound) for event in (*row.inputs, *row.outputs))
-        ledger, touched = state.ledger, state.changes.touched
+        ledger, touched = state.ledger, state.touched
         for scopes, period in touched.spend if touched is not None else ():
             for scope in scopes:
                 key = (scope, "" if scope.startswith("job:") else period)
