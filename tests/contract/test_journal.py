@@ -116,6 +116,16 @@ def test_tables_that_cannot_be_written_leave_no_step_behind(journal: JournalWrit
     assert everything(journal) == kept
 
 
+def test_text_that_no_database_takes_finds_nothing(where: str, journal: JournalWriter) -> None:
+    """`GET /v1/jobs?text=%00` was a bug's traceback on PostgreSQL."""
+    append(journal, journal.claim("here", 0, LEASE), story())
+    with closing(open_reader(where)) as reader:
+        for text in ("zero \0", "half \ud800", "\0"):
+            assert reader.jobs(Filter(text=text)) == []
+            assert reader.jobs(Filter(teams=(text,))) == []
+            assert (reader.job(text), reader.attempts(text), reader.answer(text)) == (None, [], None)
+
+
 # --- the chain -------------------------------------------------------------------------------------------------------
 
 

@@ -87,10 +87,18 @@ def test_a_wall_clock_that_keeps_its_new_time_is_believed_in_the_end() -> None:
     assert (hands.clock.now(), hands.clock.doubt) == (10 * DAY + 7 * HOUR + 19 * MINUTE, 0)
 
 
-def test_some_minutes_are_followed_at_once() -> None:
+def test_some_minutes_are_followed_at_once_but_not_again_and_again() -> None:
     hands = Hands(10 * DAY)
     hands.wall += 4 * MINUTE
     assert (hands.clock.jumped(), hands.clock.doubt) == (4 * MINUTE, 0)
+    hands.clock.accept(4 * MINUTE)
+    hands.pass_by(SECOND)
+    hands.wall += 4 * MINUTE
+    assert (hands.clock.jumped(), hands.clock.doubt) == (0, 4 * MINUTE)
+    hands.wall -= 4 * MINUTE
+    hands.pass_by(2 * HOUR)
+    hands.wall += 4 * MINUTE
+    assert hands.clock.jumped() == 4 * MINUTE
 
 
 @given(st.lists(st.tuples(st.sampled_from(["set", "sleep", "pass"]), st.integers(0, 40 * DAY)), max_size=12))

@@ -110,6 +110,15 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
+def askable(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Values to look for. Text that no database takes finds nothing, instead of failing: `projection` stores none."""
+    return tuple(_text(found) if isinstance(found, str) and not found.isprintable() else found for found in values)
+
+
+def _text(found: str) -> str:
+    return found.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
 def marks(count: int) -> str:
     return ", ".join("?" * count)
 

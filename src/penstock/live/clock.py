@@ -17,11 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from penstock.core.units import MINUTE, SECOND, Instant, Millis
+from penstock.core.units import HOUR, MINUTE, SECOND, Instant, Millis
 
 #: A smaller difference is NTP at work.
 JUMP_MS: Final = 30 * SECOND
-#: A larger jump ahead that no sleep explains is in doubt.
+#: A larger jump ahead that no sleep explains is in doubt; so are several that come to more within an hour.
 TRUSTED_MS: Final = 5 * MINUTE
 #: How long the wall clock must keep its new time before it is believed.
 CONFIRM_MS: Final = 10 * MINUTE
@@ -48,6 +48,8 @@ class Clock:
         self._apart: Millis = 0  #: how far the wall clock is ahead of ours, as accepted so far
         self._doubted: Millis = 0  #: how far it jumped ahead without a reason that we know; 0: it is believed
         self._doubted_on = 0.0  #: since then, on the steady clock
+        self._followed: Millis = 0  #: how much of its jumps we followed at once, within an hour
+        self._followed_on = self._read_on  #: since then, on the steady clock
         self.memory: ClockMemory | None = None
         self.vouched = False  #: the boot clock told what time it was when we began
 
@@ -96,7 +98,7 @@ class Clock:
         if abs(by) <= JUMP_MS:
             self._doubted = 0
             return 0
-        if by - self.behind - self._slept() <= TRUSTED_MS * self.speed:  # `behind` it may make good
+        if self._unexplained(by) + self._followed <= TRUSTED_MS * self.speed:
             self._doubted = 0
             return by
         if abs(by - self._doubted) > JUMP_MS * self.speed:  # it jumped, or jumped again
@@ -104,11 +106,16 @@ class Clock:
         confirmed = (self.steady() - self._doubted_on) * 1000 >= CONFIRM_MS * self.speed
         return by if confirmed else 0
 
-    def _slept(self) -> Millis:
-        return int((self.boot() - self.steady() - self._awake) * 1000)
+    def _unexplained(self, by: Millis) -> Millis:
+        """What neither a sleep explains, nor an earlier jump back that this one makes good."""
+        if (self.steady() - self._followed_on) * 1000 > HOUR * self.speed:
+            self._followed, self._followed_on = 0, self.steady()
+        slept = int((self.boot() - self.steady() - self._awake) * 1000)
+        return max(0, by - self.behind - slept)
 
     def accept(self, by: Millis) -> None:
         """Accept a jump. Forward: we follow. Backward: we go on and stay ahead of the wall clock."""
+        self._followed += 0 if self._doubted else self._unexplained(by)
         lead = self.behind  # an earlier backward jump, which this forward jump may only undo
         self._apart += min(by, lead)
         self._read_at += max(0, by - lead)
