@@ -183,3 +183,38 @@ def misspelt(places: frozenset[tuple[int, int]]) -> list[str]:
     for start, end in places:
         text = f"{text[:start]}{'x' * (end - start)}{text[end:]}"
     return errors(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("command: [" + "a," * 7_000 + "]", "more than 6,000 words, lists and keys; this cannot be a job file."),
+        ("a: " + "{a: " * 60 + "}" * 60, "nested too deeply for a job file."),
+        ("[" * 400_000 + "]" * 400_000, "nested too deeply for a job file."),
+        ("- " * 10_000, "nested too deeply for a job file."),
+        ("".join(f"%TAG !a{k}! tag:x:\n" for k in range(200)) + "---\na: 1", "more than 100 YAML directives"),
+    ],
+)
+def test_a_job_file_has_bounded_parts(text: str, sentence: str) -> None:
+    with pytest.raises(BadFile) as bad:
+        parse_job(text.encode(), "job.yaml")
+    assert sentence in str(bad.value)
+
+
+def test_json_has_the_same_bounds() -> None:
+    for text, sentence in (
+        ('{"command": [' + "1," * 7_000 + "1]}", "more than 6,000 words"),
+        ("[" * 100 + "]" * 100, "nested too deeply"),
+        ("[" * 100_000, "nested too deeply"),
+    ):
+        with pytest.raises(BadFile, match=sentence):
+            parse_json_job(text.encode(), "job.json")
+
+
+def test_only_the_first_wrong_keys_come_with_a_guess() -> None:
+    """A guess costs as much as hundreds of checks, and one of a thousand helps nobody."""
+    with pytest.raises(BadFile) as bad:
+        parse_job("".join(f"comman{k}: a\n" for k in range(1_000)).encode(), "job.yaml")
+    said = [error.message for error in bad.value.errors]
+    assert sum("did you mean" in sentence for sentence in said) == 20
+    assert bad.value.more + len(said) == 1_001

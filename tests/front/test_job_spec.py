@@ -139,3 +139,12 @@ def test_config_maps_travel_along_and_a_missing_one_keeps_it_home() -> None:
 )
 def test_a_cluster_that_is_too_old_for_home_jobs_is_known_by_its_version(version: str, old: bool) -> None:
     assert too_old(version) == old
+
+
+def test_a_job_of_very_many_parts_is_refused_before_it_is_read() -> None:
+    """A cluster takes Jobs of more than a megabyte; reading one took 160 ms, in which nobody was answered."""
+    env = [{"name": f"V{k}", "value": "x"} for k in range(40_000)]
+    for job in (home_job("a", pod={"volumes": env}), home_job("a", annotations={f"a{k}": "b" for k in range(20_000)})):
+        with pytest.raises(Unfit) as unfit:
+            read(job, "lab", 0)
+        assert (unfit.value.reason, "more than 10,000 fields" in str(unfit.value)) == ("TooLarge", True)

@@ -199,6 +199,24 @@ def _some(sock: socket.socket) -> bytes:
         return b""
 
 
+def test_answers_that_nobody_reads_are_bounded(plane: ControlPlane) -> None:
+    """A stranger asks for the longest answer there is, again and again, and reads none."""
+    assert plane.process is not None
+    before = memory_bytes(plane.process.pid)
+    with many(plane, 400) as socks:
+        for sock in socks:
+            sent(sock, head("GET", "/v1/openapi.json") * 16)
+        assert plane.client().get("/v1/status").status_code == 200
+        until(lambda: plane.client().get("/healthz").status_code == 200)
+    assert memory_bytes(plane.process.pid) - before < 256 * MB
+
+
+def test_a_query_has_so_many_parameters_and_cookies_so_many_bytes(plane: ControlPlane) -> None:
+    """A query of 16 kB took 10 ms to parse, and cookies of 32 kB, which strangers may send, 8 ms."""
+    assert said(plane, head("GET", "/v1/jobs?" + "a&" * 1_200, secret=admin(plane))) == 414
+    assert said(plane, head("GET", "/v1/jobs", "Cookie: " + "a=b;" * 2_100)) == 431
+
+
 def test_a_few_pipelined_requests_are_answered_in_order(plane: ControlPlane) -> None:
     with connect(plane) as sock:
         sock.sendall(head("GET", "/healthz") * 4 + head("GET", "/none", "Connection: close"))

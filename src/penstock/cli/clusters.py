@@ -1,6 +1,7 @@
 """Shared by commands that talk to a cluster themselves: which cluster, which Job, one request at a time."""
 
 import asyncio
+import math
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 Json = dict[str, Any]
+MOST_PARTS = 100_000  #: words, lists and keys of a file, each alias written out
 
 
 def reaches(command: F) -> F:
@@ -67,15 +69,21 @@ def documents(path: str) -> list[Json]:
     """The objects of a YAML or JSON file; `-` is what comes in by standard input."""
     import yaml
 
-    from penstock.config.document import MAX_BYTES, read_bytes
+    from penstock.config.document import LOADER, MAX_BYTES, excess, read_bytes
 
     raw = sys.stdin.buffer.read(MAX_BYTES + 1) if path == "-" else read_bytes(path)
     if len(raw) > MAX_BYTES:
         raise BadInput(f"{path}: more than {MAX_BYTES:,} bytes; this cannot be a Job.")
     try:
-        found = [document for document in yaml.safe_load_all(raw.decode("utf-8-sig")) if document is not None]
+        text = raw.decode("utf-8-sig")
+        if beyond := excess(text, "Job"):
+            raise BadInput(f"{path}: {beyond}.")
+        found = [document for document in yaml.load_all(text, Loader=LOADER) if document is not None]
+    except BadInput:
+        raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not YAML ({' '.join(str(error).split())[:200]}).") from None
+    _check_is_json(found, path)
     lists = [
         document.get("items") if document.get("kind") == "List" else [document]
         for document in found
@@ -85,6 +93,22 @@ def documents(path: str) -> list[Json]:
     if len(lists) != len(found) or not all(isinstance(manifest, dict) for manifest in flat):
         raise BadInput(f"{path}: this is not a Kubernetes object; it needs 'kind' and 'metadata'.")
     return flat
+
+
+def _check_is_json(found: list[object], path: str) -> None:
+    """What YAML can say and JSON cannot is refused, and so is an alias that repeats itself without end."""
+    left, seen = list(found), 0
+    while left:
+        item = left.pop()
+        seen += 1
+        if seen > MOST_PARTS:
+            raise BadInput(f"{path}: more than {MOST_PARTS:,} words, lists and keys; this cannot be a Job.")
+        if isinstance(item, dict):
+            left += [*item.keys(), *item.values()]
+        elif isinstance(item, list):
+            left += item
+        elif not isinstance(item, str | int | float | None) or (isinstance(item, float) and not math.isfinite(item)):
+            raise BadInput(f"{path}: {str(item)[:60]!r} is not JSON, as a Job must be; write it as text, in quotes.")
 
 
 def is_manifest(path: str) -> bool:

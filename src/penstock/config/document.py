@@ -160,8 +160,16 @@ def plain(
 
 def _check_bounds(text: str, page: Document, kind: str, most: int) -> None:
     """Count what a file holds before anything is built from it, so that a hostile one costs little."""
+    if beyond := excess(text, kind, most):
+        page.fail(None, beyond)
+
+
+def excess(text: str, kind: str, most: int = MOST_NODES) -> str:
+    """What is too much in a YAML text, as the end of a sentence; empty if nothing is. Call it before anything is built:
+    libyaml's own recursion has no limit.
+    """
     if text.count("\n%") > MOST_DIRECTIVES:
-        page.fail(None, f"more than {MOST_DIRECTIVES} YAML directives (%...); leave them out")
+        return f"more than {MOST_DIRECTIVES} YAML directives (%...); leave them out"
     nodes = depth = 0
     for event in yaml.parse(text, Loader=LOADER):
         if isinstance(event, yaml.NodeEvent):
@@ -171,9 +179,10 @@ def _check_bounds(text: str, page: Document, kind: str, most: int) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MOST_DEPTH:
-            page.fail(None, f"nested too deeply for a {kind}")
+            return f"nested too deeply for a {kind}"
         if nodes > most:
-            page.fail(None, f"more than {most:,} words, lists and keys; this cannot be a {kind}")
+            return f"more than {most:,} words, lists and keys; this cannot be a {kind}"
+    return ""
 
 
 @contextmanager

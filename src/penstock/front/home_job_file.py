@@ -19,6 +19,7 @@ def home_job_file(raw: bytes, home: str, now: Instant, models: Iterable[str]) ->
     if not isinstance(found, dict) or found.get("kind") != "Job":
         return None
     try:
+        job_spec.refuse_large(found)
         spec = job_spec.spec_of(found, home, now, models)
     except job_spec.Unfit as unfit:
         raise BadInput(str(unfit)) from None

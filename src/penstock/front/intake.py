@@ -30,6 +30,7 @@ class Intake:
         idempotency key. Raises `NotAdmitted` if it may be accepted later.
         """
         try:
+            job_spec.refuse_large(job)  # before each config map that it names is fetched
             carried, unread = await self._carried(job)
             user, now = await self.users.of(job), self.plane.clock.now()
             wish = job_spec.read(job, self.site, now, self._models(), carried, unread, user)

@@ -21,6 +21,7 @@ from penstock.kube.portability import needs, packed
 from penstock.kube.references import Json, part, pod_of
 
 PRODUCT: Final = "nvidia.com/gpu.product"
+MOST_PARTS: Final = 10_000  #: fields and items of a Job; what a cluster takes could hold a hundred thousand
 #: Fields that the cluster writes. They do not affect what runs, and would make equal Jobs differ.
 NOTES: Final = ("managedFields", "resourceVersion", "generation", "selfLink", "ownerReferences", "finalizers")
 
@@ -57,6 +58,7 @@ def read(
     """
     refuse_unmanaged(job)
     refuse_counted(job)
+    refuse_large(job)
     spec = spec_of(job, site, now, models, user)
     missing = tuple(f"the missing config map {name}" for name in unread)
     return JobRequest(replace(spec, needs=spec.needs + missing), work_of(job, site, list(carried)))
@@ -86,6 +88,17 @@ def refuse_counted(job: Json) -> None:
             "so it runs nowhere. Delete it and create it with 'kubectl penstock apply', or with the label "
             f"{kueue.QUEUE}: {kueue.NOWHERE}.",
         )
+
+
+def refuse_large(job: Json) -> None:
+    """Refuse a Job of very many parts: everybody's requests wait while it is read."""
+    level, parts = [job.get("spec"), job.get("metadata")], 0
+    while level:
+        parts += sum(len(item) for item in level if isinstance(item, dict | list))
+        if parts > MOST_PARTS:
+            raise Unfit("TooLarge", f"It has more than {MOST_PARTS:,} fields and items; leave out what it needs not.")
+        insides = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        level = [part for inside in insides for part in inside]
 
 
 def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = (), user: str = "") -> JobSpec:

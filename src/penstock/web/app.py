@@ -2,6 +2,7 @@
 `wiring` calls it.
 """
 
+import json
 from pathlib import Path
 from time import monotonic, perf_counter, time
 from typing import Any, Protocol
@@ -91,6 +92,7 @@ def build(
     app.add_middleware(Measured, metrics=metrics)
     check_routes(app)
     app.openapi_schema = described(app)
+    app.state.description = json.dumps(app.openapi_schema).encode()  # once: anybody may ask for it
     return app
 
 

@@ -17,7 +17,7 @@ import itertools
 import resource
 import socket
 import ssl
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, Self
 
@@ -27,6 +27,7 @@ from penstock.core.values import value
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 REST_SECONDS: Final = 0.1  #: after such a failure
 SWEEP_SECONDS: Final = 1.0
+STARTS_IN_A_TURN: Final = 16  #: requests; one takes about a millisecond
 IN_A_ROW: Final = 8  #: connections accepted before others get a turn
 BUSY_BODY: Final = (
     b'{"type":"urn:penstock:busy","title":"Service Unavailable","status":503,'
@@ -66,7 +67,7 @@ class ClientConnection(Protocol):
         """True if its client has taken too long."""
 
     def unread(self) -> int:
-        """Bytes that are buffered for a client that does not read them; 0 while it reads."""
+        """Bytes that are buffered for a client until it reads them."""
 
     def abort(self) -> None:
         """Close it at once."""
@@ -84,6 +85,39 @@ class Peer:
         self.spoke = False  #: it has sent a whole request before
 
 
+class Turns:
+    """Starts requests: a few in each turn of the event loop, and those of all addresses in turn, so that a thousand
+    that arrive at once neither hold the loop nor delay somebody else's one.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, deque[Callable[[], None]]] = {}  #: by address; the first is next
+        self.begun = 0  #: in this turn
+
+    def start(self, address: str, begin: Callable[[], None]) -> None:
+        """Call `begin` now, or in one of the next turns."""
+        if self.waiting or self.begun >= STARTS_IN_A_TURN:
+            self.waiting.setdefault(address, deque()).append(begin)
+            return
+        self._begin(begin)
+
+    def _begin(self, begin: Callable[[], None]) -> None:
+        self.begun += 1
+        if self.begun == 1:
+            asyncio.get_running_loop().call_soon(self._next)
+        begin()
+
+    def _next(self) -> None:
+        self.begun = 0
+        while self.waiting and self.begun < STARTS_IN_A_TURN:
+            address = next(iter(self.waiting))
+            queue = self.waiting.pop(address)
+            begin = queue.popleft()
+            if queue:
+                self.waiting[address] = queue  # behind the others
+            self._begin(begin)
+
+
 class Connections:
     """All connections of a server, by address."""
 
@@ -98,6 +132,7 @@ class Connections:
         self.idle: dict[str, dict[Peer, None]] = {}
         self.open: dict[Peer, None] = {}
         self.tasks: list[asyncio.Task[None]] = []
+        self.turns = Turns()
 
     def listen(self, *socks: socket.socket) -> None:
         for sock in socks:

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from uvicorn.server import ServerState
 
@@ -20,6 +20,9 @@ from penstock.web.limits import MOST_BYTES
 MOST_LINE: Final = 16_384  #: bytes of an address with its query
 MOST_HEAD: Final = 32_768  #: bytes of a request's line and headers
 MOST_HEADERS: Final = 100
+MOST_PARAMETERS: Final = 1_100  #: of a query; a command of `penstock exec` has up to a thousand words
+MOST_COOKIES: Final = 8_192  #: bytes
+AT_ONCE: Final = ("/healthz", "/readyz")  #: never wait for other requests: whoever probes us would restart us
 MOST_PIPELINED: Final = 16  #: requests that a client may send before it has the answer to the first
 MOST_ON_WIRE: Final = 2 * MOST_BYTES  #: bytes of a body with its chunks' sizes and extensions
 MOST_CHUNKS: Final = 4_096  #: of one body, unless they are large
@@ -50,6 +53,7 @@ class HttpConnection(HttpToolsProtocol):
         self.wire = 0  #: bytes of this head or body so far
         self.chunks = self.head = 0
         self.excess: Excess | None = None
+        self.running: RequestResponseCycle | None = None  #: the request that is worked on; `cycle` is the newest
 
     # --- what the client sends ----------------------------------------------------------------------------------------
 
@@ -80,20 +84,36 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        if len(self.url) > MOST_LINE:
-            self._refuse(414, f"The address with its query is longer than {MOST_LINE:,} bytes.")
+        if len(self.url) > MOST_LINE or self.url.count(b"&") > MOST_PARAMETERS:
+            what = f"longer than {MOST_LINE:,} bytes, or has more than {MOST_PARAMETERS:,} parameters"
+            self._refuse(414, f"The address with its query is {what}.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.body_since is not None:  # a trailer, after a chunked body: nobody reads it
             return
         super().on_header(name, value)
         self.head += len(name) + len(value) + 4
+        if name.lower() == b"cookie" and len(value) > MOST_COOKIES:
+            self._refuse(431, f"The cookies are longer than {MOST_COOKIES:,} bytes; delete those of this host.")
         if self.head > MOST_HEAD or len(self.headers) > MOST_HEADERS:
             self._refuse(431, f"The headers are more than {MOST_HEADERS}, or longer than {MOST_HEAD:,} bytes.")
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
         self.head_since, self.body_since, self.wire = None, self.loop.time(), 0
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        start = super()._start_asgi_task
+
+        def begin() -> None:
+            if not self.transport.is_closing():  # while it waited
+                self.running = cycle
+                start(cycle, app)
+
+        if cycle.scope["path"] in AT_ONCE:
+            begin()
+        else:
+            self.bounded.turns.start(self.peer.address, begin)
 
     def on_chunk_header(self) -> None:
         self.chunks += 1
@@ -142,6 +162,8 @@ class HttpConnection(HttpToolsProtocol):
     # --- for `Connections` --------------------------------------------------------------------------------------------
 
     def is_late(self, now: float, bounds: Bounds) -> bool:
+        if self.transport.is_closing() and self.write_since is None:  # once the client has read the rest
+            self.write_since = now
         rest = self.body_since if self._answered() else None  # of a body that nobody reads any more
         late_head = self.head_since is not None and now - self.head_since > bounds.head_seconds
         return late_head or any(
@@ -153,14 +175,22 @@ class HttpConnection(HttpToolsProtocol):
         return cycle is not None and bool(cycle.response_complete)
 
     def unread(self) -> int:
-        return 0 if self.write_since is None else self.transport.get_write_buffer_size()
+        return self.transport.get_write_buffer_size()
 
     def abort(self) -> None:
+        self._disconnect()
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._disconnect()
         super().connection_lost(exc)
         self.bounded.gone(self.peer)
+
+    def _disconnect(self) -> None:
+        """Tell the request that is worked on; uvicorn tells only the newest one."""
+        if self.running is not None and not self.running.response_complete:
+            self.running.disconnected = True
+            self.running.message_event.set()
 
     def handle_websocket_upgrade(self) -> None:
         self.bounded.works(self.peer)
@@ -204,7 +234,7 @@ class WebSocketConnection(WSProtocol):
         return self.write_since is not None and now - self.write_since > bounds.write_seconds
 
     def unread(self) -> int:
-        return 0 if self.write_since is None else self.transport.get_write_buffer_size()
+        return self.transport.get_write_buffer_size()
 
     def abort(self) -> None:
         self.transport.abort()

@@ -14,7 +14,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -71,13 +71,21 @@ class Parsing:
 
     def _answer(self, header: dict[str, Any], raw: bytes) -> dict[str, Any] | None:
         """In a thread: None if the worker ended instead."""
-        worker = self.idle.pop() if self.idle else Worker()
+        worker = self._worker()
         answer = worker.ask(header, raw)
         if answer is None:
             worker.end()
         else:
             self.idle.append(worker)
         return answer
+
+    def _worker(self) -> "Worker":
+        while self.idle:
+            worker = self.idle.pop()
+            if worker.process.poll() is None:
+                return worker
+            worker.end()  # somebody killed it while it had nothing to do
+        return Worker()
 
     @asynccontextmanager
     async def _turn(self, caller: str) -> AsyncIterator[None]:
@@ -115,9 +123,11 @@ def _job_file(answer: dict[str, Any]) -> JobFile:
 class Worker:
     """One process. All its calls block."""
 
+    COMMAND: Final[Sequence[str]] = (sys.executable, "-m", "penstock.web.parse_worker")
+
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.web.parse_worker"],
+            self.COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
@@ -140,7 +150,8 @@ class Worker:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(OSError):  # what it has not read
+                    pipe.close()
 
 
 def _end_all(workers: list[Worker]) -> None:

@@ -70,6 +70,7 @@ async def serving(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=1,
         server_header=False,
+        ws="wsproto",
         ws_max_size=MOST_MESSAGE,
         ws_per_message_deflate=False,  # a message of a kilobyte could become one of a megabyte
     )

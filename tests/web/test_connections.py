@@ -1,0 +1,153 @@
+"""Who may come in, who has to go, and whose turn it is: without sockets."""
+
+import asyncio
+import resource
+import socket
+from typing import Any
+
+import pytest
+
+from penstock.web.connections import STARTS_IN_A_TURN, Bounds, Connections, Peer, Turns, address_key
+
+
+class Quiet:
+    """A connection that does nothing; it tells whether it was closed."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer, self.closed = peer, False
+
+    def is_late(self, *_: object) -> bool:
+        return False
+
+    def unread(self) -> int:
+        return 0
+
+    def abort(self) -> None:
+        self.closed = True
+
+
+class Door(Connections):
+    """Admits addresses without sockets."""
+
+    def __init__(self, most: int, most_each: int) -> None:
+        super().__init__(Bounds(most, most_each), lambda _: asyncio.Protocol())
+
+    def comes(self, address: str) -> Quiet | None:
+        ours, theirs = socket.socketpair()
+        with theirs, ours:
+            before = set(self.open)
+            self._admit(ours, address)
+        (peer,) = set(self.open) - before or (None,)
+        if peer is None:
+            return None
+        assert peer.starting is not None
+        peer.starting.cancel()
+        peer.starting, peer.connection = None, Quiet(peer)
+        return peer.connection
+
+
+def story(run: Any) -> None:
+    async def inside() -> None:
+        run()
+
+    asyncio.run(inside())
+
+
+def test_the_oldest_silent_one_of_an_address_goes_for_its_newest() -> None:
+    def run() -> None:
+        door = Door(10, 2)
+        first, second, third = door.comes("a"), door.comes("a"), door.comes("a")
+        assert first is not None
+        assert second is not None
+        assert third is not None
+        assert (first.closed, second.closed, third.closed) == (True, False, False)
+        assert (door.total, door.peers["a"]) == (2, 2)
+
+    story(run)
+
+
+def test_one_that_spoke_before_goes_after_those_that_never_did_and_one_that_works_never() -> None:
+    def run() -> None:
+        door = Door(10, 3)
+        worker, known, silent = door.comes("a"), door.comes("a"), door.comes("a")
+        assert worker is not None
+        assert known is not None
+        assert silent is not None
+        door.works(worker.peer)
+        door.works(known.peer)
+        door.waits(known.peer)
+        fourth = door.comes("a")
+        assert fourth is not None
+        assert (silent.closed, known.closed) == (True, False)
+        door.works(fourth.peer)
+        assert door.comes("a") is not None
+        assert known.closed
+        assert not worker.closed
+
+    story(run)
+
+
+def test_when_all_work_a_new_one_is_refused_and_other_addresses_are_not() -> None:
+    def run() -> None:
+        door = Door(3, 2)
+        for _ in range(2):
+            found = door.comes("a")
+            assert found is not None
+            door.works(found.peer)
+        assert door.comes("a") is None
+        assert door.comes("b") is not None
+        assert door.total == 3
+
+    story(run)
+
+
+def test_at_the_total_the_most_crowded_address_makes_room() -> None:
+    def run() -> None:
+        door = Door(4, 3)
+        crowd = [door.comes("a") for _ in range(3)]
+        alone = door.comes("b")
+        assert door.comes("c") is not None
+        assert [found.closed for found in (*crowd, alone) if found] == [True, False, False, False]
+
+    story(run)
+
+
+def test_requests_of_all_addresses_start_in_turn() -> None:
+    """One address asks a hundred times at once; another one's question is among the first of the next turn."""
+
+    async def inside() -> None:
+        turns, order = Turns(), list[str]()
+        for k in range(100):
+            turns.start("greedy", lambda k=k: order.append(f"greedy {k}"))  # type: ignore[misc]  # its own k
+        turns.start("other", lambda: order.append("other"))
+        assert len(order) == STARTS_IN_A_TURN
+        await asyncio.sleep(0)
+        assert len(order) == 2 * STARTS_IN_A_TURN
+        assert order.index("other") == STARTS_IN_A_TURN + 1
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(order) == 101
+        assert (turns.waiting, turns.begun) == ({}, 0)
+
+    asyncio.run(inside())
+
+
+@pytest.mark.parametrize(("files", "most"), [(1_024, 768), (256, 192), (64, 16), (1 << 20, 2_000), (20_000, 2_000)])
+def test_connections_leave_files_for_everything_else(monkeypatch: pytest.MonkeyPatch, files: int, most: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    assert Bounds.here().most == most
+
+
+@pytest.mark.parametrize(
+    ("address", "key"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::ffff:1", "2001:db8::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::1", "::/64"),
+    ],
+)
+def test_a_network_of_ipv6_counts_as_one_client(address: str, key: str) -> None:
+    assert address_key(address) == key

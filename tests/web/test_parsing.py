@@ -1,0 +1,105 @@
+"""Job files are parsed where they hold up nobody: workers have limits, end alone, and are shared fairly."""
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from penstock.config.jobs import parse_job
+from penstock.core.errors import BadFile, BadInput
+from penstock.web import parsing as module
+from penstock.web.parsing import Parsing, Worker, is_small
+from penstock.web.problems import Problem
+
+YAML = b"""
+command: [a]
+gpus: 2
+env: {A: b}
+deadline: 2h
+gpu: [{model: A100, speed: 0.5}]
+scaling: [{gpus: 4, speed: 1.5}]
+"""
+
+
+@asynccontextmanager
+async def workers() -> AsyncIterator[Parsing]:
+    found = Parsing()
+    try:
+        yield found
+    finally:
+        while found.idle:
+            found.idle.pop().end()
+
+
+def test_a_worker_reads_what_we_read() -> None:
+    async def story() -> None:
+        async with workers() as parsing:
+            assert await parsing.job("a", YAML, as_json=False) == parse_job(YAML, "The job")
+            with pytest.raises(BadFile) as here:
+                parse_job(b"gpus: no\nnome: x\n", "The job")
+            with pytest.raises(BadFile) as there:
+                await parsing.job("a", b"gpus: no\nnome: x\n", as_json=False)
+            assert there.value.errors == here.value.errors
+
+    asyncio.run(story())
+
+
+def test_a_worker_that_was_killed_is_replaced() -> None:
+    async def story() -> None:
+        async with workers() as parsing:
+            await parsing.job("a", YAML, as_json=False)
+            (worker,) = parsing.idle
+            worker.process.send_signal(signal.SIGKILL)
+            worker.process.wait()
+            assert (await parsing.job("a", YAML, as_json=False)).spec.gpus == 2
+            assert worker not in parsing.idle
+
+    asyncio.run(story())
+
+
+def test_a_body_has_its_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two seconds of it, whatever the parser does with them."""
+    code = "import penstock.web.parse_worker as w; w._parsed = lambda *_: [0 for _ in iter(int, 1)]; w.main()"
+    monkeypatch.setattr(Worker, "COMMAND", [sys.executable, "-c", code])
+
+    async def story() -> None:
+        async with workers() as parsing:
+            with pytest.raises(BadInput, match="too long to be read"):
+                await parsing.job("a", YAML, as_json=False)
+
+    asyncio.run(story())
+
+
+def test_bodies_of_one_token_wait_for_each_other_and_not_for_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        parsing = Parsing()
+        order, go = list[str](), asyncio.Event()
+
+        async def threads(_: Callable[..., object], __: dict[str, object], raw: bytes) -> dict[str, object]:
+            order.append(raw.decode())
+            await go.wait()
+            return {"says": "no"}
+
+        monkeypatch.setattr(module, "run_in_threadpool", threads)
+        asked = [("greedy", f"{k}") for k in range(module.MOST_WAITING)] + [("other", "other")]
+        tasks = [asyncio.ensure_future(parsing.job(who, what.encode(), as_json=False)) for who, what in asked]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert order == ["0", "other"]  # one of each, though the other came last
+        with pytest.raises(Problem, match="Too many large jobs"):
+            await parsing.job("greedy", b"one more", as_json=False)
+        go.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert (parsing.waiting, parsing.locks) == ({}, {})
+
+    asyncio.run(story())
+
+
+def test_what_is_small_has_few_marks() -> None:
+    assert is_small(json.dumps({"gpus": 1, "command": ["python", "train.py"], "env": {"A": "b"}}).encode())
+    assert not is_small(b"{" + b"[" * 300)
+    assert not is_small(b'{"command": ["' + b"a" * 9_000 + b'"]}')
