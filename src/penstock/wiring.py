@@ -191,7 +191,9 @@ async def _record_tokens(tokens: "Tokens", reader: Reader, home: Path, older: "S
         raise BadInput(str(error)) from None
     if (home / "tokens.json").exists():
         aside = set_aside(home / "tokens.json")
-        sys.stderr.write(f"Notice: tokens are in the journal now; {home / 'tokens.json'} was read and is {aside}.\n")
+        sys.stderr.write(
+            f"Notice: tokens are in the journal now; {home / 'tokens.json'} was imported and is called {aside.name}.\n"
+        )
     return secret
 
 

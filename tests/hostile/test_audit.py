@@ -110,7 +110,7 @@ def test_reading_somebody_elses_log_is_on_record_and_ones_own_is_not(tmp_path: P
         member, secret = made(plane, "member", "vision")
         job = plane.submit("true", client=plane.client(secret))
         plane.ended(job)
-        viewer, other = made(plane, "viewer")
+        viewer, other = made(plane, "viewer", name="Grace")
         team = made(plane, "viewer", "vision")[1]
         link = plane.client(other).post("/v1/logins").json()["path"]
         browser = plane.client("")
@@ -128,6 +128,7 @@ def test_reading_somebody_elses_log_is_on_record_and_ones_own_is_not(tmp_path: P
         plane.client().get("/v1/jobs/none/log")
         told = trail(plane, did="log read")
         assert [(entry["who"] == viewer, entry["about"]) for entry in told] == [(True, job), (False, job)]
+        assert {entry["name"] for entry in told} == {"Grace"}  # also of her browser
         assert member not in {entry["who"] for entry in told}
 
 
@@ -178,6 +179,7 @@ def test_strangers_push_no_record_out_however_much_they_send(tmp_path: Path) -> 
         denied = plane.client().get("/v1/audit/denials").json()["denied"]
         told = {line["source"]: line["requests"] for line in denied}
         requests = told.pop("127.0.0.1")
+        assert "127.0.0.1" in command(plane, Path(plane.token_file).read_text().strip(), "audit", "denials")
         assert 50 <= requests <= 400
         assert list(told.values()) == [50]
         plane.stop()

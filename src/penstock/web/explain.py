@@ -82,8 +82,6 @@ SHORT: Final[dict[str, str]] = {
     "OfferOpened": "Penstock tries {event.offer} again.",
     "CapSet": "The cap of {event.scope} was set.",
     "PeriodOpened": "The budgets of {event.period} are open.",
-    "Paused": "A person paused new starts.",
-    "Resumed": "A person resumed new starts.",
     "TokenIssued": "Token {event.token} was made.",
     "TokenRevoked": "Token {event.token} was revoked.",
     "LogRead": "Somebody who sees all teams read its log.",

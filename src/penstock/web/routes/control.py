@@ -15,6 +15,7 @@ from penstock.web import deps, schemas
 from penstock.web.deps import Anybody, GuardHere, MayGiveTokens, MayOperate, MayRead, PlaneHere, ReaderHere
 from penstock.web.details import details, name_in, named
 from penstock.web.problems import Problem, not_found
+from penstock.web.tokens import MOST_DEEP
 
 routes: Final = APIRouter(responses=deps.PROBLEMS)
 DAY_SECONDS: Final = 86_400
@@ -82,9 +83,14 @@ async def tokens(guard: GuardHere, reader: ReaderHere, caller: MayGiveTokens) ->
 
 
 def names_of(reader: Reader, tokens: Iterable[str]) -> dict[str, str]:
-    """The names of those for whom these tokens were made, unless they were erased."""
-    rows = (reader.token(token) for token in tokens)
-    return {row.id: name_in(reader.blob(row.name)) for row in rows if row is not None and row.name}
+    """The names of those for whom these tokens were made, unless they were erased; a browser has its token's."""
+    found = {token: reader.token(token) for token in tokens}
+    for token, row in found.items():
+        for _ in range(MOST_DEEP):
+            if row is not None and row.made_by:
+                row = reader.token(row.made_by)
+        found[token] = row
+    return {token: name_in(reader.blob(row.name)) for token, row in found.items() if row is not None and row.name}
 
 
 @routes.post(
