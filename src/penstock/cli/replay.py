@@ -12,6 +12,7 @@ def command(file: str, check: bool, as_json: bool) -> None:
     from penstock.cli import terminal
     from penstock.core.engine import replay
     from penstock.core.errors import BadInput
+    from penstock.core.fold import invariants
     from penstock.journal.open import read
     from penstock.journal.states import job_state
 
@@ -26,7 +27,7 @@ def command(file: str, check: bool, as_json: bool) -> None:
     state = replay(rows()).state  # type: ignore[arg-type]  # a generator of rows
     if check:
         try:
-            state.check()
+            invariants.check(state)
         except AssertionError as broken:
             raise BadInput(f"{file}: the state it describes is broken: {broken}.") from None
     held, until = state.ledger.exposure()
