@@ -81,6 +81,7 @@ async def submit(request: Request, caller: MaySubmit) -> Response:
     plane: Plane = request.app.state.plane
     key = _key(request, caller)
     raw, file = await _job_file(request)
+    request.app.state.guard.tokens.demand(caller)  # a body may take long to arrive
     spec, work = _as_asked_by(caller, file, plane.at), Work(file.command, file.env, file.folder, file.image)
     told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
     made = schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
