@@ -5,12 +5,15 @@ not kept. ASGI middleware around all routes.
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.web.problems import Problem
 
 READS: Final = ("GET", "HEAD", "OPTIONS")
+STARTS: Final = ("http.response.start", "websocket.http.response.start")
+ALWAYS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))  #: unless a route says else
+ASKED: Final = (b"origin", b"sec-fetch-site")
 PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -24,17 +27,21 @@ class BrowserRules:
             return
 
         async def marked(message: Message) -> None:
-            if message["type"] in ("http.response.start", "websocket.http.response.start"):
-                headers = MutableHeaders(raw=message["headers"])
-                headers.setdefault("X-Content-Type-Options", "nosniff")
-                headers.setdefault("Cache-Control", "no-store")
+            if message["type"] in STARTS:
+                headers = message["headers"]
+                names = {name for name, _ in headers}
+                headers += [header for header in ALWAYS if header[0] not in names]
             await send(message)
 
         changes = scope["type"] == "websocket" or scope["method"] not in READS
-        if changes and not is_own(Headers(scope=scope)):
+        if changes and _is_browsers(scope) and not is_own(Headers(scope=scope)):
             await _foreign().response()(scope, receive, marked)
         else:
             await self.app(scope, receive, marked)
+
+
+def _is_browsers(scope: Scope) -> bool:
+    return any(name in ASKED for name, _ in scope["headers"])
 
 
 def is_own(headers: Headers) -> bool:
