@@ -1,6 +1,7 @@
 """Tokens in memory: who is valid, who ends with whom, what a follower hears. The journal's side is in tests/hostile."""
 
 import asyncio
+import gc
 import stat
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -177,6 +178,27 @@ async def test_what_is_asked_by_a_token_that_ends_is_refused_and_stopped() -> No
     with pytest.raises(Problem, match="A token is needed"):
         await asking
     await stopped.wait()
+
+
+@story
+async def test_an_error_that_comes_with_the_end_is_nobodys(caplog: pytest.LogCaptureFixture) -> None:
+    tokens = at()
+    token, _ = await tokens.issue("viewer")
+
+    async def fails() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise OSError("the site is gone")
+
+    asking = asyncio.ensure_future(tokens.while_asked(token, fails()))
+    await asyncio.sleep(0)
+    await tokens.revoke(token.id)
+    with pytest.raises(Problem, match="A token is needed"):
+        await asking
+    del asking
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 @story

@@ -137,7 +137,7 @@ class Tokens:
             return await asked
         finally:
             gone.cancel()
-            asked.cancel()
+            await _drop(asked)
 
     def __iter__(self) -> Iterator[Token]:
         return (replace(token, revoked=token.id in self.revoked) for token in self.by_digest.values())
@@ -286,9 +286,16 @@ async def _before(gone: "asyncio.Future[None]", items: AsyncIterator[T]) -> tupl
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         return None if gone.done() else await coming
     finally:
-        if not coming.done():
-            coming.cancel()
-            await asyncio.wait([coming])
+        await _drop(coming)
+
+
+async def _drop(task: "asyncio.Future[Any]") -> None:
+    """Nobody wants its result any more, nor its error."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()
 
 
 async def _next(items: AsyncIterator[T]) -> tuple[T] | None:
