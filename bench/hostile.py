@@ -108,12 +108,13 @@ import httpx2
 
 took = []
 with httpx2.Client(base_url=sys.argv[1], timeout=60, trust_env=False) as client:
-    while not select.select([sys.stdin], [], [], float(sys.argv[2]))[0]:
-        began = time.perf_counter()
-        try:
-            client.get("/healthz").raise_for_status()
-        except httpx2.RemoteProtocolError:  # its connection was closed for another one: asked again
-            client.get("/healthz").raise_for_status()
+    while not took or not select.select([sys.stdin], [], [], float(sys.argv[2]))[0]:
+        began, answered = time.perf_counter(), False
+        while not answered:
+            try:
+                answered = client.get("/healthz").is_success
+            except httpx2.TransportError as error:  # its connection was closed for another one: it asks again
+                print(repr(error), file=sys.stderr)
         took.append((time.perf_counter() - began) * 1000)
         if len(took) == 1:
             print("began", flush=True)
@@ -152,13 +153,13 @@ def attacked(
     """So many clients repeat an attack for so long; p99 of `/healthz` and the memory it took."""
     assert plane.process is not None
     before = memory_bytes(plane.process.pid)
-    until = time.monotonic() + seconds
-
-    def repeat() -> None:
-        while time.monotonic() < until:
-            attack()
-
     with watched(plane) as watch:
+        until = time.monotonic() + seconds
+
+        def repeat() -> None:
+            while time.monotonic() < until:
+                attack()
+
         threads = [threading.Thread(target=repeat) for _ in range(clients)]
         for thread in threads:
             thread.start()
@@ -223,6 +224,8 @@ def connections(folder: Path, quick: bool) -> Iterator[Line]:
         for what, (begins, part) in _ENDLESS.items():
             pour = _pour(plane, begins.replace(b"SECRET", admin(plane).encode()), part)
             yield from attacked(plane, what, pour, seconds, 4)
+        for what, asked in _AT_ONCE.items():
+            yield from attacked(plane, what, _burst(plane, asked), seconds, 1)
 
 
 _SLOW: Final = {
@@ -244,6 +247,24 @@ _ENDLESS: Final = {
     "pipelined requests": (b"", head("GET", "/healthz") * 1_000),
     "connections that come and go": (b"", b""),
 }
+
+
+_AT_ONCE: Final = {
+    "400 strangers ask at once": head("GET", "/v1/jobs", "Accept: text/html", "Cookie: " + "a=b;" * 2_000),
+    "400 unread answers of 100 kB": head("GET", "/v1/openapi.json") * 8,
+}
+
+
+def _burst(plane: ControlPlane, asked: bytes) -> Callable[[], None]:
+    def burst() -> None:
+        with ExitStack() as stack, suppress(OSError):
+            socks = [stack.enter_context(connect(plane)) for _ in range(400)]
+            for sock in socks:
+                sock.sendall(asked)
+            for sock in socks:
+                sock.recv(1)
+
+    return burst
 
 
 def _pour(plane: ControlPlane, begins: bytes, part: bytes) -> Callable[[], None]:

@@ -182,7 +182,7 @@ async def _record_tokens(tokens: "Tokens", reader: Reader, home: Path, older: "S
 
     with reachable():
         await asyncio.to_thread(tokens.read, reader)
-        known = {row.digest for row in await asyncio.to_thread(reader.tokens)}
+        known = {row.digest for row in await asyncio.to_thread(reader.tokens)} if older else set()
     tokens.hold(*(token for token in older if token.digest not in known), unrecorded=True)
     secret = own_secret(tokens, home / "token")
     try:

@@ -52,6 +52,7 @@ def test_tokens_are_read_by_what_is_newer(journal: JournalWriter, where: str) ->
         browser = TokenRow("ada-b", "1" * 64, "viewer", "red", 50, "ada", "", 3, 1)
         assert reader.tokens() == [ada, browser]
         assert reader.tokens(after=2) == [browser]
+        assert (reader.tokens(browsers_after=49), reader.tokens(browsers_after=50)) == ([ada, browser], [ada])
         assert (reader.token("ada"), reader.token("none")) == (ada, None)
         assert reader.revocations() == [RevocationRow("ada", 6, 6, 0)]
         assert reader.revocations(after=6) == []

@@ -219,6 +219,23 @@ def test_a_revoked_token_ends_all_that_is_open_for_it(tmp_path: Path) -> None:
         assert "Traceback" not in plane.words
 
 
+def test_a_submission_whose_body_arrives_after_the_revocation_is_refused(tmp_path: Path) -> None:
+    with ControlPlane(tmp_path / "home") as plane:
+        token, secret = made(plane)
+        body = json.dumps({"gpus": 1, "command": ["true"]}).encode()
+        head = (
+            f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secret}\r\nContent-Type: application/json\r\n"
+        )
+        host, _, port = plane.address.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), LIMIT_S) as connected:
+            connected.sendall(f"{head}Expect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+            assert connected.recv(1 << 16).startswith(b"HTTP/1.1 100 ")  # it was let in, and its body is read
+            revoke(plane, token)
+            connected.sendall(body)
+            assert connected.recv(1 << 16).startswith(b"HTTP/1.1 401 ")
+        assert plane.client().get("/v1/jobs").json()["jobs"] == []
+
+
 def _follow(threads: ThreadPoolExecutor, client: httpx2.Client, path: str, **more: Any) -> "Future[None]":
     """Reads until the other side ends it. Returns once it is open."""
     is_open: Future[None] = Future()

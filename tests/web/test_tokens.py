@@ -38,7 +38,7 @@ class Tables:
         self.rows: list[TokenRow] = []
         self.void: list[RevocationRow] = []
 
-    def tokens(self, after: int = 0) -> list[TokenRow]:
+    def tokens(self, after: int = 0, _browsers_after: int = 0) -> list[TokenRow]:
         return [row for row in self.rows if row.number > after]
 
     def revocations(self, after: int = 0) -> list[RevocationRow]:

@@ -168,6 +168,7 @@ def _site(row: SiteSection, rates: Rates, maps: Maps, page: Document, place: str
     exchange = page.attempt(_exchange, row, rates, page, place)
     exchange = Exchange(None) if exchange is UNREAD else exchange
     egress = page.attempt(_egress, row.egress, exchange, page, f"{place}.egress")
+    page.attempt(lambda: check_price(exchange.ours(row.ingress_per_gb), page, f"{place}.ingress_per_gb", per="GB"))
     return Site(
         offers=_offers(row, exchange, page, place),
         id=str(row.name),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from penstock.core.errors import BadInput
+from penstock.core.fold import invariants
 from penstock.core.fold.apply import fold_step
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
@@ -52,7 +53,7 @@ def check_all(rows: Iterable[Any], where: str) -> State:
 
 def _check(state: State, where: str) -> None:
     try:
-        state.check()
+        invariants.check(state)
     except AssertionError as broken:
         raise BadInput(f"{where}: the state after step {state.steps} is broken: {broken}.") from None
 

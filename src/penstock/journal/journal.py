@@ -192,8 +192,8 @@ class Reader(Protocol):
     ) -> list[Happening]:
         """Recent events, newest first, at most `limit`. `before`: step and part of the last one seen."""
 
-    def tokens(self, after: int = 0) -> list[TokenRow]:
-        """Tokens issued after this step, in order."""
+    def tokens(self, after: int = 0, browsers_after: int = 0) -> list[TokenRow]:
+        """Tokens issued after this step, in order; of browsers' tokens only those that expire after this second."""
 
     def token(self, token: str) -> TokenRow | None: ...
 

@@ -225,11 +225,11 @@ class JournalReader:
 
     # --- tokens and the audit trail ----------------------------------------------------------------------------------
 
-    def tokens(self, after: int = 0) -> list[TokenRow]:
+    def tokens(self, after: int = 0, browsers_after: int = 0) -> list[TokenRow]:
         """Only those that their step issued: a row that somebody added to the table alone lets nobody in."""
-        found = self._made(
-            TokenRow, f"select {_columns(TokenRow)} from tokens where number > ? order by number, part", after
-        )
+        wanted = "number > ? and (made_by = '' or expires_at > ?)"
+        sql = f"select {_columns(TokenRow)} from tokens where {wanted} order by number, part"
+        found = self._made(TokenRow, sql, after, browsers_after)
         told = self._rows([(row.number, row.part) for row in found])
         issued = {
             (number, event.token): event

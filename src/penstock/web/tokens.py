@@ -102,6 +102,11 @@ class Tokens:
     def _good(self, token: Token) -> bool:
         return token.id not in self.revoked and not 0 < token.expires_at <= self.now()
 
+    def demand(self, token: Token) -> None:
+        """Raise "unauthorized" unless the token is still valid."""
+        if not self.still(token):
+            raise unauthorized()
+
     async def gone(self, token: Token) -> None:
         """Return as soon as the token is no longer valid."""
         while self.still(token):
@@ -218,7 +223,7 @@ class Tokens:
     def read(self, reader: Reader) -> bool:
         """Read what the journal's tables have now; False if they have no tokens yet, before a leader made them."""
         try:
-            rows, revoked = reader.tokens(self.issued_to), reader.revocations(self.revoked_to)
+            rows, revoked = reader.tokens(self.issued_to, int(self.now())), reader.revocations(self.revoked_to)
         except BadInput:
             return False
         self._take(rows, revoked)
@@ -230,7 +235,7 @@ class Tokens:
             self._void(*(row.token for row in revoked))
         if rows:
             self.issued_to = rows[-1].number
-            self.hold(*(token for token in map(_of_row, rows) if not (token.made_by and not self._good(token))))
+            self.hold(*map(_of_row, rows))
             for row in rows:
                 self.unrecorded.pop(row.id, None)
 
@@ -267,7 +272,7 @@ class Tokens:
         try:
             with suppress(Unwritable, BadInput):  # no database now, or no such tables yet: what we know holds
                 if reader is not None:
-                    rows = await asyncio.to_thread(reader.tokens, self.issued_to)
+                    rows = await asyncio.to_thread(reader.tokens, self.issued_to, int(self.now()))
                     self._take(rows, await asyncio.to_thread(reader.revocations, self.revoked_to))
         finally:
             self._asking, self._asked_at = None, monotonic()

@@ -8,7 +8,7 @@ zero patience gets one pass before it bursts.
 from collections.abc import Iterable
 from heapq import heappop
 
-from penstock.core.decide import defragment, giveback, leases, moves, ordering, placement, targets
+from penstock.core.decide import defragment, giveback, leases, moves, ordering, placement, preemption, targets
 from penstock.core.decide.placement import Choices
 from penstock.core.decide.rules import Candidate, Rules, could_hold, widest_of
 from penstock.core.fold.state import Job, Lane, RareChanges, Shape, State
@@ -206,10 +206,10 @@ def cap_queue(choices: Choices, cap: int) -> None:
 def make_room(choices: Choices, arrived: list[Job]) -> None:
     policy = choices.state.policy
     for job in arrived:
-        if job.queued and policy.preempt and job.spec.priority > 0 and placement.preempt(choices, job):
+        if job.queued and policy.preempt and job.spec.priority > 0 and preemption.preempt(choices, job):
             continue
         if job.queued and policy.displace and not job.shape.rented:
-            placement.displace(choices, job)
+            preemption.displace(choices, job)
 
 
 def spend_room(choices: Choices, scopes: dict[str, None]) -> None:

@@ -1,4 +1,4 @@
-"""The state: everything the engine knows and can still change. Only `apply` changes it; `check` states its invariants.
+"""The state: everything the engine knows and can still change. Only `apply` changes it; `invariants` checks it.
 
 An ended job leaves; totals, learned run times and its team's spend remain. Heaps may hold stale entries. Each entry
 tells whether it is valid, so that pruning is never a decision, and the first entry is always valid.
@@ -53,9 +53,8 @@ class Job:
         self.moved_at: Instant = -NEVER
         self.cancelled = False
         self.reserved: tuple[str, tuple[int, ...]] | None = None  #: standing offer, and the nodes reserved for it
-        self.foretold: tuple[Instant, Millis, Millis] | None = (
-            None  #: its forecast: made at, p50 and p90 delay until its start
-        )
+        #: Its forecast: made at, p50 and p90 delay until its start.
+        self.foretold: tuple[Instant, Millis, Millis] | None = None
         # For display only: no decision reads these.
         self.because: Reason | None = None  #: the latest reason
         self.offer = ""  #: of `attempt`, or of its last one
@@ -113,19 +112,8 @@ class Node:
     """
 
     __slots__ = (
-        "asked_at",
-        "attempt",
-        "free",
-        "gpus",
-        "id",
-        "idle_at",
-        "leaves",
-        "offer",
-        "on",
-        "open",
-        "payer",
-        "phase",
-    )
+        "asked_at", "attempt", "free", "gpus", "id", "idle_at", "leaves", "offer", "on", "open", "payer", "phase",
+    )  # fmt: skip
 
     def __init__(
         self, node_id: str, offer: Offer, gpus: int, attempt: str, asked_at: Instant, payer: tuple[str, ...]
@@ -176,19 +164,9 @@ class Shape:
     """Jobs that every rule and offer treats alike. Verdicts and quotes are made once for all of them."""
 
     __slots__ = (
-        "excluded",
-        "judged",
-        "key",
-        "lane",
-        "number",
-        "pending",
-        "rates",
-        "rented",
-        "scopes",
-        "spec",
-        "standing",
+        "excluded", "judged", "key", "lane", "number", "pending", "rates", "rented", "scopes", "spec", "standing",
         "ways",
-    )
+    )  # fmt: skip
 
     def __init__(self, number: int, key: ShapeKey, spec: JobSpec) -> None:
         self.number, self.key, self.spec = number, key, spec
@@ -398,98 +376,6 @@ class State:
             self.owed[action] = []
             self.changes.actions.append(action)
         return self.owed[action]
-
-    # --- what must always be true ------------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Raise if an invariant is broken. For tests, `replay --check`, and after a crash; linear in the state."""
-        for pool in self.pools.values():
-            pool.check()
-        self.ledger.check()
-        self._check_jobs()
-        self._check_lanes()
-        self._check_slots()
-        self._check_kept()
-        self._check_nodes()
-        for attempt in self.attempts.values():
-            sold = attempt.offer.sold_by == "attempt" and not self.standing(attempt.offer)
-            assert not sold or attempt.lease in self.ledger.leases, f"attempt {attempt.id} has no hold"
-        self._check_bills()
-        for due_at, _, job in self.timers[:1]:
-            assert job.until_at == due_at, f"the next timer, at {due_at}, is of job {job.id}, due at {job.until_at}"
-        for due_at, name, lease in self.renewals[:1]:
-            assert lease.renew_at == due_at, f"the next to renew, at {due_at}, is {name}, due at {lease.renew_at}"
-
-    def _check_jobs(self) -> None:
-        live: dict[str, int] = {}
-        for attempt in self.attempts.values():
-            assert self.jobs.get(attempt.job.id) is attempt.job, f"attempt {attempt.id} of an ended job"
-            if attempt.phase in ("starting", "running", "stopping"):
-                live[attempt.job.id] = live.get(attempt.job.id, 0) + 1
-        for job_id, count in live.items():
-            assert count == 1, f"job {job_id} has {count} attempts at once"
-        queued = sum(job.queued for job in self.jobs.values())
-        assert queued == self.waiting, f"{self.waiting} waiting, but {queued} counted"
-        for job in self.jobs.values():
-            assert job.queued == (job.phase in ("waiting", "paused")), f"job {job.id} is {job.phase}"
-            assert (job.attempt is None) == job.queued, f"job {job.id} is {job.phase}"
-            assert job.queued or job.until_at == NEVER, f"job {job.id} is {job.phase}, with an answer due"
-
-    def _check_lanes(self) -> None:
-        for lane in self.lanes:
-            queued: dict[Any, None] = {job.key: None for _, job in lane.heap if job.queued}
-            assert lane.keys is None or lane.keys == sorted(queued), f"lane {lane.number} counts {lane.keys}"
-
-    def _check_nodes(self) -> None:
-        on = {(node, attempt.id) for attempt in self.attempts.values() for node in attempt.nodes if node in self.nodes}
-        for node in self.nodes.values():
-            assert node.id in self.ledger.leases, f"node {node.id} is {node.phase} without a hold"
-            assert sum(node.on.values()) <= node.gpus, f"node {node.id} of {node.gpus} GPUs has {node.on} on it"
-            assert node.phase != "returning" or not node.on, f"node {node.id} is given back with {list(node.on)} on it"
-            assert all((node.id, attempt) in on for attempt in node.on), f"node {node.id} has {node.on} on it"
-            assert node.free == node.to_spare, f"node {node.id} has {node.to_spare} GPUs to spare, not {node.free}"
-        assert len(on) == sum(len(node.on) for node in self.nodes.values()), "an attempt is not on its node"
-        listed = [(key, node) for key, nodes in self.seats.items() for node in nodes.values()]
-        assert all(key == (node.offer.id, node.payer, node.free) for key, node in listed), "a node is listed wrongly"
-        assert len(listed) == sum(node.free > 0 for node in self.nodes.values()), "a node is not listed"
-
-    def _check_bills(self) -> None:
-        """Every hold belongs to somebody."""
-        held: dict[Attempt, Money] = {bill.owner: 0 for bill in self.bills.values()}
-        assert list(self.bills) == list(self.ledger.leases), "a hold has no bill"
-        for name, lease in self.ledger.leases.items():
-            held[self.bills[name].owner] += lease.held
-        jobs: dict[Job, Money] = {}
-        for attempt, amount in held.items():
-            assert attempt.held == amount, f"attempt {attempt.id}: {attempt.held} held, {amount} in its holds"
-            jobs[attempt.job] = jobs.get(attempt.job, 0) + amount
-        for job, amount in jobs.items():
-            assert job.held == amount, f"job {job.id}: {job.held} held, {amount} in its holds"
-
-    def _check_kept(self) -> None:
-        kept: dict[str, int] = {}
-        for job in self.reserved.values():
-            assert job.queued, f"nodes are kept for {job.id}, which is {job.phase}"
-            assert job.reserved is not None, f"nothing is kept for {job.id}"
-            offer, nodes = job.reserved
-            for node in nodes:
-                assert not kept.get(offer, 0) >> node & 1, f"{offer} node {node} is kept twice"
-                kept[offer] = kept.get(offer, 0) | 1 << node
-        for name, pool in self.pools.items():
-            assert pool.kept == kept.get(name, 0), f"{name} keeps nodes for nobody"
-
-    def _check_slots(self) -> None:
-        taken: dict[tuple[str, int], int] = {}
-        for attempt in self.attempts.values():
-            for node, gpus in attempt.slots:
-                taken[attempt.offer.id, node] = taken.get((attempt.offer.id, node), 0) + gpus
-        for offer_id, pool in self.pools.items():
-            for node, free in enumerate(pool.free):
-                used = taken.get((offer_id, node), 0)
-                others = pool.others.get(node, 0) - pool.owed.get(node, 0)
-                assert used + free + others == pool.per_node, (
-                    f"{offer_id} node {node}: {used} used, {free} free, {others} not ours"
-                )
 
     # --- equality ----------------------------------------------------------------------------------------------------
 
