@@ -189,6 +189,22 @@ def test_a_restored_backup_takes_every_site_once_and_raises_the_epoch() -> None:
     asyncio.run(story())
 
 
+def test_a_restore_permits_the_sites_that_there_are_then_and_no_name_that_is_made_up_later() -> None:
+    """A copy of a journal that was once restored came in by another name of the same cluster."""
+
+    async def story() -> None:
+        journal, lab = MemoryJournal(), MemoryClaim()
+        journal.restored = True
+        claims = await started(journal, lab=lab)
+        copy = moved(journal)
+        await beat(claims)
+        with pytest.raises(Fenced, match="too old"):
+            await started(copy, another_name=lab)
+        await beat(claims)
+
+    asyncio.run(story())
+
+
 def test_a_claim_that_somebody_released_is_not_made_again_but_a_lost_file_is() -> None:
     async def story() -> None:
         for store, comes_back in ((MemoryClaim(), False), (MemoryClaim(by_path=True), True)):

@@ -87,8 +87,10 @@ class Journal(Protocol):
 
     def claims(self) -> KeptClaims: ...
 
-    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0) -> int:
-        """Keep these claims. Returns the epoch, which is raised if it was not `above` this one. Raises `Fenced`."""
+    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0, settled: bool = False) -> int:
+        """Keep these claims. Returns the epoch, which is raised if it was not `above` this one. `settled`: that a
+        person restored this journal is used up. Raises `Fenced`.
+        """
 
     def has(self, head: str) -> bool:
         """True if the journal has this step with this hash: `NUMBER:HASH`."""

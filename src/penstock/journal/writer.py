@@ -135,12 +135,14 @@ class JournalWriter:
         restored = bool(self.db.all("select at from restores limit 1"))
         return KeptClaims({row[0]: KeptClaim(*row) for row in found}, self._noted_head(), restored)
 
-    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0) -> int:
+    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0, settled: bool = False) -> int:
         with self.db.transaction():
             self._fence(epoch)
             _, holder, until_at = self._lease()
             self._keep_lease(max(epoch, above + 1), holder, until_at)
             self._keep_claims(claims)
+            if settled:
+                self.db.run("delete from restores")
         return max(epoch, above + 1)
 
     def _keep_claims(self, claims: Sequence[KeptClaim]) -> None:

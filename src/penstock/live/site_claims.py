@@ -44,7 +44,6 @@ class SiteClaims:
         self.kept: dict[str, KeptClaim] = {}  #: by site, as the journal has it
         self.seen: dict[str, SeenClaim] = {}  #: sites that are ours, as we left their claims
         self.behind: set[str] = set()  #: sites that have not confirmed what the journal has
-        self.restored = False
         self.place = self.head = ""
         self.due = asyncio.Event()
         self.taking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -54,7 +53,11 @@ class SiteClaims:
         journal = self.sequencer.journal
         found: KeptClaims = await self.think(journal.claims)
         self.place = await self.think(journal.place)
-        self.kept, self.restored, self.head = dict(found.claims), found.restored, found.head
+        self.kept, self.head = dict(found.claims), found.head
+        if found.restored:  # the permission is for the sites that there are now, and for once
+            fresh = [KeptClaim(site, "", "", RESTORING) for site in self.stores if site not in self.kept]
+            await self.think(lambda: journal.keep_claims(self.sequencer.epoch, fresh, settled=True))
+            self.kept |= {kept.site: kept for kept in fresh}
         known = [site for site in self.stores if site in self.kept]
         for sites in (known, [site for site in self.stores if site not in self.kept]):
             await asyncio.gather(*map(self._try_take, sites))
@@ -73,7 +76,7 @@ class SiteClaims:
                 await self._take(site, store)
 
     async def _take(self, site: str, store: ClaimStore) -> None:
-        override = self.restored and (site not in self.kept or self.kept[site].place == RESTORING)
+        override = site in self.kept and self.kept[site].place == RESTORING
         for tries_left in reversed(range(TRIES if override else 1)):
             async with asyncio.timeout(TAKEN_MS / SECOND):
                 seen = await store.read()
