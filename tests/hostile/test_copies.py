@@ -18,6 +18,7 @@ from psycopg import sql
 from penstock.devcluster.external import ExternalCluster
 from penstock.kube import annotations
 from tests.hostile.control_plane import ControlPlane, until
+from tests.hostile.mistakes import VARIABLE
 from tests.postgres import Server, server
 
 SITES = """
@@ -66,8 +67,12 @@ def renewed(plane: ControlPlane, times: int) -> None:
 
 def refused(home: Path, *options: str) -> str:
     """What a control plane says that does not start; it must end by itself."""
-    command = [sys.executable, "-m", "penstock.cli", "up", "--home", str(home), "--port", "0", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    program = "tests.hostile.mistakes" if VARIABLE in os.environ else "penstock.cli"
+    command = [sys.executable, "-m", program, "up", "--home", str(home), "--port", "0", *options]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired as started:
+        raise AssertionError(f"it started: {started.stdout!r}") from None
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert "penstock journal restore" in done.stderr

@@ -205,6 +205,24 @@ def test_a_restore_permits_the_sites_that_there_are_then_and_no_name_that_is_mad
     asyncio.run(story())
 
 
+def test_a_newer_epoch_at_a_site_ends_whoever_comes_with_an_older_one() -> None:
+    """A standby took over, and the database was put back to what it was before."""
+
+    async def story() -> None:
+        journal, lab = MemoryJournal(), MemoryClaim()
+        claims = await started(journal, lab=lab)
+        newer = Claim("memory", claims.sequencer.epoch + 5, claims.kept["lab"].incarnation, "memory")
+        lab.text = packed(newer)
+        refused = ""
+        try:
+            await started(journal, lab=lab)
+        except Fenced as error:
+            refused = str(error)
+        assert "obeys a newer control plane" in refused
+
+    asyncio.run(story())
+
+
 def test_a_claim_that_somebody_released_is_not_made_again_but_a_lost_file_is() -> None:
     async def story() -> None:
         for store, comes_back in ((MemoryClaim(), False), (MemoryClaim(by_path=True), True)):
