@@ -31,6 +31,11 @@ PORT = 7070
     help="With --rehearse: how many times faster time passes.",
 )
 @click.option("--stand-by", is_flag=True, help="Wait while another process leads, and take over when it is gone.")
+@click.option(
+    "--trust-teams",
+    is_flag=True,
+    help="Local sites: all jobs run as this user, and can read each other's files and Penstock's.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print address, token file and link as JSON.")
 def command(
     sites: str,
@@ -41,6 +46,7 @@ def command(
     rehearse: bool,
     speed: int,
     stand_by: bool,
+    trust_teams: bool,
     as_json: bool,
 ) -> None:
     """Start the Penstock server in the foreground."""
@@ -51,7 +57,7 @@ def command(
     if speed != 1 and not rehearse:
         raise click.UsageError("--speed is of a rehearsal; add --rehearse.")
     home = Path(folder) if folder else home_folder()
-    options = Options(home, sites, journal, listen, port, rehearse, speed, stand_by)
+    options = Options(home, sites, journal, listen, port, rehearse, speed, stand_by, trust_teams)
 
     def started(address: str, token: str, link: str) -> None:
         if as_json:

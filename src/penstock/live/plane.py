@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from penstock.core.decide.rules import BuiltInRules, Rules
+from penstock.core.errors import BadInput
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
 from penstock.core.model.actions import ReleaseNode, StopAttempt
@@ -78,6 +79,7 @@ class Setup:
     lease_ms: Millis = 30 * SECOND  # on the journal: how long another process waits if we disappear
     beat_ms: Millis = 5 * SECOND  # how often the journal's lease is renewed and the wall clock checked
     look_ms: Millis = 30 * SECOND  # how often sites are probed: an unreachable one is named within 40 s
+    turns_away: Callable[[JobSpec], str] = lambda _: ""  # why a job is not taken at all; empty if it is
 
 
 class Plane:
@@ -238,11 +240,13 @@ class Plane:
         return self.alarms.standing.get(site)
 
     async def submit(self, spec: JobSpec, work: Work, *, key: str = "", body: str = "") -> Told:
-        """Record a new job; `answer` is its id. Raises `NotReady`, `Quarantined`.
+        """Record a new job; `answer` is its id. Raises `NotReady`, `Quarantined`, `BadInput`.
 
         `key`: an idempotency key, already made unique to the caller (prefix it with the token's id). The same key
         again returns the first answer with `again`; with another `body` digest it raises `KeyReused`.
         """
+        if words := self.setup.turns_away(spec):
+            raise BadInput(words)
         digest, packed = pack_work(work)
         fact = e.JobSubmitted(0, 0, "", replace(spec, work=digest))
         return await self.tell(fact, blobs={digest: packed}, key=key, body=body)
