@@ -50,6 +50,11 @@ PORT = 7070
 )
 @click.option("--accept-raised-caps", is_flag=True, help="Let the sites file raise caps above those in force.")
 @click.option("--accept-clock", is_flag=True, help="The wall clock is right, however far it is ahead of the journal.")
+@click.option(
+    "--trust-teams",
+    is_flag=True,
+    help="Local sites: all jobs run as this user, and can read each other's files and Penstock's.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print address, token file and link as JSON.")
 def command(
     sites: str,
@@ -67,6 +72,7 @@ def command(
     anchors: tuple[str, ...],
     accept_raised_caps: bool,
     accept_clock: bool,
+    trust_teams: bool,
     as_json: bool,
 ) -> None:
     """Start the Penstock server in the foreground."""
@@ -89,6 +95,7 @@ def command(
         accept_raised_caps=accept_raised_caps,
         accept_clock=accept_clock,
         anchors=anchors,
+        trust_teams=trust_teams,
         tls_cert=tls_cert,
         tls_key=tls_key,
         plain_http=plain_http,

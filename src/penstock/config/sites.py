@@ -45,6 +45,11 @@ class LocalSite:
     notice_ms: Millis = 2_000  # from the warning until a spot node is taken away
     grace_ms: Millis = 10_000  # to write a last checkpoint at the deadline
     losses_ms: tuple[Millis, ...] = ()  # how long the first rented spot things live
+    folder: str = ""  # where jobs with users of their own have their folders; empty: the usual place
+    pass_env: tuple[str, ...] = ()  # variables of Penstock's own environment that jobs see besides the usual ones
+    log_bytes: int = 256 << 20  # of one attempt
+    memory: int = 0  # bytes of one attempt, where there are cgroups; 0: no limit
+    processes: int = 16_384  # of one job with a user of its own, threads included
 
 
 @value
@@ -296,7 +301,18 @@ def _local_site(row: SiteSection, page: Document, place: str) -> tuple[str, Loca
         return None
     said = row.local or LocalSection()
     losses = tuple(int(seconds) for seconds in said.lost_after)
-    return str(row.name), LocalSite(int(said.notice), int(said.grace), losses)
+    if said.folder is not None and not said.folder.startswith("/"):
+        page.report(f"{place}.local.folder", f"{shown(said.folder)} must begin with /")
+    return str(row.name), LocalSite(
+        notice_ms=int(said.notice),
+        grace_ms=int(said.grace),
+        losses_ms=losses,
+        folder=str(said.folder or ""),
+        pass_env=tuple(str(name) for name in said.pass_env),
+        log_bytes=int(said.log_limit),
+        memory=int(said.memory or 0),
+        processes=int(said.processes),
+    )
 
 
 def _clusters(file: FileSection, maps: Sequence[Maps], page: Document) -> tuple[tuple[str, ClusterSite], ...]:

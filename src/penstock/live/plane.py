@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from penstock.config.teams import Team
 from penstock.core.decide.rules import BuiltInRules, Rules
+from penstock.core.errors import BadInput
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
 from penstock.core.model.actions import ReleaseNode, StopAttempt
@@ -96,6 +97,7 @@ class Setup:
     data_teams: tuple[tuple[str, tuple[str, ...]], ...] = ()  # data sets that only these teams may use
     queued: Callable[[str], int] = field(default=lambda _team: 0)  # counts a team's queued jobs, in any thread
     reserve: SpaceReserve | None = None  # of the disk that has the journal
+    turns_away: Callable[[JobSpec], str] = lambda _: ""  # why a job is not taken at all; empty if it is
 
 
 class Plane:
@@ -286,11 +288,13 @@ class Plane:
         return self.alarms.standing.get(site)
 
     async def submit(self, spec: JobSpec, work: Work, *, key: str = "", body: str = "") -> Told:
-        """Record a new job; `answer` is its id. Raises `NotReady`, `Quarantined`.
+        """Record a new job; `answer` is its id. Raises `NotReady`, `Quarantined`, `BadInput`.
 
         `key`: an idempotency key, already made unique to the caller (prefix it with the token's id). The same key
         again returns the first answer with `again`; with another `body` digest it raises `KeyReused`.
         """
+        if words := self.setup.turns_away(spec):
+            raise BadInput(words)
         digest, packed = pack_work(work)
         fact = e.JobSubmitted(0, 0, "", replace(spec, work=digest))
         return await self.tell(fact, blobs={digest: packed}, key=key, body=body)
