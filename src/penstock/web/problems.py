@@ -81,7 +81,10 @@ async def _answer(asked: Request | WebSocket, error: Exception) -> Any:
     """The response, which also denies a WebSocket. One that is open already has nothing to respond to."""
     if isinstance(asked, WebSocket) and asked.client_state != WebSocketState.CONNECTING:
         return None
-    return problem_of(error).response()
+    answer = problem_of(error).response()
+    if isinstance(asked, WebSocket):  # the server hangs up after it: a client must not send its next request there
+        answer.headers["Connection"] = "close"
+    return answer
 
 
 def problem_of(error: Exception) -> Problem:
