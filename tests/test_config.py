@@ -639,6 +639,10 @@ def test_a_site_that_makes_no_sense_is_refused(more: str, sentence: str) -> None
             "faults: [{at: 1h, what: lab/a/4, lasts: 1h}]",
             f"faults[0].what: 'lab/a/4' {NO_FAULT}.",
         ),
+        (
+            "policy: {least_lease: 999ms}",
+            "policy.least_lease: leases this short leave no time for anything but renewing; write 1s or more.",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused(rest: str, sentence: str) -> None:

@@ -196,7 +196,7 @@ SITES = st.fixed_dictionaries(
         "start": SPANS,
         "cap": st.none() | AMOUNTS,
         "delay": AMOUNTS,
-        "least_lease": SPANS,
+        "least_lease": st.sampled_from(["1s", "10m", "12h", "3650d"]),
         "nodes": st.sampled_from([0, 0, 0, 1, 125_000]),
     }
 )

@@ -253,6 +253,33 @@ def test_row_29_the_wall_clock_steps(by: Millis) -> None:
     told()
 
 
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_row_29_what_ends_while_the_clock_is_in_doubt_is_charged_by_the_time_that_proves_right(
+    comes_back: bool,
+) -> None:
+    """Charged at once, a job that ended during a pause of the machine would cost minutes instead of hours."""
+
+    @story("09:00")
+    async def told(virtual: VirtualClock) -> None:
+        clock = Steppable(virtual)
+        world = given(clock, offer("cloud", price="1"), cap("org", "1000"), runs={"j0": "5m"})
+        async with world.up() as plane:
+            await plane.submit(job(run="5m"), NOTHING)
+            await world.until("09:02")
+            clock.stepped_ms = 6 * HOUR
+            await world.until("09:09")
+            assert world.events(e.AttemptEnded) == []
+            assert "jumped 6 h ahead" in plane.view.alarms[-1].text
+            clock.stepped_ms = 0 if comes_back else 6 * HOUR
+            await world.until("09:14")
+            (end,) = world.events(e.AttemptEnded)
+            assert end.at - at("09:09") < 10 * MINUTE if comes_back else end.at > at("15:00")
+            assert len(world.events(e.ClockJumped)) == (0 if comes_back else 1)
+        world.state()
+
+    told()
+
+
 class Poisoned(BuiltInRules):
     """Rules with a bug: one job makes them raise."""
 

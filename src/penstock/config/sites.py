@@ -27,7 +27,7 @@ from penstock.config.sections import (
 )
 from penstock.config.teams import Team, teams_of
 from penstock.core.model.types import STANDING, DataRule, DataSet, EgressTier, Offer, Quoted, Site
-from penstock.core.units import GB, HOUR, MICRO, MINUTE, Instant, Millis, Money
+from penstock.core.units import GB, HOUR, MICRO, MINUTE, SECOND, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.kube.maps import Maps
 from penstock.kube.node_selection import ClusterSite
@@ -124,7 +124,7 @@ def _sites_file(file: FileSection, page: Document) -> SitesFile:
         local=attempt(_local, file, page),
         rehearsed=attempt(lambda: tuple(str(row.name) for row in file.sites if row.driver == "rehearsal")),
         data_folders=attempt(_data_folders, file),
-        policy=attempt(_wishes, file),
+        policy=attempt(_wishes, file, page),
         time_zone=attempt(_time_zone, file, page),
         maps=attempt(_maps, file, maps),
         kubernetes=attempt(_clusters, file, maps, page),
@@ -325,8 +325,10 @@ def _maps(file: FileSection, maps: Sequence[Maps]) -> tuple[Maps, ...]:
     return tuple(site_maps for row, site_maps in zip(file.sites, maps, strict=True) if row.reached_by == "kubernetes")
 
 
-def _wishes(file: FileSection) -> PolicyOptions:
+def _wishes(file: FileSection, page: Document) -> PolicyOptions:
     row = file.policy
+    if row.least_lease < SECOND:
+        page.report("policy.least_lease", "leases this short leave no time for anything but renewing; write 1s or more")
     return PolicyOptions(
         cost_of_delay=Exchange(None).ours(row.cost_of_delay),
         longest_wait_ms=int(row.longest_wait),
