@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from penstock.core.engine import Engine, replay
 from penstock.core.errors import BadInput
+from penstock.core.fold.invariants import check
 from penstock.core.fold.ledger import Lease
 from penstock.core.model import events as e
 from penstock.core.units import HOUR, Instant, Money, step_up
@@ -61,7 +62,7 @@ class Auditor:
             for event in (*row.inputs, *row.outputs):
                 self._note(event)
             self._ask_caps(row.number)
-        self.engine.state.check()
+        check(self.engine.state)
 
     def _rows(self, after: int = 0) -> Iterator[Any]:
         """None, as long as nobody has come so far as to make a journal."""

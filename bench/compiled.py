@@ -17,7 +17,7 @@ from pathlib import Path
 from penstock.devcluster.programs import cache
 
 ROOT = Path(__file__).resolve().parents[1]
-COMPILED = ("core/*.py", "sim/engine/simulator.py", "sim/engine/world.py")
+COMPILED = ("core/**/*.py", "sim/engine/simulator.py", "sim/engine/world.py")
 FORGET_AFTER_S = 7 * 24 * 3600
 
 
@@ -32,7 +32,7 @@ def package(folder: Path) -> Path:
 def libraries() -> Path:
     """Two that ask at once build them once."""
     kind = f"compiled-{sys.implementation.cache_tag}"
-    found = cache() / f"{kind}-{_fingerprint()}"
+    found = cache() / f"{kind}-{fingerprint()}"
     found.parent.mkdir(parents=True, exist_ok=True)
     with (found.parent / f"{kind}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -62,7 +62,7 @@ def _build(found: Path) -> None:
         Path(folder, "so").rename(found)
 
 
-def _fingerprint() -> str:
+def fingerprint() -> str:
     sources = [file for pattern in COMPILED for file in (ROOT / "src" / "penstock").glob(pattern)]
     sha = hashlib.sha256()
     for file in sorted([ROOT / "hatch_build.py", *sources]):

@@ -207,7 +207,7 @@ class Run:
         command = [sys.executable, "-m", "bench.mistakes", "up", "--home", str(self.home), "--port", "0", "--json"]
         with open(self.home / "stderr", "ab") as errors:
             self.process = subprocess.Popen(
-                [*command, "--sites", str(self.sites), "--journal", self.where],
+                [*command, "--trust-teams", "--sites", str(self.sites), "--journal", self.where],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,

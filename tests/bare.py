@@ -29,7 +29,7 @@ USUAL: Final = (
     "timeout", "touch", "tr", "true", "uname", "wc", "which", "xargs",
 )  # fmt: skip
 #: Those of which the quick tests have some; slow ones are left out.
-MISSED: Final = (Part.KUBERNETES, Part.POSTGRES, Part.S3, Part.TRACES)
+MISSED: Final = (Part.KUBERNETES, Part.POSTGRES, Part.ROOT, Part.S3, Part.TRACES)
 #: Kept of the environment: how to reach an index of packages, and the language.
 KEPT: Final = ("PIP_", "SSL_", "REQUESTS_", "LANG", "LC_", "HTTP", "http", "NO_PROXY", "no_proxy", "TERM")
 PYTHONS: Final = ("python3", *(f"python3.{minor}" for minor in range(11, 15)))

@@ -33,7 +33,7 @@ class Part(StrEnum):
     CHROMIUM = "Chromium: apt-get install chromium"
     COMPILER = "C compiler with Python's headers: apt-get install gcc python3-dev"
     LINUX = "Linux: its fork copies a process with threads"
-    ROOT = "root's rights: run the tests as root, as CI does"
+    ROOT = "root's rights: run the tests as root, as CI does; only root can give each job a user of its own"
     TRACES = "recorded traces: PENSTOCK_SHARED names their folder; generated load is tested"
 
 

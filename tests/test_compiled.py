@@ -3,10 +3,12 @@ replays and decides the other's journal anew.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from bench import compiled
 from tests import compiling
 from tests.compiling import python
 from tests.conftest import Part
@@ -44,6 +46,22 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if found is None:
         pytest.skip(Part.COMPILER)
     return found
+
+
+def test_the_libraries_are_built_anew_when_a_module_of_theirs_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the core got sub-packages, their changes went unseen: tests and benches ran libraries of older sources."""
+    shutil.copytree(compiled.ROOT / "src", tmp_path / "src")
+    shutil.copy(compiled.ROOT / "hatch_build.py", tmp_path)
+    monkeypatch.setattr(compiled, "ROOT", tmp_path)
+    core, world = tmp_path / "src/penstock/core", tmp_path / "src/penstock/sim/engine/world.py"
+    fingerprints = {compiled.fingerprint()}
+    changed = [*core.rglob("*.py"), world]
+    for module in changed:
+        module.write_text(module.read_text() + "# changed\n")
+        fingerprints.add(compiled.fingerprint())
+    assert len(fingerprints) == len(changed) + 1
 
 
 @pytest.mark.slow

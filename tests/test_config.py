@@ -78,7 +78,8 @@ sites:
       - {per_gb: 0.05}
     ingress_per_gb: 0.01
     driver: local
-    local: {notice: 1s, grace: 3s, lost_after: [40s, 0s]}
+    local: {notice: 1s, grace: 3s, lost_after: [40s, 0s], folder: /srv/jobs, pass_env: [HF_HOME], log_limit: 1MiB,
+            memory: 64GiB, processes: 500}
     offers:
       - name: small-and-large
         term: spot
@@ -171,7 +172,12 @@ def test_every_part_of_a_site_can_be_said() -> None:
         data_rules=(DataRule("personal", ("cloud",), ("NO",), ("US",)),),
         caps=(("org", money("1500.25"), None), ("team:vision", None, money("12"))),
         faults=((2 * DAY, "cloud", 30 * MINUTE),),
-        local=(("cloud", LocalSite(1_000, 3_000, (40_000, 0))),),
+        local=(
+            (
+                "cloud",
+                LocalSite(1_000, 3_000, (40_000, 0), "/srv/jobs", ("HF_HOME",), 1 << 20, 64 << 30, processes=500),
+            ),
+        ),
         data_folders=(("scans", "/data/scans"),),
         policy=PolicyOptions(
             money("7.50"), 120 * MINUTE, False, False, MINUTE, 2 * MINUTE, 3 * MINUTE, True, True, "move_home", True
@@ -207,6 +213,7 @@ def test_no_part_of_the_model_is_out_of_the_files_reach() -> None:
 ONLY_ONE_SAID = (
     *("Quoted.currency", "Quoted.rate_ppm", "Quoted.margin_ppm", "Quoted.dated"),
     *("LocalSite.notice_ms", "LocalSite.grace_ms", "LocalSite.losses_ms"),
+    *("LocalSite.folder", "LocalSite.pass_env", "LocalSite.log_bytes", "LocalSite.memory", "LocalSite.processes"),
 )
 
 

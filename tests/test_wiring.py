@@ -34,7 +34,19 @@ LIMIT_S = 60  #: a wait that takes longer has failed
 def up(home: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], httpx2.Client]]:
     """A running Penstock and a client; it is told to stop at the end, if it still runs."""
     program = "import sys; from penstock.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", program, "up", "--port", "0", "--home", str(home), "--json", *more]
+    command = [
+        sys.executable,
+        "-c",
+        program,
+        "up",
+        "--port",
+        "0",
+        "--home",
+        str(home),
+        "--trust-teams",
+        "--json",
+        *more,
+    ]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     timer = threading.Timer(LIMIT_S, process.kill)
     timer.start()

@@ -7,27 +7,32 @@ import asyncio
 import contextlib
 import functools
 import gc
+import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
-from penstock.config import LocalSite, SitesFile, read_sites, this_machine
+from penstock.config import LocalSite, SitesFile, read_sites, this_machine, unmatched_caps
 from penstock.core.errors import BadInput
 from penstock.core.model.types import Site
 from penstock.core.values import value
 from penstock.drivers.driver import Driver, Refused
+from penstock.drivers.local import isolation, limits
+from penstock.drivers.local.driver import LocalDriver
+from penstock.drivers.local.store import PASSED_ON, LocalSettings
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
 from penstock.journal.open import is_postgres, open_journal, open_reader, reachable
-from penstock.live.clock import Clock, clock_at
+from penstock.live.clock import Clock, ClockMemory, clock_at
 from penstock.live.config_facts import configured
-from penstock.live.home_folder import make_home, secret_key, write_address
+from penstock.live.home_folder import close_file, make_home, secret_key, write_address
 from penstock.live.periods import Periods
-from penstock.live.plane import Plane, Setup
+from penstock.live.plane import NotReady, Plane, Setup
 from penstock.live.space_reserve import SpaceReserve
 
 if TYPE_CHECKING:
@@ -40,6 +45,8 @@ if TYPE_CHECKING:
     from penstock.web.tls import Certificate
     from penstock.web.tokens import Token, Tokens
 
+#: Where jobs with users of their own have their folders: they may not enter the home folder.
+JOBS: Final = Path("/var/lib/penstock-jobs")
 #: Threads take turns this often: what is asked while the engine thinks is answered within a few of these.
 TURN_SECONDS: Final = 0.001
 
@@ -58,6 +65,11 @@ class Options:
     tls_key: str = ""
     plain_http: bool = False  # also where others than this machine can read it
     proxies: str = ""  # addresses that are believed about their clients' addresses
+    anchors: tuple[str, ...] = ()  # files that the journal's head is appended to; -: standard error
+    accept_raised_caps: bool = False  # may the sites file raise a cap above the one in force?
+    accept_clock: bool = False  # is the wall clock right, however far it is ahead?
+    trust_teams: bool = False  # jobs of local sites run as our own user, whichever team's they are
+    umask: int = 0o022  # of jobs that run as our own user
 
 
 def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -76,8 +88,8 @@ async def up(options: Options, started: Callable[[str, str, str], None]) -> None
 
     certificate = _certificate(options)
     sock = bind(options.listen, options.port)
-    with contextlib.closing(sock):
-        async with running(options, sock, certificate) as (plane, invite):
+    with contextlib.closing(sock), _for_us_alone() as umask:
+        async with running(replace(options, umask=umask), sock, certificate) as (plane, invite):
             address = address_of(sock, tls=certificate is not None)
             write_address(options.home, address)
             started(address, str(options.home / "token"), f"{address}{invite()}")
@@ -101,12 +113,23 @@ def _certificate(options: Options) -> "Certificate | None":
     return None
 
 
+@contextlib.contextmanager
+def _for_us_alone() -> Iterator[int]:
+    """What we write is for us alone; the umask that we were given is for jobs."""
+    before = os.umask(0o077)
+    try:
+        yield before
+    finally:
+        os.umask(before)
+
+
 @contextlib.asynccontextmanager
 async def running(
     options: Options, sock: socket.socket, certificate: "Certificate | None" = None
 ) -> AsyncIterator[tuple[Plane, Callable[[], str]]]:
     """A plane that serves its API on this socket, from before it is ready until it has let go; and browsers' links."""
     from penstock.data.checkpoints import store_of
+    from penstock.live.anchoring import Anchoring
     from penstock.live.retention import keep_sweeping
     from penstock.telemetry import Metrics
     from penstock.web.app import build, guard_of
@@ -118,17 +141,25 @@ async def running(
     make_home(options.home)
     older = older_tokens(options.home / "tokens.json")  # before anything is opened: a damaged file changes nothing
     where = options.journal or str(options.home / "journal.db")
+    if not where.startswith("postgres"):
+        for ending in ("", "-wal", "-shm", "-lock"):
+            close_file(Path(where + ending))
     with reachable():
         opened = open_journal(where, key=secret_key(options.home / "journal.key"))
+    _say_how_jobs_run(options, file)
     with contextlib.closing(opened) as journal, contextlib.closing(open_reader(where)) as reader:
-        clock = clock_at(options.speed if options.rehearse else 1)
+        clock = _clock(options)
         homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
         plane = make_plane(options, file, journal, reader, clock, homes)
         guard = guard_of(options.home, plane)
-        _know_tokens(guard.tokens, reader, options.home, older)
-        store = store_of({site.id: options.home / "sites" / site.id for site in file.sites})
+        with reachable():
+            _know_tokens(guard.tokens, reader, options.home, older)
+        store = store_of(*_checkpoints(options, file, journal.installation))
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
         app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
+        anchoring = Anchoring(options.anchors, journal, lambda: plane.claims.head, clock.now, plane.alarms.set)
+        with reachable():
+            anchoring.check()
         beside = list[asyncio.Task[None]]()
         async with (
             guard.denials.saved(),
@@ -142,14 +173,17 @@ async def running(
                     beside.append(asyncio.create_task(certificate.follow(told)))
                 await _begin(plane)
                 secret = await _record_tokens(guard.tokens, reader, options.home, older)
+                _say([*file.notes, *unmatched_caps(file), *plane.raised_caps.values()])
                 _calm_the_collector()
                 beside.append(asyncio.create_task(keep_sweeping(store, reader, clock)))
+                beside.append(asyncio.create_task(anchoring.run()))
                 async with _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.manager:
                     yield plane, lambda: str(app.state.links.make(guard.tokens.find(secret)))
             finally:
                 for task in beside:
                     task.cancel()
                 await plane.stop()
+                await anchoring.write()
                 for one in homes:  # also if it never came as far as their doors: starts go through them
                     await one.cluster.close()
 
@@ -169,15 +203,38 @@ async def _record_tokens(tokens: "Tokens", reader: Reader, home: Path, older: "S
     """
     from penstock.web.token_files import own_secret, set_aside
 
-    await asyncio.to_thread(tokens.read, reader)
-    known = {row.digest for row in await asyncio.to_thread(reader.tokens)}
+    with reachable():
+        await asyncio.to_thread(tokens.read, reader)
+        known = {row.digest for row in await asyncio.to_thread(reader.tokens)} if older else set()
     tokens.hold(*(token for token in older if token.digest not in known), unrecorded=True)
     secret = own_secret(tokens, home / "token")
-    await tokens.record()
+    try:
+        await tokens.record()
+    except NotReady as error:
+        raise BadInput(str(error)) from None
     if (home / "tokens.json").exists():
         aside = set_aside(home / "tokens.json")
-        sys.stderr.write(f"Notice: tokens are in the journal now; {home / 'tokens.json'} was read and is {aside}.\n")
+        sys.stderr.write(
+            f"Notice: tokens are in the journal now; {home / 'tokens.json'} was imported and is called {aside.name}.\n"
+        )
     return secret
+
+
+def _clock(options: Options) -> Clock:
+    """A real one begins with the time that the machine's boot clock makes it, where an earlier start has noted it."""
+    if options.rehearse:
+        return clock_at(options.speed)
+    clock = clock_at(1)
+    clock.memory = ClockMemory(options.home / "clock.json")
+    if not options.accept_clock and (at := clock.memory.now()) is not None:
+        clock.begin_at(at)
+    return clock
+
+
+def _say(notices: Iterable[str]) -> None:
+    """What an operator should know of the sites file before relying on it."""
+    for notice in notices:
+        sys.stderr.write(f"Notice: {notice}\n")
 
 
 async def _begin(plane: Plane) -> None:
@@ -239,6 +296,8 @@ def make_plane(
     speed = options.speed if options.rehearse else 1
     setup = Setup(
         opening=configured(file),
+        accept_raised_caps=options.accept_raised_caps,
+        accept_clock=options.accept_clock,
         holder=f"{socket.gethostname()}:{options.home.absolute()}",
         stand_by=options.stand_by,
         calendar=Periods(file.time_zone),
@@ -247,9 +306,14 @@ def make_plane(
         data_teams=file.data_teams,
         queued=reader.queued,
         reserve=_reserve(options),
+        turns_away=lambda spec: next(filter(None, (site.turns_away(spec.team) for site in local)), ""),
     )
     made = drivers(options, file, journal.installation, reader, clock)
-    return Plane(journal, _gated(made, homes), setup, clock)
+    local = [driver for driver in made.values() if isinstance(driver, LocalDriver)]
+    plane = Plane(journal, _gated(made, homes), setup, clock)
+    for driver in local:
+        driver.alarm = plane.alarms.set
+    return plane
 
 
 def _reserve(options: Options) -> SpaceReserve | None:
@@ -315,7 +379,7 @@ def drivers(options: Options, file: SitesFile, installation: str, reader: Reader
         if stage is not None and site in rehearsed:
             made[site.id] = _rehearsal(site, stage)
         elif site.id in local:
-            made[site.id] = _local(site, local[site.id], file, options.home, installation, clock)
+            made[site.id] = _local(site, local[site.id], options, file, installation, reader, clock)
         elif site.id in clusters:
             made[site.id] = _kubernetes(site, clusters[site.id], file, options.home, installation, clock)
         else:
@@ -326,16 +390,82 @@ def drivers(options: Options, file: SitesFile, installation: str, reader: Reader
     return made
 
 
-def _local(site: Site, said: LocalSite, file: SitesFile, home: Path, installation: str, clock: Clock) -> Driver:
+def _local(
+    site: Site, said: LocalSite, options: Options, file: SitesFile, installation: str, reader: Reader, clock: Clock
+) -> Driver:
     from penstock.data.checkpoints import store_of
-    from penstock.drivers.local.driver import LocalDriver
-    from penstock.drivers.local.store import LocalSettings
 
-    folders = {other.id: home / "sites" / other.id for other in file.sites}
+    own_users = has_own_users(options)
     settings = LocalSettings(
-        notice_ms=said.notice_ms, grace_ms=said.grace_ms, losses=said.losses_ms, data=file.data_folders
+        notice_ms=said.notice_ms,
+        grace_ms=said.grace_ms,
+        losses=said.losses_ms,
+        data=file.data_folders,
+        pass_on=(*PASSED_ON, *said.pass_env),
+        jobs=str(_jobs_folder(site.id, said, installation)) if own_users else "",
+        one_team=not own_users and not options.trust_teams,
+        log_bytes=said.log_bytes,
+        memory=said.memory,
+        processes=said.processes,
+        cgroups=limits.top() if own_users else "",
+        umask=0o077 if own_users else options.umask,
     )
-    return LocalDriver(site, folders[site.id], installation, store_of(folders), clock.now, settings)
+
+    def team_of(job: str) -> str:
+        found = reader.job(job)
+        return found.team if found is not None else ""
+
+    store = store_of(*_checkpoints(options, file, installation))
+    folder = options.home / "sites" / site.id
+    return LocalDriver(site, folder, installation, store, clock.now, settings, team_of)
+
+
+def has_own_users(options: Options) -> bool:
+    """True if each job of a local site has a user of its own."""
+    return not options.trust_teams and not isolation.missing()
+
+
+def _jobs_folder(site: str, said: LocalSite, installation: str) -> Path:
+    return (Path(said.folder) if said.folder else JOBS) / installation / site
+
+
+def _checkpoints(
+    options: Options, file: SitesFile, installation: str
+) -> tuple[Mapping[str, Path], Callable[[str], int]]:
+    """Each site's folder for checkpoints, and whose they are."""
+    folders = {site.id: options.home / "sites" / site.id for site in file.sites}
+    if not has_own_users(options):
+        return folders, lambda _: 0
+    own = {site: _jobs_folder(site, said, installation) for site, said in file.local}
+    return folders | own, lambda job: isolation.uid_of(installation, job)
+
+
+def _say_how_jobs_run(options: Options, file: SitesFile) -> None:
+    """Whoever starts Penstock must know what its jobs can read."""
+    sites = [site for site, _ in file.local if not options.rehearse]
+    if not sites:
+        return
+    isolation.hide_from_jobs()
+    for words in _how_jobs_run(options, ", ".join(sites), dict(file.local)):
+        sys.stderr.write(f"Notice: {words}\n")
+
+
+def _how_jobs_run(options: Options, sites: str, local: Mapping[str, LocalSite]) -> Iterator[str]:
+    ours = f"run as uid {os.geteuid()}, as Penstock does"
+    if options.trust_teams:
+        yield f"Jobs at {sites} {ours}: they can read its tokens and all teams' files."
+    elif why := isolation.missing():
+        yield (
+            f"Jobs at {sites} {ours} ({why}), and can read its files: each of these sites takes jobs of one team only."
+            " --trust-teams lets several teams in."
+        )
+    else:
+        yield (
+            f"Each job at {sites} has a user of its own, from uid {isolation.FIRST_UID} on: it reads what every user of"
+            " this machine may read, and writes in its own folder. --trust-teams runs jobs as root instead."
+        )
+    if any(said.memory for said in local.values()) and not (has_own_users(options) and limits.top()):
+        yield "There are no cgroups of version 2 that Penstock can write: 'memory' of local sites limits nothing."
 
 
 def _kubernetes(

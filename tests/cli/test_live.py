@@ -42,7 +42,7 @@ STARTED: list[subprocess.Popen[str]] = []
 
 
 def started(folder: Path, *more: str) -> tuple[subprocess.Popen[str], str]:
-    command = [PYTHON, "-m", "penstock.cli", "up", "--home", str(folder), "--json", *more]
+    command = [PYTHON, "-m", "penstock.cli", "up", "--home", str(folder), "--trust-teams", "--json", *more]
     server = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PENSTOCK_HOME": str(folder)}
     )

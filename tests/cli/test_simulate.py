@@ -290,7 +290,7 @@ def test_replay_finds_the_state_and_checks_it_when_asked(says: Say) -> None:
     assert (plain["invariants"], checked["invariants"]) == ("not asked", "hold")
     assert plain | {"invariants": ""} == checked | {"invariants": ""}
     assert plain["chain"] == "whole"
-    assert plain["ended"] == {"done": 3}
+    assert plain["ended"] == {"succeeded": 3}
     assert plain["spent"] / 1e6 == pytest.approx(spent, abs=0.005)
     assert says("replay", "month.journal").startswith("Replay of month.journal\n")
 

@@ -116,6 +116,16 @@ def test_tables_that_cannot_be_written_leave_no_step_behind(journal: JournalWrit
     assert everything(journal) == kept
 
 
+def test_text_that_no_database_takes_finds_nothing(where: str, journal: JournalWriter) -> None:
+    """`GET /v1/jobs?text=%00` was a bug's traceback on PostgreSQL."""
+    append(journal, journal.claim("here", 0, LEASE), story())
+    with closing(open_reader(where)) as reader:
+        for text in ("zero \0", "half \ud800", "\0"):
+            assert reader.jobs(Filter(text=text)) == []
+            assert reader.jobs(Filter(teams=(text,))) == []
+            assert (reader.job(text), reader.attempts(text), reader.answer(text)) == (None, [], None)
+
+
 # --- the chain -------------------------------------------------------------------------------------------------------
 
 
@@ -226,6 +236,16 @@ def test_fault_14_an_answer_is_there_with_its_step_or_not_at_all(journal: Journa
     for found in (journal, reader):
         assert (found.answer("k"), found.blob("d"), found.answer("x"), found.blob("x")) == ("one", b"work", None, None)
     reader.close()
+
+
+def test_a_head_that_somebody_changed_under_the_writer_is_no_past_to_go_on_from(journal: JournalWriter) -> None:
+    epoch, steps = journal.claim("here", 0, LEASE), story()
+    append(journal, epoch, steps[:2])
+    changes = changed_by(steps[2:3], steps[:2])
+    journal.db.run("update journal set hash = (select hash from steps where number = 1)")
+    with pytest.raises(Fenced, match="step 2 was changed by somebody else"):
+        journal.append(epoch, steps[2:3], changes, {}, {})
+    assert journal.db.all("select max(number) from steps")[0][0] == 2
 
 
 def test_a_key_is_new_again_when_its_time_is_over(journal: JournalWriter) -> None:

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from penstock.core.engine import replay
+from penstock.core.fold.invariants import check
 from penstock.journal.journal import Fenced, Held, Unwritable
 from penstock.journal.open import open_journal, open_reader, read
 from penstock.journal.postgres import PostgresDatabase
@@ -59,7 +60,7 @@ def test_fault_13_a_writer_killed_at_any_instant_leaves_a_whole_journal(where: s
                 None,
             )
             assert (journal.blob(f"digest-{len(rows)}"), journal.blob(f"digest-{len(rows) + 1}")) == (b"work", None)
-            replay((row.at, row.inputs, row.outputs) for row in rows).state.check()
+            check(replay((row.at, row.inputs, row.outputs) for row in rows).state)
             before = everything(journal)
             journal.rebuild()
             assert everything(journal) == before

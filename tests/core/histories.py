@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from penstock.core.engine import Engine, Step, replay
+from penstock.core.fold.invariants import check
 from penstock.core.model import events as e
 from penstock.core.model.types import (
     DataRule,
@@ -445,7 +446,7 @@ class Life:
     def check(self, step: Step) -> None:
         state, ledger = self.engine.state, self.engine.state.ledger
         try:
-            state.check()
+            check(state)
         except AssertionError as broken:
             raise Violated(f"the state's own check: {broken}") from broken
         outstanding = list(self.engine.outstanding())

@@ -5,6 +5,7 @@ from math import ceil
 from hypothesis import given, settings
 
 from penstock.core.engine import Engine, Step
+from penstock.core.fold.invariants import check
 from penstock.core.model.types import DataSet
 from penstock.core.units import GB, HOUR
 from penstock.sim.engine.simulator import opening, simulate, truths
@@ -26,7 +27,7 @@ class Watcher:
 
     def see(self, step: Step, engine: Engine) -> None:
         self.steps += 1
-        engine.state.check()
+        check(engine.state)
         self.nothing_runs_twice()
         self.nothing_is_overfull()
         self.the_meter_is_covered(step.at, engine)

@@ -1,6 +1,5 @@
 """Folders of checkpoints: copied, never shared, never half seen. Moves between real sites are in tests/contract."""
 
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.data import checkpoints
 from penstock.data.checkpoints import BucketStore, FolderStore, JobCheckpoints, safe_name
 
 NAMES = st.one_of(st.text(max_size=300), st.sampled_from([".", "..", "a/b", "a%2Fb", "~", "", "x" * 400, "x" * 401]))
@@ -88,7 +88,7 @@ def test_a_copy_that_broke_off_is_not_seen_and_is_made_again(tmp_path: Path, mon
     store.ready("home", "job", "job.1", "")
     left(store, "home", "one")
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copytree", _half)
+        patch.setattr(checkpoints, "copy_tree", _half)
         with pytest.raises(OSError, match="no space"):
             store.ready("away", "job", "job.2", "job.1")
     assert not JobCheckpoints(tmp_path / "away", "job").files.exists()
@@ -96,8 +96,7 @@ def test_a_copy_that_broke_off_is_not_seen_and_is_made_again(tmp_path: Path, mon
     assert there(store, "away") == "one"
 
 
-def _half(source: Path, target: Path, **_: object) -> None:
-    target.mkdir()
+def _half(source: Path, target: Path, _uid: int) -> None:
     (target / "model").write_text((source / "model").read_text()[:1])
     raise OSError("no space left on device")
 

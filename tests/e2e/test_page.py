@@ -47,6 +47,7 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     home = tmp_path_factory.mktemp("home")
     command = [sys.executable, "-m", "penstock.cli", "up", "--home", str(home), "--port", "0", "--json"]
+    command += ["--trust-teams"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lines: list[str] = []

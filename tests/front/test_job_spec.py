@@ -37,6 +37,12 @@ def test_annotations_are_read_as_job_files_are() -> None:
     assert spec.lease_max_ms == 30 * MINUTE
 
 
+@pytest.mark.parametrize("deadline", ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "2200-01-01T00:00:00Z"])
+def test_a_deadline_that_nobody_can_show_is_refused(deadline: str) -> None:
+    with pytest.raises(Unfit, match="not between 1971 and 2199"):
+        read(job(annotations={"deadline": deadline}), "lab", NOW)
+
+
 def test_a_deadline_may_be_an_instant() -> None:
     spec = read(job(annotations={"deadline": "2027-01-15T10:00:00+02:00"}), "lab", NOW).spec
     assert spec.deadline_at == 1_800_000_000_000

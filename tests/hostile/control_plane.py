@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -27,9 +27,21 @@ class ControlPlane:
     behind."""
 
     def __init__(
-        self, home: Path, *options: str, sites: str | Mapping[str, Any] = "", env: Mapping[str, str] | None = None
+        self,
+        home: Path,
+        *options: str,
+        sites: str | Mapping[str, Any] = "",
+        env: Mapping[str, str] | None = None,
+        trust_teams: bool = True,
+        by: Sequence[str] = (),
+        umask: int = -1,
     ) -> None:
+        """`trust_teams`: jobs run as the test's own user, whatever team's, so that they can run its Python. `by`: a
+        command that starts the command that follows it. `umask`: of the control plane.
+        """
         self.home, self.options, self.env = home, list(options), dict(env or {})
+        self.by, self.umask = list(by), umask
+        self.options += ["--trust-teams"] if trust_teams else []
         self.address, self.token_file, self.clients = "", "", list[httpx2.Client]()
         self.process: subprocess.Popen[str] | None = None
         home.mkdir(exist_ok=True)
@@ -53,12 +65,13 @@ class ControlPlane:
         command = [sys.executable, "-m", program, "up", "--home", str(self.home), "--port", "0", "--json"]
         with self.errors.open("a") as errors:
             self.process = subprocess.Popen(
-                [*command, *self.options, *more],
+                [*self.by, *command, *self.options, *more],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
                 cwd=ROOT,
                 env=os.environ | {"PENSTOCK_HOME": str(self.home)} | self.env,
+                umask=self.umask,
             )
         with self._killed_if_late() as process:
             assert process.stdout is not None

@@ -9,7 +9,8 @@ The first makes it in the tests' own process and, by `ControlPlane`, in the cont
 import os
 import sys
 from collections.abc import Callable
-from typing import Final
+from hashlib import sha256
+from typing import Any, Final
 
 VARIABLE: Final = "PENSTOCK_TEST_MISTAKE"
 
@@ -36,11 +37,56 @@ def array_counted_once() -> None:
     setattr(Queues, "entered", lambda self, team, _jobs: right(self, team, 1))  # noqa: B010 - mypy minds the other way
 
 
+def snapshot_unchecked() -> None:
+    """A snapshot is believed whatever its seal says."""
+    from penstock.journal import seal, writer
+
+    setattr(writer, "opened", lambda *said: said[-1][seal.SEAL_BYTES :])  # noqa: B010 - as above
+
+
+def blob_unchecked() -> None:
+    """A job runs whatever stands under its digest."""
+    from penstock.live import sequencer
+
+    right = sequencer.unpack_work
+    setattr(sequencer, "unpack_work", lambda _, packed: right(sha256(packed).hexdigest(), packed))  # noqa: B010 - as above
+
+
+def epoch_ignored() -> None:
+    """A site's newer control plane is not asked about."""
+    from penstock.live import site_claims
+
+    right = site_claims.objection
+    wrong: Any = lambda site, seen, kept, place, _, by_path: right(site, seen, kept, place, 2**62, by_path)  # noqa: E731 - short
+    setattr(site_claims, "objection", wrong)  # noqa: B010 - as above
+
+
+def incarnation_ignored() -> None:
+    """A copy of the journal is as good as the journal."""
+    from penstock.live import site_claims
+
+    setattr(site_claims, "objection", lambda *_: "")  # noqa: B010 - as above
+
+
+def deleted_journal_unnoticed() -> None:
+    """What is written to a file without a name is answered as if it were kept."""
+    from penstock.journal.sqlite import SqliteDatabase
+
+    _undo(SqliteDatabase, "_check_files")
+
+
 #: The mistake, and a test that must fail with it.
 FOUND_BY: Final[dict[Callable[[], None], str]] = {
     label_believed: "tests/live/test_admission.py::test_a_jobs_label_cannot_book_to_a_team_that_is_not_its_namespaces",
     project_open_to_all: "tests/hostile/test_teams.py::test_a_member_takes_nothing_that_is_another_teams",
     array_counted_once: "tests/hostile/test_teams.py::test_a_storm_of_one_teams_arrays_ends_and_the_others_go_on",
+    snapshot_unchecked: "tests/hostile/test_chain.py::test_a_changed_snapshot_is_not_believed[richer]",
+    blob_unchecked: "tests/hostile/test_chain.py::test_forged_work_does_not_run_and_all_else_does",
+    epoch_ignored: "tests/live/test_site_claims.py::test_a_newer_epoch_at_a_site_ends_whoever_comes_with_an_older_one",
+    incarnation_ignored: "tests/hostile/test_copies.py::test_a_copied_home_folder_is_refused_alive_or_dead",
+    deleted_journal_unnoticed: (
+        "tests/hostile/test_chain.py::test_a_journal_that_nobody_will_find_takes_no_more_submissions[deleted]"
+    ),
 }
 MISTAKES: Final = {mistake.__name__: mistake for mistake in FOUND_BY}
 

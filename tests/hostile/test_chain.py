@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,7 +16,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from penstock.cli.main import main
 from penstock.core.units import MICRO
+from penstock.journal.hash_chain import COLUMNS, GENESIS, chain
+from penstock.journal.open import open_journal
 from penstock.journal.seal import SEAL_BYTES
 from penstock.live import snapshot
 from tests.hostile.control_plane import ControlPlane, until
@@ -140,3 +144,40 @@ def test_an_idle_plane_notices_that_its_journal_is_gone(tmp_path: Path) -> None:
         assert plane.process.wait(60) == 2
         assert "was deleted under its writer" in plane.words
         assert plane.stop(signal.SIGKILL) == 2
+
+
+def rewritten(journal: Path) -> None:
+    """Whoever can write the whole database changes the past, and all hashes after it. The chain is whole again."""
+    with closing(open_journal(str(journal))) as written:
+        found, last = written.db.all(f"select {COLUMNS} from steps order by number"), GENESIS
+        for number, at, inputs, outputs, version, revision, _ in found:
+            inputs = bytes(inputs).replace(b'"per_period":10000000', b'"per_period":99000000')
+            last = chain(last, number, at, inputs, bytes(outputs), version, revision)
+            written.db.run("update steps set inputs = ?, hash = ? where number = ?", inputs, last, number)
+        written.db.run("update journal set hash = ?", last)
+        written.db.run("delete from snapshots")
+        written.rebuild()
+
+
+def test_a_whole_rewrite_with_fresh_hashes_is_found_by_what_was_anchored(tmp_path: Path) -> None:
+    anchors, elsewhere = tmp_path / "anchors", tmp_path / "claim-of-the-site"
+    with ControlPlane(tmp_path / "home", "--anchor", str(anchors), "--anchor", "-", sites=SITES) as plane:
+        plane.ended(plane.submit("true"))
+        plane.stop()
+        assert "anchor {" in plane.words
+        journal, claim = str(plane.home / "journal.db"), plane.home / "sites/here/claim.json"
+        shutil.copy(claim, elsewhere)
+        for file in (anchors, claim):
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert main(["journal", "verify", journal, "--anchor", str(anchors), "--anchor", str(claim)]) == 0
+        rewritten(Path(journal))
+        assert main(["journal", "verify", journal]) == 0  # by itself it cannot know
+        for file in (anchors, elsewhere):
+            assert main(["journal", "verify", journal, "--anchor", str(file)]) == 2
+        with pytest.raises(AssertionError, match="is gone or another one now"):
+            plane.start()
+        plane.stop()
+        plane.options = plane.options[plane.options.index("--sites") :]
+        with pytest.raises(AssertionError, match="Site here knows this journal with another past"):
+            plane.start()
+        assert "Traceback" not in plane.words

@@ -1,5 +1,6 @@
 """A journal is copied, and both are started: only one control plane works with a site."""
 
+import json
 import os
 import shutil
 import signal
@@ -14,7 +15,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from penstock.devcluster.external import ExternalCluster
+from penstock.kube import annotations
 from tests.hostile.control_plane import ControlPlane, until
+from tests.hostile.mistakes import VARIABLE
 from tests.postgres import Server, server
 
 SITES = """
@@ -63,8 +67,12 @@ def renewed(plane: ControlPlane, times: int) -> None:
 
 def refused(home: Path, *options: str) -> str:
     """What a control plane says that does not start; it must end by itself."""
-    command = [sys.executable, "-m", "penstock.cli", "up", "--home", str(home), "--port", "0", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    program = "tests.hostile.mistakes" if VARIABLE in os.environ else "penstock.cli"
+    command = [sys.executable, "-m", program, "up", "--home", str(home), "--port", "0", *options]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired as started:
+        raise AssertionError(f"it started: {started.stdout!r}") from None
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert "penstock journal restore" in done.stderr
@@ -156,6 +164,8 @@ def test_a_restored_backup_takes_over_and_ends_whoever_still_lives(plane: Contro
         other.client().post(f"/v1/jobs/{name}/cancel").raise_for_status()
         other.ended(name)
         assert "Traceback" not in other.words
+    plane.stop()
+    assert "obeys a newer control plane" in refused(plane.home, *sites_of(plane))
 
 
 @pytest.mark.slow
@@ -179,6 +189,34 @@ def test_a_copied_database_is_refused(postgres: Server, tmp_path: Path) -> None:
         plane.options[plane.options.index("--journal") + 1] = f"{where}_copy"
         plane.start()
         assert plane.ended(plane.submit("true"))["state"] == "succeeded"
+
+
+@pytest.mark.slow
+def test_at_a_cluster_a_copy_is_refused_and_a_restored_one_takes_over(
+    lab: ExternalCluster, namespace: str, tmp_path: Path
+) -> None:
+    """Nobody shares a disk with anybody there: the copy sees that the Lease is renewed, and the old one that it is not
+    its own any more."""
+    cluster = {"kubeconfig": str(lab.kubeconfig), "namespace": namespace, "shared": True}
+    offer = {"name": "a100", "term": "owned", "gpu": "A100", "gpus_per_node": 8}
+    site = {"name": "lab", "front_door": True, "driver": "kubernetes", "kubernetes": cluster, "offers": [offer]}
+    with ControlPlane(tmp_path / "home", sites={"currency": "USD", "sites": [site]}) as plane:
+        copy = copied(plane, tmp_path / "copy")
+        assert "This journal is a copy" in refused(tmp_path / "copy", *sites_of(plane))
+        assert plane.client().get("/readyz").status_code == 200
+        plane.stop(signal.SIGKILL)
+        plane.start()  # at once: it is the same journal
+        assert restore(str(copy), "--yes").returncode == 0
+        old = plane.process
+        assert old is not None
+        with ControlPlane(tmp_path / "copy", *plane.options) as other:
+            assert old.wait(60) == 2
+            assert "obeys another control plane now" in plane.words
+            claim = lab.get("lease", annotations.LEASE, "-n", namespace)["metadata"]["annotations"][annotations.CLAIM]
+            assert json.loads(claim)["head"].partition(":")[0].isdecimal()
+            assert other.client().get("/readyz").status_code == 200
+        plane.stop()
+        assert "obeys a newer control plane" in refused(tmp_path / "home", *sites_of(plane))
 
 
 def test_a_claim_is_a_plain_file_of_ours(plane: ControlPlane) -> None:

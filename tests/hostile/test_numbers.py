@@ -89,6 +89,8 @@ def test_what_the_books_cannot_hold_is_denied_with_a_reason_and_stays_so_after_a
         for _ in range(2):
             first = until(lambda: plane.job(f"{array}/0"), lambda job: job.get("state") == "queued")
             assert "the most that the books can hold" in first["because"]["says"]
+            for path in ("/", "/jobs", f"/jobs/{array}/0", "/v1/exposure", "/v1/costs", "/metrics"):
+                assert plane.client().get(path).status_code == 200
             assert plane.client().get("/v1/status").json()["alarms"] == []
             plane.stop(signal.SIGKILL)
             plane.start()

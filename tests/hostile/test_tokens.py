@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,8 +18,8 @@ import pytest
 
 from tests.contract.journals import KINDS, new_address
 from tests.hostile.control_plane import LIMIT_S, ControlPlane, until
+from tests.hostile.tokens import made, running_job
 from tests.postgres import Server, free_port, server
-from tests.web.kit import WAITS
 
 ADMIN = "pst_" + "a" * 43
 GONE = "pst_" + "b" * 43
@@ -60,13 +61,6 @@ class Standby(ControlPlane):
 def knows(plane: ControlPlane, secret: str) -> bool:
     """A standby answers 503 to those that it knows, and 401 to strangers."""
     return plane.client(secret).get("/v1/status").status_code != 401
-
-
-def made(plane: ControlPlane, role: str = "member", team: str = "") -> tuple[str, str]:
-    """Id and secret of a new token."""
-    answer = plane.client().post("/v1/tokens", json={"role": role, "team": team})
-    assert answer.status_code == 201, answer.text
-    return answer.json()["id"], answer.json()["secret"]
 
 
 def revoke(plane: ControlPlane, token: str) -> None:
@@ -118,6 +112,28 @@ def test_after_a_failover_a_revoked_token_is_void_and_a_late_one_is_good(
         standby.start()
         until(standby.leads)
         assert Path(standby.token_file).read_text().strip() == own  # recorded when it led, so it is not made again
+
+
+@pytest.mark.slow
+def test_a_leader_that_was_suspended_lets_nobody_in_who_was_revoked_meanwhile(tmp_path: Path, postgres: Server) -> None:
+    """The request waits in its socket until it wakes up: it is answered before anything else tells it."""
+    journal = ("--journal", postgres.new_database())
+    with ControlPlane(tmp_path / "a", *journal) as leader, Standby(tmp_path / "b", *journal) as standby:
+        token, secret = made(leader)
+        host, _, port = leader.address.removeprefix("http://").partition(":")
+        ask = f"GET /v1/tokens HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {secret}\r\n\r\n".encode()
+        assert leader.process is not None
+        with socket.create_connection((host, int(port)), LIMIT_S) as connected:
+            connected.sendall(ask)
+            assert connected.recv(1 << 16).startswith(b"HTTP/1.1 403 ")  # known, and no admin
+            leader.process.send_signal(signal.SIGSTOP)
+            try:
+                until(standby.leads)
+                revoke(standby, token)
+                connected.sendall(ask)
+            finally:
+                leader.process.send_signal(signal.SIGCONT)
+            assert not connected.recv(1 << 16).startswith(b"HTTP/1.1 403 ")  # 401, or it has hung up
 
 
 @pytest.mark.parametrize("made_it", [True, False], ids=["made", "revoked"])
@@ -182,10 +198,8 @@ def test_browsers_do_not_let_in_browsers_without_end(tmp_path: Path) -> None:
 
 def test_a_revoked_token_ends_all_that_is_open_for_it(tmp_path: Path) -> None:
     """Once a stream ended with the next event, a followed log with its job, and a command within five seconds."""
-    with ControlPlane(tmp_path / "home") as plane, ThreadPoolExecutor(8) as threads:
+    with ControlPlane(tmp_path / "home") as plane, ThreadPoolExecutor(8) as threads, running_job(plane) as job:
         token, secret = made(plane)
-        job = plane.submit(*WAITS)
-        until(lambda: plane.client().get(f"/v1/jobs/{job}/log").text)
         cookie = {"Cookie": f"penstock_token={browser(plane, secret)}"}
         open_now = [
             _follow(threads, plane.client(secret), "/v1/events/stream"),
@@ -202,9 +216,24 @@ def test_a_revoked_token_ends_all_that_is_open_for_it(tmp_path: Path) -> None:
             assert waits.result(LIMIT_S).status_code == 401
             assert typing.wait(LIMIT_S) != 0
         assert plane.job(job)["state"] == "running"
-        plane.client().post(f"/v1/jobs/{job}/cancel")
-        plane.ended(job)
         assert "Traceback" not in plane.words
+
+
+def test_a_submission_whose_body_arrives_after_the_revocation_is_refused(tmp_path: Path) -> None:
+    with ControlPlane(tmp_path / "home") as plane:
+        token, secret = made(plane)
+        body = json.dumps({"gpus": 1, "command": ["true"]}).encode()
+        head = (
+            f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secret}\r\nContent-Type: application/json\r\n"
+        )
+        host, _, port = plane.address.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), LIMIT_S) as connected:
+            connected.sendall(f"{head}Expect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+            assert connected.recv(1 << 16).startswith(b"HTTP/1.1 100 ")  # it was let in, and its body is read
+            revoke(plane, token)
+            connected.sendall(body)
+            assert connected.recv(1 << 16).startswith(b"HTTP/1.1 401 ")
+        assert plane.client().get("/v1/jobs").json()["jobs"] == []
 
 
 def _follow(threads: ThreadPoolExecutor, client: httpx2.Client, path: str, **more: Any) -> "Future[None]":

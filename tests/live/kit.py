@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from penstock.core.engine import replay
+from penstock.core.fold.invariants import check
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
 from penstock.core.model.types import JobSpec
@@ -110,7 +111,7 @@ class Living:
     def state(self) -> State:
         """What the record says, and what must always be true of it."""
         found = replay((row.at, row.inputs, row.outputs) for row in self.journal.read()).state
-        found.check()
+        check(found)
         return found
 
 

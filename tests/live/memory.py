@@ -44,9 +44,10 @@ class MemoryJournal:
     def claims(self) -> KeptClaims:
         return KeptClaims(dict(self.kept), self.head, self.restored)
 
-    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0) -> int:
+    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0, settled: bool = False) -> int:
         self._write(epoch)
         self.kept.update({kept.site: kept for kept in claims})
+        self.restored = self.restored and not settled
         self.epoch = max(epoch, above + 1)
         return self.epoch
 

@@ -66,6 +66,10 @@ async def beat(claims: SiteClaims) -> None:
         await claims._renew(site)
 
 
+async def renewed(claims: SiteClaims, fresh: list[KeptClaim]) -> str:
+    return claims.sequencer.journal.renew(claims.sequencer.epoch, 0, 1, fresh)
+
+
 def moved(journal: MemoryJournal) -> MemoryJournal:
     copy = deepcopy(journal)
     copy.where = "elsewhere"
@@ -167,8 +171,11 @@ def test_a_restored_backup_takes_every_site_once_and_raises_the_epoch() -> None:
         backup.restored, lab.renewing, far.renewing, far.fails = True, True, True, "no route"
         taken = await started(backup, lab=lab, far=far)
         assert taken.sequencer.epoch == claims.sequencer.epoch + 1 == backup.epoch
-        with pytest.raises(Fenced):
-            await beat(claims)
+        stands = lab.text
+        for goes_on in (beat(claims), beat(claims), claims.last(lambda fresh: renewed(claims, fresh))):
+            with pytest.raises(Fenced):
+                await goes_on
+        assert lab.text == stands  # whoever ends takes nothing back
         far.fails = ""
         await claims._renew("far")  # the old one renews once more before it ends
         again = await started(backup, lab=lab, far=far)  # and ours was killed before `far` answered
@@ -178,6 +185,40 @@ def test_a_restored_backup_takes_every_site_once_and_raises_the_epoch() -> None:
             await beat(again)
         with pytest.raises(Fenced):  # the permission was used up: a copy of the restored one is a copy
             await started(another, lab=lab, far=far)
+
+    asyncio.run(story())
+
+
+def test_a_restore_permits_the_sites_that_there_are_then_and_no_name_that_is_made_up_later() -> None:
+    """A copy of a journal that was once restored came in by another name of the same cluster."""
+
+    async def story() -> None:
+        journal, lab = MemoryJournal(), MemoryClaim()
+        journal.restored = True
+        claims = await started(journal, lab=lab)
+        copy = moved(journal)
+        await beat(claims)
+        with pytest.raises(Fenced, match="too old"):
+            await started(copy, another_name=lab)
+        await beat(claims)
+
+    asyncio.run(story())
+
+
+def test_a_newer_epoch_at_a_site_ends_whoever_comes_with_an_older_one() -> None:
+    """A standby took over, and the database was put back to what it was before."""
+
+    async def story() -> None:
+        journal, lab = MemoryJournal(), MemoryClaim()
+        claims = await started(journal, lab=lab)
+        newer = Claim("memory", claims.sequencer.epoch + 5, claims.kept["lab"].incarnation, "memory")
+        lab.text = packed(newer)
+        refused = ""
+        try:
+            await started(journal, lab=lab)
+        except Fenced as error:
+            refused = str(error)
+        assert "obeys a newer control plane" in refused
 
     asyncio.run(story())
 

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.engine import Engine, Step, replay
+from penstock.core.fold.invariants import check
 from penstock.core.model.events import StartPromised
 from penstock.core.model.types import JobSpec
 from penstock.journal.open import read
@@ -180,7 +181,7 @@ def through_journal(jobs: Sequence[TraceJob], nodes: int, name: str, path: Path)
     with BulkJournal(str(path), group=5_000) as journal:
         found = ours(jobs, nodes, name, journal=journal)
     rows = list(read(str(path)))
-    replay((row.at, row.inputs, row.outputs) for row in rows).state.check()
+    check(replay((row.at, row.inputs, row.outputs) for row in rows).state)
     verdict = redecide(rows, most=1)
     assert verdict.first == ()
     assert verdict.steps == len(rows)

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from penstock.core.engine import Step, replay
+from penstock.core.fold.invariants import check
 from penstock.core.model.events import StartPromised
 from penstock.core.model.reasons import NotWorthWaiting
 from penstock.core.units import HOUR
@@ -73,6 +74,6 @@ def test_its_journal_replays_and_is_decided_the_same(tmp_path: Path) -> None:
         for step in steps:
             journal.append(step)
     rows = list(read(str(tmp_path / "j.db")))
-    replay((row.at, row.inputs, row.outputs) for row in rows).state.check()
+    check(replay((row.at, row.inputs, row.outputs) for row in rows).state)
     verdict = redecide(rows, most=1)
     assert (verdict.first, verdict.steps) == ((), len(rows))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from penstock.core.engine import Engine, Step, replay
+from penstock.core.fold.invariants import check
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
 from penstock.core.model.reasons import Reason
@@ -80,7 +81,7 @@ class Penstock:
         return fact
 
     def _must_hold(self, step: Step) -> None:
-        self.engine.state.check()
+        check(self.engine.state)
         self.owed.hear(step)
         assert self.owed.is_what(self.engine.outstanding()), "what is owed is not what would be said again"
         assert codec.decode(codec.encode(step.inputs)) == step.inputs

@@ -22,7 +22,9 @@ def node_of(penstock: Penstock, job: str) -> int:
 
 
 def waits(soonest_ms: Millis, **more: Any) -> WaitWorth:
-    """An hour's run at $8 may wait for two. The forecast is when GPUs come free, and five times that at worst."""
+    """An hour's run at $8 may wait for two. The forecast is its soonest start, and at worst five times what GPUs for
+    all take to come free, in `gaps_ms`.
+    """
     usual: dict[str, Any] = {
         "cost": usd("8"),
         "value_per_hour": usd("4"),
@@ -31,8 +33,9 @@ def waits(soonest_ms: Millis, **more: Any) -> WaitWorth:
         "ahead": 0,
         "free_gpus": 0,
     }
-    about = more.pop("about_ms", soonest_ms)
-    return WaitWorth(soonest_ms=soonest_ms, about_ms=about, worst_ms=5 * about, **{**usual, **more})
+    gaps = more.pop("gaps_ms", soonest_ms)
+    about = max(soonest_ms, gaps)
+    return WaitWorth(soonest_ms=soonest_ms, about_ms=about, worst_ms=max(about, 5 * gaps), **{**usual, **more})
 
 
 def busy(*jobs: tuple[str, int, str], nodes: int = 1, value: str = "4", **more: Any) -> Penstock:
@@ -113,15 +116,28 @@ def test_those_before_it_run_first() -> None:
     penstock.hears(submitted("c", run="1h"), at="10:59")
     assert penstock.why("c") == NotWorthWaiting(0, usd("8"), usd("4"), 2 * HOUR, 121 * MINUTE, HOUR, "", 0)
     penstock.hears(submitted("d", run="1h"), at="11:00")
-    assert penstock.why("d") == waits(2 * HOUR, ahead=1, about_ms=HOUR)
+    assert penstock.why("d") == waits(2 * HOUR, ahead=1, gaps_ms=HOUR)
+
+
+def test_no_start_is_forecast_before_the_soonest() -> None:
+    """GPUs for both come free at 12:00, and `b` has them until 13:00. The forecast was 12:00."""
+    penstock = busy(("a", 8, "3h"))
+    penstock.hears(submitted("b", run="1h"), at="10:30")
+    penstock.hears(submitted("c", run="1h"), at="11:00")
+    assert penstock.story("c")[-1] == (
+        "Queued for up to 2 h, until day 1, 13:00: 0 GPUs free, 1 job ahead. Expected start in 2 h (p50). Bursting now "
+        "costs about $8.00 for 1 h; at $4.00/h of delay that is 2 h."
+    )
+    promised = penstock.promise(WaitPromised)
+    assert (promised.about_ms, promised.worst_ms) == (2 * HOUR, 5 * HOUR)
 
 
 def test_those_whose_turn_is_later_run_later() -> None:
-    """One of higher priority starts as if nobody waited."""
+    """One of higher priority starts as if nobody waited: none is ahead of it. It was told that `b` is."""
     penstock = busy(("a", 8, "3h"))
     penstock.hears(submitted("b", run="1h"), at="10:30")
     penstock.hears(submitted("first", run="1h", priority=1), at="10:59")
-    assert penstock.why("first") == waits(61 * MINUTE, ahead=1)
+    assert penstock.why("first") == waits(61 * MINUTE, ahead=0)
 
 
 def test_a_wide_one_is_overtaken_by_those_who_fit_where_it_does_not() -> None:
@@ -130,7 +146,7 @@ def test_a_wide_one_is_overtaken_by_those_who_fit_where_it_does_not() -> None:
     penstock.hears(submitted("b", gpus=8, run="9h"), at="09:00")
     penstock.hears(submitted("wide", gpus=16, run="9h", priority=1), at="09:00")
     day = {"cost": usd("144"), "value_per_hour": usd("0.5"), "patience_ms": DAY, "expected_run_ms": 9 * HOUR}
-    assert penstock.why("wide") == waits(11 * HOUR, about_ms=5 * HOUR, **day)
+    assert penstock.why("wide") == waits(11 * HOUR, gaps_ms=5 * HOUR, **day)
 
 
 def test_small_ones_that_wait_behind_a_wide_one_take_what_it_cannot_use() -> None:
@@ -161,7 +177,7 @@ def test_one_that_has_several_nodes_ends_once() -> None:
     penstock.hears(submitted("c", gpus=8, run="2h"), at="11:00")
     assert penstock.why("b") == waits(HOUR, cost=usd("32"), patience_ms=8 * HOUR, expected_run_ms=2 * HOUR)
     assert penstock.why("c") == waits(
-        3 * HOUR, cost=usd("16"), patience_ms=4 * HOUR, expected_run_ms=2 * HOUR, about_ms=HOUR
+        3 * HOUR, cost=usd("16"), patience_ms=4 * HOUR, expected_run_ms=2 * HOUR, gaps_ms=HOUR
     )
 
 
@@ -169,6 +185,6 @@ def test_with_very_many_waiting_history_is_asked_instead() -> None:
     """Nobody had to wait before, so it knows of no gap; played through, they would be told three hours."""
     penstock = busy(("a", 8, "3h"), value="0.001")
     penstock.hears(submitted("many", gpus=1, run="1h", count=501), at="09:00")
-    because = waits(0, value_per_hour=usd("0.001"), patience_ms=DAY, ahead=500, about_ms=3 * HOUR)
+    told = {"value_per_hour": usd("0.001"), "patience_ms": DAY, "gaps_ms": 3 * HOUR}
     promised = [event for event in penstock.promises if isinstance(event, WaitPromised)]
-    assert [wait.because for wait in promised] == [because] * 501
+    assert [wait.because for wait in promised] == [waits(0, ahead=k, **told) for k in range(501)]

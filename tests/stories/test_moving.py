@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from penstock.core.fold.invariants import check
 from penstock.core.model.events import StartPromised, StopPromised
 from penstock.core.model.reasons import MoveAsked, NoRoomThere, NothingAllowed, OnlyOwned, OwnedFree
 from penstock.core.units import HOUR, MINUTE
@@ -382,7 +383,7 @@ def test_a_paused_job_that_nothing_may_run_any_more_is_refused() -> None:
     penstock.hears(submitted("a"), at="09:00")
     penstock.hears(stopped("a.1"), at="09:10")
     penstock.hears(stopped("a.2"), at="09:20")
-    penstock.engine.state.check()
+    check(penstock.engine.state)
     penstock.hears(site_lost("pods"), at="09:21")
     penstock.hears(stopped("a.3"), at="09:30")
     assert penstock.phase("a") == "paused"

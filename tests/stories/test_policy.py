@@ -127,6 +127,29 @@ def test_priority_goes_before_fairness() -> None:
     assert penstock.hears(ended("a.1"), at="12:00") == [start("urgent.1", on="lab")]
 
 
+def test_only_those_whose_turn_is_before_it_are_ahead_of_a_job() -> None:
+    """Blue had less than red: `b`, which came first, is behind `c`. All who wait for the same GPUs were counted."""
+    penstock = two_teams()
+    assert (waits(penstock, "b").because.ahead, waits(penstock, "c").because.ahead) == (0, 0)
+    penstock.hears(submitted("d", run="1h", team="red"), at="11:00")
+    penstock.hears(submitted("urgent", run="1h", team="red", priority=1), at="11:00")
+    penstock.hears(submitted("e", run="1h", team="blue"), at="11:30")
+    told = [waits(penstock, job).because.ahead for job in ("d", "urgent", "e")]
+    assert told == [2, 0, 2]  # c and b; nobody; urgent and c
+
+
+def test_a_switch_to_fair_share_counts_what_runs() -> None:
+    """Switched at 08:00, red's use counts from then on as if it had always been fair share. It did not: jobs that ran
+    at the switch were not counted, and when they ended their team had fewer than no GPUs.
+    """
+    penstock = given(site("lab"), offer("cloud"), ours("0.01", ordering="priority"))
+    penstock.hears(submitted("a", run="4h", team="red"), at="08:00")
+    penstock.hears(started("a.1"), ours("0.01"), at="08:00")
+    penstock.hears(submitted("b", run="1h", team="red"), at="09:00")
+    penstock.hears(submitted("c", run="1h", team="blue"), at="10:00")
+    assert penstock.hears(ended("a.1"), at="12:00") == [start("c.1", on="lab")]
+
+
 def test_what_a_team_had_long_ago_fades() -> None:
     """Red had 32 GPU-hours ten days ago, of which 1/1024 is left; blue had 8 an hour ago."""
     penstock = given(site("lab"), offer("cloud"), ours("0.01"))

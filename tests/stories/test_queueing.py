@@ -350,6 +350,19 @@ def test_a_job_of_higher_priority_preempts_the_fewest_of_lower_and_starts_once_t
     assert penstock.hears(ended("urgent.1"), at="10:00") == [start("c.2", on="lab", resume_ms=15 * MINUTE)]
 
 
+def test_a_job_that_is_preempted_in_the_instant_it_got_its_gpus_bursts_once() -> None:
+    """`c` takes the GPUs of `a`, and `d` those of `b` and `c`, before anybody has stopped. So `c` had arrived twice in
+    one step, and was sent to two nodes.
+    """
+    penstock = given(site("lab", gpus=2), offer("cloud"), policy(preempt=True, waiting=Waiting("nowait")))
+    jobs = [
+        submitted(name, gpus=gpus, priority=k) for k, (name, gpus) in enumerate(zip("abcd", (1, 1, 1, 2), strict=True))
+    ]
+    penstock.hears(*jobs, at="09:00")
+    rented = [event.attempt for event in penstock.promises if isinstance(event, StartPromised) and event.rented]
+    assert rented == ["c.2"]
+
+
 def test_what_a_preempted_job_has_left_over_is_free_only_when_it_is_gone() -> None:
     """The rest of its GPUs went to the next in line at once, while it was still on them."""
     penstock = given(site("lab"), policy(preempt=True))

@@ -27,12 +27,16 @@ def list_all(client: Client, who: str, did: str, about: str, limit: int, as_json
         _print(found)
         return
     rows = [
-        [moment(entry["at"]), entry["who"] or "penstock", entry["did"], entry["about"], _change(entry),
+        [moment(entry["at"]), _who(entry), entry["did"], entry["about"], _change(entry),
          entry["address"] or "-", shlex.join(entry["words"])]
         for entry in found["entries"]
     ]  # fmt: skip
     columns = ["at", "who", "did", "about", "change", "from", "words"]
     table("Audit trail", columns, rows, "Nobody did anything like that.")
+
+
+def _who(entry: dict[str, Any]) -> str:
+    return f"{entry['who']} ({entry['name']})" if entry["name"] else entry["who"] or "penstock"
 
 
 def _change(entry: dict[str, Any]) -> str:
@@ -66,7 +70,7 @@ def denials(client: Client, as_json: bool) -> None:
 @click.argument("who")
 @talks
 def erase(client: Client, who: str, as_json: bool) -> None:
-    """Erase the addresses and words recorded about a token, a user or an address; what was done stays."""
+    """Erase the name, addresses and words recorded about a token or an address; what was done stays."""
     told = client.post("/v1/audit/erase", {"who": who})
     if as_json:
         _print(told)

@@ -1,5 +1,6 @@
 """`penstock doctor`: checks the installation from here, one line per check, each with what to do."""
 
+import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from penstock.cli.client import Client, Failed, home
 from penstock.cli.output import safe
 
 SPACE_BYTES: Final = 1_000_000_000  #: under this, a journal soon cannot be written
+
+NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"  #: of a team or project, as `config.scalars.Name`
 
 
 @dataclass(slots=True)
@@ -54,6 +57,20 @@ def _machine() -> Iterator[Check]:
     yield Check("disk", enough, says)
 
 
+def _caps(client: Client) -> Iterator[Check]:
+    """Caps that bind nobody, and where caps hold only while Penstock runs."""
+    found = client.get("/v1/budget")["scopes"]
+    capped = [row["scope"] for row in found if row["cap"] is not None or row["cap_per_hour"] is not None]
+    for scope in capped:
+        kind, _, name = scope.partition(":")
+        if name and not re.fullmatch(NAME, name):
+            yield Check("cap", False, f"{scope} binds nobody: no {kind} can have this name")
+    offers = [offer for site in client.get("/v1/sites")["sites"] for offer in site["offers"]]
+    soft = [offer["id"] for offer in offers if offer["guarantee"] == "soft"]
+    if capped and soft:
+        yield Check("cap", True, f"soft at {', '.join(soft)}: nothing there ends without Penstock")
+
+
 def _server(url: str | None) -> Iterator[Check]:
     try:
         client = Client(url)
@@ -74,5 +91,6 @@ def _server(url: str | None) -> Iterator[Check]:
         answers = site["reachable"] and not site.get("says")
         why = f": {site['says']}" if site.get("says") else ""
         yield Check("site", answers, f"{site['id']} {'answers' if answers else f'does not answer{why}'}")
+    yield from _caps(client)
     for alarm in status["alarms"]:
         yield Check("alarm", False, f"{alarm['kind']}: {alarm['text']}")

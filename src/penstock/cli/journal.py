@@ -31,19 +31,38 @@ def info(where: str, as_json: bool) -> None:
 @command.command("verify")
 @click.argument("where", envvar="PENSTOCK_JOURNAL")
 @click.option("--expect", metavar="NUMBER:HASH", default="", help="The head that `journal info` printed earlier.")
+@click.option(
+    "--anchor",
+    "anchors",
+    multiple=True,
+    metavar="FILE",
+    help="Heads that `penstock up --anchor` wrote, or a site's claim.json.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def verify(where: str, expect: str, as_json: bool) -> None:
-    """Verify the hash chain, and that no row is missing."""
+def verify(where: str, expect: str, anchors: tuple[str, ...], as_json: bool) -> None:
+    """Verify the hash chain, and that tables, blobs and snapshots are what it says."""
+    from dataclasses import asdict
+
     from penstock.cli import terminal
+    from penstock.formatting import count
     from penstock.journal import verify as checks
+    from penstock.journal.contents import verify_contents
+    from penstock.live import snapshot
 
     steps, head = checks.verify(where, expect)
+    anchored = sum(checks.compare_anchors(where, file) for file in anchors)
+    found = verify_contents(where, snapshot.schema(), snapshot.restored)
     if as_json:
-        terminal.print_json(
-            {"steps": steps, "head": head, "chain": "whole", "expected": "found" if expect else "not asked"}
-        )
+        expected = "found" if expect else "not asked"
+        told = {"steps": steps, "head": head, "chain": "whole", "expected": expected, "anchors": anchored}
+        terminal.print_json({**told, **asdict(found)})
     else:
         click.echo(f"Whole: {steps:,} steps, the last is {head}.")
+        if anchors:
+            click.echo(f"It has all that was anchored: {count(anchored, 'head')}.")
+        if found.rows:
+            beside = f"{count(found.blobs, 'blob')} and {count(found.snapshots, 'snapshot')}"
+            click.echo(f"Beside it, as the steps say: {found.rows:,} rows of tables, {beside}.")
 
 
 @command.command("rebuild")
@@ -75,9 +94,10 @@ def rebuild(where: str, as_json: bool) -> None:
 @command.command("restore")
 @click.argument("where")
 @click.option("--from", "backup", metavar="FILE", default="", help="Backup to put at WHERE first; SQLite only.")
+@click.option("--anchor", "anchors", multiple=True, metavar="FILE", help="Note the restore here, after its anchors.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def restore(where: str, backup: str, yes: bool, as_json: bool) -> None:
+def restore(where: str, backup: str, anchors: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Let a backup or a copy of a journal go on as the installation's only one.
 
     Sites refuse a copy of the journal that they know. After this the next `penstock up` on WHERE takes them over,
@@ -91,7 +111,7 @@ def restore(where: str, backup: str, yes: bool, as_json: bool) -> None:
     if not yes:
         click.confirm(restores.question(source, where, steps, last_at), abort=True, err=True)
     aside = restores.put_in_place(backup, where) if backup else ""
-    restores.restore(where)
+    restores.restore(where, anchors)
     if as_json:
         terminal.print_json({"journal": where, "steps": steps, "aside": aside})
     else:

@@ -167,7 +167,7 @@ def _table(report: Any, engine: Any) -> None:
         return duration(round(value * HOUR))
 
     rows = [
-        ("jobs done", f"{report.jobs:,}"),
+        ("jobs succeeded", f"{report.jobs:,}"),
         ("GPU-hours of work", f"{report.gpu_hours:,.0f}"),
         ("owned GPUs in use", f"{report.utilisation:.1%}".replace("%", " %")),
         ("went to rented GPUs", f"{report.cloud_jobs:,} jobs, {report.cloud_gpu_hours:,.0f} GPU-h"),

@@ -17,10 +17,11 @@ def command() -> None:
 )
 @click.option("--team", default="", help="Limit the token to this team.  [default: all teams]")
 @click.option("--days", default=0, help="Days until it expires.  [default: never]")
+@click.option("--name", default="", help="Whom it is for; `penstock audit erase` erases it.  [default: nobody named]")
 @talks
-def make(client: Client, role: str, team: str, days: int, as_json: bool) -> None:
+def make(client: Client, role: str, team: str, days: int, name: str, as_json: bool) -> None:
     """Create a token and print its secret once."""
-    made = client.post("/v1/tokens", {"role": role, "team": team, "days": days})
+    made = client.post("/v1/tokens", {"role": role, "team": team, "days": days, "name": name})
     _print(made) if as_json else click.echo(made["secret"])
 
 
@@ -33,11 +34,11 @@ def list_all(client: Client, as_json: bool) -> None:
         _print(found)
         return
     rows = [
-        [token["id"], token["role"], token["team"] or "all", moment(token["expires_at"] * 1000 or None),
+        [token["id"], token["name"], token["role"], token["team"] or "all", moment(token["expires_at"] * 1000 or None),
          "revoked" if token["revoked"] else "good"]
         for token in found["tokens"]
     ]  # fmt: skip
-    table("Tokens", ["token", "role", "team", "until", "now"], rows, "No tokens.")
+    table("Tokens", ["token", "name", "role", "team", "until", "now"], rows, "No tokens.")
 
 
 @command.command("revoke")

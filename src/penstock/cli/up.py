@@ -41,6 +41,20 @@ PORT = 7070
     help="With --rehearse: how many times faster time passes.",
 )
 @click.option("--stand-by", is_flag=True, help="Wait while another process leads, and take over when it is gone.")
+@click.option(
+    "--anchor",
+    "anchors",
+    multiple=True,
+    metavar="FILE",
+    help="Append the journal's head here every 10 minutes, to find a rewritten journal; - for standard error.",
+)
+@click.option("--accept-raised-caps", is_flag=True, help="Let the sites file raise caps above those in force.")
+@click.option("--accept-clock", is_flag=True, help="The wall clock is right, however far it is ahead of the journal.")
+@click.option(
+    "--trust-teams",
+    is_flag=True,
+    help="Local sites: all jobs run as this user, and can read each other's files and Penstock's.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print address, token file and link as JSON.")
 def command(
     sites: str,
@@ -55,6 +69,10 @@ def command(
     rehearse: bool,
     speed: int,
     stand_by: bool,
+    anchors: tuple[str, ...],
+    accept_raised_caps: bool,
+    accept_clock: bool,
+    trust_teams: bool,
     as_json: bool,
 ) -> None:
     """Start the Penstock server in the foreground."""
@@ -74,6 +92,10 @@ def command(
         rehearse,
         speed,
         stand_by,
+        accept_raised_caps=accept_raised_caps,
+        accept_clock=accept_clock,
+        anchors=anchors,
+        trust_teams=trust_teams,
         tls_cert=tls_cert,
         tls_key=tls_key,
         plain_http=plain_http,

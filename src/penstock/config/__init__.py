@@ -8,6 +8,6 @@ values that make sense together (`sites`, `offers`). An error in one pass does n
 """
 
 from penstock.config.default_sites import this_machine
-from penstock.config.sites import LocalSite, PolicyOptions, SitesFile, parse_sites, read_sites
+from penstock.config.sites import LocalSite, PolicyOptions, SitesFile, parse_sites, read_sites, unmatched_caps
 
-__all__ = ["LocalSite", "PolicyOptions", "SitesFile", "parse_sites", "read_sites", "this_machine"]
+__all__ = ["LocalSite", "PolicyOptions", "SitesFile", "parse_sites", "read_sites", "this_machine", "unmatched_caps"]

@@ -315,6 +315,7 @@ def json_schema() -> dict[str, Any]:
     schema = _object(JobSection)
     keys = schema["properties"]
     keys["command"] = {"anyOf": [keys["command"], {"type": "string", "description": "A line for the shell."}]}
+    keys["gpus"]["maximum"], keys["count"]["maximum"] = MOST_GPUS_ASKED, MOST_PARTS
     keys["gpu"] = {"anyOf": [keys["gpu"], {"type": "string", "description": "One model."}]}
     return schema
 

@@ -106,6 +106,11 @@ class LocalSection(Section, frozen=True):
     notice: Duration = Duration(2_000)
     grace: Duration = Duration(10_000)
     lost_after: tuple[Duration, ...] = ()
+    folder: Word | None = None
+    pass_env: tuple[Name, ...] = ()
+    log_limit: Size = Size(256 << 20)
+    memory: Size | None = None
+    processes: Count = Count(16_384)
 
 
 class ClusterSection(Section, frozen=True):

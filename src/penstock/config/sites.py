@@ -13,6 +13,7 @@ from penstock.config.convert import Section, converted
 from penstock.config.document import UNREAD, Document, plain, read_bytes, shown, unknown
 from penstock.config.maps import maps_of, site_has
 from penstock.config.offers import Exchange, check_price, offer_of, on_demand_prices, standing_nodes
+from penstock.config.scalars import SCALARS, Name
 from penstock.config.sections import (
     CapSection,
     DataRuleSection,
@@ -44,6 +45,11 @@ class LocalSite:
     notice_ms: Millis = 2_000  # from the warning until a spot node is taken away
     grace_ms: Millis = 10_000  # to write a last checkpoint at the deadline
     losses_ms: tuple[Millis, ...] = ()  # how long the first rented spot things live
+    folder: str = ""  # where jobs with users of their own have their folders; empty: the usual place
+    pass_env: tuple[str, ...] = ()  # variables of Penstock's own environment that jobs see besides the usual ones
+    log_bytes: int = 256 << 20  # of one attempt
+    memory: int = 0  # bytes of one attempt, where there are cgroups; 0: no limit
+    processes: int = 16_384  # of one job with a user of its own, threads included
 
 
 @value
@@ -167,6 +173,7 @@ def _site(row: SiteSection, rates: Rates, maps: Maps, page: Document, place: str
     exchange = page.attempt(_exchange, row, rates, page, place)
     exchange = Exchange(None) if exchange is UNREAD else exchange
     egress = page.attempt(_egress, row.egress, exchange, page, f"{place}.egress")
+    page.attempt(lambda: check_price(exchange.ours(row.ingress_per_gb), page, f"{place}.ingress_per_gb", per="GB"))
     return Site(
         offers=_offers(row, exchange, page, place),
         id=str(row.name),
@@ -294,7 +301,18 @@ def _local_site(row: SiteSection, page: Document, place: str) -> tuple[str, Loca
         return None
     said = row.local or LocalSection()
     losses = tuple(int(seconds) for seconds in said.lost_after)
-    return str(row.name), LocalSite(int(said.notice), int(said.grace), losses)
+    if said.folder is not None and not said.folder.startswith("/"):
+        page.report(f"{place}.local.folder", f"{shown(said.folder)} must begin with /")
+    return str(row.name), LocalSite(
+        notice_ms=int(said.notice),
+        grace_ms=int(said.grace),
+        losses_ms=losses,
+        folder=str(said.folder or ""),
+        pass_env=tuple(str(name) for name in said.pass_env),
+        log_bytes=int(said.log_limit),
+        memory=int(said.memory or 0),
+        processes=int(said.processes),
+    )
 
 
 def _clusters(file: FileSection, maps: Sequence[Maps], page: Document) -> tuple[tuple[str, ClusterSite], ...]:
@@ -351,6 +369,15 @@ def _notes(file: FileSection, sites: tuple[Site, ...]) -> Iterator[str]:
             for name in names:
                 if name not in there:
                     yield f"The rule for data class '{rule.data_class}' names {key} {shown(name)}, and no site has it."
+
+
+def unmatched_caps(file: SitesFile) -> Iterator[str]:
+    """Caps that bind nobody in a running Penstock, a sentence each. A trace's teams may have any name."""
+    for scope, _, _ in file.caps:
+        kind, _, name = scope.partition(":")
+        form, reader = SCALARS[Name]
+        if name and reader(name) is None:
+            yield f"The cap of {shown(scope)} binds nobody: no {kind} can have this name, only {form}."
 
 
 def _unique(page: Document, place: str, rows: Sequence[Section], key: str = "name", field: str = "name") -> None:

@@ -54,17 +54,12 @@ class Engine:
         begin_step(state, at)
         for event in inputs:
             APPLY[type(event)](state, event)
-        choices.state, choices.now, choices.promises, choices.foreseen = state, at, [], None
+        choices.state, choices.now = state, at
+        choices.promises, choices.foreseen = [], None
         decide(choices, self.rules)
         self.dead = False
-        return Step(
-            number=state.steps,
-            at=at,
-            inputs=inputs,
-            outputs=tuple(choices.promises),
-            actions=tuple(state.changes.actions),
-            revision=state.revision,
-        )
+        outputs, actions = tuple(choices.promises), tuple(state.changes.actions)
+        return Step(state.steps, at, inputs, outputs, actions, state.revision)
 
     def next_deadline(self) -> Instant | None:
         """When to wake up if nothing happens; None: only an event can change anything."""

@@ -191,7 +191,8 @@ def _tally(decisions: list[Decision]) -> tuple[tuple[Answer, str, int], ...]:
 
 def _listed(choices: Choices, job: Job, expected_ms: Millis) -> tuple[Choice, ...]:
     state, now = choices.state, choices.now
-    standing = [_standing(state, job, name, expected_ms, now) for name in job.shape.standing]
+    wait_ms = _wait_ms(choices, job)
+    standing = [_standing(state, job, name, expected_ms, wait_ms, now) for name in job.shape.standing]
     ranked = colocation.for_job(state, job, expected_ms, now)
     roomy = [_rented(choices, job, quote, fits_now=True) for quote in ranked]
     tried = [quote.offer.id for quote in ranked if not quote.node]
@@ -200,7 +201,15 @@ def _listed(choices: Choices, job: Job, expected_ms: Millis) -> tuple[Choice, ..
     return (*standing, *roomy, *[_rented(choices, job, quote, fits_now=False) for quote in full])
 
 
-def _standing(state: State, job: Job, name: str, expected_ms: Millis, now: Instant) -> Choice:
+def _wait_ms(choices: Choices, job: Job) -> Millis:
+    """Until standing GPUs are free for it, as the engine forecasts it."""
+    if job.shape.lane is None:
+        return 0
+    soonest = (choices.foreseen or {}).get(job.id, waiting.soonest_start(job))
+    return waiting.foretell(choices.state, job, soonest)[0]
+
+
+def _standing(state: State, job: Job, name: str, expected_ms: Millis, wait_ms: Millis, now: Instant) -> Choice:
     offer, fits = state.offers[name], state.pools[name].fits(job.spec.gpus)
     speed = quotes.rate_of(job.shape, state, offer).speed_permille
     copy_ms = quotes.copying_ms(state, job, offer, now) if job.spec.data else 0
@@ -208,7 +217,7 @@ def _standing(state: State, job: Job, name: str, expected_ms: Millis, now: Insta
         offer=offer,
         node="",
         fits_now=fits,
-        wait_ms=0 if fits else waiting.foretell(state, job, waiting.soonest_start(job)[1])[0],
+        wait_ms=0 if fits else wait_ms,
         start_ms=copy_ms + offer.start_ms,
         run_ms=ceil_div(expected_ms * PERMILLE, speed),
         cost=0,

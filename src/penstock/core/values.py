@@ -2,6 +2,9 @@
 
 To the type checker a value is frozen. At run time it is a plain slotted dataclass, because really freezing it makes
 creating one four times as dear (docs/decisions/0002); with PENSTOCK_FROZEN=1, as in our tests, it is frozen for real.
+
+Wide values are made by keyword. The few that every job needs are made by position, from names that tell the field:
+plain Python takes twice as long to make a value by keyword.
 """
 
 import os

@@ -3,11 +3,12 @@
 Sites share no file system. With an object store every site reads and writes the same bucket, and nothing is moved
 here; without one each site has a folder of its own, and what an earlier attempt left at another site is copied.
 What a job sees of this is in docs/checkpoints.md.
+
+Where jobs have users of their own, a job owns its files here and nothing around them, and what is copied is copied by
+its user: we never follow what a job has written.
 """
 
-import fcntl
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,9 @@ from typing import Final, Protocol
 from urllib.parse import quote
 
 from penstock.core.ids import attempt_number, job_of
+from penstock.data.plain_files import PLAIN, DamagedFile, copy_tree, read_plain, remove_tree, wait_for_lock
 
+LONGEST_ID: Final = 4096
 LONGEST: Final = 180  #: a file name has 255 bytes at most, and others add to this one
 
 
@@ -33,26 +36,29 @@ class Store(Protocol):
 
 
 class FolderStore:
-    """A folder for each site. What is copied is never shared: each site writes only to its own."""
+    """A folder for each site. What is copied is never shared: each site writes only to its own. `user_of`: a job's own
+    user; 0 where jobs run as ours.
+    """
 
-    def __init__(self, folders: Mapping[str, Path]) -> None:
-        self.folders = dict(folders)
+    def __init__(self, folders: Mapping[str, Path], user_of: Callable[[str], int] = lambda _: 0) -> None:
+        self.folders, self.user_of = dict(folders), user_of
 
     def ready(self, site: str, job: str, attempt: str, earlier: str) -> dict[str, str]:
-        store = JobCheckpoints(self.folders[site], job)
+        store = JobCheckpoints(self.folders[site], job, self.user_of(job))
         with store.locked():  # two who are told at once bring it once
             if store.attempt != attempt:
                 self._bring(store, job, earlier)
                 store.belongs_to(attempt)
+            store.make_files()
         resume = "1" if earlier and any(store.files.iterdir()) else ""
         return {"PENSTOCK_CHECKPOINT_URL": store.files.absolute().as_uri(), "PENSTOCK_RESUME": resume}
 
     def sweep(self, over: Callable[[str], bool]) -> list[str]:
         kept = [store for folder in self.folders.values() for store in sorted(folder.glob("*/attempt"))]
-        left = [(attempt.parent, job_of(attempt.read_text("utf-8"))) for attempt in kept]
+        left = [(path.parent, job_of(attempt)) for path in kept if (attempt := _attempt_in(path))]
         swept = [(folder, job) for folder, job in left if over(job)]
         for folder, _ in swept:
-            shutil.rmtree(folder)
+            remove_tree(folder)
         return [job for _, job in swept]
 
     def _bring(self, store: "JobCheckpoints", job: str, earlier: str) -> None:
@@ -70,39 +76,64 @@ class FolderStore:
 class JobCheckpoints:
     """One job's checkpoints at one site: `files` is what the job sees, `attempt` says whose they are."""
 
-    def __init__(self, folder: Path, job: str) -> None:
-        self.folder = folder / safe_name(job)
+    def __init__(self, folder: Path, job: str, uid: int = 0) -> None:
+        self.folder, self.uid = folder / safe_name(job), uid
         self.files = self.folder / "files"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / "lock", "w", encoding="ascii") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        mode = 0o711 if self.uid else 0o700  # its user may pass through, and not look around
+        for folder in (self.folder.parent, self.folder):
+            folder.mkdir(parents=True, exist_ok=True, mode=mode)
+            folder.chmod(mode)
+        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | PLAIN, 0o600)
+        try:
+            wait_for_lock(lock, str(self.folder / "lock"))
             yield
+        finally:
+            os.close(lock)
 
     @property
     def attempt(self) -> str:
-        try:
-            return (self.folder / "attempt").read_text("utf-8")
-        except FileNotFoundError:
-            return ""
+        return _attempt_in(self.folder / "attempt")
 
     def belongs_to(self, attempt: str) -> None:
         """Written last: until then the next try brings everything again."""
-        self.files.mkdir(parents=True, exist_ok=True)
+        self.make_files()
         aside = self.folder / "attempt.new"
+        aside.unlink(missing_ok=True)
         aside.write_text(attempt, "utf-8")
         aside.replace(self.folder / "attempt")
+
+    def make_files(self) -> None:
+        if not self.files.exists():
+            self._make(self.files)
 
     def replace_by(self, other: "JobCheckpoints") -> None:
         """A copy beside, then renamed into place: a job never sees half of it."""
         aside = Path(tempfile.mkdtemp(dir=self.folder))
-        shutil.copytree(other.files, aside / "new", symlinks=True)
-        if self.files.exists():
-            self.files.rename(aside / "old")
-        (aside / "new").rename(self.files)
-        shutil.rmtree(aside)
+        try:
+            aside.chmod(0o711 if self.uid else 0o700)
+            self._make(aside / "new")
+            copy_tree(other.files, aside / "new", self.uid)
+            if self.files.exists():
+                self.files.rename(aside / "old")
+            (aside / "new").rename(self.files)
+        finally:
+            remove_tree(aside)
+
+    def _make(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700)
+        if self.uid:
+            os.chown(folder, self.uid, self.uid, follow_symlinks=False)
+
+
+def _attempt_in(path: Path) -> str:
+    """The attempt that this file names; empty if there is none, or nothing that we wrote."""
+    try:
+        return read_plain(str(path), LONGEST_ID).decode("utf-8")
+    except (FileNotFoundError, NotADirectoryError, DamagedFile, UnicodeDecodeError):
+        return ""
 
 
 class BucketStore:
@@ -145,9 +176,9 @@ def safe_name(name: str) -> str:
     )
 
 
-def store_of(folders: Mapping[str, Path]) -> Store:
+def store_of(folders: Mapping[str, Path], user_of: Callable[[str], int] = lambda _: 0) -> Store:
     """A bucket that all sites reach, if the environment names one; otherwise a folder in each site's own."""
-    return bucket() or FolderStore({site: folder / "checkpoints" for site, folder in folders.items()})
+    return bucket() or FolderStore({site: folder / "checkpoints" for site, folder in folders.items()}, user_of)
 
 
 def bucket(secret: str = "") -> Store | None:

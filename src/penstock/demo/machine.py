@@ -65,6 +65,7 @@ class Machine:
     def start(self) -> None:
         """`penstock up`, at the same address each time. Returns when it takes submissions."""
         options = ["--home", str(self.home), "--sites", str(self.sites), "--port", str(self.port), "--json"]
+        options += ["--trust-teams"]  # the demo's teams are one person's
         self.plane = subprocess.Popen(
             [*COMMAND, "up", *options],
             env=self.env,

@@ -20,13 +20,18 @@ def ended(at: Instant, attempt: str, phase: SeenPhase, kept_ms: Millis, words: s
 
 
 class Reported:
-    """Progress that was reported already: each checkpoint once, and progress once per tenth."""
+    """Progress that was reported already: each checkpoint once, and progress once per tenth; after the first news at
+    most every so many milliseconds, so that no job can fill the journal.
+    """
 
-    def __init__(self, kept_ms: Millis = 0) -> None:
-        self.kept_ms, self.tenths = kept_ms, 0
+    def __init__(self, kept_ms: Millis = 0, every_ms: Millis = 0) -> None:
+        self.kept_ms, self.tenths, self.every_ms = kept_ms, 0, every_ms
+        self.next_at: Instant = 0
 
     def news(self, at: Instant, attempt: str, kept_ms: Millis, marks: Mapping[str, Any]) -> list[e.Fact]:
         found: list[e.Fact] = []
+        if at < self.next_at <= at + self.every_ms:  # a clock that was set back does not hold anything up
+            return found
         if kept_ms > self.kept_ms:
             self.kept_ms = kept_ms
             found.append(e.AttemptCheckpointed(at, attempt, kept_ms))
@@ -34,4 +39,6 @@ class Reported:
         if permille // 100 != self.tenths:
             self.tenths = permille // 100
             found.append(e.AttemptProgressed(at, attempt, permille))
+        if found:
+            self.next_at = at + self.every_ms
         return found

@@ -160,7 +160,9 @@ class Workloads(ABC):
 class BaseDriver(Capacity, Workloads, Driver):
     """What a site's driver begins with: each action is a method of its own, in `Capacity` or in `Workloads`."""
 
-    claims: ClaimStore | None = None
+    @property
+    def claims(self) -> ClaimStore | None:
+        return None
 
     async def do(self, action: a.Action, work: Work | None = None) -> e.Fact | None:
         """The table of all actions: which method each one is, and the fact that says that it returned."""

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Final
 
+from penstock.core.errors import BadInput
 from penstock.front import job_spec
 from penstock.front.home_cluster import namespace_of, uid_of
 from penstock.front.home_jobs import HomeJobs
@@ -48,6 +49,9 @@ class Intake:
             return ""
         except Quarantined as error:
             await self._explain(job, "SetAside", str(error))
+            return ""
+        except BadInput as error:
+            await self._explain(job, "Refused", str(error))
             return ""
         return told.answer
 

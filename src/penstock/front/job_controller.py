@@ -243,7 +243,7 @@ class JobController:
 
     async def _cancel(self, our_id: str) -> None:
         if our_id not in self.cancelled:
-            await self.plane.tell(CancelRequested(0, our_id))
+            await self.plane.tell(CancelRequested(0, our_id, by=f"kubernetes/{self.site}"))
             self.cancelled.add(our_id)
 
     async def _gone(self, key: str) -> None:

@@ -256,4 +256,7 @@ def _deadline(text: str, now: Instant) -> Instant | None:
     if at is None or at.tzinfo is None:
         form = "an instant like 2026-11-20T18:00:00Z or a duration like 8h"
         raise Unfit("NotUnderstood", f"The annotation {annotations.DEADLINE} is {text[:60]!r} and not {form}.")
+    if not 1970 < at.year < 2200:  # as a trace's times; later ones cannot be shown
+        said = f"The annotation {annotations.DEADLINE} is {text[:60]!r}"
+        raise Unfit("NotUnderstood", f"{said} and not between 1971 and 2199.")
     return int(at.timestamp() * SECOND)

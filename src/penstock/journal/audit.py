@@ -72,12 +72,13 @@ TOLD: Final[Mapping[type, Callable[[Any], Deed | None]]] = {
     e.TokenRevoked: lambda event: ("token revoked", event.token, "", ""),
     e.LogRead: lambda event: ("log read", event.job, "", ""),
     e.ExecStarted: lambda event: ("exec", event.attempt, "", ""),
+    e.LeaveRequested: lambda event: ("leave", event.site, "", ""),
     e.DetailsErased: lambda event: ("erase", event.who, "", ""),
 }
 #: All that `AuditRow.did` may say.
 DID: Final = (
     "cancel", "move", "retry", "cap", "pause", "resume", "token made", "token revoked", "login", "log read", "exec",
-    "erase",
+    "leave", "erase",
 )  # fmt: skip
 
 

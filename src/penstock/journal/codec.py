@@ -54,7 +54,8 @@ def encode(events: Sequence[Event]) -> bytes:
 def _body(event: Event) -> object:
     if type(event) is JobSubmitted:
         body = {"at": event.at, "number": event.number, "job": event.job, "spec": _spec(event.spec)}
-        return body | {"retries": event.retries, "details": event.details} if event.retries else body
+        said = event.retries or event.details
+        return body | {"retries": event.retries, "details": event.details} if said else body
     if type(event) is WaitPromised:
         return _wait(event)
     return event

@@ -14,6 +14,9 @@ from penstock.journal.schema import INDICES, TABLES, Table
 CHUNK: Final = 1_000
 
 
+MOST_DIGITS: Final = 18  #: of a step's number
+
+
 class Database(Protocol):
     """One connection. It connects on first use, and again after a lost connection."""
 
@@ -107,6 +110,15 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
+def askable(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Values to look for. Text that no database takes finds nothing, instead of failing: `projection` stores none."""
+    return tuple(_text(found) if isinstance(found, str) and not found.isprintable() else found for found in values)
+
+
+def _text(found: str) -> str:
+    return found.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
 def marks(count: int) -> str:
     return ", ".join("?" * count)
 
@@ -135,3 +147,12 @@ def hash_of(db: Database, number: int) -> bytes | None:
         return GENESIS
     found = db.all("select hash from steps where number = ?", number)
     return as_bytes(found[0][0]) if found else None
+
+
+def has(db: Database, head: str) -> bool:
+    """True if there is this step with this hash: `NUMBER:HASH`."""
+    number, _, link = head.partition(":")
+    if not number.isdecimal() or len(number) > MOST_DIGITS:
+        return False
+    found = hash_of(db, int(number))
+    return found is not None and found.hex() == link

@@ -87,8 +87,10 @@ class Journal(Protocol):
 
     def claims(self) -> KeptClaims: ...
 
-    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0) -> int:
-        """Keep these claims. Returns the epoch, which is raised if it was not `above` this one. Raises `Fenced`."""
+    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0, settled: bool = False) -> int:
+        """Keep these claims. Returns the epoch, which is raised if it was not `above` this one. `settled`: that a
+        person restored this journal is used up. Raises `Fenced`.
+        """
 
     def has(self, head: str) -> bool:
         """True if the journal has this step with this hash: `NUMBER:HASH`."""
@@ -190,8 +192,10 @@ class Reader(Protocol):
     ) -> list[Happening]:
         """Recent events, newest first, at most `limit`. `before`: step and part of the last one seen."""
 
-    def tokens(self, after: int = 0) -> list[TokenRow]:
-        """Tokens issued after this step, in order."""
+    def tokens(self, after: int = 0, browsers_after: int = 0) -> list[TokenRow]:
+        """Tokens issued after this step, in order; of browsers' tokens only those that expire after this second."""
+
+    def token(self, token: str) -> TokenRow | None: ...
 
     def revocations(self, after: int = 0) -> list[RevocationRow]:
         """Tokens revoked after this step, in order."""

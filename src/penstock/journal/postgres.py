@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from penstock.core.errors import BadInput
-from penstock.journal.database import marks
+from penstock.journal.database import askable, marks
 from penstock.journal.journal import Unwritable
 
 try:
@@ -110,7 +110,7 @@ class PostgresDatabase:
 
     def all(self, sql: str, *values: Any) -> list[Any]:
         with self._told():
-            return self.db.execute(_marked(sql), values).fetchall()
+            return self.db.execute(_marked(sql), askable(values)).fetchall()
 
     def run(self, sql: str, *values: Any) -> None:
         with self._told():

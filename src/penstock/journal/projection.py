@@ -30,7 +30,7 @@ from penstock.journal.tokens import revocation_row, token_row
 def project(state: s.State, step: Any, changes: Changes | None = None) -> Changes:
     """What the state's latest step changes, live or replayed; added to the changes of earlier steps."""
     changes = Changes() if changes is None else changes
-    touched = state.changes.touched
+    touched = state.touched
     assert touched is not None, "this state was not told to note what changes"
     for job, before in touched.jobs.items():
         _put_job(changes, state, job, before)
@@ -196,6 +196,7 @@ UNTOLD: Final = (
     e.TokenRevoked,
     e.LogRead,
     e.ExecStarted,
+    e.LeaveRequested,
     e.DetailsErased,
 )
 
@@ -210,9 +211,9 @@ def _put_happened(changes: Changes, state: s.State, step: Any, touched: s.Touche
             case e.PeriodOpened():
                 changes.put(PeriodRow(event.period, event.starts_at, event.ends_at))
             case e.TokenIssued():
-                changes.put(token_row(step.number, event))
+                changes.put(token_row(step.number, part, event))
             case e.TokenRevoked():
-                changes.put(revocation_row(step.number, event))
+                changes.put(revocation_row(step.number, part, event))
         if type(event) in TOLD:
             _put_audit(changes, step.number, part, event)
         for job in _concerned(state, event, new, known, touched.bills):

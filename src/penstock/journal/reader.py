@@ -12,6 +12,7 @@ from itertools import islice, product
 from typing import Any, TypeVar
 
 from penstock.core.errors import BadInput
+from penstock.core.model.events import TokenIssued
 from penstock.core.model.types import JobSpec
 from penstock.journal import states
 from penstock.journal.audit import AuditFilter, AuditRow
@@ -20,7 +21,7 @@ from penstock.journal.hash_chain import COLUMNS, refuse_format, row, row_with
 from penstock.journal.journal import Row, Unwritable
 from penstock.journal.rows import AttemptRow, ClosedRow, Filter, Happening, JobCount, JobRow, SpendRow, UsedRow
 from penstock.journal.schema import LOOKED_UP
-from penstock.journal.tokens import RevocationRow, TokenRow
+from penstock.journal.tokens import RevocationRow, TokenRow, token_row
 
 T = TypeVar("T")
 
@@ -224,13 +225,29 @@ class JournalReader:
 
     # --- tokens and the audit trail ----------------------------------------------------------------------------------
 
-    def tokens(self, after: int = 0) -> list[TokenRow]:
-        return self._made(
-            TokenRow, f"select {_columns(TokenRow)} from tokens where number > ? order by number, id", after
-        )
+    def tokens(self, after: int = 0, browsers_after: int = 0) -> list[TokenRow]:
+        """Only those that their step issued: a row that somebody added to the table alone lets nobody in."""
+        wanted = "number > ? and (made_by = '' or expires_at > ?)"
+        sql = f"select {_columns(TokenRow)} from tokens where {wanted} order by number, part"
+        found = self._made(TokenRow, sql, after, browsers_after)
+        told = self._rows([(row.number, row.part) for row in found])
+        issued = {
+            (number, event.token): event
+            for number, row in told.items()
+            for event in row.inputs
+            if isinstance(event, TokenIssued)
+        }
+        return [
+            row
+            for row in found
+            if (event := issued.get((row.number, row.id))) and token_row(row.number, row.part, event) == row
+        ]
+
+    def token(self, token: str) -> TokenRow | None:
+        return _first(self._made(TokenRow, f"select {_columns(TokenRow)} from tokens where id = ?", token))
 
     def revocations(self, after: int = 0) -> list[RevocationRow]:
-        sql = f"select {_columns(RevocationRow)} from revocations where number > ? order by number, token"
+        sql = f"select {_columns(RevocationRow)} from revocations where number > ? order by number, part"
         return self._made(RevocationRow, sql, after)
 
     def audit(self, wanted: AuditFilter, before: tuple[int, int] | None = None, limit: int = 50) -> list[AuditRow]:

@@ -7,6 +7,7 @@ the epoch above what the site has seen: whoever still renews the old claim finds
 import os
 import sqlite3
 import time
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 from penstock.core.errors import BadInput
 from penstock.core.units import Instant
 from penstock.formatting import instant
+from penstock.journal.anchors import Anchor, write_anchor
 from penstock.journal.journal import Held
 from penstock.journal.open import is_postgres, must_exist, open_journal, reachable, read
 from penstock.journal.writer import JournalWriter
@@ -44,20 +46,32 @@ def put_in_place(backup: str, where: str) -> str:
     if is_postgres(backup) or is_postgres(where):
         raise BadInput("--from copies SQLite files; restore a PostgreSQL backup with its own tools, then leave it out.")
     must_exist(backup)
-    aside = ""
     if Path(where).exists():
         _check_unused(where)
-        aside = f"{where}.{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-        for end in ("-wal", "-shm", ""):
-            with suppress(FileNotFoundError):
-                os.rename(where + end, aside + end)
-    fresh = f"{where}.restoring"
+    try:
+        fresh = _copied(backup, f"{where}.restoring")
+        aside = _put_aside(where) if Path(where).exists() else ""
+        os.rename(fresh, where)
+    except (OSError, sqlite3.Error) as error:
+        raise BadInput(f"Cannot copy {backup} to {where}: {error}.") from None
+    return aside
+
+
+def _copied(backup: str, fresh: str) -> str:
+    """All of the backup in one file, whoever writes it meanwhile."""
     Path(fresh).unlink(missing_ok=True)
     os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
     with closing(sqlite3.connect(backup)) as source, closing(sqlite3.connect(fresh)) as copy:
         source.backup(copy)
-        copy.execute("pragma journal_mode=delete")  # all of it in one file
-    os.rename(fresh, where)
+        copy.execute("pragma journal_mode=delete")
+    return fresh
+
+
+def _put_aside(where: str) -> str:
+    aside = f"{where}.{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    for end in ("-wal", "-shm", ""):
+        with suppress(FileNotFoundError):
+            os.rename(where + end, aside + end)
     return aside
 
 
@@ -67,11 +81,18 @@ def _check_unused(where: str) -> None:
         journal.release(_taken(journal))
 
 
-def restore(where: str) -> None:
-    """Note that this journal goes on in any case."""
+def restore(where: str, anchors: Sequence[str] = ()) -> None:
+    """Note that this journal goes on in any case, in itself and after these anchors."""
+    now = int(time.time() * 1000)
     with reachable(), closing(open_journal(where, create=False)) as journal:
         epoch = _taken(journal)
-        journal.restore(int(time.time() * 1000))
+        note = Anchor(journal.claims().head, journal.installation, now, restored=True)
+        for file in anchors:
+            try:
+                write_anchor(file, note)
+            except OSError as error:
+                raise BadInput(f"Cannot note the restore in {file}: {error.strerror or error}.") from None
+        journal.restore(now)
         journal.release(epoch)
 
 

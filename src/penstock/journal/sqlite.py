@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from penstock.core.engine import Step
 from penstock.core.errors import BadInput
-from penstock.journal.database import BASE
+from penstock.journal.database import BASE, askable
 from penstock.journal.hash_chain import FORMAT, GENESIS, Stored, stored
 from penstock.journal.journal import Fenced, Unwritable
 
@@ -118,7 +118,7 @@ class SqliteDatabase:
 
     def all(self, sql: str, *values: Any) -> list[Any]:
         with self._told():
-            return self.db.execute(sql, values).fetchall()
+            return self.db.execute(sql, askable(values)).fetchall()
 
     def run(self, sql: str, *values: Any) -> None:
         with self._told():

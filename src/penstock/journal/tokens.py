@@ -15,7 +15,9 @@ class TokenRow:
     team: str  # empty: all teams
     expires_at: int  # seconds since 1970; 0: never
     made_by: str  # of a browser's token: the token that let it in
+    name: str  # digest of the name of whom it is for; empty: it has none
     number: int  # of its step: followers ask for what is newer
+    part: int  # its index in the step
 
 
 @value
@@ -23,9 +25,10 @@ class RevocationRow:
     token: str
     at: Instant
     number: int  # of its step
+    part: int
 
 
-def token_row(number: int, event: e.TokenIssued) -> TokenRow:
+def token_row(number: int, part: int, event: e.TokenIssued) -> TokenRow:
     return TokenRow(
         id=event.token,
         digest=event.digest,
@@ -33,9 +36,11 @@ def token_row(number: int, event: e.TokenIssued) -> TokenRow:
         team=event.team,
         expires_at=event.expires_at,
         made_by=event.made_by,
+        name=event.name,
         number=number,
+        part=part,
     )
 
 
-def revocation_row(number: int, event: e.TokenRevoked) -> RevocationRow:
-    return RevocationRow(event.token, event.at, number)
+def revocation_row(number: int, part: int, event: e.TokenRevoked) -> RevocationRow:
+    return RevocationRow(event.token, event.at, number, part)

@@ -5,6 +5,8 @@ from contextlib import closing
 from penstock.core.errors import BadInput
 from penstock.core.units import Instant
 from penstock.core.values import value
+from penstock.journal import anchors
+from penstock.journal.database import has
 from penstock.journal.open import database, must_exist, reachable, read
 
 
@@ -57,6 +59,14 @@ def verify(where: str, expected: str = "") -> tuple[int, str]:
         there = "is another one now" if hashes.get(noted) else "is gone"
         raise BadInput(f"{where}: step {noted}, noted as {link[:12]}..., {there}; this is not the journal it was.")
     return steps, f"{steps}:{hashes.get(steps, '')}"
+
+
+def compare_anchors(where: str, file: str) -> int:
+    """Hold the anchors in a file against the journal; returns how many there are. Raises `BadInput`."""
+    must_exist(where)
+    with reachable(), closing(database(where, readonly=True)) as db:
+        ((installation,),) = db.all("select installation from journal")
+        return anchors.compare(file, installation, lambda head: has(db, head))
 
 
 def _noted(expected: str) -> tuple[int, str]:

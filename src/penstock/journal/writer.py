@@ -24,6 +24,7 @@ from penstock.journal.database import (
     MOVED,
     Database,
     as_bytes,
+    has,
     hash_of,
     marks,
     stored_after,
@@ -43,6 +44,7 @@ class JournalWriter:
     def __init__(self, db: Database, key: bytes = b"") -> None:
         """`key`: seals the snapshots; only who has it can make one that is believed."""
         self.db, self.key = db, key
+        self.last: tuple[int, bytes] | None = None  #: the head as we left it
         with db.transaction():
             self._create()
         self.installation: str = db.all("select installation from journal")[0][0]
@@ -133,23 +135,21 @@ class JournalWriter:
         restored = bool(self.db.all("select at from restores limit 1"))
         return KeptClaims({row[0]: KeptClaim(*row) for row in found}, self._noted_head(), restored)
 
-    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0) -> int:
+    def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0, settled: bool = False) -> int:
         with self.db.transaction():
             self._fence(epoch)
             _, holder, until_at = self._lease()
             self._keep_lease(max(epoch, above + 1), holder, until_at)
             self._keep_claims(claims)
+            if settled:
+                self.db.run("delete from restores")
         return max(epoch, above + 1)
 
     def _keep_claims(self, claims: Sequence[KeptClaim]) -> None:
         self.db.write(KEPT_CLAIM, [(kept.site, kept.incarnation, kept.before, kept.place) for kept in claims])
 
     def has(self, head: str) -> bool:
-        number, _, link = head.partition(":")
-        if not number.isdecimal() or len(number) > MOST_DIGITS:
-            return False
-        found = hash_of(self.db, int(number))
-        return found is not None and found.hex() == link
+        return has(self.db, head)
 
     def restore(self, at: Instant) -> None:
         """A person says that this backup goes on: sites are claimed anew, whatever their claims say."""
@@ -170,11 +170,14 @@ class JournalWriter:
         with self.db.transaction():
             self._fence(epoch)
             head = self._head()
+            if self.last is not None and head[0] == self.last[0] and head != self.last:
+                raise Fenced(f"{self.db.where}: step {head[0]} was changed by somebody else; this writer must stop.")
             if steps and not self._are_there(steps, head[0]):
-                self._append(steps, changes, head[1])
+                head = self._append(steps, changes, head[1])
             self.db.write(KEPT_BLOB, list(blobs.items()))
             at = steps[-1].at if steps else 0
             self.db.write(KEPT_ANSWER, [(key, answer, at) for key, answer in keys.items()])
+        self.last = head
 
     def _are_there(self, steps: Sequence[Step], head: int) -> bool:
         """True if this very append was committed before and only its answer was lost. Any other gap or overlap is
@@ -187,12 +190,13 @@ class JournalWriter:
             return True
         raise Fenced(f"{self.db.where} is at step {head}, and step {steps[0].number} does not follow it.")
 
-    def _append(self, steps: Sequence[Step], changes: Changes, last: bytes) -> None:
+    def _append(self, steps: Sequence[Step], changes: Changes, last: bytes) -> tuple[int, bytes]:
         rows = _linked(steps, last)
         self.db.write(APPEND, rows)
-        self._write(changes)
+        write_changes(self.db, changes)
         number, link = rows[-1][0], rows[-1][-1]
         self.db.run("update journal set head = ?, hash = ?, projected = ?", number, link, number)
+        return number, link
 
     def _head(self) -> tuple[int, bytes]:
         number, link = self.db.all("select head, hash from journal")[0]
@@ -201,16 +205,6 @@ class JournalWriter:
     def _noted_head(self) -> str:
         number, link = self._head()
         return f"{number}:{link.hex()}"
-
-    def _write(self, changes: Changes) -> None:
-        for kind, lines in changes.puts.items():
-            table = TABLES[kind]
-            values = f"values ({marks(len(table.columns))})"
-            self.db.write(upsert(table, values), [table.values(line) for line in lines.values()])
-        for kind, keys in changes.drops.items():
-            table = TABLES[kind]
-            named = " and ".join(f'"{name}" = ?' for name in table.key)
-            self.db.write(f"delete from {table.name} where {named}", list(keys))
 
     # --- projections -------------------------------------------------------------------------------------------------
 
@@ -249,7 +243,7 @@ class JournalWriter:
         return number - projected
 
     def _write_to(self, number: int, changes: Changes) -> None:
-        self._write(changes)
+        write_changes(self.db, changes)
         self.db.run("update journal set projected = ?", number)
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -304,6 +298,18 @@ class JournalWriter:
         return f"{schema}.{key_name(self.key)}"
 
 
+def write_changes(db: Database, changes: Changes) -> None:
+    """Bring the tables up to date."""
+    for kind, lines in changes.puts.items():
+        table = TABLES[kind]
+        values = f"values ({marks(len(table.columns))})"
+        db.write(upsert(table, values), [table.values(line) for line in lines.values()])
+    for kind, keys in changes.drops.items():
+        table = TABLES[kind]
+        named = " and ".join(f'"{name}" = ?' for name in table.key)
+        db.write(f"delete from {table.name} where {named}", list(keys))
+
+
 def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
     """Steps in order, each verified against the chain, and the last against the head."""
     found = _only(db.all("select format from journal"))
@@ -321,7 +327,6 @@ KEPT_CLAIM = (
     "insert into claims values (?, ?, ?, ?) on conflict (site) do update set "
     "incarnation = excluded.incarnation, before = excluded.before, place = excluded.place"
 )
-MOST_DIGITS = 18  #: of a step's number
 KEPT_BLOB = "insert into blobs values (?, ?) on conflict (digest) do nothing"
 KEPT_ANSWER = "insert into replies values (?, ?, ?) on conflict (key) do nothing"
 #: Another version's snapshots are kept for this many steps, for a downgrade.

@@ -4,22 +4,25 @@ every start.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
 from penstock.core.model.events import Fact
 from penstock.core.model.types import Policy
-from penstock.core.units import MICRO
+from penstock.core.units import MICRO, Money
+from penstock.formatting import money
 from penstock.policy.presets import DEFAULT_VALUE, ours
 
 if TYPE_CHECKING:  # reading a file is not free, and who has read it has imported this
     from penstock.config import SitesFile
 
+Cap: TypeAlias = tuple[Money | None, Money | None]  #: per month and per hour
+
 
 def configured(file: "SitesFile") -> tuple[Fact, ...]:
     """All that the sites file says. `news` leaves out what the journal knows already."""
-    facts: list[Fact] = [e.CapSet(0, *cap) for cap in file.caps]
+    facts: list[Fact] = [e.CapSet(0, *cap, from_file=True) for cap in file.caps]
     facts += [e.SiteJoined(0, site) for site in file.sites]
     facts += [e.DataSetRegistered(0, item) for item in file.data]
     return (*facts, e.PolicySet(0, 0, policy_of(file)))
@@ -46,10 +49,72 @@ def policy_of(file: "SitesFile") -> Policy:
     )
 
 
-def news(state: State, configured: Sequence[Fact], sites: Iterable[str]) -> list[Fact]:
+def news(
+    state: State, configured: Sequence[Fact], sites: Iterable[str], *, accept_raised_caps: bool = False
+) -> list[Fact]:
     """The facts that are new. A recorded site without a driver is unreachable."""
-    found = [fact for fact in configured if not known(state, fact)]
-    return [*found, *_unreachable(state, configured, set(sites))]
+    found = [fact for fact in configured if not _is_file_cap(fact) and not known(state, fact)]
+    return [
+        *_cap_news(state, configured, accept_raised_caps),
+        *found,
+        *_unreachable(state, configured, set(sites)),
+    ]
+
+
+def _is_file_cap(fact: Fact) -> bool:
+    return isinstance(fact, e.CapSet) and fact.from_file
+
+
+def _changed_caps(state: State, configured: Sequence[Fact]) -> Iterator[tuple[e.CapSet, Cap, Cap]]:
+    """The caps that the file says otherwise than it did last: each with what is in force, and the lower of both."""
+    ledger = state.ledger
+    said = {fact.scope: fact for fact in configured if isinstance(fact, e.CapSet) and fact.from_file}
+    for scope in dict.fromkeys((*ledger.file_caps, *said)):
+        fact = said.get(scope) or e.CapSet(0, scope, None, None, from_file=True)  # no longer in the file
+        if ledger.file_caps.get(scope) != _cap(fact):
+            in_force = (ledger.caps.get(scope), ledger.rate_caps.get(scope))
+            yield fact, in_force, (_lower(in_force[0], fact.per_period), _lower(in_force[1], fact.per_hour))
+
+
+def _cap_news(state: State, configured: Sequence[Fact], accept_raised: bool) -> Iterator[Fact]:
+    """A cap set by a person stands until the file changes, and the file raises none unless a person accepts it."""
+    for fact, in_force, lowest in _changed_caps(state, configured):
+        if accept_raised or lowest == _cap(fact):
+            yield fact
+        elif lowest != in_force:  # one of its two caps is lowered: that part holds at once
+            yield e.CapSet(0, fact.scope, *lowest)
+
+
+def raised_caps(state: State, configured: Sequence[Fact]) -> dict[str, str]:
+    """Scope -> a sentence, for each cap that the file raises and nobody has accepted yet."""
+    currency = state.policy.currency
+    return {
+        fact.scope: (
+            f"The sites file says {_in_words(_cap(fact), currency)} for {fact.scope}, which is more than "
+            f"{_in_words(in_force, currency)} in force now; the lower one stays. To raise it, start once with "
+            "--accept-raised-caps or use `penstock budget`; to keep it, write it into the file."
+        )
+        for fact, in_force, lowest in _changed_caps(state, configured)
+        if lowest != _cap(fact)
+    }
+
+
+def _cap(fact: e.CapSet) -> Cap:
+    return fact.per_period, fact.per_hour
+
+
+def _lower(one: Money | None, other: Money | None) -> Money | None:
+    return min((amount for amount in (one, other) if amount is not None), default=None)
+
+
+def _in_words(cap: Cap, currency: str) -> str:
+    per_month, per_hour = cap
+    parts = [
+        f"{money(amount, currency)} {per}"
+        for amount, per in ((per_month, "a month"), (per_hour, "an hour"))
+        if amount is not None
+    ]
+    return " and ".join(parts) or "no cap"
 
 
 def known(state: State, fact: Fact) -> bool:

@@ -2,16 +2,55 @@
 
 import os
 import secrets
+import stat
 from pathlib import Path
+from typing import Final
 
 from penstock.core.errors import BadInput
 
+#: What an installation has in its home; a folder with one of these is one.
+OURS: Final = ("journal.db", "tokens.json", "token", "address", "users.key", "audit.log", "sites")
+
 
 def make_home(home: Path) -> None:
+    """Make the folder, or close one that others may enter: it holds tokens, and other people's words."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = home.stat()
+        if found.st_uid != os.geteuid():
+            raise BadInput(
+                f"{home} belongs to another user (uid {found.st_uid}, and this is uid {os.geteuid()}), who could read"
+                " tokens and journal; choose another with --home."
+            )
+        if found.st_mode & 0o077:
+            _close(home, found.st_mode)
     except OSError as error:
         raise BadInput(f"Cannot make the folder {home} ({error.strerror}); choose another with --home.") from None
+    for path in home.iterdir():
+        close_file(path)
+
+
+def _close(home: Path, mode: int) -> None:
+    """Close our own folder to others. One that holds other things is somebody's who counts on its being open."""
+    names = {path.name for path in home.iterdir()}
+    if mode & stat.S_ISVTX or (names and not names & set(OURS)):
+        raise BadInput(
+            f"Other users may enter {home}, and it holds other things than Penstock's; choose another folder with"
+            f" --home, or close this one: chmod 700 {home}"
+        )
+    home.chmod(0o700)
+
+
+def close_file(path: Path) -> None:
+    """Close a plain file of ours to other users; whatever else has this name is left alone. It must not be opened for
+    that: closing a file again gives up all locks that this process has on it, SQLite's among them.
+    """
+    try:
+        found = path.lstat()
+        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o077:
+            path.chmod(0o600)
+    except FileNotFoundError:
+        return
 
 
 def secret_key(path: Path) -> bytes:

@@ -4,6 +4,7 @@ calls it.
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -36,12 +37,21 @@ class Periods:
 
 
 def due(calendar: Calendar, known: Sequence[tuple[Instant, Instant, str]], now: Instant) -> Iterator[PeriodOpened]:
-    """Periods to open: the next month opens when the last known one begins, so one whole month is always ahead."""
+    """Periods to open: the next month opens when the last known one begins, so one whole month is always ahead.
+
+    Each begins where the one before ends, also if the calendar has changed since: the months that are open end as they
+    were planned, and the next one ends by the new calendar.
+    """
+    names = {name for _, _, name in known}
     if known:
-        starts_at, ends_at, _ = known[-1]
+        starts_at, ends_at, _ = max(known, key=itemgetter(1))
     else:
         name, starts_at, ends_at = calendar.month(now)
         yield PeriodOpened(now, name, starts_at, ends_at)
     while starts_at <= now:
-        name, starts_at, ends_at = calendar.month(ends_at)
+        starts_at = ends_at
+        name, _, ends_at = calendar.month(starts_at)
+        if name in names:  # by the new calendar its last hours are still to come: they are the next month's
+            name, _, ends_at = calendar.month(ends_at)
+        names.add(name)
         yield PeriodOpened(now, name, starts_at, ends_at)

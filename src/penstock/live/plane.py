@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from penstock.config.teams import Team
 from penstock.core.decide.rules import BuiltInRules, Rules
+from penstock.core.errors import BadInput
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
 from penstock.core.model.actions import ReleaseNode, StopAttempt
@@ -36,6 +37,7 @@ from penstock.live import config_facts, periods
 from penstock.live.admission import Admission
 from penstock.live.alarms import Alarms
 from penstock.live.clock import Clock
+from penstock.live.clock_watch import ClockWatch
 from penstock.live.dispatch import Dispatch
 from penstock.live.fact_bounds import bounded
 from penstock.live.periods import Calendar, Periods
@@ -81,6 +83,8 @@ class Setup:
     opening: tuple[
         Fact, ...
     ] = ()  # policy, caps, sites and data as configured; facts that are known already are dropped
+    accept_raised_caps: bool = False  # may the configuration raise a cap above the one in force?
+    accept_clock: bool = False  # is the wall clock right, however far it is ahead of the journal?
     holder: str = "penstock"  # names the machine and the set-up, for the journal's lease
     stand_by: bool = False  # wait while another process writes the journal, instead of refusing
     calendar: Calendar | None = None  # of budget periods; None: months in UTC
@@ -93,6 +97,7 @@ class Setup:
     data_teams: tuple[tuple[str, tuple[str, ...]], ...] = ()  # data sets that only these teams may use
     queued: Callable[[str], int] = field(default=lambda _team: 0)  # counts a team's queued jobs, in any thread
     reserve: SpaceReserve | None = None  # of the disk that has the journal
+    turns_away: Callable[[JobSpec], str] = lambda _: ""  # why a job is not taken at all; empty if it is
 
 
 class Plane:
@@ -111,6 +116,7 @@ class Plane:
         calendar, rules = self.setup.calendar or Periods(), self.setup.rules or BuiltInRules()
         self.sequencer = Sequencer(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
+        self.clock_watch = ClockWatch(self.clock, self.alarms.set, self.setup.accept_clock)
         self.dispatch = Dispatch(drivers, self.hear, self.alarms.set, self._leads)
         self.claims = SiteClaims(self.sequencer, drivers, self.setup.holder, self._think)
         self.watches = {
@@ -138,6 +144,7 @@ class Plane:
             now=monotonic,
         )
         self._drawn: View | None = None
+        self.raised_caps: dict[str, str] = {}  #: scope -> a sentence: the file raises it, and nobody has accepted it
         self.number = 0  #: the journal's last row
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  #: done when the plane has stopped
         self._asks: deque[Waiting] = deque()
@@ -163,17 +170,20 @@ class Plane:
         """
         self.sequencer.epoch = await self._claim()
         state = await self._think(self.sequencer.state_now)
-        self.clock.begin_after(state.at)
+        self.clock_watch.begin(state)
         self.number = state.steps
         for watch in self.watches.values():
             watch.lost = watch.site in state.lost_sites
         await self._look_at_disk()
         await self.claims.begin()
         await self._look_at_all()
-        await self._record_first(config_facts.news(state, self.setup.opening, self.drivers))
+        accept = self.setup.accept_raised_caps
+        await self._record_first(config_facts.news(state, self.setup.opening, self.drivers, accept_raised_caps=accept))
         if not self._retry_at:
             self._trouble = ""
         self._dispatch(await self._think(self.sequencer.outstanding))
+        self.clock_watch.look()
+        self.clock.keep()
         self._begin(self._turns())
         self._begin(self._beats())
         self._begin(self.claims.run())
@@ -238,6 +248,9 @@ class Plane:
         self._let_go("Penstock is stopping; try again when it is back.")
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.dispatch.stop()
+        if self.sequencer.epoch:
+            with contextlib.suppress(Unwritable, Fenced):
+                await self.claims.last(self._renew)
         for watch in self.watches.values():
             if watch.opened or watch.driver.claims is not None:
                 await watch.driver.close()
@@ -275,11 +288,13 @@ class Plane:
         return self.alarms.standing.get(site)
 
     async def submit(self, spec: JobSpec, work: Work, *, key: str = "", body: str = "") -> Told:
-        """Record a new job; `answer` is its id. Raises `NotReady`, `Quarantined`.
+        """Record a new job; `answer` is its id. Raises `NotReady`, `Quarantined`, `BadInput`.
 
         `key`: an idempotency key, already made unique to the caller (prefix it with the token's id). The same key
         again returns the first answer with `again`; with another `body` digest it raises `KeyReused`.
         """
+        if words := self.setup.turns_away(spec):
+            raise BadInput(words)
         digest, packed = pack_work(work)
         fact = e.JobSubmitted(0, 0, "", replace(spec, work=digest))
         return await self.tell(fact, blobs={digest: packed}, key=key, body=body)
@@ -374,6 +389,7 @@ class Plane:
     async def _turn(self) -> None:
         if jump := self.clock.jumped():
             await self._after_a_jump(jump)
+        self.clock_watch.look()
         asks = [self._asks.popleft() for _ in range(min(len(self._asks), MOST_TOGETHER))]
         heard = self._take_heard()
         try:
@@ -392,6 +408,9 @@ class Plane:
         """Empty the inbox of facts."""
         heard = list(self._heard)
         self._heard.clear()
+        if waiting := self.clock_watch.waiting(heard):
+            self._heard.extend(waiting)
+            heard = [fact for fact in heard if fact not in waiting]
         if not self._asks:
             self._inbox.clear()
         return heard
@@ -430,17 +449,21 @@ class Plane:
         news.set()
 
     async def _publish(self) -> None:
-        self._drawn = await self._think(self._draw)
+        self._drawn, raised = await self._think(self._draw)
         self._drawn_at, self._stale = self.clock.now(), False
         self.alarms.set("snapshot", "snapshot", self.sequencer.doubt)
+        for scope in self.raised_caps.keys() | raised.keys():
+            self.alarms.set("cap", f"cap of {scope}", raised.get(scope, ""))
+        self.raised_caps = raised
 
-    def _draw(self) -> View:
+    def _draw(self) -> tuple[View, dict[str, str]]:
         self._wakes_at = self.sequencer.next_deadline()
         self.sequencer.save()
         state = self.sequencer.state_now()
         self._capped = frozenset((*state.ledger.caps, *state.ledger.rate_caps))
         self._registered = frozenset(state.data)
-        return picture(state, tuple(Alarm(*alarm) for alarm in state.alarms))
+        raised = config_facts.raised_caps(state, self.setup.opening)
+        return picture(state, tuple(Alarm(*alarm) for alarm in state.alarms)), raised
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------
 
@@ -514,8 +537,10 @@ class Plane:
                 self.claims.committed(claims, await self._renew(claims))
                 await self._think(self.sequencer.save)
                 await self._forget_keys()
-            if self.clock.jumped():
+            self.clock_watch.look()
+            if self.clock.jumped() or (self._heard and not self.clock.doubt):
                 self._inbox.set()
+            self.clock.keep()
 
     async def _renew(self, claims: Sequence[KeptClaim] = ()) -> str:
         at = self.clock.now()

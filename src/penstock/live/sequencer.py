@@ -42,7 +42,9 @@ TOLD_MOST: Final = 2_000  #: characters kept of a quarantined fact
 
 
 class Raised(Exception):
-    """The engine raised and is dead. Raised by `take`: it raises on every input, and a person must help."""
+    """The engine raised, or its row cannot be stored; it is dead. Raised by `take`: so it is with every input, and a
+    person must help.
+    """
 
 
 class Forged(Exception):

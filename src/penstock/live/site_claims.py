@@ -24,6 +24,8 @@ from penstock.journal.journal import Fenced, KeptClaim, KeptClaims
 from penstock.live.sequencer import Sequencer
 
 TOLD_MS: Final[Millis] = 8 * SECOND  #: timeout of one renewal at a site
+TAKEN_MS: Final[Millis] = 5 * SECOND  #: of each call when a site is taken
+LAST_MS: Final[Millis] = 3 * SECOND  #: the same when we stop
 TRIES: Final = 5  #: against somebody who still renews the claim that a person told us to take
 RESTORING: Final = "restored"  #: the place of a claim until its site has it: a person told us to take it in any case
 RESTORE: Final = (
@@ -42,7 +44,6 @@ class SiteClaims:
         self.kept: dict[str, KeptClaim] = {}  #: by site, as the journal has it
         self.seen: dict[str, SeenClaim] = {}  #: sites that are ours, as we left their claims
         self.behind: set[str] = set()  #: sites that have not confirmed what the journal has
-        self.restored = False
         self.place = self.head = ""
         self.due = asyncio.Event()
         self.taking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -52,13 +53,17 @@ class SiteClaims:
         journal = self.sequencer.journal
         found: KeptClaims = await self.think(journal.claims)
         self.place = await self.think(journal.place)
-        self.kept, self.restored, self.head = dict(found.claims), found.restored, found.head
+        self.kept, self.head = dict(found.claims), found.head
+        if found.restored:  # the permission is for the sites that there are now, and for once
+            fresh = [KeptClaim(site, "", "", RESTORING) for site in self.stores if site not in self.kept]
+            await self.think(lambda: journal.keep_claims(self.sequencer.epoch, fresh, settled=True))
+            self.kept |= {kept.site: kept for kept in fresh}
         known = [site for site in self.stores if site in self.kept]
         for sites in (known, [site for site in self.stores if site not in self.kept]):
             await asyncio.gather(*map(self._try_take, sites))
 
     async def _try_take(self, site: str) -> None:
-        with suppress(Unreachable):  # its probe takes it when it answers
+        with suppress(Unreachable, TimeoutError):  # its probe takes it when it answers
             await self.take(site)
 
     async def take(self, site: str) -> None:
@@ -71,9 +76,10 @@ class SiteClaims:
                 await self._take(site, store)
 
     async def _take(self, site: str, store: ClaimStore) -> None:
-        override = self.restored and (site not in self.kept or self.kept[site].place == RESTORING)
+        override = site in self.kept and self.kept[site].place == RESTORING
         for tries_left in reversed(range(TRIES if override else 1)):
-            seen = await store.read()
+            async with asyncio.timeout(TAKEN_MS / SECOND):
+                seen = await store.read()
             if not override:
                 await self._check(site, store, seen)
             try:
@@ -101,7 +107,8 @@ class SiteClaims:
         above = seen.claim.epoch if seen.claim and override else 0
         await self.think(self._commit, kept, above)
         self.kept[site] = kept
-        self.seen[site] = await store.write(self._said(kept), seen)
+        async with asyncio.timeout(TAKEN_MS / SECOND):
+            self.seen[site] = await store.write(self._said(kept), seen)
 
     def _commit(self, kept: KeptClaim, above: int) -> None:
         """In the engine's thread: no append may come between the raised epoch and us."""
@@ -139,6 +146,14 @@ class SiteClaims:
             self.due.clear()
             await asyncio.gather(*map(self._renew, sorted(self.behind)))
 
+    async def last(self, renew: Callable[[list[KeptClaim]], Awaitable[str]]) -> None:
+        """Before we stop: the sites get the journal's last head."""
+        claims = self.next()
+        self.committed(claims, await renew(claims))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_MS / SECOND):
+                await asyncio.gather(*map(self._renew, sorted(self.behind)))
+
     async def _renew(self, site: str) -> None:
         with suppress(Unreachable, TimeoutError):  # again with the next heartbeat
             async with asyncio.timeout(TOLD_MS / SECOND):
@@ -149,7 +164,7 @@ class SiteClaims:
         try:
             self.seen[site] = await store.write(self._said(kept), self.seen[site])
         except Superseded:
-            self.seen[site] = seen = await store.read()
+            seen = await store.read()  # never replaced before we know that it is ours
             if seen.claim is None and not seen.doubt and not store.by_path:  # `penstock leave` released it
                 del self.seen[site]
                 self.behind.discard(site)

@@ -5,7 +5,6 @@ touched.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -19,7 +18,7 @@ from penstock.core.values import value
 from penstock.web.token_files import write_private
 
 MOST_LINES: Final = 1_000  #: addresses kept, and tokens; what is forgotten is summed up
-SAVE_SECONDS: Final = 2.0  #: between two writes of the file; a crash loses what was counted since
+SAVE_SECONDS: Final = 10.0  #: between two writes of the file; a crash loses what was counted since
 KEEP_SECONDS: Final = 90 * 86_400  #: an address is personal: forgotten after so long without a denial
 MOST_WORDS: Final = 200  #: characters kept of a request's path
 REST: Final = "others"  #: stands for all that were forgotten
@@ -62,7 +61,7 @@ class Denials:
         rest = lines.pop(REST, None)
         if rest is not None:
             lines[REST] = rest
-        if len(lines) > MOST_LINES:
+        while len(lines) > MOST_LINES:
             self._sum_up(lines)
         self.dirty = True
 
@@ -116,7 +115,7 @@ class Denials:
             for source in [line.source for line in lines.values() if line.last_at < since]:
                 del lines[source]
         kept = {"strangers": list(self.strangers.values()), "tokens": list(self.tokens.values())}
-        return json.dumps(msgspec.to_builtins(kept), indent=1) + "\n"
+        return msgspec.json.encode(kept).decode() + "\n"
 
 
 def _network(address: str) -> str:

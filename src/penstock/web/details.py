@@ -1,5 +1,5 @@
-"""Details of what somebody did that are personal: their address, the words of a command. A blob beside the journal's
-chain, which has the digest only; `penstock audit erase` erases it.
+"""What is personal about what somebody did: their name, their address, the words of a command. Blobs beside the
+journal's chain, which has their digests only; `penstock audit erase` erases them.
 """
 
 import secrets
@@ -33,8 +33,22 @@ def details(request: HTTPConnection, words: Sequence[str] = ()) -> Details:
     return Details(sha256(content).hexdigest(), content)
 
 
+def named(name: str) -> Details:
+    """The name of whom a token is for, salted likewise."""
+    if not name:
+        return NONE
+    content = msgspec.json.encode({"salt": secrets.token_hex(16), "name": name})
+    return Details(sha256(content).hexdigest(), content)
+
+
 def address_of(request: HTTPConnection) -> str:
     return request.client.host if request.client else ""
+
+
+def name_in(content: bytes | None) -> str:
+    """Empty if it was erased."""
+    said: dict[str, Any] = msgspec.json.decode(content) if content else {}
+    return str(said.get("name", ""))
 
 
 def read(content: bytes | None) -> tuple[str, list[str]]:

@@ -389,6 +389,9 @@ class TokenAsk(Shape):
     role: Literal["admin", "operator", "member", "viewer"] = "member"
     team: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,62})?$", examples=["vision"])
     days: int = Field(default=0, ge=0, le=3650, description="0: until it is revoked.")
+    name: str = Field(
+        default="", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$", description="Whom it is for; it can be erased."
+    )
 
 
 class Token(Shape):
@@ -397,6 +400,7 @@ class Token(Shape):
     team: str
     expires_at: int
     revoked: bool
+    name: str
 
 
 class TokenMade(Token):
@@ -415,11 +419,12 @@ class TokenList(Shape):
 
 
 class AuditEntry(Shape):
-    """Somebody did something. `address` and `words` are empty once they were erased."""
+    """Somebody did something. `name`, `address` and `words` are empty once they were erased."""
 
     id: str = Field(description="Its step's number and its index in the step.", examples=["1042.0"])
     at: At
     who: str = Field(description="A token's id, or the opaque id of a cluster's user; empty: Penstock itself.")
+    name: str = Field(description="Whom that token is for.")
     did: str = Field(examples=["cancel"])
     about: str = Field(examples=["finetune-k3f9x2"])
     before: str

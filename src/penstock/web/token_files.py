@@ -50,8 +50,10 @@ def _checked(row: dict[str, Any]) -> Token:
     unknown = set(row) - {field.name for field in fields(Token)}
     if unknown:
         raise ValueError(f"it has {min(unknown)!r}, which no token has")
-    if token.role not in get_args(Role) or not token.id or len(token.digest) != 64 or token.expires_at < 0:
-        raise ValueError(f"{token.id or 'a token'!r} is no token")
+    texts = token.id, token.team, token.made_by, token.digest
+    good = bool(token.id) and len(token.digest) == 64 and all(text.isprintable() and len(text) <= 100 for text in texts)
+    if not good or token.role not in get_args(Role) or not 0 <= token.expires_at < 1 << 40:
+        raise ValueError(f"{token.id[:100]!r} is no token")
     return token
 
 

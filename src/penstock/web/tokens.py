@@ -6,10 +6,11 @@ where a request looks them up, and follows the journal's tables: so a standby kn
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
+from time import monotonic
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from penstock.core.errors import BadInput
@@ -31,7 +32,9 @@ MAY: Final[dict[str, tuple[Permission, ...]]] = {
 PREFIX: Final = "pst_"
 FOLLOW_SECONDS: Final = 0.4  #: how often the journal's tables are asked for news: others see a revocation by then
 EXPIRY_SECONDS: Final = 0.5  #: how often a stream looks whether its token has expired
+STALE_SECONDS: Final = 3.0  #: a process that did not ask for so long was suspended: it asks before it lets in
 MOST_DEEP: Final = 8  #: browsers that let in browsers: each request looks at all of them
+MOST_BROWSERS: Final = 200  #: that one token has let in, and those that these have let in
 
 T = TypeVar("T")
 
@@ -67,6 +70,9 @@ class Tokens:
         self.revoked: set[str] = set()  #: ids; also of tokens that we have not read yet
         self.unrecorded: dict[str, Token] = {}  #: by id: held here until this process leads
         self.issued_to = self.revoked_to = 0  #: the last steps that we have read of both tables
+        self._reader: Reader | None = None  #: while the tables are followed
+        self._asking: asyncio.Future[None] | None = None
+        self._asked_at = monotonic()
         self._changed = asyncio.Event()
 
     # --- who is it ---------------------------------------------------------------------------------------------------
@@ -96,6 +102,11 @@ class Tokens:
     def _good(self, token: Token) -> bool:
         return token.id not in self.revoked and not 0 < token.expires_at <= self.now()
 
+    def demand(self, token: Token) -> None:
+        """Raise "unauthorized" unless the token is still valid."""
+        if not self.still(token):
+            raise unauthorized()
+
     async def gone(self, token: Token) -> None:
         """Return as soon as the token is no longer valid."""
         while self.still(token):
@@ -105,12 +116,13 @@ class Tokens:
                 async with asyncio.timeout(EXPIRY_SECONDS if expires else None):
                     await changed.wait()
 
-    async def while_valid(self, token: Token, items: AsyncIterator[T]) -> AsyncIterator[T]:
+    async def while_valid(self, token: Token, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """The items until the token is no longer valid, also while none comes."""
         gone = asyncio.ensure_future(self.gone(token))
         try:
-            while (item := await _before(gone, items)) is not None:
-                yield item[0]
+            async with aclosing(items):
+                while (item := await _before(gone, items)) is not None:
+                    yield item[0]
         finally:
             gone.cancel()
 
@@ -125,7 +137,7 @@ class Tokens:
             return await asked
         finally:
             gone.cancel()
-            asked.cancel()
+            await _drop(asked)
 
     def __iter__(self) -> Iterator[Token]:
         return (replace(token, revoked=token.id in self.revoked) for token in self.by_digest.values())
@@ -140,15 +152,30 @@ class Tokens:
         made_by: str = "",
         by: str = "",
         details: Details = NONE,
+        name: Details = NONE,
     ) -> tuple[Token, str]:
         """A new token and its secret, which is never shown again. Returns once it is durable. Raises `NotReady`."""
         token, secret = new_token(role, team, expires_at, made_by)
-        if self.line(token)[-1].made_by:  # its first maker is too far away to be looked at
-            raise Problem(403, "forbidden", "This browser was let in by too many others in a row; use a token itself.")
-        await self.tell(issued(token, by, details.digest), blobs=details.blobs)
-        self._forget_browsers()
+        if made_by:
+            self._forget_browsers()
+            self._limit_browsers(self.line(token))
+        await self.tell(issued(token, by, details.digest, name.digest), blobs=details.blobs | name.blobs)
         self.hold(token)
         return token, secret
+
+    def _limit_browsers(self, line: list[Token]) -> None:
+        """Refuse a browser's token if its first maker is too far away to be looked at, or has let in too many."""
+        first = line[-1]
+        if first.made_by:
+            raise Problem(403, "forbidden", "This browser was let in by too many others in a row; use a token itself.")
+        browsers = sum(self.line(known)[-1] is first for known in self.by_digest.values() if known.made_by)
+        if browsers >= MOST_BROWSERS:
+            raise Problem(
+                429,
+                "too-many",
+                f"Token {first.id} has let in {browsers} browsers, which stay for a week; make another token.",
+                {"Retry-After": "86400"},
+            )
 
     async def revoke(self, token_id: str, by: str = "", details: Details = NONE) -> Token | None:
         """The token, now void, once that is durable; None if there is none. Raises `NotReady`."""
@@ -196,7 +223,7 @@ class Tokens:
     def read(self, reader: Reader) -> bool:
         """Read what the journal's tables have now; False if they have no tokens yet, before a leader made them."""
         try:
-            rows, revoked = reader.tokens(self.issued_to), reader.revocations(self.revoked_to)
+            rows, revoked = reader.tokens(self.issued_to, int(self.now())), reader.revocations(self.revoked_to)
         except BadInput:
             return False
         self._take(rows, revoked)
@@ -208,26 +235,47 @@ class Tokens:
             self._void(*(row.token for row in revoked))
         if rows:
             self.issued_to = rows[-1].number
-            self.hold(*(token for token in map(_of_row, rows) if not (token.made_by and not self._good(token))))
+            self.hold(*map(_of_row, rows))
             for row in rows:
                 self.unrecorded.pop(row.id, None)
 
     @asynccontextmanager
     async def followed(self, reader: Reader) -> AsyncIterator[None]:
         """Follow the journal's tables while this lasts."""
-        following = asyncio.create_task(self._follow(reader))
+        self._reader, self._asked_at = reader, monotonic()
+        following = asyncio.create_task(self._follow())
         try:
             yield
         finally:
+            self._reader = None
             following.cancel()
             await asyncio.wait([following])
 
-    async def _follow(self, reader: Reader) -> None:
+    async def _follow(self) -> None:
         while True:
             await asyncio.sleep(FOLLOW_SECONDS)
-            with suppress(Unwritable, BadInput):  # no database now, or no such tables yet: ask again
-                rows = await asyncio.to_thread(reader.tokens, self.issued_to)
-                self._take(rows, await asyncio.to_thread(reader.revocations, self.revoked_to))
+            await self._ask()
+
+    async def fresh(self) -> None:
+        """Ask the tables first if we have not for long: we were suspended, and another process may lead since."""
+        if monotonic() - self._asked_at > STALE_SECONDS and self._asking is None:
+            await self._ask()
+
+    async def _ask(self) -> None:
+        """Ask the tables for news; all who want that at once wait for the same answer."""
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._ask_tables())
+        await asyncio.shield(self._asking)
+
+    async def _ask_tables(self) -> None:
+        reader = self._reader
+        try:
+            with suppress(Unwritable, BadInput):  # no database now, or no such tables yet: what we know holds
+                if reader is not None:
+                    rows = await asyncio.to_thread(reader.tokens, self.issued_to, int(self.now()))
+                    self._take(rows, await asyncio.to_thread(reader.revocations, self.revoked_to))
+        finally:
+            self._asking, self._asked_at = None, monotonic()
 
 
 async def _before(gone: "asyncio.Future[None]", items: AsyncIterator[T]) -> tuple[T] | None:
@@ -238,9 +286,16 @@ async def _before(gone: "asyncio.Future[None]", items: AsyncIterator[T]) -> tupl
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         return None if gone.done() else await coming
     finally:
-        if not coming.done():
-            coming.cancel()
-            await asyncio.wait([coming])
+        await _drop(coming)
+
+
+async def _drop(task: "asyncio.Future[Any]") -> None:
+    """Nobody wants its result any more, nor its error."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()
 
 
 async def _next(items: AsyncIterator[T]) -> tuple[T] | None:
@@ -263,7 +318,7 @@ def new_token(role: Role, team: str = "", expires_at: int = 0, made_by: str = ""
     return Token(secrets.token_hex(6), digest_of(secret), role, team, expires_at, made_by=made_by), secret
 
 
-def issued(token: Token, by: str = "", details: str = "") -> TokenIssued:
+def issued(token: Token, by: str = "", details: str = "", name: str = "") -> TokenIssued:
     return TokenIssued(
         at=0,
         token=token.id,
@@ -274,6 +329,7 @@ def issued(token: Token, by: str = "", details: str = "") -> TokenIssued:
         made_by=token.made_by,
         by=by,
         details=details,
+        name=name,
     )
 
 

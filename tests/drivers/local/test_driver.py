@@ -171,8 +171,6 @@ async def test_nothing_that_an_attempt_started_is_left_behind(tmp_path: Path, ho
         elif how == "keeper killed":
             os.kill(keeper_of(tmp_path / "attempts" / "job.1"), signal.SIGKILL)
             await lab.hears(e.AttemptLost, "job.1")
-            pids, bare = pids[:-1], pids[-1]  # who hid from a keeper that died is found by nobody
-            os.kill(bare, signal.SIGKILL)
         else:
             await lab.hears(e.AttemptEnded, "job.1")
         assert [pid for pid in pids if alive(pid)] == []
@@ -404,7 +402,7 @@ async def test_a_job_sees_its_own_variables_and_ours_only_where_they_are_harmles
     assert (seen["CUDA_VISIBLE_DEVICES"], seen["PENSTOCK_RESUME"]) == ("0", "")
     assert seen["PENSTOCK_CHECKPOINT_URL"].startswith("file:///")
     assert "DATABASE_PASSWORD" not in seen
-    assert Path(folder) == tmp_path / "attempts" / "job.1" / "work"
+    assert Path(folder) == tmp_path / "jobs" / "job.1" / "work"
 
 
 @story

@@ -35,6 +35,12 @@ def test_lanes_are_in_the_order_of_first_use_and_a_loss_is_a_cross() -> None:
     assert 'aria-label="2\u00a0attempts: cloud/spot, 20 min, preempted; lab/owned, 20 min."' in drawn
 
 
+def test_a_job_that_never_started_has_a_time_line_too() -> None:
+    """Its page was an error."""
+    drawn = timeline.draw(job(), TERMS, NOW)
+    assert 'aria-label="0\u00a0attempts."' in drawn
+
+
 @pytest.mark.parametrize("minutes", [0, 1, 7, 60, 1_440, 60 * 24 * 90, 60 * 24 * 3_650])
 def test_the_axis_has_a_handful_of_marks_however_long_the_job(minutes: int) -> None:
     axis = timeline.Axis(NOW - max(1, minutes) * MINUTE, NOW)

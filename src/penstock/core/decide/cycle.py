@@ -8,7 +8,7 @@ zero patience gets one pass before it bursts.
 from collections.abc import Iterable
 from heapq import heappop
 
-from penstock.core.decide import defragment, giveback, leases, moves, ordering, placement, targets
+from penstock.core.decide import defragment, giveback, leases, moves, ordering, placement, preemption, targets
 from penstock.core.decide.placement import Choices
 from penstock.core.decide.rules import Candidate, Rules, could_hold, widest_of
 from penstock.core.fold.state import Job, Lane, RareChanges, Shape, State
@@ -43,14 +43,15 @@ def decide(choices: Choices, rules: Rules) -> None:
         answer_requests(choices, rare.requests)
 
     # 5. Adjust the cost of delay, before jobs are weighed with it.
-    if policy.waiting.target_delay_ms or policy.waiting.target_spend:
+    if state.aim.next_at <= now:
         targets.follow(choices)
 
     # 6. Placements, with the GPUs and money that the steps above freed.
+    overdue = bool(state.timers) and state.timers[0][0] <= now  # a job's patience is over
     if state.paused:
         hold_off(choices)
-    elif changes.arrived or changes.freed or rare.room or (state.timers and state.timers[0][0] <= now):
-        place_all(choices)
+    elif changes.arrived or changes.freed or rare.room or overdue:
+        place_all(choices, overdue)
 
     # 7. Shorten leases after a lowered cap: new placements count, too.
     if rare.stale:
@@ -79,10 +80,13 @@ def hear(choices: Choices, rare: RareChanges) -> None:
     close_offers(choices, rare.refused)
 
 
-def place_all(choices: Choices) -> None:
-    """In this order: the queue, arrivals, jobs that come home, and jobs that wait for money."""
-    state, changes, policy = choices.state, choices.state.changes, choices.state.policy
-    expired = state.timers and state.timers[0][0] <= choices.now and expire(choices)
+def place_all(choices: Choices, overdue: bool) -> None:
+    """In this order: jobs whose patience is over, the queue, arrivals, jobs that come home, and jobs that wait for
+    money.
+    """
+    state = choices.state
+    changes, policy = state.changes, state.policy
+    expired = overdue and expire(choices)
     if state.waiting and (changes.arrived or changes.freed or (expired and _lets_others_in(policy))):
         place(choices, changes.arrived)
     if changes.freed and policy.home:  # after queued jobs had their turn on the freed GPUs
@@ -138,15 +142,17 @@ def place(choices: Choices, arrived: list[Job]) -> None:
     pass_queue(choices, fresh_lanes)
     if policy.preempt or policy.displace:
         make_room(choices, arrived)
-    if policy.waiting.queue_cap is not None:
-        cap_queue(choices, policy.waiting.queue_cap)
+    cap = policy.waiting.queue_cap
+    if cap is not None and state.waiting > cap:
+        cap_queue(choices, cap)
     due = []
     for job in arrived:
         if job.queued and placement.answer(choices, job):
             due.append(job)  # noqa: PERF401 - a comprehension is a call more, and nearly always one job came
     if due:
         for job in due:
-            placement.burst(choices, job)
+            if job.queued:  # one that was preempted in this very step arrived twice
+                placement.burst(choices, job)
         if not policy.backfill:
             pass_queue(choices, None)
 
@@ -190,7 +196,7 @@ def expire(choices: Choices) -> bool:
 def cap_queue(choices: Choices, cap: int) -> None:
     """The queue exceeds the policy's cap: the newest jobs burst."""
     state = choices.state
-    for job in reversed(state.newest.copy() if state.waiting > cap else []):
+    for job in reversed(state.newest.copy()):
         if state.waiting <= cap:
             return
         if job.queued and job.shape.rented and job.phase == "waiting":
@@ -200,10 +206,10 @@ def cap_queue(choices: Choices, cap: int) -> None:
 def make_room(choices: Choices, arrived: list[Job]) -> None:
     policy = choices.state.policy
     for job in arrived:
-        if job.queued and policy.preempt and job.spec.priority > 0 and placement.preempt(choices, job):
+        if job.queued and policy.preempt and job.spec.priority > 0 and preemption.preempt(choices, job):
             continue
         if job.queued and policy.displace and not job.shape.rented:
-            placement.displace(choices, job)
+            preemption.displace(choices, job)
 
 
 def spend_room(choices: Choices, scopes: dict[str, None]) -> None:

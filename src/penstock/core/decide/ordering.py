@@ -4,11 +4,12 @@ First come first served by job number, or by priority first. `fair`: by priority
 GPUs, then by number; there each team has its own lanes.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import TypeAlias
 
 from penstock.core.fold.fair_share import had
-from penstock.core.fold.state import Lane, OrderKey, State
+from penstock.core.fold.state import Job, Lane, OrderKey, State
 from penstock.core.units import Instant
 
 Key: TypeAlias = OrderKey | tuple[int, ...]
@@ -35,3 +36,23 @@ def turn(state: State, lanes: Iterable[Lane], now: Instant) -> Lane | None:
 def fair_key(state: State, lane: Lane, key: OrderKey, now: Instant) -> Key:
     priority, number = key  # type: ignore[misc]  # the keys of `fair` are pairs
     return (priority, had(state.uses, lane.team, state.policy, now), number)
+
+
+def ahead(state: State, job: Job, now: Instant) -> int:
+    """How many jobs would go before it now, of those of its width that wait for the same standing GPUs."""
+    lane = job.shape.lane
+    assert lane is not None
+    if state.policy.ordering != "fair":
+        return _before(lane, job.key)
+    priority, _ = job.key  # type: ignore[misc]  # the keys of `fair` are pairs
+    mine, total = had(state.uses, lane.team, state.policy, now), 0
+    for other in state.lanes:
+        if other.starts is lane.starts:  # another team's, for the same
+            theirs = had(state.uses, other.team, state.policy, now)
+            total += _before(other, job.key if theirs == mine else (priority + (theirs < mine),))
+    return total
+
+
+def _before(lane: Lane, key: OrderKey) -> int:
+    assert lane.keys is not None
+    return bisect_left(lane.keys, key)

@@ -1,19 +1,16 @@
-"""Placement decisions: start, burst, wait, reserve, move, preempt. Each function makes one kind of choice and records
+"""Placement decisions: start, burst, wait, reserve, move. Each function makes one kind of choice and records
 it with the numbers it used; `cycle` decides when each is called.
 """
 
-from collections.abc import Callable
-
-from penstock.core.decide import colocation, lookahead, quotes, waiting
+from penstock.core.decide import colocation, lookahead, ordering, quotes, waiting
 from penstock.core.decide.quotes import Quote
 from penstock.core.fold.apply import APPLY
 from penstock.core.fold.pool import Pool, Slots
-from penstock.core.fold.state import Attempt, Job, State
+from penstock.core.fold.state import Job, State
 from penstock.core.ids import attempt_id, node_id
 from penstock.core.model.events import Promise, ReservePromised, StartPromised, StopPromised, WaitPromised
 from penstock.core.model.reasons import (
     Denial,
-    Displaced,
     EndsAlike,
     JoinsNode,
     LostNode,
@@ -22,10 +19,8 @@ from penstock.core.model.reasons import (
     OnlyOwned,
     OwnedFree,
     PatienceOver,
-    Preempted,
     QueueFull,
     Reason,
-    RoomMade,
     WaitedLongest,
     WaitsForOwned,
     WaitWorth,
@@ -72,7 +67,7 @@ def start_standing(choices: Choices, job: Job, after: tuple[str, ...] = ()) -> b
         else:
             because = OwnedFree(now - job.submitted_at, pool.free_gpus)
             slots = pool.choose(width, state.policy.packing)
-        choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
+        choices.record(promise_start(choices, job, offer, because, width, speed, after, slots))
         return True
     return False
 
@@ -93,12 +88,11 @@ def _widest(job: Job, pool: Pool) -> tuple[int, int]:
     return job.spec.gpus, PERMILLE
 
 
-def _start(
+def promise_start(
     choices: Choices,
     job: Job,
     offer: Offer,
     because: Reason,
-    *,
     width: int,
     speed: int,
     after: tuple[str, ...],  # attempts that must end first
@@ -112,21 +106,9 @@ def _start(
     if slots and choices.state.yielding:
         after = tuple(dict.fromkeys((*after, *_still_there(choices.state, offer, slots))))
     attempt = attempt_id(job.id, job.attempts + 1) if hold is None else hold.id
+    now, resume_ms = choices.now, job.kept_ms
     return StartPromised(
-        at=choices.now,
-        job=job.id,
-        attempt=attempt,
-        offer=offer.id,
-        width=width,
-        speed_permille=speed,
-        resume_ms=job.kept_ms,
-        slots=slots,
-        nodes=nodes,
-        hold=hold,
-        after=after,
-        copies=copies,
-        because=because,
-        joins=joins,
+        now, job.id, attempt, offer.id, width, speed, resume_ms, slots, nodes, hold, after, copies, because, joins
     )
 
 
@@ -174,17 +156,17 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
         return True
     worth = waiting.weigh(state, job, offers[0])
     until = job.submitted_at + worth.allowed_ms
-    soonest, ahead = _soonest(choices, job, until)
+    soonest = _soonest(choices, job, until)
     if until <= now or now + soonest > until:
         return True
-    about, worst = waiting.foretell(state, job, ahead)
+    about, worst = waiting.foretell(state, job, soonest)
     because = WaitWorth(
         cost=worth.cost,
         value_per_hour=worth.value_per_hour,
         patience_ms=worth.allowed_ms,
         expected_run_ms=expected,
         soonest_ms=soonest,
-        ahead=ahead,
+        ahead=ordering.ahead(state, job, now),
         free_gpus=free,
         about_ms=about,
         worst_ms=worst,
@@ -198,17 +180,17 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
     return False
 
 
-def _soonest(choices: Choices, job: Job, until: Instant) -> tuple[Millis, int]:
-    """An optimistic start, and how many jobs are ahead: from known ends, or else from history."""
-    usual, ahead = waiting.soonest_start(job)
+def _soonest(choices: Choices, job: Job, until: Instant) -> Millis:
+    """In how long it could start: from known ends, or else from history."""
+    usual = waiting.soonest_start(job)
     if choices.state.policy.estimator != "declared":
-        return usual, ahead
+        return usual
     if choices.foreseen is None:
         choices.foreseen = {}
     if job.id not in choices.foreseen:
         known = lookahead.soonest(choices.state, job, until - choices.now)
         choices.foreseen[job.id] = usual if known is None else known
-    return choices.foreseen[job.id], ahead
+    return choices.foreseen[job.id]
 
 
 def _only_owned(choices: Choices, job: Job, free: int) -> None:
@@ -281,7 +263,7 @@ def start_reserved(choices: Choices) -> None:
             speed = quotes.rate_of(job.shape, state, offer).speed_permille
             because = OwnedFree(choices.now - job.submitted_at, sum(pool.free[node] for node in nodes))
             width = job.spec.gpus
-            choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=()))
+            choices.record(promise_start(choices, job, offer, because, width, speed, (), slots))
 
 
 # --- rented GPUs -----------------------------------------------------------------------------------------------------
@@ -303,7 +285,7 @@ def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
         holds = fund(choices, job, quote)
         if isinstance(holds, tuple):
             because = _why_burst(choices, job, quote, ranked, expected, queue_cap)
-            choices.record(_rented(choices, job, quote, holds, (), because))
+            choices.record(promise_rented(choices, job, quote, holds, (), because))
             return True
         denied = denied or holds
     if queue_cap is None:
@@ -328,8 +310,7 @@ def _paced(choices: Choices, job: Job, quote: Quote, queue_cap: int | None) -> b
 def _why_burst(
     choices: Choices, job: Job, quote: Quote, ranked: list[Quote], expected: Millis, queue_cap: int | None
 ) -> Reason:
-    cheapest = min(ranked, key=lambda q: q.total)
-    passed_over = cheapest.offer.id if quote is ranked[0] and quote.total > cheapest.total else ""
+    passed_over = _passed_over(quote, ranked) if len(ranked) > 1 else ""
     if job.lost:
         return LostNode(job.lost, job.kept_ms, job.redone_ms, quote.cost, passed_over)
     if queue_cap is not None:
@@ -353,7 +334,7 @@ def _why_burst(
         )
     if choices.state.policy.waiting.kind == "worth":
         worth = waiting.weigh(choices.state, job, quote)
-        soonest, _ = _soonest(choices, job, job.submitted_at + worth.allowed_ms)
+        soonest = _soonest(choices, job, job.submitted_at + worth.allowed_ms)
         return NotWorthWaiting(
             waited_ms=waited,
             cost=worth.cost,
@@ -374,6 +355,12 @@ def _why_burst(
         next_offer=next_offer,
         next_cost=next_cost,
     )
+
+
+def _passed_over(quote: Quote, ranked: list[Quote]) -> str:
+    """The cheapest offer, where another one is preferred to it."""
+    cheapest = min(ranked, key=lambda q: q.total)
+    return cheapest.offer.id if quote is ranked[0] and quote.total > cheapest.total else ""
 
 
 def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
@@ -430,18 +417,18 @@ def _things(job: Job, quote: Quote) -> list[tuple[str, Terms]]:
     return [(node_id(attempt, k), terms) for k, terms in enumerate(rate.terms)]
 
 
-def _rented(
+def promise_rented(
     choices: Choices, job: Job, quote: Quote, holds: tuple[Hold, ...], after: tuple[str, ...], because: Reason
 ) -> StartPromised:
     """With one hold for the attempt, one for each node, or on a node that has one."""
     rate, offer, width = quote.rate, quote.offer, job.spec.gpus
     speed = rate.speed_permille
     if quote.node:
-        return _start(choices, job, offer, because, width=width, speed=speed, after=after, joins=quote.node)
+        return promise_start(choices, job, offer, because, width, speed, after, joins=quote.node)
     if not rate.nodes:
-        return _start(choices, job, offer, because, width=width, speed=speed, after=after, hold=holds[0])
+        return promise_start(choices, job, offer, because, width, speed, after, hold=holds[0])
     nodes = tuple([NodeAsk(hold.id, gpus, hold) for gpus, hold in zip(rate.nodes, holds, strict=True)])
-    return _start(choices, job, offer, because, width=width, speed=speed, after=after, nodes=nodes)
+    return promise_start(choices, job, offer, because, width, speed, after, nodes=nodes)
 
 
 def scopes_of(job: Job) -> tuple[str, ...]:
@@ -484,7 +471,7 @@ def move_rented(choices: Choices, job: Job, quote: Quote, because: Reason) -> bo
     holds = fund(choices, job, quote)
     if not isinstance(holds, tuple):
         return False
-    choices.record(_rented(choices, job, quote, holds, (old.id,), because))
+    choices.record(promise_rented(choices, job, quote, holds, (old.id,), because))
     choices.record(StopPromised(choices.now, old.id, "move", yields=False, because=because))
     return True
 
@@ -498,105 +485,5 @@ def move_standing(
     speed = quotes.rate_of(job.shape, choices.state, offer).speed_permille
     after = (old.id, *after)
     width = job.spec.gpus
-    choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
+    choices.record(promise_start(choices, job, offer, because, width, speed, after, slots))
     choices.record(StopPromised(choices.now, old.id, "move", yields=bool(old.slots), because=because))
-
-
-# --- making room -----------------------------------------------------------------------------------------------------
-
-
-def preempt(choices: Choices, job: Job) -> bool:
-    """Stop interruptible jobs of lower priority, as few as possible, and start this one on their GPUs."""
-
-    def eligible(attempt: Attempt) -> bool:
-        spec = attempt.job.spec
-        return spec.interruptible and spec.priority < job.spec.priority and attempt.job.phase == "placed"
-
-    def give_way(victims: list[Attempt]) -> bool:
-        for victim in victims:
-            because = Preempted(job.id, job.spec.priority, victim.job.spec.priority)
-            choices.record(StopPromised(choices.now, victim.id, "wait", yields=True, because=because))
-        return True
-
-    return _make_room(choices, job, eligible, give_way)
-
-
-def displace(choices: Choices, job: Job) -> bool:
-    """For a job that may not leave: move jobs that may to rented offers, on this job's account."""
-    state, now = choices.state, choices.now
-    ways: dict[str, Quote] = {}
-
-    def eligible(attempt: Attempt) -> bool:
-        other = attempt.job
-        if other.spec.priority > job.spec.priority or not other.shape.rented or not may_move(state, other, now):
-            return False
-        ranked = quotes.for_job(state, other, state.expect(other), now)
-        if ranked:
-            ways[attempt.id] = ranked[0]
-        return bool(ranked)
-
-    def give_way(victims: list[Attempt]) -> bool:
-        starts = [(victim.job, ways[victim.id]) for victim in victims]
-        limited = [way.offer.id for _, way in starts if not way.rate.endless]
-        if len(limited) > len(dict.fromkeys(limited)):  # each was placed as if it moved alone
-            return False
-        funded = fund_all(choices, starts, job) if starts else []
-        if not isinstance(funded, list):
-            return False
-        for victim, (other, way), money in zip(victims, starts, funded, strict=True):
-            because = Displaced(job.id, job.spec.gpus, way.cost)
-            choices.record(_rented(choices, other, way, money, (victim.id,), because))
-            choices.record(StopPromised(now, victim.id, "move", yields=True, because=because))
-        return True
-
-    return _make_room(choices, job, eligible, give_way)
-
-
-def _make_room(
-    choices: Choices, job: Job, eligible: Callable[[Attempt], bool], give_way: Callable[[list[Attempt]], bool]
-) -> bool:
-    state = choices.state
-    for offer_id in job.shape.standing:
-        offer, pool = state.offers[offer_id], state.pools[offer_id]
-        victims, free = _victims(state, offer_id, job.spec.gpus, eligible), pool.free_gpus
-        if victims is None or not pool.open or not give_way(victims):
-            continue
-        speed = quotes.rate_of(job.shape, state, offer).speed_permille
-        waited, left_by = choices.now - job.submitted_at, tuple([victim.job.id for victim in victims])
-        because = RoomMade(waited_ms=waited, free_gpus=free, left_by=left_by) if left_by else OwnedFree(waited, free)
-        slots = pool.choose(job.spec.gpus, lookahead.plain(state.policy))
-        after = tuple(victim.id for victim in victims if victim.phase != "over")
-        width = job.spec.gpus
-        choices.record(_start(choices, job, offer, because, width=width, speed=speed, slots=slots, after=after))
-        return True
-    return False
-
-
-def _victims(state: State, offer_id: str, width: int, eligible: Callable[[Attempt], bool]) -> list[Attempt] | None:
-    """The fewest attempts, lowest in priority and latest started, whose GPUs suffice together with the free ones."""
-    pool = state.pools[offer_id]
-    running = [a for a in state.attempts.values() if a.offer.id == offer_id and a.slots and eligible(a)]
-    running = [
-        a for a in running if not any(node in pool.owed for node, _ in a.slots)
-    ]  # their GPUs are promised to others
-    running.sort(key=lambda a: (a.job.spec.priority, -a.promised_at, -a.job.seq))
-    scratch = Pool(pool.per_node, pool.size)
-    for node, free in enumerate(pool.free):
-        scratch.take(((node, pool.per_node - free),))
-        if not pool.usable >> node & 1:
-            scratch.withdraw(node)
-    chosen: list[Attempt] = []
-    for attempt in running:
-        if scratch.fits(width):
-            break
-        scratch.give(attempt.slots)
-        chosen.append(attempt)
-    if not scratch.fits(width):
-        return None
-    for attempt in reversed(chosen.copy()):  # drop those that are not needed
-        scratch.take(attempt.slots)
-        if scratch.fits(width):
-            chosen.remove(attempt)
-        else:
-            scratch.give(attempt.slots)
-    return chosen

@@ -95,7 +95,7 @@ def quote(
         billed_ms += lost_ms(shape, offer, run_ms, loss)
     cost = rate.once - (-rate.price_per_hour * billed_ms // HOUR)
     late = cost_of(value_per_hour, unbilled_ms + billed_ms - run_ms) if value_per_hour else 0
-    return Quote(offer=offer, rate=rate, cost=cost, start_ms=start_ms, run_ms=run_ms, total=cost + late)
+    return Quote(offer, rate, cost, start_ms, run_ms, cost + late)
 
 
 def _spare_who_is_late(state: State, job: Job, quotes: list[Quote], now: Instant) -> None:

@@ -19,11 +19,9 @@ WIDEST: Final = 32  #: the value stays within this factor of the policy's own
 
 
 def follow(choices: Choices) -> None:
-    state = choices.state
-    waiting = state.policy.waiting
-    if choices.now < state.aim.next_at or not (waiting.target_delay_ms or waiting.target_spend):
-        return
-    choices.record(_by_delay(state, choices.now) if waiting.target_delay_ms else _by_spend(state, choices.now))
+    """The review is due."""
+    state, now = choices.state, choices.now
+    choices.record(_by_delay(state, now) if state.policy.waiting.target_delay_ms else _by_spend(state, now))
 
 
 def _by_delay(state: State, now: Instant) -> ValueSet:

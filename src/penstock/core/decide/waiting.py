@@ -130,30 +130,38 @@ def pace(state: State, job: Job, cost: Money, now: Instant) -> tuple[Paced, Inst
 # --- when it may expect to start -------------------------------------------------------------------------------------
 
 
-def soonest_start(job: Job) -> tuple[Millis, int]:
-    """Optimistic: half the usual gap between such starts, for it and for each who waits before it."""
+def soonest_start(job: Job) -> Millis:
+    """Optimistic: half the usual gap between such starts, for it and for each other job that waits for one.
+
+    Those behind it count, too: they tell how busy it is. Counting only those ahead makes mean delays a tenth longer.
+    """
     lane = job.shape.lane
     assert lane is not None
-    ahead = max(0, lane.starts.waiting - 1)
-    return lane.starts.soonest(ahead), ahead
+    return lane.starts.soonest(_others(lane))
 
 
-def foretell(state: State, job: Job, ahead: int) -> tuple[Millis, Millis]:
-    """In how long it starts on standing GPUs: about, and at worst."""
+def _others(lane: Lane) -> int:
+    return max(0, lane.starts.waiting - 1)
+
+
+def foretell(state: State, job: Job, soonest_ms: Millis) -> tuple[Millis, Millis]:
+    """In how long it starts on standing GPUs: about, and at worst; never before its soonest start."""
     lane = job.shape.lane
     assert lane is not None
-    gaps = lane.starts.gap_ms * (ahead + 1)
+    others = _others(lane)
+    gaps = lane.starts.gap_ms * (others + 1)
     if gaps < MINUTE:  # so far nobody had to wait, which says nothing of those who do now
-        gaps = max(MINUTE, comes_free(state, lane, ahead))
-    return lane.starts.foretell(gaps)
+        gaps = max(MINUTE, comes_free(state, lane, others))
+    about, worst = lane.starts.foretell(gaps)
+    return max(about, soonest_ms), max(worst, soonest_ms)
 
 
-def comes_free(state: State, lane: Lane, ahead: int) -> Millis:
-    """By what is expected of those who run there: in how long it fits, and GPUs for all before it have come free."""
+def comes_free(state: State, lane: Lane, others: int) -> Millis:
+    """By what is expected of those who run there: in how long it fits, and GPUs for the others have come free, too."""
     there = [(offer, pool) for offer, pool in lane.pools if pool.open]
     fits = [_fits_in(state, offer, pool, lane.width) for offer, pool in there]
     soonest = min((ms for ms in fits if ms is not None), default=0)
-    wanted = lane.width * (ahead + 1) - sum([pool.free_gpus for _, pool in there])
+    wanted = lane.width * (others + 1) - sum([pool.free_gpus for _, pool in there])
     ends = sorted(
         (state.remaining(attempt.job, attempt.done_ms(state.at)), attempt.width)
         for attempt in state.attempts.values()

@@ -47,7 +47,7 @@ from penstock.core.fold.sites import (
     site_joined,
     site_lost,
 )
-from penstock.core.fold.state import Aim, State
+from penstock.core.fold.state import Aim, RareChanges, State, Touched, without
 from penstock.core.model import events as e
 from penstock.core.model.actions import CopyData
 from penstock.core.units import Instant
@@ -60,7 +60,20 @@ def apply(state: State, event: e.Event) -> None:
 
 def begin_step(state: State, at: Instant) -> None:
     """Forget what the last step changed. Replay does the same at each row, so both know the same."""
-    state.changes.forget()
+    changes = state.changes
+    changes.freed = False
+    if changes.actions:  # most steps changed only one or two of these
+        changes.actions = []
+    if changes.arrived:
+        changes.arrived = []
+    if changes.closing:
+        changes.closing = []
+    if changes.review:
+        changes.review = []
+    if changes.rare.noted:
+        changes.rare = RareChanges()
+    if state.touched is not None:
+        state.touched = Touched()
     state.steps += 1
     if state.short and state.ledger.crossed(state.at, at):  # a new month has new room
         state.changes.note_rare().room.update(dict.fromkeys(state.short))
@@ -82,14 +95,18 @@ def fold_step(state: State, at: Instant, inputs: Iterable[e.Event], outputs: Ite
 def policy_set(state: State, event: e.PolicySet) -> None:
     if event.policy.estimator != state.policy.estimator:  # another way to learn starts from nothing
         state.history = ESTIMATORS[event.policy.estimator]()
-    if event.policy.ordering == "fair" and state.policy.ordering != "fair":
+    fair_already = state.policy.ordering == "fair"
+    state.policy, state.revision = event.policy, event.revision
+    if event.policy.ordering == "fair" and not fair_already:
         state.uses = {}
         for attempt in state.attempts.values():
-            count_use(state, attempt.job, sum([gpus for _, gpus in attempt.slots]))
-    state.policy, state.revision = event.policy, event.revision
-    state.value_per_hour = event.policy.waiting.value_per_hour
-    state.aim = Aim()
-    state.aim.since_at, state.aim.next_at = event.at, event.at + event.policy.waiting.look_every_ms
+            if attempt.slots:
+                count_use(state, attempt.job, attempt.width)
+    waiting = event.policy.waiting
+    state.value_per_hour = waiting.value_per_hour
+    state.aim = Aim(event.at)
+    if waiting.target_delay_ms or waiting.target_spend:
+        state.aim.next_at = event.at + waiting.look_every_ms
     judge_anew(state)
 
 
@@ -123,6 +140,8 @@ def period_opened(state: State, event: e.PeriodOpened) -> None:
 def cap_set(state: State, event: e.CapSet) -> None:
     before = state.ledger.caps.get(event.scope)
     state.ledger.set_cap(event.scope, event.per_period, event.per_hour)
+    if event.from_file:
+        state.ledger.file_caps[event.scope] = (event.per_period, event.per_hour)
     state.changes.note_rare().room[event.scope] = None
     if event.per_period is not None and (before is None or event.per_period < before):
         state.changes.note_rare().stale = True
@@ -145,7 +164,7 @@ def replica_landed(state: State, event: e.ReplicaLanded) -> None:
     if waited and event.data_set in state.data:
         state.line.saw(state.data[event.data_set].size_bytes, event.at - waited[0].promised_at)
     for attempt in waited:
-        attempt.copies.pop(event.data_set, None)
+        attempt.copies = without(attempt.copies, event.data_set)
         begin_if_ready(state, attempt)
 
 
@@ -195,6 +214,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.LeaseCalledBack: money.lease_called_back,
     e.LeaseRenewed: money.lease_renewed,
     e.LeaseShortened: money.lease_shortened,
+    e.LeaveRequested: audited,
     e.LogRead: audited,
     e.Metered: money.metered,
     e.MoveRequested: move_requested,

@@ -6,7 +6,7 @@ Actions are noted here, where the promise becomes state, so that what is said an
 from penstock.core.fold import money
 from penstock.core.fold.learned import Losses
 from penstock.core.fold.queue import count_use, dequeue, enqueue, prove
-from penstock.core.fold.state import Attempt, Job, Node, State, launch_action, start_action
+from penstock.core.fold.state import Attempt, Job, Node, State, launch_action, start_action, without
 from penstock.core.fold.transitions import (
     move_attempt,
     move_job,
@@ -71,10 +71,9 @@ def start_promised(state: State, event: e.StartPromised) -> None:
         job.moves += 1
         job.moved_at = event.at
     state.attempts[attempt.id] = attempt
-    touched = state.changes.touched
-    if touched is not None:
-        touched.jobs.setdefault(job, job.phase)
-        touched.attempts[attempt] = "promised"
+    if state.touched is not None:
+        state.touched.jobs.setdefault(job, job.phase)
+        state.touched.attempts[attempt] = "promised"
     if job.foretold is not None:
         prove(job, event.at, started=bool(slots))
     if slots:
@@ -85,7 +84,8 @@ def start_promised(state: State, event: e.StartPromised) -> None:
         for starts in state.starts.values():
             if starts.width <= event.width:
                 starts.began(event.at, job.submitted_at)
-        count_use(state, job, event.width)
+        if state.policy.ordering == "fair":
+            count_use(state, job, event.width)
     elif job.spec.checkpoint_every_ms is not None and job.spec.interruptible:
         state.away.setdefault(job.spec.gpus, {})[attempt.id] = attempt
     if event.nodes or event.hold or event.joins or event.after or event.copies:
@@ -107,12 +107,11 @@ def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
         state.probing.setdefault(offer.id, attempt.id)
     if event.nodes:
         _ask_for_nodes(state, event.nodes, attempt)
-    for other in event.after:
-        if other in state.attempts:
-            attempt.after[other] = None
-            state.followers.setdefault(other, []).append(attempt)
+    attempt.after = tuple([other for other in event.after if other in state.attempts])
+    for other in attempt.after:
+        state.followers.setdefault(other, []).append(attempt)
+    attempt.copies = event.copies
     for data_set in event.copies:
-        attempt.copies[data_set] = None
         state.owe(CopyData(data_set, offer.site)).append(attempt)
 
 
@@ -122,7 +121,6 @@ def _ask_for_nodes(state: State, nodes: tuple[NodeAsk, ...], attempt: Attempt) -
         node = state.nodes[ask.node] = Node(
             ask.node, offer, ask.gpus, attempt=attempt.id, asked_at=state.at, payer=ask.hold.scopes
         )
-        attempt.missing[ask.node] = None
         state.in_use[offer.id, ask.gpus] = state.in_use.get((offer.id, ask.gpus), 0) + 1
         money.open_lease(state, ask.hold, attempt, min(left, ask.gpus))
         state.changes.actions.append(launch_action(state, node))
@@ -131,7 +129,7 @@ def _ask_for_nodes(state: State, nodes: tuple[NodeAsk, ...], attempt: Attempt) -
         node.open = ask.hold.scopes == attempt.job.shape.scopes  # no guest's on another's account, no job's own cap
         count_seats(state, node)
         left -= ask.gpus
-    attempt.nodes = tuple([ask.node for ask in nodes])
+    attempt.nodes = attempt.missing = tuple([ask.node for ask in nodes])
 
 
 def _join(state: State, node: Node, attempt: Attempt) -> None:
@@ -141,7 +139,7 @@ def _join(state: State, node: Node, attempt: Attempt) -> None:
     node.on[attempt.id] = attempt.width
     count_seats(state, node)
     if node.phase == "asked":
-        attempt.missing[node.id] = None
+        attempt.missing = attempt.nodes
 
 
 def count_seats(state: State, node: Node) -> None:
@@ -182,14 +180,13 @@ def attempt_started(state: State, event: e.AttemptStarted) -> None:
     if attempt.phase == "starting":
         move_attempt(state, attempt, "running")
     if attempt.started_at is None:
-        attempt.started_at = event.at
-        touched = state.changes.touched
-        if touched is not None:
-            touched.attempts.setdefault(attempt, attempt.phase)
-            touched.jobs.setdefault(attempt.job, attempt.job.phase)
-        if attempt.job.started_at is None:
-            attempt.job.started_at = event.at
-        attempt.job.lost = ""  # not before: a next place may be refused, and then it is still lost
+        job, attempt.started_at = attempt.job, event.at
+        if state.touched is not None:
+            state.touched.attempts.setdefault(attempt, attempt.phase)
+            state.touched.jobs.setdefault(job, job.phase)
+        if job.started_at is None:
+            job.started_at = event.at
+        job.lost = ""  # not before: a next place may be refused, and then it is still lost
     if state.refusals and not attempt.nodes:  # a node said so when it was ready, and one that was joined says nothing
         found_room(state, attempt.offer)
 
@@ -358,7 +355,7 @@ def _over(state: State, attempt: Attempt, outcome: str, billed: bool, leaves: bo
             waiting.remove(attempt)
     if attempt.id in state.followers:
         for follower in state.followers.pop(attempt.id):
-            follower.after.pop(attempt.id, None)
+            follower.after = without(follower.after, attempt.id)
             begin_if_ready(state, follower)
     if state.probing and state.probing.get(offer.id) == attempt.id:
         del state.probing[offer.id]
@@ -382,11 +379,13 @@ def _leave_node(state: State, node: Node, attempt: Attempt, leaves: bool) -> Non
 
 def _leave(state: State, attempt: Attempt) -> None:
     """Free its standing GPUs, unless they are promised to somebody else."""
-    state.pools[attempt.offer.id].give(attempt.slots)
-    count_use(state, attempt.job, -sum([gpus for _, gpus in attempt.slots]))
-    for node, _ in attempt.slots:
-        del state.on_node[attempt.offer.id][node][attempt.id]
+    slots, on_node = attempt.slots, state.on_node[attempt.offer.id]
+    state.pools[attempt.offer.id].give(slots)
+    for node, _ in slots:
+        del on_node[node][attempt.id]
     attempt.slots = ()
+    if state.policy.ordering == "fair":
+        count_use(state, attempt.job, -attempt.width)
 
 
 def _end(state: State, job: Job, phase: JobPhase) -> None:

@@ -78,6 +78,7 @@ class Ledger:
         "accounts",
         "books",
         "caps",
+        "file_caps",
         "frozen",
         "last_found",
         "leases",
@@ -92,6 +93,8 @@ class Ledger:
         self.last_found: tuple[Instant, Instant, str] = (0, 0, "")  #: a cache: the period asked for last
         self.caps: dict[str, Money] = {}  #: per scope and period
         self.rate_caps: dict[str, Money] = {}  #: per scope and hour
+        #: per scope: what the sites file said last, per period and per hour; a person may have set another cap since
+        self.file_caps: dict[str, tuple[Money | None, Money | None]] = {}
         self.accounts: dict[tuple[str, str], Account] = {}
         self.books: dict[
             tuple[tuple[str, ...], str], list[Account]
@@ -116,15 +119,7 @@ class Ledger:
         again = renew_at(now, deadline)
         return tuple(
             [
-                Hold(
-                    id=thing,
-                    scopes=scopes,
-                    terms=terms,
-                    opened_at=now,
-                    deadline_at=deadline,
-                    renew_at=again,
-                    parts=parts,
-                )
+                Hold(thing, scopes, terms, now, deadline, again, parts)
                 for (thing, terms), parts in zip(wanted, covers, strict=True)
             ]
         )
@@ -365,15 +360,16 @@ class Ledger:
         return tuple([Part(period, more - (-most * (b - a) // HOUR)) for period, a, b in self._pieces(start, until)])
 
     def _pieces(self, start: Instant, end: Instant) -> list[tuple[str, Instant, Instant]]:
-        """The interval, cut where periods meet."""
-        pieces = []
+        """The interval, cut where periods meet. Periods of older journals may overlap: no time counts twice."""
+        pieces: list[tuple[str, Instant, Instant]] = []
         for period in self.periods:
             opens, closes, name = period
-            if opens <= start and end <= closes:
+            if opens <= start and end <= closes and not pieces:
                 self.last_found = period
                 return [(name, start, end)] if start < end else []
-            if start < closes and opens < end:
+            if start < closes and opens < end and start < end:
                 pieces.append((name, max(start, opens), min(end, closes)))
+                start = min(end, closes)
         return pieces
 
     def _hold(self, scopes: tuple[str, ...], parts: Parts, sign: int) -> None:

@@ -6,7 +6,7 @@ Part of `apply`, which calls these; `leases` makes the promises that they apply.
 from heapq import heappop, heappush
 
 from penstock.core.fold.ledger import Lease, Parts, sum_of
-from penstock.core.fold.state import Attempt, Bill, BillShare, State
+from penstock.core.fold.state import Attempt, Bill, BillShare, State, Touched
 from penstock.core.fold.transitions import touch_attempt, touch_job
 from penstock.core.model import events as e
 from penstock.core.model.actions import SetDeadline
@@ -20,9 +20,9 @@ ALARMS_KEPT = 20
 def open_lease(state: State, hold: Hold, owner: Attempt, gpus: int) -> Lease:
     """Held for this attempt, which has so many GPUs of what is rented."""
     lease = state.ledger.open(hold)
-    state.bills[hold.id] = Bill(owner, gpus, hold.opened_at)
+    bill = state.bills[hold.id] = Bill(owner, gpus, hold.opened_at)
     heappush(state.renewals, (hold.renew_at, hold.id, lease))
-    _hold(state, lease, (), lease.parts)
+    _hold(state, lease, bill, sum_of(hold.parts))
     return lease
 
 
@@ -40,35 +40,40 @@ def leave(state: State, hold: str, attempt: Attempt) -> None:
     bill.shares[attempt.id].gpus = 0
 
 
-def _hold(state: State, lease: Lease, before: Parts, now: Parts) -> None:
-    """From now on this is held, in place of what was."""
-    bill = state.bills[lease.hold.id]
-    more = (sum_of(now) if now else 0) - (sum_of(before) if before else 0)
-    bill.owner.held += more
-    bill.owner.job.held += more
-    touched = state.changes.touched
-    if touched is not None:
-        touched.leases[lease], touched.bills[lease.hold.id] = None, bill
-        for part in (*before, *now):
-            touched.spend[lease.hold.scopes, part.period] = None
-        for attempt in (bill.owner, *(share.attempt for share in bill.shares.values())):
+def _hold(state: State, lease: Lease, bill: Bill, more: Money) -> None:
+    """From now on so much more is held, or less."""
+    owner = bill.owner
+    owner.held += more
+    owner.job.held += more
+    if state.touched is not None:
+        state.touched.leases[lease], state.touched.bills[lease.hold.id] = None, bill
+        _touch_spend(state.touched, lease, lease.parts)
+        for attempt in (owner, *(share.attempt for share in bill.shares.values())):
             touch_attempt(state, attempt)
             touch_job(state, attempt.job)
 
 
-def _charge(state: State, lease: Lease, charged: Parts) -> None:
+def _replace_hold(state: State, lease: Lease, bill: Bill, before: Parts) -> None:
+    """The lease has other parts than before, perhaps in another period."""
+    _hold(state, lease, bill, lease.held - sum_of(before))
+    if state.touched is not None:
+        _touch_spend(state.touched, lease, before)
+
+
+def _charge(state: State, lease: Lease, bill: Bill, charged: Parts) -> None:
     """A recorded amount, split by the GPUs that each attempt had since the last one, and for how long."""
-    bill, total = state.bills[lease.hold.id], sum_of(charged)
-    touched = state.changes.touched
-    if touched is not None:
-        touched.charges.append((bill.owner, total))
-        for part in charged:
-            touched.spend[lease.hold.scopes, part.period] = None
-    share = bill.shares.get(bill.owner.id)
-    if share is not None and len(bill.shares) == 1:  # nearly always: nobody shares it
-        bill.counted_to, share.gpu_ms = state.at, 0
-        _pay(state, bill.owner, total)
-        return
+    owner, total = bill.owner, sum_of(charged)
+    if state.touched is not None:
+        state.touched.charges.append((owner, total))
+        _touch_spend(state.touched, lease, charged)
+    if len(bill.shares) == 1 and owner.id in bill.shares:  # nearly always: nobody shares it
+        bill.shares[owner.id].gpu_ms, bill.counted_to = 0, state.at
+        _pay(state, owner, total)
+    else:
+        _split(state, bill, total)
+
+
+def _split(state: State, bill: Bill, total: Money) -> None:
     bill.count(state.at)
     left, whole = total, sum([share.gpu_ms for share in bill.shares.values()])
     for share in list(bill.shares.values()):
@@ -82,20 +87,25 @@ def _charge(state: State, lease: Lease, charged: Parts) -> None:
     _pay(state, bill.owner, left)  # what rounding leaves
 
 
+def _touch_spend(touched: Touched, lease: Lease, parts: Parts) -> None:
+    for part in parts:
+        touched.spend[lease.hold.scopes, part.period] = None
+
+
 def _pay(state: State, attempt: Attempt, amount: Money) -> None:
     attempt.spent += amount
     attempt.job.spent += amount
-    if state.changes.touched is not None:
+    if state.touched is not None:
         touch_attempt(state, attempt)
         touch_job(state, attempt.job)
 
 
 def lease_renewed(state: State, event: e.LeaseRenewed) -> None:
     lease = state.ledger.leases[event.hold]
-    before = lease.parts
+    bill, before = state.bills[event.hold], lease.parts
     state.ledger.renew(lease, event.at, event.charged, event.parts, event.deadline_at, event.renew_at)
-    _charge(state, lease, event.charged)
-    _hold(state, lease, before, lease.parts)
+    _charge(state, lease, bill, event.charged)
+    _replace_hold(state, lease, bill, before)
     lease.unconfirmed = True
     renew_later(state, lease)
     state.changes.review.append(event.hold)
@@ -139,17 +149,17 @@ def lease_shortened(state: State, event: e.LeaseShortened) -> None:
     lease = state.ledger.leases[event.hold]
     before = lease.parts
     state.ledger.shorten(lease, event.parts, event.deadline_at, event.renew_at)
-    _hold(state, lease, before, lease.parts)
+    _replace_hold(state, lease, state.bills[event.hold], before)
     _more_room(state, lease)
     renew_later(state, lease)
 
 
 def settled(state: State, event: e.Settled) -> None:
     lease = state.ledger.leases[event.hold]
+    bill = state.bills.pop(event.hold)
     state.ledger.settle(lease, event.charged)
-    _charge(state, lease, event.charged)
-    _hold(state, lease, lease.parts, ())
-    del state.bills[event.hold]
+    _charge(state, lease, bill, event.charged)
+    _hold(state, lease, bill, -sum_of(lease.parts))
     if state.short:
         _more_room(state, lease)
     drop_stale_renewals(state)

@@ -3,6 +3,7 @@
 Jobs of a shape wait in the lane of its verdict, or in `Shape.pending` before there is one.
 """
 
+from bisect import bisect_left, insort
 from heapq import heapify, heappop, heappush
 
 from penstock.core.fold.fair_share import Use
@@ -62,8 +63,8 @@ def _admit(state: State, job_id: str, spec: JobSpec, at: Instant, shape: Shape) 
     job = Job(job_id, state.seq, spec, at, shape)
     state.seq += 1
     state.jobs[job_id] = job
-    if state.changes.touched is not None:
-        state.changes.touched.jobs[job] = ""
+    if state.touched is not None:
+        state.touched.jobs[job] = ""
     if spec.cap is not None:
         state.ledger.cap_job("job:" + job_id, spec.cap)
     enqueue(state, job)
@@ -81,6 +82,8 @@ def enqueue(state: State, job: Job) -> None:
     else:
         heappush(lane.heap, (key, job))
         lane.starts.waiting += 1
+        if lane.keys is not None:
+            insort(lane.keys, key)
     if state.policy.waiting.queue_cap is not None:
         state.newest.append(job)
 
@@ -90,6 +93,7 @@ def order_key(state: State, job: Job) -> OrderKey:
 
 
 def dequeue(state: State, job: Job) -> None:
+    timed = job.until_at < NEVER
     job.queued, job.until_at = False, NEVER
     state.waiting -= 1
     if job.short_of:
@@ -100,13 +104,16 @@ def dequeue(state: State, job: Job) -> None:
     lane = job.shape.lane
     if lane is not None:
         lane.starts.waiting -= 1
+        if lane.keys is not None:
+            del lane.keys[bisect_left(lane.keys, job.key)]
         heap = lane.heap
         while heap and not heap[0][1].queued:
             heappop(heap)
     newest = state.newest
     while newest and not newest[-1].queued:
         newest.pop()
-    drop_stale_timers(state)
+    if timed:
+        drop_stale_timers(state)
 
 
 def drop_stale_timers(state: State) -> None:
@@ -147,6 +154,8 @@ def shape_judged(state: State, event: e.ShapeJudged) -> None:
     lane.heap.extend(pending)
     lane.starts.waiting += len(pending)
     heapify(lane.heap)
+    if lane.keys is not None:
+        lane.keys = sorted([*lane.keys, *(key for key, _ in pending)])
     state.changes.freed = True
     shape.pending = []
 
@@ -161,7 +170,8 @@ def _lane(state: State, shape: Shape) -> Lane:
         if starts is None:
             starts = state.starts[known] = Starts(*known)
         pools = tuple((offer, state.pools[offer]) for offer in shape.standing)
-        lane = state.lane_of[(*known, team)] = Lane(len(state.lanes), shape.spec.gpus, pools, starts, team)
+        counted = state.policy.waiting.kind == "worth"
+        lane = state.lane_of[(*known, team)] = Lane(len(state.lanes), shape.spec.gpus, pools, starts, team, counted)
         state.lanes.append(lane)
     return lane
 
@@ -196,13 +206,12 @@ def prove(job: Job, at: Instant, started: bool) -> None:
 
 
 def count_use(state: State, job: Job, gpus: int) -> None:
-    """The team has so many standing GPUs more, or fewer; only counted under fair share."""
-    if gpus and state.policy.ordering == "fair":
-        team = job.spec.team
-        use = state.uses.get(team)
-        if use is None:
-            use = state.uses[team] = Use()
-        use.change(gpus, state.at, state.policy.half_life_ms)
+    """Under fair share: the team has so many standing GPUs more, or fewer."""
+    team = job.spec.team
+    use = state.uses.get(team)
+    if use is None:
+        use = state.uses[team] = Use()
+    use.change(gpus, state.at, state.policy.half_life_ms)
 
 
 def keep_no_longer(state: State, offer: str, node: int) -> None:

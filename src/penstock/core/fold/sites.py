@@ -6,7 +6,7 @@ from penstock.core.fold.attempts import begin_if_ready, close_to_others, found_r
 from penstock.core.fold.money import drop_stale_renewals
 from penstock.core.fold.pool import Pool
 from penstock.core.fold.queue import judge_anew, keep_no_longer
-from penstock.core.fold.state import Node, State
+from penstock.core.fold.state import Node, State, without
 from penstock.core.fold.transitions import move_node, touch_offer
 from penstock.core.ids import standing_node
 from penstock.core.model import events as e
@@ -99,7 +99,7 @@ def node_ready(state: State, event: e.NodeReady) -> None:
     if not node.on:
         state.changes.note_rare().idle.append(node)
     for attempt in [state.attempts[name] for name in node.on]:
-        attempt.missing.pop(node.id, None)
+        attempt.missing = without(attempt.missing, node.id)
         begin_if_ready(state, attempt)
 
 

@@ -1,4 +1,4 @@
-"""The state: everything the engine knows and can still change. Only `apply` changes it; `check` states its invariants.
+"""The state: everything the engine knows and can still change. Only `apply` changes it; `invariants` checks it.
 
 An ended job leaves; totals, learned run times and its team's spend remain. Heaps may hold stale entries. Each entry
 tells whether it is valid, so that pruning is never a decision, and the first entry is always valid.
@@ -53,9 +53,8 @@ class Job:
         self.moved_at: Instant = -NEVER
         self.cancelled = False
         self.reserved: tuple[str, tuple[int, ...]] | None = None  #: standing offer, and the nodes reserved for it
-        self.foretold: tuple[Instant, Millis, Millis] | None = (
-            None  #: its forecast: made at, p50 and p90 delay until its start
-        )
+        #: Its forecast: made at, p50 and p90 delay until its start.
+        self.foretold: tuple[Instant, Millis, Millis] | None = None
         # For display only: no decision reads these.
         self.because: Reason | None = None  #: the latest reason
         self.offer = ""  #: of `attempt`, or of its last one
@@ -82,9 +81,9 @@ class Attempt:
         self.slots: Slots = promise.slots
         self.nodes: tuple[str, ...] = ()
         self.lease = ""  #: the hold's id, where the site sells by the attempt
-        self.missing: dict[str, None] = {}  #: nodes not ready yet
-        self.after: dict[str, None] = {}  #: attempts that must be over first
-        self.copies: dict[str, None] = {}  #: data sets still being copied
+        self.missing: tuple[str, ...] = ()  #: nodes not ready yet
+        self.after: tuple[str, ...] = ()  #: attempts that must be over first
+        self.copies: tuple[str, ...] = ()  #: data sets still being copied
         self.started_at: Instant | None = None
         self.then = ""  #: what its job does after the stop
         self.yielded: Slots = ()  #: GPUs promised to others, in use until it has stopped
@@ -113,19 +112,8 @@ class Node:
     """
 
     __slots__ = (
-        "asked_at",
-        "attempt",
-        "free",
-        "gpus",
-        "id",
-        "idle_at",
-        "leaves",
-        "offer",
-        "on",
-        "open",
-        "payer",
-        "phase",
-    )
+        "asked_at", "attempt", "free", "gpus", "id", "idle_at", "leaves", "offer", "on", "open", "payer", "phase",
+    )  # fmt: skip
 
     def __init__(
         self, node_id: str, offer: Offer, gpus: int, attempt: str, asked_at: Instant, payer: tuple[str, ...]
@@ -176,19 +164,9 @@ class Shape:
     """Jobs that every rule and offer treats alike. Verdicts and quotes are made once for all of them."""
 
     __slots__ = (
-        "excluded",
-        "judged",
-        "key",
-        "lane",
-        "number",
-        "pending",
-        "rates",
-        "rented",
-        "scopes",
-        "spec",
-        "standing",
+        "excluded", "judged", "key", "lane", "number", "pending", "rates", "rented", "scopes", "spec", "standing",
         "ways",
-    )
+    )  # fmt: skip
 
     def __init__(self, number: int, key: ShapeKey, spec: JobSpec) -> None:
         self.number, self.key, self.spec = number, key, spec
@@ -208,13 +186,15 @@ class Shape:
 class Lane:
     """Queued jobs that fit exactly where the lane's others fit, in the policy's order."""
 
-    __slots__ = ("heap", "number", "pools", "starts", "team", "width")
+    __slots__ = ("heap", "keys", "number", "pools", "starts", "team", "width")
 
     def __init__(
-        self, number: int, width: int, pools: tuple[tuple[str, Pool], ...], starts: Starts, team: str = ""
+        self, number: int, width: int, pools: tuple[tuple[str, Pool], ...], starts: Starts, team: str, counted: bool
     ) -> None:
         self.number, self.width, self.pools, self.starts, self.team = number, width, pools, starts, team
         self.heap: list[tuple[OrderKey, Job]] = []
+        #: Of the queued jobs, in order; None where the policy does not ask how many are ahead of a job.
+        self.keys: list[Any] | None = [] if counted else None
 
     def head(self) -> Job | None:
         return self.heap[0][1] if self.heap else None
@@ -232,17 +212,17 @@ class Aim:
 
     __slots__ = ("delay_ms", "jobs", "next_at", "since_at", "spent")
 
-    def __init__(self) -> None:
+    def __init__(self, since_at: Instant = 0) -> None:
         self.jobs, self.delay_ms = 0, 0  #: done lately, in thousandths, and what they were delayed together, likewise
         self.spent: Money = 0  #: in all, by `since_at`
-        self.since_at: Instant = 0
-        self.next_at: Instant = 0
+        self.since_at = since_at
+        self.next_at: Instant = NEVER  #: the next review; NEVER where the policy names no target
 
 
 class StepChanges:
     """What this step's facts changed: the input of `cycle`, and the actions that follow."""
 
-    __slots__ = ("actions", "arrived", "closing", "freed", "rare", "review", "touched")
+    __slots__ = ("actions", "arrived", "closing", "freed", "rare", "review")
 
     def __init__(self) -> None:
         self.arrived: list[Job] = []  #: jobs to decide: new, preempted, or stopped and queued again
@@ -250,29 +230,12 @@ class StepChanges:
         self.review: list[str] = []  #: rented things with a new lease, or that somebody left while others stay
         self.closing: list[tuple[Lease, bool, bool]] = []  #: gone; was it billed; does its output leave
         self.actions: list[Action] = []
-        self.rare = RareChanges()  #: only `also` writes to it
-        self.touched: Touched | None = None  #: None: this state has no projection
+        self.rare = RareChanges()  #: only what `note_rare` returns is written to
 
     def note_rare(self) -> "RareChanges":
         """To note something rare in."""
         self.rare.noted = True
         return self.rare
-
-    def forget(self) -> None:
-        """Empty again; most steps touch only one or two of these."""
-        self.freed = False
-        if self.rare.noted:
-            self.rare = RareChanges()
-        if self.touched is not None:
-            self.touched = Touched()
-        if self.actions:
-            self.actions = []
-        if self.arrived:
-            self.arrived = []
-        if self.closing:
-            self.closing = []
-        if self.review:
-            self.review = []
 
 
 class RareChanges:
@@ -316,7 +279,7 @@ class State:
         "history", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes",
         "numbered", "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "refusals",
         "renewals", "replicas", "reserved", "revision", "seats", "seq", "shape_list", "shapes", "short", "sites",
-        "stale_shapes", "starts", "steps", "timers", "uses", "value_per_hour", "waiting", "yielding",
+        "stale_shapes", "starts", "steps", "timers", "touched", "uses", "value_per_hour", "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -371,10 +334,11 @@ class State:
         self.line = Uplink()
         self.ended: dict[str, int] = {}
         self.changes = StepChanges()
+        self.touched: Touched | None = None  #: None: this state has no projection
 
     def watch(self) -> None:
         """From the next step on, note changes for the journal's projection."""
-        self.changes.touched = Touched()
+        self.touched = Touched()
 
     def expect(self, job: Job) -> Millis:
         """The job's whole run time: from its progress, or from history."""
@@ -412,92 +376,6 @@ class State:
             self.owed[action] = []
             self.changes.actions.append(action)
         return self.owed[action]
-
-    # --- what must always be true ------------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Raise if an invariant is broken. For tests, `replay --check`, and after a crash; linear in the state."""
-        for pool in self.pools.values():
-            pool.check()
-        self.ledger.check()
-        self._check_jobs()
-        self._check_slots()
-        self._check_kept()
-        self._check_nodes()
-        for attempt in self.attempts.values():
-            sold = attempt.offer.sold_by == "attempt" and not self.standing(attempt.offer)
-            assert not sold or attempt.lease in self.ledger.leases, f"attempt {attempt.id} has no hold"
-        self._check_bills()
-        for due_at, _, job in self.timers[:1]:
-            assert job.until_at == due_at, f"the next timer, at {due_at}, is of job {job.id}, due at {job.until_at}"
-        for due_at, name, lease in self.renewals[:1]:
-            assert lease.renew_at == due_at, f"the next to renew, at {due_at}, is {name}, due at {lease.renew_at}"
-
-    def _check_jobs(self) -> None:
-        live: dict[str, int] = {}
-        for attempt in self.attempts.values():
-            assert self.jobs.get(attempt.job.id) is attempt.job, f"attempt {attempt.id} of an ended job"
-            if attempt.phase in ("starting", "running", "stopping"):
-                live[attempt.job.id] = live.get(attempt.job.id, 0) + 1
-        for job_id, count in live.items():
-            assert count == 1, f"job {job_id} has {count} attempts at once"
-        queued = sum(job.queued for job in self.jobs.values())
-        assert queued == self.waiting, f"{self.waiting} waiting, but {queued} counted"
-        for job in self.jobs.values():
-            assert job.queued == (job.phase in ("waiting", "paused")), f"job {job.id} is {job.phase}"
-            assert (job.attempt is None) == job.queued, f"job {job.id} is {job.phase}"
-            assert job.queued or job.until_at == NEVER, f"job {job.id} is {job.phase}, with an answer due"
-
-    def _check_nodes(self) -> None:
-        on = {(node, attempt.id) for attempt in self.attempts.values() for node in attempt.nodes if node in self.nodes}
-        for node in self.nodes.values():
-            assert node.id in self.ledger.leases, f"node {node.id} is {node.phase} without a hold"
-            assert sum(node.on.values()) <= node.gpus, f"node {node.id} of {node.gpus} GPUs has {node.on} on it"
-            assert node.phase != "returning" or not node.on, f"node {node.id} is given back with {list(node.on)} on it"
-            assert all((node.id, attempt) in on for attempt in node.on), f"node {node.id} has {node.on} on it"
-            assert node.free == node.to_spare, f"node {node.id} has {node.to_spare} GPUs to spare, not {node.free}"
-        assert len(on) == sum(len(node.on) for node in self.nodes.values()), "an attempt is not on its node"
-        listed = [(key, node) for key, nodes in self.seats.items() for node in nodes.values()]
-        assert all(key == (node.offer.id, node.payer, node.free) for key, node in listed), "a node is listed wrongly"
-        assert len(listed) == sum(node.free > 0 for node in self.nodes.values()), "a node is not listed"
-
-    def _check_bills(self) -> None:
-        """Every hold belongs to somebody."""
-        held: dict[Attempt, Money] = {bill.owner: 0 for bill in self.bills.values()}
-        assert list(self.bills) == list(self.ledger.leases), "a hold has no bill"
-        for name, lease in self.ledger.leases.items():
-            held[self.bills[name].owner] += lease.held
-        jobs: dict[Job, Money] = {}
-        for attempt, amount in held.items():
-            assert attempt.held == amount, f"attempt {attempt.id}: {attempt.held} held, {amount} in its holds"
-            jobs[attempt.job] = jobs.get(attempt.job, 0) + amount
-        for job, amount in jobs.items():
-            assert job.held == amount, f"job {job.id}: {job.held} held, {amount} in its holds"
-
-    def _check_kept(self) -> None:
-        kept: dict[str, int] = {}
-        for job in self.reserved.values():
-            assert job.queued, f"nodes are kept for {job.id}, which is {job.phase}"
-            assert job.reserved is not None, f"nothing is kept for {job.id}"
-            offer, nodes = job.reserved
-            for node in nodes:
-                assert not kept.get(offer, 0) >> node & 1, f"{offer} node {node} is kept twice"
-                kept[offer] = kept.get(offer, 0) | 1 << node
-        for name, pool in self.pools.items():
-            assert pool.kept == kept.get(name, 0), f"{name} keeps nodes for nobody"
-
-    def _check_slots(self) -> None:
-        taken: dict[tuple[str, int], int] = {}
-        for attempt in self.attempts.values():
-            for node, gpus in attempt.slots:
-                taken[attempt.offer.id, node] = taken.get((attempt.offer.id, node), 0) + gpus
-        for offer_id, pool in self.pools.items():
-            for node, free in enumerate(pool.free):
-                used = taken.get((offer_id, node), 0)
-                others = pool.others.get(node, 0) - pool.owed.get(node, 0)
-                assert used + free + others == pool.per_node, (
-                    f"{offer_id} node {node}: {used} used, {free} free, {others} not ours"
-                )
 
     # --- equality ----------------------------------------------------------------------------------------------------
 
@@ -547,6 +425,8 @@ class State:
         ledger = self.ledger
         yield (ledger.periods, list(ledger.caps.items()), list(ledger.rate_caps.items()))
         yield (list(ledger.frozen), ledger.overrun)
+        if ledger.file_caps:  # older journals have none, and keep their digests
+            yield list(ledger.file_caps.items())
         yield [(key, a.cap, a.held, a.spent) for key, a in ledger.accounts.items()]
         yield list(ledger.rates.items())
         yield from (_plain(lease, ()) for lease in ledger.leases.values())
@@ -585,17 +465,17 @@ def start_action(state: State, attempt: Attempt) -> StartAttempt:
     lease_id = attempt.lease or (attempt.nodes[0] if attempt.nodes else "")
     lease = state.ledger.leases.get(lease_id) if lease_id else None
     return StartAttempt(
-        attempt=attempt.id,
-        job=attempt.job.id,
-        offer=attempt.offer.id,
-        width=attempt.width,
-        speed_permille=attempt.speed_permille,
-        resume_ms=attempt.resume_ms,
-        slots=attempt.slots,
-        nodes=attempt.nodes,
-        deadline_at=lease.wanted_at if lease else NEVER,
-        earlier=attempt.job.keeper,
-        places=_places(state, attempt) if attempt.slots else (),
+        attempt.id,
+        attempt.job.id,
+        attempt.offer.id,
+        attempt.width,
+        attempt.speed_permille,
+        attempt.resume_ms,
+        attempt.slots,
+        attempt.nodes,
+        lease.wanted_at if lease else NEVER,
+        attempt.job.keeper,
+        _places(state, attempt) if attempt.slots else (),
     )
 
 
@@ -606,6 +486,10 @@ def _places(state: State, attempt: Attempt) -> tuple[str, ...]:
 
 def launch_action(state: State, node: Node) -> LaunchNode:
     return LaunchNode(node.id, node.offer.id, node.gpus, node.attempt, state.ledger.leases[node.id].wanted_at)
+
+
+def without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return tuple([other for other in names if other != name])
 
 
 def shape_key(spec: JobSpec) -> ShapeKey:

@@ -7,27 +7,24 @@ from penstock.core.model.lifecycle import ATTEMPT, JOB, NODE, AttemptPhase, Brok
 def move_job(state: State, job: Job, to: JobPhase) -> None:
     if to not in JOB[job.phase]:
         raise Broken(f"job {job.id} cannot go from {job.phase} to {to}")
-    touched = state.changes.touched
-    if touched is not None:
-        touched.jobs.setdefault(job, job.phase)
+    if state.touched is not None:
+        state.touched.jobs.setdefault(job, job.phase)
     job.phase = to
 
 
 def move_attempt(state: State, attempt: Attempt, to: AttemptPhase) -> None:
     if to not in ATTEMPT[attempt.phase]:
         raise Broken(f"attempt {attempt.id} cannot go from {attempt.phase} to {to}")
-    touched = state.changes.touched
-    if touched is not None:
-        touched.attempts.setdefault(attempt, attempt.phase)
+    if state.touched is not None:
+        state.touched.attempts.setdefault(attempt, attempt.phase)
     attempt.phase = to
 
 
 def move_node(state: State, node: Node, to: NodePhase) -> None:
     if to not in NODE[node.phase]:
         raise Broken(f"node {node.id} cannot go from {node.phase} to {to}")
-    touched = state.changes.touched
-    if touched is not None:
-        touched.nodes[node] = None
+    if state.touched is not None:
+        state.touched.nodes[node] = None
     node.phase = to
 
 
@@ -35,20 +32,20 @@ def move_node(state: State, node: Node, to: NodePhase) -> None:
 
 
 def touch_job(state: State, job: Job) -> None:
-    if state.changes.touched is not None:
-        state.changes.touched.jobs.setdefault(job, job.phase)
+    if state.touched is not None:
+        state.touched.jobs.setdefault(job, job.phase)
 
 
 def touch_attempt(state: State, attempt: Attempt) -> None:
-    if state.changes.touched is not None:
-        state.changes.touched.attempts.setdefault(attempt, attempt.phase)
+    if state.touched is not None:
+        state.touched.attempts.setdefault(attempt, attempt.phase)
 
 
 def touch_node(state: State, node: Node) -> None:
-    if state.changes.touched is not None:
-        state.changes.touched.nodes[node] = None
+    if state.touched is not None:
+        state.touched.nodes[node] = None
 
 
 def touch_offer(state: State, offer: str) -> None:
-    if state.changes.touched is not None:
-        state.changes.touched.offers[offer] = None
+    if state.touched is not None:
+        state.touched.offers[offer] = None

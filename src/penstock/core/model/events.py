@@ -63,6 +63,7 @@ class CapSet:
     details: str = ""
     before_per_period: Money | None = None  # the cap that it replaces
     before_per_hour: Money | None = None
+    from_file: bool = False  # the sites file says so; told again only when the file has changed
 
 
 @value
@@ -165,6 +166,7 @@ class TokenIssued:
     made_by: str = ""  # of a browser's token: the token that let it in, with which it ends
     by: str = ""
     details: str = ""
+    name: str = ""  # digest of the name of whom it is for, which can be erased
 
 
 @value
@@ -198,8 +200,18 @@ class ExecStarted:
 
 
 @value
+class LeaveRequested:
+    """A person asks that a home cluster gets its Jobs back."""
+
+    at: Instant
+    site: str
+    by: str = ""
+    details: str = ""
+
+
+@value
 class DetailsErased:
-    """The addresses and words recorded about somebody are erased; what they did stays."""
+    """The name, the addresses and the words recorded about somebody are erased; what they did stays."""
 
     at: Instant
     who: str
@@ -572,6 +584,7 @@ Fact: TypeAlias = (
     | TokenRevoked
     | LogRead
     | ExecStarted
+    | LeaveRequested
     | DetailsErased
     | Woke
 )
@@ -614,6 +627,7 @@ _ID: Final[dict[type, str]] = {
     TokenRevoked: "token",
     LogRead: "job",
     ExecStarted: "attempt",
+    LeaveRequested: "site",
     DetailsErased: "who",
     DeadlineSet: "thing",
     Metered: "thing",

@@ -46,6 +46,7 @@ class LeaseClaim:
         return SeenClaim(claim, version, doubt)
 
     async def write(self, claim: Claim, over: SeenClaim) -> SeenClaim:
+        self.connect()
         cluster, namespace = self.here.cluster, self.here.settings.namespace
         async with self.here.asking():
             try:

@@ -62,7 +62,11 @@ class KubernetesDriver(BaseDriver):
         self.logs = Logs(self.here, folder.absolute() / "logs")
         self.starter = Starter(self.here, self.capacity, checkpoints)
         self.reconciler = Reconciler(self.here, self.capacity, self.logs)
-        self.claims = LeaseClaim(self.here, self._connect)
+        self.lease_claim = LeaseClaim(self.here, self._connect)
+
+    @property
+    def claims(self) -> LeaseClaim:
+        return self.lease_claim
 
     # --- coming and going --------------------------------------------------------------------------------------------
 

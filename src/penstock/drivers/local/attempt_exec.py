@@ -20,8 +20,11 @@ from io import FileIO
 from typing import Final
 
 from penstock.core.values import value
+from penstock.data.plain_files import CLEAN
 from penstock.drivers.driver import Command, Refused
+from penstock.drivers.local import supervisor
 from penstock.drivers.local.supervisor import signal_group
+from penstock.drivers.records import Record
 from penstock.kube.exec_protocol import PIECE_BYTES, Printed, Typed
 
 LAST_WORDS_SECONDS: Final = 5.0  #: to read the last output after the end
@@ -37,6 +40,24 @@ except OSError as error:
 
 
 @value
+class ExecTarget:
+    """The attempt that a command runs beside: its folder with us, and what it was told."""
+
+    folder: str
+    order: Record
+
+    def start(self, command: Command) -> tuple[tuple[str, ...], dict[str, str], str]:
+        """What to start, with which variables and where. A job with a user of its own is entered by a program of ours,
+        which must not see the job's variables before it has become the job: they could make it do anything.
+        """
+        if self.order.get("uid"):
+            words = supervisor.command(self.folder, "tty" if command.tty else "", *command.words, does="exec_command")
+            return tuple(words), dict(CLEAN), "/"
+        first = (sys.executable, "-I", "-S", "-c", ON_A_TERMINAL) if command.tty else ()
+        return (*first, *command.words), self.order["env"], self.order["folder"]
+
+
+@value
 class Ends:
     """Our ends of the command's streams; a TTY is one for all three."""
 
@@ -45,10 +66,10 @@ class Ends:
     errors: int | None = None
 
 
-async def run(command: Command, folder: str, env: dict[str, str], typed: Typed | None, printed: Printed) -> int:
+async def run(command: Command, target: ExecTarget, typed: Typed | None, printed: Printed) -> int:
     """Run the command and return its exit code as a shell would. If cancelled, kill it and all that it started."""
     with ExitStack() as files:
-        process, ends = await _begin(files, command, folder, env, typed is not None)
+        process, ends = await _begin(files, command, target, typed is not None)
         outputs = [(ends.printed, False)] + ([(ends.errors, True)] if ends.errors is not None else [])
         reading = [asyncio.create_task(_read(file, is_error, printed)) for file, is_error in outputs]
         writing = asyncio.create_task(_write(ends, typed, command.tty)) if typed is not None else None
@@ -66,16 +87,13 @@ async def run(command: Command, folder: str, env: dict[str, str], typed: Typed |
     return code if code >= 0 else 128 - code
 
 
-async def _begin(
-    files: ExitStack, command: Command, folder: str, env: dict[str, str], listens: bool
-) -> tuple[Process, Ends]:
+async def _begin(files: ExitStack, command: Command, target: ExecTarget, listens: bool) -> tuple[Process, Ends]:
+    words, env, folder = target.start(command)
     with ExitStack() as theirs:  # close our copies of its ends, or we never read end-of-file
         if command.tty:
             ends, given = _terminal(files, theirs, command.size)
-            words: tuple[str, ...] = (sys.executable, "-I", "-S", "-c", ON_A_TERMINAL, *command.words)
         else:
             ends, given = _pipes(files, theirs, listens)
-            words = command.words
         stdin, stdout, stderr = given
         try:
             process = await asyncio.create_subprocess_exec(

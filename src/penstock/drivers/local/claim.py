@@ -141,9 +141,13 @@ class FolderClaim:
 def _replace(path: Path, text: str) -> None:
     """Durable, and whole or not at all: after a power cut the site must not have an older claim than the journal."""
     aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPENED, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(aside, path)
+    try:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPENED, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(aside, path)
+    except OSError:
+        aside.unlink(missing_ok=True)  # a full disk would get another one every few seconds
+        raise
     sync_folder(str(path.parent))

@@ -4,45 +4,63 @@ site.
 The driver writes orders and reads results; `supervisor.py` runs each attempt, `store.py` owns the folder. The driver
 keeps no state that matters: a control plane that restarts reads everything from disk.
 
-While anything runs, it polls every `tick_ms`, with a few `stat` calls for each attempt.
+While anything runs, it polls every `tick_ms`, with a few `stat` calls for each attempt, all of them in a thread: a slow
+disk, or what a job put in a file's place, must not block the event loop. A file that is not what we wrote there harms
+its attempt alone, and is an alarm.
 """
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 from penstock.core.model import events as e
 from penstock.core.model.actions import LaunchNode, StartAttempt
 from penstock.core.model.types import Site
-from penstock.core.units import NEVER, Instant, Millis
+from penstock.core.units import NEVER, SECOND, Instant, Millis
 from penstock.data.checkpoints import Store
+from penstock.data.plain_files import DamagedFile
 from penstock.drivers import attempt_facts, progress
 from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import BaseDriver, Command, Refused, Say, SeenAttempt, SiteInventory, Unreachable, Work
 from penstock.drivers.local import attempt_exec
 from penstock.drivers.local.claim import FolderClaim
 from penstock.drivers.local.store import LocalSettings, LocalStore, kept_ms
-from penstock.drivers.records import Record, read
+from penstock.drivers.records import Record
 from penstock.kube.exec_protocol import Printed, Typed
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Alarm: TypeAlias = Callable[[str, str, str], None]  #: kind, about, text; an empty text clears it
+
+NEWS_MS: Final[Millis] = SECOND  #: a job that reports faster is heard this often
+MOST_ALARMS: Final = 5  #: of one site, so that its jobs cannot hide what others say
+AGAIN_S: Final = 0.2  #: how long a call waits for the next look at most
 
 
 class Watched:
-    """A running attempt, and what was reported of it."""
+    """An attempt that has not ended, as the last look found it, and what was reported of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.order = folder, read(f"{folder}/order.json")
+        self.folder = folder
+        self.order: Record | None = None  #: read by the first look
+        self.reported = Reported(every_ms=NEWS_MS)
         self.marks: Record = {}
         self.marks_stamp = 0
-        self.reported = Reported(int(self.order.get("resume_ms", 0)))
-        #: Its start was not seen yet. A waiting `start` call is answered one look before any other fact is reported.
-        self.fresh = True
+        self.began = False
+        self.end: Record = {}
+        self.waiting = 0  #: calls of `start` that wait for it: they answer before any other fact is reported
+
+    @contextmanager
+    def awaited(self) -> Iterator[None]:
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
 
 
 class LocalDriver(BaseDriver):
@@ -54,8 +72,13 @@ class LocalDriver(BaseDriver):
         checkpoints: Store,
         clock: Callable[[], Instant],
         settings: LocalSettings = LocalSettings(),  # noqa: B008 - a value
+        team_of: Callable[[str], str] = lambda _: "",
     ) -> None:
+        """`team_of`: the team of a job, which decides where one site is one team's."""
         self.site, self.clock, self.settings, self.checkpoints = site, clock, settings, checkpoints
+        self.team_of = team_of
+        self.alarm: Alarm = _no_alarm  #: set by `wiring`
+        self.alarmed: dict[str, str] = {}  #: by attempt, the alarms that stand
         self.disk = LocalStore(site, folder, installation, clock, settings)
         self.watched: dict[str, Watched] = {}
         self.nodes: dict[str, Path] = {}  #: rented nodes that are not over
@@ -64,7 +87,11 @@ class LocalDriver(BaseDriver):
         self.something = asyncio.Event()  #: set while there is something to poll
         self.looking: asyncio.Task[None] | None = None
         self.threads = ThreadPoolExecutor(4, thread_name_prefix=f"site-{site.id}")
-        self.claims = self.folder_claim = FolderClaim(folder, self.disk.claim, self.disk.locked)
+        self.folder_claim = FolderClaim(folder, self.disk.claim, self.disk.locked)
+
+    @property
+    def claims(self) -> FolderClaim:
+        return self.folder_claim
 
     # --- coming and going --------------------------------------------------------------------------------------------
 
@@ -73,7 +100,7 @@ class LocalDriver(BaseDriver):
         await self._do(self.disk.prune)
         self.say = say
         for attempt, folder in (await self._do(self.disk.attempts)).items():
-            self._watch(attempt, folder).fresh = False
+            self._watch(attempt, folder)
         self.nodes |= await self._do(self.disk.nodes)
         self.something.set()
         await self._look_once()
@@ -92,17 +119,17 @@ class LocalDriver(BaseDriver):
 
     async def launch_node(self, ask: LaunchNode) -> None:
         folder = await self._do(self.disk.rent, ask)
-        if (folder / "gone.json").exists():
-            self._say_if_over(ask.node, folder)
+        if os.path.lexists(folder / "gone.json"):
+            self._say_over(ask.node, await self._do(self.disk.fate_of, folder))
             return
         self._watch_node(ask.node, folder)
         await self._until(lambda: self.disk.fate_of(folder) != "starting")
-        if self.disk.fate_of(folder) != "ready":
+        if await self._do(self.disk.fate_of, folder) != "ready":
             raise asyncio.CancelledError  # lost before it was ready, which is reported as a fact
 
     async def release_node(self, node: str) -> None:
         folder = await self._do(self.disk.release, node)
-        if not (folder / "gone.json").exists():
+        if not os.path.lexists(folder / "gone.json"):
             self._watch_node(node, folder)
             await self._until(lambda: self.disk.fate_of(folder) in ("lost", "gone"))
 
@@ -110,28 +137,34 @@ class LocalDriver(BaseDriver):
         self.nodes[node] = folder
         self.something.set()
 
-    def _say_if_over(self, node: str, folder: Path) -> None:
-        match read(f"{folder}/gone.json").get("how"):
-            case "lost":
-                self.say(e.NodeLost(self.clock(), node))
-            case "gone":
-                self.say(e.NodeGone(self.clock(), node))
+    def _say_over(self, node: str, fate: str) -> None:
+        self.say(e.NodeLost(self.clock(), node) if fate == "lost" else e.NodeGone(self.clock(), node))
 
     # --- attempts ----------------------------------------------------------------------------------------------------
 
     async def start(self, ask: StartAttempt, work: Work) -> None:
-        folder = self.disk.attempt(ask.attempt)
-        if not self.disk.is_over(folder):
-            await self._do(self.folder_claim.check)
-            env = await self._do(self._checkpoints, ask)
-            folder = await self._do(self.disk.order, ask, work, env)
-            await self._do(self.disk.begin, folder)
-            self._watch(ask.attempt, folder)
-            await self._until(lambda: _has_begun(folder) or not self.disk.is_kept(folder))
-            if self.disk.never_began(folder):
-                raise asyncio.CancelledError  # ended before it ran, which is reported as a fact
-        elif ask.attempt not in self.watched:
-            self._say_end(ask.attempt, Watched(folder))
+        folder = await self._do(self.disk.attempt, ask.attempt)
+        if await self._do(self.disk.is_over, folder):
+            if ask.attempt not in self.watched:
+                self._watch(ask.attempt, folder)  # the next look says how it ended
+            return
+        await self._do(self._admit, ask)
+        await self._do(self.folder_claim.check)
+        env = await self._do(self._checkpoints, ask)
+        folder = await self._do(self.disk.order, ask, work, env)
+        await self._do(self.disk.begin, folder)
+        with self._watch(ask.attempt, folder).awaited():
+            await self._until(lambda: os.path.lexists(folder / "begun.json") or not self.disk.is_kept(folder))
+        if await self._do(self.disk.never_began, folder):
+            raise asyncio.CancelledError  # ended before it ran, which is reported as a fact
+
+    def _admit(self, ask: StartAttempt) -> None:
+        if self.settings.one_team:
+            self.disk.admit(self.team_of(ask.job))
+
+    def turns_away(self, team: str) -> str:
+        """Why this team cannot use the site; empty if it can. The door asks before it takes a job."""
+        return self.disk.turns_away(team)
 
     def _checkpoints(self, ask: StartAttempt) -> dict[str, str]:
         try:
@@ -143,7 +176,7 @@ class LocalDriver(BaseDriver):
     async def stop(self, attempt: str, grace_ms: Millis) -> None:
         folder = await self._do(self.disk.stop, attempt, grace_ms)
         if attempt not in self.watched:
-            self._watch(attempt, folder).fresh = False
+            self._watch(attempt, folder)
 
     async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
         return await self._do(self.disk.set_deadline, thing, deadline_at)
@@ -165,50 +198,65 @@ class LocalDriver(BaseDriver):
         return SiteInventory(tuple(seen for seen in attempts if seen is not None), tuple(here))
 
     def _seen_attempt(self, attempt: str, folder: Path) -> SeenAttempt | None:
-        order, begun = read(f"{folder}/order.json"), (folder / "begun.json").exists()
-        end = read(f"{folder}/ended.json")
-        if end:
+        order, began = self.disk.order_of(folder), os.path.lexists(folder / "begun.json")
+        if end := self._end_of(attempt, folder):
             return SeenAttempt(attempt, end["phase"], kept_ms(order, end["marks"]), 0, end["detail"])
-        if begun:
-            marks = read(f"{folder}/marks.json")
+        if began:
+            marks = self.disk.marks(folder, attempt)
             return SeenAttempt(attempt, "running", kept_ms(order, marks), self._deadline(folder, order))
         return None  # not started: the `start` call still waits, or will be repeated
 
+    def _end_of(self, attempt: str, folder: Path) -> Record:
+        """How it ended; empty if it has not. If its end cannot be read, it is lost, and that is written."""
+        end = self.disk.end_of(folder, attempt)
+        if not end and self.disk.is_over(folder):
+            self.disk.bury(folder, attempt)
+            end = self.disk.end_of(folder, attempt)
+        return end
+
     def _deadline(self, folder: Path, order: Record) -> Instant:
-        return min(self.disk.deadline_at(Path(place)) for place in (folder, *order["nodes"]))
+        return min(self.disk.deadline_at(Path(place)) for place in (folder, *order.get("nodes", ())))
 
     async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
         if rank:
             raise Refused(f"{attempt} is one process, of rank 0")
+        try:
+            return await self._do(self._log_piece, attempt, after, most)
+        except DamagedFile as damaged:
+            self.disk.damages[attempt] = str(damaged)
+            raise Refused(f"the log of {attempt} cannot be read: {damaged}") from None
+
+    def _log_piece(self, attempt: str, after: int, most: int) -> tuple[bytes, bool]:
         folder = self.disk.attempt(attempt)
         over = self.disk.is_over(folder)  # asked before reading, so that lines written in between are not missed
         try:
-            with open(folder / "log", "rb") as file:
-                text = os.pread(file.fileno(), most, after)
-                size = os.fstat(file.fileno()).st_size
+            text, size = self.disk.log(folder, after, most)
         except FileNotFoundError:
             if folder != self.disk.attempt(attempt):  # it was just archived
-                return await self.log(attempt, after, most, rank)
+                return self._log_piece(attempt, after, most)
             return b"", folder.exists() and not over
         return text, not over or after + len(text) < size
 
     async def exec(self, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
-        folder = self.disk.attempt(attempt)
         if command.rank:
             raise Refused(f"{attempt} is one process, of rank 0")
-        if self.disk.is_over(folder) or not (folder / "begun.json").exists():
+        folder = await self._do(self.disk.attempt, attempt)
+        order = await self._do(self.disk.order_of, folder)
+        if not order or not await self._do(self._runs, folder):
             raise Refused(f"{attempt} does not run now")
-        order = await self._do(read, f"{folder}/order.json")
-        return await attempt_exec.run(command, order["folder"], order["env"], typed, printed)
+        return await attempt_exec.run(command, attempt_exec.ExecTarget(str(folder), order), typed, printed)
+
+    def _runs(self, folder: Path) -> bool:
+        return os.path.lexists(folder / "begun.json") and self.disk.is_kept(folder)
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
         """The last step that it reported, and of how many; 0 if it did not say."""
         folder = self.disk.attempt(attempt)
-        marks = read(f"{folder}/ended.json").get("marks") or read(f"{folder}/marks.json")
-        return progress.steps(marks)
+        return progress.steps(self.disk.end_of(folder, attempt).get("marks") or self.disk.marks(folder, attempt))
 
     async def forget(self, attempt: str) -> None:
         await self._do(self.disk.forget, attempt)
+        self._say_alarms()
 
     # --- news --------------------------------------------------------------------------------------------------------
 
@@ -226,60 +274,99 @@ class LocalDriver(BaseDriver):
                 await self._look_once()
 
     async def _look_once(self) -> None:
-        for attempt, watched in list(self.watched.items()):
-            if watched.fresh:
-                watched.fresh = not _has_begun(watched.folder)
-            else:
-                await self._look_at(attempt, watched)
-        for node, folder in list(self.nodes.items()):
-            if self.disk.fate_of(folder) in ("lost", "gone"):
-                del self.nodes[node]
-                self._say_if_over(node, folder)
+        watched, nodes = list(self.watched.items()), list(self.nodes.items())
+        over = await self._do(self._look, watched, nodes)
+        for attempt, seen in watched:
+            if not seen.waiting:
+                self._say_news(attempt, seen)
+        for node, fate in over.items():
+            folder = self.nodes.pop(node)
+            self._say_over(node, fate)
+            with suppress(OSError):
                 self.disk.said(folder)
+        self._say_alarms()
         async with self.looked:
             self.looked.notify_all()
 
-    async def _look_at(self, attempt: str, watched: Watched) -> None:
-        folder = watched.folder
-        if self.disk.is_over(folder):
-            del self.watched[attempt]
-            self._say_end(attempt, watched)
-            return
-        self._say_marks(attempt, watched)
-        if (folder / "begun.json").exists() and not self.disk.is_kept(folder):
-            await self._do(self.disk.bury, folder, attempt)
+    def _look(self, attempts: Iterable[tuple[str, Watched]], nodes: Iterable[tuple[str, Path]]) -> dict[str, str]:
+        """Look at all of them; returns the nodes that are over, and how. Whatever one of them holds, the others are
+        looked at.
+        """
+        for attempt, watched in attempts:
+            try:
+                self._look_at(attempt, watched)
+            except (OSError, ValueError, TypeError, LookupError, DamagedFile) as error:
+                self.disk.damages[attempt] = f"{watched.folder} cannot be read: {error!r}"[:300]
+        fates: dict[str, str] = {}
+        for node, folder in nodes:
+            with suppress(OSError):
+                fates[node] = self.disk.fate_of(folder)
+        return {node: fate for node, fate in fates.items() if fate in ("lost", "gone")}
 
-    def _say_marks(self, attempt: str, watched: Watched) -> None:
-        """Report checkpoints, and progress once per tenth."""
+    def _look_at(self, attempt: str, watched: Watched) -> None:
+        folder = watched.folder
+        if watched.order is None:
+            watched.order = self.disk.order_of(folder)
+            watched.reported.kept_ms = watched.order.get("resume_ms", 0)
+        watched.began = watched.began or os.path.lexists(folder / "begun.json")
+        watched.end = self._end_of(attempt, folder)
+        if not watched.end:
+            self._look_at_marks(attempt, watched)
+            if watched.began and not self.disk.is_kept(folder):
+                self.disk.bury(folder, attempt)
+
+    def _look_at_marks(self, attempt: str, watched: Watched) -> None:
         try:
-            stamp = os.stat(watched.folder / "marks.json").st_mtime_ns
+            stamp = os.lstat(watched.folder / "marks.json").st_mtime_ns
         except FileNotFoundError:
             return
         if stamp != watched.marks_stamp:
-            watched.marks_stamp, watched.marks = stamp, read(f"{watched.folder}/marks.json")
-            kept = kept_ms(watched.order, watched.marks)
-            for fact in watched.reported.news(self.clock(), attempt, kept, watched.marks):
-                self.say(fact)
+            watched.marks_stamp, watched.marks = stamp, self.disk.marks(watched.folder, attempt)
+
+    def _say_news(self, attempt: str, watched: Watched) -> None:
+        """Report its end, or its checkpoints and progress."""
+        if watched.end:
+            if self.watched.pop(attempt, None) is not None:
+                self._say_end(attempt, watched)
+            return
+        kept = kept_ms(watched.order or {}, watched.marks)
+        for fact in watched.reported.news(self.clock(), attempt, kept, watched.marks):
+            self.say(fact)
 
     def _say_end(self, attempt: str, watched: Watched) -> None:
-        end = read(f"{watched.folder}/ended.json")
-        kept = kept_ms(watched.order, end["marks"])
+        end = watched.end
+        kept = kept_ms(watched.order or {}, end["marks"])
         self.say(attempt_facts.ended(self.clock(), attempt, end["phase"], kept, end["detail"]))
+
+    def _say_alarms(self) -> None:
+        """The newest few; one that is forgotten is cleared."""
+        damages = dict(list(self.disk.damages.items())[-MOST_ALARMS:])
+        for attempt in [attempt for attempt in self.alarmed if attempt not in damages]:
+            del self.alarmed[attempt]
+            self.alarm("", f"local:{self.site.id}:{attempt}", "")
+        for attempt, what in damages.items():
+            if self.alarmed.get(attempt) != what:
+                self.alarmed[attempt] = what
+                words = f"{attempt} at {self.site.id}: {what}. Only this attempt is harmed; its job may have done it."
+                self.alarm("damaged file", f"local:{self.site.id}:{attempt}", words)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     async def _until(self, true: Callable[[], bool]) -> None:
-        async with self.looked:
-            await self.looked.wait_for(true)
+        """Wait until it is true, which is asked in a thread after each look."""
+        while not await self._do(true):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_S), self.looked:
+                    await self.looked.wait()
 
     async def _do(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run in a thread: a slow disk must not block the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: call(*args, **kwargs))
 
 
-def _has_begun(folder: Path) -> bool:
-    return (folder / "begun.json").exists() or (folder / "ended.json").exists()
-
-
 def _to_nobody(_: e.Fact) -> None:
     """`say` before `open` and after `close`."""
+
+
+def _no_alarm(_kind: str, _about: str, _text: str) -> None:
+    """`alarm` where nobody listens."""

@@ -1,26 +1,30 @@
 """Supervisor of one local attempt: starts its command, enforces its deadline, and writes how it ended.
 
 `LocalDriver` starts one for each attempt, as a program of its own (see `command`) that imports the standard library and
-two small modules. It leaves the control plane's session at once: killing the control plane kills no job, and deadlines
-hold without it. Driver and supervisor communicate through files in the attempt's folder, each with one writer:
+a few small modules. It leaves the control plane's session at once: killing the control plane kills no job, and
+deadlines hold without it. Driver and supervisor communicate through files in the attempt's folder, each with one
+writer. A job with a user of its own cannot reach them:
 
     order.json      what to run, until when, on which nodes       the driver, once
-    deadline.json   when it ends by itself; may move              the driver
+    deadline.json   when it ends by itself; may move; sealed      the driver
     stop.json       stop it, with so much grace                   the driver, once
     lock            held while the supervisor lives               the supervisor
     begun.json      it runs                                       the supervisor, once
     marks.json      its last step and checkpoint                  the supervisor
+    log             what the job prints, up to a limit            the supervisor
     ended.json      how it ended: from now on, a tombstone        the supervisor, or the driver if there is none
-    log, report     what the job prints, and what it reports      the job
 
-The lock tells whether a supervisor lives, because the kernel releases it with the process; a process id may be reused.
-Times are milliseconds of the boot clock, which never steps and counts sleep.
+The job has a folder elsewhere (job_folders.py), with its working directory and its report.
+
+A guardian, which does nothing else, waits for the supervisor: what a killed supervisor leaves behind becomes the
+guardian's child, and ends. The lock tells whether one of the two lives, because the kernel releases it with the
+process; a process id may be reused. Times are milliseconds of the boot clock, which never steps and counts sleep.
 """
 
 import ctypes
+import errno
 import fcntl
 import os
-import re
 import select
 import signal
 import struct
@@ -31,40 +35,103 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
+from penstock.data.plain_files import PLAIN, DamagedFile, read_plain
 from penstock.drivers import progress
-from penstock.drivers.records import read, write
+from penstock.drivers.local import isolation, limits
+from penstock.drivers.local.control_files import grace_ms, opened
+from penstock.drivers.local.output import JobLog, JobReport
+from penstock.drivers.records import checked, printable, write
 
 TICK_MS: Final = 100  #: how often it reads its files; the end of the process is seen at once
-SWEEPS: Final = 100  #: rounds of killing before we give up on processes that fork faster
+LAST_LOOKS: Final = 128  #: pieces of log and report that are read after the end
+REST_S: Final = 0.005  #: after each look at the log: what prints a lot is taken in by pieces, not line by line
+SWEEPS: Final = isolation.SWEEPS
+KEY_BYTES: Final = 32  #: of the site's seal
 _FLOCK: Final = "hhqqi4x"  # struct flock on 64-bit Linux
-_DIE_WITH_PARENT, _ADOPT_ORPHANS = 1, 36  # prctl's PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
+_ADOPT_ORPHANS = 36  # prctl's PR_SET_CHILD_SUBREAPER
+_CONTROLLING_TTY = 0x540E  # ioctl's TIOCSCTTY
 
 
 #: Isolated and without `site`: the supervisor starts in a few milliseconds.
-_START: Final = f"import sys; sys.path.append(sys.argv[1]); from {__name__} import main; main(sys.argv[2])"
+_START: Final = "import sys; sys.path.append(sys.argv[1]); from {} import {}; {}(*sys.argv[2:])"
 
 
-def command(folder: str) -> list[str]:
-    """The command line of the supervisor for this folder."""
+def command(*words: str, does: str = "main") -> list[str]:
+    """The command line that calls a function of this module: `main`, with an attempt's folder, is its supervisor."""
     above = os.path.abspath(__file__)
     for _ in __name__.split("."):
         above = os.path.dirname(above)
-    return [sys.executable, "-I", "-S", "-c", _START, above, folder]
+    return [sys.executable, "-I", "-S", "-c", _START.format(__name__, does, does), above, *words]
 
 
 def main(folder: str) -> None:
     os.chdir(folder)
+    os.umask(0o077)
     lock = take_lock("lock")
-    if lock is None or os.path.exists("ended.json") or os.path.exists("begun.json"):
+    if lock is None or os.path.lexists("ended.json") or os.path.lexists("begun.json"):
         return  # it has a supervisor or is over; if its supervisor died, the driver notices
+    order, key = checked("order.json"), read_plain("../../key", KEY_BYTES)
     if os.fork():
         os._exit(0)  # the driver waits for this process; the child keeps the lock
-    Supervisor(read("order.json")).keep()
+    isolation.hide_from_jobs()
+    _adopt_orphans()
+    child = os.fork()
+    if child:
+        guard(child, order)
+    else:
+        Supervisor(order, key).keep()
+
+
+def guard(supervisor: int, order: dict[str, Any]) -> None:
+    """Wait for the supervisor. If it was killed, whatever it kept is ours now: end it."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the supervisor hears it, and takes its time
+    ended = status = 0
+    while ended != supervisor:
+        ended, status = os.waitpid(-1, 0)
+    if status:
+        kill_all(order, reap=_reap_all)
+
+
+def _reap_all() -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _adopt_orphans() -> None:
+    ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
+
+
+def end_leftovers(folder: str) -> None:
+    """Kill what an attempt without a supervisor left behind. The driver runs it as a program: it must not fork."""
+    kill_all(checked(f"{folder}/order.json"), parent=-1)
+
+
+def exec_command(folder: str, on_terminal: str, *words: str) -> None:
+    """Become a command of the attempt in this folder: its user, its folder, its variables. For `penstock exec`."""
+    order = checked(f"{folder}/order.json")
+    if on_terminal:  # the session leader must make the TTY its own, or ^C does not reach it
+        fcntl.ioctl(0, _CONTROLLING_TTY, 0)
+    try:
+        enter(order)
+        os.execvpe(words[0], words, order["env"])
+    except OSError as error:
+        sys.exit(f"penstock: {words[0]}: {error.strerror}")
+
+
+def enter(order: dict[str, Any]) -> None:
+    """Turn this process into one of the job's: limits, user, then its folder, as that user may enter it."""
+    if order["cgroup"]:
+        limits.join(order["cgroup"])
+    if order["uid"]:
+        isolation.become(order["uid"], order["processes"])
+    os.umask(order["umask"])
+    os.chdir(order["folder"])
 
 
 class Supervisor:
-    def __init__(self, order: dict[str, Any]) -> None:
-        self.order = order
+    def __init__(self, order: dict[str, Any], key: bytes) -> None:
+        self.order, self.key = order, key
         #: Referenced, or Python would reap the command with the object, and its exit status would be lost.
         self.command: subprocess.Popen[bytes] | None = None
         self.main_pid = 0  #: the command's own process
@@ -76,19 +143,24 @@ class Supervisor:
         self.kill_ms: int | None = None  #: the end of its grace
         self.taken_ms: int | None = None  #: when SIGTERM told us that this machine shuts down
         self.marks: dict[str, int] = {}
-        self.tails = [TailedFile("log"), TailedFile("report")]
+        self.marks_written: dict[str, int] = {}
+        self.log = JobLog("log", order["log_bytes"], order["uid"])
+        self.report: JobReport | None = None
         self.notes = Notes()
+        #: Our own copy of each deadline. One that we never read with a seal has passed.
+        self.deadlines: dict[str, int | None] = {place: now_ms() for place in (".", *order["nodes"])}
 
     def keep(self) -> None:
         signal.signal(signal.SIGTERM, self._machine_goes_down)
-        ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
+        _adopt_orphans()
         if self._until_begin() and self._begin():
             while self._lives():
                 self._note_marks()
                 self._see_to_its_end()
-            kill_all(self.order["env"]["PENSTOCK_REPORT"], self.main_pid, self._reap)
-            while self._note_marks():
-                pass
+            kill_all(self.order, self.main_pid, reap=self._reap)
+            for _ in range(LAST_LOOKS):  # all of it that the pipe and the report hold, and not what is endless
+                if not self._note_marks():
+                    break
         insist("ended.json", self._end())
 
     # --- its beginning -----------------------------------------------------------------------------------------------
@@ -101,31 +173,51 @@ class Supervisor:
 
     def _begin(self) -> bool:
         self.begun_ms = now_ms()
-        log = os.open("log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            self.command = self._spawn(log)
+            self._make_room()
+            self.command = self._spawn()
             self.main_pid = self.command.pid
             self.pidfd = os.pidfd_open(self.main_pid)
-        except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
-            os.write(log, f"penstock could not start the command: {error}\n".encode())
-            self.detail = f"the command could not be started: {error}"
-        finally:
-            os.close(log)
+        except (OSError, ValueError, IndexError, DamagedFile, subprocess.SubprocessError) as error:
+            self.detail = printable(f"the command could not be started: {error}{self._hint(error)}")
+            self.log.say(f"could not start the command: {error}{self._hint(error)}")
+        self.log.started()
         insist("begun.json", {"pid": self.main_pid, "begun_ms": self.begun_ms})
         return self.main_pid > 0
 
-    def _spawn(self, log: int) -> subprocess.Popen[bytes]:
-        order, libc = self.order, ctypes.CDLL(None)
+    def _make_room(self) -> None:
+        """The report, the limits, and the certainty that the job can enter its folder."""
+        order = self.order
+        self.report = JobReport(order["env"]["PENSTOCK_REPORT"], order["uid"])
+        if order["cgroup"]:
+            limits.make(order["cgroup"], order["memory"], order["processes"])
+        if error := isolation.tried_as(order["uid"], lambda: os.chdir(order["folder"])):
+            raise OSError(error.errno, os.strerror(error.errno or 0), order["folder"])
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        ours = os.getpid()
+
+        def become_the_job() -> None:
+            enter(self.order)
+            isolation.die_with(ours)  # nothing may run without a deadline
+
         return subprocess.Popen(
-            order["command"],
-            env=order["env"],
-            cwd=order["folder"],
+            self.order["command"],
+            env=self.order["env"],
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdout=self.log.target,
+            stderr=self.log.target,
             start_new_session=True,
-            # The command dies with its supervisor: nothing may run without a deadline.
-            preexec_fn=lambda: libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0),  # noqa: PLW1509 - no threads here
+            preexec_fn=become_the_job,  # noqa: PLW1509 - no threads here
+        )
+
+    def _hint(self, error: Exception) -> str:
+        """Root may read what the job's user may not, and whoever submits is surprised."""
+        if not self.order["uid"] or not isinstance(error, OSError) or error.errno not in (errno.EACCES, errno.EPERM):
+            return ""
+        return (
+            f" (jobs here run as uid {self.order['uid']}, which may read only what every user may: open the way to it"
+            " with chmod o+rx, or start penstock up with --trust-teams, so that jobs run as root)"
         )
 
     # --- its end -----------------------------------------------------------------------------------------------------
@@ -144,7 +236,15 @@ class Supervisor:
         return bool(self.why) and self._grace_left() and signal_group(self.main_pid, 0)
 
     def _wait_for_end(self) -> None:
-        select.select([self.pidfd], [], [], self._wait_ms() / 1000)
+        """Wait for one tick, and take in meanwhile what the job prints."""
+        until = time.monotonic() + self._wait_ms() / 1000
+        while (left := until - time.monotonic()) > 0:
+            ready = select.select([self.pidfd, *self.log.sources], [], [], left)[0]
+            if self.pidfd in ready or not ready:
+                return
+            self._note(self.log.take())
+            if select.select([self.pidfd], [], [], REST_S)[0]:
+                return
 
     def _wait_ms(self) -> int:
         left = TICK_MS if self.kill_ms is None else self.kill_ms - now_ms()
@@ -180,17 +280,24 @@ class Supervisor:
         now, order = now_ms(), self.order
         if self.taken_ms is not None:
             yield "lost", "the machine went down", self.taken_ms
-        if os.path.exists("stop.json"):
-            yield "stopped", "told to stop", now + int(read("stop.json")["grace_ms"])
+        if os.path.lexists("stop.json"):
+            yield "stopped", "told to stop", now + grace_ms(".")
         for lost_ms in [order["lost_ms"], *(self.notes(f"{node}/node.json").get("lost_ms") for node in order["nodes"])]:
-            if lost_ms is not None and now >= lost_ms - order["notice_ms"]:
+            if type(lost_ms) is int and now >= lost_ms - order["notice_ms"]:
                 yield "lost", "the capacity was taken away", lost_ms
         for place in (".", *order["nodes"]):
-            deadline = self.notes(f"{place}/deadline.json").get("boot_ms")
+            deadline = self._deadline(place)
             if deadline is not None and now >= deadline:
                 yield "stopped", "its deadline passed", deadline + order["grace_ms"]
-            if os.path.exists(f"{place}/released.json"):
+            if os.path.lexists(f"{place}/released.json"):
                 yield "stopped", "its node was given back", now
+
+    def _deadline(self, place: str) -> int | None:
+        """The newest that carries the seal: whatever else is written there moves nothing."""
+        name = self.order["name"] if place == "." else os.path.basename(place)
+        with suppress(DamagedFile):
+            self.deadlines[place] = opened(self.key, name, self.notes(f"{place}/deadline.json"))["boot_ms"]
+        return self.deadlines[place]
 
     def _machine_goes_down(self, *_: object) -> None:
         self.taken_ms = now_ms() + int(self.order["grace_ms"])
@@ -200,21 +307,30 @@ class Supervisor:
         if not self.why or (code == 0 and progress.has_finished(self.marks)):
             phase = "done" if code == 0 else "failed"
             self.detail = self.detail if code is None else _words(code)
-        return {"phase": phase, "code": code, "detail": self.detail, "ended_ms": now_ms(), "marks": self.marks}
+        return {
+            "attempt": self.order["attempt"],
+            "phase": phase,
+            "code": code,
+            "detail": self.detail,
+            "ended_ms": now_ms(),
+            "marks": self.marks,
+        }
 
     # --- what it reports ---------------------------------------------------------------------------------------------
 
     def _note_marks(self) -> bool:
         """True if there was anything to read. We do not wait for a job that writes faster than we read."""
-        before, read_some = self.marks.copy(), False
-        for tail in self.tails:
-            lines = tail.lines()
-            read_some = read_some or bool(lines)
-            progress.note(self.marks, b"\n".join(lines), lambda: now_ms() - self.begun_ms)
-        if self.marks != before:
+        pieces = [self.log.take(), self.report.take() if self.report else None]
+        for lines in pieces:
+            self._note(lines)
+        if self.marks != self.marks_written:
             with suppress(OSError):  # the next mark retries, and ended.json repeats the last
                 write("marks.json", self.marks)
-        return read_some
+                self.marks_written = self.marks.copy()
+        return any(lines is not None for lines in pieces)
+
+    def _note(self, lines: bytes | None) -> None:
+        progress.note(self.marks, lines or b"", lambda: now_ms() - self.begun_ms)
 
 
 class Notes:
@@ -225,34 +341,13 @@ class Notes:
 
     def __call__(self, path: str) -> dict[str, Any]:
         try:
-            found = os.stat(path)
-        except OSError:
+            found = os.lstat(path)
+            stamp = (found.st_ino, found.st_mtime_ns)
+            if path not in self.read or self.read[path][0] != stamp:
+                self.read[path] = (stamp, checked(path))
+        except (OSError, DamagedFile):
             return {}
-        stamp = (found.st_ino, found.st_mtime_ns)
-        if path not in self.read or self.read[path][0] != stamp:
-            self.read[path] = (stamp, read(path))
         return self.read[path][1]
-
-
-class TailedFile:
-    """New whole lines of a growing file, at most a megabyte at once."""
-
-    def __init__(self, path: str) -> None:
-        self.path, self.offset, self.rest = path, 0, b""
-
-    def lines(self) -> list[bytes]:
-        try:
-            if os.stat(self.path).st_size <= self.offset:
-                return []
-            with open(self.path, "rb") as file:
-                file.seek(self.offset)
-                new = file.read(1 << 20)
-        except OSError:
-            return []
-        self.offset += len(new)
-        *lines, rest = re.split(rb"[\r\n]", self.rest + new)
-        self.rest = rest[-4096:]  # an endless line is data, not a mark
-        return lines or [b""]
 
 
 def _words(code: int) -> str:
@@ -274,6 +369,8 @@ def insist(path: str, said: dict[str, Any]) -> None:
         except FileNotFoundError:  # the folder was removed: nobody will read it
             return
         except OSError:
+            with suppress(OSError):  # a job that runs as our own user may have taken our right to write here
+                os.chmod(os.path.dirname(path) or ".", 0o700)
             time.sleep(1)
         else:
             return
@@ -281,7 +378,7 @@ def insist(path: str, said: dict[str, Any]) -> None:
 
 def take_lock(path: str) -> int | None:
     """Held until this process and its forks are gone; None if another process has it."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | PLAIN, 0o600)
     try:
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0))
     except BlockingIOError:
@@ -293,8 +390,8 @@ def take_lock(path: str) -> int | None:
 def is_locked(path: str) -> bool:
     """Test without taking the lock, so that a test never blocks a supervisor."""
     try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
+        file = os.open(path, os.O_RDWR | PLAIN)
+    except OSError:  # there is none, or something that we did not make
         return False
     try:
         answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0))
@@ -312,13 +409,22 @@ def signal_group(group: int, number: int) -> bool:
     return True
 
 
-def kill_all(report: str, group: int | None = None, reap: Callable[[], object] = bool) -> None:
-    """Kill every process of an attempt, in whichever session it is. Returns when all are gone."""
+def kill_all(
+    order: dict[str, Any], group: int | None = None, parent: int | None = None, reap: Callable[[], object] = bool
+) -> None:
+    """Kill every process of an attempt, in whichever session it is. Returns when all are gone. `parent`: whose adopted
+    children are the attempt's, ours if left out.
+    """
+    parent = os.getpid() if parent is None else parent
+    if order.get("uid"):
+        isolation.kill_user(order["uid"], reap)
+    if order.get("cgroup"):
+        limits.end(order["cgroup"])
     for _ in range(SWEEPS):
         in_group = group is not None and signal_group(group, signal.SIGKILL)
-        others = list(processes_of(report, os.getpid() if group is not None else -1))
+        others = list(processes_of(order["env"]["PENSTOCK_REPORT"], parent))
         for pid in others:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         reap()
         if not others and not in_group:
@@ -332,11 +438,18 @@ def processes_of(report: str, parent: int = -1) -> Iterator[int]:
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             try:
-                with open(f"/proc/{name}/environ", "rb") as file:
-                    ours = mark in file.read().split(b"\0")
                 with open(f"/proc/{name}/stat", "rb") as file:
                     state, its_parent = file.read().rpartition(b")")[2].split()[:2]
             except OSError:
                 continue
-            if state != b"Z" and (ours or int(its_parent) == parent):
+            if state != b"Z" and (int(its_parent) == parent or mark in _environment(name)):
                 yield int(name)
+
+
+def _environment(process: str) -> list[bytes]:
+    """Its variables when it was started; none, if it does not show them to us."""
+    try:
+        with open(f"/proc/{process}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []

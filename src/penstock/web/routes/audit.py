@@ -11,6 +11,7 @@ from penstock.journal.journal import Reader
 from penstock.web import deps, schemas
 from penstock.web.deps import GuardHere, MayAudit, PlaneHere, ReaderHere
 from penstock.web.details import details, read
+from penstock.web.routes.control import names_of
 from penstock.web.routes.stream import EVENT_ID
 
 routes: Final = APIRouter(prefix="/v1", tags=["audit"], responses=deps.PROBLEMS)
@@ -31,12 +32,13 @@ def audit(
     number, _, part = (before or "").partition(".")
     rows = reader.audit(AuditFilter(who, did, about), (int(number), int(part or 0)) if before else None, limit)
     following = f"{rows[-1].number}.{rows[-1].part}" if len(rows) == limit else None
-    return schemas.AuditTrail(entries=[_entry(reader, row) for row in rows], next=following)
+    names = names_of(reader, {row.who for row in rows})
+    return schemas.AuditTrail(entries=[_entry(reader, row, names.get(row.who, "")) for row in rows], next=following)
 
 
-def _entry(reader: Reader, row: AuditRow) -> schemas.AuditEntry:
+def _entry(reader: Reader, row: AuditRow, name: str) -> schemas.AuditEntry:
     address, words = read(reader.blob(row.details) if row.details else None)
-    return schemas.AuditEntry.of(row, id=f"{row.number}.{row.part}", address=address, words=words)
+    return schemas.AuditEntry.of(row, id=f"{row.number}.{row.part}", name=name, address=address, words=words)
 
 
 @routes.get("/audit/denials", summary="Denied requests, by address or token")
@@ -47,7 +49,7 @@ async def denials(guard: GuardHere, caller: MayAudit) -> schemas.DeniedList:  # 
 @routes.post(
     "/audit/erase",
     openapi_extra=deps.shape_of_body(schemas.EraseAsk),
-    summary="Erase the addresses and words recorded about somebody",
+    summary="Erase the name, addresses and words recorded about somebody",
 )
 async def erase(
     request: Request,
@@ -65,13 +67,15 @@ async def erase(
 
 
 def _digests(reader: Reader, who: str) -> list[str]:
-    """Details that were recorded of them, or when their browsers' tokens were made; each once, if it is still there."""
+    """Of all that they and their browsers did, and of their name; each once, if it is still there."""
     found: dict[str, None] = {}
     for name in _with_browsers(reader, who):
         before: tuple[int, int] | None = None
         while rows := reader.audit(AuditFilter(who=name), before, PAGE):
             found.update(dict.fromkeys(row.details for row in rows if row.details))
             before = rows[-1].number, rows[-1].part
+    named = reader.token(who)
+    found.update({named.name: None} if named is not None and named.name else {})
     return [digest for digest in found if reader.blob(digest) is not None]
 
 

@@ -1,17 +1,21 @@
 """Routes about Penstock itself: health, status, pause, resume, tokens, metrics, OpenAPI."""
 
+from collections.abc import Iterable
 from time import time
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from penstock import __version__
 from penstock.core.model.events import Paused, Resumed
 from penstock.journal import states
+from penstock.journal.journal import Reader
 from penstock.web import deps, schemas
-from penstock.web.deps import Anybody, GuardHere, MayGiveTokens, MayOperate, MayRead, PlaneHere
-from penstock.web.details import details
+from penstock.web.deps import Anybody, GuardHere, MayGiveTokens, MayOperate, MayRead, PlaneHere, ReaderHere
+from penstock.web.details import details, name_in, named
 from penstock.web.problems import Problem, not_found
+from penstock.web.tokens import MOST_DEEP
 
 routes: Final = APIRouter(responses=deps.PROBLEMS)
 DAY_SECONDS: Final = 86_400
@@ -72,8 +76,21 @@ async def resume(request: Request, plane: PlaneHere, caller: MayOperate) -> sche
 
 
 @routes.get("/v1/tokens", tags=["tokens"], summary="All tokens, without their secrets")
-async def tokens(guard: GuardHere, caller: MayGiveTokens) -> schemas.TokenList:  # noqa: ARG001 - as above
-    return schemas.TokenList(tokens=[schemas.Token.of(token) for token in guard.tokens])
+async def tokens(guard: GuardHere, reader: ReaderHere, caller: MayGiveTokens) -> schemas.TokenList:  # noqa: ARG001 - as above
+    known = list(guard.tokens)
+    names = await run_in_threadpool(names_of, reader, [token.id for token in known if not token.made_by])
+    return schemas.TokenList(tokens=[schemas.Token.of(token, name=names.get(token.id, "")) for token in known])
+
+
+def names_of(reader: Reader, tokens: Iterable[str]) -> dict[str, str]:
+    """The names of those for whom these tokens were made, unless they were erased; a browser has its token's."""
+    found = {token: reader.token(token) for token in tokens}
+    for token, row in found.items():
+        for _ in range(MOST_DEEP):
+            if row is not None and row.made_by:
+                row = reader.token(row.made_by)
+        found[token] = row
+    return {token: name_in(reader.blob(row.name)) for token, row in found.items() if row is not None and row.name}
 
 
 @routes.post(
@@ -91,19 +108,24 @@ async def make_token(request: Request, guard: GuardHere, caller: MayGiveTokens) 
             422, "bad-input", f"A {ask.role} sees all teams; leave 'team' out, or make it a member or viewer."
         )
     expires_at = int(time()) + ask.days * DAY_SECONDS if ask.days else 0
-    token, secret = await guard.tokens.issue(ask.role, ask.team, expires_at, by=caller.id, details=details(request))
-    return schemas.TokenMade.of(token, secret=secret)
+    token, secret = await guard.tokens.issue(
+        ask.role, ask.team, expires_at, by=caller.id, details=details(request), name=named(ask.name)
+    )
+    return schemas.TokenMade.of(token, secret=secret, name=ask.name)
 
 
 @routes.delete("/v1/tokens/{token}", tags=["tokens"], summary="Revoke a token")
-async def revoke_token(token: str, request: Request, guard: GuardHere, caller: MayGiveTokens) -> schemas.Token:
+async def revoke_token(
+    token: str, request: Request, guard: GuardHere, reader: ReaderHere, caller: MayGiveTokens
+) -> schemas.Token:
     """Answered once it is durable. Ends its streams, and the browsers that came in by it or by them."""
     if token == caller.id:
         raise Problem(409, "conflict", "This is the token you are using; revoke it with another one.")
     found = await guard.tokens.revoke(token, caller.id, details(request))
     if found is None:
         raise not_found("token", token)
-    return schemas.Token.of(found)
+    names = await run_in_threadpool(names_of, reader, [token])
+    return schemas.Token.of(found, name=names.get(token, ""))
 
 
 @routes.get("/v1/openapi.json", tags=["health"], response_model=dict[str, Any], summary="This API's own description")

@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 
+from penstock.core.model.events import LeaveRequested
 from penstock.web import deps, schemas
-from penstock.web.deps import MayOperate, MayRead
+from penstock.web.deps import MayOperate, MayRead, PlaneHere
+from penstock.web.details import details
 from penstock.web.problems import not_found
 
 if TYPE_CHECKING:  # they need the extra `kubernetes`; without it these routes find no controller
@@ -33,7 +35,8 @@ async def doors(request: Request, caller: MayRead) -> schemas.FrontDoors:  # noq
 async def leave(
     site: str,
     request: Request,
-    caller: MayOperate,  # noqa: ARG001 - as above
+    plane: PlaneHere,
+    caller: MayOperate,
     bring_home: Annotated[
         bool, Query(description="Move home first what runs elsewhere and keeps checkpoints.")
     ] = False,
@@ -42,6 +45,8 @@ async def leave(
     manager: Manager | None = request.app.state.manager
     if manager is None or site not in manager.controllers:
         raise not_found("front door", site)
+    known = details(request)
+    await plane.tell(LeaveRequested(0, site, caller.id, known.digest), blobs=known.blobs)
     manager.leave(site, bring_home)
     return _shape(manager, manager.controllers[site])
 

@@ -82,6 +82,7 @@ async def submit(request: Request, caller: MaySubmit) -> Response:
     with room_for_body(request, caller.id):
         raw = await read_body(request, MOST_BYTES)
         file = await _parsing(request).job(caller.id, raw, as_json=_is_json(request))
+    request.app.state.guard.tokens.demand(caller)  # a body may take long to arrive
     spec, work = _as_asked_by(caller, file, plane.at), Work(file.command, file.env, file.folder, file.image)
     async with plane.admission.admitted(spec, len(raw), trusted=caller.may("operate")):
         told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")

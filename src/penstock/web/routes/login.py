@@ -60,6 +60,7 @@ people: Final = APIRouter(include_in_schema=False, route_class=ForPeople)
 async def by_link(key: Annotated[str, Path(max_length=100)], request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - declares the permission
     links: Links = request.app.state.links
     guard: Guard = request.app.state.guard
+    await guard.tokens.fresh()
     maker = links.take(key)
     if maker is None or not guard.tokens.still(maker):
         raise Problem(410, "gone", "This link was used before, or has expired. Print a new one: penstock open")
@@ -74,7 +75,9 @@ async def by_token(request: Request, caller: Anybody) -> Response:  # noqa: ARG0
         # Before the body is read: one who guesses, or keeps us waiting, has so many tries.
         guard.denials.count_stranger(address, asked_for(request), "too many")
         raise too_many(wait)
-    maker = guard.tokens.find(_typed(await read_body(request, MOST_FORM_BYTES)))
+    typed = _typed(await read_body(request, MOST_FORM_BYTES))
+    await guard.tokens.fresh()
+    maker = guard.tokens.find(typed)
     if maker is None:
         guard.denials.count_stranger(address, asked_for(request), "a token that is forged, expired or revoked")
         raise Problem(422, "bad-input", "The token is wrong, expired or revoked.")

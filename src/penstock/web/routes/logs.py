@@ -5,7 +5,7 @@ Penstock; `penstock logs -f` does that. `follow` is for curl.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
@@ -96,7 +96,7 @@ class LogQuery:
     def __init__(self, plane: Plane, reader: Reader, caller: Token, job: str, rank: int | None = None) -> None:
         self.plane, self.reader, self.caller, self.job, self.rank = plane, reader, caller, job, rank
 
-    async def follow(self, piece: Piece) -> AsyncIterator[bytes]:
+    async def follow(self, piece: Piece) -> AsyncGenerator[bytes, None]:
         while True:
             yield piece.text
             if piece.then and not piece.more and not piece.text:

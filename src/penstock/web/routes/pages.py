@@ -5,7 +5,7 @@
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
@@ -253,7 +253,7 @@ async def news(
         yield event
 
 
-async def _news(plane: Plane) -> AsyncIterator[ServerSentEvent]:
+async def _news(plane: Plane) -> AsyncGenerator[ServerSentEvent, None]:
     seen = -1
     while True:
         if plane.view.number > seen:

@@ -5,7 +5,7 @@ browsers do, gets everything after it.
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
@@ -77,7 +77,9 @@ async def stream(
         yield event
 
 
-async def _events(plane: Plane, reader: Reader, caller: Token, step: int, part: int) -> AsyncIterator[ServerSentEvent]:
+async def _events(
+    plane: Plane, reader: Reader, caller: Token, step: int, part: int
+) -> AsyncGenerator[ServerSentEvent, None]:
     teller = EventStream(reader, plane.view.policy.currency)
     while True:
         for row in await run_in_threadpool(reader.steps, step - 1, STEPS):
@@ -97,7 +99,15 @@ def may_see(caller: Token, shape: schemas.Event) -> bool:
 
 
 #: Events without a job that are not for every team: budgets, tokens.
-PRIVATE: Final = ("CapSet", "ShapeJudged", "EventQuarantined", "TokenIssued", "TokenRevoked", "DetailsErased")
+PRIVATE: Final = (
+    "CapSet",
+    "ShapeJudged",
+    "EventQuarantined",
+    "TokenIssued",
+    "TokenRevoked",
+    "LeaveRequested",
+    "DetailsErased",
+)
 
 
 class EventStream:

@@ -1,5 +1,6 @@
 """A job's attempts on a time line: lanes in the order of first use, arrows for moves, a cross for a preemption."""
 
+from itertools import zip_longest
 from typing import Final
 
 from markupsafe import Markup
@@ -128,7 +129,7 @@ def _waits(job: schemas.JobDetail, axis: Axis, end: Instant) -> Markup:
 def _tries(job: schemas.JobDetail, axis: Axis, lanes: list[str], terms: dict[str, str], end: Instant) -> list[Markup]:
     """Bars and arrows, then the ends, so that no bar hides them."""
     parts, ends, before = [], [], 0
-    for attempt, following in zip(job.tries, [*job.tries[1:], None], strict=True):
+    for attempt, following in zip_longest(job.tries, job.tries[1:]):
         lane = lanes.index(attempt.offer)
         parts.append(_hop(axis.x(attempt.promised_at), before, lane))
         parts.append(_attempt(attempt, axis, lane, TERMS.get(terms.get(attempt.offer, ""), "neutral"), end))

@@ -1,0 +1,106 @@
+"""Invariants: what must always be true of the state. Tests, `replay --check` and the auditor of benchmarks ask.
+
+check(state)        # raises AssertionError with the first that is broken; linear in the state
+"""
+
+from typing import Any
+
+from penstock.core.fold.state import Attempt, Job, State
+from penstock.core.units import NEVER, Money
+
+
+def check(state: State) -> None:
+    """Raise if an invariant is broken."""
+    for pool in state.pools.values():
+        pool.check()
+    state.ledger.check()
+    _check_jobs(state)
+    _check_lanes(state)
+    _check_slots(state)
+    _check_kept(state)
+    _check_nodes(state)
+    for attempt in state.attempts.values():
+        sold = attempt.offer.sold_by == "attempt" and not state.standing(attempt.offer)
+        assert not sold or attempt.lease in state.ledger.leases, f"attempt {attempt.id} has no hold"
+    _check_bills(state)
+    for due_at, _, job in state.timers[:1]:
+        assert job.until_at == due_at, f"the next timer, at {due_at}, is of job {job.id}, due at {job.until_at}"
+    for due_at, name, lease in state.renewals[:1]:
+        assert lease.renew_at == due_at, f"the next to renew, at {due_at}, is {name}, due at {lease.renew_at}"
+
+
+def _check_jobs(state: State) -> None:
+    live: dict[str, int] = {}
+    for attempt in state.attempts.values():
+        assert state.jobs.get(attempt.job.id) is attempt.job, f"attempt {attempt.id} of an ended job"
+        if attempt.phase in ("starting", "running", "stopping"):
+            live[attempt.job.id] = live.get(attempt.job.id, 0) + 1
+    for job_id, count in live.items():
+        assert count == 1, f"job {job_id} has {count} attempts at once"
+    queued = sum(job.queued for job in state.jobs.values())
+    assert queued == state.waiting, f"{state.waiting} waiting, but {queued} counted"
+    for job in state.jobs.values():
+        assert job.queued == (job.phase in ("waiting", "paused")), f"job {job.id} is {job.phase}"
+        assert (job.attempt is None) == job.queued, f"job {job.id} is {job.phase}"
+        assert job.queued or job.until_at == NEVER, f"job {job.id} is {job.phase}, with an answer due"
+
+
+def _check_lanes(state: State) -> None:
+    for lane in state.lanes:
+        queued: dict[Any, None] = {job.key: None for _, job in lane.heap if job.queued}
+        assert lane.keys is None or lane.keys == sorted(queued), f"lane {lane.number} counts {lane.keys}"
+
+
+def _check_nodes(state: State) -> None:
+    on = {(node, attempt.id) for attempt in state.attempts.values() for node in attempt.nodes if node in state.nodes}
+    for node in state.nodes.values():
+        assert node.id in state.ledger.leases, f"node {node.id} is {node.phase} without a hold"
+        assert sum(node.on.values()) <= node.gpus, f"node {node.id} of {node.gpus} GPUs has {node.on} on it"
+        assert node.phase != "returning" or not node.on, f"node {node.id} is given back with {list(node.on)} on it"
+        assert all((node.id, attempt) in on for attempt in node.on), f"node {node.id} has {node.on} on it"
+        assert node.free == node.to_spare, f"node {node.id} has {node.to_spare} GPUs to spare, not {node.free}"
+    assert len(on) == sum(len(node.on) for node in state.nodes.values()), "an attempt is not on its node"
+    listed = [(key, node) for key, nodes in state.seats.items() for node in nodes.values()]
+    assert all(key == (node.offer.id, node.payer, node.free) for key, node in listed), "a node is listed wrongly"
+    assert len(listed) == sum(node.free > 0 for node in state.nodes.values()), "a node is not listed"
+
+
+def _check_bills(state: State) -> None:
+    """Every hold belongs to somebody."""
+    held: dict[Attempt, Money] = {bill.owner: 0 for bill in state.bills.values()}
+    assert list(state.bills) == list(state.ledger.leases), "a hold has no bill"
+    for name, lease in state.ledger.leases.items():
+        held[state.bills[name].owner] += lease.held
+    jobs: dict[Job, Money] = {}
+    for attempt, amount in held.items():
+        assert attempt.held == amount, f"attempt {attempt.id}: {attempt.held} held, {amount} in its holds"
+        jobs[attempt.job] = jobs.get(attempt.job, 0) + amount
+    for job, amount in jobs.items():
+        assert job.held == amount, f"job {job.id}: {job.held} held, {amount} in its holds"
+
+
+def _check_kept(state: State) -> None:
+    kept: dict[str, int] = {}
+    for job in state.reserved.values():
+        assert job.queued, f"nodes are kept for {job.id}, which is {job.phase}"
+        assert job.reserved is not None, f"nothing is kept for {job.id}"
+        offer, nodes = job.reserved
+        for node in nodes:
+            assert not kept.get(offer, 0) >> node & 1, f"{offer} node {node} is kept twice"
+            kept[offer] = kept.get(offer, 0) | 1 << node
+    for name, pool in state.pools.items():
+        assert pool.kept == kept.get(name, 0), f"{name} keeps nodes for nobody"
+
+
+def _check_slots(state: State) -> None:
+    taken: dict[tuple[str, int], int] = {}
+    for attempt in state.attempts.values():
+        for node, gpus in attempt.slots:
+            taken[attempt.offer.id, node] = taken.get((attempt.offer.id, node), 0) + gpus
+    for offer_id, pool in state.pools.items():
+        for node, free in enumerate(pool.free):
+            used = taken.get((offer_id, node), 0)
+            others = pool.others.get(node, 0) - pool.owed.get(node, 0)
+            assert used + free + others == pool.per_node, (
+                f"{offer_id} node {node}: {used} used, {free} free, {others} not ours"
+            )

@@ -1,0 +1,61 @@
+"""Anchors the journal's head outside, on a schedule. `wiring` runs it beside the plane."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from penstock.core.units import MINUTE, Instant, Millis
+from penstock.journal.anchors import STDERR, TAIL_BYTES, Anchor, compare, write_anchor
+from penstock.journal.journal import Journal
+
+EVERY_MS: Final[Millis] = 10 * MINUTE  #: and sooner after `EVERY_STEPS`
+EVERY_STEPS: Final = 10_000
+LOOK_SECONDS: Final = 5.0
+
+#: kind, subject, text; an empty text clears the alarm.
+Raise = Callable[[str, str, str], None]
+
+
+class Anchoring:
+    def __init__(
+        self, files: Sequence[str], journal: Journal, head: Callable[[], str], now: Callable[[], Instant], alarm: Raise
+    ) -> None:
+        """`head`: of the journal, as of the last heartbeat; empty: not known yet."""
+        self.files, self.journal, self.head, self.now, self.alarm = files, journal, head, now, alarm
+        self.written = ""
+        self.written_at: Instant = 0
+
+    def check(self) -> None:
+        """Before a start: raises `BadInput` if the journal does not have the newest heads that were anchored."""
+        for file in self.files:
+            if file != STDERR and Path(file).exists():
+                compare(file, self.journal.installation, self.journal.has, TAIL_BYTES)
+
+    async def run(self) -> None:
+        while self.files:
+            if self._is_due():
+                await self.write()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _is_due(self) -> bool:
+        steps = _number(self.head()) - _number(self.written)
+        return steps >= EVERY_STEPS or (steps > 0 and self.now() - self.written_at >= EVERY_MS)
+
+    async def write(self) -> None:
+        """Anchor the head now, if it is another one than the last."""
+        head = self.head()
+        if not _number(head) or head == self.written:
+            return
+        self.written, self.written_at = head, self.now()
+        for file in self.files:
+            try:
+                await asyncio.to_thread(write_anchor, file, Anchor(head, self.journal.installation, self.written_at))
+                self.alarm("", f"anchor {file}", "")
+            except OSError as error:
+                words = f"The journal's head could not be anchored in {file}: {error.strerror or error}."
+                self.alarm("anchor", f"anchor {file}", words)
+
+
+def _number(head: str) -> int:
+    return int(head.partition(":")[0] or 0)

@@ -1,0 +1,46 @@
+"""The journal's head goes elsewhere on a schedule, and a file that cannot be written is an alarm and no end."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from penstock.core.units import MINUTE
+from penstock.live.anchoring import EVERY_STEPS, Anchoring
+from tests.live.memory import MemoryJournal
+
+
+class Told:
+    def __init__(self, file: Path) -> None:
+        self.at, self.head, self.alarms, self.file = 0, "", dict[str, str](), file
+        self.anchoring = Anchoring([str(file)], MemoryJournal(), lambda: self.head, lambda: self.at, self.alarm)
+
+    def alarm(self, kind: str, about: str, text: str) -> None:  # noqa: ARG002 - as alarms are told
+        self.alarms[about] = text
+
+    def after(self, minutes: int, head: str) -> list[str]:
+        """The heads that are anchored when so much time has passed and this is the head."""
+        self.at, self.head = self.at + minutes * MINUTE, head
+        if self.anchoring._is_due():
+            asyncio.run(self.anchoring.write())
+        return [json.loads(line)["head"] for line in self.file.read_text().splitlines()] if self.file.exists() else []
+
+
+def test_after_ten_minutes_or_many_steps_and_only_if_there_is_something_new(tmp_path: Path) -> None:
+    told = Told(tmp_path / "anchors")
+    assert told.after(60, "") == []
+    assert told.after(0, "1:aa") == ["1:aa"]
+    assert told.after(9, "2:bb") == ["1:aa"]
+    assert told.after(1, "3:cc") == ["1:aa", "3:cc"]
+    assert told.after(60, "3:cc") == ["1:aa", "3:cc"]
+    assert told.after(10, "4:dd")[2:] == ["4:dd"]
+    assert told.after(1, f"{3 + EVERY_STEPS}:ee")[3:] == []
+    assert told.after(1, f"{4 + EVERY_STEPS}:ff")[3:] == [f"{4 + EVERY_STEPS}:ff"]
+
+
+def test_a_file_that_cannot_be_written_is_an_alarm_until_it_can(tmp_path: Path) -> None:
+    told = Told(tmp_path / "folder" / "anchors")
+    told.after(10, "1:aa")
+    assert "could not be anchored" in told.alarms[f"anchor {told.file}"]
+    told.file.parent.mkdir()
+    assert told.after(10, "2:bb") == ["2:bb"]
+    assert told.alarms[f"anchor {told.file}"] == ""
