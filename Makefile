@@ -18,7 +18,7 @@ LOCK = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-bare test-lowest lint lock venv wheel bench-engine bench-journal bench-kube bench-live bench-placement docs kube demo-kube e2e-kube clean
+.PHONY: help demo test check test-bare test-lowest lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement docs kube demo-kube e2e-kube clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -52,6 +52,9 @@ wheel: .venv/.installed-dev  ## dist/*.whl with the engine compiled, two to thre
 
 bench-engine: .venv/.installed-dev  ## how many jobs a second the engine decides; COMPILED=1 as the wheel has it
 	@$(BIN)/python -m bench.engine $(if $(COMPILED),--compiled)
+
+bench-hostile: .venv/.installed-dev  ## what hostile clients cost everybody else: answers, memory, connections; FAST=1 for a quick look
+	@$(BIN)/python -m bench.hostile $(if $(FAST),--quick)
 
 bench-journal: .venv/.installed-dev  ## how fast a journal is written, listed and started from
 	@$(BIN)/python -m bench.journal

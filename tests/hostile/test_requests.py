@@ -195,6 +195,13 @@ def test_a_page_of_another_origin_changes_nothing(plane: ControlPlane, origin: s
     assert said(plane, head("GET", "/v1/jobs/a/exec?command=true", *upgrade, secret=secret)) == 404
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_nor_does_one_that_the_browser_calls_another_site(plane: ControlPlane, site: str) -> None:
+    """Whatever its Origin is: a page on another port of this host is one, too."""
+    asked = ("Content-Length: 0", f"Sec-Fetch-Site: {site}", "Origin: http://penstock")
+    assert said(plane, head("POST", "/v1/pause", *asked, secret=admin(plane))) == 403
+
+
 def test_our_own_page_signs_in(plane: ControlPlane) -> None:
     form = f"token={admin(plane)}".encode()
     kind = "Content-Type: application/x-www-form-urlencoded"

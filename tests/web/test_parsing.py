@@ -103,3 +103,23 @@ def test_what_is_small_has_few_marks() -> None:
     assert is_small(json.dumps({"gpus": 1, "command": ["python", "train.py"], "env": {"A": "b"}}).encode())
     assert not is_small(b"{" + b"[" * 300)
     assert not is_small(b'{"command": ["' + b"a" * 9_000 + b'"]}')
+
+
+@pytest.mark.parametrize(
+    ("raw", "as_json", "count"),
+    [
+        (b'{"gpus": 1, "command": ["a"]}', True, 0),
+        (b'{"gpus": 1, "command": [' + b'"a",' * 300 + b'"a"]}', True, 1),
+        (b'{"gpus": 1, "command": ["' + b"a" * 9_000 + b'"]}', True, 1),
+        (b"gpus: 1\ncommand: a\n", False, 1),
+    ],
+)
+def test_only_small_json_is_parsed_here(raw: bytes, as_json: bool, count: int) -> None:
+    async def story() -> None:
+        async with workers() as parsing:
+            assert (await parsing.job("a", raw, as_json=as_json)).spec.gpus == 1
+            found = await parsing.job_or_home_job("a", raw, as_json=as_json, home="lab", at=0, models=())
+            assert found.spec.gpus == 1
+            assert len(parsing.idle) == count
+
+    asyncio.run(story())
