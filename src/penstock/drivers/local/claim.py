@@ -53,8 +53,10 @@ class FolderClaim:
 
     def check(self) -> None:
         """Before anything is started: raises `Unreachable` if another control plane took the site over."""
-        if self.written and self._record() != self.written:
-            raise Unreachable("another control plane works with this site now")
+        if self.written:
+            with self.locked():  # not in the middle of our own renewal
+                if self._record() != self.written:
+                    raise Unreachable("another control plane works with this site now")
 
     def close(self) -> None:
         if self.lock is not None:
