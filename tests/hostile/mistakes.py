@@ -75,11 +75,54 @@ def deleted_journal_unnoticed() -> None:
     _undo(SqliteDatabase, "_check_files")
 
 
+def environment_inherited() -> None:
+    """A job has all variables of the control plane."""
+    from penstock.drivers.local import job_folders
+
+    right = job_folders.JobFolders.variables
+    setattr(  # noqa: B010 - as above
+        job_folders.JobFolders, "variables", lambda self, *said: {**os.environ, **right(self, *said)}
+    )
+
+
+def control_file_trusted() -> None:
+    """What stands in an attempt's `ended.json` is its end, whoever wrote it."""
+    from penstock.drivers.local import store
+    from penstock.drivers.records import read
+
+    setattr(store, "read_end", lambda folder, _: read(f"{folder}/ended.json"))  # noqa: B010 - as above
+    setattr(store.LocalStore, "is_over", lambda _, folder: (folder / "ended.json").exists())  # noqa: B010 - as above
+
+
+def revocation_cached() -> None:
+    """A control plane believes what it knew of tokens at its start."""
+    from penstock.web.tokens import Tokens
+
+    _undo(Tokens, "_void")
+
+
+def cap_retold() -> None:
+    """Every start sets the caps of the sites file again."""
+    from penstock.core.model.events import CapSet
+    from penstock.live import config_facts
+
+    def all_of_them(_state: object, configured: Any, _accept: bool) -> Any:
+        return [fact for fact in configured if isinstance(fact, CapSet)]
+
+    setattr(config_facts, "_cap_news", all_of_them)  # noqa: B010 - as above
+
+
 #: The mistake, and a test that must fail with it.
 FOUND_BY: Final[dict[Callable[[], None], str]] = {
     label_believed: "tests/live/test_admission.py::test_a_jobs_label_cannot_book_to_a_team_that_is_not_its_namespaces",
     project_open_to_all: "tests/hostile/test_teams.py::test_a_member_takes_nothing_that_is_another_teams",
     array_counted_once: "tests/hostile/test_teams.py::test_a_storm_of_one_teams_arrays_ends_and_the_others_go_on",
+    environment_inherited: "tests/drivers/local/test_hostile_jobs.py::test_a_job_sees_named_variables_only",
+    control_file_trusted: (
+        "tests/hostile/test_local_jobs.py::test_one_attempts_rubbish_stops_neither_the_site_nor_the_control_plane"
+    ),
+    revocation_cached: "tests/hostile/test_tokens.py::test_revoking_a_token_ends_the_browsers_of_its_browsers",
+    cap_retold: "tests/hostile/test_caps.py::test_a_cap_that_a_person_set_to_zero_survives_a_crash_and_a_start",
     snapshot_unchecked: "tests/hostile/test_chain.py::test_a_changed_snapshot_is_not_believed[richer]",
     blob_unchecked: "tests/hostile/test_chain.py::test_forged_work_does_not_run_and_all_else_does",
     epoch_ignored: "tests/live/test_site_claims.py::test_a_newer_epoch_at_a_site_ends_whoever_comes_with_an_older_one",
