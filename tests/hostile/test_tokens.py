@@ -292,7 +292,7 @@ def test_tokens_of_an_older_version_go_on_working_and_its_file_is_set_aside(tmp_
         plane.stop(signal.SIGKILL)
         plane.start()
         assert (knows(plane, ADMIN), knows(plane, GONE)) == (True, False)
-        assert plane.words.count("Notice") == 1
+        assert plane.words.count("Notice: tokens are in the journal now") == 1
 
 
 def test_an_older_file_that_comes_back_revives_nobody(tmp_path: Path) -> None:
