@@ -453,6 +453,15 @@ async def test_attempts_that_share_a_rented_node_have_different_gpus_of_it(tmp_p
 
 
 @story
+async def test_a_start_on_a_node_that_is_gone_is_a_lost_attempt_and_not_a_driver_that_fails(tmp_path: Path) -> None:
+    """It was ordered while the node was there; the control plane died, and the node's end is on record since."""
+    async with opened(LocalGround(tmp_path)) as lab:
+        with pytest.raises(asyncio.CancelledError):
+            await lab.driver.start(start("a", offer="lab/nodes", nodes=("a.1/n0",)), python(OBEDIENT))
+        await lab.hears(e.AttemptLost, "a.1")
+
+
+@story
 async def test_progress_is_said_by_tenths_and_checkpoints_each_time(tmp_path: Path) -> None:
     program = """
 import os, time

@@ -150,6 +150,9 @@ class LocalDriver(BaseDriver):
             return
         await self._do(self._admit, ask)
         await self._do(self.folder_claim.check)
+        if await self._do(self.disk.lacks_node, ask):  # it ended after the start was ordered, while nobody was there
+            self.say(e.AttemptLost(self.clock(), ask.attempt, ask.resume_ms))
+            raise asyncio.CancelledError  # as below
         env = await self._do(self._checkpoints, ask)
         folder = await self._do(self.disk.order, ask, work, env)
         await self._do(self.disk.begin, folder)

@@ -221,7 +221,7 @@ class LocalStore:
         """Assign free slots."""
         taken = {slot for other in self._live() if other != folder for slot in self._slots(other)}
         if ask.nodes:
-            there = [slot for node in ask.nodes for slot in self.node_of(self.node(node)).get("slots", ())]
+            there = [slot for node in ask.nodes for slot in self.node_of(self.node(node))["slots"]]
             return [slot for slot in there if slot not in taken][: ask.width]  # other attempts may share the node
         if offer.term in STANDING:
             parts = [(self.slots.of_node(offer, node), gpus) for node, gpus in ask.slots]
@@ -231,6 +231,10 @@ class LocalStore:
         if any(part is None for part in dealt):
             raise NoCapacity(f"{offer.id} has no {ask.width} free GPUs", self.settings.retry_ms)
         return [slot for part in dealt if part is not None for slot in part]
+
+    def lacks_node(self, ask: StartAttempt) -> bool:
+        """True if a node that it should run on is not there any more."""
+        return not all(self.node_of(self.node(node)) for node in ask.nodes)
 
     def _slots(self, folder: Path) -> list[int]:
         found: list[int] = self.order_of(folder).get("slots", [])
