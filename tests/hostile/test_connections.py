@@ -1,6 +1,5 @@
 """Hostile connections: silent, slow, too many, too large. Nobody's connections keep others out."""
 
-import os
 import re
 import socket
 import sys
@@ -339,8 +338,7 @@ def test_files_that_run_out_do_not_end_the_listener(tmp_path: Path) -> None:
 
         assert plane.process is not None
         before = resource.prlimit(plane.process.pid, resource.RLIMIT_NOFILE)
-        opened = len(os.listdir(f"/proc/{plane.process.pid}/fd"))
-        resource.prlimit(plane.process.pid, resource.RLIMIT_NOFILE, (opened, before[1]))
+        resource.prlimit(plane.process.pid, resource.RLIMIT_NOFILE, (8, before[1]))  # it has more open already
         with many(plane, 20):
             pass
         resource.prlimit(plane.process.pid, resource.RLIMIT_NOFILE, before)

@@ -145,12 +145,15 @@ class Queues:
         self.count, self.now = count, now
         self.known: dict[str, tuple[int, float]] = {}  #: team -> (jobs, as of)
         self.entering: Counter[str] = Counter()
+        self.entered_so_far: dict[str, int] = {}  #: jobs that were recorded, to see what a count may have missed
 
     async def entered(self, team: Team, jobs: int) -> contextlib.AbstractContextManager[None]:
         """Raises `NotAdmitted` if the team's queue would grow too long."""
         found, at = self.known.get(team.name, (team.queued_jobs, 0.0))
         if self.now() - at > FRESH_SECONDS or found + self.entering[team.name] + jobs > team.queued_jobs:
+            before = self.entered_so_far.get(team.name, 0)
             found = await asyncio.to_thread(self.count, team.name)
+            found += max(0, self.entered_so_far.get(team.name, 0) - before)  # recorded meanwhile: counted, or not
             _keep(self.known, team.name, (found, self.now()))
         if found + self.entering[team.name] + jobs > team.queued_jobs:
             raise NotAdmitted(
@@ -168,6 +171,7 @@ class Queues:
             yield
             found, at = self.known.get(team, (0, 0.0))
             _keep(self.known, team, (found + jobs, at))
+            _keep(self.entered_so_far, team, self.entered_so_far.get(team, 0) + jobs)
         finally:
             self.entering[team] -= jobs
             if not self.entering[team]:
