@@ -94,7 +94,7 @@ def ask_for_s3() -> None:
 
 def sites_file(group: ClusterGroup, home: Path) -> Path:
     path = home / "sites.yaml"
-    home.mkdir(parents=True, exist_ok=True)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.write_text(Template(SITES.read_text("utf-8")).substitute(kubeconfig=group.kubeconfig), "utf-8")
     return path
 

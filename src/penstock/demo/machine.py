@@ -40,7 +40,7 @@ class Machine:
         self.bucket: s3_server.S3Server | None = None  #: where checkpoints pass through, if an S3 server can be had
 
     def __enter__(self) -> Self:
-        self.home.mkdir(parents=True, exist_ok=True)
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with ExitStack() as begun:  # ^C on the way ends what has begun
             self.said = begun.enter_context(open(self.home / "penstock.log", "ab"))
             self._serve_checkpoints(begun)
