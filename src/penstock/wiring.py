@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -141,11 +141,7 @@ async def running(
     make_home(options.home)
     older = older_tokens(options.home / "tokens.json")  # before anything is opened: a damaged file changes nothing
     where = options.journal or str(options.home / "journal.db")
-    if not where.startswith("postgres"):
-        for ending in ("", "-wal", "-shm", "-lock"):
-            close_file(Path(where + ending))
-    with reachable():
-        opened = open_journal(where, key=secret_key(options.home / "journal.key"))
+    opened = _open_journal(options.home, where)
     _say_how_jobs_run(options, file)
     with contextlib.closing(opened) as journal, contextlib.closing(open_reader(where)) as reader:
         clock = _clock(options)
@@ -160,32 +156,58 @@ async def running(
         anchoring = Anchoring(options.anchors, journal, lambda: plane.claims.head, clock.now, plane.alarms.set)
         with reachable():
             anchoring.check()
-        beside = list[asyncio.Task[None]]()
         async with (
             guard.denials.saved(),
             guard.tokens.followed(reader),
             serving(app, sock, certificate.context if certificate else None, proxies=options.proxies),
+            _followed(certificate, plane),
         ):
             try:
-                if certificate:
-                    certificate.show()
-                    told = functools.partial(plane.alarms.set, "certificate", "tls")
-                    beside.append(asyncio.create_task(certificate.follow(told)))
                 await _begin(plane)
                 secret = await _record_tokens(guard.tokens, reader, options.home, older)
                 _say([*file.notes, *unmatched_caps(file), *plane.raised_caps.values()])
                 _calm_the_collector()
-                beside.append(asyncio.create_task(keep_sweeping(store, reader, clock)))
-                beside.append(asyncio.create_task(anchoring.run()))
-                async with _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.manager:
+                async with (
+                    _beside(keep_sweeping(store, reader, clock), anchoring.run()),
+                    _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.manager,
+                ):
                     yield plane, lambda: str(app.state.links.make(guard.tokens.find(secret)))
             finally:
-                for task in beside:
-                    task.cancel()
                 await plane.stop()
                 await anchoring.write()
                 for one in homes:  # also if it never came as far as their doors: starts go through them
                     await one.cluster.close()
+
+
+def _open_journal(home: Path, where: str) -> Journal:
+    """Open it, closed to other users if it is a file."""
+    if not is_postgres(where):
+        for ending in ("", "-wal", "-shm", "-lock"):
+            close_file(Path(where + ending))
+    with reachable():
+        return open_journal(where, key=secret_key(home / "journal.key"))
+
+
+@contextlib.asynccontextmanager
+async def _followed(certificate: "Certificate | None", plane: Plane) -> AsyncIterator[None]:
+    """Read the certificate again whenever its files change."""
+    if certificate is None:
+        yield
+        return
+    certificate.show()
+    async with _beside(certificate.follow(functools.partial(plane.alarms.set, "certificate", "tls"))):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run these while the block does."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _know_tokens(tokens: "Tokens", reader: Reader, home: Path, older: "Sequence[Token]") -> None:

@@ -10,16 +10,12 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.data.plain_files import remove_tree
 from penstock.drivers.local import isolation
-from tests.conftest import Part
 from tests.hostile.control_plane import LIMIT_S, ControlPlane, until
 
 #: Starts a command as root who may not become anybody else, as in some containers; for anybody else it changes nothing.
@@ -35,17 +31,6 @@ ONE_USER = (sys.executable, "-c", WITHOUT_RIGHTS)
 def site(**local: Any) -> dict[str, Any]:
     offer = {"name": "gpu", "term": "owned", "gpu": "A100", "gpus_per_node": 4, "nodes": 1}
     return {"currency": "USD", "sites": [{"name": "here", "driver": "local", "local": local, "offers": [offer]}]}
-
-
-@pytest.fixture
-def jobs_folder() -> Iterator[Path]:
-    """A folder that every user can enter, for jobs with users of their own."""
-    if isolation.missing():
-        pytest.skip(Part.ROOT)
-    folder = Path(tempfile.mkdtemp(prefix="penstock-test-", dir="/tmp"))
-    folder.chmod(0o711)
-    yield folder
-    remove_tree(folder)
 
 
 def log_of(plane: ControlPlane, job: str) -> str:

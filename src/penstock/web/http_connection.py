@@ -39,7 +39,26 @@ class Excess(Exception):
         self.status = status
 
 
-class HttpConnection(HttpToolsProtocol):
+class SlowReader(asyncio.Protocol):
+    """Knows since when the client has not read what is buffered for it. Mixed into uvicorn's protocols."""
+
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    write_since: float | None = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.write_since = self.loop.time()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.write_since = None
+
+    def unread(self) -> int:
+        return self.transport.get_write_buffer_size()
+
+
+class HttpConnection(SlowReader, HttpToolsProtocol):
     """Counts heads, chunks and pipelined requests, and tells `Connections` whom it waits for."""
 
     def __init__(
@@ -49,7 +68,6 @@ class HttpConnection(HttpToolsProtocol):
         self.bounded, self.peer = connections, peer
         self.head_since: float | None = self.loop.time()  #: since when a head is awaited or arriving
         self.body_since: float | None = None  #: since when a body is arriving
-        self.write_since: float | None = None  #: since when the client has not read what is buffered for it
         self.wire = 0  #: bytes of this head or body so far
         self.chunks = self.head = 0
         self.excess: Excess | None = None
@@ -149,16 +167,6 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.write(head.encode() + body)
         self.transport.close()
 
-    # --- what we send -------------------------------------------------------------------------------------------------
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.write_since = self.loop.time()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.write_since = None
-
     # --- for `Connections` --------------------------------------------------------------------------------------------
 
     def is_late(self, now: float, bounds: Bounds) -> bool:
@@ -173,9 +181,6 @@ class HttpConnection(HttpToolsProtocol):
     def _answered(self) -> bool:
         cycle: Any = self.cycle  # none before the first request, whatever its type says
         return cycle is not None and bool(cycle.response_complete)
-
-    def unread(self) -> int:
-        return self.transport.get_write_buffer_size()
 
     def abort(self) -> None:
         self._disconnect()
@@ -206,7 +211,7 @@ class HttpConnection(HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
 
 
-class WebSocketConnection(WSProtocol):
+class WebSocketConnection(SlowReader, WSProtocol):
     """Bounds what is buffered for a client that does not read."""
 
     def __init__(
@@ -214,7 +219,6 @@ class WebSocketConnection(WSProtocol):
     ) -> None:
         super().__init__(config, state, app_state)
         self.bounded, self.peer = connections, peer
-        self.write_since: float | None = None
         peer.connection = self
 
     def data_received(self, data: bytes) -> None:
@@ -222,19 +226,8 @@ class WebSocketConnection(WSProtocol):
         if self.transport.get_write_buffer_size() > MOST_BUFFERED:  # pings are answered whether or not it reads
             self.transport.abort()
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.write_since = self.loop.time()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.write_since = None
-
     def is_late(self, now: float, bounds: Bounds) -> bool:
         return self.write_since is not None and now - self.write_since > bounds.write_seconds
-
-    def unread(self) -> int:
-        return self.transport.get_write_buffer_size()
 
     def abort(self) -> None:
         self.transport.abort()

@@ -2,31 +2,16 @@
 
 import os
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.core.model import events as e
 from penstock.data.checkpoints import FolderStore
-from penstock.data.plain_files import remove_tree
 from penstock.drivers.driver import Refused, Work
 from penstock.drivers.local import isolation, limits
 from tests.awaiting import story
-from tests.conftest import Part
 from tests.contract.kit import LocalGround, Watch, opened, start
-
-
-@pytest.fixture
-def jobs() -> Iterator[Path]:
-    """A folder that every user can enter."""
-    if isolation.missing():
-        pytest.skip(Part.ROOT)
-    folder = Path(tempfile.mkdtemp(prefix="penstock-test-", dir="/tmp"))
-    folder.chmod(0o711)
-    yield folder
-    remove_tree(folder)
 
 
 def shell(script: str) -> Work:
@@ -42,16 +27,16 @@ async def ended(lab: Watch, number: int, script: str, earlier: str = "") -> str:
 
 @story
 async def test_a_job_takes_its_checkpoints_along_as_its_own_user_and_nobody_elses_files(
-    tmp_path: Path, jobs: Path
+    tmp_path: Path, jobs_folder: Path
 ) -> None:
     """Copied by root, a link or a file of root's that the job has put there could become the job's own."""
-    folders = {name: jobs / name / "checkpoints" for name in ("one", "two")}
+    folders = {name: jobs_folder / name / "checkpoints" for name in ("one", "two")}
     store = FolderStore(folders, lambda job: isolation.uid_of("home", job))
     secret = tmp_path / "secret"  # which root alone can reach
     secret.write_text("geheim")
 
     async def at(name: str, number: int, script: str, earlier: str) -> str:
-        ground = LocalGround(tmp_path / name, store, jobs=str(jobs / name))
+        ground = LocalGround(tmp_path / name, store, jobs=str(jobs_folder / name))
         ground.store = _Elsewhere(store, name)
         async with opened(ground) as lab:
             return await ended(lab, number, script, earlier)
@@ -64,7 +49,7 @@ async def test_a_job_takes_its_checkpoints_along_as_its_own_user_and_nobody_else
     outcome, uid, same = text.split("\n")[0], *text.split("\n")[1:3]
     assert outcome == "done: 8"
     assert uid == same == str(isolation.uid_of("home", "job"))
-    assert all("geheim" not in path.read_text() for path in jobs.rglob("step"))
+    assert all("geheim" not in path.read_text() for path in jobs_folder.rglob("step"))
 
 
 class _Elsewhere:
@@ -81,12 +66,12 @@ class _Elsewhere:
 
 
 @story
-async def test_a_folder_that_others_may_not_enter_or_may_change_is_refused(tmp_path: Path, jobs: Path) -> None:
+async def test_a_folder_that_others_may_not_enter_or_may_change_is_refused(tmp_path: Path, jobs_folder: Path) -> None:
     for mode in (0o700, 0o777):
-        (jobs / f"{mode:o}").mkdir()
-        (jobs / f"{mode:o}").chmod(mode)
+        (jobs_folder / f"{mode:o}").mkdir()
+        (jobs_folder / f"{mode:o}").chmod(mode)
         with pytest.raises(Refused, match="--trust-teams"):
-            async with opened(LocalGround(tmp_path / f"{mode:o}", jobs=str(jobs / f"{mode:o}" / "site"))):
+            async with opened(LocalGround(tmp_path / f"{mode:o}", jobs=str(jobs_folder / f"{mode:o}" / "site"))):
                 pass
 
 
@@ -105,7 +90,7 @@ def test_nobody_but_a_jobs_user_is_ever_killed(uid: int) -> None:
         isolation.kill_user(uid)
 
 
-@pytest.mark.usefixtures("jobs")
+@pytest.mark.usefixtures("jobs_folder")
 def test_a_user_who_forks_and_kills_all_the_time_is_ended() -> None:
     """Each of its processes signals all that it may, and starts two more: nobody who ends them can be ended by them."""
     uid = isolation.uid_of("test", f"bomb {os.getpid()}")

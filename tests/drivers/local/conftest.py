@@ -1,0 +1,3 @@
+from tests.open_folder import jobs_folder
+
+__all__ = ["jobs_folder"]
