@@ -84,7 +84,7 @@ async def submit(request: Request, caller: MaySubmit) -> Response:
         file = await _parsing(request).job(caller.id, raw, as_json=_is_json(request))
     request.app.state.guard.tokens.demand(caller)  # a body may take long to arrive
     spec, work = _as_asked_by(caller, file, plane.at), Work(file.command, file.env, file.folder, file.image)
-    async with plane.admission.admitted(spec, len(raw), trusted=caller.may("operate")):
+    with await plane.admission.admitted(spec, len(raw), trusted=caller.may("operate")):
         told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
     made = schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
     return answered(made, 200 if told.again else 201, Location=f"/v1/jobs/{told.answer}")
@@ -216,7 +216,7 @@ async def retry(
     again = replace(spec, count=1, user=caller.id, origin=None, deadline_at=None)
     known, body = details(request), hashlib.sha256(f"retry {job}".encode()).hexdigest() if key else ""
     fact = JobSubmitted(0, 0, "", again, retries=job, details=known.digest)
-    async with plane.admission.admitted(again, trusted=caller.may("operate")):
+    with await plane.admission.admitted(again, trusted=caller.may("operate")):
         told = await plane.tell(fact, blobs=known.blobs, key=key, body=body)
     response.status_code = 200 if told.again else 201
     return schemas.Submitted(job=told.answer, count=1, again=told.again)
