@@ -7,7 +7,8 @@ BIN := .venv/bin
 LOWEST := demo kubernetes postgres
 CODE := hatch_build.py src tests $(wildcard bench)
 # Not -q: it hides the seed of the tests' order, which is needed to see a failure again (--randomly-seed=N).
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+# Few tests are handed out at a time, so that no worker sits on a heap of slow ones when the others are done.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxschedchunk 4
 
 # The lock names all that is needed, so nothing is left for pip to choose.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --compile --no-deps
@@ -28,7 +29,7 @@ demo: .venv/.installed  ## ten small trainings on this machine, under a real con
 
 # With PENSTOCK_REQUIRE_ALL=1 no test may be skipped, and some want Kubernetes: built once, then found in the cache.
 test: lint $(if $(filter 1,$(PENSTOCK_REQUIRE_ALL)),kube)  ## format, lint, types and all tests, as CI does
-	@$(PYTEST)
+	@$(PYTEST) --durations 10
 
 check: lint  ## the same without the slow tests
 	@$(PYTEST) -m "not slow"

@@ -79,6 +79,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{tests:5} {'test ' if tests == 1 else 'tests'}  {part}")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In a parallel run, spread the slow tests evenly over the first three quarters: a worker that begins one last
+    keeps the others waiting, and all of them at once would overload the machine.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    quick = [item for item in items if not item.get_closest_marker("slow")]
+    every = len(items) * 3 // 4
+    place = {item: (k + 1) * every / (len(slow) + 1) for k, item in enumerate(slow)}
+    place |= {item: float(k) for k, item in enumerate(quick)}
+    items.sort(key=place.__getitem__)
+
+
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     """A skip for no optional part is a failure, and with PENSTOCK_REQUIRE_ALL=1 any is: then a green run ran it all."""
     if report.outcome != "skipped":
