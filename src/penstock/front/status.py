@@ -14,6 +14,7 @@ from penstock.core.ids import attempt_number, site_of
 from penstock.core.model.lifecycle import ENDED
 from penstock.core.units import SECOND, Instant
 from penstock.core.values import value
+from penstock.drivers.earlier import Earlier
 from penstock.front.job_spec import Unfit, pods_at_once
 from penstock.journal.rows import AttemptRow, JobRow
 from penstock.kube import annotations, kueue
@@ -43,6 +44,7 @@ class JobSnapshot:
     job: JobRow
     attempts: tuple[AttemptRow, ...]
     why: Why | None
+    earlier: Earlier = Earlier()  # of its attempts that ended
 
     def is_older_than(self, home_job: Json) -> bool:
         """True if the home Job is bound to an attempt that this snapshot does not have, or has only as promised: an
@@ -135,7 +137,7 @@ def shown(job: Json, snapshot: JobSnapshot) -> Json:
         "terminating": 0,
         "failed": max(int(now.get("failed") or 0), sum(attempt.outcome in GONE for attempt in attempts)),
         "succeeded": max(int(now.get("succeeded") or 0), _wanted(job, pods) if done else 0),
-        "conditions": _conditions(now, row, snapshot.why),
+        "conditions": _conditions(now, snapshot),
     }
     started_at = _started_at(row, attempts)
     if now.get("startTime") or started_at is not None:
@@ -159,10 +161,11 @@ def is_shown(job: Json, wanted: Json) -> bool:
     return all((now.get(key) or 0) == (to or 0) for key, to in wanted.items())
 
 
-def _conditions(now: Json, row: JobRow, why: Why | None) -> list[Json]:
+def _conditions(now: Json, snapshot: JobSnapshot) -> list[Json]:
+    row, why = snapshot.job, snapshot.why
     wanted = [_scheduled(row, why)] if why is not None else []
     if row.phase in ENDED:
-        wanted += [_condition(kind, True, *_ending(row, why), row.ended_at or 0) for kind in _terminal(row)]
+        wanted += [_condition(kind, True, *_ending(snapshot), row.ended_at or 0) for kind in _terminal(row)]
     kept = {condition.get("type"): condition for condition in parts(now, "conditions")}
     mine = {wish["type"]: _kept_time(kept.get(wish["type"]), wish) for wish in wanted}
     others = [condition for kind, condition in kept.items() if kind not in (*mine, *OURS, "Suspended")]
@@ -173,7 +176,11 @@ def _terminal(row: JobRow) -> tuple[str, str]:
     return ("SuccessCriteriaMet", "Complete") if row.phase == "done" else ("FailureTarget", "Failed")
 
 
-def _ending(row: JobRow, why: Why | None) -> tuple[str, str]:
+def _ending(snapshot: JobSnapshot) -> tuple[str, str]:
+    """Kubernetes' own reason and message where its Job ended; otherwise ours."""
+    row, why, last = snapshot.job, snapshot.why, snapshot.earlier.last
+    if last is not None and last.reason and row.phase in ("done", "failed"):
+        return last.reason, last.message
     reason = {"done": "CompletionsReached", "failed": "Failed", "refused": "Refused", "cancelled": "Cancelled"}
     return reason[row.phase], why.says if why is not None else ""
 

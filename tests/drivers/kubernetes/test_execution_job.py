@@ -7,6 +7,7 @@ import pytest
 from penstock.core.model.types import NodeShape, Offer
 from penstock.core.units import HOUR, NEVER, SECOND
 from penstock.drivers.driver import Refused, Work
+from penstock.drivers.earlier import Earlier, written
 from penstock.drivers.kubernetes.execution_job import (
     ExecutionRequest,
     execution_job,
@@ -113,7 +114,7 @@ def test_what_is_the_controllers_or_ours_is_not_copied_from_a_home_job() -> None
 def test_the_users_own_retries_are_carried_over_attempts() -> None:
     given = home_job("h", backoffLimit=3)
     assert job(manifest=given)["spec"]["backoffLimit"] == 3
-    given["metadata"]["annotations"][annotations.FAILED_BEFORE] = "2"
+    given["metadata"]["annotations"][annotations.EARLIER] = written(Earlier(failed=3, own_failures=2))
     assert job(manifest=given)["spec"]["backoffLimit"] == 1
     del given["spec"]["backoffLimit"]
     assert job(manifest=given)["spec"]["backoffLimit"] == 4  # six is what Kubernetes takes
@@ -127,11 +128,21 @@ def test_the_users_own_rules_come_after_ours_and_never_ignore_a_loss() -> None:
     assert rules[1] == fail
 
 
-def test_the_earlier_of_two_deadlines_counts() -> None:
+def test_a_job_gets_the_lesser_of_the_lease_and_what_is_left_of_the_users_own_deadline() -> None:
+    def seconds(given: dict[str, Any], **more: Any) -> tuple[int, str]:
+        made = job(manifest=given, **more)
+        return made["spec"]["activeDeadlineSeconds"], made["metadata"]["annotations"][annotations.OWN_DEADLINE]
+
     given = home_job("h", activeDeadlineSeconds=60)
-    assert job(manifest=given)["spec"]["activeDeadlineSeconds"] == 60
-    assert job(manifest=given, deadline_at=1000 + 5 * SECOND)["spec"]["activeDeadlineSeconds"] == 5
+    assert seconds(given) == (60, "60")
+    assert seconds(given, deadline_at=1000 + 5 * SECOND) == (5, "60")
+    given["metadata"]["annotations"][annotations.EARLIER] = written(Earlier(ran_ms=50_400))
+    assert seconds(given) == (10, "10")
+    assert seconds(given, deadline_at=1000 + HOUR) == (10, "10")
+    given["metadata"]["annotations"][annotations.EARLIER] = written(Earlier(ran_ms=HOUR))
+    assert seconds(given) == (1, "1")
     assert "activeDeadlineSeconds" not in job()["spec"]
+    assert annotations.OWN_DEADLINE not in job()["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize(("left_ms", "seconds"), [(-5, 1), (0, 1), (999, 1), (1999, 1), (60_000, 60), (60_999, 60)])

@@ -81,6 +81,20 @@ def test_each_kind_of_end_is_told_from_the_others(
     assert words in end.words
 
 
+def test_the_users_own_deadline_fails_the_job_and_the_leases_end_only_stops_the_attempt() -> None:
+    """Both are `activeDeadlineSeconds`: the lesser was written. A 5-second deadline was once an endless loop."""
+
+    def passed(own: str, written: int) -> str:
+        one = job("Failed", "DeadlineExceeded", activeDeadlineSeconds=written)
+        one["metadata"]["annotations"][annotations.OWN_DEADLINE] = own
+        end = end_of(one, [], None)
+        assert end is not None
+        return end.phase
+
+    assert passed("5", 5) == "failed"
+    assert passed("60", 5) == "stopped"
+
+
 def test_only_a_node_that_would_not_take_a_pod_is_held_against_it() -> None:
     refused = end_of(job(*FAILED), [pod("Failed", reason="OutOfnvidia.com/gpu")], None)
     assert refused is not None

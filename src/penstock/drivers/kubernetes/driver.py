@@ -36,7 +36,7 @@ from penstock.drivers.kubernetes.deadlines import deadline_of
 from penstock.drivers.kubernetes.execution_job import origin_of
 from penstock.drivers.kubernetes.logs import Logs
 from penstock.drivers.kubernetes.pods import is_active, said
-from penstock.drivers.kubernetes.reconcile import Reconciler
+from penstock.drivers.kubernetes.reconcile import Reconciler, counted
 from penstock.drivers.kubernetes.start import Starter
 from penstock.kube import annotations, errors, pod_exec
 from penstock.kube.client import JOBS, Cluster
@@ -191,7 +191,9 @@ async def _commands() -> AsyncIterator[None]:
 
 def _seen(execution: Execution) -> SeenAttempt | None:
     if execution.end is not None:
-        return SeenAttempt(execution.attempt, execution.end.phase, execution.kept_ms, 0, execution.end.words)
+        end = execution.end
+        counts = counted(execution, end)
+        return SeenAttempt(execution.attempt, end.phase, execution.kept_ms, 0, end.words, counts)
     if execution.begun:
         return SeenAttempt(execution.attempt, "running", execution.kept_ms, deadline_of(execution.job))
     return None  # not started: the `start` call still waits, or will be repeated

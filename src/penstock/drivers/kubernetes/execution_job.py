@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from penstock.core.model.actions import StartAttempt
 from penstock.core.model.types import Offer, fill
-from penstock.core.units import NEVER, SECOND, Instant, Millis
+from penstock.core.units import NEVER, SECOND, Instant, Millis, ceil_div
 from penstock.core.values import value
 from penstock.drivers.driver import Refused, Work
+from penstock.drivers.earlier import of_manifest
 from penstock.kube import annotations, kueue
 from penstock.kube.client import Obj
 from penstock.kube.gpu_requests import pods_at_once
@@ -58,10 +59,8 @@ def execution_job(order: ExecutionRequest, manifest: Obj, now: Instant) -> Obj:
     """`manifest`: the home Job, rewritten for this site; empty: build the Job from image and command."""
     ask, name = order.ask, annotations.execution_name(order.installation, order.ask.attempt)
     spec = _copied(manifest) if manifest else _made(order)
-    own_limit = manifest.get("spec", {}).get("activeDeadlineSeconds") if manifest else None
-    limits = [limit for limit in (own_limit, seconds_left(ask.deadline_at, now)) if limit is not None]
-    if limits:
-        spec["activeDeadlineSeconds"] = min(limits)
+    if (limit := lesser(own_seconds(manifest), seconds_left(ask.deadline_at, now))) is not None:
+        spec["activeDeadlineSeconds"] = limit
     spec["podFailurePolicy"] = {"rules": [LOST, *_own_rules(manifest)]}
     spec["template"] = _template(spec["template"], order, name, pods_at_once(spec) if is_gang(spec) else 0)
     return {
@@ -101,6 +100,16 @@ def tombstone(installation: str, attempt: str, namespace: str) -> Obj:
 def seconds_left(deadline_at: Instant, now: Instant) -> int | None:
     """For `activeDeadlineSeconds`: whole seconds, rounded down; a deadline in the past is the shortest possible."""
     return None if deadline_at >= NEVER else max(1, (deadline_at - now) // SECOND)
+
+
+def own_seconds(manifest: Obj) -> int | None:
+    """What earlier attempts left of the user's own `activeDeadlineSeconds`; a Job must have at least a second."""
+    given = (manifest.get("spec") or {}).get("activeDeadlineSeconds")
+    return None if given is None else max(1, ceil_div(int(given) * SECOND - of_manifest(manifest).ran_ms, SECOND))
+
+
+def lesser(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def is_gang(spec: Obj) -> bool:
@@ -151,8 +160,8 @@ def _parts(order: ExecutionRequest) -> tuple[int, int]:
 def _copied(manifest: Obj) -> Obj:
     given = manifest["spec"]
     spec: Obj = {key: given[key] for key in KEPT if key in given}
-    failed = int((manifest["metadata"].get("annotations") or {}).get(annotations.FAILED_BEFORE, 0))
-    spec["backoffLimit"] = max(0, int(given.get("backoffLimit", 6)) - failed)  # earlier attempts count, too
+    if "backoffLimitPerIndex" not in given:  # earlier attempts count, too
+        spec["backoffLimit"] = max(0, int(given.get("backoffLimit", 6)) - of_manifest(manifest).own_failures)
     return spec
 
 
@@ -185,6 +194,8 @@ def _annotations(manifest: Obj, order: ExecutionRequest) -> dict[str, str]:
     own = annotations.without_ours(manifest["metadata"].get("annotations")) if manifest else {}
     own.pop("kubectl.kubernetes.io/last-applied-configuration", None)
     deadline = {} if ask.deadline_at >= NEVER else {annotations.EXECUTION_DEADLINE: str(ask.deadline_at)}
+    own_limit = own_seconds(manifest)
+    theirs = {} if own_limit is None else {annotations.OWN_DEADLINE: str(own_limit)}
     return {
         **own,
         annotations.ATTEMPT: ask.attempt,
@@ -194,6 +205,7 @@ def _annotations(manifest: Obj, order: ExecutionRequest) -> dict[str, str]:
         annotations.RESUME: str(ask.resume_ms),
         annotations.SPEED: str(ask.speed_permille),
         **deadline,
+        **theirs,
     }
 
 

@@ -26,6 +26,7 @@ NO_SUCH_IMAGE: Final = re.compile(
     "not found|manifest unknown|unauthorized|denied|403|401|does not exist", re.IGNORECASE
 )
 IMAGE: Final = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ErrImageNeverPull", "ImageInspectError")
+OWN_DEADLINE: Final = "DeadlineExceeded: it ran longer than its own activeDeadlineSeconds"
 TOLD: Final = "it was told to end before it was done"
 CANNOT_BEGIN: Final = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CrashLoopBackOff")
 
@@ -71,7 +72,7 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
         return End("done", "exit code 0")
     if ending:
         return End(_phase_of(ending), words, began=began)
-    return _failed(failed, pods, began)
+    return _failed(job, failed, pods, began)
 
 
 def _all_ended_well(job: Obj, pods: Sequence[Obj]) -> bool:
@@ -124,8 +125,10 @@ def _alive(pods: Sequence[Obj], there: Iterable[str] | None) -> bool:
     return any(is_active(pod) and (nodes is None or node_of(pod) in nodes) for pod in pods)
 
 
-def _failed(failed: Obj, pods: Sequence[Obj], began: bool) -> End:
+def _failed(job: Obj, failed: Obj, pods: Sequence[Obj], began: bool) -> End:
     reason, message = str(failed.get("reason", "")), str(failed.get("message", ""))
+    if reason == "DeadlineExceeded" and is_own_deadline(job):
+        return End("failed", OWN_DEADLINE, began=began)
     if reason == "DeadlineExceeded":
         return End("stopped", "its deadline passed", began=began)
     for pod in pods:
@@ -137,6 +140,23 @@ def _failed(failed: Obj, pods: Sequence[Obj], began: bool) -> End:
         if _phase(pod) == "Failed":
             return End("failed", words_of(pod), began=began)
     return End("failed", message or reason or "the Job failed", began=began)
+
+
+def is_own_deadline(job: Obj) -> bool:
+    """True if the user's own `activeDeadlineSeconds` was on the Job, and not our lease's end: the lesser of them is."""
+    own, written = own_deadline(job), job["spec"].get("activeDeadlineSeconds")
+    return own is not None and written is not None and int(written) >= own
+
+
+def own_deadline(job: Obj) -> int | None:
+    """Seconds of its run time that the user allows this attempt; None: any."""
+    text = said(job, annotations.OWN_DEADLINE)
+    return int(text) if text else None
+
+
+def failed_by_itself(pod: Obj) -> bool:
+    """True if its program failed, and nobody had told the pod to end."""
+    return _phase(pod) == "Failed" and "deletionTimestamp" not in pod["metadata"] and not taken_away(pod)
 
 
 def taken_away(pod: Obj) -> str:

@@ -7,16 +7,18 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.core.model import events as e
+from penstock.core.model.types import PodCounts
 from penstock.core.units import NEVER, SECOND
 from penstock.drivers import attempt_facts
 from penstock.drivers.kubernetes import deadlines, terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.connection import Connection
+from penstock.drivers.kubernetes.counts import counts_at_end
 from penstock.drivers.kubernetes.deadlines import deadline_of
 from penstock.drivers.kubernetes.execution_job import is_gang, rendezvous
 from penstock.drivers.kubernetes.logs import Logs
-from penstock.drivers.kubernetes.pods import Trouble, end_of, has_begun, is_active, node_of, said, trouble_of
+from penstock.drivers.kubernetes.pods import End, Trouble, end_of, has_begun, is_active, node_of, said, trouble_of
 from penstock.kube import annotations, errors
 from penstock.kube.client import CONFIG_MAPS, NODES, PODS, Obj
 
@@ -152,13 +154,19 @@ class Reconciler:
         if end is None or said(execution.job, annotations.ENDING) == "refused":
             return  # the `start` call answers that it never ran
         self.here.say(
-            attempt_facts.ended(self.here.clock(), execution.attempt, end.phase, execution.kept_ms, end.words)
+            attempt_facts.ended(
+                self.here.clock(), execution.attempt, end.phase, execution.kept_ms, end.words, counted(execution, end)
+            )
         )
 
     def say_end_soon(self, execution: Execution) -> None:
         """Report the end after the `start` call's answer, if the end waited for it."""
         if execution.concluded and not execution.starters:
             asyncio.get_running_loop().call_later(BREATH_SECONDS, self.say_end, execution)
+
+
+def counted(execution: Execution, end: End) -> PodCounts:
+    return counts_at_end(execution.job, list(execution.pods.values()), end.phase)
 
 
 def _is_held(execution: Execution) -> bool:
