@@ -198,6 +198,7 @@ NOT_OURS = {
     "JobName": "another",
     "SubmitTime": "a column somebody has",
     "QueuedAtSite": "a reason of our Events in Kubernetes",
+    **dict.fromkeys(("DeadlineExceeded", "BackoffLimitExceeded", "DisruptionTarget"), "words of a Job of Kubernetes'"),
     **dict.fromkeys(("NoSchedule", "NoExecute", "PreferNoSchedule"), "what a taint of Kubernetes' does"),
 }
 

@@ -37,7 +37,8 @@ def test_the_users_own_deadline_counts_over_attempts_and_fails_the_job(penstock:
             here.apply(lasting("a", spec={"activeDeadlineSeconds": 6}))
             await here.shows("a", running)
             await asyncio.sleep(1.1)  # so that a second of it is used
-            evict(here, *pods(here))
+            (pod,) = pods(here)
+            evict(here, pod)
             job = await here.shows("a", failed)
             ended = condition(job, "Failed")
             assert (ended["reason"], ended["message"]) == (

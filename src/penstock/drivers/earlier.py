@@ -31,7 +31,7 @@ class Earlier:
     last: PodCounts | None = None  # of the last attempt that ended; None: not counted there
 
 
-class Tally:
+class AttemptTally:
     """Adds up a job's facts as they come."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Tally:
 
 
 def tallied(events: Iterable[Any]) -> Earlier:
-    tally = Tally()
+    tally = AttemptTally()
     for event in events:
         tally.hear(event)
     return tally.earlier

@@ -96,7 +96,6 @@ def test_what_is_the_controllers_or_ours_is_not_copied_from_a_home_job() -> None
     given["metadata"] |= {"labels": {"app": "t", annotations.QUEUE: "vision", "batch.kubernetes.io/job-name": "h"}}
     given["metadata"]["annotations"] |= {"note": "n", annotations.BINDING: "b"}
     given["spec"]["template"]["metadata"]["labels"] = {"app": "t", "controller-uid": "u", "job-name": "h"}
-    given["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
     made = job(manifest=given)
     assert set(made["metadata"]["labels"]) == {"app", annotations.INSTALLATION, annotations.EXECUTION}
     assert made["metadata"]["annotations"]["note"] == "n"
@@ -108,7 +107,21 @@ def test_what_is_the_controllers_or_ours_is_not_copied_from_a_home_job() -> None
         annotations.INSTALLATION,
         annotations.EXECUTION,
     }
-    assert pod(made)["restartPolicy"] == "Never"
+
+
+def test_containers_that_kubelet_restarts_are_restarted_and_their_pods_replaced_only_after_their_end() -> None:
+    """A pod failure policy requires `Never`. It was once written over the user's choice, and a Job failed whose second
+    try would have succeeded."""
+    given = home_job("h", backoffLimit=2)
+    assert (pod(job(manifest=given))["restartPolicy"], "podFailurePolicy" in job(manifest=given)["spec"]) == (
+        "Never",
+        True,
+    )
+    given["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
+    made = job(manifest=given)
+    assert pod(made)["restartPolicy"] == "OnFailure"
+    spec = {key: found for key, found in made["spec"].items() if key != "template"}
+    assert spec == {"backoffLimit": 2, "podReplacementPolicy": "Failed"}
 
 
 def test_the_users_own_retries_are_carried_over_attempts() -> None:

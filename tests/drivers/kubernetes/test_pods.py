@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.drivers.kubernetes.pods import End, Trouble, end_of, has_begun, trouble_of
+from penstock.drivers.kubernetes.pods import End, Trouble, end_of, has_begun, trouble_of, unreplaced
 from penstock.kube import annotations
 
 BEGAN = "2026-11-16T07:00:00Z"
@@ -93,6 +93,20 @@ def test_the_users_own_deadline_fails_the_job_and_the_leases_end_only_stops_the_
 
     assert passed("5", 5) == "failed"
     assert passed("60", 5) == "stopped"
+
+
+def test_a_job_whose_containers_restart_is_lost_with_a_pod_unless_the_cluster_has_replaced_it() -> None:
+    one, evicted = job(restarts=True), disrupted("EvictionByEvictionAPI")
+    assert unreplaced(one, [evicted]) == "EvictionByEvictionAPI: why"
+    assert unreplaced(one, [evicted, pod("Running")]) == ""  # while no Penstock ran
+    assert unreplaced(job(), [evicted]) == ""  # its pod failure policy says so itself
+    first, second = ({**one, "metadata": {"creationTimestamp": at}} for one, at in ((evicted, "1"), (ended(3), "2")))
+    end = end_of(job(*FAILED, restarts=True), [second, first], None)
+    assert end is not None
+    assert (end.phase, end.words) == ("failed", "exit code 3")
+    end = end_of(job(*FAILED, restarts=True), [first], None)
+    assert end is not None
+    assert end.phase == "lost"
 
 
 def test_only_a_node_that_would_not_take_a_pod_is_held_against_it() -> None:

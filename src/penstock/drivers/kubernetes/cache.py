@@ -270,7 +270,9 @@ def _age(pod: Obj) -> tuple[str, str]:
 
 def keep_job(job: Obj) -> Obj:
     spec = {key: job["spec"][key] for key in JOB_SPEC if key in job["spec"]}
-    spec["grace"] = int(job["spec"]["template"]["spec"].get("terminationGracePeriodSeconds") or 30)
+    pod = job["spec"]["template"]["spec"]
+    spec["grace"] = int(pod.get("terminationGracePeriodSeconds") or 30)
+    spec["restarts"] = pod.get("restartPolicy") == "OnFailure"
     ours = {
         key: text
         for key, text in (job["metadata"].get("annotations") or {}).items()

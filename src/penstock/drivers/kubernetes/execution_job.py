@@ -61,7 +61,7 @@ def execution_job(order: ExecutionRequest, manifest: Obj, now: Instant) -> Obj:
     spec = _copied(manifest) if manifest else _made(order)
     if (limit := lesser(own_seconds(manifest), seconds_left(ask.deadline_at, now))) is not None:
         spec["activeDeadlineSeconds"] = limit
-    spec["podFailurePolicy"] = {"rules": [LOST, *_own_rules(manifest)]}
+    spec |= _when_pods_end(spec, manifest)
     spec["template"] = _template(spec["template"], order, name, pods_at_once(spec) if is_gang(spec) else 0)
     return {
         "metadata": {
@@ -165,6 +165,20 @@ def _copied(manifest: Obj) -> Obj:
     return spec
 
 
+def _when_pods_end(spec: Obj, manifest: Obj) -> Obj:
+    """A disrupted pod fails the Job. A pod failure policy says so, but a template that restarts its containers may have
+    none: there the driver ends the attempt, and the cluster replaces a pod only after it has ended.
+    """
+    if restarts(spec):
+        return {"podReplacementPolicy": "Failed"}
+    return {"podFailurePolicy": {"rules": [LOST, *_own_rules(manifest)]}}
+
+
+def restarts(spec: Obj) -> bool:
+    """True if kubelet restarts a container that fails, in the same pod."""
+    return bool(spec["template"]["spec"].get("restartPolicy") == "OnFailure")
+
+
 def _own_rules(manifest: Obj) -> list[Obj]:
     rules = ((manifest.get("spec") or {}).get("podFailurePolicy") or {}).get("rules", []) if manifest else []
     return [rule for rule in rules if "DisruptionTarget" not in str(rule.get("onPodConditions"))][:19]
@@ -221,7 +235,7 @@ def _template(template: Obj, order: ExecutionRequest, name: str, gang: int) -> O
     meta, spec = dict(template.get("metadata") or {}), dict(template["spec"])
     grace = max(int(spec.get("terminationGracePeriodSeconds") or 0), order.grace_ms // SECOND, 1)
     spec |= {
-        "restartPolicy": "Never",  # a pod failure policy requires it; the Job's own backoffLimit retries failures
+        "restartPolicy": "OnFailure" if restarts({"template": template}) else "Never",
         "terminationGracePeriodSeconds": grace,
         "containers": [_container(container, order, name, gang) for container in spec["containers"]],
         "nodeSelector": {**(spec.get("nodeSelector") or {}), **dict(order.place.selector)},

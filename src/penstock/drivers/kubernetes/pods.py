@@ -131,7 +131,7 @@ def _failed(job: Obj, failed: Obj, pods: Sequence[Obj], began: bool) -> End:
         return End("failed", OWN_DEADLINE, began=began)
     if reason == "DeadlineExceeded":
         return End("stopped", "its deadline passed", began=began)
-    for pod in pods:
+    for pod in sorted(pods, key=_age)[-1:] if job["spec"].get("restarts") else pods:
         if taken := taken_away(pod):
             return End("lost", taken, began=began, node=node_of(pod) if _not_taken(pod) else "")
     if "DisruptionTarget" in message or "FailJob rule at index 0" in message:
@@ -140,6 +140,19 @@ def _failed(job: Obj, failed: Obj, pods: Sequence[Obj], began: bool) -> End:
         if _phase(pod) == "Failed":
             return End("failed", words_of(pod), began=began)
     return End("failed", message or reason or "the Job failed", began=began)
+
+
+def unreplaced(job: Obj, pods: Sequence[Obj]) -> str:
+    """Why a pod of a Job without a pod failure policy was disrupted; empty if none was, or if the cluster has replaced
+    it already, as it does while no Penstock runs.
+    """
+    active = [pod for pod in pods if is_active(pod) and not taken_away(pod)]
+    taken = [why for pod in pods if (why := taken_away(pod))]
+    return taken[-1] if job["spec"].get("restarts") and taken and len(active) < _wanted(job) else ""
+
+
+def _age(pod: Obj) -> tuple[str, str]:
+    return str(pod["metadata"].get("creationTimestamp", "")), str(pod["metadata"].get("name", ""))
 
 
 def is_own_deadline(job: Obj) -> bool:

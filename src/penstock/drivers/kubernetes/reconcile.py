@@ -18,7 +18,17 @@ from penstock.drivers.kubernetes.counts import counts_at_end
 from penstock.drivers.kubernetes.deadlines import deadline_of
 from penstock.drivers.kubernetes.execution_job import is_gang, rendezvous
 from penstock.drivers.kubernetes.logs import Logs
-from penstock.drivers.kubernetes.pods import End, Trouble, end_of, has_begun, is_active, node_of, said, trouble_of
+from penstock.drivers.kubernetes.pods import (
+    End,
+    Trouble,
+    end_of,
+    has_begun,
+    is_active,
+    node_of,
+    said,
+    trouble_of,
+    unreplaced,
+)
 from penstock.kube import annotations, errors
 from penstock.kube.client import CONFIG_MAPS, NODES, PODS, Obj
 
@@ -57,6 +67,8 @@ class Reconciler:
             see_to(f"deleted {execution.name}", terminate.take_down, here, execution)
         if told_to_end and job["spec"].get("suspend") and job["spec"].get("parallelism", 1):
             see_to(f"still {execution.name}", terminate.end, here, execution, told_to_end, said(job, annotations.WORDS))
+        if not told_to_end and (taken := unreplaced(job, pods)):
+            see_to(f"disrupted {execution.name}", terminate.end, here, execution, "lost", taken)
         if not told_to_end and any(self._is_orphan(pod) for pod in pods):
             see_to(f"orphan {execution.name}", self._check_nodes, execution)
         if not told_to_end and execution.ordered_at is not None and (job["status"] or {}).get("startTime"):
