@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from penstock.core.ids import attempt_number
+from penstock.core.ids import attempt_number, job_of
 from penstock.core.model import events as e
 from penstock.core.model.actions import Action, StartAttempt
 from penstock.core.model.events import Fact
@@ -22,6 +22,7 @@ from penstock.core.units import SECOND
 from penstock.drivers.claim import ClaimStore
 from penstock.drivers.driver import Command, Driver, Say, SiteInventory, Unreachable, Work
 from penstock.drivers.earlier import Earlier, tallied, written
+from penstock.drivers.running_pods import CountsPods
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.status import binding, bound_attempt, finalizers_of
 from penstock.journal.journal import Row, Unwritable
@@ -80,11 +81,19 @@ class BindingDriver:
             home.binding.discard(ask.attempt)
         home.bound(job)
 
+    def _pods_changed(self, attempt: str) -> None:
+        for home in self.homes.values():
+            home.touch_soon(job_of(attempt))
+
     @property
     def claims(self) -> ClaimStore | None:
         return self.driver.claims
 
     async def open(self, say: Say) -> None:
+        if isinstance(self.driver, CountsPods):
+            self.driver.when_pods_change(self._pods_changed)
+            for home in self.homes.values():
+                home.counting.add(self.driver)
         await self.driver.open(say)
 
     async def close(self) -> None:

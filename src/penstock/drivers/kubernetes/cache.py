@@ -15,6 +15,7 @@ from penstock.drivers.driver import Unreachable
 from penstock.drivers.kubernetes.inventory import hostname, name_of, requested, usable
 from penstock.drivers.kubernetes.pod_logs import PodLog
 from penstock.drivers.kubernetes.pods import End, Trouble, has_succeeded, is_active, said
+from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations
 from penstock.kube.client import JOBS, NODES, PODS, Cluster, Obj
 from penstock.kube.gpu_requests import pods_at_once
@@ -44,6 +45,7 @@ class Execution:
         self.ordered_at: Instant | None = None  #: when this process created the Job
         self.held_told = False  #: AttemptQueued was reported
         self.reported = Reported()  #: progress and checkpoints reported so far
+        self.shown: RunningPods | None = None  #: its pods' counts, as last reported
         self.address = ""  #: the rendezvous address that its pods were told
         self.news = asyncio.Event()
         self.newer = asyncio.Event()  #: set, and replaced, when a newer version of the Job is seen

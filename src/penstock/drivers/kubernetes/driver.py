@@ -32,12 +32,14 @@ from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.claim import LeaseClaim
 from penstock.drivers.kubernetes.connection import Connection, KubernetesSettings, to_nobody
+from penstock.drivers.kubernetes.counts import counts_now
 from penstock.drivers.kubernetes.deadlines import deadline_of
 from penstock.drivers.kubernetes.execution_job import origin_of
 from penstock.drivers.kubernetes.logs import Logs
 from penstock.drivers.kubernetes.pods import is_active, said
 from penstock.drivers.kubernetes.reconcile import Reconciler, counted
 from penstock.drivers.kubernetes.start import Starter
+from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations, errors, pod_exec
 from penstock.kube.client import JOBS, Cluster
 from penstock.kube.exec_protocol import Printed, Typed
@@ -171,6 +173,13 @@ class KubernetesDriver(BaseDriver):
             name, tty = str(pod["metadata"]["name"]), command.tty
             cluster, where = self.here.cluster, (name, execution.namespace, pod["container"])
             return await pod_exec.run(cluster, *where, command.words, typed, printed, tty)
+
+    def running_pods(self, attempt: str) -> RunningPods | None:
+        execution = self.here.known(attempt) if self.here.connected else None
+        return counts_now(execution.job, list(execution.pods.values())) if execution is not None else None
+
+    def when_pods_change(self, changed: Callable[[str], None]) -> None:
+        self.here.pods_changed = changed
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
         """The last step that it reported, and of how many; 0 if it did not say."""

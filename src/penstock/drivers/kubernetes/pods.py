@@ -274,6 +274,12 @@ def has_succeeded(pod: Obj) -> bool:
     return _phase(pod) == "Succeeded"
 
 
+def is_ready(pod: Obj) -> bool:
+    """As the Job controller counts: ready, and nobody has told it to end."""
+    ready = any(state["type"] == "Ready" and state["status"] == "True" for state in _conditions(pod))
+    return ready and is_active(pod) and "deletionTimestamp" not in pod["metadata"]
+
+
 def node_of(pod: Obj) -> str:
     return str(pod.get("spec", {}).get("nodeName", ""))
 

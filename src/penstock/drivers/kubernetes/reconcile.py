@@ -14,7 +14,7 @@ from penstock.drivers.kubernetes import deadlines, terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.connection import Connection
-from penstock.drivers.kubernetes.counts import counts_at_end
+from penstock.drivers.kubernetes.counts import counts_at_end, counts_now
 from penstock.drivers.kubernetes.deadlines import deadline_of
 from penstock.drivers.kubernetes.execution_job import is_gang, rendezvous
 from penstock.drivers.kubernetes.logs import Logs
@@ -52,7 +52,15 @@ class Reconciler:
             execution.end = end_of(execution.job, pods, self.here.executions.node_names())
             if execution.end is not None:
                 self.here.tasks.see_to(f"end of {execution.name}", self._conclude, execution)
+            if execution.end is None:
+                self._tell_counts(execution, pods)
         execution.news.set()
+
+    def _tell_counts(self, execution: Execution, pods: list[Obj]) -> None:
+        counts = counts_now(execution.job, pods)
+        if counts != execution.shown:
+            execution.shown = counts
+            self.here.pods_changed(execution.attempt)
 
     # --- while it is not over ----------------------------------------------------------------------------------------
 
