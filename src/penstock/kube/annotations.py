@@ -31,6 +31,9 @@ EXECUTION_DEADLINE: Final = (
 OWN_DEADLINE: Final = "penstock.dev/own-deadline-seconds"
 #: `EXECUTION_DEADLINE` of an older version, some of whose Jobs run for weeks. On home Jobs it is the user's deadline.
 OLD_EXECUTION_DEADLINE: Final = "penstock.dev/deadline"
+#: The cluster replaces a lost pod: a batch of pods that do not know each other, and no gang.
+REPLACES_PODS: Final = "penstock.dev/replaces-pods"
+COMPLETED: Final = "penstock.dev/completed-indexes"  #: by earlier attempts, until they are in the Job's status
 ENDING: Final = "penstock.dev/ending"  #: why we end it: stopped, lost, refused or failed
 WORDS: Final = "penstock.dev/words"  #: the reason as a sentence
 FORGOTTEN: Final = (

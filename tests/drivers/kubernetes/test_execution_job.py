@@ -243,3 +243,24 @@ def test_names_are_of_attempt_and_installation_and_fit_wherever_kubernetes_puts_
     found = [annotations.execution_name("home", one) for one in odd] + [annotations.execution_name("other", "a.1")]
     assert len(set(found)) == len(found)
     assert all(len(name) <= annotations.MOST_LETTERS and name == name.strip("-").lower() for name in found)
+
+
+def test_a_batch_is_no_gang_loses_one_pod_alone_and_asks_for_what_is_left() -> None:
+    def made(**spec: Any) -> dict[str, Any]:
+        given = home_job("h", **spec)
+        given["metadata"]["annotations"][annotations.EARLIER] = written(
+            Earlier(succeeded=3, completed_indexes="0-2" if "completionMode" in spec else "")
+        )
+        return job(manifest=given)
+
+    queue = made(parallelism=2, completions=8)
+    assert queue["spec"]["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+    assert (queue["spec"]["completions"], "suspend" in queue["spec"]) == (5, False)
+    batch = made(parallelism=2, completions=8, completionMode="Indexed")
+    assert (batch["spec"]["completions"], batch["spec"]["suspend"]) == (8, True)
+    assert batch["metadata"]["annotations"][annotations.COMPLETED] == "0-2"
+    assert not is_gang(batch["spec"])
+    gang = made(parallelism=8, completions=8, completionMode="Indexed")
+    assert gang["spec"]["podFailurePolicy"]["rules"][0]["action"] == "FailJob"
+    assert (is_gang(gang["spec"]), "suspend" in gang["spec"]) == (True, False)
+    assert annotations.REPLACES_PODS not in gang["metadata"]["annotations"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.drivers.kubernetes.pods import End, Trouble, end_of, has_begun, trouble_of, unreplaced
+from penstock.drivers.kubernetes.pods import End, Trouble, end_of, has_begun, is_stalled, trouble_of, unreplaced
 from penstock.kube import annotations
 
 BEGAN = "2026-11-16T07:00:00Z"
@@ -259,3 +259,22 @@ def test_what_keeps_it_from_running_is_the_users_the_places_or_want_of_room(
 def test_what_is_only_on_its_way_is_no_trouble(one: dict[str, Any], pods: list[dict[str, Any]]) -> None:
     found: Trouble | None = trouble_of(one, pods)
     assert found is None
+
+
+def test_a_batch_that_lost_a_pod_is_not_lost_with_it() -> None:
+    def batch(*shown: str) -> dict[str, Any]:
+        one = job(*shown, completions=4, parallelism=2)
+        one["metadata"]["annotations"][annotations.REPLACES_PODS] = "true"
+        return one
+
+    evicted = disrupted("EvictionByEvictionAPI")
+    end = end_of(batch(*FAILED), [evicted, ended(3)], None)
+    assert end is not None
+    assert (end.phase, end.words) == ("failed", "exit code 3")
+    end = end_of(batch("Complete"), [told(ended(0)), ended(0)], None)
+    assert end is not None
+    assert end.phase == "done"
+    waits = pod("Pending", conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}])
+    assert is_stalled([evicted, waits])
+    assert not is_stalled([evicted, waits, pod("Running")])
+    assert not is_stalled([evicted])  # none was made yet

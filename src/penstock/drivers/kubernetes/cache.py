@@ -42,6 +42,7 @@ class Execution:
         self.starters = 0  #: `start` calls in flight; the end is reported after their answer
         self.trouble: Trouble | None = None
         self.trouble_at: Instant = 0
+        self.stalled_at: Instant | None = None  #: since when none of its pods runs, and one finds no node
         self.ordered_at: Instant | None = None  #: when this process created the Job
         self.held_told = False  #: AttemptQueued was reported
         self.reported = Reported()  #: progress and checkpoints reported so far

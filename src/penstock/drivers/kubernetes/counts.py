@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.core.model.types import PodCounts
 from penstock.drivers.driver import SeenPhase
-from penstock.drivers.kubernetes.pods import condition, failed_by_itself, has_succeeded, is_ready
+from penstock.drivers.kubernetes.pods import condition, failed_by_itself, has_succeeded, is_batch, is_ready
 from penstock.drivers.running_pods import RunningPods
 from penstock.kube import indexes
 from penstock.kube.client import Obj
@@ -30,11 +30,14 @@ def counts_now(job: Obj, pods: Sequence[Obj]) -> RunningPods:
 
 def counts_at_end(job: Obj, pods: Sequence[Obj], phase: SeenPhase) -> PodCounts:
     """What the attempt adds to its home Job. Pods that were stopped, or lost with their node, did not fail by
-    themselves and cost no retry; a gang that did not succeed as a whole runs again as a whole.
+    themselves and cost no retry. A gang that did not succeed as a whole runs again as a whole; a batch keeps what is
+    done.
     """
     now, own = counts_now(job, pods), sum(map(failed_by_itself, pods))
     if phase not in ("done", "failed"):
-        return PodCounts(failed=own if phase == "stopped" else max(now.failed, own + 1), own_failures=own)
+        failed = own if phase == "stopped" else max(now.failed, own + 1)
+        kept = now if is_batch(job) else RunningPods()
+        return PodCounts(kept.succeeded, failed, own, kept.completed_indexes, kept.failed_indexes)
     said = condition(job, "Complete") or condition(job, "Failed") or {}
     well = [pod for pod in pods if has_succeeded(pod)] if phase == "done" else []
     return PodCounts(

@@ -9,8 +9,9 @@ This file has the driver's calls. Their parts, in the order of an attempt's life
 - `connection.py`: settings, client, guarded changes; `ownership.py`: whose cluster and whose Job it is; `claim.py`:
   which control plane of that installation;
 - `execution_job.py`: the execution Job's manifest; `start.py`: creates it, and waits until it runs or gives up;
+  `seeding.py`: what of a batch is done already;
 - `cache.py`: informers' cache; `reconcile.py`: reacts to each change, up to the end;
-- `pods.py`: what a pod's status means; `logs.py`, `pod_logs.py`: its logs;
+- `pods.py`: what a pod's status means; `counts.py`: how many there are; `logs.py`, `pod_logs.py`: its logs;
 - `deadlines.py` and `terminate.py`: deadlines, ends, tombstones;
 - `capacity.py`, `inventory.py`: nodes with free GPUs.
 """
@@ -27,7 +28,7 @@ from penstock.core.model.types import Site
 from penstock.core.units import NEVER, Instant, Millis
 from penstock.data.checkpoints import Store
 from penstock.drivers.driver import BaseDriver, Command, Refused, Say, SeenAttempt, SiteInventory, Unreachable, Work
-from penstock.drivers.kubernetes import deadlines, ownership, terminate
+from penstock.drivers.kubernetes import deadlines, ownership, seeding, terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.claim import LeaseClaim
@@ -111,6 +112,7 @@ class KubernetesDriver(BaseDriver):
             given = self.starter.manifest(work)
             execution = self.here.known(ask.attempt) or await self.starter.order(ask, work, given)
             ownership.check_own(self.here, execution.job, ask.attempt, origin_of(given.manifest, ask))
+            await seeding.seed(self.here, execution)
         if execution.end is not None and said(execution.job, annotations.ENDING) != "refused":
             if execution.concluded:  # otherwise `_conclude` is about to report it
                 self.reconciler.say_end(execution)

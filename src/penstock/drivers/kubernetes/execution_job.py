@@ -35,7 +35,10 @@ KEPT: Final = (
 )
 CONTROLLERS: Final = ("controller-uid", "job-name", "batch.kubernetes.io/")
 #: A disrupted pod fails the Job: where it resumes is the engine's decision, and has a price.
-LOST: Final = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+DISRUPTED: Final = [{"type": "DisruptionTarget", "status": "True"}]
+LOST: Final = {"action": "FailJob", "onPodConditions": DISRUPTED}
+#: In a batch it costs its own work only, and no retry: the cluster replaces it.
+REPLACED: Final = {"action": "Ignore", "onPodConditions": DISRUPTED}
 
 
 @value
@@ -62,13 +65,18 @@ def execution_job(order: ExecutionRequest, manifest: Obj, now: Instant) -> Obj:
     if (limit := lesser(own_seconds(manifest), seconds_left(ask.deadline_at, now))) is not None:
         spec["activeDeadlineSeconds"] = limit
     spec |= _when_pods_end(spec, manifest)
+    labels, notes = _labels(manifest, order, name), _annotations(manifest, order)
+    if is_batch(manifest):
+        notes[annotations.REPLACES_PODS] = "true"
+        if (done := of_manifest(manifest).completed_indexes) and kueue.QUEUE not in labels:
+            notes[annotations.COMPLETED], spec["suspend"] = done, True  # until `seeding` has told the cluster
     spec["template"] = _template(spec["template"], order, name, pods_at_once(spec) if is_gang(spec) else 0)
     return {
         "metadata": {
             "name": name,
             "namespace": order.namespace,
-            "labels": _labels(manifest, order, name),
-            "annotations": _annotations(manifest, order),
+            "labels": labels,
+            "annotations": notes,
             "finalizers": [annotations.RESULT],
         },
         "spec": spec,
@@ -113,8 +121,16 @@ def lesser(*limits: int | None) -> int | None:
 
 
 def is_gang(spec: Obj) -> bool:
-    """Several indexed pods, which meet at the first one's address."""
-    return pods_at_once(spec) > 1 and spec.get("completionMode") == "Indexed"
+    """Several indexed pods that all run at once and meet at the first one's address."""
+    at_once = pods_at_once(spec)
+    return at_once > 1 and spec.get("completionMode") == "Indexed" and spec.get("completions") == at_once
+
+
+def is_batch(manifest: Obj) -> bool:
+    """True if its pods come one after another, as in a queue of work: a lost pod costs the others nothing."""
+    spec = (manifest.get("spec") or {}) if manifest else {}
+    pods, completions = spec.get("parallelism", 1), spec.get("completions")
+    return bool(pods > 1 if completions is None else completions > pods)
 
 
 def rendezvous(name: str) -> str:
@@ -162,16 +178,19 @@ def _copied(manifest: Obj) -> Obj:
     spec: Obj = {key: given[key] for key in KEPT if key in given}
     if "backoffLimitPerIndex" not in given:  # earlier attempts count, too
         spec["backoffLimit"] = max(0, int(given.get("backoffLimit", 6)) - of_manifest(manifest).own_failures)
+    if is_batch(manifest) and "completions" in given and given.get("completionMode") != "Indexed":
+        spec["completions"] = max(1, int(given["completions"]) - of_manifest(manifest).succeeded)
     return spec
 
 
 def _when_pods_end(spec: Obj, manifest: Obj) -> Obj:
-    """A disrupted pod fails the Job. A pod failure policy says so, but a template that restarts its containers may have
-    none: there the driver ends the attempt, and the cluster replaces a pod only after it has ended.
+    """A disrupted pod fails the Job, or costs a batch that pod. A pod failure policy says so, but a template that
+    restarts its containers may have none: there the driver ends the attempt, and the cluster replaces a pod only after
+    it has ended.
     """
     if restarts(spec):
         return {"podReplacementPolicy": "Failed"}
-    return {"podFailurePolicy": {"rules": [LOST, *_own_rules(manifest)]}}
+    return {"podFailurePolicy": {"rules": [REPLACED if is_batch(manifest) else LOST, *_own_rules(manifest)]}}
 
 
 def restarts(spec: Obj) -> bool:

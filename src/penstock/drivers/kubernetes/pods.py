@@ -58,7 +58,9 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
     if (complete or ending or failed) and _all_ended_well(job, pods):
         return End("done", "exit code 0")
     if complete:
-        kept = "" if finished else next((taken_away(pod) or TOLD for pod in pods if _only_kept(pod)), "")
+        kept = (
+            "" if finished or is_batch(job) else next((taken_away(pod) or TOLD for pod in pods if _only_kept(pod)), "")
+        )
         return End(_phase_of(ending or "lost"), words or kept) if kept else End("done", "exit code 0")
     if failed and not ending and not pods and _succeeded(job) >= _completions(job):
         return End("done", "exit code 0")  # the pods are gone: trust the Job's own count
@@ -68,7 +70,7 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
         return End(_phase_of(ending), words, began=began)
     if not failed:
         return None
-    if finished and pods and all(has_succeeded(pod) for pod in pods):
+    if finished and not is_batch(job) and pods and all(has_succeeded(pod) for pod in pods):
         return End("done", "exit code 0")
     if ending:
         return End(_phase_of(ending), words, began=began)
@@ -131,13 +133,14 @@ def _failed(job: Obj, failed: Obj, pods: Sequence[Obj], began: bool) -> End:
         return End("failed", OWN_DEADLINE, began=began)
     if reason == "DeadlineExceeded":
         return End("stopped", "its deadline passed", began=began)
-    for pod in sorted(pods, key=_age)[-1:] if job["spec"].get("restarts") else pods:
+    suspects = sorted(pods, key=_age)[-1:] if job["spec"].get("restarts") else pods
+    for pod in () if is_batch(job) else suspects:
         if taken := taken_away(pod):
             return End("lost", taken, began=began, node=node_of(pod) if _not_taken(pod) else "")
     if "DisruptionTarget" in message or "FailJob rule at index 0" in message:
         return End("lost", message or "its capacity was taken away", began=began)
     for pod in pods:
-        if _phase(pod) == "Failed":
+        if _phase(pod) == "Failed" and not taken_away(pod):
             return End("failed", words_of(pod), began=began)
     return End("failed", message or reason or "the Job failed", began=began)
 
@@ -148,7 +151,23 @@ def unreplaced(job: Obj, pods: Sequence[Obj]) -> str:
     """
     active = [pod for pod in pods if is_active(pod) and not taken_away(pod)]
     taken = [why for pod in pods if (why := taken_away(pod))]
-    return taken[-1] if job["spec"].get("restarts") and taken and len(active) < _wanted(job) else ""
+    ends_it = job["spec"].get("restarts") and not is_batch(job)
+    return taken[-1] if ends_it and taken and len(active) < _wanted(job) else ""
+
+
+def is_stalled(pods: Sequence[Obj]) -> bool:
+    """True if none of them runs, and the scheduler has found no node for one: a replacement that finds no room."""
+    waits = [pod for pod in pods if is_active(pod)]
+    return bool(waits) and not any(map(_ran, waits)) and any(map(_unscheduled, waits))
+
+
+def _unscheduled(pod: Obj) -> bool:
+    return any(state["type"] == "PodScheduled" and state["status"] == "False" for state in _conditions(pod))
+
+
+def is_batch(job: Obj) -> bool:
+    """True if the cluster replaces a lost pod, and the others go on."""
+    return bool(said(job, annotations.REPLACES_PODS))
 
 
 def _age(pod: Obj) -> tuple[str, str]:
@@ -215,7 +234,9 @@ def all_ready(job: Obj) -> bool:
 
 
 def _wanted(job: Obj) -> int:
-    return pods_at_once(job["spec"]) - _succeeded(job)
+    """Pods that should run now."""
+    at_once, completions = pods_at_once(job["spec"]), job["spec"].get("completions")
+    return min(at_once, (at_once if completions is None else int(completions)) - _succeeded(job))
 
 
 def _succeeded(job: Obj) -> int:
