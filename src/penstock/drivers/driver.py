@@ -27,6 +27,7 @@ from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
+from penstock.core.model.types import PodCounts
 from penstock.core.units import HOUR, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.claim import ClaimStore
@@ -83,6 +84,7 @@ class SeenAttempt:
     kept_ms: Millis = 0
     deadline_at: Instant = 0
     detail: str = ""  # an exit code or the site's own words
+    pods: PodCounts | None = None  # of an attempt that ended
 
 
 @value

@@ -40,16 +40,14 @@ CHECKING_USERS: Final = {
 #: In namespaces where attempts run.
 ACTING: Final = (
     _rule("batch", "jobs", "get list watch create patch delete"),
+    _rule("batch", "jobs/status", "patch"),
     _rule("", "pods", "get list watch delete"),
     _rule("", "pods/log", "get"),
     _rule("", "configmaps", "get list create patch delete"),
     _rule("coordination.k8s.io", "leases", "get list create patch delete"),
 )
 #: In namespaces with home Jobs, in addition.
-SHOWING: Final = (
-    _rule("batch", "jobs/status", "patch"),
-    _rule("", "events", "create"),
-)
+SHOWING: Final = (_rule("", "events", "create"),)
 #: For `penstock exec`, only on request: this right allows everything that those pods may do.
 RUNNING: Final = (_rule("", "pods/exec", "get create"),)  # newer clusters require `create`, too
 

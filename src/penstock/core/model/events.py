@@ -7,7 +7,7 @@ change what is decided: first what ends and frees, then what begins, then what p
 from typing import Final, Literal, TypeAlias, get_args
 
 from penstock.core.model.reasons import Denial, Reason
-from penstock.core.model.types import DataSet, Hold, JobSpec, NodeAsk, Part, Policy, Site
+from penstock.core.model.types import DataSet, Hold, JobSpec, NodeAsk, Part, PodCounts, Policy, Site
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
 
@@ -304,6 +304,7 @@ class AttemptEnded:
     attempt: str
     outcome: Literal["done", "failed"]
     detail: str = ""  # an exit code, or the site's own words
+    pods: PodCounts | None = None  # None: not counted there
 
 
 @value
@@ -313,6 +314,7 @@ class AttemptStopped:
     at: Instant
     attempt: str
     kept_ms: Millis
+    pods: PodCounts | None = None
 
 
 @value
@@ -322,6 +324,7 @@ class AttemptLost:
     at: Instant
     attempt: str
     kept_ms: Millis
+    pods: PodCounts | None = None
 
 
 @value
