@@ -9,7 +9,7 @@ import copy
 from typing import Final
 
 from penstock.core.errors import BadInput
-from penstock.front.job_spec import Unfit, gpus_of, spec_of
+from penstock.front.job_spec import Unfit, spec_of
 from penstock.kube import annotations, kueue
 from penstock.kube.client import JOBS, SELF_REVIEWS, Cluster
 from penstock.kube.errors import AlreadyExists, KubeError
@@ -66,7 +66,6 @@ async def _signed(cluster: Cluster, job: Json) -> Json:
 
 def _refuse_unfit(job: Json) -> None:
     try:
-        gpus_of(job)
         spec_of(job, "", 0)
     except Unfit as unfit:
         raise BadInput(str(unfit)) from None

@@ -17,10 +17,10 @@ from penstock.core.values import value
 from penstock.drivers.driver import Work
 from penstock.kube import annotations, gpu_requests, kueue
 from penstock.kube.gpu_requests import NotWhole
-from penstock.kube.portability import needs, packed
-from penstock.kube.references import Json, part, pod_of
+from penstock.kube.job_needs import JobNeeds, job_needs
+from penstock.kube.portability import packed
+from penstock.kube.references import Json, part
 
-PRODUCT: Final = "nvidia.com/gpu.product"
 MOST_PARTS: Final = 10_000  #: fields and items of a Job; what a cluster takes could hold a hundred thousand
 #: Fields that the cluster writes. They do not affect what runs, and would make equal Jobs differ.
 NOTES: Final = ("managedFields", "resourceVersion", "generation", "selfLink", "ownerReferences", "finalizers")
@@ -46,20 +46,21 @@ def read(
     job: Json,
     site: str,
     now: Instant,
-    models: Iterable[str] = (),
+    known: Iterable[str] = (),
     carried: Iterable[Json] = (),
     unread: Iterable[str] = (),
     user: str = "",
 ) -> JobRequest:
     """Parse the Job. Raises `Unfit`.
 
-    `models`: GPU models that any site offers. `carried`: ConfigMaps that travel with the Job; `unread`: those we could
-    not read. `user`: an opaque id of the person who applied it; empty: unknown, and the job belongs to its team alone.
+    `known`: GPUs that any site offers, as `known_gpus` lists them. `carried`: ConfigMaps that travel with the Job;
+    `unread`: those we could not read. `user`: an opaque id of the person who applied it; empty: unknown, and the job
+    belongs to its team alone.
     """
     refuse_unmanaged(job)
     refuse_counted(job)
     refuse_large(job)
-    spec = spec_of(job, site, now, models, user)
+    spec = spec_of(job, site, now, known, user)
     missing = tuple(f"the missing config map {name}" for name in unread)
     return JobRequest(replace(spec, needs=spec.needs + missing), work_of(job, site, list(carried)))
 
@@ -101,21 +102,24 @@ def refuse_large(job: Json) -> None:
         level = [part for inside in insides for part in inside]
 
 
-def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = (), user: str = "") -> JobSpec:
+def spec_of(job: Json, site: str, now: Instant, known: Iterable[str] = (), user: str = "", team: str = "") -> JobSpec:
+    """`team`: of a Job that need not have our label, because it is only judged."""
     said = Annotations(part(part(job, "metadata"), "annotations"))
-    gpus, mig = gpus_of(job)
+    needs = needs_of(job, known, said.texts(annotations.GPU))
+    gpus, mig = gpus_of(needs)
+    team = team or team_of(job)
     usual = JobSpec(1)
     return JobSpec(
         gpus=gpus,
-        team=team_of(job),
+        team=team,
         expected_run_ms=said.read(annotations.RUN_TIME, Interval, int, None),
         checkpoint_every_ms=said.read(annotations.CHECKPOINT_EVERY, Interval, int, None),
         name=kind_of(job),
-        user=user or team_of(job),
+        user=user or team,
         project=said.read(annotations.PROJECT, Name, str, ""),
         job_class=_job_class(said.text(annotations.CLASS) or usual.job_class),
         priority=said.read(annotations.PRIORITY, Priority, int, 0),
-        gpu_models=tuple(GpuChoice(model) for model in _models(job, said, list(models))),
+        gpu_models=tuple(GpuChoice(model) for model in needs.models),
         mig_profile=mig,
         interruptible=said.read(annotations.INTERRUPTIBLE, Flag, bool, True),
         deadline_at=_deadline(said.text(annotations.DEADLINE), now),
@@ -124,7 +128,7 @@ def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = (), user
         cap=said.read(annotations.CAP, Amount, lambda amount: int(amount * MICRO), None),
         lease_max_ms=said.read(annotations.LEASE_MAX, Interval, int, usual.lease_max_ms),
         home=site,
-        needs=needs(job),
+        needs=needs.needs,
         origin=origin(site, job),
     )
 
@@ -165,18 +169,23 @@ def kind_of(job: Json) -> str:
 # --- GPUs -------------------------------------------------------------------------------------------------------------
 
 
-def gpus_of(job: Json) -> tuple[int, str]:
-    """GPUs over all pods that run at once, and the MIG profile. Raises `Unfit`."""
+def needs_of(job: Json, known: Iterable[str] = (), named: tuple[str, ...] = ()) -> JobNeeds:
+    """As `job_needs`. Raises `Unfit`."""
+    pods_at_once(job)
     try:
-        pods_at_once(job)
-        found = {profile: gpus for profile, gpus in gpu_requests.of_job(part(job, "spec")).items() if gpus}
+        return job_needs(job, known, named)
     except NotWhole as error:
         raise Unfit("NotUnderstood", str(error)) from None
-    if not found:
+
+
+def gpus_of(needs: JobNeeds) -> tuple[int, str]:
+    """GPUs over all pods that run at once, and the MIG profile. Raises `Unfit`."""
+    if not needs.gpus:
         raise Unfit("NoGPUs", "It asks for no GPUs; write them under resources.limits, or take the label away.")
-    if len(found) > 1:
-        raise Unfit("MixedGPUs", f"It asks for GPUs of several kinds ({', '.join(sorted(found))}); use one kind.")
-    ((profile, total),) = found.items()
+    kinds = sorted([profile or "whole GPUs" for profile, _ in needs.gpus])
+    if len(kinds) > 1:
+        raise Unfit("MixedGPUs", f"It asks for GPUs of several kinds ({', '.join(kinds)}); use one kind.")
+    ((profile, total),) = needs.gpus
     if total > MOST_GPUS_ASKED:
         raise Unfit("TooManyGPUs", f"It asks for {total:,} GPUs; a Job may ask for at most {MOST_GPUS_ASKED:,}.")
     return total, profile
@@ -191,15 +200,6 @@ def pods_at_once(job: Json) -> int:
     if pods == 0:
         raise Unfit("NoPods", "Its parallelism is 0, so there is nothing to run; write how many pods it has.")
     return pods
-
-
-def _models(job: Json, said: "Annotations", known: list[str]) -> tuple[str, ...]:
-    """GPU models from the annotation, or the GPU operator's label: `NVIDIA-A100-SXM4-80GB` is A100-SXM4-80GB here."""
-    named = said.texts(annotations.GPU)
-    label = str(part(pod_of(job), "nodeSelector").get(PRODUCT, ""))
-    if named or not label:
-        return named
-    return tuple(model for model in known if f"-{model.lower()}-" in f"-{label.lower()}-") or (label,)
 
 
 # --- annotations ------------------------------------------------------------------------------------------------------

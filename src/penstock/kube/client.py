@@ -68,6 +68,7 @@ class Kind:
 
 
 JOBS: Final = Kind("Job", "jobs", "batch/v1")
+CRON_JOBS: Final = Kind("CronJob", "cronjobs", "batch/v1")
 PODS: Final = Kind("Pod", "pods")
 NODES: Final = Kind("Node", "nodes", namespaced=False)
 NAMESPACES: Final = Kind("Namespace", "namespaces", namespaced=False)

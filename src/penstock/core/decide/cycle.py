@@ -10,7 +10,7 @@ from heapq import heappop
 
 from penstock.core.decide import defragment, giveback, leases, moves, ordering, placement, preemption, targets
 from penstock.core.decide.placement import Choices
-from penstock.core.decide.rules import Candidate, Rules, could_hold, widest_of
+from penstock.core.decide.rules import Candidate, Rules, could_hold, preference_of, widest_of
 from penstock.core.fold.state import Job, Lane, RareChanges, Shape, State
 from penstock.core.model.events import JobRefused, OfferClosed, OfferOpened, ShapeJudged, StopPromised, WaitPromised
 from penstock.core.model.reasons import CancelAsked, MoveAsked, NothingAllowed, PlacementsPaused, TooWide
@@ -245,8 +245,7 @@ def verdicts(state: State, shape: Shape, rules: Rules, now: Instant) -> ShapeJud
         else:
             excluded.append((offer.id, verdict.rule, verdict.where))
     if spec.models_ordered:
-        wanted = [choice.model for choice in spec.gpu_models]
-        allowed.sort(key=lambda name: wanted.index(state.offers[name].gpu_model))
+        allowed.sort(key=lambda name: preference_of(spec, state.offers[name]))
     # Owned before reserved; otherwise by preference, then in the order declared.
     standing = tuple(sorted((n for n in allowed if n in state.pools), key=lambda n: state.offers[n].term != "owned"))
     rented = tuple(name for name in allowed if name not in state.pools)

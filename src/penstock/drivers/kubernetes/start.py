@@ -48,12 +48,13 @@ class Starter:
         execution.ordered_at = ordered_at
         return execution
 
-    def manifest(self, work: Work) -> Rewritten:
+    def manifest(self, work: Work, offer: str) -> Rewritten:
         """The home Job rewritten for this site; empty if there is none. Raises `Refused`."""
         if not work.manifest:
             return Rewritten({})
         try:
-            return rewrite(parsed(work.manifest), self.here.settings.maps or Maps(self.here.site.id))
+            labels = dict(self.here.places[offer].selector)
+            return rewrite(parsed(work.manifest), self.here.settings.maps or Maps(self.here.site.id), labels)
         except Unmapped as error:
             raise Refused(f"{error}") from None
         except (ValueError, KeyError, TypeError) as error:

@@ -26,6 +26,7 @@ from penstock.journal import states
 from penstock.journal.journal import Reader
 from penstock.journal.rows import AttemptRow, Filter
 from penstock.journal.states import JobState, OldState
+from penstock.kube.job_needs import known_gpus
 from penstock.live.plane import Plane
 from penstock.live.sequencer import Forged, unpack_work
 from penstock.web import deps, explain, schemas
@@ -104,11 +105,11 @@ async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas
     first front door.
     """
     homes = [site.id for site in plane.view.sites if site.front_door]
-    models = [offer.offer.gpu_model for site in plane.view.sites for offer in site.offers]
+    known = known_gpus(offer.offer for site in plane.view.sites for offer in site.offers)
     with room_for_body(request, caller.id):
         raw = await read_body(request, MOST_BYTES)
         file = await _parsing(request).job_or_home_job(
-            caller.id, raw, as_json=_is_json(request), home=next(iter(homes), ""), at=plane.view.at, models=models
+            caller.id, raw, as_json=_is_json(request), home=next(iter(homes), ""), at=plane.view.at, known=known
         )
     spec = _as_asked_by(caller, file, plane.at)
     if not caller.may("operate"):
