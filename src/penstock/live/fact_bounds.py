@@ -10,7 +10,8 @@ from typing import Final
 from penstock.core.model import events as e
 from penstock.core.units import LONGEST_MS, MOST_MONEY, NEVER, PERMILLE
 
-MOST_WORDS: Final = 10_000  #: characters of a site's own words
+MOST_WORDS: Final = 10_000  #: characters of a site's own words about an end
+MOST_SAID: Final = 1_000  #: the same about a start, which is told again and again
 
 
 def bounded(fact: e.Fact) -> e.Fact:
@@ -21,12 +22,14 @@ def bounded(fact: e.Fact) -> e.Fact:
             return fact if kept_ms == fact.kept_ms else replace(fact, kept_ms=kept_ms)
         case e.AttemptProgressed():
             return replace(fact, done_permille=_within(fact.done_permille, PERMILLE))
-        case e.AttemptRefused() | e.NodeRefused():
+        case e.NodeRefused():
             return replace(fact, retry_ms=_within(fact.retry_ms, LONGEST_MS))
+        case e.AttemptRefused():
+            return replace(fact, retry_ms=_within(fact.retry_ms, LONGEST_MS), words=storable(fact.words, MOST_SAID))
         case e.AttemptEnded():
             return replace(fact, detail=storable(fact.detail))
-        case e.AttemptQueued():
-            return replace(fact, words=storable(fact.words))
+        case e.AttemptQueued() | e.AttemptStuck():
+            return replace(fact, words=storable(fact.words, MOST_SAID))
         case e.DeadlineSet():
             return replace(fact, deadline_at=_within(fact.deadline_at, NEVER))
         case e.Metered():
