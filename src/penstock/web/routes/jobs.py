@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from penstock.config.jobs import JobFile, json_schema
 from penstock.core.model.events import (
     AttemptQueued,
+    AttemptStuck,
     CancelRequested,
     JobSubmitted,
     MoveRequested,
@@ -41,6 +42,7 @@ from penstock.web.tokens import Token
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS)
 quick: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS, route_class=FastRoute)
 LONGEST_KEY: Final = 200
+WAITING: Final = (AttemptQueued, AttemptStuck)  #: facts that say why a start takes long
 #: Headers of an answer to a request with `phase`: since when it is deprecated (RFC 9745), and where to read on.
 PHASE_DEPRECATED: Final = "@1794873600"
 STATE_DOCUMENTED: Final = '</v1/openapi.json>; rel="deprecation"'
@@ -322,6 +324,9 @@ def _work(digest: str, blob: bytes) -> Work:
 
 
 def _waits(reader: Reader, attempt: AttemptRow) -> str:
-    heard = [event for row in reader.story(attempt.job) for event in row.inputs if isinstance(event, AttemptQueued)]
-    words = next((event.words for event in reversed(heard) if event.attempt == attempt.id), None)
-    return "" if words is None else f"queued at site {attempt.site}: {words}"
+    heard = [event for row in reader.story(attempt.job) for event in row.inputs if isinstance(event, WAITING)]
+    event = next((event for event in reversed(heard) if event.attempt == attempt.id), None)
+    if event is None:
+        return ""
+    waits = "queued at" if isinstance(event, AttemptQueued) else "not started yet by"
+    return f"{waits} site {attempt.site}: {event.words}"
