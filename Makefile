@@ -66,8 +66,9 @@ bench-kube: kube .venv/.installed-dev  ## ten thousand Jobs on three clusters: r
 bench-live: .venv/.installed-dev  ## a running Penstock under load: submits, lists, decisions, plans, restarts; FAST=1 for a quick look
 	@$(BIN)/python -m bench.live $(if $(FAST),--fast)
 
-docs: .venv/.installed-dev  ## write what the documents say of themselves: lives, picture, answers of commands
+docs: .venv/.installed-dev  ## write what the documents say of themselves: lives, picture, answers of commands; the chart's rights
 	@$(BIN)/python -m tests.test_docs
+	@$(BIN)/python -m tests.deploy.test_chart
 
 bench-placement: .venv/.installed-dev  ## our cost against the best published policy's, on real traces; FAST=1 for a quick look
 	@$(BIN)/python -m bench.placement $(if $(FAST),--fast)

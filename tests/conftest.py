@@ -28,6 +28,7 @@ class Part(StrEnum):
     KUEUE = "Kueue: `make kube KUEUE=1` builds it once, in about ten minutes"
     OUR_CLUSTERS = "clusters that may be broken: run without PENSTOCK_TEST_KUBECONFIGS"
     REAL_PODS = "real pods: `make kube` as root on Debian or Ubuntu installs containerd and runc"
+    HELM = "helm: `make kube` builds it once, in about three minutes"
     S3 = "S3 server: `make kube` builds versitygw once, in about two minutes"
     POSTGRES = "PostgreSQL server: apt-get install postgresql"
     CHROMIUM = "Chromium: apt-get install chromium"

@@ -62,13 +62,14 @@ def rbac(
     secrets: Sequence[str] = (),
 ) -> list[Json]:
     """A service account in namespace `own` with its rights: read only, or run attempts, or that and manage home Jobs.
-    On request it may run commands in pods, and read these Secrets in `own`, which hold kubeconfigs of other clusters.
+    On request it may run commands in pods, and read these Secrets in `own`, which hold kubeconfigs of other clusters,
+    and write renewed tokens into them.
     """
     subject = {"kind": "ServiceAccount", "name": account, "namespace": own}
     made: list[Json] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": own}}]
     if secrets:
-        reading = {**_rule("", "secrets", "get"), "resourceNames": list(secrets)}
-        made += _granted([reading], f"{account}-kubeconfigs", subject, own)
+        renewed = {**_rule("", "secrets", "get patch"), "resourceNames": list(secrets)}
+        made += _granted([renewed], f"{account}-kubeconfigs", subject, own)
     if role == "look":
         return [*made, *_granted(LOOKING, f"{account}-look", subject)]
     made += _granted([*EVERYWHERE, *([CHECKING_USERS] if role == "home" else [])], f"{account}-act", subject)
