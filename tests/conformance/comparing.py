@@ -66,10 +66,12 @@ def differences(plain: Fields, ours: Fields, manifest: str, mode: str, instant: 
 
 def read() -> list[Allowed]:
     rows: list[dict[str, Any]] = yaml.safe_load(TABLE.read_text("utf-8"))
-    return [
-        Allowed(**{key: tuple(found) if isinstance(found, list) else str(found) for key, found in row.items()})
-        for row in rows
-    ]
+    return [_allowed(row) for row in rows]
+
+
+def _allowed(row: dict[str, Any]) -> Allowed:
+    words: dict[str, Any] = {key: tuple(said) if isinstance(said, list) else str(said) for key, said in row.items()}
+    return Allowed(**words)
 
 
 def unexplained(found: Iterable[Difference], allowed: Sequence[Allowed]) -> list[Difference]:

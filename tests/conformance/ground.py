@@ -1,7 +1,7 @@
 """The ground a run stands on: two clusters, a Penstock that was started as people start it, and what is seen of both.
 
-`lab` is what one owns and where Jobs are applied; `east` is rented. Each way of running the manifests has a namespace of
-its own, of the same name in both clusters.
+`lab` is what one owns and where Jobs are applied; `east` is rented. Each mode has a namespace of its own, of the same
+name in both clusters.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-
 from penstock.devcluster import ClusterGroup, ClusterPlan, NodePlan
 from penstock.devcluster.cluster import DevCluster
+from penstock.devcluster.images import BUSYBOX
 from penstock.kube import annotations
 from penstock.kube.access import Access, connect
 from penstock.kube.client import EVENTS, JOBS, PODS, Cluster
@@ -173,8 +173,8 @@ class Ground:
         def cluster(one: DevCluster) -> Json:
             return {"kubeconfig": str(one.kubeconfig), "namespace": names[1], "namespaces": names[2:], "shared": True}
 
-        whole = {"name": "a100", "gpu": "A100", "gpus_per_node": 64 if self.real else 8}
-        slices = {"name": "mig", "gpu": "A100", "mig": MIG, "gpus_per_node": 7}
+        whole: Json = {"name": "a100", "gpu": "A100", "gpus_per_node": 64 if self.real else 8}
+        slices: Json = {"name": "mig", "gpu": "A100", "mig": MIG, "gpus_per_node": 7}
         offers = [whole] if self.real else [whole, slices]
         rented = {"term": "on_demand", "sold_by": "attempt", "billing_step": "1s", "kill": "10s", "start": "1s"}
         price = {"per": "gpu_hour", "list": 2}
@@ -194,7 +194,7 @@ class Ground:
             "policy": {"cost_of_delay": 100000},
         }  # fmt: skip
 
-    # --- what fills the lab --------------------------------------------------------------------------------------------
+    # --- what fills the lab ------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def full(self) -> AsyncIterator[Callable[[], None]]:
@@ -236,7 +236,7 @@ def _drop(cluster: DevCluster, namespace: str) -> None:
 
 
 def _shared(namespaces: Any, *, in_lab: bool) -> list[Json]:
-    """What manifests refer to and nobody applies with a Job: a priority class, and at other sites what the maps name."""
+    """What manifests refer to and nobody applies with a Job: a priority class; elsewhere also what the maps name."""
     found: list[Json] = [
         {
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "conformance-high"},
@@ -261,7 +261,7 @@ def _hog(node: Json, namespace: str) -> Json:
     has = node["status"]["allocatable"]
     gpus = {key: count for key, count in has.items() if key.startswith("nvidia.com/")}
     name = node["metadata"]["name"]
-    container = {"name": "hog", "image": "hog", "resources": {"limits": gpus}}
+    container = {"name": "hog", "image": BUSYBOX, "imagePullPolicy": "Never", "resources": {"limits": gpus}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -1,7 +1,7 @@
 """Play one manifest in one mode, and record what its user sees at each instant.
 
-A plain Job is recorded when its controller has settled. A home Job has time to come to look the same; what still differs
-when nothing changes any more is a difference.
+A plain Job is recorded when its controller has settled. A home Job has time to come to look the same; what differs when
+nothing changes any more is a difference.
 """
 
 import asyncio
@@ -11,8 +11,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.devcluster.images import BUSYBOX
 from penstock.kube import annotations
-from penstock.kube.client import JOBS, PODS, Kind
+from penstock.kube.client import JOBS, Kind
 from penstock.kube.errors import AlreadyExists, KubeError, NotFound
 from penstock.kube.informer import is_newer
 from tests.conformance import kubelet
@@ -77,7 +78,12 @@ class Play:
         self._record("created", self._fields_of(await self._apply()))
         if self.case.stays and self.mode in ("burst", "moved"):
             await self._stays_home()
-            return
+        elif self.ground.real:
+            await self._instant(self.case.real)
+        else:
+            await self._tell_steps()
+
+    async def _tell_steps(self) -> None:
         await self._instant("running" if self.case.begins == "running" else self.case.begins)
         await self._move_if_due(0)
         for number, step in enumerate(self.case.steps, start=1):
@@ -85,12 +91,13 @@ class Play:
             await self._instant(f"{number}: {step}")
             await self._move_if_due(number)
 
-    # --- what the user does ----------------------------------------------------------------------------------------------
+    # --- what the user does ------------------------------------------------------------------------------------------
 
     async def _apply(self) -> Json:
         """Apply every document; returns the Job."""
         made: Json = {}
         for document in self.case.documents():
+            document = on_this_machine(document) if self.ground.real else document
             document["metadata"]["namespace"] = self.namespace
             if document["kind"] == "CronJob":
                 await self._create(document)
@@ -148,7 +155,7 @@ class Play:
     async def _patch(self, spec: Json) -> None:
         await self.lab.cluster.patch(JOBS, self.name, {"spec": spec}, self.namespace)
 
-    # --- its pods ------------------------------------------------------------------------------------------------------
+    # --- its pods ----------------------------------------------------------------------------------------------------
 
     def _runners(self) -> list[tuple[View, Json]]:
         """The Jobs that run it: itself, or its execution Jobs in any cluster."""
@@ -181,7 +188,7 @@ class Play:
             raise Lost(f"no pod of index {index} runs" if index else "no pod of it runs")
         return found
 
-    # --- what is seen --------------------------------------------------------------------------------------------------
+    # --- what is seen ------------------------------------------------------------------------------------------------
 
     async def _instant(self, name: str) -> None:
         if self.plain is None:
@@ -261,24 +268,30 @@ class Play:
         uncounted = [pod for pod in pods if _is_over(pod) and TRACKING in (pod["metadata"].get("finalizers") or ())]
         if uncounted or any((status.get("uncountedTerminatedPods") or {}).values()):
             return False
+        if self.ground.real and (self.case.real == "ended") != has_ended(job):
+            return False
         if has_ended(job):
             return not any(status.get(key) for key in ("active", "terminating")) and not _expires(job)
         live = [pod for pod in pods if not _is_over(pod)]
-        if self._is_due_to_end(spec) or len(live) != status.get("active", 0):
+        if self._is_due_to_end() or len(live) != status.get("active", 0):
             return False
         ready = [pod for pod in live if pod["status"]["phase"] == "Running"]
-        if len(ready) != (status.get("ready") or 0) or (len(ready) != len(live) and self.case.begins == "running"):
+        if len(ready) != (status.get("ready") or 0) or len(ready) != self._ready_of(len(live)):
             return False
         suspended = any(
             one["type"] == "Suspended" and one["status"] == "True" for one in status.get("conditions") or ()
         )
         return len(live) == wanted_pods(spec, status, len(live)) and bool(spec.get("suspend")) == suspended
 
-    def _is_due_to_end(self, spec: Json) -> bool:
+    def _ready_of(self, live: int) -> int:
+        """How many of its pods should run."""
+        return 0 if self.case.begins == "pending" or (self.ground.real and self.case.real == "pending") else live
+
+    def _is_due_to_end(self) -> bool:
         done = len(self.trace.seen) - 1
         return done >= 1 and self.case.steps[done - 1 : done] == ("wait",)
 
-    # --- burst and moved -------------------------------------------------------------------------------------------------
+    # --- burst and moved ---------------------------------------------------------------------------------------------
 
     async def _stays_home(self) -> None:
         """It has to wait, whatever else is idle elsewhere; and nothing of it is elsewhere."""
@@ -331,6 +344,15 @@ def as_home_job(job: Json) -> Json:
     return job
 
 
+def on_this_machine(document: Json) -> Json:
+    """With the one image that real nodes have, unless the point is that there is none."""
+    pod = document.get("spec", {}).get("template", {}).get("spec", {})
+    for container in (*pod.get("initContainers", ()), *pod.get("containers", ())):
+        if not container["image"].startswith("no-such-image"):
+            container |= {"image": BUSYBOX, "imagePullPolicy": "Never"}
+    return document
+
+
 def _instance(cron: Json) -> Json:
     """A Job of the CronJob's template, as `kubectl create job --from` makes one."""
     template = copy.deepcopy(cron["spec"]["jobTemplate"])
@@ -377,7 +399,7 @@ def has_ended(job: Json) -> bool:
 
 def _expires(job: Json) -> bool:
     """It is about to be deleted, which is the instant to look at."""
-    return job["spec"].get("ttlSecondsAfterFinished") == 0
+    return bool(job["spec"].get("ttlSecondsAfterFinished") == 0)
 
 
 def wanted_pods(spec: Json, status: Json, live: int) -> int:

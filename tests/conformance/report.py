@@ -16,11 +16,12 @@ def wrong(outcome: Outcome, allowed: list[Allowed]) -> list[Difference]:
 
 
 def table(outcomes: Sequence[Outcome], allowed: list[Allowed], rotten: Sequence[Allowed]) -> str:
-    lines = [f"{'manifest':34} {'at home':12} {'burst':12} {'moved':12} differences"]
+    lines = [f"{'manifest':44} {'at home':12} {'burst':12} {'moved':12} differences"]
     for outcome in outcomes:
         found = wrong(outcome, allowed)
         cells = " ".join(f"{_cell(outcome, mode, allowed):12}" for mode in MODES)
-        lines.append(f"{outcome.case.name:34} {cells} {len(found) or ''}".rstrip())
+        name = outcome.case.name + (f", {outcome.on}" if outcome.on != "kwok" else "")
+        lines.append(f"{name:44} {cells} {len(found) or ''}".rstrip())
         lines += [f"    {one.mode}, {one.instant}: {one.field} is {one.ours!r}, plain {one.plain!r}" for one in found]
     lines += [f"no longer occurs: {entry.field} ({entry.reason})" for entry in rotten]
     bad = sum(bool(wrong(outcome, allowed)) for outcome in outcomes)
@@ -31,7 +32,9 @@ def table(outcomes: Sequence[Outcome], allowed: list[Allowed], rotten: Sequence[
 
 
 def _cell(outcome: Outcome, mode: str, allowed: list[Allowed]) -> str:
-    trace = outcome.traces[mode]
+    trace = outcome.traces.get(mode)
+    if trace is None:
+        return ""
     if trace.stays:
         return "stays home"
     return "differs" if outcome.unexplained(allowed, mode) else "same"
@@ -41,6 +44,7 @@ def as_json(outcomes: Sequence[Outcome], allowed: list[Allowed], rotten: Sequenc
     rows = [
         {
             "manifest": outcome.case.name,
+            "on": outcome.on,
             **{mode: _cell(outcome, mode, allowed) for mode in MODES},
             "differences": [asdict(one) for one in wrong(outcome, allowed)],
         }
