@@ -8,6 +8,7 @@ import asyncio
 import copy
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -82,6 +83,8 @@ class Play:
             await self._instant(self.case.real)
         else:
             await self._tell_steps()
+        if self.case.stays and self.plain is None:
+            await self._record_queued()
 
     async def _tell_steps(self) -> None:
         await self._instant("running" if self.case.begins == "running" else self.case.begins)
@@ -216,14 +219,16 @@ class Play:
         if not await self.ground.until(look, LIMIT_S):
             raise Lost(f"the plain Job never settled at {name!r}: {(self.last or {}).get('status')}")
 
-    async def _until_like(self, wanted: Fields, name: str) -> None:
+    async def _until_like(
+        self, wanted: Fields, name: str, of: Callable[[Fields], Fields] = lambda fields: fields
+    ) -> None:
         """Wait until nothing differs that should not, or nothing has changed for a while."""
         before: Fields = {}
         since = time.monotonic()
 
         def look() -> bool:
             nonlocal before, since
-            now = self._fields()
+            now = of(self._fields())
             if now != before:
                 before, since = now, time.monotonic()
             return not self._unexplained(wanted, now, name) or time.monotonic() - since > STILL_S
@@ -278,10 +283,7 @@ class Play:
         ready = [pod for pod in live if pod["status"]["phase"] == "Running"]
         if len(ready) != (status.get("ready") or 0) or len(ready) != self._ready_of(len(live)):
             return False
-        suspended = any(
-            one["type"] == "Suspended" and one["status"] == "True" for one in status.get("conditions") or ()
-        )
-        return len(live) == wanted_pods(spec, status, len(live)) and bool(spec.get("suspend")) == suspended
+        return len(live) == wanted_pods(spec, status, len(live)) and bool(spec.get("suspend")) == is_suspended(job)
 
     def _ready_of(self, live: int) -> int:
         """How many of its pods should run."""
@@ -296,11 +298,24 @@ class Play:
     async def _stays_home(self) -> None:
         """It has to wait, whatever else is idle elsewhere; and nothing of it is elsewhere."""
         told = await self.ground.until(lambda: self.lab.events_of(self.uid), LIMIT_S)
-        await asyncio.sleep(2)
+        assert self.plain is not None
+        await self._until_like(self.plain.seen.get("queued", {}), "queued", queued_fields)
+        self._record("queued", queued_fields(self._fields()))
         away = self.ground.views["east"].executions(self.uid)
         self.trace.stays = bool(told) and not away
         if not self.trace.stays:
             raise Lost("it should stay home: " + ("it runs at east" if away else "no Event says so"))
+
+    async def _record_queued(self) -> None:
+        """What a home Job should look like while it waits: the same Job, suspended."""
+        (document,) = [one for one in self.case.documents() if one["kind"] == "Job"]
+        document["metadata"] |= {"name": f"{self.name}-queued", "namespace": self.namespace}
+        document["spec"]["suspend"] = True
+        made = await self._create(document)
+        self.uid, self.name = made["metadata"]["uid"], made["metadata"]["name"]
+        if not await self.ground.until(lambda: is_suspended(self.lab.job(self.uid) or {}), LIMIT_S):
+            raise Lost("a plain Job that is suspended does not say so")
+        self._record("queued", queued_fields(self._fields()))
 
     async def _move_if_due(self, number: int) -> None:
         if self.mode != "moved" or self.case.moves != number or self.may_move is None:
@@ -395,6 +410,16 @@ def _is_over(pod: Json) -> bool:
 def has_ended(job: Json) -> bool:
     conditions = (job.get("status") or {}).get("conditions") or ()
     return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions)
+
+
+def is_suspended(job: Json) -> bool:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Suspended" and one["status"] == "True" for one in conditions)
+
+
+def queued_fields(fields: Fields) -> Fields:
+    """What is compared while a Job waits: nothing has happened to it yet but that."""
+    return {field: value for field, value in fields.items() if field.startswith("status.") or field == "spec.suspend"}
 
 
 def _expires(job: Json) -> bool:
