@@ -19,7 +19,7 @@ LOCK = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-bare test-lowest lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement docs kube demo-kube e2e-kube clean
+.PHONY: help demo test check test-bare test-lowest lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement conformance docs kube demo-kube e2e-kube clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -65,6 +65,9 @@ bench-kube: kube .venv/.installed-dev  ## ten thousand Jobs on three clusters: r
 
 bench-live: .venv/.installed-dev  ## a running Penstock under load: submits, lists, decisions, plans, restarts; FAST=1 for a quick look
 	@$(BIN)/python -m bench.live $(if $(FAST),--fast)
+
+conformance: kube .venv/.installed-dev  ## every manifest of the suite as a plain Job and as a home Job, compared field by field; FAST=1 those that CI runs
+	@$(BIN)/python -m tests.conformance $(if $(FAST),--quick)
 
 docs: .venv/.installed-dev  ## write what the documents say of themselves: lives, picture, answers of commands; the chart's rights
 	@$(BIN)/python -m tests.test_docs
