@@ -12,7 +12,8 @@ import pytest
 from penstock.devcluster import ClusterGroup
 from penstock.devcluster.cluster import DevCluster
 from penstock.devcluster.external import ExternalCluster, Refusal
-from penstock.front import defaulting, recorded_users
+from penstock.front import recorded_users
+from penstock.front.applying import Applier
 from penstock.journal.rows import Filter
 from penstock.kube import annotations, kueue, manifests
 from penstock.kube.access import Access, connect
@@ -225,7 +226,7 @@ def applied_by(who: ExternalCluster, namespace: str, job: Json) -> Json:
     async def apply() -> Json:
         cluster = connect(Access(kubeconfig=str(who.kubeconfig)))
         try:
-            return await defaulting.apply(cluster, defaulting.as_home_job(job, "vision", namespace))
+            return (await Applier(cluster, "vision", namespace).apply(job)).manifest
         finally:
             await cluster.close()
 
