@@ -17,6 +17,7 @@ from penstock.front.applying import Applier
 from penstock.journal.rows import Filter
 from penstock.kube import annotations, kueue, manifests
 from penstock.kube.access import Access, connect
+from penstock.kube.job_needs import job_needs
 from tests.clusters import emptied_namespace
 from tests.front.kit import DELAY, Clustered, complete, home_job, running
 
@@ -195,6 +196,10 @@ def test_in_a_governed_namespace_no_container_of_any_kind_gets_past(ruled: tuple
     for pod in hidden:
         for thing in (_pod(pod), _job(pod)):
             assert "GPUs are used through Penstock here" in refused(lab, namespace, thing), pod
+        assert job_needs(_job(pod)).gpus or "resourceClaims" in pod  # the front door counts what admission finds
+    none = {"containers": [{**container, "resources": {"limits": {"nvidia.com/gpu": "0", "rdma/hca": "1"}}}]}
+    created(lab, namespace, _job(none))
+    assert job_needs(_job(none)).gpus == ()
     bad_step = {"containers": [container], "initContainers": [{**step, "securityContext": privileged}]}
     for thing in (_pod(bad_step), _job(bad_step)):
         assert "Privileged containers are not allowed here" in refused(lab, namespace, thing)

@@ -277,9 +277,12 @@ def _pod_in(whose: str) -> str:
 
 
 def _wants_gpus(pod: str) -> str:
-    """CEL: any container of the pod requests GPUs or parts of one, or a device by a claim, which may be a GPU."""
+    """CEL: any container of the pod requests GPUs or parts of one, as `gpu_requests` counts, or a device by a claim,
+    which may be a GPU.
+    """
     gpu = f'k in {list(WHOLE)} || k.startsWith("{MIG}")'.replace("'", '"')
-    asked = [f"(has(c.resources.{kind}) && c.resources.{kind}.exists(k, {gpu}))" for kind in ("limits", "requests")]
+    counts = [f"c.resources.{kind}" for kind in ("limits", "requests")]
+    asked = [f'(has({count}) && {count}.exists(k, ({gpu}) && string({count}[k]) != "0"))' for count in counts]
     claimed = f"has({pod}.resourceClaims) && size({pod}.resourceClaims) > 0"
     holds = f"has(c.resources) && ({' || '.join(asked)})"
     return f"{_any_container(pod, holds)} || ({claimed})"
