@@ -76,11 +76,12 @@ class Applier:
                 raise BadInput(f"{namespace}/{part(live, 'metadata')['name']}: {FIXED}.")
             home = _suspended_as_meant(home, manifest, live)
         name = str(part(live, "metadata")["name"])
-        patch = merge_patch(last_applied(live), home, live)
+        last = _last_home(live, team)
+        patch = merge_patch(last, home, live)
         then = await self.cluster.patch(kind, name, patch, namespace, dry_run=True)
         diff = difference(live_kind(kind, live), live_kind(kind, then), _said(kind, live))
         if diff:
-            patch = merge_patch(last_applied(live), noted(home, manifest), live)
+            patch = merge_patch(last, noted(home, manifest), live)
             then = await self.cluster.patch(kind, name, patch, namespace)
         return Applied(_said(kind, live), namespace, "configured" if diff else "unchanged", then, diff)
 
@@ -156,6 +157,15 @@ def live_kind(kind: Kind, found: Json) -> Json:
 def _said(kind: Kind, found: Json) -> str:
     group = kind.api.rpartition("/")[0]
     return f"{kind.name.lower()}{f'.{group}' if group else ''}/{part(found, 'metadata')['name']}"
+
+
+def _last_home(live: Json, team: str) -> Json:
+    """What was last applied, defaulted as it was then: else what we add would count as its author's change."""
+    last = last_applied(live)
+    try:
+        return defaulting.as_home(last, team) if last else {}
+    except BadInput:
+        return last
 
 
 def _suspended_as_meant(home: Json, manifest: Json, live: Json) -> Json:

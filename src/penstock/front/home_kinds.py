@@ -11,7 +11,7 @@ from penstock.kube.references import Json, part, parts
 JOB: Final = ("batch/v1", "Job")
 CRON_JOB: Final = ("batch/v1", "CronJob")
 JOB_SET: Final = ("jobset.x-k8s.io/v1alpha2", "JobSet")
-HOME_KINDS: Final = (JOB, CRON_JOB)
+HOME_KINDS: Final = (JOB, CRON_JOB, JOB_SET)
 
 
 def kind_of(manifest: Json) -> tuple[str, str]:
