@@ -11,7 +11,7 @@ from penstock.core.model import events as e
 from penstock.core.model import reasons as r
 from penstock.core.units import NEVER, Instant, Money
 from penstock.core.values import value
-from penstock.explain.sentences import Say, sentence
+from penstock.explain.sentences import Say, as_sentence, sentence, tried
 from penstock.formatting import count, duration, instant, money
 
 
@@ -61,6 +61,11 @@ class StoryTeller:
             case e.JobSubmitted(spec=spec):
                 known = f", expected to run {duration(spec.expected_run_ms)}" if spec.expected_run_ms else ""
                 self._say(event.at, f"Submitted by {spec.team}: {count(spec.gpus, 'GPU')}{known}.")
+            case e.RetryPromised(because=because):
+                self._say(event.at, tried(because, Say(self.currency)))
+            case e.WaitPromised(because=r.StartFailed(), until_at=until):  # its start told why
+                rents = "" if until >= NEVER else f" It bursts {instant(until)} if that does not help."
+                self._say(event.at, f"Queued until it can be started there.{rents}")
             case e.WaitPromised() | e.JobRefused():
                 self._say(event.at, self.sentence(event.because, getattr(event, "until_at", NEVER)))
             case e.StartPromised():
@@ -110,8 +115,14 @@ class StoryTeller:
             case e.AttemptLost(kept_ms=kept):
                 taken = "reclaimed" if self.attempts[event.attempt].rented else "lost"
                 self._say(event.at, f"Preempted: its node was {taken}; {duration(kept)} of work kept.")
-            case e.AttemptRefused():
-                self._say(event.at, f"{self.attempts[event.attempt].offer} had no capacity after all.")
+            case e.AttemptStuck(words=words):
+                self._say(event.at, self.sentence(r.NotStarting(self.attempts[event.attempt].offer, words)))
+            case e.AttemptRefused(obstacle=obstacle, words=words):
+                offer = self.attempts[event.attempt].offer
+                why = f": {as_sentence(words)}" if words else "."
+                self._say(
+                    event.at, f"Not started at {offer}{why}" if obstacle else f"{offer} had no capacity after all."
+                )
             case e.StopPromised():
                 self._say(event.at, f"Stopping. {self.sentence(event.because)}")
 

@@ -11,11 +11,12 @@ from typing import Any, Final
 from penstock.core.model import events as e
 from penstock.core.units import Instant
 from penstock.core.values import value
+from penstock.drivers.earlier import AttemptTally
 from penstock.explain.story import StoryLine, StoryTeller
 from penstock.front.status import Why, when
 from penstock.kube.references import Json, part
 
-BAD: Final = ("JobRefused", "AttemptLost", "AttemptRefused", "RenewalDenied")
+BAD: Final = ("JobRefused", "AttemptLost", "AttemptRefused", "AttemptStuck", "RenewalDenied")
 COMPONENT: Final = "penstock"
 LONGEST: Final = 1000  #: characters of an Event's message
 #: These get no Event of their own: the status shows them. The next Event includes them.
@@ -43,12 +44,14 @@ class EventRecorder:
         """
         self.job, self.home, self.uid, self.number = job, home, uid, number
         self.story = StoryTeller(job)
+        self.tally = AttemptTally()  #: of its attempts that ended
         self.story.currency = currency
         self.lines: list[tuple[str, bool, StoryLine]] = []  #: reason, whether it is a Warning, and the line
         self.told = 0  #: lines that are posted, or too old to post
 
     def hear(self, event: Any) -> bool:
         """Feed one event; true if it added a line to the story."""
+        self.tally.hear(event)
         before = len(self.story.lines)
         self.story.hear(event)
         for line in self.story.lines[before:]:
@@ -100,6 +103,7 @@ REASONS: Final = {
     "AttemptLost": "Preempted",
     "AttemptRefused": "NoCapacity",
     "AttemptQueued": "QueuedAtSite",
+    "AttemptStuck": "NotStarting",
 }
 
 
@@ -108,6 +112,8 @@ def reason_of(event: Any) -> str:
     if isinstance(event, e.AttemptEnded):
         return "Succeeded" if event.outcome == "done" else "Failed"
     name = type(event).__name__
+    if isinstance(event, e.AttemptRefused) and event.obstacle:
+        return "StartFailed"
     return str(because.kind) if because is not None else REASONS.get(name, name)
 
 

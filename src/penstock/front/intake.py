@@ -38,7 +38,7 @@ class Intake:
             wish = job_spec.read(job, self.site, now, self._known(), carried, unread, user)
             key, admission = f"home:{self.site}:{uid_of(job)}", self.plane.admission
             admission.book(self.site, namespace_of(job), wish.spec.team)
-            async with admission.admitted(wish.spec, len(wish.work.manifest)):
+            with await admission.admitted(wish.spec, len(wish.work.manifest)):
                 told = await self.plane.submit(wish.spec, wish.work, key=key, body=uid_of(job))
         except NotAdmitted as error:
             await self._explain(job, error.reason, str(error))

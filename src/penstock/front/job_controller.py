@@ -187,6 +187,7 @@ class JobController:
     # --- status and Events --------------------------------------------------------------------------------------------
 
     async def _show(self, job: Json, snapshot: JobSnapshot) -> None:
+        snapshot = snapshot.with_pods(self.home.running_pods)
         row, attempts = snapshot.job, snapshot.attempts
         if snapshot.is_older_than(job):
             return  # the next snapshot enqueues it again
@@ -237,7 +238,7 @@ class JobController:
         if left > 0:
             self.untold.again(key_of(job), left)
         else:
-            await self.writer.show(job, snapshot, rank=LATER)
+            await self.writer.show(job, snapshot.with_pods(self.home.running_pods), rank=LATER)
 
     # --- deletion and orphans -----------------------------------------------------------------------------------------
 

@@ -125,6 +125,10 @@ class Cluster:
         namespace = namespace or str(obj["metadata"].get("namespace", ""))
         return await self._ask("POST", kind, kind.path(namespace), body)
 
+    async def create_part(self, kind: Kind, name: str, part: str, body: Obj, namespace: str = "") -> Obj:
+        """Create a subresource of an object: a token of a service account."""
+        return await self._ask("POST", kind, kind.path(namespace, name, part), body, part=part)
+
     async def patch(
         self,
         kind: Kind,

@@ -40,16 +40,14 @@ CHECKING_USERS: Final = {
 #: In namespaces where attempts run.
 ACTING: Final = (
     _rule("batch", "jobs", "get list watch create patch delete"),
+    _rule("batch", "jobs/status", "patch"),
     _rule("", "pods", "get list watch delete"),
     _rule("", "pods/log", "get"),
     _rule("", "configmaps", "get list create patch delete"),
     _rule("coordination.k8s.io", "leases", "get list create patch delete"),
 )
 #: In namespaces with home Jobs, in addition.
-SHOWING: Final = (
-    _rule("batch", "jobs/status", "patch"),
-    _rule("", "events", "create"),
-)
+SHOWING: Final = (_rule("", "events", "create"),)
 #: For `penstock exec`, only on request: this right allows everything that those pods may do.
 RUNNING: Final = (_rule("", "pods/exec", "get create"),)  # newer clusters require `create`, too
 
@@ -64,13 +62,14 @@ def rbac(
     secrets: Sequence[str] = (),
 ) -> list[Json]:
     """A service account in namespace `own` with its rights: read only, or run attempts, or that and manage home Jobs.
-    On request it may run commands in pods, and read these Secrets in `own`, which hold kubeconfigs of other clusters.
+    On request it may run commands in pods, and read these Secrets in `own`, which hold kubeconfigs of other clusters,
+    and write renewed tokens into them.
     """
     subject = {"kind": "ServiceAccount", "name": account, "namespace": own}
     made: list[Json] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": own}}]
     if secrets:
-        reading = {**_rule("", "secrets", "get"), "resourceNames": list(secrets)}
-        made += _granted([reading], f"{account}-kubeconfigs", subject, own)
+        renewed = {**_rule("", "secrets", "get patch"), "resourceNames": list(secrets)}
+        made += _granted([renewed], f"{account}-kubeconfigs", subject, own)
     if role == "look":
         return [*made, *_granted(LOOKING, f"{account}-look", subject)]
     made += _granted([*EVERYWHERE, *([CHECKING_USERS] if role == "home" else [])], f"{account}-act", subject)

@@ -120,6 +120,19 @@ class DataSet:
 
 
 @value
+class PodCounts:
+    """How the pods of an attempt ended, by the cluster's own count. The engine does not read it; home Jobs show it."""
+
+    succeeded: int = 0
+    failed: int = 0
+    own_failures: int = 0  # of `failed`: by the program itself; these use up the Job's own `backoffLimit`
+    completed_indexes: str = ""  # as Kubernetes writes them: `0-3,7`
+    failed_indexes: str = ""
+    reason: str = ""  # of the condition with which the attempt's Job ended: `BackoffLimitExceeded`
+    message: str = ""
+
+
+@value
 class Origin:
     """The object at a front door that a job was submitted for: a Kubernetes Job, by its uid."""
 

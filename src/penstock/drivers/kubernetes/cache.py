@@ -15,6 +15,7 @@ from penstock.drivers.driver import Unreachable
 from penstock.drivers.kubernetes.inventory import hostname, name_of, requested, usable
 from penstock.drivers.kubernetes.pod_logs import PodLog
 from penstock.drivers.kubernetes.pods import End, Trouble, has_succeeded, is_active, said
+from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations
 from penstock.kube.client import JOBS, NODES, PODS, Cluster, Obj
 from penstock.kube.gpu_requests import pods_at_once
@@ -41,9 +42,11 @@ class Execution:
         self.starters = 0  #: `start` calls in flight; the end is reported after their answer
         self.trouble: Trouble | None = None
         self.trouble_at: Instant = 0
+        self.stalled_at: Instant | None = None  #: since when none of its pods runs, and one finds no node
         self.ordered_at: Instant | None = None  #: when this process created the Job
         self.held_told = False  #: AttemptQueued was reported
         self.reported = Reported()  #: progress and checkpoints reported so far
+        self.shown: RunningPods | None = None  #: its pods' counts, as last reported
         self.address = ""  #: the rendezvous address that its pods were told
         self.news = asyncio.Event()
         self.newer = asyncio.Event()  #: set, and replaced, when a newer version of the Job is seen
@@ -270,7 +273,9 @@ def _age(pod: Obj) -> tuple[str, str]:
 
 def keep_job(job: Obj) -> Obj:
     spec = {key: job["spec"][key] for key in JOB_SPEC if key in job["spec"]}
-    spec["grace"] = int(job["spec"]["template"]["spec"].get("terminationGracePeriodSeconds") or 30)
+    pod = job["spec"]["template"]["spec"]
+    spec["grace"] = int(pod.get("terminationGracePeriodSeconds") or 30)
+    spec["restarts"] = pod.get("restartPolicy") == "OnFailure"
     ours = {
         key: text
         for key, text in (job["metadata"].get("annotations") or {}).items()
