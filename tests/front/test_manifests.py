@@ -176,6 +176,12 @@ def test_admission_refuses_what_goes_around_us(ruled: tuple[DevCluster, str]) ->
     execution = home_job("execution", labels={annotations.EXECUTION: "x"})
     assert "Only Penstock writes" in refused(lab, namespace, execution)
     lab.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(home_job("good")))
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "uid": "u"}
+    of_job_set = home_job("of-job-set", spec={"suspend": False})
+    of_job_set["metadata"]["ownerReferences"] = [owner]
+    created(lab, namespace, of_job_set)
+    del of_job_set["spec"]["managedBy"]
+    assert "needs suspend: true and managedBy" in refused(lab, namespace, of_job_set)
     with pytest.raises(Refusal, match="Only Penstock writes"):
         lab.kubectl("-n", namespace, "annotate", "job", "good", f"{annotations.BINDING}=x")
 

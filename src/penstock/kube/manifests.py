@@ -191,12 +191,14 @@ def _is(label: str) -> Json:
 
 
 def _home_jobs() -> list[Json]:
+    """JobSet's controller itself says whether its Jobs are suspended; `managedBy` keeps the cluster away from them."""
     managed = f'has(object.spec.managedBy) && object.spec.managedBy == "{annotations.MANAGER}"'
     suspended = "has(object.spec.suspend) && object.spec.suspend"
+    of_job_set = 'has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == "JobSet")'
     wrong = f"A Job with the label {annotations.QUEUE} needs suspend: true and managedBy: {annotations.MANAGER}; "
     return [
         {
-            "expression": f"{managed} && {suspended}",
+            "expression": f"{managed} && (({suspended}) || ({of_job_set}))",
             "message": wrong + "create it with 'kubectl penstock apply', which adds them.",
         }
     ]
