@@ -12,10 +12,12 @@ import pytest
 from penstock.devcluster import ClusterGroup
 from penstock.devcluster.cluster import DevCluster
 from penstock.devcluster.external import ExternalCluster, Refusal
-from penstock.front import defaulting, recorded_users
+from penstock.front import recorded_users
+from penstock.front.applying import Applier
 from penstock.journal.rows import Filter
 from penstock.kube import annotations, kueue, manifests
 from penstock.kube.access import Access, connect
+from penstock.kube.job_needs import job_needs
 from tests.clusters import emptied_namespace
 from tests.front.kit import DELAY, Clustered, complete, home_job, running
 
@@ -174,6 +176,12 @@ def test_admission_refuses_what_goes_around_us(ruled: tuple[DevCluster, str]) ->
     execution = home_job("execution", labels={annotations.EXECUTION: "x"})
     assert "Only Penstock writes" in refused(lab, namespace, execution)
     lab.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(home_job("good")))
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "uid": "u"}
+    of_job_set = home_job("of-job-set", spec={"suspend": False})
+    of_job_set["metadata"]["ownerReferences"] = [owner]
+    created(lab, namespace, of_job_set)
+    del of_job_set["spec"]["managedBy"]
+    assert "needs suspend: true and managedBy" in refused(lab, namespace, of_job_set)
     with pytest.raises(Refusal, match="Only Penstock writes"):
         lab.kubectl("-n", namespace, "annotate", "job", "good", f"{annotations.BINDING}=x")
 
@@ -194,6 +202,10 @@ def test_in_a_governed_namespace_no_container_of_any_kind_gets_past(ruled: tuple
     for pod in hidden:
         for thing in (_pod(pod), _job(pod)):
             assert "GPUs are used through Penstock here" in refused(lab, namespace, thing), pod
+        assert job_needs(_job(pod)).gpus or "resourceClaims" in pod  # the front door counts what admission finds
+    none = {"containers": [{**container, "resources": {"limits": {"nvidia.com/gpu": "0", "rdma/hca": "1"}}}]}
+    created(lab, namespace, _job(none))
+    assert job_needs(_job(none)).gpus == ()
     bad_step = {"containers": [container], "initContainers": [{**step, "securityContext": privileged}]}
     for thing in (_pod(bad_step), _job(bad_step)):
         assert "Privileged containers are not allowed here" in refused(lab, namespace, thing)
@@ -225,7 +237,7 @@ def applied_by(who: ExternalCluster, namespace: str, job: Json) -> Json:
     async def apply() -> Json:
         cluster = connect(Access(kubeconfig=str(who.kubeconfig)))
         try:
-            return await defaulting.apply(cluster, defaulting.as_home_job(job, "vision", namespace))
+            return (await Applier(cluster, "vision", namespace).apply(job)).manifest
         finally:
             await cluster.close()
 

@@ -96,6 +96,21 @@ def test_a_label_that_we_do_not_know_is_a_need(pod: Json, need: str) -> None:
     assert need in found
 
 
+@pytest.mark.parametrize(
+    "terms",
+    [
+        [[demand("zone", *(f"z{k}" for k in range(5_000)))]],
+        [[demand("zone", f"z{k}")] for k in range(5_000)],
+        [[demand(f"a{k}", "x"), demand(f"b{k}", "x")] for k in range(1_000)],
+        [[demand(f"a{k}", "x") for k in range(1_000)]],
+        [[demand("zone", "a")], [demand("nvidia.com/gpu.product", "Tesla-T4")]],
+    ],
+    ids=["values", "terms", "products", "expressions", "mixed"],
+)
+def test_affinity_that_is_too_much_to_compare_is_met_only_by_leaving_it_out(terms: list[list[Json]]) -> None:
+    assert of(job(**affinity(*terms))) == ("node selector affinity",)
+
+
 def test_devices_beside_gpus_and_huge_pages_are_needs_and_cpu_is_not() -> None:
     limits = {"nvidia.com/gpu": 1, "vendor.com/fpga": 1, "hugepages-2Mi": "1Gi", "memory": "1Gi", "rdma/off": 0}
     assert of(job(limits)) == ("resource vendor.com/fpga", "resource hugepages-2Mi")

@@ -9,7 +9,7 @@ from penstock.devcluster.network import Network
 STAGES: Final = Path(__file__).with_name("stages.yaml")
 #: What a cluster for Jobs needs; the others cost memory, and nobody here asks for them.
 CONTROLLERS: Final = (
-    "job", "garbage-collector", "namespace", "node-lifecycle", "taint-eviction", "ttl-after-finished",
+    "job", "cronjob", "garbage-collector", "namespace", "node-lifecycle", "taint-eviction", "ttl-after-finished",
     "pod-garbage-collector", "serviceaccount", "disruption", "root-ca-certificate-publisher", "clusterrole-aggregation",
 )  # fmt: skip
 #: Where nobody forwards services, which addresses they have does not matter.

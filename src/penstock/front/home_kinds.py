@@ -23,10 +23,10 @@ def is_home_kind(manifest: Json) -> bool:
 
 
 def jobs_in(manifest: Json) -> list[Json]:
-    """The Job itself, or one Job for each template, with the name and namespace of what makes it."""
+    """The Job itself, or one Job for each template, named after what makes it, and in its namespace."""
     if kind_of(manifest) == JOB:
         return [manifest]
-    return [_made(manifest, template) for template in _templates(manifest)]
+    return [_made(manifest, template, suffix) for suffix, template in _templates(manifest)]
 
 
 def with_templates(manifest: Json, change: Callable[[Json], Json]) -> Json:
@@ -34,27 +34,29 @@ def with_templates(manifest: Json, change: Callable[[Json], Json]) -> Json:
     if kind_of(manifest) == JOB:
         return change(manifest)
     manifest = copy.deepcopy(manifest)
-    for template in _templates(manifest):
+    for _, template in _templates(manifest):
         changed = change({"apiVersion": JOB[0], "kind": JOB[1], **template})
         template.update({key: changed[key] for key in ("metadata", "spec")})
     return manifest
 
 
-def _templates(manifest: Json) -> list[Json]:
+def _templates(manifest: Json) -> list[tuple[str, Json]]:
+    """With what is added to the name."""
     spec, kind = part(manifest, "spec"), kind_of(manifest)
     if kind == CRON_JOB:
-        return [template] if (template := part(spec, "jobTemplate")) else []
-    return [part(row, "template") for row in parts(spec, "replicatedJobs")] if kind == JOB_SET else []
+        return [("", template)] if (template := part(spec, "jobTemplate")) else []
+    rows = parts(spec, "replicatedJobs") if kind == JOB_SET else []
+    return [(f"-{row.get('name', '')}", template) for row in rows if (template := part(row, "template"))]
 
 
-def _made(manifest: Json, template: Json) -> Json:
-    own = part(manifest, "metadata")
-    named: Json = {key: own[key] for key in ("name", "namespace") if key in own}
-    metadata = {**part(template, "metadata"), **named}
-    labels = {**part(own, "labels"), **part(part(template, "metadata"), "labels")}
+def _made(manifest: Json, template: Json, suffix: str) -> Json:
+    own, inner = part(manifest, "metadata"), part(template, "metadata")
+    name = f"{own.get('name') or own.get('generateName') or '?'}{suffix}"
+    placed = {"namespace": own["namespace"]} if "namespace" in own else {}
+    labels = {**part(own, "labels"), **part(inner, "labels")}
     return {
         "apiVersion": JOB[0],
         "kind": JOB[1],
-        "metadata": {**metadata, "labels": labels},
+        "metadata": {**inner, **placed, "name": name, "labels": labels},
         "spec": part(template, "spec"),
     }

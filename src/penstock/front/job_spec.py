@@ -15,6 +15,7 @@ from penstock.core.model.types import JOB_CLASSES, GpuChoice, JobClass, JobSpec,
 from penstock.core.units import MICRO, MOST_GPUS_ASKED, SECOND, Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Work
+from penstock.front.three_way import LAST
 from penstock.kube import annotations, gpu_requests, kueue
 from penstock.kube.gpu_requests import NotWhole
 from penstock.kube.job_needs import JobNeeds, job_needs
@@ -24,6 +25,8 @@ from penstock.kube.references import Json, part
 MOST_PARTS: Final = 10_000  #: fields and items of a Job; what a cluster takes could hold a hundred thousand
 #: Fields that the cluster writes. They do not affect what runs, and would make equal Jobs differ.
 NOTES: Final = ("managedFields", "resourceVersion", "generation", "selfLink", "ownerReferences", "finalizers")
+#: Annotations that do not either: a person's name, and the whole Job over again.
+UNSENT: Final = (annotations.USER, LAST)
 
 T = TypeVar("T")
 
@@ -136,9 +139,7 @@ def spec_of(job: Json, site: str, now: Instant, known: Iterable[str] = (), user:
 def work_of(job: Json, site: str, config_maps: list[Json]) -> Work:
     """The Job as it was applied, without the fields that the cluster wrote."""
     metadata = {key: found for key, found in part(job, "metadata").items() if key not in NOTES}
-    said = {
-        key: text for key, text in part(metadata, "annotations").items() if key != annotations.USER
-    }  # a person's name
+    said = {key: text for key, text in part(metadata, "annotations").items() if key not in UNSENT}
     metadata["annotations"] = {**said, annotations.HOME: site}
     bare = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job.get("spec")}
     return Work((), manifest=json.dumps(packed(bare, config_maps), sort_keys=True))

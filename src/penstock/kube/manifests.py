@@ -191,12 +191,14 @@ def _is(label: str) -> Json:
 
 
 def _home_jobs() -> list[Json]:
+    """JobSet's controller itself says whether its Jobs are suspended; `managedBy` keeps the cluster away from them."""
     managed = f'has(object.spec.managedBy) && object.spec.managedBy == "{annotations.MANAGER}"'
     suspended = "has(object.spec.suspend) && object.spec.suspend"
+    of_job_set = 'has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == "JobSet")'
     wrong = f"A Job with the label {annotations.QUEUE} needs suspend: true and managedBy: {annotations.MANAGER}; "
     return [
         {
-            "expression": f"{managed} && {suspended}",
+            "expression": f"{managed} && (({suspended}) || ({of_job_set}))",
             "message": wrong + "create it with 'kubectl penstock apply', which adds them.",
         }
     ]
@@ -276,9 +278,12 @@ def _pod_in(whose: str) -> str:
 
 
 def _wants_gpus(pod: str) -> str:
-    """CEL: any container of the pod requests GPUs or parts of one, or a device by a claim, which may be a GPU."""
+    """CEL: any container of the pod requests GPUs or parts of one, as `gpu_requests` counts, or a device by a claim,
+    which may be a GPU.
+    """
     gpu = f'k in {list(WHOLE)} || k.startsWith("{MIG}")'.replace("'", '"')
-    asked = [f"(has(c.resources.{kind}) && c.resources.{kind}.exists(k, {gpu}))" for kind in ("limits", "requests")]
+    counts = [f"c.resources.{kind}" for kind in ("limits", "requests")]
+    asked = [f'(has({count}) && {count}.exists(k, ({gpu}) && string({count}[k]) != "0"))' for count in counts]
     claimed = f"has({pod}.resourceClaims) && size({pod}.resourceClaims) > 0"
     holds = f"has(c.resources) && ({' || '.join(asked)})"
     return f"{_any_container(pod, holds)} || ({claimed})"

@@ -20,7 +20,9 @@ ARCHITECTURE: Final = ("kubernetes.io/arch", "beta.kubernetes.io/arch")
 #: Labels that mean the same in every cluster: Penstock's nodes run Linux.
 LINUX: Final = (("kubernetes.io/os", "linux"), ("beta.kubernetes.io/os", "linux"))
 NODE_NAME: Final = "nodeName"  #: stands for a node's own name among the labels
+#: Bounds: the engine compares each of them with each site.
 MOST_CLAUSES: Final = 32
+MOST_ALTERNATIVES: Final = 64
 
 
 @value
@@ -45,11 +47,12 @@ def of_affinity(pod: Json) -> list[Clause]:
     """Clauses of required node affinity."""
     if not required(pod):
         return []
-    terms = [list(of_term(term)) for term in terms_of(pod) if is_term(term)]
+    given = [term for term in terms_of(pod) if is_term(term)]
+    terms = [list(of_term(term)) for term in given[: MOST_ALTERNATIVES + 1]]
     count = 1
     for term in terms:
         count *= len(term)
-    if not terms or count > MOST_CLAUSES:
+    if not terms or count > MOST_CLAUSES or len(terms) > MOST_ALTERNATIVES:
         return [(OPAQUE,)]
     clauses = [tuple(dict.fromkeys(demand for clause in each for demand in clause)) for each in product(*terms)]
     strong = [clause for clause in clauses if not any(set(other) < set(clause) for other in clauses)]
@@ -58,7 +61,8 @@ def of_affinity(pod: Json) -> list[Clause]:
 
 def _unmixed(clause: Clause) -> Clause:
     """A GPU model *or* another label is nothing that the engine can compare with an offer."""
-    return clause if len({demand.kind == "GPU label" for demand in clause}) == 1 else (OPAQUE,)
+    mixed = len({demand.kind == "GPU label" for demand in clause}) != 1
+    return (OPAQUE,) if mixed or len(clause) > MOST_ALTERNATIVES else clause
 
 
 def of_term(term: Json) -> Iterator[Clause]:
