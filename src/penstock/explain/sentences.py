@@ -317,6 +317,10 @@ def cancel_asked(_: r.CancelAsked, __: Say) -> str:
     return "A person cancelled it."
 
 
+def suspend_asked(_: r.SuspendAsked, __: Say) -> str:
+    return "A person suspended it."
+
+
 def no_more_work(why: r.NoMoreWork, _: Say) -> str:
     return f"Node returned: idle for {duration(why.idle_ms)}."
 
@@ -355,6 +359,7 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.RateBinds: rate_binds,
     r.RoomMade: room_made,
     r.ScopeFrozen: scope_frozen,
+    r.SuspendAsked: suspend_asked,
     r.TooWide: too_wide,
     r.WaitWorth: wait_worth,
     r.WaitedLongest: waited_longest,
