@@ -182,6 +182,14 @@ def gpus_of(job: Json) -> tuple[int, str]:
     return total, profile
 
 
+def has_other_size(job: Json, gpus: int) -> bool:
+    """True if it asks for another number of GPUs than this: somebody changed its parallelism."""
+    try:
+        return gpus_of(job)[0] != gpus
+    except Unfit:
+        return True
+
+
 def pods_at_once(job: Json) -> int:
     """The size of the gang: all of these pods run, or none. Raises `Unfit`."""
     try:
