@@ -80,6 +80,10 @@ class StoryTeller:
                 self._say(event.at, f"{kept}. {self.sentence(event.because)}")
             case e.CancelRequested():
                 self._say(event.at, "A person cancelled it.")
+            case e.SuspendRequested():
+                self._say(event.at, "A person suspended it. It keeps its checkpoint, and waits until it is resumed.")
+            case e.ResumeRequested():
+                self._say(event.at, "A person resumed it: it is queued again.")
             case e.MoveRequested():
                 self._say(event.at, f"A person asked to move it to {event.offer}.")
 

@@ -24,7 +24,7 @@ from penstock.drivers.driver import Command, Driver, Say, SiteInventory, Unreach
 from penstock.drivers.earlier import Earlier, tallied, written
 from penstock.drivers.running_pods import CountsPods
 from penstock.front.home_jobs import HomeJobs
-from penstock.front.status import binding, bound_attempt, finalizers_of
+from penstock.front.status import binding, bound_attempt, finalizers_of, is_suspended_by_user
 from penstock.journal.journal import Row, Unwritable
 from penstock.kube import annotations, kueue
 from penstock.kube.client import JOBS, Cluster
@@ -159,7 +159,7 @@ async def bind(home: Cluster, metadata: dict[str, Any], ask: StartAttempt, seen:
 def _may_bind(job: Json, metadata: Json, ask: StartAttempt) -> bool:
     there = part(job, "metadata")
     same = there.get("uid") == metadata.get("uid") and "deletionTimestamp" not in there
-    return same and attempt_number(bound_attempt(job)) < attempt_number(ask.attempt)
+    return same and not is_suspended_by_user(job) and attempt_number(bound_attempt(job)) < attempt_number(ask.attempt)
 
 
 def _refuse(job: Json, metadata: Json, ask: StartAttempt) -> None:
@@ -167,13 +167,16 @@ def _refuse(job: Json, metadata: Json, ask: StartAttempt) -> None:
         raise Conflict("another Job has its name now")
     if "deletionTimestamp" in part(job, "metadata"):
         raise Conflict("it is being deleted, and about to be cancelled")
+    if is_suspended_by_user(job) and bound_attempt(job) != ask.attempt:
+        raise Conflict("its user has suspended it, and it is about to be stopped")
     if attempt_number(bound_attempt(job)) > attempt_number(ask.attempt):
         raise Conflict(f"{bound_attempt(job)} is bound already, which is newer than {ask.attempt}")
 
 
 def _bound(job: Json, ask: StartAttempt) -> Json:
     metadata = part(job, "metadata")
-    change: Json = {"annotations": {annotations.JOB: ask.job, annotations.BINDING: binding(ask.attempt, ask.offer)}}
+    marks = {annotations.JOB: ask.job, annotations.BINDING: binding(ask.attempt, ask.offer)}
+    change: Json = {"annotations": marks | {annotations.UNSUSPENDED: ask.attempt}}
     finalizers = finalizers_of(metadata, keep=True)
     if finalizers != (metadata.get("finalizers") or []):
         change["finalizers"] = finalizers

@@ -43,6 +43,8 @@ FORGOTTEN: Final = (
 # --- annotations of a home Job ---------------------------------------------------------------------------------------
 
 BINDING: Final = "penstock.dev/binding"
+#: The attempt for which Penstock unsuspended it. From then on a `suspend: true` is its user's; before, the queue's.
+UNSUSPENDED: Final = "penstock.dev/unsuspended"
 USER: Final = "penstock.dev/user"  #: who created it, as admission recorded it; nobody else may write it
 #: On the manifest that a driver gets: what earlier attempts did, as `drivers.earlier` writes it.
 EARLIER: Final = "penstock.dev/earlier-attempts"
