@@ -31,6 +31,7 @@ EXECUTION_DEADLINE: Final = (
 OLD_EXECUTION_DEADLINE: Final = "penstock.dev/deadline"
 ENDING: Final = "penstock.dev/ending"  #: why we end it: stopped, lost, refused or failed
 WORDS: Final = "penstock.dev/words"  #: the reason as a sentence
+OBSTACLE: Final = "penstock.dev/obstacle"  #: what kept this attempt, and not others, from starting here
 FORGOTTEN: Final = (
     "penstock.dev/forgotten"  #: a tombstone: its end is in the journal; kept so that a late start cannot run
 )

@@ -42,6 +42,7 @@ ACTING: Final = (
     _rule("batch", "jobs", "get list watch create patch delete"),
     _rule("", "pods", "get list watch delete"),
     _rule("", "pods/log", "get"),
+    _rule("", "events", "list"),  # why a start hangs: a volume that cannot be mounted is said nowhere else
     _rule("", "configmaps", "get list create patch delete"),
     _rule("coordination.k8s.io", "leases", "get list create patch delete"),
 )
