@@ -12,18 +12,20 @@ from typing import Any, Final
 from penstock.core.ids import attempt_number
 from penstock.core.model.actions import Action, StartAttempt
 from penstock.core.model.events import Fact
+from penstock.core.units import SECOND, Millis
 from penstock.drivers.claim import ClaimStore
-from penstock.drivers.driver import Command, Driver, Say, SiteInventory, Unreachable, Work
+from penstock.drivers.driver import Command, Driver, Say, SiteInventory, Unreachable, Unstartable, Work
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.status import binding, bound_attempt, finalizers_of
 from penstock.kube import annotations, kueue
 from penstock.kube.client import JOBS, Cluster
-from penstock.kube.errors import Conflict, KubeError
+from penstock.kube.errors import Conflict, KubeError, own_policy
 from penstock.kube.exec_protocol import Printed, Typed
 from penstock.kube.portability import job_in, parsed
 from penstock.kube.references import Json, part
 
 TRIES: Final = 5  #: after conflicts with other writers of the same Job
+DENIED_MS: Final[Millis] = 30 * SECOND  #: when a start is tried again that our own policy kept us from
 
 
 class BindingDriver:
@@ -48,6 +50,11 @@ class BindingDriver:
             seen = home.job_at(f"{_namespace(metadata)}/{metadata['name']}")
             job = await bind(home.cluster, metadata, ask, seen)
         except KubeError as error:
+            if policy := own_policy(error):
+                words = (
+                    f"its home Job cannot be bound: Penstock's own policy {policy} does not know the login ({error})"
+                )
+                raise Unstartable(words, DENIED_MS, "denied") from error
             raise Unreachable(f"its home Job cannot be bound: {error}") from error
         finally:
             home.binding.discard(ask.attempt)
