@@ -16,7 +16,7 @@ from penstock.explain.story import StoryLine, StoryTeller
 from penstock.front.status import Why, when
 from penstock.kube.references import Json, part
 
-BAD: Final = ("JobRefused", "AttemptLost", "AttemptRefused", "AttemptStuck", "RenewalDenied")
+BAD: Final = ("JobRefused", "AttemptLost", "AttemptRefused", "AttemptStuck", "RenewalDenied", "RetryPromised")
 COMPONENT: Final = "penstock"
 LONGEST: Final = 1000  #: characters of an Event's message
 #: These get no Event of their own: the status shows them. The next Event includes them.
@@ -122,8 +122,6 @@ def reason_of(event: Any) -> str:
     if isinstance(event, e.AttemptEnded):
         return "Succeeded" if event.outcome == "done" else "Failed"
     name = type(event).__name__
-    if isinstance(event, e.AttemptRefused) and event.obstacle:
-        return "StartFailed"
     return str(because.kind) if because is not None else REASONS.get(name, name)
 
 
