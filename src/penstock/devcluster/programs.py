@@ -34,7 +34,7 @@ IN_ONE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sche
 NAMES: Final = (*IN_ONE, "kwok")
 HOW: Final = "no Kubernetes programs: `make kube` builds them once, in about ten minutes, if Go is installed"
 #: For people to read while they wait; packages that must be compiled when nothing is cached.
-PACKAGES: Final = {"kubernetes": 2_800, "kwok": 1_000, "kueue": 1_800, "versitygw": 700, "helm": 700, "jobset": 1_100}
+PACKAGES: Final = {"kubernetes": 2_800, "kwok": 1_000, "kueue": 1_800, "versitygw": 700, "helm": 700, "jobset": 800}
 
 Say = Callable[[str], None]
 
