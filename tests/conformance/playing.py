@@ -9,6 +9,7 @@ import copy
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -76,7 +77,8 @@ class Play:
         return self.trace
 
     async def _tell(self) -> None:
-        self._record("created", self._fields_of(await self._apply()))
+        made = await self._apply()
+        self._record("created", {"job": "there", **job_fields(made, Names(self.name, self.namespace))})
         if self.case.stays and self.mode in ("burst", "moved"):
             await self._stays_home()
         elif self.ground.real:
@@ -148,10 +150,8 @@ class Play:
         else:
             ours = [await self._pod(played["index"])]
         for view, pod in ours:
-            if played["verb"] == "restart":
-                await kubelet.restart(view.cluster, pod, code)
-            else:
-                await kubelet.end(view.cluster, pod, code)
+            with suppress(NotFound):  # the end of another one ended the Job
+                await (kubelet.restart if played["verb"] == "restart" else kubelet.end)(view.cluster, pod, code)
             seen = pod["metadata"]["resourceVersion"]
             await self.ground.until(lambda pod=pod, view=view, seen=seen: _moved_on(view, pod, seen))  # type: ignore[misc]
 
@@ -249,18 +249,12 @@ class Play:
         if job is None:
             return {"job": "gone"}
         self.last = job
-        return self._fields_of(job)
-
-    def _fields_of(self, job: Json) -> Fields:
-        runners = self._runners() if self.uid else []
-        names = Names(job["metadata"]["name"], self.namespace, [run["metadata"]["name"] for _, run in runners])
-        fields = {"job": "there", **job_fields(job, names)}
-        if self.uid:
-            fields |= event_fields(self.lab.events_of(self.uid))
-            live = self._live()
-            fields["pods"] = len(live)
-            if live and not self.trace.seen.keys() - {"created"}:  # pods are alike, so they are compared once
-                fields |= pod_fields(live[0][1], names)
+        names = Names(self.name, self.namespace, [run["metadata"]["name"] for _, run in self._runners()])
+        live = self._live()
+        fields = {"job": "there", **job_fields(job, names), **event_fields(self.lab.events_of(self.uid))}
+        fields["pods"] = len(live)
+        if live and not self.trace.seen.keys() - {"created"}:  # pods are alike, so they are compared once
+            fields |= pod_fields(live[0][1], names)
         return fields
 
     def _settled(self) -> bool:
@@ -275,8 +269,10 @@ class Play:
             return False
         if self.ground.real and (self.case.real == "ended") != has_ended(job):
             return False
+        if status.get("terminating"):
+            return False
         if has_ended(job):
-            return not any(status.get(key) for key in ("active", "terminating")) and not _expires(job)
+            return not status.get("active") and not _expires(job)
         live = [pod for pod in pods if not _is_over(pod)]
         if self._is_due_to_end() or len(live) != status.get("active", 0):
             return False
@@ -290,8 +286,8 @@ class Play:
         return 0 if self.case.begins == "pending" or (self.ground.real and self.case.real == "pending") else live
 
     def _is_due_to_end(self) -> bool:
-        done = len(self.trace.seen) - 1
-        return done >= 1 and self.case.steps[done - 1 : done] == ("wait",)
+        """The last step of every case ends the Job."""
+        return bool(self.case.steps) and len(self.trace.seen) - 1 == len(self.case.steps)
 
     # --- burst and moved ---------------------------------------------------------------------------------------------
 

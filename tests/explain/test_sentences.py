@@ -185,6 +185,7 @@ TOLD: list[tuple[Any, str]] = [
         ),
     ),
     (r.CancelAsked(), "A person cancelled it."),
+    (r.SuspendAsked(), "A person suspended it."),
     (r.NoMoreWork(5 * MINUTE), "Node returned: idle for 5 min."),
     (
         r.NotStarting("lab/owned", "no node for it: 0/3 nodes match its node selector"),

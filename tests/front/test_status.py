@@ -81,7 +81,7 @@ def status_of(phase: str, *attempts: AttemptRow, **more: Any) -> dict[str, Any]:
     earlier, pods, now = more.pop("earlier", Earlier()), more.pop("pods", None), more.pop("now", {})
     job = {"metadata": {}, "spec": more, "status": now}
     row = JobRow(**{**ROW, "ended_at": 9000 if phase in ("done", "failed") else None}, phase=phase)
-    found = shown(job, JobSnapshot(9, row, attempts, Why("Here", "Because.", 5000), earlier, pods))
+    found = shown(job, JobSnapshot(9, row, attempts, Why("Here", "Because.", 5000), earlier, pods=pods))
     found["conditions"] = {one["type"]: (one["status"], one["reason"]) for one in found["conditions"]}
     return found
 

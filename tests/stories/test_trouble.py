@@ -71,9 +71,11 @@ def test_a_job_that_no_node_of_ours_can_take_bursts_when_its_patience_is_over() 
     penstock.hears(obstructed("a.1", "unfit", SELECTOR), at="09:00:50")
     assert penstock.hears(nothing, at="09:01") == [launch("a.2/n0", at="cloud")]
     assert penstock.story("a")[2:] == [
-        f"Not started at lab: {SELECTOR}.",
-        "The start took 50 s on 8 GPUs and cost $0.00. Penstock tries it there again day 1, 09:01.",
-        "Queued until it can be started there. It bursts day 1, 09:01 if that does not help.",
+        (
+            f"Not started at lab: {SELECTOR}. The start took 50 s on 8 GPUs and cost $0.00. Penstock tries it there "
+            "again day 1, 09:01."
+        ),
+        f"Queued until day 1, 09:01, then it bursts. lab cannot start it: {SELECTOR}.",
         (
             "Bursts to cloud again with 8 GPUs. Its start at lab failed; it was queued for 1 min, and its policy "
             "allows 1 min. It costs about $8.00 for 1 h. $96.27 is held, enough to run until day 1, 21:01 and to stop."

@@ -353,6 +353,10 @@ def as_sentence(words: str) -> str:
     return words if words.endswith((".", "!", "?")) else words + "."
 
 
+def suspend_asked(_: r.SuspendAsked, __: Say) -> str:
+    return "A person suspended it."
+
+
 def no_more_work(why: r.NoMoreWork, _: Say) -> str:
     return f"Node returned: idle for {duration(why.idle_ms)}."
 
@@ -393,6 +397,7 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.RoomMade: room_made,
     r.ScopeFrozen: scope_frozen,
     r.StartFailed: start_failed,
+    r.SuspendAsked: suspend_asked,
     r.TooWide: too_wide,
     r.WaitWorth: wait_worth,
     r.WaitedLongest: waited_longest,

@@ -62,10 +62,12 @@ class StoryTeller:
                 known = f", expected to run {duration(spec.expected_run_ms)}" if spec.expected_run_ms else ""
                 self._say(event.at, f"Submitted by {spec.team}: {count(spec.gpus, 'GPU')}{known}.")
             case e.RetryPromised(because=because):
-                self._say(event.at, tried(because, Say(self.currency)))
-            case e.WaitPromised(because=r.StartFailed(), until_at=until):  # its start told why
-                rents = "" if until >= NEVER else f" It bursts {instant(until)} if that does not help."
-                self._say(event.at, f"Queued until it can be started there.{rents}")
+                told = because.cause in ("full", "lost", "stopped")  # by the fact of the same step
+                self._say(event.at, tried(because, Say(self.currency)) if told else self.sentence(because))
+            case e.WaitPromised(because=r.StartFailed(offer=offer, words=words), until_at=until):
+                if until < NEVER:  # otherwise its failed start told all
+                    why = f": {as_sentence(words)}" if words else "."
+                    self._say(event.at, f"Queued until {instant(until)}, then it bursts. {offer} cannot start it{why}")
             case e.WaitPromised() | e.JobRefused():
                 self._say(event.at, self.sentence(event.because, getattr(event, "until_at", NEVER)))
             case e.StartPromised():
@@ -80,6 +82,10 @@ class StoryTeller:
                 self._say(event.at, f"{kept}. {self.sentence(event.because)}")
             case e.CancelRequested():
                 self._say(event.at, "A person cancelled it.")
+            case e.SuspendRequested():
+                self._say(event.at, "A person suspended it. It keeps its checkpoint, and waits until it is resumed.")
+            case e.ResumeRequested():
+                self._say(event.at, "A person resumed it: it is queued again.")
             case e.MoveRequested():
                 self._say(event.at, f"A person asked to move it to {event.offer}.")
 
@@ -117,12 +123,8 @@ class StoryTeller:
                 self._say(event.at, f"Preempted: its node was {taken}; {duration(kept)} of work kept.")
             case e.AttemptStuck(words=words):
                 self._say(event.at, self.sentence(r.NotStarting(self.attempts[event.attempt].offer, words)))
-            case e.AttemptRefused(obstacle=obstacle, words=words):
-                offer = self.attempts[event.attempt].offer
-                why = f": {as_sentence(words)}" if words else "."
-                self._say(
-                    event.at, f"Not started at {offer}{why}" if obstacle else f"{offer} had no capacity after all."
-                )
+            case e.AttemptRefused(obstacle=""):
+                self._say(event.at, f"{self.attempts[event.attempt].offer} had no capacity after all.")
             case e.StopPromised():
                 self._say(event.at, f"Stopping. {self.sentence(event.because)}")
 

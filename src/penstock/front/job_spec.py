@@ -192,6 +192,14 @@ def gpus_of(needs: JobNeeds) -> tuple[int, str]:
     return total, profile
 
 
+def has_other_size(job: Json, gpus: int) -> bool:
+    """True if it asks for another number of GPUs than this: somebody changed its parallelism."""
+    try:
+        return sum(gpu_requests.of_job(part(job, "spec")).values()) != gpus
+    except NotWhole:
+        return True
+
+
 def pods_at_once(job: Json) -> int:
     """The size of the gang: all of these pods run, or none. Raises `Unfit`."""
     try:

@@ -25,6 +25,9 @@ from penstock.kube.references import Json, part, parts
 SCHEDULED: Final = "penstock.dev/Scheduled"  #: our condition: whether the job has GPUs, and why
 #: With its former name, which we remove from Jobs that still have it.
 OURS: Final = (SCHEDULED, "penstock.dev/Placed")
+#: Annotations that we write on home Jobs.
+MARKS: Final = (annotations.JOB, annotations.BINDING, annotations.UNSUSPENDED)
+FIELDS: Final = "managedFields"
 LIVE: Final = ("starting", "running", "stopping")
 
 
@@ -46,6 +49,7 @@ class JobSnapshot:
     attempts: tuple[AttemptRow, ...]
     why: Why | None
     earlier: Earlier = Earlier()  # of its attempts that ended
+    suspended: bool = False  # a person suspended it, by the journal
     pods: RunningPods | None = None  # of its live attempt, as its site counts them now; None: not known
 
     def with_pods(self, running_pods: Callable[[str], RunningPods | None]) -> "JobSnapshot":
@@ -78,9 +82,28 @@ def metadata_change(job: Json, snapshot: JobSnapshot) -> Json:
     if finalizers != (metadata.get("finalizers") or []):
         change["finalizers"] = finalizers
     patch: Json = {"metadata": change} if change else {}
-    if part(job, "spec").get("suspend") is True and _has_begun(row, attempts) and not kueue.is_kueues(metadata):
+    if (
+        part(job, "spec").get("suspend") is True
+        and _has_begun(row, attempts)
+        and not (kueue.is_kueues(metadata) or is_suspended_by_user(job))
+    ):
         patch["spec"] = {"suspend": False}
     return patch
+
+
+def is_suspended_by_user(job: Json) -> bool:
+    """True if somebody suspended it after Penstock had unsuspended it. A manifest that is applied again says
+    `suspend: true` as it did at first, and means the queue. Kueue keeps its home Jobs suspended, so nobody can tell.
+    """
+    metadata = part(job, "metadata")
+    ours = annotations.UNSUSPENDED not in part(metadata, "annotations") or kueue.is_kueues(metadata)
+    return part(job, "spec").get("suspend") is True and not ours and not any(map(_applies, parts(metadata, FIELDS)))
+
+
+def _applies(writer: Json) -> bool:
+    """True if this writer of the Job's fields applied a manifest with `suspend` in it."""
+    applies = writer.get("operation") == "Apply" or writer.get("manager") == "kubectl-client-side-apply"
+    return applies and "f:suspend" in part(part(writer, "fieldsV1"), "f:spec")
 
 
 def finalizers_of(metadata: Json, keep: bool) -> list[str]:
@@ -92,7 +115,7 @@ def finalizers_of(metadata: Json, keep: bool) -> list[str]:
 def released(job: Json) -> Json:
     """A merge patch that removes every mark of ours; empty if there is none."""
     metadata = part(job, "metadata")
-    ours = {key: None for key in part(metadata, "annotations") if key in (annotations.JOB, annotations.BINDING)}
+    ours = {key: None for key in part(metadata, "annotations") if key in MARKS}
     change: Json = {"annotations": ours} if ours else {}
     if annotations.CANCEL in (metadata.get("finalizers") or []):
         change["finalizers"] = finalizers_of(metadata, keep=False)
@@ -223,9 +246,9 @@ def _conditions(now: Json, snapshot: JobSnapshot) -> list[Json]:
 def _suspended(snapshot: JobSnapshot, is_told: bool) -> list[Json]:
     """As the Job controller says it: a Job that waits for GPUs is suspended, and then resumed."""
     row, at = snapshot.job, snapshot.why.at if snapshot.why is not None else 0
-    if row.phase in ENDED or (row.phase not in ("waiting", "paused") and not is_told):
+    waits = row.phase in ("waiting", "paused") or snapshot.suspended
+    if row.phase in ENDED or not (waits or is_told):
         return []
-    waits = row.phase in ("waiting", "paused")
     reason, message = ("JobSuspended", "Job suspended") if waits else ("JobResumed", "Job resumed")
     return [_condition("Suspended", waits, reason, message, at)]
 

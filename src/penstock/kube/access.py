@@ -65,6 +65,7 @@ class Endpoint:
     server: str
     trust: ssl.SSLContext
     authority: bytes  # the certificates that the file trusts; empty: the system's
+    proxy: str = ""  # `proxy-url` of the file, which we do not use
 
 
 def endpoint(access: Access) -> Endpoint:
@@ -81,7 +82,15 @@ def endpoint(access: Access) -> Endpoint:
         held = base64.b64decode(cluster.certificate_auth_data or "")
     except (OSError, ValueError) as error:
         raise BadInput(f"The certificates of '{config.context_name}' cannot be used ({_words(error)}).") from None
-    return Endpoint(config.context_name, cluster.server, trust, file.read_bytes() if file else held)
+    authority = file.read_bytes() if file else held
+    return Endpoint(config.context_name, cluster.server, trust, authority, _proxy_of(access, config.context.cluster))
+
+
+def _proxy_of(access: Access, cluster: str) -> str:
+    if access.in_cluster or access.secret:
+        return ""
+    listed = KubeconfigFile(_path(access)).load()["clusters"]
+    return next((str(one["cluster"].get("proxy-url") or "") for one in listed if one["name"] == cluster), "")
 
 
 def _config(access: Access) -> "SingleConfig":

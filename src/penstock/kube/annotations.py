@@ -36,6 +36,7 @@ REPLACES_PODS: Final = "penstock.dev/replaces-pods"
 COMPLETED: Final = "penstock.dev/completed-indexes"  #: by earlier attempts, until they are in the Job's status
 ENDING: Final = "penstock.dev/ending"  #: why we end it: stopped, lost, refused or failed
 WORDS: Final = "penstock.dev/words"  #: the reason as a sentence
+OBSTACLE: Final = "penstock.dev/obstacle"  #: what kept this attempt, and not others, from starting here
 FORGOTTEN: Final = (
     "penstock.dev/forgotten"  #: a tombstone: its end is in the journal; kept so that a late start cannot run
 )
@@ -43,6 +44,8 @@ FORGOTTEN: Final = (
 # --- annotations of a home Job ---------------------------------------------------------------------------------------
 
 BINDING: Final = "penstock.dev/binding"
+#: The attempt for which Penstock unsuspended it. From then on a `suspend: true` is its user's; before, the queue's.
+UNSUSPENDED: Final = "penstock.dev/unsuspended"
 USER: Final = "penstock.dev/user"  #: who created it, as admission recorded it; nobody else may write it
 #: On the manifest that a driver gets: what earlier attempts did, as `drivers.earlier` writes it.
 EARLIER: Final = "penstock.dev/earlier-attempts"

@@ -1,8 +1,8 @@
 """Dispatches actions to drivers, each call in a task of its own, and turns every answer into a fact. The plane calls
 it. It knows no kind of action: `core/model/actions` says what each is about, `drivers/driver` which method it calls.
 
-`Unreachable` is retried without end; `NoCapacity`, `Unstartable` and `Refused` become facts at once. A newer action about
-the same thing replaces an older one: a stop does not wait for a start that hangs.
+`Unreachable` is retried without end; the other errors become facts at once. A newer action about the same thing
+replaces an older one: a stop does not wait for a start that hangs.
 """
 
 import asyncio

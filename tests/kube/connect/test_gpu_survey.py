@@ -1,5 +1,6 @@
 """What nodes and NodePools say about GPUs, and the site that follows from it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,6 +118,7 @@ def test_the_block_is_a_site_that_the_sites_file_takes() -> None:
     assert terms == ["on_demand", "spot", "on_demand", "on_demand"]
     assert {offer["term"] for offer in site(HOME, FOUND)["offers"]} == {"owned"}
     assert "list: 2.10" in as_text(site(RENTED, FOUND))
+    assert "{per: gpu_hour, list: 2}" in as_text(site(replace(RENTED, price="2"), FOUND))
 
 
 FILE = """\

@@ -13,7 +13,7 @@ from penstock.core.decide.placement import Choices
 from penstock.core.decide.rules import Candidate, Rules, could_hold, preference_of, widest_of
 from penstock.core.fold.state import Job, Lane, RareChanges, Shape, State
 from penstock.core.model.events import JobRefused, OfferClosed, OfferOpened, ShapeJudged, StopPromised, WaitPromised
-from penstock.core.model.reasons import CancelAsked, MoveAsked, NothingAllowed, PlacementsPaused, TooWide
+from penstock.core.model.reasons import CancelAsked, MoveAsked, NothingAllowed, PlacementsPaused, SuspendAsked, TooWide
 from penstock.core.model.types import Offer, Policy
 from penstock.core.units import NEVER, Instant, Millis
 
@@ -43,6 +43,8 @@ def decide(choices: Choices, rules: Rules) -> None:
     # 4. People's requests go before the policy's choices, while the job is still where they saw it.
     if rare.requests:
         answer_requests(choices, rare.requests)
+    if rare.suspends:
+        suspend(choices, rare.suspends)
 
     # 5. Adjust the cost of delay, before jobs are weighed with it.
     if state.aim.next_at <= now:
@@ -301,6 +303,18 @@ def answer_requests(choices: Choices, requests: list[tuple[str, str]]) -> None:
             choices.record(StopPromised(choices.now, job.attempt.id, "cancel", yields=False, because=CancelAsked()))
         elif not state.paused and placement.may_move(state, job, choices.now):
             placement.move(choices, job, state.offers[offer_id], MoveAsked(job.attempt.offer.id, job.attempt.kept_ms))
+    if state.changes.closing:  # an attempt that had not started is over at once
+        leases.settle(choices)
+
+
+def suspend(choices: Choices, jobs: list[str]) -> None:
+    """Stop the attempts of jobs that a person suspended. One that stops already is kept out of the queue afterwards."""
+    state = choices.state
+    for job_id in jobs:
+        job = state.jobs.get(job_id)
+        if job is None or job_id not in state.suspended or job.phase != "placed" or job.attempt is None:
+            continue
+        choices.record(StopPromised(choices.now, job.attempt.id, "wait", yields=False, because=SuspendAsked()))
     if state.changes.closing:  # an attempt that had not started is over at once
         leases.settle(choices)
 

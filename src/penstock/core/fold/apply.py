@@ -22,8 +22,10 @@ from penstock.core.fold.attempts import (
     cancel_requested,
     job_refused,
     move_requested,
+    resume_requested,
     start_promised,
     stop_promised,
+    suspend_requested,
 )
 from penstock.core.fold.queue import (
     ask_all,
@@ -206,6 +208,8 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.AttemptStopped: attempt_stopped,
     e.AttemptStuck: attempt_stuck,
     e.CancelRequested: cancel_requested,
+    e.SuspendRequested: suspend_requested,
+    e.ResumeRequested: resume_requested,
     e.CapSet: cap_set,
     e.ClockJumped: clock_jumped,
     e.DataSetRegistered: data_set_registered,

@@ -19,7 +19,7 @@ from penstock.core.fold.transitions import (
 from penstock.core.model import events as e
 from penstock.core.model.actions import CopyData, StopAttempt
 from penstock.core.model.lifecycle import JobPhase
-from penstock.core.model.reasons import NotStarting
+from penstock.core.model.reasons import NotStarting, SuspendAsked
 from penstock.core.model.types import NodeAsk, Offer
 from penstock.core.units import PERMILLE, Millis
 
@@ -46,8 +46,33 @@ def cancel_requested(state: State, event: e.CancelRequested) -> None:
     if job.queued:
         dequeue(state, job)
         _end(state, job, "cancelled")
+    elif job.attempt is None:  # suspended
+        _end(state, job, "cancelled")
     else:
         state.changes.note_rare().requests.append((job.id, ""))
+
+
+def suspend_requested(state: State, event: e.SuspendRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is None or job.cancelled or job.id in state.suspended:
+        return
+    touch_job(state, job)
+    state.suspended[job.id] = None
+    if job.queued:
+        dequeue(state, job)
+        job.because = SuspendAsked()
+    else:
+        state.changes.note_rare().suspends.append(job.id)
+
+
+def resume_requested(state: State, event: e.ResumeRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is None or job.id not in state.suspended:
+        return
+    touch_job(state, job)
+    del state.suspended[job.id]
+    if job.attempt is None:
+        enqueue(state, job)
 
 
 def move_requested(state: State, event: e.MoveRequested) -> None:
@@ -247,7 +272,7 @@ def attempt_stopped(state: State, event: e.AttemptStopped) -> None:
     _keep(state, attempt, event.kept_ms)
     if not attempt.then:
         retries.failed(state, attempt, "stopped")
-    if attempt.job.cancelled:
+    if attempt.job.cancelled or attempt.job.id in state.suspended:
         _drop_next(state, attempt.job)
     _over(state, attempt, "stopped", billed=True, leaves=then == "move")
     _go_on(state, attempt.job, "paused" if then == "pause" else "waiting")
@@ -276,7 +301,8 @@ def _go_on(state: State, job: Job, otherwise: JobPhase) -> None:
     else:
         move_job(state, job, otherwise)
         job.attempt = None
-        enqueue(state, job)
+        if job.id not in state.suspended:
+            enqueue(state, job)
 
 
 def attempt_lost(state: State, event: e.AttemptLost) -> None:
@@ -313,7 +339,7 @@ def lose(state: State, attempt_id: str, kept_ms: Millis, billed: bool) -> None:
     if billed:  # a refusal loses nothing
         job.lost = attempt.id
         job.losses += 1
-    if job.cancelled:
+    if job.cancelled or job.id in state.suspended:
         _drop_next(state, job)
     _over(state, attempt, outcome, billed=billed, leaves=False)
     _go_on(state, job, "waiting")
@@ -416,6 +442,7 @@ def _end(state: State, job: Job, phase: JobPhase) -> None:
         retries.drop_stale_retries(state)
     job.attempt = None  # each knew the other: without this neither would ever be freed but by the collector
     del state.jobs[job.id]
+    state.suspended.pop(job.id, None)
     state.ended[phase] = state.ended.get(phase, 0) + 1
     if job.spec.cap is not None:
         money.forget_job(state, "job:" + job.id)

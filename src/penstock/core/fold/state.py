@@ -47,7 +47,7 @@ class Job:
         self.id, self.seq, self.spec, self.submitted_at, self.shape = job_id, seq, spec, submitted_at, shape
         self.phase: JobPhase = "waiting"
         self.key: OrderKey = seq  #: its place in the queue, set by the ordering in force
-        self.queued = False  #: in the queue: waiting or paused, and not leaving
+        self.queued = False  #: in the queue: waiting or paused, and not suspended
         self.queued_at: Instant = submitted_at  #: since when, the last time
         self.attempt: Attempt | None = None
         self.next: Attempt | None = None  #: promised; starts when `attempt` is over
@@ -257,7 +257,9 @@ class StepChanges:
 class RareChanges:
     """Changes that few steps have, kept apart so that other steps need not look at each."""
 
-    __slots__ = ("failed", "idle", "noted", "readings", "refused", "requests", "room", "shortened", "stale")
+    __slots__ = (
+        "failed", "idle", "noted", "readings", "refused", "requests", "room", "shortened", "stale", "suspends",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.noted = False  #: False: all of these are empty
@@ -266,6 +268,7 @@ class RareChanges:
         self.refused: list[tuple[Offer, Millis]] = []
         self.failed: list[tuple[Attempt, str, str, Millis]] = []  #: starts: cause, the site's words, its pause
         self.requests: list[tuple[str, str]] = []  #: job, offer it was asked to move to, empty to cancel
+        self.suspends: list[str] = []  #: jobs to stop
         self.shortened: list[tuple[Lease, Instant]] = []
         self.readings: list[tuple[Lease, Money]] = []  #: the provider's own meter
         self.stale = False  #: a cap was lowered: leases may have to be shortened
@@ -296,8 +299,8 @@ class State:
         "history", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes",
         "numbered", "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "refusals",
         "renewals", "replicas", "reserved", "retries", "revision", "seats", "seq", "shape_list", "shapes", "short",
-        "sites", "stale_shapes", "starts", "steps", "timers", "touched", "uses", "value_per_hour", "waiting",
-        "yielding",
+        "sites", "stale_shapes", "starts", "steps", "suspended", "timers", "touched", "uses", "value_per_hour",
+        "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -311,6 +314,7 @@ class State:
         self.value_per_hour: Money = 0  #: the cost of delay: the policy's, or as adjusted by its target
         self.aim = Aim()
         self.paused = False  #: a person paused placements
+        self.suspended: dict[str, None] = {}  #: jobs that a person suspended: once their attempt is over, not queued
         self.alarms: list[tuple[Instant, str, str]] = []  #: at, kind, text; the newest few
         self.sites: dict[str, Site] = {}
         self.offers: dict[str, Offer] = {}
@@ -445,6 +449,8 @@ class State:
         ledger = self.ledger
         yield (ledger.periods, list(ledger.caps.items()), list(ledger.rate_caps.items()))
         yield (list(ledger.frozen), ledger.overrun)
+        if self.suspended:  # older journals have none, and keep their digests
+            yield list(self.suspended)
         if ledger.file_caps:  # older journals have none, and keep their digests
             yield list(ledger.file_caps.items())
         yield [(key, a.cap, a.held, a.spent) for key, a in ledger.accounts.items()]

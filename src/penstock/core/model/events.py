@@ -142,6 +142,26 @@ class CancelRequested:
 
 
 @value
+class SuspendRequested:
+    """A person asks that a job stops with its checkpoint, and waits until they resume it."""
+
+    at: Instant
+    job: str
+    by: str = ""
+    details: str = ""
+
+
+@value
+class ResumeRequested:
+    """A person lets a suspended job go on: it is queued again."""
+
+    at: Instant
+    job: str
+    by: str = ""
+    details: str = ""
+
+
+@value
 class MoveRequested:
     """A person asks that a running job goes on at this offer."""
 
@@ -605,6 +625,8 @@ Fact: TypeAlias = (
     | EventQuarantined
     | JobSubmitted
     | CancelRequested
+    | SuspendRequested
+    | ResumeRequested
     | MoveRequested
     | TokenIssued
     | TokenRevoked
@@ -649,6 +671,8 @@ _ID: Final[dict[type, str]] = {
     ReplicaLanded: "data_set",
     JobSubmitted: "number",
     CancelRequested: "job",
+    SuspendRequested: "job",
+    ResumeRequested: "job",
     MoveRequested: "job",
     TokenIssued: "token",
     TokenRevoked: "token",

@@ -358,6 +358,13 @@ class CancelAsked:
 
 
 @value
+class SuspendAsked:
+    """Stopped, or kept out of the queue, because a person suspended it."""
+
+    kind: Literal["SuspendAsked"] = "SuspendAsked"
+
+
+@value
 class NoMoreWork:
     """A rented node is given back: nothing runs on it and keeping it does not pay."""
 
@@ -429,6 +436,7 @@ Reason: TypeAlias = (
     | Displaced
     | Preempted
     | CancelAsked
+    | SuspendAsked
     | NoMoreWork
     | NotStarting
     | StartFailed

@@ -104,7 +104,10 @@ def as_text(made: Json) -> str:
         def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 (yaml's signature)
             return True
 
-    Dumper.add_representer(_Amount, lambda dumper, said: dumper.represent_scalar("tag:yaml.org,2002:float", str(said)))
+    def as_typed(dumper: yaml.SafeDumper, said: _Amount) -> yaml.ScalarNode:
+        return dumper.represent_scalar(f"tag:yaml.org,2002:{'float' if '.' in said else 'int'}", str(said))
+
+    Dumper.add_representer(_Amount, as_typed)
     text: str = yaml.dump(
         [made], Dumper=Dumper, sort_keys=False, allow_unicode=True, width=WIDTH, default_flow_style=None
     )

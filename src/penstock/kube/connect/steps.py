@@ -81,7 +81,8 @@ def walked(there: Endpoint) -> NetworkPath:
     try:
         return network_path.walk(there.server, there.trust, proxy)
     except network_path.BrokenPath as error:
-        raise BadInput(str(error)) from None
+        named = f" The kubeconfig names the proxy {there.proxy}; give it in HTTPS_PROXY instead." if there.proxy else ""
+        raise BadInput(f"{error}{named}") from None
 
 
 async def _account(cluster: Cluster, wanted: Wanted) -> tuple[list[str], str, list[str]]:
