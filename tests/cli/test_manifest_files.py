@@ -1,9 +1,11 @@
 """What `-f` names, as kubectl reads it: files, folders, documents, lists, and what is wrong where."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from penstock.cli.main import main
 from penstock.cli.manifest_files import documents
 from penstock.core.errors import BadInput
 
@@ -49,3 +51,18 @@ def test_what_cannot_be_read_is_told_with_its_place_and_the_other_files_are_read
     ((name, missing),) = told(tmp_path / "no.yaml")
     assert name == "no.yaml"
     assert missing
+
+
+def test_a_cluster_that_does_not_answer_is_asked_once_and_what_was_not_tried_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text(f"{thing('a')}\n---\n{thing('b')}\n---\n{thing('c')}\n")
+    user = {"name": "u", "user": {"token": "t"}}
+    nobody = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
+    contexts = [{"name": "x", "context": {"cluster": "c", "user": "u"}}]
+    config = {"clusters": [nobody], "users": [user], "contexts": contexts, "current-context": "x"}
+    (tmp_path / "k").write_text(json.dumps(config))
+    assert main(["kubectl", "apply", "--kubeconfig", str(tmp_path / "k"), "-f", str(tmp_path / "a.yaml")]) == 1
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"Error: {tmp_path}/a.yaml, document 1: ")
+    assert last == "1 of 3 documents failed, 2 were not tried. Nothing that was applied is undone."

@@ -41,22 +41,24 @@ class ApplyRun:
     def __init__(self, team: str, namespace: str, *, as_json: bool = False) -> None:
         self.team, self.namespace, self.as_json = team, namespace, as_json
         self.rows: list[Json] = []
-        self.code = 0
+        self.code = self.untried = 0
 
     async def all(self, cluster: "Cluster", found: Sequence[ManifestDocument]) -> None:
         from penstock.front.applying import Applier
         from penstock.kube.errors import Forbidden, KubeError, Unavailable
 
         applier = Applier(cluster, self.team, self.namespace)
-        for document in found:
+        for tried, document in enumerate(found, start=1):
             try:
                 if document.error:
                     raise BadInput(document.error)
                 self._applied(document, await applier.apply(document.manifest))
             except BadInput as error:
                 self._failed(document, str(error), WRONG)
-            except Unavailable:
-                raise
+            except Unavailable as error:
+                self._failed(document, str(error), REFUSED)
+                self.untried = len(found) - tried
+                return
             except Forbidden as error:
                 words = f"the cluster does not let you {error.verb} {error.resource}: {error}"
                 self._failed(document, words, REFUSED)
@@ -71,8 +73,8 @@ class ApplyRun:
             print_json(self.rows)
         failed = sum("error" in row for row in self.rows)
         if failed:
-            count = len(self.rows)
-            click.echo(f"{failed} of {count} documents failed. Nothing that was applied is undone.", err=True)
+            count, more = len(self.rows) + self.untried, f", {self.untried} were not tried" if self.untried else ""
+            click.echo(f"{failed} of {count} documents failed{more}. Nothing that was applied is undone.", err=True)
         return self.code
 
     def _applied(self, document: ManifestDocument, applied: "Applied") -> None:

@@ -79,10 +79,10 @@ def _submit_home_job(path: str, team: str, where: dict[str, Any], as_json: bool)
     from penstock.front.applying import Applier
 
     job = manifest_from(path)
-    made = ask_cluster(where, lambda cluster: Applier(cluster, team, where["namespace"]).apply(job)).manifest
-    name = made["metadata"]["name"]
-    _print(made) if as_json else click.echo(name)
-    click.echo(f"Follow it: kubectl penstock why {name}", err=True)
+    applied = ask_cluster(where, lambda cluster: Applier(cluster, team, where["namespace"]).apply(job))
+    name = applied.manifest["metadata"]["name"]
+    _print(applied.manifest) if as_json else click.echo(name)
+    click.echo(applied.note or f"Follow it: kubectl penstock why {name}", err=True)
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False})

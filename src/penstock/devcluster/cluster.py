@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from penstock.core.errors import BadInput
-from penstock.devcluster import kubelet_nodes, kueue, network, plane
+from penstock.devcluster import jobset, kubelet_nodes, kueue, network, plane
 from penstock.devcluster.access import AdminApi, ClusterAccess, write_kubeconfig
 from penstock.devcluster.external import ExternalCluster, random_name
 from penstock.devcluster.network import Network
@@ -175,6 +175,8 @@ class DevCluster(ExternalCluster):
         self._begin_nodes(self.plan.numbered())
         if self.plan.kueue:
             kueue.start(self._process("kueue"), self, urlsplit(self.url).hostname or "", self.ca)
+        if self.plan.jobset:
+            jobset.start(self._process("jobset"), self, urlsplit(self.url).hostname or "", self.ca)
 
     def wait(self) -> None:
         """Wait until every node is ready and pods can be created."""
@@ -182,6 +184,8 @@ class DevCluster(ExternalCluster):
         self._until(lambda: self._exists("/api/v1/namespaces/default/serviceaccounts/default"), "its controllers")
         if self.plan.kueue:
             self._until(lambda: kueue.answers(self), "Kueue")
+        if self.plan.jobset:
+            self._until(lambda: jobset.answers(self), "JobSet")
 
     def wait_for_api(self) -> None:
         self._until(self._answers, "its API server")
@@ -194,8 +198,8 @@ class DevCluster(ExternalCluster):
 
     def processes(self) -> list[Process]:
         """Processes that must run while the cluster does; tests may end nodes."""
-        names = plane.programs(real=self.plan.real)
-        return [self._process(name) for name in (*names, *(["kueue"] if self.plan.kueue else []))]
+        also = [name for name, wanted in (("kueue", self.plan.kueue), ("jobset", self.plan.jobset)) if wanted]
+        return [self._process(name) for name in (*plane.programs(real=self.plan.real), *also)]
 
     def _process(self, name: str) -> Process:
         return Process(self.folder, name, self.mark)

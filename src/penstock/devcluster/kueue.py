@@ -56,23 +56,22 @@ def answers(cluster: ExternalCluster) -> bool:
     return True
 
 
-def webhooks(manifest: Path, address: str, certificate: Path) -> list[dict[str, Any]]:
-    """Those of the release for queues and plain Jobs, at the controller's own address."""
+def webhooks(manifest: Path, address: str, certificate: Path, groups: set[str] = GROUPS) -> list[dict[str, Any]]:
+    """Those of the release for kinds of these groups, at the controller's own address."""
     import yaml
 
     found = list(yaml.safe_load_all(manifest.read_text()))
     trusted = base64.b64encode(certificate.read_bytes()).decode()
     for configuration in found:
-        configuration["webhooks"] = [hook for hook in configuration["webhooks"] if _is_wanted(hook)]
+        configuration["webhooks"] = [hook for hook in configuration["webhooks"] if _groups(hook) <= groups]
         for hook in configuration["webhooks"]:
             path = hook["clientConfig"]["service"]["path"]
             hook["clientConfig"] = {"url": f"{address}{path}", "caBundle": trusted}
     return found
 
 
-def _is_wanted(hook: dict[str, Any]) -> bool:
-    groups = {group for rule in hook["rules"] for group in rule["apiGroups"]}
-    return groups <= GROUPS
+def _groups(hook: dict[str, Any]) -> set[str]:
+    return {group for rule in hook["rules"] for group in rule["apiGroups"]}
 
 
 def _configuration(tls: Path, host: str, port: int) -> dict[str, Any]:

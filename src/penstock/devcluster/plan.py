@@ -28,6 +28,7 @@ class ClusterPlan:
     nodes: tuple[NodePlan, ...] = ()
     real: bool = False  #: kubelets and containers, which needs root; kwok's nodes otherwise
     kueue: bool = False
+    jobset: bool = False
 
     def __post_init__(self) -> None:
         if not self.name.isalnum() or not self.name.islower() or len(self.name) > 12:

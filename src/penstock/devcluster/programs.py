@@ -26,6 +26,7 @@ KUBERNETES: Final = "1.35.8"
 KWOK: Final = "0.8.0"
 HELM: Final = "3.22.0"  #: for tests of the chart
 KUEUE: Final = "0.19.2"
+JOBSET: Final = "0.12.0"
 KUEUE_CERTIFICATES: Final = '"/etc/kueue/metrics/certs"'
 RECIPES: Final = Path(__file__).with_name("recipes")
 #: One file, linked under these names; it looks at the name it is called by.
@@ -33,7 +34,7 @@ IN_ONE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sche
 NAMES: Final = (*IN_ONE, "kwok")
 HOW: Final = "no Kubernetes programs: `make kube` builds them once, in about ten minutes, if Go is installed"
 #: For people to read while they wait; packages that must be compiled when nothing is cached.
-PACKAGES: Final = {"kubernetes": 2_800, "kwok": 1_000, "kueue": 1_800, "versitygw": 700, "helm": 700}
+PACKAGES: Final = {"kubernetes": 2_800, "kwok": 1_000, "kueue": 1_800, "versitygw": 700, "helm": 700, "jobset": 800}
 
 Say = Callable[[str], None]
 
@@ -66,7 +67,7 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
 
 
-def build(say: Say, *, kueue: bool = False) -> Path:
+def build(say: Say, *, kueue: bool = False, jobset: bool = False) -> Path:
     """Into the cache, what is missing; two who ask at once build once."""
     with _locked(say):
         if not (folder() / "kubelet").exists():
@@ -78,6 +79,8 @@ def build(say: Say, *, kueue: bool = False) -> Path:
             _build_helm(say)
         if kueue and not (folder() / f"kueue-{KUEUE}").exists():
             _build_kueue(say)
+        if jobset and not (folder() / f"jobset-{JOBSET}").exists():
+            _build_jobset(say)
     return folder()
 
 
@@ -149,23 +152,42 @@ def _build_kueue(say: Say) -> None:
     made, definitions = folder() / "kueue.new", folder() / f"kueue-{KUEUE}-definitions"
     with tempfile.TemporaryDirectory() as work:
         source = Path(work, "kueue")
-        shutil.copytree(_kueue_source(), source, ignore=_not_built, copy_function=shutil.copyfile)
+        shutil.copytree(_source_of("kueue", KUEUE), source, ignore=_not_built, copy_function=shutil.copyfile)
         _give_it_our_certificates(source / "cmd/kueue/main.go")
         _go(["build", "-ldflags", "-s -w", "-o", str(made), "./cmd/kueue"], "kueue", say, {}, source)
-        shutil.rmtree(definitions, ignore_errors=True)
-        shutil.copytree(source / "config/components/crd/bases", definitions / "crds")
-        shutil.copyfile(source / "config/components/webhook/manifests.yaml", definitions / "webhooks.yaml")
+        _copy_definitions(source, definitions)
     made.rename(folder() / f"kueue-{KUEUE}")
     _link("kueue-definitions", definitions.name)
     _link("kueue", f"kueue-{KUEUE}")
 
 
-def _kueue_source() -> Path:
-    asked = [_go_program(), "mod", "download", "-json", f"sigs.k8s.io/kueue@v{KUEUE}"]
+def _build_jobset(say: Say) -> None:
+    """As Kueue, in its own module."""
+    say(f"Building JobSet {JOBSET}: about 5 minutes of CPU when nothing is cached")
+    made, definitions = folder() / "jobset.new", folder() / f"jobset-{JOBSET}-definitions"
+    with tempfile.TemporaryDirectory() as work:
+        source = Path(work, "jobset")
+        shutil.copytree(_source_of("jobset", JOBSET), source, ignore=_not_built, copy_function=shutil.copyfile)
+        _go(["build", "-ldflags", "-s -w", "-o", str(made), "."], "jobset", say, {}, source)
+        _copy_definitions(source, definitions)
+    made.rename(folder() / f"jobset-{JOBSET}")
+    _link("jobset-definitions", definitions.name)
+    _link("jobset", f"jobset-{JOBSET}")
+
+
+def _copy_definitions(source: Path, to: Path) -> None:
+    """CRDs and webhooks of a release."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(source / "config/components/crd/bases", to / "crds")
+    shutil.copyfile(source / "config/components/webhook/manifests.yaml", to / "webhooks.yaml")
+
+
+def _source_of(name: str, version: str) -> Path:
+    asked = [_go_program(), "mod", "download", "-json", f"sigs.k8s.io/{name}@v{version}"]
     done = subprocess.run(asked, cwd=folder(), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     said = json.loads(done.stdout or "{}")
     if "Dir" not in said:
-        raise BadInput(f"Kueue could not be downloaded: {said.get('Error') or done.stderr.strip()[-300:]}")
+        raise BadInput(f"{name} {version} could not be downloaded: {said.get('Error') or done.stderr.strip()[-300:]}")
     return Path(said["Dir"])
 
 
