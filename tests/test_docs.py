@@ -1,8 +1,8 @@
 """The documents are true: what they run is run, what they name exists, and what can be generated is generated.
 
 As a program (`make docs`) this file writes what its tests compare: docs/lifecycle.md, docs/vocabulary.md,
-docs/compare.svg, and the answers of every block below `<!-- run -->`. Blocks below `<!-- file: NAME -->` are the files
-that those commands read.
+docs/conformance.md, docs/compare.svg, and the answers of every block below `<!-- run -->`. Blocks below
+`<!-- file: NAME -->` are the files that those commands read.
 """
 
 import contextlib
@@ -27,6 +27,7 @@ import penstock
 from penstock.cli.main import COMMANDS, load, main
 from penstock.core import values
 from penstock.core.model import actions, events, lifecycle, reasons
+from tests.conformance.document import document
 from tests.conftest import ROOT
 from tests.test_layers import CORE, drawing
 
@@ -341,6 +342,7 @@ def write() -> None:
     os.environ["PENSTOCK_FROZEN"] = str(int(values.FROZEN))
     (DOCS / "lifecycle.md").write_text(lifecycle.document(), "utf-8")
     (DOCS / "vocabulary.md").write_text(vocabulary(), "utf-8")
+    (DOCS / "conformance.md").write_text(document(), "utf-8")
     PICTURE.write_text(drawn(), "utf-8")
     for page in PAGES:
         old = page.read_text("utf-8")

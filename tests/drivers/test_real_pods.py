@@ -12,7 +12,7 @@ from penstock.core.model import events as e
 from penstock.core.model.types import PodCounts
 from penstock.devcluster import ClusterGroup
 from penstock.devcluster.images import BUSYBOX, PYTHON
-from penstock.drivers.driver import NoCapacity, Refused, Work
+from penstock.drivers.driver import Refused, Unstartable, Work
 from penstock.drivers.kubernetes.pods import condition
 from penstock.drivers.running_pods import CountsPods, RunningPods
 from penstock.kube import annotations
@@ -142,7 +142,7 @@ async def test_programs_that_cannot_start_or_fail_are_told_from_places_that_cann
             assert ended.outcome == "failed"
             assert words in ended.detail
             await asyncio.wait([starting])
-        with pytest.raises(NoCapacity, match="image cannot be fetched"):
+        with pytest.raises(Unstartable, match="image cannot be fetched"):
             await site.driver.start(start("away"), Work(("x",), image="registry.invalid/x:1"))
 
 

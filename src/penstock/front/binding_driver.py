@@ -18,9 +18,9 @@ from penstock.core.model import events as e
 from penstock.core.model.actions import Action, StartAttempt
 from penstock.core.model.events import Fact
 from penstock.core.model.types import PodCounts
-from penstock.core.units import SECOND
+from penstock.core.units import SECOND, Millis
 from penstock.drivers.claim import ClaimStore
-from penstock.drivers.driver import Command, Driver, Say, SiteInventory, Unreachable, Work
+from penstock.drivers.driver import Command, Driver, Say, SiteInventory, Unreachable, Unstartable, Work
 from penstock.drivers.earlier import Earlier, tallied, written
 from penstock.drivers.running_pods import CountsPods
 from penstock.front.home_jobs import HomeJobs
@@ -28,12 +28,13 @@ from penstock.front.status import binding, bound_attempt, finalizers_of, is_susp
 from penstock.journal.journal import Row, Unwritable
 from penstock.kube import annotations, kueue
 from penstock.kube.client import JOBS, Cluster
-from penstock.kube.errors import Conflict, KubeError
+from penstock.kube.errors import Conflict, KubeError, own_policy
 from penstock.kube.exec_protocol import Printed, Typed
 from penstock.kube.portability import job_in, parsed
 from penstock.kube.references import Json, part
 
 TRIES: Final = 5  #: after conflicts with other writers of the same Job
+DENIED_MS: Final[Millis] = 30 * SECOND  #: when a start is tried again that our own policy kept us from
 OWN_DEADLINE: Final = "DeadlineExceeded: its earlier attempts used up its own activeDeadlineSeconds"
 DEADLINE_EXCEEDED: Final = PodCounts(reason="DeadlineExceeded", message="Job was active longer than specified deadline")
 
@@ -76,6 +77,11 @@ class BindingDriver:
             seen = home.job_at(f"{_namespace(metadata)}/{metadata['name']}")
             job = await bind(home.cluster, metadata, ask, seen)
         except KubeError as error:
+            if policy := own_policy(error):
+                words = (
+                    f"its home Job cannot be bound: Penstock's own policy {policy} does not know the login ({error})"
+                )
+                raise Unstartable(words, DENIED_MS, "denied") from error
             raise Unreachable(f"its home Job cannot be bound: {error}") from error
         finally:
             home.binding.discard(ask.attempt)

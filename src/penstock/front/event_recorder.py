@@ -16,7 +16,7 @@ from penstock.explain.story import StoryLine, StoryTeller
 from penstock.front.status import Why, when
 from penstock.kube.references import Json, part
 
-BAD: Final = ("JobRefused", "AttemptLost", "AttemptRefused", "RenewalDenied")
+BAD: Final = ("JobRefused", "AttemptLost", "AttemptRefused", "AttemptStuck", "RenewalDenied", "RetryPromised")
 COMPONENT: Final = "penstock"
 LONGEST: Final = 1000  #: characters of an Event's message
 #: These get no Event of their own: the status shows them. The next Event includes them.
@@ -111,6 +111,7 @@ REASONS: Final = {
     "AttemptLost": "Preempted",
     "AttemptRefused": "NoCapacity",
     "AttemptQueued": "QueuedAtSite",
+    "AttemptStuck": "NotStarting",
     "SuspendRequested": "Suspended",
     "ResumeRequested": "Resumed",
 }

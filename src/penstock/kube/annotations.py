@@ -36,6 +36,7 @@ REPLACES_PODS: Final = "penstock.dev/replaces-pods"
 COMPLETED: Final = "penstock.dev/completed-indexes"  #: by earlier attempts, until they are in the Job's status
 ENDING: Final = "penstock.dev/ending"  #: why we end it: stopped, lost, refused or failed
 WORDS: Final = "penstock.dev/words"  #: the reason as a sentence
+OBSTACLE: Final = "penstock.dev/obstacle"  #: what kept this attempt, and not others, from starting here
 FORGOTTEN: Final = (
     "penstock.dev/forgotten"  #: a tombstone: its end is in the journal; kept so that a late start cannot run
 )

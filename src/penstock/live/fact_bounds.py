@@ -11,7 +11,8 @@ from penstock.core.model import events as e
 from penstock.core.model.types import PodCounts
 from penstock.core.units import LONGEST_MS, MOST_MONEY, NEVER, PERMILLE
 
-MOST_WORDS: Final = 10_000  #: characters of a site's own words
+MOST_WORDS: Final = 10_000  #: characters of a site's own words about an end
+MOST_SAID: Final = 1_000  #: the same about a start, which is told again and again
 MOST_PODS: Final = (1 << 31) - 1  #: as Kubernetes counts
 MOST_INDEXES: Final = 500_000  #: characters of a list of indexes; Kubernetes bounds it, too
 
@@ -26,12 +27,14 @@ def bounded(fact: e.Fact) -> e.Fact:
             return replace(fact, kept_ms=_within(fact.kept_ms, LONGEST_MS), pods=_counts(fact.pods))
         case e.AttemptProgressed():
             return replace(fact, done_permille=_within(fact.done_permille, PERMILLE))
-        case e.AttemptRefused() | e.NodeRefused():
+        case e.NodeRefused():
             return replace(fact, retry_ms=_within(fact.retry_ms, LONGEST_MS))
+        case e.AttemptRefused():
+            return replace(fact, retry_ms=_within(fact.retry_ms, LONGEST_MS), words=storable(fact.words, MOST_SAID))
         case e.AttemptEnded():
             return replace(fact, detail=storable(fact.detail), pods=_counts(fact.pods))
-        case e.AttemptQueued():
-            return replace(fact, words=storable(fact.words))
+        case e.AttemptQueued() | e.AttemptStuck():
+            return replace(fact, words=storable(fact.words, MOST_SAID))
         case e.DeadlineSet():
             return replace(fact, deadline_at=_within(fact.deadline_at, NEVER))
         case e.Metered():

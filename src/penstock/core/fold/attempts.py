@@ -3,7 +3,7 @@
 Actions are noted here, where the promise becomes state, so that what is said and what is owed cannot differ.
 """
 
-from penstock.core.fold import money
+from penstock.core.fold import money, retries
 from penstock.core.fold.learned import Losses
 from penstock.core.fold.queue import count_use, dequeue, enqueue, prove
 from penstock.core.fold.state import Attempt, Job, Node, State, launch_action, start_action, without
@@ -19,7 +19,7 @@ from penstock.core.fold.transitions import (
 from penstock.core.model import events as e
 from penstock.core.model.actions import CopyData, StopAttempt
 from penstock.core.model.lifecycle import JobPhase
-from penstock.core.model.reasons import SuspendAsked
+from penstock.core.model.reasons import NotStarting, SuspendAsked
 from penstock.core.model.types import NodeAsk, Offer
 from penstock.core.units import PERMILLE, Millis
 
@@ -213,8 +213,18 @@ def attempt_started(state: State, event: e.AttemptStarted) -> None:
         if job.started_at is None:
             job.started_at = event.at
         job.lost = ""  # not before: a next place may be refused, and then it is still lost
+        if isinstance(job.because, NotStarting):
+            job.because = attempt.because
     if state.refusals and not attempt.nodes:  # a node said so when it was ready, and one that was joined says nothing
         found_room(state, attempt.offer)
+
+
+def attempt_stuck(state: State, event: e.AttemptStuck) -> None:
+    """Said for people: it is starting as before, and its money is held as before."""
+    attempt = state.attempts.get(event.attempt)
+    if attempt is not None and attempt.phase == "starting" and attempt is attempt.job.attempt:
+        touch_job(state, attempt.job)
+        attempt.job.because = NotStarting(attempt.offer.id, event.words)
 
 
 def attempt_checkpointed(state: State, event: e.AttemptCheckpointed) -> None:
@@ -222,6 +232,8 @@ def attempt_checkpointed(state: State, event: e.AttemptCheckpointed) -> None:
     if attempt is not None:
         touch_attempt(state, attempt)
         attempt.kept_ms = max(attempt.kept_ms, event.kept_ms)
+        if attempt.job.setbacks is not None and attempt.kept_ms > attempt.resume_ms:
+            retries.progressed(state, attempt)
 
 
 def attempt_progressed(state: State, event: e.AttemptProgressed) -> None:
@@ -258,6 +270,8 @@ def attempt_stopped(state: State, event: e.AttemptStopped) -> None:
         return
     then = attempt.then or "pause"  # nobody told it to: its own deadline passed
     _keep(state, attempt, event.kept_ms)
+    if not attempt.then:
+        retries.failed(state, attempt, "stopped")
     if attempt.job.cancelled or attempt.job.id in state.suspended:
         _drop_next(state, attempt.job)
     _over(state, attempt, "stopped", billed=True, leaves=then == "move")
@@ -298,15 +312,21 @@ def attempt_lost(state: State, event: e.AttemptLost) -> None:
 def attempt_refused(state: State, event: e.AttemptRefused) -> None:
     attempt = state.attempts.get(event.attempt)
     if attempt is not None:
-        state.changes.note_rare().refused.append((attempt.offer, event.retry_ms))
+        if not event.obstacle:
+            state.changes.note_rare().refused.append((attempt.offer, event.retry_ms))
+        retries.failed(state, attempt, event.obstacle or "full", event.words, event.retry_ms)
         lose(state, event.attempt, attempt.resume_ms, billed=False)
 
 
 def lose(state: State, attempt_id: str, kept_ms: Millis, billed: bool) -> None:
+    """Whoever calls it for a refusal has noted the failed start already."""
     attempt = state.attempts.get(attempt_id)
     if attempt is None:
         return
     job, outcome = attempt.job, "lost" if billed else "refused"
+    if billed:
+        attempt.kept_ms = max(attempt.kept_ms, kept_ms)
+        retries.failed(state, attempt, "lost")
     if attempt is job.next:  # it never began; its predecessor runs on, or is stopping and will wait
         _over(state, attempt, outcome, billed=True, leaves=False)
         job.next = None
@@ -418,6 +438,8 @@ def _leave(state: State, attempt: Attempt) -> None:
 def _end(state: State, job: Job, phase: JobPhase) -> None:
     move_job(state, job, phase)
     job.ended_at = state.at
+    if job.setbacks is not None:
+        retries.drop_stale_retries(state)
     job.attempt = None  # each knew the other: without this neither would ever be freed but by the collector
     del state.jobs[job.id]
     state.suspended.pop(job.id, None)

@@ -6,7 +6,7 @@ change what is decided: first what ends and frees, then what begins, then what p
 
 from typing import Final, Literal, TypeAlias, get_args
 
-from penstock.core.model.reasons import Denial, Reason
+from penstock.core.model.reasons import Denial, Obstacle, Reason, StartFailed
 from penstock.core.model.types import DataSet, Hold, JobSpec, NodeAsk, Part, PodCounts, Policy, Site
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
@@ -290,12 +290,23 @@ class AttemptQueued:
 
 
 @value
+class AttemptStuck:
+    """A site has not started an attempt yet, and says what is in the way. It goes on trying."""
+
+    at: Instant
+    attempt: str
+    words: str  # the site's own
+
+
+@value
 class AttemptRefused:
-    """A site did not take an attempt; it never ran."""
+    """A site did not start an attempt; it never ran. With an obstacle, others may start there: the offer stays open."""
 
     at: Instant
     attempt: str
     retry_ms: Millis
+    obstacle: Obstacle = ""  # what keeps this job from that offer; empty: the offer has no capacity
+    words: str = ""  # the site's own
 
 
 @value
@@ -572,6 +583,17 @@ class OfferOpened:
     offer: str
 
 
+@value
+class RetryPromised:
+    """This job's start at this offer failed; it is not started there again before `retry_at`. Others may be."""
+
+    at: Instant
+    job: str
+    offer: str
+    retry_at: Instant  # the same as `at` after a first failure that may be tried again at once
+    because: StartFailed
+
+
 Fact: TypeAlias = (
     AttemptEnded
     | AttemptStopped
@@ -593,6 +615,7 @@ Fact: TypeAlias = (
     | ReplicaLanded
     | NodeReady
     | AttemptQueued
+    | AttemptStuck
     | AttemptStarted
     | AttemptCheckpointed
     | AttemptProgressed
@@ -630,6 +653,7 @@ Promise: TypeAlias = (
     | OverrunFound
     | OfferClosed
     | OfferOpened
+    | RetryPromised
 )
 Event: TypeAlias = Fact | Promise
 
@@ -664,6 +688,7 @@ _ID: Final[dict[type, str]] = {
         (
             AttemptStarted,
             AttemptQueued,
+            AttemptStuck,
             AttemptRefused,
             AttemptCheckpointed,
             AttemptProgressed,

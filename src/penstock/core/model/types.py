@@ -78,6 +78,7 @@ class Offer:
     kill_ms: Millis = 0  # worst time from "stop" to "no longer billed"
     guarantee: Guarantee = "max_run_time"
     quoted: Quoted | None = None
+    has: tuple[str, ...] = ()  # what its nodes have: labels, and GPU models that it stands in for, as `rules` reads it
 
 
 @value

@@ -12,7 +12,7 @@ from penstock.core.units import PERMILLE, Instant, Millis
 from penstock.drivers import progress
 from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import Unreachable
-from penstock.drivers.kubernetes.inventory import hostname, name_of, requested, usable
+from penstock.drivers.kubernetes.inventory import held, hostname, name_of, requested, usable
 from penstock.drivers.kubernetes.pod_logs import PodLog
 from penstock.drivers.kubernetes.pods import End, Trouble, has_succeeded, is_active, said
 from penstock.drivers.running_pods import RunningPods
@@ -24,7 +24,9 @@ from penstock.kube.node_selection import NodeSelection
 
 #: The fields of Jobs and pods that we keep: a cache may have ten thousand of them.
 JOB_SPEC: Final = ("parallelism", "completions", "completionMode", "suspend", "activeDeadlineSeconds")
-POD_STATUS: Final = ("phase", "reason", "message", "conditions", "containerStatuses", "podIP")
+POD_STATUS: Final = (
+    "phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses", "podIP",
+)  # fmt: skip
 META: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "finalizers")
 OVER: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -43,6 +45,8 @@ class Execution:
         self.trouble: Trouble | None = None
         self.trouble_at: Instant = 0
         self.stalled_at: Instant | None = None  #: since when none of its pods runs, and one finds no node
+        self.event: Trouble | None = None  #: what the cluster's Events say is in the way of its start
+        self.told = ""  #: the trouble that was reported last
         self.ordered_at: Instant | None = None  #: when this process created the Job
         self.held_told = False  #: AttemptQueued was reported
         self.reported = Reported()  #: progress and checkpoints reported so far
@@ -296,6 +300,7 @@ def keep_pod(pod: Obj) -> Obj:
         "execution": (meta.get("labels") or {}).get(annotations.EXECUTION, ""),
         "index": (meta.get("annotations") or {}).get("batch.kubernetes.io/job-completion-index", ""),
         "container": pod["spec"]["containers"][0]["name"],
+        "gpus": held(pod),
         "spec": {"nodeName": pod["spec"].get("nodeName", "")},
         "status": {key: status[key] for key in POD_STATUS if key in status},
     }

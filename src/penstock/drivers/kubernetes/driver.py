@@ -109,7 +109,7 @@ class KubernetesDriver(BaseDriver):
         if ask.offer not in self.here.offers:
             raise Refused(f"site {self.site.id} has no offer {ask.offer}")
         async with self.here.asking():
-            given = self.starter.manifest(work)
+            given = self.starter.manifest(work, ask.offer)
             execution = self.here.known(ask.attempt) or await self.starter.order(ask, work, given)
             ownership.check_own(self.here, execution.job, ask.attempt, origin_of(given.manifest, ask))
             await seeding.seed(self.here, execution)

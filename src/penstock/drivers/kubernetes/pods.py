@@ -28,7 +28,12 @@ NO_SUCH_IMAGE: Final = re.compile(
 IMAGE: Final = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ErrImageNeverPull", "ImageInspectError")
 OWN_DEADLINE: Final = "DeadlineExceeded: it ran longer than its own activeDeadlineSeconds"
 TOLD: Final = "it was told to end before it was done"
-CANNOT_BEGIN: Final = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CrashLoopBackOff")
+CANNOT_BEGIN: Final = ("CreateContainerError", "RunContainerError", "CrashLoopBackOff")
+#: Kubelet's word for a ConfigMap, a Secret or a key in one that does not exist.
+NOT_CONFIGURED: Final = "CreateContainerConfigError"
+#: The scheduler's words for a claim that does not exist or is not bound: a person must make it.
+NO_CLAIM: Final = re.compile("persistentvolumeclaim|resourceclaim", re.IGNORECASE)
+CREATING: Final = ("ContainerCreating", "PodInitializing", "")
 
 
 @value
@@ -41,9 +46,13 @@ class End:
 
 @value
 class Trouble:
-    """Why it does not run yet. The driver decides how long to wait for it to pass."""
+    """Why it does not run yet. The driver decides how long to wait for it to pass.
 
-    kind: Literal["room", "pods", "image", "place", "user"]
+    `room`: no node for it; `pods`: the cluster makes none; `image`: it cannot be fetched now; `place`: its node cannot
+    start it; `missing`: what it refers to is not there; `user`: its image does not exist.
+    """
+
+    kind: Literal["room", "pods", "image", "place", "missing", "user"]
     words: str
     node: str = ""
 
@@ -158,10 +167,10 @@ def unreplaced(job: Obj, pods: Sequence[Obj]) -> str:
 def is_stalled(pods: Sequence[Obj]) -> bool:
     """True if none of them runs, and the scheduler has found no node for one: a replacement that finds no room."""
     waits = [pod for pod in pods if is_active(pod)]
-    return bool(waits) and not any(map(_ran, waits)) and any(map(_unscheduled, waits))
+    return bool(waits) and not any(map(_ran, waits)) and any(map(_has_no_node, waits))
 
 
-def _unscheduled(pod: Obj) -> bool:
+def _has_no_node(pod: Obj) -> bool:
     return any(state["type"] == "PodScheduled" and state["status"] == "False" for state in _conditions(pod))
 
 
@@ -256,12 +265,35 @@ def _trouble(pod: Obj) -> Trouble | None:
     if _phase(pod) == "Failed":
         return Trouble("place", taken_away(pod), node) if _not_taken(pod) else None
     for state in _conditions(pod):
-        if state["type"] == "PodScheduled" and state["status"] == "False" and state.get("reason") == "Unschedulable":
-            return Trouble("room", f"no node for it: {state.get('message', '')}")
-    for container in _containers(pod):
-        if waits := (container.get("state") or {}).get("waiting"):
-            return _waiting(str(waits.get("reason", "")), str(waits.get("message", "")), node)
+        if state["type"] == "PodScheduled" and state["status"] == "False":
+            return _unscheduled(str(state.get("reason", "")), str(state.get("message", "")))
+    for reason, message in _waits(pod):
+        if found := _waiting(reason, message, node):
+            return found
     return None
+
+
+def _unscheduled(reason: str, message: str) -> Trouble:
+    if reason == "SchedulingGated":
+        return Trouble("missing", f"its scheduling gates are closed: {message}")
+    return Trouble("missing" if NO_CLAIM.search(message) else "room", f"no node for it: {message or reason}")
+
+
+def is_being_created(pod: Obj) -> bool:
+    """True if it has a node, and its containers are not there yet. Only its Events say what is in the way."""
+    started = any((container.get("state") or {}).keys() - {"waiting"} for container in _all_containers(pod))
+    waits = all(reason in CREATING for reason, _ in _waits(pod))
+    return _phase(pod) == "Pending" and bool(node_of(pod)) and waits and not started
+
+
+def _waits(pod: Obj) -> list[tuple[str, str]]:
+    """Reason and message of each container that waits, those that run first included."""
+    found = [(container.get("state") or {}).get("waiting") for container in _all_containers(pod)]
+    return [(str(waits.get("reason", "")), str(waits.get("message", ""))) for waits in found if waits]
+
+
+def _all_containers(pod: Obj) -> list[Obj]:
+    return [*(pod.get("status", {}).get("initContainerStatuses") or ()), *_containers(pod)]
 
 
 def _waiting(reason: str, message: str, node: str) -> Trouble | None:
@@ -270,6 +302,8 @@ def _waiting(reason: str, message: str, node: str) -> Trouble | None:
     if reason in IMAGE:
         there = NO_SUCH_IMAGE.search(message)
         return Trouble("user" if there else "image", f"the image cannot be fetched: {message or reason}", node)
+    if reason == NOT_CONFIGURED:
+        return Trouble("missing", message or reason)
     return Trouble("place", f"{reason}: {message}", node) if reason in CANNOT_BEGIN else None
 
 

@@ -20,7 +20,6 @@ from penstock.drivers.kubernetes.execution_job import is_gang, rendezvous
 from penstock.drivers.kubernetes.logs import Logs
 from penstock.drivers.kubernetes.pods import (
     End,
-    Trouble,
     end_of,
     has_begun,
     is_active,
@@ -28,9 +27,9 @@ from penstock.drivers.kubernetes.pods import (
     is_stalled,
     node_of,
     said,
-    trouble_of,
     unreplaced,
 )
+from penstock.drivers.kubernetes.trouble import TroubleReporter
 from penstock.kube import annotations, errors
 from penstock.kube.client import CONFIG_MAPS, NODES, PODS, Obj
 
@@ -44,6 +43,7 @@ LOG_SECONDS: Final = 5.0  #: how long we wait for the last lines of an ended pod
 class Reconciler:
     def __init__(self, here: Connection, capacity: CapacityReporter, logs: Logs) -> None:
         self.here, self.capacity, self.logs = here, capacity, logs
+        self.troubles = TroubleReporter(here)
 
     def look_at(self, execution: Execution) -> None:
         """Called with each change of the Job or a pod."""
@@ -71,7 +71,7 @@ class Reconciler:
         """Start what the execution needs while it has not ended."""
         here, see_to = self.here, self.here.tasks.see_to
         job, told_to_end = execution.job, said(execution.job, annotations.ENDING)
-        self._note_trouble(execution, pods)
+        self.troubles.note(execution, pods)
         if not told_to_end and not execution.begun and _is_held(execution):
             see_to(f"held {execution.name}", self._say_held, execution)
         if not told_to_end and job["metadata"].get("deletionTimestamp"):
@@ -108,17 +108,6 @@ class Reconciler:
         ):
             execution.held_told = True
             self.here.say(e.AttemptQueued(self.here.clock(), execution.attempt, HELD))
-
-    def _note_trouble(self, execution: Execution, pods: list[Obj]) -> None:
-        job = execution.job
-        found = trouble_of(job, pods)
-        if not pods and not job["spec"].get("suspend"):
-            found = Trouble("pods", "the cluster makes no pod for it; a quota or a rule may be in the way")
-        if execution.begun or (found is not None and rendezvous(execution.name) in found.words):
-            found = None  # a gang's pods wait for the rendezvous ConfigMap: not their fault
-        if found is None or execution.trouble is None or found.kind != execution.trouble.kind:
-            execution.trouble_at = self.here.clock()
-        execution.trouble = found
 
     def _note_stall(self, execution: Execution, pods: list[Obj]) -> None:
         if not (execution.begun and is_stalled(pods)):
@@ -186,7 +175,8 @@ class Reconciler:
             end_of(execution.job, pods, self.here.executions.node_names(), execution.log.finished) or execution.end
         )
         assert execution.end is not None
-        words = execution.end.words + (self.capacity.fault(execution.end.node) if execution.end.node else "")
+        node, job = execution.end.node, said(execution.job, annotations.JOB)
+        words = execution.end.words + (self.capacity.fault(node, job) if node else "")
         execution.end = replace(execution.end, began=execution.begun, words=words)
         execution.concluded = True
         execution.news.set()
