@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -215,3 +216,37 @@ async def test_a_users_own_limits_retries_and_batches_end_as_in_plain_kubernetes
 
 def is_untold(pod: Any) -> bool:
     return "deletionTimestamp" not in pod["metadata"]
+
+
+@story
+async def test_what_is_missing_is_told_in_kubelets_words_and_the_pod_starts_once_it_is_there(
+    ground: KubernetesGround, real_bed: ClusterGroup
+) -> None:
+    """A ConfigMap that is mounted is missed only in Events; one that is a variable, in the pod's status."""
+    east, namespace = real_bed.cluster("east"), ground.settings.namespace
+    ground.settings = replace(ground.settings, image_ms=120_000)
+    mounted = {
+        "volumes": [{"name": "settings", "configMap": {"name": "settings"}}],
+        "containers": [_container(volumeMounts=[{"name": "settings", "mountPath": "/settings"}])],
+    }
+    named = {"containers": [_container(envFrom=[{"configMapRef": {"name": "settings"}}])]}
+    async with opened(ground) as site:
+        starts = []
+        for name, pod in (("mounted", mounted), ("named", named)):
+            job = home_job(name)
+            job["spec"]["template"]["spec"] = {"restartPolicy": "Never", **pod}
+            work = Work((), manifest=json.dumps(job))
+            starts.append(asyncio.create_task(site.driver.start(start(name), work)))
+        for name in ("mounted", "named"):
+            assert 'configmap "settings" not found' in (await site.hears(e.AttemptStuck, f"{name}.1")).words
+        await asyncio.to_thread(east.kubectl, "-n", namespace, "create", "configmap", "settings", "--from-literal=lr=1")
+        await asyncio.gather(*starts)
+        for name in ("mounted", "named"):
+            await site.driver.stop(f"{name}.1", 1000)
+            await site.hears(e.AttemptStopped, f"{name}.1")
+
+
+def _container(**more: Any) -> dict[str, Any]:
+    limits = {"limits": {"nvidia.com/gpu": "1"}}
+    command = ["python3", "-c", "import time; time.sleep(600)"]
+    return {"name": "main", "image": PYTHON, "command": command, "resources": limits, **more}
