@@ -115,6 +115,7 @@ def test_two_clusters_become_two_sites_with_the_rights_they_need_and_again_chang
     said = answered(capsys, str(lab.kubeconfig), "--home", "--name", "lab", *own)
     assert (said["site"], said["sites_file"], said["cluster"]["version"]) == ("lab", "added", "v1.35.8")
     assert f"created Namespace {namespace}-vision" in said["changed"]
+    assert isinstance(said["cluster"]["policies"], bool)  # other tests apply them to this cluster, too
     assert [(kind["model"], kind["nodes"]) for kind in said["cluster"]["gpus"]] == [("A100-SXM4-80GB", 2)]
 
     said = answered(capsys, str(east.kubeconfig), "--act", "--name", "east", "--price", "2.10", *own)

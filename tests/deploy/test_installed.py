@@ -2,6 +2,8 @@
 
 import json
 import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from penstock.kube import annotations
 from tests.conftest import ROOT
 from tests.deploy.helm import CHART, helm
 from tests.front.kit import binding, home_job
+from tests.postgres import Server, found_or_skip
 
 pytestmark = pytest.mark.slow
 Json = dict[str, Any]
@@ -36,7 +39,7 @@ def image(real_bed: ClusterGroup, tmp_path_factory: pytest.TempPathFactory) -> s
 
 
 @pytest.fixture
-def volume(real_bed: ClusterGroup) -> Iterator[str]:
+def volume(real_bed: ClusterGroup) -> Iterator[None]:
     """A disk of the lab's node: real clusters make one when it is asked for."""
     lab = real_bed.cluster("lab")
     node = lab.plan.numbered()[0][0]
@@ -56,9 +59,35 @@ def volume(real_bed: ClusterGroup) -> Iterator[str]:
             },
         }
     )
-    yield node
+    yield
     lab.kubectl("patch", "pv", "journal", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
     lab.kubectl("delete", "pv", "journal", "--ignore-not-found", "--wait=false")
+
+
+class ForPods(Server):
+    """It also listens where pods of a cluster reach this machine."""
+
+    def __init__(self, programs: Path, folder: Path, host: str) -> None:
+        super().__init__(programs, folder)
+        self.host = host
+        with open(folder / "data" / "pg_hba.conf", "a") as rules:
+            rules.write("host all all 10.0.0.0/8 trust\n")
+
+    def start(self) -> None:
+        where = f"-c listen_addresses=127.0.0.1,{self.host} -c unix_socket_directories={self.folder}"
+        options = ["-D", str(self.folder / "data"), "-w", "-o", f"-p {self.port} {where}", "-l", f"{self.folder}/log"]
+        self._run("pg_ctl", *options, "start")
+
+
+@pytest.fixture
+def database(real_bed: ClusterGroup) -> Iterator[str]:
+    """The address of an empty one, for pods of the lab."""
+    host = real_bed.cluster("lab").network.host
+    with tempfile.TemporaryDirectory(prefix="penstock-postgres-") as folder:
+        made = ForPods(found_or_skip(), Path(folder), host)
+        made.start()
+        yield made.new_database().replace("127.0.0.1", host)
+        made.stop()
 
 
 class Installation:
@@ -94,6 +123,7 @@ class Installation:
             "sites": self.sites,
             "rights": {"role": "home", "namespaces": [self.people], "kubeconfigSecrets": ["east"]},
             "journal": {"volume": {"size": "1Gi", "keep": False}},
+            "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
             **more,
         }
 
@@ -106,6 +136,17 @@ class Installation:
         return self.lab.kubectl(
             "-n", self.own, "exec", f"deploy/{self.release}", "-c", "penstock", "--", "penstock", *words
         )
+
+    def leader(self, but: str = "") -> str:
+        """The pod that is ready, once there is one: those that stand by are not."""
+        until = time.monotonic() + 180
+        while time.monotonic() < until:
+            for pod in self.lab.get("-n", self.own, "pods")["items"]:
+                ready = [one for one in pod["status"].get("conditions", []) if one["type"] == "Ready"]
+                if ready and ready[0]["status"] == "True" and pod["metadata"]["name"] != but:
+                    return str(pod["metadata"]["name"])
+            time.sleep(0.2)
+        raise AssertionError(self.what_happened())
 
     def what_happened(self) -> str:
         log = ["logs", f"deploy/{self.release}", "--all-containers", "--ignore-errors"]
@@ -140,13 +181,13 @@ class Installation:
 
 
 @pytest.fixture
-def installation(real_bed: ClusterGroup, tmp_path: Path, image: str, volume: str) -> Iterator[Installation]:
-    assert volume
+def installation(real_bed: ClusterGroup, tmp_path: Path, image: str) -> Iterator[Installation]:
     made = Installation(real_bed, tmp_path, image)
     yield made
     made.end()
 
 
+@pytest.mark.usefixtures("volume")
 def test_installed_upgraded_while_jobs_run_and_uninstalled_without_a_trace(installation: Installation) -> None:
     i = installation
     i.connect_east()
@@ -171,6 +212,22 @@ def test_installed_upgraded_while_jobs_run_and_uninstalled_without_a_trace(insta
     done = helm("uninstall", i.release, "-n", i.own, "--wait", "--timeout=60s", kubeconfig=i.lab.kubeconfig)
     assert done.returncode == 0, done.stderr
     assert [traces(cluster, i) for cluster in (i.lab, i.east)] == [[], []]
+
+
+def test_with_postgresql_a_standby_takes_over_while_a_job_runs(
+    installation: Installation, database: str, real_bed: ClusterGroup
+) -> None:
+    i = installation
+    i.connect_east()
+    i.lab.kubectl("-n", i.own, "create", "secret", "generic", "database", f"--from-literal=url={database}")
+    i.helm("install", journal={"postgresSecret": "database"}, replicas=2)
+    leader = i.leader()
+    i.apply("at-home", 4, WAITS)
+    i.waits("at-home", "jsonpath={.status.ready}=1")
+    i.lab.kubectl("-n", i.own, "delete", "pod", leader, "--grace-period=0", "--force")
+    assert i.leader(but=leader) != leader
+    i.opens(real_bed.cluster("lab"))
+    i.waits("at-home", "condition=Complete")
 
 
 def traces(cluster: DevCluster, i: Installation) -> list[str]:

@@ -169,7 +169,7 @@ def test_what_is_missing_is_said_in_a_sentence_each() -> None:
     nothing = SiteBlock("east", "act", "", "penstock")
     said = missing(Survey("v1.31.2-eks-1", unseen=("nodes",), has_kueue=True), act, nothing)
     words = [
-        "may not list nodes",
+        "may not look at nodes",
         "needs Kubernetes 1.32",
         "No node shows GPUs: install",
         "Kueue keeps quota",
@@ -187,4 +187,7 @@ def test_what_is_missing_is_said_in_a_sentence_each() -> None:
     ]
     assert [word in line for word, line in zip(words, missing(fenced, act, RENTED), strict=True)] == [True] * 3
     assert missing(FOUND, Wanted("look", "penstock", "penstock"), nothing)[1:] == missing(FOUND, act, RENTED)[1:]
+    home = Wanted("home", "penstock", "penstock")
+    (said_of_policies,) = missing(Survey("v1.35.0", FOUND.gpus[:1], policies=False), home, HOME)
+    assert "The admission policies are not there" in said_of_policies
     assert [version_of(text) for text in ("v1.35.8", "v1.31.2-eks-1", "x", "")] == [(1, 35), (1, 31), (0, 0), (0, 0)]

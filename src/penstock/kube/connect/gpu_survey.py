@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.core.values import value
-from penstock.kube.client import CONFIG_MAPS, NODES, Cluster, Kind, Obj
+from penstock.kube.client import CONFIG_MAPS, NODES, POLICIES, Cluster, Kind, Obj
 from penstock.kube.errors import Forbidden, Invalid, NotFound
 from penstock.kube.gpu_requests import MIG, WHOLE
+from penstock.kube.manifests import USERS
 
 PRODUCT: Final = "nvidia.com/gpu.product"  #: written by NVIDIA's GPU feature discovery
 ACCELERATOR: Final = "cloud.google.com/gke-accelerator"
@@ -70,6 +71,7 @@ class Survey:
     node_pools: tuple[str, ...] = ()  # Karpenter's
     kueue: tuple[str, ...] = ()  # names of its ClusterQueues
     has_kueue: bool = False
+    policies: bool = True  # our admission policies are there, or this login may not look
     architectures: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()  # what the login may not look at
 
@@ -91,10 +93,11 @@ async def survey(cluster: Cluster) -> Survey:
     return Survey(
         version=await cluster.version(),
         gpus=(*found, *pooled),
-        autoscaler=await _autoscales(cluster, unseen),
+        autoscaler=bool(await _exists(cluster, CONFIG_MAPS, *AUTOSCALER, unseen)),
         node_pools=tuple(str(pool["metadata"]["name"]) for pool in pools or ()),
         kueue=tuple(str(queue["metadata"]["name"]) for queue in queues or ()),
         has_kueue=queues is not None,
+        policies=await _exists(cluster, POLICIES, USERS, "", unseen) is not False,
         architectures=tuple(sorted({_labels(node).get("kubernetes.io/arch", "") for node in nodes} - {""})),
         unseen=tuple(dict.fromkeys(unseen)),
     )
@@ -111,15 +114,15 @@ async def _listed(cluster: Cluster, kind: Kind, unseen: list[str]) -> list[Obj] 
         return None
 
 
-async def _autoscales(cluster: Cluster, unseen: list[str]) -> bool:
-    name, namespace = AUTOSCALER
+async def _exists(cluster: Cluster, kind: Kind, name: str, namespace: str, unseen: list[str]) -> bool | None:
+    """None: this login may not look."""
     try:
-        await cluster.get(CONFIG_MAPS, name, namespace)
+        await cluster.get(kind, name, namespace)
     except NotFound:
         return False
     except Forbidden:
-        unseen.append(f"configmaps/{name} in {namespace}")
-        return False
+        unseen.append(f"{kind.resource}/{name}{f' in {namespace}' if namespace else ''}")
+        return None
     return True
 
 

@@ -144,7 +144,7 @@ def _at(block: SiteBlock, used: Path, folder: Path) -> SiteBlock:
 
 
 def missing(survey: Survey, wanted: Wanted, block: SiteBlock) -> list[str]:
-    said = [f"This login may not list {what}, so it was not looked at." for what in survey.unseen]
+    said = [f"This login may not look at {what}, so nothing is known of it." for what in survey.unseen]
     if version_of(survey.version) < OLDEST:
         said.append(f"The cluster is {survey.version}; Penstock needs Kubernetes 1.32 or newer.")
     if not any(not kind.shared for kind in survey.gpus):
@@ -155,6 +155,11 @@ def missing(survey: Survey, wanted: Wanted, block: SiteBlock) -> list[str]:
         said.append(
             "Kueue keeps quota here: write the LocalQueue under `kubernetes.queue` of each offer, unless the namespace"
             " has a LocalQueue `default`."
+        )
+    if wanted.role == "home" and not survey.policies:
+        said.append(
+            "The admission policies are not there, so anybody may write another user's name on a Job: apply what"
+            " `penstock manifests admission` prints."
         )
     if wanted.role == "act" and not block.namespaces:
         said.append(
