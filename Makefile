@@ -7,7 +7,8 @@ BIN := .venv/bin
 LOWEST := demo kubernetes postgres
 CODE := hatch_build.py src tests $(wildcard bench)
 # Not -q: it hides the seed of the tests' order, which is needed to see a failure again (--randomly-seed=N).
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+# Few tests are handed out at a time, so that no worker sits on a heap of slow ones when the others are done.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxschedchunk 4
 
 # The lock names all that is needed, so nothing is left for pip to choose.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --compile --no-deps
@@ -18,7 +19,7 @@ LOCK = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-bare test-lowest lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement conformance docs kube demo-kube e2e-kube clean
+.PHONY: help demo test check test-bare test-lowest image lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement conformance docs kube demo-kube e2e-kube clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -28,7 +29,7 @@ demo: .venv/.installed  ## ten small trainings on this machine, under a real con
 
 # With PENSTOCK_REQUIRE_ALL=1 no test may be skipped, and some want Kubernetes: built once, then found in the cache.
 test: lint $(if $(filter 1,$(PENSTOCK_REQUIRE_ALL)),kube)  ## format, lint, types and all tests, as CI does
-	@$(PYTEST)
+	@$(PYTEST) --durations 10
 
 check: lint  ## the same without the slow tests
 	@$(PYTEST) -m "not slow"
@@ -50,6 +51,10 @@ test-lowest: .venv/.installed-dev  ## tests of commands and API with the oldest 
 wheel: .venv/.installed-dev  ## dist/*.whl with the engine compiled, two to three times as fast; needs gcc
 	@PENSTOCK_COMPILE=1 $(BIN)/python -m hatchling build --target wheel --directory dist
 
+image: .venv/.installed-dev  ## build/penstock-image.tar: the control plane's image as an OCI archive, without a registry; as root after `make kube`
+	@$(BIN)/python -m hatchling build --target wheel --directory build/image
+	@$(BIN)/python -m penstock.devcluster.penstock_image build/image build/penstock-image.tar
+
 bench-engine: .venv/.installed-dev  ## how many jobs a second the engine decides; COMPILED=1 as the wheel has it
 	@$(BIN)/python -m bench.engine $(if $(COMPILED),--compiled)
 
@@ -68,8 +73,9 @@ bench-live: .venv/.installed-dev  ## a running Penstock under load: submits, lis
 conformance: kube .venv/.installed-dev  ## every manifest of the suite as a plain Job and as a home Job, compared field by field; FAST=1 those that CI runs
 	@$(BIN)/python -m tests.conformance $(if $(FAST),--quick)
 
-docs: .venv/.installed-dev  ## write what the documents say of themselves: lives, picture, answers of commands
+docs: .venv/.installed-dev  ## write what the documents say of themselves: lives, picture, answers of commands; the chart's rights
 	@$(BIN)/python -m tests.test_docs
+	@$(BIN)/python -m tests.deploy.test_chart
 
 bench-placement: .venv/.installed-dev  ## our cost against the best published policy's, on real traces; FAST=1 for a quick look
 	@$(BIN)/python -m bench.placement $(if $(FAST),--fast)
@@ -91,6 +97,7 @@ lock:  ## pin anew what `make demo` and `make test` install, where pyproject.tom
 	@$(PYTHON) -m venv build/lock
 	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check --upgrade uv
 	@$(LOCK) --extra dev --group build --output-file requirements/dev.txt pyproject.toml
+	@$(LOCK) --extra kubernetes --extra postgres --extra s3 --constraint requirements/dev.txt --output-file requirements/image.txt pyproject.toml
 	@$(LOCK) --group go --output-file requirements/go.txt
 	@$(LOCK) --extra demo --group build --constraint requirements/dev.txt --output-file requirements/demo.txt pyproject.toml
 

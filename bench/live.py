@@ -270,7 +270,9 @@ def up(
         sites.write_text(content)
         (Path(home) / "journal.key").write_bytes(KEY)
         command = [sys.executable, "-m", *program, "up", "--home", home, "--sites", str(sites), "--port", "0"]
-        process = subprocess.Popen([*command, "--json", "--journal", where], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [*command, "--json", "--accept-clock", "--journal", where], stdout=subprocess.PIPE, text=True
+        )
         try:
             told = said(process)
             headers = {"Authorization": f"Bearer {Path(told['token_file']).read_text().strip()}"}

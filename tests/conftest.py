@@ -28,6 +28,7 @@ class Part(StrEnum):
     KUEUE = "Kueue: `make kube KUEUE=1` builds it once, in about ten minutes"
     OUR_CLUSTERS = "clusters that may be broken: run without PENSTOCK_TEST_KUBECONFIGS"
     REAL_PODS = "real pods: `make kube` as root on Debian or Ubuntu installs containerd and runc"
+    HELM = "helm: `make kube` builds it once, in about three minutes"
     S3 = "S3 server: `make kube` builds versitygw once, in about two minutes"
     POSTGRES = "PostgreSQL server: apt-get install postgresql"
     CHROMIUM = "Chromium: apt-get install chromium"
@@ -77,6 +78,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("left out, for what this machine does not have")
     for part, tests in left_out.most_common():
         terminalreporter.write_line(f"{tests:5} {'test ' if tests == 1 else 'tests'}  {part}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In a parallel run, spread the slow tests evenly over the first three quarters: a worker that begins one last
+    keeps the others waiting, and all of them at once would overload the machine.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    quick = [item for item in items if not item.get_closest_marker("slow")]
+    every = len(items) * 3 // 4
+    place = {item: (k + 1) * every / (len(slow) + 1) for k, item in enumerate(slow)}
+    place |= {item: float(k) for k, item in enumerate(quick)}
+    items.sort(key=place.__getitem__)
 
 
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -194,11 +194,16 @@ CODE = re.compile(r"^```\w*\n(.*?)^```$|(?<!`)`([^`\n]+)`(?!`)", re.MULTILINE | 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 CLASS = re.compile(r"(?<![\w./])[A-Z][a-z]+(?:[A-Z][a-z]+)+(?![\w/])")
 #: Class-like words of others: what they are.
+KUBERNETES_WORDS = (
+    *("DeadlineExceeded", "BackoffLimitExceeded", "PodFailurePolicy", "MaxFailedIndexesExceeded", "FailedIndexes"),
+    *("SuccessPolicy", "CompletionsReached", "DisruptionTarget", "OnFailure", "JobSuspended", "JobResumed"),
+)
 NOT_OURS = {
     "ElapsedRaw": "a column of Slurm's",
     "JobName": "another",
     "SubmitTime": "a column somebody has",
     "QueuedAtSite": "a reason of our Events in Kubernetes",
+    **dict.fromkeys(KUBERNETES_WORDS, "words of a Job of Kubernetes'"),
     **dict.fromkeys(("NoSchedule", "NoExecute", "PreferNoSchedule"), "what a taint of Kubernetes' does"),
 }
 

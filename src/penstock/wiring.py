@@ -332,7 +332,7 @@ def make_plane(
     )
     made = drivers(options, file, journal.installation, reader, clock)
     local = [driver for driver in made.values() if isinstance(driver, LocalDriver)]
-    plane = Plane(journal, _gated(made, homes), setup, clock)
+    plane = Plane(journal, _gated(made, homes, reader), setup, clock)
     for driver in local:
         driver.alarm = plane.alarms.set
     return plane
@@ -345,14 +345,14 @@ def _reserve(options: Options) -> SpaceReserve | None:
     return SpaceReserve(Path(options.journal).absolute().parent if options.journal else options.home)
 
 
-def _gated(made: Mapping[str, Driver], homes: "Sequence[HomeJobs]") -> Mapping[str, Driver]:
+def _gated(made: Mapping[str, Driver], homes: "Sequence[HomeJobs]", reader: Reader) -> Mapping[str, Driver]:
     """Where there is a front door, a home Job is bound before anything is started for it."""
     if not homes:
         return made
     from penstock.front.binding_driver import BindingDriver
 
     by_site = {home.site: home for home in homes}
-    return {site: BindingDriver(driver, by_site) for site, driver in made.items()}
+    return {site: BindingDriver(driver, by_site, reader.story) for site, driver in made.items()}
 
 
 def _homes(options: Options, file: SitesFile) -> "list[HomeJobs]":

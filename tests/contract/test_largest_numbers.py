@@ -268,7 +268,7 @@ def test_the_largest_of_everything_is_refused_denied_or_done(
         for reports in (e.AttemptStarted, e.AttemptCheckpointed, e.AttemptStopped):
             now = min(now + 12 * HOUR, made.next_deadline() or NEVER)
             live = list(made.state_now().attempts)[:50]
-            more = {} if reports is e.AttemptStarted else {"kept_ms": kept}
+            more: dict[str, Any] = {} if reports is e.AttemptStarted else {"kept_ms": kept}
             made.take(
                 (), [bounded(reports(at=0, attempt=name, **more)) for name in live], max(now, made.state_now().at)
             )

@@ -271,11 +271,15 @@ def histories(draw: st.DrawFn) -> History:
 @st.composite
 def command(draw: st.DrawFn, zero: Instant, names: list[str], sites: list[Site]) -> tuple[Instant, str, Any]:
     at = zero + draw(st.integers(1, 400)) * MINUTE + draw(pick(0, 0, 17))
-    kind = draw(pick("cancel", "move", "move", "cap", "cap", "cap", "node", "site", "policy", "seen", "seen"))
+    kind = draw(
+        pick("cancel", "suspend", "move", "move", "cap", "cap", "cap", "node", "site", "policy", "seen", "seen")
+    )
     offers = [offer for site in sites for offer in site.offers]
     match kind:
         case "cancel":
             return at, kind, draw(pick(*names))
+        case "suspend":
+            return at, kind, (draw(pick(*names)), draw(pick(0, MINUTE, HOUR)))
         case "move":
             return at, kind, (draw(pick(*names)), draw(pick(*offers)).id)
         case "cap":
@@ -389,6 +393,10 @@ class Life:
                 return [e.JobSubmitted(now, number, job.id, job.spec)]
             case "cancel":
                 return [e.CancelRequested(now, about)]
+            case "suspend":
+                job, lasts = about
+                self.provider.later(now + lasts, lambda at: [e.ResumeRequested(at, job)])
+                return [e.SuspendRequested(now, job)]
             case "move":
                 return [e.MoveRequested(now, *about)]
             case "cap":

@@ -49,6 +49,7 @@ def test_all_programs_are_there_afterwards_under_their_usual_names() -> None:
         f"Kubernetes {programs.KUBERNETES} with",
         f"kwok {programs.KWOK}: about",
         "the S3 server",
+        f"helm {programs.HELM}: about",
     ]
     assert s3_server.found() == s3_server.cached()
 
@@ -72,7 +73,7 @@ def test_two_who_ask_at_once_build_once(asked: Path) -> None:
         one.start()
     for one in both:
         one.join()
-    assert len(asked.read_text().splitlines()) == 3  # Kubernetes, kwok and the S3 server
+    assert len(asked.read_text().splitlines()) == 4  # Kubernetes, kwok, the S3 server and helm
 
 
 @pytest.mark.usefixtures("asked")

@@ -4,16 +4,20 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
 from penstock.core.model import events as e
+from penstock.core.model.types import PodCounts
 from penstock.devcluster import ClusterGroup
-from penstock.devcluster.images import PYTHON
-from penstock.drivers.driver import NoCapacity, Refused, Work
+from penstock.devcluster.images import BUSYBOX, PYTHON
+from penstock.drivers.driver import Refused, Unstartable, Work
 from penstock.drivers.kubernetes.pods import condition
+from penstock.drivers.running_pods import CountsPods, RunningPods
+from penstock.kube import annotations
 from tests.awaiting import story
-from tests.contract.kit import KubernetesGround, Watch, opened, start
+from tests.contract.kit import KubernetesGround, Watch, home_job, opened, start
 
 pytestmark = pytest.mark.slow
 
@@ -138,5 +142,76 @@ async def test_programs_that_cannot_start_or_fail_are_told_from_places_that_cann
             assert ended.outcome == "failed"
             assert words in ended.detail
             await asyncio.wait([starting])
-        with pytest.raises(NoCapacity, match="image cannot be fetched"):
+        with pytest.raises(Unstartable, match="image cannot be fetched"):
             await site.driver.start(start("away"), Work(("x",), image="registry.invalid/x:1"))
+
+
+#: The first try of each pod fails; the second one finds that it was there.
+SECOND_TRY = "test -e /kept/tried || { touch /kept/tried; exit 3; }"
+#: Until it is told to end, but for the first of a batch.
+WAITS = 'trap "exit 143" TERM; test "$JOB_COMPLETION_INDEX" = 0 && exit 0; sleep 600 & wait'
+
+
+def manifest(name: str, does: str, restarts: str = "Never", **spec: Any) -> Work:
+    made = home_job(name, **spec)
+    pod = made["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    container |= {"image": BUSYBOX, "imagePullPolicy": "Never", "command": ["sh", "-c", does]}
+    container["volumeMounts"] = [{"name": "kept", "mountPath": "/kept"}]
+    pod |= {"restartPolicy": restarts, "volumes": [{"name": "kept", "emptyDir": {}}]}
+    return Work((), manifest=json.dumps(made))
+
+
+@story
+async def test_a_users_own_limits_retries_and_batches_end_as_in_plain_kubernetes(
+    ground: KubernetesGround, real_bed: ClusterGroup
+) -> None:
+    """One story, because each pod takes seconds to start: `OnFailure`, `activeDeadlineSeconds`, evictions, a batch."""
+    east, namespace = real_bed.cluster("east"), ground.settings.namespace
+
+    def pods(job: str) -> dict[str, Any]:
+        name = annotations.execution_name(ground.installation, f"{job}.1")
+        found = east.get("-n", namespace, "pods", "-l", f"{annotations.EXECUTION}={name}")["items"]
+        active = [pod for pod in found if pod["status"]["phase"] == "Running" and is_untold(pod)]
+        index = "batch.kubernetes.io/job-completion-index"
+        return {(pod["metadata"].get("annotations") or {}).get(index, ""): pod["metadata"]["name"] for pod in active}
+
+    def evict(name: str) -> None:
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+        east.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+
+    works = {
+        "retried": manifest("retried", SECOND_TRY, "OnFailure", backoffLimit=2),
+        "short": manifest("short", WAITS, activeDeadlineSeconds=3),
+        "evicted": manifest("evicted", WAITS, "OnFailure", backoffLimit=2),
+        "batch": manifest("batch", WAITS, completions=3, parallelism=2, completionMode="Indexed"),
+    }
+    async with opened(ground) as site:
+        starts = [asyncio.create_task(site.driver.start(start(job), work)) for job, work in works.items()]
+        await asyncio.wait(starts)
+        ended = await site.hears(e.AttemptEnded, "retried.1")
+        assert (ended.outcome, ended.pods) == ("done", PodCounts(1, reason="CompletionsReached", message=ANY))
+        ended = await site.hears(e.AttemptEnded, "short.1")
+        assert (ended.outcome, ended.pods and ended.pods.reason) == ("failed", "DeadlineExceeded")
+
+        evict(*pods("evicted").values())
+        assert (await site.hears(e.AttemptLost, "evicted.1")).pods == PodCounts(failed=1)
+
+        while set(pods("batch")) != {"1", "2"}:  # the first is done
+            await asyncio.sleep(0.1)
+        first = pods("batch")
+        evict(first["2"])
+        while set(after := pods("batch")) != {"1", "2"} or after["2"] == first["2"]:
+            await asyncio.sleep(0.1)
+        assert after["1"] == first["1"]
+        assert isinstance(site.driver, CountsPods)
+        while site.driver.running_pods("batch.1") != RunningPods(2, 2, 0, 1, 0, "0"):
+            await asyncio.sleep(0.1)
+        await site.driver.stop("batch.1", 1000)
+        stopped = await site.hears(e.AttemptStopped, "batch.1")
+        assert stopped.pods == PodCounts(succeeded=1, completed_indexes="0")
+
+
+def is_untold(pod: Any) -> bool:
+    return "deletionTimestamp" not in pod["metadata"]

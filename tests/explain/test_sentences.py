@@ -185,7 +185,36 @@ TOLD: list[tuple[Any, str]] = [
         ),
     ),
     (r.CancelAsked(), "A person cancelled it."),
+    (r.SuspendAsked(), "A person suspended it."),
     (r.NoMoreWork(5 * MINUTE), "Node returned: idle for 5 min."),
+    (
+        r.NotStarting("lab/owned", "no node for it: 0/3 nodes match its node selector"),
+        "Not started yet at lab/owned: no node for it: 0/3 nodes match its node selector.",
+    ),
+    (
+        r.StartFailed(
+            offer="lab/owned", attempt="a.2", cause="missing", words='config map "x" not found', failures=2,
+            took_ms=2 * MINUTE, gpus=1, cost=0, retry_at=NOON,
+        ),
+        (
+            'Not started at lab/owned: config map "x" not found. The start took 2 min on 1 GPU and cost $0.00, the '
+            "2nd failure of this kind in a row. Penstock tries it there again day 1, 12:00."
+        ),
+    ),
+    (
+        r.StartFailed(
+            offer="cloud", attempt="a.1", cause="lost", words="", failures=1, took_ms=MINUTE, gpus=8, cost=MICRO,
+            retry_at=0,
+        ),
+        "Lost at cloud before it made progress. The start took 1 min on 8 GPUs and cost $1.00.",
+    ),
+    (
+        r.PatienceOver(12 * MINUTE, 10 * MINUTE, HOUR, 8 * MICRO, "", 0, failed_at="lab/owned"),
+        (
+            "Its start at lab/owned failed; it was queued for 12 min, and its policy allows 10 min. It costs about "
+            "$8.00 for 1 h."
+        ),
+    ),
     (r.NeverStarted(), "Node returned: the job it was rented for does not start there."),
 ]  # fmt: skip
 

@@ -138,7 +138,7 @@ class Penstock:
         self.journal = open_journal(where)
         self.reader = open_reader(where)
         homes = {site: HomeJobs(HomeCluster(site, cluster, self.namespaces)) for site, cluster in self.homes.items()}
-        drivers = {site: BindingDriver(driver, homes) for site, driver in self.drivers().items()}
+        drivers = {site: BindingDriver(driver, homes, self.reader.story) for site, driver in self.drivers().items()}
         joined: list[e.Fact] = [e.SiteJoined(0, one) for one in self.sites]
         opening = (*joined, e.PolicySet(0, 0, self.policy))
         setup = Setup(opening=opening, look_ms=MINUTE, teams=self.teams, queued=self.reader.queued)

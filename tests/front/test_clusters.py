@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.core.model.types import Policy, Waiting
+from penstock.core.units import HOUR
 from penstock.devcluster import ClusterGroup
 from penstock.kube import annotations
 from tests.clusters import emptied_namespace
@@ -62,6 +65,34 @@ def test_a_job_with_an_unmapped_volume_waits_and_says_so(penstock: Made) -> None
             said = await here.says("b", "OnlyOwned")
             assert "it needs volume scratch, and east has no map for it" in said["message"]
             assert here.executions("east") == []
+
+    asyncio.run(tell())
+
+
+def test_a_job_that_no_node_can_take_says_so_at_once_rents_nothing_and_leaves_the_gpus_to_others(
+    penstock: Made,
+) -> None:
+    """It closed the owned offer after a minute without a word, and the next Job burst beside idle GPUs."""
+
+    async def tell() -> None:
+        here = penstock(policy=Policy("test", waiting=Waiting("constant", HOUR)))
+        here.settings["lab"] = replace(here.settings["lab"], room_ms=5000, retry_ms=2000)
+        async with here:
+            here.apply(lasting("a", gpus=1, pod={"nodeSelector": {"lab.example/disk": "nvme"}}))
+            said = await here.says("a", "NotStarting")
+            assert said["type"] == "Warning"
+            assert "didn't match Pod's node affinity/selector" in said["message"]
+            failed = await here.says("a", "StartFailed")
+            assert "The start took" in failed["message"]
+            here.apply(lasting("b", gpus=8))
+            assert binding(await here.shows("b", running))["site"] == "lab"
+            here.finish("lab")
+            await here.shows("b", complete)
+            (node,) = here.clusters["lab"].get("nodes")["items"]
+            here.clusters["lab"].kubectl("label", "node", node["metadata"]["name"], "lab.example/disk=nvme")
+            assert binding(await here.shows("a", running))["site"] == "lab"  # repaired, and tried again
+            assert here.executions("east") == []
+            here.clusters["lab"].kubectl("label", "node", node["metadata"]["name"], "lab.example/disk-")
 
     asyncio.run(tell())
 

@@ -26,10 +26,13 @@ def test_apply_plan_why_and_leave_as_people_type_them(setting: Setting) -> None:
     n = ("-n", setting.namespace)
     file = setting.writes("a")
     assert "If submitted now: Starts on lab/a100" in setting.says("kubectl", "plan", "-f", file, "--team", "vision", *n)
-    assert setting.types("kubectl", "apply", "-f", file, *n).stderr.startswith("Error: Whose job is it?")
-    assert setting.says("kubectl", "apply", "-f", file, "--team", "vision", *n) == "job.batch/a\n"
+    said = setting.types("kubectl", "apply", "-f", file, *n).stderr
+    assert said.startswith("Error: a.yaml, document 1: Whose job is it?")
+    assert setting.says("kubectl", "apply", "-f", file, "--team", "vision", *n) == "job.batch/a created\n"
     setting.waits("a", "jsonpath={.status.ready}=1")
     assert "Starts on lab/a100" in setting.says("kubectl", "why", "a", *n)
+    assert setting.says("kubectl", "apply", "-f", file, *n) == "job.batch/a unchanged\n"  # and it still runs
+    assert setting.lab.get(*n, "job", "a")["status"]["ready"] == 1
     assert setting.types("kubectl", "why", "b", *n).stderr == (
         f"Error: There is no Job 'b' in namespace {setting.namespace}.\n"
     )

@@ -368,3 +368,42 @@ def test_a_label_that_is_taken_away_takes_the_job_back(penstock: Callable[..., P
             await here.shows("a", lambda one: ours(one) == [])
 
     asyncio.run(tell())
+
+
+def test_its_user_suspends_and_resumes_it_and_hears_that_its_size_stays(penstock: Callable[..., Penstock]) -> None:
+    """A `suspend: true` was once taken back without a word."""
+
+    async def tell() -> None:
+        def patch(**spec: Any) -> None:
+            here.given.kubectl("-n", here.namespace, "patch", "job", "a", "-p", json.dumps({"spec": spec}))
+
+        async with penstock(sites=SITES[:1]) as here:
+            first = home_job("a", annotations={"checkpoint-every": "1s"}, spec={"completions": 2, "parallelism": 1})
+            here.apply(first)
+            await here.shows("a", running)
+            here.apply(first)  # again, and it says `suspend: true`: that is the queue's
+            await here.shows("a", lambda one: one["spec"]["suspend"] is False and running(one))
+            here.apply(home_job("b"))
+            waits = await here.shows("b", lambda one: condition(one, "Suspended"))
+            assert condition(waits, "Suspended")["reason"] == "JobSuspended"
+
+            patch(suspend=True)
+            job = await here.shows("a", lambda one: condition(one, "Suspended") and not one["status"].get("active"))
+            assert job["spec"]["suspend"] is True
+            assert (await here.says("a", "Suspended"))["type"] == "Normal"
+            await here.shows("b", running)  # on the GPUs that came free
+            await here.goes_down()
+            await here.comes_up()
+            here.delete("b")
+            await here.is_gone("b")
+            patch(suspend=False)
+            job = await here.shows("a", running)
+            resumed = next(one for one in job["status"]["conditions"] if one["type"] == "Suspended")
+            assert (resumed["status"], resumed["reason"], binding(job)["attempt"]) == ("False", "JobResumed", "j0.2")
+            assert [one.outcome for one in here.reader.attempts("j0")] == ["stopped", ""]
+
+            patch(parallelism=2)
+            said = await here.says("a", "SizeNotChanged")
+            assert "runs with the 8 GPUs that it asked for" in said["message"]
+
+    asyncio.run(tell())

@@ -1,21 +1,32 @@
 """The rights that we ask for are enough, and what the admission policies forbid is refused by a real API server."""
 
 import asyncio
+import base64
 import json
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from click.testing import CliRunner
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from penstock.cli.main import penstock
 from penstock.devcluster import ClusterGroup
 from penstock.devcluster.cluster import DevCluster
 from penstock.devcluster.external import ExternalCluster, Refusal
-from penstock.front import defaulting, recorded_users
+from penstock.devcluster.plane import CLIENT_CA
+from penstock.front import binding_driver, recorded_users
+from penstock.front.applying import Applier
 from penstock.journal.rows import Filter
 from penstock.kube import annotations, kueue, manifests
 from penstock.kube.access import Access, connect
+from penstock.kube.job_needs import job_needs
 from tests.clusters import emptied_namespace
 from tests.front.kit import DELAY, Clustered, complete, home_job, running
 
@@ -98,6 +109,100 @@ def ruled(place: tuple[DevCluster, DevCluster, str]) -> Iterator[tuple[DevCluste
         lab.kubectl("delete", thing["kind"], thing["metadata"]["name"])
 
 
+# --- logins ----------------------------------------------------------------------------------------------------------
+
+
+class Certified:
+    """An authority that the lab's API server trusts, and kubeconfigs of whom it certifies."""
+
+    def __init__(self, lab: DevCluster, folder: Path) -> None:
+        self.lab, self.folder, self.key = lab, folder, ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "clients")])
+        builder = _certificate(name, name, self.key).add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        self.ca = builder.sign(self.key, hashes.SHA256())
+        (lab.folder / CLIENT_CA).write_bytes(self.ca.public_bytes(serialization.Encoding.PEM))
+        lab.kill_api()
+        lab.start_api()
+
+    def kubeconfig(self, user: str, group: str) -> Path:
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = [(NameOID.COMMON_NAME, user), (NameOID.ORGANIZATION_NAME, group)]
+        subject = x509.Name([x509.NameAttribute(kind, text) for kind, text in names])
+        may = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+        builder = _certificate(subject, self.ca.subject, key).add_extension(may, False)
+        pem = builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        plain = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        secret = key.private_bytes(serialization.Encoding.PEM, *plain)
+        config = json.loads(self.lab.kubeconfig.read_text())
+        login = {"client-certificate-data": pem, "client-key-data": secret}
+        config["users"][0]["user"] = {name: base64.b64encode(text).decode() for name, text in login.items()}
+        path = self.folder / f"{user}.kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(config))
+        return path
+
+
+def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
+    now = datetime.now(UTC)
+    return builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(hours=6))
+
+
+def test_a_login_that_our_policies_do_not_know_is_an_alarm_and_a_wait_until_they_do(
+    place: tuple[DevCluster, DevCluster, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Penstock logged in by certificate: its own policy denied it, and that was the user's failed Job."""
+    lab, east, namespace = place
+    user, group = f"penstock-{namespace}", f"operators-{namespace}"
+    path = Certified(lab, tmp_path).kubeconfig(user, group)
+    logins = manifests.Logins((user,), (group,))
+    lab.apply(*manifests.rbac("home", "penstock", namespace, logins=logins))
+    policies = manifests.admission("penstock", namespace)  # the service account's alone
+    lab.apply(*policies)
+    monkeypatch.setattr(binding_driver, "DENIED_MS", 1000)
+    (tmp_path / "sites.yaml").write_text(SITES.format(path=path, namespace=namespace))
+
+    async def tell() -> None:
+        async with Clustered(lab, east, namespace, tmp_path, kubeconfig=path, limited={"lab": path}) as here:
+            here.apply(home_job("a"))
+            async with asyncio.timeout(55):
+                while not any("penstock-bindings" in alarm.text for alarm in here.plane.alarms.now()):
+                    await asyncio.sleep(0.1)
+            assert here.phase("j0") == "waiting"  # no failure of the user's
+            assert "does not know the login" in (await here.says("a", "StartFailed"))["message"]
+            printed = CliRunner().invoke(penstock, ["manifests", "admission", "-n", namespace, "--as-group", group])
+            assert user not in printed.output
+            lab.kubectl("apply", "-f", "-", stdin=printed.output)  # it knows the group
+            await here.shows("a", running)
+            async with asyncio.timeout(55):
+                while here.plane.alarms.now():
+                    await asyncio.sleep(0.1)
+            asked = ["manifests", "admission", "-n", namespace, "--sites", str(tmp_path / "sites.yaml")]
+            known = await asyncio.to_thread(CliRunner().invoke, penstock, asked)
+            assert f'request.userInfo.username in ["system:serviceaccount:{namespace}:penstock", "{user}"]' in " ".join(
+                str(one) for one in yaml.safe_load_all(known.output)
+            )
+            lab.kubectl("apply", "-f", "-", stdin=known.output)  # by its user's name alone
+            here.delete("a")
+            await here.is_gone("a")
+
+    try:
+        _until_ruled(lab, namespace, "kubectl penstock apply")
+        asyncio.run(tell())
+    finally:
+        for thing in policies:
+            lab.kubectl("delete", thing["kind"], thing["metadata"]["name"])
+
+
+SITES = """
+sites:
+  - name: lab
+    driver: kubernetes
+    kubernetes: {{kubeconfig: {path}, namespace: {namespace}}}
+    offers: [{{name: a100, gpu: A100, term: owned, gpus_per_node: 8}}]
+"""
+
+
 def _until_ruled(cluster: ExternalCluster, namespace: str, word: str) -> None:
     """An API server takes policies up a moment after they are written; each try is a request of its own. `word`: of
     what it makes of an incomplete Job from then on, or of its refusal."""
@@ -174,6 +279,12 @@ def test_admission_refuses_what_goes_around_us(ruled: tuple[DevCluster, str]) ->
     execution = home_job("execution", labels={annotations.EXECUTION: "x"})
     assert "Only Penstock writes" in refused(lab, namespace, execution)
     lab.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(home_job("good")))
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "uid": "u"}
+    of_job_set = home_job("of-job-set", spec={"suspend": False})
+    of_job_set["metadata"]["ownerReferences"] = [owner]
+    created(lab, namespace, of_job_set)
+    del of_job_set["spec"]["managedBy"]
+    assert "needs suspend: true and managedBy" in refused(lab, namespace, of_job_set)
     with pytest.raises(Refusal, match="Only Penstock writes"):
         lab.kubectl("-n", namespace, "annotate", "job", "good", f"{annotations.BINDING}=x")
 
@@ -194,6 +305,10 @@ def test_in_a_governed_namespace_no_container_of_any_kind_gets_past(ruled: tuple
     for pod in hidden:
         for thing in (_pod(pod), _job(pod)):
             assert "GPUs are used through Penstock here" in refused(lab, namespace, thing), pod
+        assert job_needs(_job(pod)).gpus or "resourceClaims" in pod  # the front door counts what admission finds
+    none = {"containers": [{**container, "resources": {"limits": {"nvidia.com/gpu": "0", "rdma/hca": "1"}}}]}
+    created(lab, namespace, _job(none))
+    assert job_needs(_job(none)).gpus == ()
     bad_step = {"containers": [container], "initContainers": [{**step, "securityContext": privileged}]}
     for thing in (_pod(bad_step), _job(bad_step)):
         assert "Privileged containers are not allowed here" in refused(lab, namespace, thing)
@@ -225,7 +340,7 @@ def applied_by(who: ExternalCluster, namespace: str, job: Json) -> Json:
     async def apply() -> Json:
         cluster = connect(Access(kubeconfig=str(who.kubeconfig)))
         try:
-            return await defaulting.apply(cluster, defaulting.as_home_job(job, "vision", namespace))
+            return (await Applier(cluster, "vision", namespace).apply(job)).manifest
         finally:
             await cluster.close()
 

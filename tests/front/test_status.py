@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from penstock.front.status import JobSnapshot, binding, metadata_change
+from penstock.core.model.types import PodCounts
+from penstock.drivers.earlier import Earlier
+from penstock.drivers.running_pods import RunningPods
+from penstock.front.status import JobSnapshot, Why, binding, metadata_change, shown
 from penstock.journal.rows import AttemptRow, JobRow
 from penstock.kube import annotations as names
 
@@ -68,3 +71,63 @@ def test_a_snapshot_from_before_a_move_does_not_bind_the_job_back() -> None:
 
     assert older("promised")
     assert not older("starting")
+
+
+# --- counts and conditions --------------------------------------------------------------------------------------------
+
+
+def status_of(phase: str, *attempts: AttemptRow, **more: Any) -> dict[str, Any]:
+    """`earlier`: of ended attempts; `pods`: of the live one; `now`: the status it has; the rest is its spec."""
+    earlier, pods, now = more.pop("earlier", Earlier()), more.pop("pods", None), more.pop("now", {})
+    job = {"metadata": {}, "spec": more, "status": now}
+    row = JobRow(**{**ROW, "ended_at": 9000 if phase in ("done", "failed") else None}, phase=phase)
+    found = shown(job, JobSnapshot(9, row, attempts, Why("Here", "Because.", 5000), earlier, pods=pods))
+    found["conditions"] = {one["type"]: (one["status"], one["reason"]) for one in found["conditions"]}
+    return found
+
+
+def test_a_running_job_shows_what_its_site_counts_on_top_of_earlier_attempts() -> None:
+    before = Earlier(succeeded=3, failed=2, completed_indexes="0-2")
+    pods = RunningPods(active=4, ready=3, terminating=1, succeeded=2, failed=1, completed_indexes="2,5")
+    batch = {"parallelism": 4, "completions": 10, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
+    running = status_of("placed", attempt(2, "running", started=True), earlier=before, pods=pods, **batch)
+    assert {key: running[key] for key in ("active", "ready", "terminating", "failed", "succeeded")} == {
+        "active": 4, "ready": 3, "terminating": 1, "failed": 3, "succeeded": 4,
+    }  # fmt: skip
+    assert (running["completedIndexes"], running["failedIndexes"]) == ("0-2,5", "")
+    queue = status_of(
+        "placed", attempt(2, "running", started=True), earlier=before, pods=pods, parallelism=4, completions=10
+    )
+    assert ("completedIndexes" in queue, "failedIndexes" in queue) == (False, False)
+
+
+def test_counts_never_fall_and_a_pod_that_only_saved_its_work_is_not_shown_as_the_last_success() -> None:
+    pods = RunningPods(succeeded=1)
+    assert status_of("placed", attempt(1, "running", started=True), pods=pods)["succeeded"] == 0
+    assert status_of("waiting", attempt(1, "over", started=True), now={"failed": 2})["failed"] == 2
+    done = Earlier(succeeded=1, last=PodCounts(1, reason="CompletionsReached"))
+    assert status_of("done", attempt(1, "over", started=True), earlier=done)["succeeded"] == 1
+
+
+def test_an_end_has_kubernetes_own_reason_and_counts_and_ours_where_there_is_none() -> None:
+    over = attempt(1, "over", started=True)
+    last = PodCounts(2, 1, 1, "0,1", "3", "SuccessPolicy", "Matched rules at index 0")
+    some = Earlier(succeeded=2, failed=1, completed_indexes="0,1", failed_indexes="3", last=last)
+    indexed = {"completionMode": "Indexed", "completions": 4, "parallelism": 4, "backoffLimitPerIndex": 0}
+    found = status_of("done", over, earlier=some, **indexed)
+    assert found["conditions"]["Complete"] == found["conditions"]["SuccessCriteriaMet"] == ("True", "SuccessPolicy")
+    assert (found["succeeded"], found["completedIndexes"], found["failedIndexes"]) == (2, "0,1", "3")
+    limit = Earlier(failed=1, last=PodCounts(failed=1, reason="BackoffLimitExceeded"))
+    assert status_of("failed", over, earlier=limit)["conditions"]["Failed"] == ("True", "BackoffLimitExceeded")
+    assert status_of("failed", over)["conditions"]["FailureTarget"] == ("True", "Failed")
+    made = status_of("done", over, **indexed)  # by a site that counts no pods
+    assert (made["succeeded"], made["completedIndexes"]) == (4, "0-3")
+
+
+def test_a_job_that_waits_is_suspended_and_then_resumed_as_the_job_controller_says_it() -> None:
+    waits = status_of("waiting")
+    assert waits["conditions"]["Suspended"] == ("True", "JobSuspended")
+    said = {"conditions": [{"type": "Suspended", "status": "True", "reason": "JobSuspended", "message": ""}]}
+    runs = status_of("placed", attempt(1, "running", started=True), now=said)
+    assert runs["conditions"]["Suspended"] == ("False", "JobResumed")
+    assert "Suspended" not in status_of("placed", attempt(1, "running", started=True))["conditions"]

@@ -68,15 +68,18 @@ def renewed(plane: ControlPlane, times: int) -> None:
 def refused(home: Path, *options: str) -> str:
     """What a control plane says that does not start; it must end by itself."""
     program = "tests.hostile.mistakes" if VARIABLE in os.environ else "penstock.cli"
-    command = [sys.executable, "-m", program, "up", "--home", str(home), "--port", "0", *options]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except subprocess.TimeoutExpired as started:
-        raise AssertionError(f"it started: {started.stdout!r}") from None
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    assert "penstock journal restore" in done.stderr
-    return done.stderr
+    command = [sys.executable, "-m", program, "up", "--json", "--home", str(home), "--port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    started = process.stdout.readline()  # of its address; at its end there is none
+    if started:
+        process.kill()
+    said = process.communicate(timeout=60)[1]
+    assert not started, f"it started: {started}{said}"
+    assert process.returncode == 2, said
+    assert "Traceback" not in said
+    assert "penstock journal restore" in said
+    return said
 
 
 def restore(where: str, *options: str) -> "subprocess.CompletedProcess[str]":

@@ -9,11 +9,14 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.hostile.mistakes import FOUND_BY, VARIABLE
+from tests.sampling import some_of
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(("mistake", "test"), FOUND_BY.items(), ids=lambda one: getattr(one, "__name__", "found"))
+@pytest.mark.parametrize(
+    ("mistake", "test"), some_of(FOUND_BY.items(), 4), ids=lambda one: getattr(one, "__name__", "found")
+)
 def test_a_seeded_mistake_is_found(mistake: Callable[[], None], test: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "tests.hostile.mistakes", test]
     found = subprocess.run(

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
 
+from penstock.cli.main import main
 from penstock.core.errors import BadInput
 from penstock.devcluster.external import ExternalCluster
 from penstock.kube import manifests
@@ -121,6 +122,39 @@ def test_a_kubeconfig_in_a_secret_is_read_with_that_account_and_no_other_secret_
     assert len(jobs_of(Access(secret=f"{namespace}/east"), namespace)) == 1
     with pytest.raises(BadInput, match=r"Secret other cannot be read .*manifests rbac --secret"):
         connect(Access(secret="other"))
+
+
+def test_a_token_that_connect_marked_is_renewed_into_the_secret_it_was_read_from(
+    lab: ExternalCluster,
+    east: ExternalCluster,
+    namespace: str,
+    in_pod_of: Callable[[str], None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    account = f"penstock-{namespace}"
+    words = ["connect", str(east.kubeconfig), "--act", "--owned", "--name", "east", "-n", namespace]
+    assert main([*words, "--account", account, "--sites", str(tmp_path / "sites.yaml")]) == 0
+    capsys.readouterr()
+    lab.apply(*manifests.rbac("act", account, namespace, secrets=["east"]))
+    put_secret(lab, namespace, "east", kubeconfig=(tmp_path / "penstock-east.kubeconfig").read_text())
+    in_pod_of(account)
+
+    def kept() -> str:
+        held = lab.get("-n", namespace, "secret", "east")["data"]["kubeconfig"]
+        return str(json.loads(base64.b64decode(held))["users"][0]["user"]["token"])
+
+    async def ask() -> None:
+        before = kept()
+        cluster = connect(Access(secret="east"))
+        renewal = cluster.transport.renewal  # type: ignore[attr-defined]
+        assert renewal is not None
+        renewal.now = lambda: renewal.token.half + 1
+        assert await cluster.list(JOBS, namespace)
+        await cluster.close()
+        assert kept() != before
+
+    asyncio.run(ask())
 
 
 def test_a_secret_that_is_no_kubeconfig_or_wants_files_of_this_machine_is_one_sentence(

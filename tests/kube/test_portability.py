@@ -9,8 +9,9 @@ from penstock.config import parse_sites
 from penstock.core.decide.rules import meets
 from penstock.core.errors import BadInput
 from penstock.kube import annotations
+from penstock.kube.job_needs import job_needs
 from penstock.kube.maps import Maps, has
-from penstock.kube.portability import Unmapped, may_go, needs, packed, rewrite, verdicts
+from penstock.kube.portability import Unmapped, may_go, packed, rewrite, verdicts
 
 Json = dict[str, Any]
 
@@ -39,6 +40,10 @@ def pod_of(manifest: Json) -> Json:
 
 def claim(name: str) -> Json:
     return {"name": "work", "persistentVolumeClaim": {"claimName": name}}
+
+
+def needs(manifest: Json) -> tuple[str, ...]:
+    return job_needs(manifest).needs
 
 
 def why_not(manifest: Json, there: Maps) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from penstock.core.model import events as e
 from penstock.core.model.actions import LaunchNode, StartAttempt
 from penstock.core.units import Instant, Millis
-from penstock.drivers.driver import NoCapacity, Refused, SiteInventory, Unreachable, Work
+from penstock.drivers.driver import NoCapacity, Refused, SiteInventory, Unreachable, Unstartable, Work
 from penstock.journal.journal import Fenced, Held, Unwritable
 from penstock.live.plane import KeyReused, NotReady
 from penstock.sim.engine.rehearsal import Rehearsal
@@ -277,6 +277,28 @@ async def test_a_job_that_a_site_will_never_take_fails_with_the_sites_words(cloc
         await world.until("09:01")
         assert plane.view.ended == (("failed", 1),)
     assert [event.detail for event in world.events(e.AttemptEnded)] == ["there is no such image"]
+
+
+@story("09:00")
+async def test_a_job_that_our_own_policy_keeps_from_starting_waits_with_one_alarm_and_starts_when_it_may(
+    clock: VirtualClock,
+) -> None:
+    """It failed, as if the user had done something wrong."""
+    world = given(clock, site("lab"), offer("cloud"))
+    lab = world.drivers["lab"] = Late("lab", world.stage)
+    lab.error = Unstartable("policy penstock-bindings does not know the login", span("30s"), "denied")
+    async with world.up() as plane:
+        await plane.submit(job(home="lab"), NOTHING)
+        await world.until("09:01")
+        assert plane.view.ended == ()
+        assert [(alarm.kind, "penstock-bindings" in alarm.text) for alarm in plane.view.alarms] == [("denied", True)]
+        await world.until("09:03")
+        lab.error = None
+        await world.until("09:04")
+        assert plane.view.running == 1
+        assert plane.view.alarms == ()
+    assert [event.offer for event in world.events(e.StartPromised)] == ["lab"] * 4  # nothing was rented meanwhile
+    assert [event.obstacle for event in world.events(e.AttemptRefused)] == ["denied"] * 3
 
 
 @story("09:00")

@@ -15,7 +15,7 @@ from penstock.core.engine import Engine, Step, replay
 from penstock.core.fold.invariants import check
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
-from penstock.core.model.reasons import Reason
+from penstock.core.model.reasons import Obstacle, Reason
 from penstock.core.model.types import (
     DataRule,
     DataSet,
@@ -260,6 +260,14 @@ def refused(attempt: str, retry: str = "5m") -> Told:
     return lambda at: e.AttemptRefused(at, attempt, span(retry))
 
 
+def obstructed(attempt: str, obstacle: Obstacle, words: str = "", retry: str = "30s") -> Told:
+    return lambda at: e.AttemptRefused(at, attempt, span(retry), obstacle, words)
+
+
+def stuck(attempt: str, words: str) -> Told:
+    return lambda at: e.AttemptStuck(at, attempt, words)
+
+
 def checkpointed(attempt: str, kept: str) -> Told:
     return lambda at: e.AttemptCheckpointed(at, attempt, span(kept))
 
@@ -367,6 +375,7 @@ __all__ = [
     "node_lost",
     "node_refused",
     "nothing",
+    "obstructed",
     "offer",
     "policy",
     "ready",
@@ -382,6 +391,7 @@ __all__ = [
     "started",
     "stop",
     "stopped",
+    "stuck",
     "submitted",
     "usd",
 ]

@@ -36,6 +36,14 @@ def resumed(at: int) -> e.Fact:
     return e.Resumed(at, "p1")
 
 
+def suspends(job: str) -> Told:
+    return lambda at: e.SuspendRequested(at, job)
+
+
+def resumes(job: str) -> Told:
+    return lambda at: e.ResumeRequested(at, job)
+
+
 def progressed(attempt: str, permille: int) -> Told:
     return lambda at: e.AttemptProgressed(at, attempt, permille)
 
@@ -128,3 +136,19 @@ def test_what_a_person_must_look_at_is_kept_in_mind_the_newest_few() -> None:
         penstock.hears(lambda at, k=k: e.EventQuarantined(at, "JobSubmitted", str(k), "a bug", ""), at="09:01")  # type: ignore[misc]  # a default is how a lambda keeps its number
     assert len(penstock.engine.state.alarms) == 20
     assert penstock.engine.state.alarms[-1][2] == "JobSubmitted 29 was set aside: a bug"
+
+
+def test_a_suspended_job_stops_with_its_checkpoint_is_not_queued_and_is_queued_again_when_resumed() -> None:
+    penstock = given(site("lab", gpus=8), policy("1h"))
+    penstock.hears(submitted("a", gpus=8, run="9h"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    penstock.hears(submitted("b", gpus=8, run="1h"), at="09:01")
+    assert penstock.hears(suspends("a"), at="10:00") == [stop("a.1")]
+    assert penstock.hears(stopped("a.1", "1h"), at="10:01") == [start("b.1", "lab")]
+    penstock.hears(started("b.1"), at="10:01")
+    penstock.hears(suspends("b"), at="10:05")
+    assert penstock.hears(stopped("b.1", "4m"), at="10:06") == []  # free GPUs, and nobody to take them
+    assert (penstock.phase("a"), penstock.phase("b")) == ("waiting", "waiting")
+    assert penstock.hears(resumes("a"), at="11:00") == [start("a.2", "lab", resume_ms=HOUR)]
+    penstock.hears(cancelled("b"), at="11:01")
+    assert "b" not in penstock.engine.state.jobs

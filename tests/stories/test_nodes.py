@@ -1,6 +1,6 @@
 """Rented nodes: asked for, awaited, used, lost, refused and given back."""
 
-from penstock.core.model.events import OfferClosed, ReleasePromised, Settled, WaitPromised
+from penstock.core.model.events import OfferClosed, ReleasePromised, RetryPromised, Settled, WaitPromised
 from penstock.core.model.reasons import LostNode, NeverStarted, NoMoreWork, NoRoomThere
 from penstock.core.model.types import Part
 from penstock.core.units import HOUR, MINUTE
@@ -12,6 +12,7 @@ from tests.stories.kit import (
     given,
     gone,
     launch,
+    like,
     lost,
     node_lost,
     node_refused,
@@ -147,6 +148,7 @@ def test_refused_capacity_closes_the_offer_for_all_and_one_job_probes() -> None:
     penstock.hears(node_refused("a.1/n0", retry="5m"), at="09:00")
     assert penstock.promises[1:] == [
         OfferClosed(clock("09:00"), "cloud", clock("09:05"), refusals=1),
+        like(RetryPromised, job="a", offer="cloud", retry_at=clock("09:00")),
         WaitPromised(clock("09:00"), "a", clock("09:05"), NoRoomThere("cloud", clock("09:05"))),
     ]
     assert penstock.account("org") == (0, 0)  # nothing was billed

@@ -118,7 +118,7 @@ def test_only_small_json_is_parsed_here(raw: bytes, as_json: bool, count: int) -
     async def story() -> None:
         async with workers() as parsing:
             assert (await parsing.job("a", raw, as_json=as_json)).spec.gpus == 1
-            found = await parsing.job_or_home_job("a", raw, as_json=as_json, home="lab", at=0, models=())
+            found = await parsing.job_or_home_job("a", raw, as_json=as_json, home="lab", at=0, known=())
             assert found.spec.gpus == 1
             assert len(parsing.idle) == count
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -57,9 +58,11 @@ def ask(where: Json, question: "Callable[[Cluster], Awaitable[T]]") -> T:
         raise BadInput(f"The cluster says: {error}") from None
 
 
-def manifest_from(path: str) -> Json:
-    """One batch/v1 Job. Anything else is said."""
-    found = [document for document in documents(path) if document.get("kind") == "Job"]
+def manifest_from(path: str, *, templates: bool = False) -> Json:
+    """One Job; with `templates`, also the Job that a CronJob would make. Anything else is said."""
+    from penstock.front.home_kinds import JOB, jobs_in, kind_of
+
+    found = [job for document in documents(path) if templates or kind_of(document) == JOB for job in jobs_in(document)]
     if len(found) != 1:
         raise BadInput(f"{path}: the file must hold exactly one Job of batch/v1, and holds {len(found)}.")
     return found[0]
@@ -67,23 +70,7 @@ def manifest_from(path: str) -> Json:
 
 def documents(path: str) -> list[Json]:
     """The objects of a YAML or JSON file; `-` is what comes in by standard input."""
-    import yaml
-
-    from penstock.config.document import LOADER, MAX_BYTES, excess, read_bytes
-
-    raw = sys.stdin.buffer.read(MAX_BYTES + 1) if path == "-" else read_bytes(path)
-    if len(raw) > MAX_BYTES:
-        raise BadInput(f"{path}: more than {MAX_BYTES:,} bytes; this cannot be a Job.")
-    try:
-        text = raw.decode("utf-8-sig")
-        if beyond := excess(text, "Job"):
-            raise BadInput(f"{path}: {beyond}.")
-        found = [document for document in yaml.load_all(text, Loader=LOADER) if document is not None]
-    except BadInput:
-        raise
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: not YAML ({' '.join(str(error).split())[:200]}).") from None
-    _check_is_json(found, path)
+    found = [document for text in split(bounded_text(path)) if (document := parsed(text, path)) is not None]
     lists = [
         document.get("items") if document.get("kind") == "List" else [document]
         for document in found
@@ -93,6 +80,44 @@ def documents(path: str) -> list[Json]:
     if len(lists) != len(found) or not all(isinstance(manifest, dict) for manifest in flat):
         raise BadInput(f"{path}: this is not a Kubernetes object; it needs 'kind' and 'metadata'.")
     return flat
+
+
+def bounded_text(path: str) -> str:
+    """What is in the file; `-` is standard input."""
+    from penstock.config.document import MAX_BYTES, read_bytes
+
+    raw = sys.stdin.buffer.read(MAX_BYTES + 1) if path == "-" else read_bytes(path)
+    if len(raw) > MAX_BYTES:
+        raise BadInput(f"{path}: more than {MAX_BYTES:,} bytes; this cannot be a Job.")
+    try:
+        return raw.decode("utf-8-sig")
+    except ValueError as error:
+        raise BadInput(f"{path}: not YAML ({' '.join(str(error).split())[:200]}).") from None
+
+
+def split(text: str) -> list[str]:
+    """The documents of a file, by their separators; what is before the first one counts if it says anything."""
+    texts = re.split(r"^---(?=\s|$)", text, flags=re.MULTILINE)
+    before = [line for line in texts[0].splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return texts if before or len(texts) == 1 else texts[1:]
+
+
+def parsed(text: str, path: str) -> Any:
+    """One YAML document as JSON has it; None if it is empty."""
+    import yaml
+
+    from penstock.config.document import LOADER, excess
+
+    try:
+        if beyond := excess(text, "Job"):
+            raise BadInput(f"{path}: {beyond}.")
+        found = yaml.load(text, Loader=LOADER)
+    except BadInput:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: not YAML ({' '.join(str(error).split())[:200]}).") from None
+    _check_is_json([found], path)
+    return found
 
 
 def _check_is_json(found: list[object], path: str) -> None:

@@ -13,6 +13,9 @@ from penstock import __version__
 from penstock.cli.client import Client, Failed, home
 from penstock.cli.output import safe
 
+JOB: Final = "job"  #: the name of a check about one job
+HINDERED: Final = ("NotStarting", "StartFailed")  #: reasons of jobs that their site cannot start
+MOST_JOBS: Final = 200  #: how many jobs that wait or start are asked for
 SPACE_BYTES: Final = 1_000_000_000  #: under this, a journal soon cannot be written
 
 NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"  #: of a team or project, as `config.scalars.Name`
@@ -23,6 +26,11 @@ class Check:
     name: str
     ok: bool
     says: str
+
+    @property
+    def mark(self) -> str:
+        """A job's own trouble is shown, and is no fault of the installation."""
+        return "BAD" if not self.ok else "!! " if self.name == JOB else "ok "
 
 
 @click.command("doctor")
@@ -37,7 +45,7 @@ def command(url: str | None, as_json: bool) -> int:
         print_json(checks)
     else:
         for check in checks:
-            click.echo(f"{'ok ' if check.ok else 'BAD'}  {check.name:<10} {safe(check.says)}")
+            click.echo(f"{check.mark}  {check.name:<10} {safe(check.says)}")
     return 0 if all(check.ok for check in checks) else 1
 
 
@@ -71,6 +79,15 @@ def _caps(client: Client) -> Iterator[Check]:
         yield Check("cap", True, f"soft at {', '.join(soft)}: nothing there ends without Penstock")
 
 
+def _hindered(client: Client) -> Iterator[Check]:
+    """Jobs that a site cannot start, each in the words of the site."""
+    for state in ("starting", "queued"):
+        for job in client.get("/v1/jobs", state=state, limit=MOST_JOBS)["jobs"]:
+            because = job["because"]
+            if because is not None and because["kind"] in HINDERED:
+                yield Check(JOB, True, f"{job['id']} is {state}: {because['says']}")
+
+
 def _server(url: str | None) -> Iterator[Check]:
     try:
         client = Client(url)
@@ -92,5 +109,6 @@ def _server(url: str | None) -> Iterator[Check]:
         why = f": {site['says']}" if site.get("says") else ""
         yield Check("site", answers, f"{site['id']} {'answers' if answers else f'does not answer{why}'}")
     yield from _caps(client)
+    yield from _hindered(client)
     for alarm in status["alarms"]:
         yield Check("alarm", False, f"{alarm['kind']}: {alarm['text']}")

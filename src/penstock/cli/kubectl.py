@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.apply import command as apply
 from penstock.cli.client import Client, Failed, job_path
 from penstock.cli.clusters import Json, ask, manifest_from, reaches
 from penstock.core.errors import BadInput
@@ -31,17 +32,7 @@ def command() -> None:
     """Work with Kubernetes Jobs; also runs as `kubectl penstock`."""
 
 
-@command.command("apply")
-@click.option("-f", "--filename", required=True, metavar="FILE", help="A Kubernetes Job as YAML or JSON.")
-@click.option("--team", default="", help="Team whose budget pays.  [default: the Job's label]")
-@reaches
-def apply(filename: str, team: str, **where: Any) -> None:
-    """Create a Job that Penstock schedules."""
-    from penstock.front import defaulting
-
-    job = defaulting.as_home_job(manifest_from(filename), team, where["namespace"])
-    made = ask(where, lambda cluster: defaulting.apply(cluster, job))
-    click.echo(f"job.batch/{made['metadata']['name']}")
+command.add_command(apply)
 
 
 @command.command("why")
@@ -96,7 +87,8 @@ def plan(filename: str, team: str, namespace: str, url: str | None) -> None:
     from penstock.cli.submit import draw_plan
     from penstock.front import defaulting
 
-    draw_plan(Client(url).post("/v1/plan", defaulting.as_home_job(manifest_from(filename), team, namespace)))
+    job = manifest_from(filename, templates=True)
+    draw_plan(Client(url).post("/v1/plan", defaulting.as_home_job(job, team, namespace)))
 
 
 @command.command("logs")

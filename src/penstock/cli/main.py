@@ -45,6 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("penstock.cli.audit", "Show who did what, and erase addresses and words."),
     "doctor": ("penstock.cli.doctor", "Check this machine's Penstock and say how to fix what is wrong."),
     "kubectl": ("penstock.cli.kubectl", "Work with Kubernetes Jobs; also runs as `kubectl penstock`."),
+    "connect": ("penstock.cli.connect", "Connect a cluster: make Penstock's account there and write the site."),
     "manifests": ("penstock.cli.manifests", "Print RBAC and admission policies for a cluster, to apply with kubectl."),
     "leave": ("penstock.cli.leave", "Uninstall from clusters: return every Job to Kubernetes and remove all traces."),
     "portability": (

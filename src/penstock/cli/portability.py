@@ -3,8 +3,6 @@ can.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,31 +13,7 @@ from penstock.core.errors import BadInput
 
 if TYPE_CHECKING:
     from penstock.config import SitesFile
-    from penstock.kube.maps import Maps
-
-
-@dataclass(slots=True)
-class There:
-    """One Job at one other site."""
-
-    site: str
-    goes: bool
-    never: bool
-    says: list[str]
-    lines: list[str]
-
-
-@dataclass(slots=True)
-class Judged:
-    job: str
-    gpus: int
-    sites: list[There]
-
-    @property
-    def verdict(self) -> str:
-        if any(site.goes for site in self.sites):
-            return "could burst to " + ", ".join(site.site for site in self.sites if site.goes)
-        return "never" if all(site.never for site in self.sites) else "needs a map"
+    from penstock.front.burst_report import BurstReport, Judged
 
 
 @click.command("portability")
@@ -52,9 +26,9 @@ def command(sites: str, filename: str | None, home: str | None, as_json: bool, *
     """Show which Jobs of a cluster could burst, and what blocks the others."""
     from penstock.config import read_sites
 
-    others = _others(read_sites(sites), home, sites)
+    report = _report(read_sites(sites), home, sites)
     jobs = _of_file(filename) if filename else ask(where, lambda cluster: _of_cluster(cluster, where["namespace"]))
-    judged = [_judge(job, others) for job in jobs]
+    judged = [report.judge(job) for job in jobs]
     if as_json:
         from penstock.cli.terminal import print_json
 
@@ -68,57 +42,54 @@ def command(sites: str, filename: str | None, home: str | None, as_json: bool, *
         _draw(judged)
 
 
-def _others(file: "SitesFile", home: str | None, path: str) -> "Sequence[Maps]":
-    annotations = [site.id for site in file.sites]
-    if home and home not in annotations:
-        raise BadInput(f"{path} has no site '{home}'; it has {', '.join(annotations)}.")
-    homes = [home] if home else [site.id for site in file.sites if site.front_door][:1]
-    others = [maps for maps in file.maps if maps.site not in homes]
-    if not others:
+def _report(file: "SitesFile", home: str | None, path: str) -> "BurstReport":
+    from penstock.core.model.types import Policy
+    from penstock.front.burst_report import BurstReport
+
+    sites = [site.id for site in file.sites]
+    if home and home not in sites:
+        raise BadInput(f"{path} has no site '{home}'; it has {', '.join(sites)}.")
+    homes = [home] if home else [site.id for site in file.sites if site.front_door]
+    policy = Policy("portability", data_rules=file.data_rules)
+    report = BurstReport(file.sites, file.maps, next(iter(homes), ""), file.data, policy)
+    if not report.others:
         raise BadInput(f"{path} has no other site with 'driver: kubernetes', so no Job can burst.")
-    return others
+    return report
 
 
 def _of_file(path: str) -> list[Json]:
-    found = [document for document in documents(path) if document.get("kind") == "Job"]
+    from penstock.front.home_kinds import jobs_in
+
+    found = [job for document in documents(path) for job in jobs_in(document)]
     if not found:
-        raise BadInput(f"{path} has no Job of batch/v1.")
+        raise BadInput(f"{path} has no Job, CronJob or JobSet.")
     return found
 
 
 async def _of_cluster(cluster: Any, namespace: str) -> list[Json]:
+    """Jobs that people made, and the templates of CronJobs; a CronJob's own Jobs are its template over again."""
+    from penstock.front.home_kinds import CRON_JOB, jobs_in
     from penstock.kube import annotations
-    from penstock.kube.client import JOBS
+    from penstock.kube.client import CRON_JOBS, JOBS
+    from penstock.kube.errors import Forbidden
 
     found, _ = await cluster.list(JOBS, namespace)
-    return [job for job in found if annotations.EXECUTION not in (job["metadata"].get("labels") or {})]
-
-
-def _judge(job: Json, others: "Iterable[Maps]") -> Judged:
-    from penstock.front.job_spec import Unfit, gpus_of
-    from penstock.kube.references import part
-
-    metadata = part(job, "metadata")
+    jobs = [job for job in found if annotations.EXECUTION not in (job["metadata"].get("labels") or {})]
     try:
-        gpus = gpus_of(job)[0]
-    except Unfit:
-        gpus = 0
-    name = f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or metadata.get('generateName') or '?'}"
-    return Judged(name, gpus, [_there(job, maps) for maps in others])
+        crons, _ = await cluster.list(CRON_JOBS, namespace)
+    except Forbidden:
+        return jobs
+    made = [{"apiVersion": CRON_JOB[0], "kind": CRON_JOB[1], **cron} for cron in crons]
+    own = [job for job in jobs if not any(_is_of(job, "CronJob", cron) for cron in crons)]
+    return [*own, *(job for cron in made for job in jobs_in(cron))]
 
 
-def _there(job: Json, maps: "Maps") -> There:
-    from penstock.kube.portability import STAYS, may_go, verdicts
-
-    judged = verdicts(job, maps)
-    stays = [verdict for verdict in judged if verdict.outcome in STAYS]
-    never = any(verdict.outcome == "never travels" for verdict in judged)
-    return There(
-        maps.site, may_go(judged), never, [stay.says for stay in stays], [stay.line for stay in stays if stay.line]
-    )
+def _is_of(job: Json, kind: str, owner: Json) -> bool:
+    owners = job["metadata"].get("ownerReferences") or ()
+    return any(each.get("kind") == kind and each.get("uid") == owner["metadata"]["uid"] for each in owners)
 
 
-def _draw(judged: list[Judged]) -> None:
+def _draw(judged: "list[Judged]") -> None:
     rows = [[verdict.job, verdict.gpus or "-", verdict.verdict, _first_reason(verdict)] for verdict in judged]
     table("Jobs", ["job", "GPUs", "verdict", "because"], rows, "There are no Jobs.")
     lines = Counter(
@@ -129,7 +100,7 @@ def _draw(judged: list[Judged]) -> None:
         table("Lines to write in the sites file", ["under site", "line", "Jobs"], wanted, "")
 
 
-def _first_reason(judged: Judged) -> str:
+def _first_reason(judged: "Judged") -> str:
     if any(there.goes for there in judged.sites):
         return ""
     nearest = min(judged.sites, key=lambda there: (there.never, len(there.says)))

@@ -76,10 +76,10 @@ def submit(
 
 
 def _submit_home_job(path: str, team: str, where: dict[str, Any], as_json: bool) -> None:
-    from penstock.front import defaulting
+    from penstock.front.applying import Applier
 
-    job = defaulting.as_home_job(manifest_from(path), team, where["namespace"])
-    made = ask_cluster(where, lambda cluster: defaulting.apply(cluster, job))
+    job = manifest_from(path)
+    made = ask_cluster(where, lambda cluster: Applier(cluster, team, where["namespace"]).apply(job)).manifest
     name = made["metadata"]["name"]
     _print(made) if as_json else click.echo(name)
     click.echo(f"Follow it: kubectl penstock why {name}", err=True)

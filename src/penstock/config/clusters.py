@@ -78,6 +78,11 @@ def _place(offer: OfferSection, page: Document, place: str) -> NodeSelection:
             page.report(f"{place}.kubernetes.selector", f"{shown(key)} is not a label, like nvidia.com/gpu.product")
     if said.headroom is not UNREAD and len(said.headroom) not in (0, 1, HOURS):
         page.report(f"{place}.kubernetes.headroom", "one number, or one for each of the 24 hours of a day")
+    return place_of(offer)
+
+
+def place_of(offer: OfferSection) -> NodeSelection:
+    said = offer.kubernetes or NodeSelectionSection()
     return NodeSelection(
         resource=str(said.resource or _resource(offer)),
         selector=tuple((key, str(text)) for key, text in said.selector.items()),

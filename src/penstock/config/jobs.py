@@ -143,7 +143,8 @@ def plain_json(raw: bytes, page: Document) -> object:
         found: object = json.loads(
             raw, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=lambda pairs: _once(pairs, page)
         )
-        _check_bounds(found, page)
+        if len(raw) > MOST_NODES or raw.count(b"[") + raw.count(b"{") > MOST_DEPTH:  # fewer bytes cannot exceed them
+            _check_bounds(found, page)
         return _texts(found)
     except UnicodeDecodeError:
         page.fail(None, "not UTF-8 text; send it as UTF-8")
@@ -261,8 +262,10 @@ def _check_widths(row: JobSection, page: Document) -> None:
         gpus, fastest = int(wide.gpus), speed
 
 
+USUAL: Final = JobSpec(1)
+
+
 def _spec(row: JobSection) -> JobSpec:
-    usual = JobSpec(1)
     return JobSpec(
         gpus=int(row.gpus),
         expected_run_ms=None if row.run_time is None else int(row.run_time),
@@ -281,9 +284,9 @@ def _spec(row: JobSection) -> JobSpec:
         data_class=str(row.data_class or ""),
         output_bytes=int(row.output or 0),
         cap=None if row.cap is None else int(row.cap * MICRO),
-        grace_ms=usual.grace_ms if row.grace is None else int(row.grace),
+        grace_ms=USUAL.grace_ms if row.grace is None else int(row.grace),
         restart_ms=int(row.restart),
-        lease_max_ms=usual.lease_max_ms if row.lease_max is None else int(row.lease_max),
+        lease_max_ms=USUAL.lease_max_ms if row.lease_max is None else int(row.lease_max),
         count=int(row.count),
     )
 

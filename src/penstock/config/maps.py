@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from penstock.config.document import Document, shown
-from penstock.config.scalars import Word
+from penstock.config.scalars import Text, Word
 from penstock.config.sections import MapsSection, SiteSection
 from penstock.kube.maps import EMPTY_DIR, Maps, Table, has
 
@@ -28,6 +28,8 @@ def maps_of(row: SiteSection, page: Document, place: str) -> Maps:
     for key, may_be_empty in NAMES.items():
         for name, to in getattr(said, key).items():
             page.attempt(_check, to, may_be_empty, key, page, f"{place}.maps.{key}.{name}")
+    for model, to in said.gpus.items():
+        page.attempt(_check_gpu, to, row, page, f"{place}.maps.gpus.{model}")
     copied = said.config_maps == "copy"
     return Maps(
         site=str(row.name),
@@ -41,6 +43,8 @@ def maps_of(row: SiteSection, page: Document, place: str) -> Maps:
         node_selectors=_table(said.node_selectors),
         priority_classes=_table(said.priority_classes),
         runtime_classes=_table(said.runtime_classes),
+        resources=_table(said.resources),
+        gpus=tuple((model, str(to)) for model, to in said.gpus.items()),
         architectures=tuple(str(architecture) for architecture in said.architectures),
     )
 
@@ -65,3 +69,9 @@ def _check(said: Word | None, may_be_empty: bool, key: str, page: Document, plac
     if not A_NAME.fullmatch(to):
         instead = f", or {EMPTY_DIR} for a volume of the pod's own" if key == "volumes" else ""
         page.report(place, f"{shown(to)} is not a name in Kubernetes: small letters, digits, '-' and '.'{instead}")
+
+
+def _check_gpu(to: Text, row: SiteSection, page: Document, place: str) -> None:
+    models = [str(offer.gpu) for offer in row.offers]
+    if to not in models:
+        page.report(place, f"{shown(to)} is not a GPU of this site; it has {', '.join(dict.fromkeys(models))}")

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Final, NoReturn, TypeAlias
 
+from penstock.config.clusters import place_of
 from penstock.config.document import Document
 from penstock.config.scalars import Amount, Count
-from penstock.config.sections import ExtrasSection, OfferSection, PriceSection, ShapeSection, SiteSection
+from penstock.config.sections import ExtrasSection, MapsSection, OfferSection, PriceSection, ShapeSection, SiteSection
 from penstock.core.model.types import STANDING, Extras, Guarantee, NodeShape, Offer, Quoted, SoldBy
 from penstock.core.units import HOUR, MICRO, MINUTE, MOST_GPUS, MOST_PER_GB, MOST_PER_HOUR, Millis, Money, ceil_div
+from penstock.kube.job_needs import offer_has
 
 #: What a rented offer is taken to be until somebody has said otherwise: rather too dear and too slow to stop than the
 #: other way round, because money is held by these.
@@ -131,6 +133,16 @@ class _OfferMaker:
             kill_ms=kill_ms,
             guarantee=guarantee,
             quoted=self.exchange.quoted,
+            has=attempt(self._has),
+        )
+
+    def _has(self) -> tuple[str, ...]:
+        """What its nodes have, for the engine's rule. Only clusters run Jobs that need any."""
+        if self.site.reached_by != "kubernetes":
+            return ()
+        place, gpus = place_of(self.row), (self.site.maps or MapsSection()).gpus
+        return offer_has(
+            str(self.row.gpu), place.resource, place.selector, [(key, str(to)) for key, to in gpus.items()]
         )
 
     def _report(self, key: str, what: str) -> None:

@@ -138,6 +138,8 @@ class MapsSection(Section, frozen=True):
     node_selectors: dict[str, Word | None] = msgspec.field(default_factory=dict)
     priority_classes: dict[str, Word | None] = msgspec.field(default_factory=dict)
     runtime_classes: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    resources: dict[str, Word | None] = msgspec.field(default_factory=dict)
+    gpus: dict[str, Text] = msgspec.field(default_factory=dict)
     architectures: tuple[Name, ...] = (Name("amd64"),)
 
 

@@ -28,35 +28,36 @@ NOT_NEEDED: Final = re.compile(r"perl|libperl|dpkg|tar$|install-info|mailcap|mim
 LEFT_OUT: Final = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/lintian")
 PATH: Final = "PATH=/usr/bin:/bin:/usr/sbin:/sbin"
 OCI: Final = "application/vnd.oci.image"
+SLEEPS: Final = {"Env": [PATH], "Cmd": ["sleep", "2147483647"]}
 
 
 def archive(target: Path) -> Path:
     """One file with both images, for `ctr images import`."""
-    base, python = _layers()
+    base, python = layers()
     with tempfile.TemporaryDirectory() as work:
-        ours = _tarred(Path(work) / "ours.tar", _put_sdk)
+        ours = tarred(Path(work) / "ours.tar", _put_sdk)
         images = {BUSYBOX: [base], PYTHON: [base, python, ours]}
-        _write_archive(target, images)
+        write_archive(target, images)
     return target
 
 
 def found() -> bool:
-    return all(path.exists() for path in _layers())
+    return all(path.exists() for path in layers())
 
 
 def build(say: Say) -> None:
     """Build the constant layers into the cache."""
-    base, python = _layers()
+    base, python = layers()
     base.parent.mkdir(parents=True, exist_ok=True)
     if not base.exists():
-        _tarred(base, _put_busybox)
+        tarred(base, _put_busybox)
     if not python.exists():
         say("Making an image with Python of Debian's packages: about 12 s")
-        _tarred(python, _put_python)
+        tarred(python, _put_python)
 
 
-def _layers() -> tuple[Path, Path]:
-    return cache() / "images-1" / "busybox.tar", cache() / "images-1" / "python.tar"
+def layers() -> tuple[Path, Path]:
+    return cache() / "images-2" / "busybox.tar", cache() / "images-2" / "python.tar"
 
 
 # --- what is in them -------------------------------------------------------------------------------------------------
@@ -92,7 +93,7 @@ def _python_packages() -> list[str]:
     without = [f"--no-{what}" for what in ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")]
     said = _run(["apt-cache", "depends", "--recurse", *without, "python3"])
     named = {line.strip() for line in said.splitlines() if line[:1].isalnum()}
-    return sorted(name for name in named if not NOT_NEEDED.match(name))
+    return sorted({name for name in named if not NOT_NEEDED.match(name)} | {"tzdata"})
 
 
 def _put_sdk(root: Path) -> None:
@@ -118,7 +119,7 @@ def _run(command: Sequence[str], cwd: str | None = None) -> str:
 # --- how they are written: the OCI image layout ----------------------------------------------------------------------
 
 
-def _tarred(target: Path, put: Callable[[Path], None]) -> Path:
+def tarred(target: Path, put: Callable[[Path], None]) -> Path:
     new = target.with_suffix(".new")
     with tempfile.TemporaryDirectory() as work:
         put(Path(work))
@@ -135,23 +136,24 @@ def _of_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def _write_archive(target: Path, images: Mapping[str, Sequence[Path]]) -> None:
+def write_archive(target: Path, images: Mapping[str, Sequence[Path]], config: Mapping[str, Any] = SLEEPS) -> None:
+    """Each image by its name and layers; all run as `config` says."""
     with tarfile.open(target, "w") as made:
         blobs = _Blobs(made)
         listed = []
         for name, layers in images.items():
-            manifest = blobs.add_json(_manifest(blobs, layers), f"{OCI}.manifest.v1+json")
+            manifest = blobs.add_json(_manifest(blobs, layers, config), f"{OCI}.manifest.v1+json")
             listed.append(manifest | {"annotations": {"io.containerd.image.name": name}})
         blobs.write("oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
         blobs.write("index.json", json.dumps({"schemaVersion": 2, "manifests": listed}).encode())
 
 
-def _manifest(blobs: "_Blobs", layers: Sequence[Path]) -> dict[str, Any]:
+def _manifest(blobs: "_Blobs", layers: Sequence[Path], runs: Mapping[str, Any]) -> dict[str, Any]:
     added = [blobs.add_file(layer, f"{OCI}.layer.v1.tar") for layer in layers]
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Env": [PATH], "Cmd": ["sleep", "2147483647"]},
+        "config": runs,
         "rootfs": {"type": "layers", "diff_ids": [blob["digest"] for blob in added]},
     }
     about = blobs.add_json(config, f"{OCI}.config.v1+json")

@@ -60,6 +60,18 @@ def start(node: KubeletNode, net: Network, kubeconfig: Path) -> None:
     os.close(writer)
 
 
+def add_image(node: KubeletNode, archive: Path) -> None:
+    """One more image on a node that runs."""
+    there = node.folder / archive.name
+    shutil.copy(archive, there)
+    inside = ["nsenter", f"--target={node.process.pid}", "--mount"]
+    command = ["ctr", "--namespace", "k8s.io", "images", "import", "--no-unpack", f"/run/node/{archive.name}"]
+    done = subprocess.run([*inside, *command], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    there.unlink()
+    if done.returncode:
+        raise BadInput(f"The image was not added to {node.name}: {done.stderr.strip()[-300:]}")
+
+
 def end(mark: str) -> None:
     """Remove what dead processes leave behind: the bridge and empty cgroups."""
     if os.geteuid() != 0 or not _are_installed():

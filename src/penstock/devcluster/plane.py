@@ -9,11 +9,13 @@ from penstock.devcluster.network import Network
 STAGES: Final = Path(__file__).with_name("stages.yaml")
 #: What a cluster for Jobs needs; the others cost memory, and nobody here asks for them.
 CONTROLLERS: Final = (
-    "job", "garbage-collector", "namespace", "node-lifecycle", "taint-eviction", "ttl-after-finished",
+    "job", "cronjob", "garbage-collector", "namespace", "node-lifecycle", "taint-eviction", "ttl-after-finished",
     "pod-garbage-collector", "serviceaccount", "disruption", "root-ca-certificate-publisher", "clusterrole-aggregation",
+    "deployment", "replicaset", "persistentvolume-binder", "persistentvolumeclaim-protection",
 )  # fmt: skip
 #: Where nobody forwards services, which addresses they have does not matter.
 SERVICES: Final = "10.96.0.0/16"
+CLIENT_CA: Final = "client-ca.crt"  #: where this file is, those whom it certifies may log in; a test writes it
 
 Flags = dict[str, Any]
 
@@ -59,6 +61,7 @@ def _server(folder: Path, note: Flags) -> Flags:
         "service-account-signing-key-file": key,
         "service-account-issuer": "https://kubernetes.default.svc",
         "token-auth-file": folder / "tokens.csv",
+        **({"client-ca-file": folder / CLIENT_CA} if (folder / CLIENT_CA).exists() else {}),
         "authorization-mode": "RBAC",
         "allow-privileged": "true",  # as installers set it; our policy refuses such pods where it applies
         "endpoint-reconciler-type": "none",

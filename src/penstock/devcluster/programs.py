@@ -1,5 +1,5 @@
 """The Kubernetes programs: where they are, and building them once with Go (`penstock dev-cluster build`, `make kube`).
-Beside them it builds the S3 server that the demo's checkpoints pass through (`devcluster.s3_server`).
+Beside them it builds the S3 server that the demo's checkpoints pass through (`devcluster.s3_server`), and helm.
 
 Versions are pinned. What is built goes to the user's cache folder under its version; PENSTOCK_KUBE_BIN names a folder
 of one's own instead, with the programs under their usual names.
@@ -24,6 +24,7 @@ from penstock.devcluster import s3_server
 
 KUBERNETES: Final = "1.35.8"
 KWOK: Final = "0.8.0"
+HELM: Final = "3.22.0"  #: for tests of the chart
 KUEUE: Final = "0.19.2"
 KUEUE_CERTIFICATES: Final = '"/etc/kueue/metrics/certs"'
 RECIPES: Final = Path(__file__).with_name("recipes")
@@ -32,7 +33,7 @@ IN_ONE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sche
 NAMES: Final = (*IN_ONE, "kwok")
 HOW: Final = "no Kubernetes programs: `make kube` builds them once, in about ten minutes, if Go is installed"
 #: For people to read while they wait; packages that must be compiled when nothing is cached.
-PACKAGES: Final = {"kubernetes": 2_800, "kwok": 1_000, "kueue": 1_800, "versitygw": 700}
+PACKAGES: Final = {"kubernetes": 2_800, "kwok": 1_000, "kueue": 1_800, "versitygw": 700, "helm": 700}
 
 Say = Callable[[str], None]
 
@@ -73,6 +74,8 @@ def build(say: Say, *, kueue: bool = False) -> Path:
         if not (folder() / f"kwok-{KWOK}").exists():
             _build_kwok(say)
         _build_s3(say)
+        if not (folder() / f"helm-{HELM}").exists():
+            _build_helm(say)
         if kueue and not (folder() / f"kueue-{KUEUE}").exists():
             _build_kueue(say)
     return folder()
@@ -110,6 +113,34 @@ def _build_kwok(say: Say) -> None:
     (new / "kwok").rename(folder() / f"kwok-{KWOK}")
     new.rmdir()
     _link("kwok", f"kwok-{KWOK}")
+
+
+def _build_helm(say: Say) -> None:
+    new = folder() / "helm.new"
+    say(f"Building helm {HELM}: about 3 minutes of CPU")
+    said = ["install", "-ldflags", _helm_version(), f"helm.sh/helm/v3/cmd/helm@v{HELM}"]
+    _go(said, "helm", say, {"GOBIN": str(new)}, folder())
+    (new / "helm").rename(folder() / f"helm-{HELM}")
+    new.rmdir()
+    _link("helm", f"helm-{HELM}")
+
+
+def _helm_version() -> str:
+    """Without it `helm template` takes every cluster for v1.20."""
+    major, minor, _ = KUBERNETES.split(".")
+    of_clusters = "helm.sh/helm/v3/pkg/chartutil.k8sVersion"
+    said = [
+        f"helm.sh/helm/v3/internal/version.version=v{HELM}",
+        f"{of_clusters}Major={major}",
+        f"{of_clusters}Minor={minor}",
+    ]
+    return " ".join(["-s", "-w", *(f"-X {text}" for text in said)])
+
+
+def helm() -> str | None:
+    """Ours, or the person's own; None if there is none."""
+    own = Path(os.environ.get("PENSTOCK_KUBE_BIN") or folder(), "helm")
+    return str(own) if own.exists() else shutil.which("helm")
 
 
 def _build_kueue(say: Say) -> None:

@@ -4,19 +4,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.model import events as e
+from penstock.core.model.types import PodCounts
 from penstock.core.units import Instant, Millis
 from penstock.drivers import progress
 from penstock.drivers.driver import SeenPhase
 
 
-def ended(at: Instant, attempt: str, phase: SeenPhase, kept_ms: Millis, words: str) -> e.Fact:
+def ended(
+    at: Instant, attempt: str, phase: SeenPhase, kept_ms: Millis, words: str, pods: PodCounts | None = None
+) -> e.Fact:
     match phase:
         case "stopped":
-            return e.AttemptStopped(at, attempt, kept_ms)
+            return e.AttemptStopped(at, attempt, kept_ms, pods)
         case "lost":
-            return e.AttemptLost(at, attempt, kept_ms)
+            return e.AttemptLost(at, attempt, kept_ms, pods)
         case outcome:
-            return e.AttemptEnded(at, attempt, "done" if outcome == "done" else "failed", words)
+            return e.AttemptEnded(at, attempt, "done" if outcome == "done" else "failed", words, pods)
 
 
 class Reported:

@@ -18,7 +18,7 @@ The contract, in words:
 - **Unknown is not gone.** A site that cannot be asked raises `Unreachable`; only a site that answers can say that a
   thing is not there.
 
-A call raises one of three errors, named by what happens next. Anything else is a bug of the driver.
+A call raises one of four errors, named by what happens next. Anything else is a bug of the driver.
 """
 
 from abc import ABC, abstractmethod
@@ -27,6 +27,8 @@ from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
+from penstock.core.model.reasons import Obstacle
+from penstock.core.model.types import PodCounts
 from penstock.core.units import HOUR, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.claim import ClaimStore
@@ -42,6 +44,14 @@ class NoCapacity(Exception):
     def __init__(self, message: str, retry_ms: Millis) -> None:
         super().__init__(message)
         self.retry_ms = retry_ms
+
+
+class Unstartable(Exception):
+    """Not this job, not here as things are: others may start here, and it is tried again after a pause that grows."""
+
+    def __init__(self, message: str, retry_ms: Millis, obstacle: Obstacle) -> None:
+        super().__init__(message)
+        self.retry_ms, self.obstacle = retry_ms, obstacle
 
 
 class Unreachable(Exception):
@@ -83,6 +93,7 @@ class SeenAttempt:
     kept_ms: Millis = 0
     deadline_at: Instant = 0
     detail: str = ""  # an exit code or the site's own words
+    pods: PodCounts | None = None  # of an attempt that ended
 
 
 @value
@@ -199,6 +210,13 @@ def no_capacity(action: a.Action, retry_ms: Millis) -> e.Fact | None:
             return e.AttemptRefused(0, action.attempt, retry_ms)
         case _:
             return None
+
+
+def unstartable(action: a.Action, error: Unstartable) -> e.Fact | None:
+    """`Unstartable` as a fact about this job. None: only a start says so; anything else is tried again."""
+    if isinstance(action, a.StartAttempt):
+        return e.AttemptRefused(0, action.attempt, error.retry_ms, error.obstacle, str(error))
+    return None
 
 
 def refused(action: a.Action, words: str) -> e.Fact | None:

@@ -137,20 +137,25 @@ def patience_over(why: r.PatienceOver, say: Say) -> str:
     queued = f"it was queued for {duration(why.waited_ms)}, and its policy allows {duration(why.patience_ms)}"
     since = queued if why.patience_ms else "its policy lets no job wait"
     return (
-        f"Owned GPUs were full; {since}. It costs about {say.cash(why.cost)} for {duration(why.expected_run_ms)}"
+        f"{_why_not_owned(why)}; {since}. It costs about {say.cash(why.cost)} for {duration(why.expected_run_ms)}"
         f"{_runner_up(why, say)}."
     )
 
 
 def not_worth_waiting(why: r.NotWorthWaiting, say: Say) -> str:
-    soonest = f", the earliest start there in {duration(why.soonest_ms)}" if why.soonest_ms else ""
+    soon = why.soonest_ms and not why.failed_at
+    soonest = f", the earliest start there in {duration(why.soonest_ms)}" if soon else ""
     queued = f"; it was queued for {duration(why.waited_ms)}" if why.waited_ms else ""
     due = f" To meet its deadline it had to burst by {instant(why.leave_at)}." if why.leave_at else ""
     return (
-        f"Owned GPUs were full{soonest}{queued}. It costs about "
+        f"{_why_not_owned(why)}{soonest}{queued}. It costs about "
         f"{say.cash(why.cost)} for {duration(why.expected_run_ms)}; {_as_delay(why, say)}{_runner_up(why, say)}.{due}"
         + _passed_over(why)
     )
+
+
+def _why_not_owned(why: r.PatienceOver | r.NotWorthWaiting) -> str:
+    return f"Its start at {why.failed_at} failed" if why.failed_at else "Owned GPUs were full"
 
 
 def joins_node(why: r.JoinsNode, say: Say) -> str:
@@ -317,6 +322,41 @@ def cancel_asked(_: r.CancelAsked, __: Say) -> str:
     return "A person cancelled it."
 
 
+def not_starting(why: r.NotStarting, _: Say) -> str:
+    return f"Not started yet at {why.offer}: {as_sentence(why.words)}"
+
+
+def start_failed(why: r.StartFailed, say: Say) -> str:
+    words = {
+        "full": f"No capacity for it at {why.offer}",
+        "lost": f"Lost at {why.offer} before it made progress",
+        "stopped": f"Stopped at {why.offer} before it made progress",
+    }.get(why.cause, f"Not started at {why.offer}")
+    return f"{words}{': ' + as_sentence(why.words) if why.words else '.'} {tried(why, say)}"
+
+
+def tried(why: r.StartFailed, say: Say) -> str:
+    """What a failed start cost, and when the next one comes."""
+    times = f", the {_ordinal(why.failures)} failure of this kind in a row" if why.failures > 1 else ""
+    again = f" Penstock tries it there again {instant(why.retry_at)}." if 0 < why.retry_at < NEVER else ""
+    gpus = count(why.gpus, "GPU")
+    return f"The start took {duration(why.took_ms)} on {gpus} and cost {say.cash(why.cost)}{times}.{again}"
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if 10 < number % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def as_sentence(words: str) -> str:
+    """A site's own words as a sentence."""
+    return words if words.endswith((".", "!", "?")) else words + "."
+
+
+def suspend_asked(_: r.SuspendAsked, __: Say) -> str:
+    return "A person suspended it."
+
+
 def no_more_work(why: r.NoMoreWork, _: Say) -> str:
     return f"Node returned: idle for {duration(why.idle_ms)}."
 
@@ -342,6 +382,7 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.NeverStarted: never_started,
     r.NoMoreWork: no_more_work,
     r.NoRoomThere: no_room_there,
+    r.NotStarting: not_starting,
     r.NotWorthWaiting: not_worth_waiting,
     r.NothingAllowed: nothing_allowed,
     r.OnlyOwned: only_owned,
@@ -355,6 +396,8 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.RateBinds: rate_binds,
     r.RoomMade: room_made,
     r.ScopeFrozen: scope_frozen,
+    r.StartFailed: start_failed,
+    r.SuspendAsked: suspend_asked,
     r.TooWide: too_wide,
     r.WaitWorth: wait_worth,
     r.WaitedLongest: waited_longest,

@@ -11,7 +11,7 @@ from penstock.core.model import events as e
 from penstock.core.model import reasons as r
 from penstock.core.units import NEVER, Instant, Money
 from penstock.core.values import value
-from penstock.explain.sentences import Say, sentence
+from penstock.explain.sentences import Say, as_sentence, sentence, tried
 from penstock.formatting import count, duration, instant, money
 
 
@@ -61,6 +61,13 @@ class StoryTeller:
             case e.JobSubmitted(spec=spec):
                 known = f", expected to run {duration(spec.expected_run_ms)}" if spec.expected_run_ms else ""
                 self._say(event.at, f"Submitted by {spec.team}: {count(spec.gpus, 'GPU')}{known}.")
+            case e.RetryPromised(because=because):
+                told = because.cause in ("full", "lost", "stopped")  # by the fact of the same step
+                self._say(event.at, tried(because, Say(self.currency)) if told else self.sentence(because))
+            case e.WaitPromised(because=r.StartFailed(offer=offer, words=words), until_at=until):
+                if until < NEVER:  # otherwise its failed start told all
+                    why = f": {as_sentence(words)}" if words else "."
+                    self._say(event.at, f"Queued until {instant(until)}, then it bursts. {offer} cannot start it{why}")
             case e.WaitPromised() | e.JobRefused():
                 self._say(event.at, self.sentence(event.because, getattr(event, "until_at", NEVER)))
             case e.StartPromised():
@@ -75,6 +82,10 @@ class StoryTeller:
                 self._say(event.at, f"{kept}. {self.sentence(event.because)}")
             case e.CancelRequested():
                 self._say(event.at, "A person cancelled it.")
+            case e.SuspendRequested():
+                self._say(event.at, "A person suspended it. It keeps its checkpoint, and waits until it is resumed.")
+            case e.ResumeRequested():
+                self._say(event.at, "A person resumed it: it is queued again.")
             case e.MoveRequested():
                 self._say(event.at, f"A person asked to move it to {event.offer}.")
 
@@ -110,7 +121,9 @@ class StoryTeller:
             case e.AttemptLost(kept_ms=kept):
                 taken = "reclaimed" if self.attempts[event.attempt].rented else "lost"
                 self._say(event.at, f"Preempted: its node was {taken}; {duration(kept)} of work kept.")
-            case e.AttemptRefused():
+            case e.AttemptStuck(words=words):
+                self._say(event.at, self.sentence(r.NotStarting(self.attempts[event.attempt].offer, words)))
+            case e.AttemptRefused(obstacle=""):
                 self._say(event.at, f"{self.attempts[event.attempt].offer} had no capacity after all.")
             case e.StopPromised():
                 self._say(event.at, f"Stopping. {self.sentence(event.because)}")

@@ -6,37 +6,66 @@ we read, so of two control planes (one paused, one that took over) only the one 
 patch writes the binding, adds the finalizer that makes a delete cancel first, and unsuspends the Job.
 """
 
-from collections.abc import Mapping
+import asyncio
+import copy
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from penstock.core.ids import attempt_number
+from penstock.core.ids import attempt_number, job_of
+from penstock.core.model import events as e
 from penstock.core.model.actions import Action, StartAttempt
 from penstock.core.model.events import Fact
+from penstock.core.model.types import PodCounts
+from penstock.core.units import SECOND, Millis
 from penstock.drivers.claim import ClaimStore
-from penstock.drivers.driver import Command, Driver, Say, SiteInventory, Unreachable, Work
+from penstock.drivers.driver import Command, Driver, Say, SiteInventory, Unreachable, Unstartable, Work
+from penstock.drivers.earlier import Earlier, tallied, written
+from penstock.drivers.running_pods import CountsPods
 from penstock.front.home_jobs import HomeJobs
-from penstock.front.status import binding, bound_attempt, finalizers_of
+from penstock.front.status import binding, bound_attempt, finalizers_of, is_suspended_by_user
+from penstock.journal.journal import Row, Unwritable
 from penstock.kube import annotations, kueue
 from penstock.kube.client import JOBS, Cluster
-from penstock.kube.errors import Conflict, KubeError
+from penstock.kube.errors import Conflict, KubeError, own_policy
 from penstock.kube.exec_protocol import Printed, Typed
 from penstock.kube.portability import job_in, parsed
 from penstock.kube.references import Json, part
 
 TRIES: Final = 5  #: after conflicts with other writers of the same Job
+DENIED_MS: Final[Millis] = 30 * SECOND  #: when a start is tried again that our own policy kept us from
+OWN_DEADLINE: Final = "DeadlineExceeded: its earlier attempts used up its own activeDeadlineSeconds"
+DEADLINE_EXCEEDED: Final = PodCounts(reason="DeadlineExceeded", message="Job was active longer than specified deadline")
 
 
 class BindingDriver:
     """Wraps a site's driver: `do` binds before a start; every other call goes straight to the driver."""
 
-    def __init__(self, driver: Driver, homes: Mapping[str, HomeJobs]) -> None:
-        """`homes`: the home Jobs of each front door, by site."""
-        self.driver, self.homes = driver, homes
+    def __init__(
+        self, driver: Driver, homes: Mapping[str, HomeJobs], story: Callable[[str], list[Row]] = lambda _: []
+    ) -> None:
+        """`homes`: the home Jobs of each front door, by site. `story`: the journal's rows about a job."""
+        self.driver, self.homes, self.story = driver, homes, story
 
     async def do(self, action: Action, work: Work | None = None) -> Fact | None:
         if isinstance(action, StartAttempt) and work is not None and work.manifest:
+            earlier = await self._earlier(action)
+            if _is_used_up(job_in(parsed(work.manifest)), earlier):
+                return e.AttemptEnded(0, action.attempt, "failed", OWN_DEADLINE, DEADLINE_EXCEEDED)
             await self._bind(action, job_in(parsed(work.manifest)))
+            work = _sent_along(work, earlier)
         return await self.driver.do(action, work)
+
+    async def _earlier(self, ask: StartAttempt) -> Earlier:
+        """What earlier attempts did, by the journal: it has their ends before it promises the next one."""
+        if attempt_number(ask.attempt) <= 1:
+            return Earlier()
+        try:
+            rows = await asyncio.to_thread(self.story, ask.job)
+        except Unwritable as error:
+            raise Unreachable(f"its earlier attempts cannot be read from the journal: {error}") from error
+        return tallied(event for row in rows for event in (*row.inputs, *row.outputs))
 
     async def _bind(self, ask: StartAttempt, applied: Json) -> None:
         metadata = part(applied, "metadata")
@@ -48,16 +77,29 @@ class BindingDriver:
             seen = home.job_at(f"{_namespace(metadata)}/{metadata['name']}")
             job = await bind(home.cluster, metadata, ask, seen)
         except KubeError as error:
+            if policy := own_policy(error):
+                words = (
+                    f"its home Job cannot be bound: Penstock's own policy {policy} does not know the login ({error})"
+                )
+                raise Unstartable(words, DENIED_MS, "denied") from error
             raise Unreachable(f"its home Job cannot be bound: {error}") from error
         finally:
             home.binding.discard(ask.attempt)
         home.bound(job)
+
+    def _pods_changed(self, attempt: str) -> None:
+        for home in self.homes.values():
+            home.touch_soon(job_of(attempt))
 
     @property
     def claims(self) -> ClaimStore | None:
         return self.driver.claims
 
     async def open(self, say: Say) -> None:
+        if isinstance(self.driver, CountsPods):
+            self.driver.when_pods_change(self._pods_changed)
+            for home in self.homes.values():
+                home.counting.add(self.driver)
         await self.driver.open(say)
 
     async def close(self) -> None:
@@ -74,6 +116,25 @@ class BindingDriver:
 
     async def forget(self, attempt: str) -> None:
         await self.driver.forget(attempt)
+
+
+def _is_used_up(job: Json, earlier: Earlier) -> bool:
+    """True if nothing is left of the user's own deadline: its pods may not even start."""
+    given = part(job, "spec").get("activeDeadlineSeconds")
+    return isinstance(given, int) and earlier.ran_ms >= given * SECOND
+
+
+def _sent_along(work: Work, earlier: Earlier) -> Work:
+    """The work with what earlier attempts did on its manifest, and nothing that a person wrote there."""
+    text = written(earlier)
+    if not text and annotations.EARLIER not in work.manifest:
+        return work
+    manifest = copy.deepcopy(parsed(work.manifest))
+    said = job_in(manifest)["metadata"].setdefault("annotations", {})
+    said.pop(annotations.EARLIER, None)
+    if text:
+        said[annotations.EARLIER] = text
+    return replace(work, manifest=json.dumps(manifest, sort_keys=True))
 
 
 async def bind(home: Cluster, metadata: dict[str, Any], ask: StartAttempt, seen: Json | None = None) -> Json:
@@ -104,7 +165,7 @@ async def bind(home: Cluster, metadata: dict[str, Any], ask: StartAttempt, seen:
 def _may_bind(job: Json, metadata: Json, ask: StartAttempt) -> bool:
     there = part(job, "metadata")
     same = there.get("uid") == metadata.get("uid") and "deletionTimestamp" not in there
-    return same and attempt_number(bound_attempt(job)) < attempt_number(ask.attempt)
+    return same and not is_suspended_by_user(job) and attempt_number(bound_attempt(job)) < attempt_number(ask.attempt)
 
 
 def _refuse(job: Json, metadata: Json, ask: StartAttempt) -> None:
@@ -112,13 +173,16 @@ def _refuse(job: Json, metadata: Json, ask: StartAttempt) -> None:
         raise Conflict("another Job has its name now")
     if "deletionTimestamp" in part(job, "metadata"):
         raise Conflict("it is being deleted, and about to be cancelled")
+    if is_suspended_by_user(job) and bound_attempt(job) != ask.attempt:
+        raise Conflict("its user has suspended it, and it is about to be stopped")
     if attempt_number(bound_attempt(job)) > attempt_number(ask.attempt):
         raise Conflict(f"{bound_attempt(job)} is bound already, which is newer than {ask.attempt}")
 
 
 def _bound(job: Json, ask: StartAttempt) -> Json:
     metadata = part(job, "metadata")
-    change: Json = {"annotations": {annotations.JOB: ask.job, annotations.BINDING: binding(ask.attempt, ask.offer)}}
+    marks = {annotations.JOB: ask.job, annotations.BINDING: binding(ask.attempt, ask.offer)}
+    change: Json = {"annotations": marks | {annotations.UNSUSPENDED: ask.attempt}}
     finalizers = finalizers_of(metadata, keep=True)
     if finalizers != (metadata.get("finalizers") or []):
         change["finalizers"] = finalizers

@@ -1,21 +1,17 @@
 """Default a plain Job into a home Job: add our label, `suspend` and `managedBy`, and keep Kueue from reserving quota
-for it. Nothing else changes.
+for it. Nothing else changes. Pure.
 
-`kubectl penstock apply` and `penstock submit` call it with the user's own credentials. Clusters that serve
-MutatingAdmissionPolicy default Jobs themselves (`penstock manifests admission`).
+`applying` calls it. Clusters that serve MutatingAdmissionPolicy default Jobs themselves (`penstock manifests
+admission`).
 """
 
 import copy
-from typing import Final
 
 from penstock.core.errors import BadInput
-from penstock.front.job_spec import Unfit, gpus_of, spec_of
+from penstock.front import home_kinds
+from penstock.front.job_spec import Unfit, needs_of, spec_of
 from penstock.kube import annotations, kueue
-from penstock.kube.client import JOBS, SELF_REVIEWS, Cluster
-from penstock.kube.errors import AlreadyExists, KubeError
 from penstock.kube.references import Json, part
-
-FIXED: Final = "spec.managedBy cannot be added to a Job that is there; delete it first, then apply it again"
 
 
 def as_home_job(job: Json, team: str = "", namespace: str = "") -> Json:
@@ -38,35 +34,44 @@ def as_home_job(job: Json, team: str = "", namespace: str = "") -> Json:
     return job
 
 
-async def apply(cluster: Cluster, job: Json) -> Json:
-    """Create the Job with its creator's name on it. An existing home Job of this name is returned unchanged."""
-    namespace = str(part(job, "metadata").get("namespace") or cluster.namespace or "default")
-    try:
-        return await cluster.create(JOBS, await _signed(cluster, job), namespace)
-    except AlreadyExists:
-        there = await cluster.get(JOBS, str(part(job, "metadata")["name"]), namespace)
-        if part(there, "spec").get("managedBy") != annotations.MANAGER:
-            raise BadInput(f"{namespace}/{part(job, 'metadata')['name']}: {FIXED}.") from None
-        return there
+def as_home(manifest: Json, team: str = "") -> Json:
+    """A defaulted copy of a Job, or of something that makes Jobs: then its templates are."""
+    team = team or team_of(manifest)
+    if home_kinds.kind_of(manifest) == home_kinds.JOB:
+        return as_home_job(manifest, team)
+    name = {"name": str(part(manifest, "metadata").get("name"))}
+    return home_kinds.with_templates(manifest, lambda template: _as_home_template(template, team, name))
 
 
-async def _signed(cluster: Cluster, job: Json) -> Json:
-    """The Job with the user name that the cluster reports for our credentials. The policy `penstock-users` refuses any
-    other name; where that policy is missing, `RecordedUsers` ignores the annotation.
-    """
+def _as_home_template(template: Json, team: str, name: Json) -> Json:
+    """Its Jobs are made by a controller: none of them has the template's own name, and nobody signs them."""
+    home = as_home_job({**template, "metadata": {**part(template, "metadata"), **name}}, team)
+    metadata = {key: found for key, found in home["metadata"].items() if key not in name}
+    return {**home, "metadata": {**metadata, **{k: v for k, v in part(template, "metadata").items() if k in name}}}
+
+
+def team_of(manifest: Json) -> str:
+    """Of our label, on it or on the Jobs that it makes."""
+    for job in (manifest, *home_kinds.jobs_in(manifest)):
+        if team := part(part(job, "metadata"), "labels").get(annotations.QUEUE):
+            return str(team)
+    return ""
+
+
+def has_label(manifest: Json) -> bool:
+    return bool(team_of(manifest))
+
+
+def asks_for_gpus(manifest: Json) -> bool:
+    """True also if they cannot be counted: then we say so."""
     try:
-        review = await cluster.create(SELF_REVIEWS, {"metadata": {}})
-    except KubeError:
-        return job
-    name = str(part(part(review, "status"), "userInfo").get("username") or "")
-    metadata = part(job, "metadata")
-    written = {**part(metadata, "annotations"), **({annotations.USER: name} if name else {})}
-    return {**job, "metadata": {**metadata, "annotations": written}}
+        return any(needs_of(job).gpus for job in home_kinds.jobs_in(manifest))
+    except Unfit:
+        return True
 
 
 def _refuse_unfit(job: Json) -> None:
     try:
-        gpus_of(job)
         spec_of(job, "", 0)
     except Unfit as unfit:
         raise BadInput(str(unfit)) from None

@@ -11,17 +11,20 @@ from typing import Any, Final
 from penstock.core.model import events as e
 from penstock.core.units import Instant
 from penstock.core.values import value
+from penstock.drivers.earlier import AttemptTally
 from penstock.explain.story import StoryLine, StoryTeller
 from penstock.front.status import Why, when
 from penstock.kube.references import Json, part
 
-BAD: Final = ("JobRefused", "AttemptLost", "AttemptRefused", "RenewalDenied")
+BAD: Final = ("JobRefused", "AttemptLost", "AttemptRefused", "AttemptStuck", "RenewalDenied", "RetryPromised")
 COMPONENT: Final = "penstock"
 LONGEST: Final = 1000  #: characters of an Event's message
 #: These get no Event of their own: the status shows them. The next Event includes them.
 QUIET: Final = ("Running", "LeaseRenewed")
 #: Reasons that name an Event of several lines only if no other line has a better one.
 LESSER: Final = (*QUIET, "Submitted", "Settled")
+#: What the Job controller calls these, too.
+ASKED: Final = ("Suspended", "Resumed")
 Lines = Sequence[tuple[str, bool, StoryLine]]
 
 
@@ -43,12 +46,17 @@ class EventRecorder:
         """
         self.job, self.home, self.uid, self.number = job, home, uid, number
         self.story = StoryTeller(job)
+        self.tally = AttemptTally()  #: of its attempts that ended
+        self.suspended = False  #: by a person
         self.story.currency = currency
         self.lines: list[tuple[str, bool, StoryLine]] = []  #: reason, whether it is a Warning, and the line
         self.told = 0  #: lines that are posted, or too old to post
 
     def hear(self, event: Any) -> bool:
         """Feed one event; true if it added a line to the story."""
+        self.tally.hear(event)
+        if isinstance(event, e.SuspendRequested | e.ResumeRequested):
+            self.suspended = isinstance(event, e.SuspendRequested)
         before = len(self.story.lines)
         self.story.hear(event)
         for line in self.story.lines[before:]:
@@ -86,10 +94,13 @@ class EventRecorder:
 
 
 def _word(lines: Lines) -> str:
-    """The Event's reason: the newest failure, else the newest decision, else the last line's own."""
+    """The Event's reason: the newest failure, else what its user asked for, else the newest decision, else the last
+    line's own.
+    """
+    asked = [reason for reason, _, _ in lines if reason in ASKED]
     bad = [reason for reason, is_bad, _ in lines if is_bad]
     decided = [reason for reason, _, _ in lines if reason not in LESSER]
-    return (bad or decided or [lines[-1][0]])[-1]
+    return (bad or asked or decided or [lines[-1][0]])[-1]
 
 
 #: The Event's `reason` where users know another word than the journal's.
@@ -100,6 +111,9 @@ REASONS: Final = {
     "AttemptLost": "Preempted",
     "AttemptRefused": "NoCapacity",
     "AttemptQueued": "QueuedAtSite",
+    "AttemptStuck": "NotStarting",
+    "SuspendRequested": "Suspended",
+    "ResumeRequested": "Resumed",
 }
 
 

@@ -6,6 +6,7 @@ from typing import Final
 from penstock.core.values import value
 from penstock.journal.journal import Reader
 from penstock.journal.rows import Filter, JobRow
+from penstock.kube import annotations
 from penstock.kube.client import Cluster
 from penstock.kube.references import Json, part, parts
 
@@ -74,5 +75,7 @@ def has_ended(job: Json) -> bool:
 
 
 def worth_keeping(job: Json) -> Json:
-    metadata = {key: found for key, found in job["metadata"].items() if key != "managedFields"}
+    """Without the fields' writers, which are most of a Job, unless `status.is_suspended_by_user` asks for them."""
+    asked = part(job, "spec").get("suspend") is True and annotations.UNSUSPENDED in part(job["metadata"], "annotations")
+    metadata = {key: found for key, found in job["metadata"].items() if key != "managedFields" or asked}
     return {**job, "metadata": metadata}

@@ -10,7 +10,7 @@ from penstock.core.units import Instant
 from penstock.front import job_spec
 
 
-def home_job_file(raw: bytes, home: str, now: Instant, models: Iterable[str]) -> JobFile | None:
+def home_job_file(raw: bytes, home: str, now: Instant, known: Iterable[str]) -> JobFile | None:
     """A Kubernetes Job as a job file; None if it is none. `home` is where all that it refers to is."""
     try:
         found = json.loads(raw)
@@ -20,7 +20,7 @@ def home_job_file(raw: bytes, home: str, now: Instant, models: Iterable[str]) ->
         return None
     try:
         job_spec.refuse_large(found)
-        spec = job_spec.spec_of(found, home, now, models)
+        spec = job_spec.spec_of(found, home, now, known)
     except job_spec.Unfit as unfit:
         raise BadInput(str(unfit)) from None
     return JobFile(replace(spec, deadline_at=None), (), team=spec.team)

@@ -6,7 +6,9 @@ that it patched. None of these needs to know the others.
 """
 
 import asyncio
+from typing import Final
 
+from penstock.drivers.running_pods import CountsPods, RunningPods
 from penstock.front.home_cluster import HomeCluster, key_of, uid_of, worth_keeping
 from penstock.front.recorded_users import RecordedUsers
 from penstock.front.workqueue import WorkQueue
@@ -14,6 +16,8 @@ from penstock.kube import annotations
 from penstock.kube.client import JOBS
 from penstock.kube.informer import Informer
 from penstock.kube.references import Json, part
+
+COUNTS_SECONDS: Final = 1.0  #: how often a Job shows new counts of its pods at most
 
 
 class HomeJobs:
@@ -29,6 +33,7 @@ class HomeJobs:
         self.at: dict[
             str, dict[str, str]
         ] = {}  #: the reverse: `NAMESPACE/NAME` -> our jobs' ids, each with its Job's uid
+        self.counting: set[CountsPods] = set()  #: drivers that count an attempt's pods while it runs
         self.fewer = asyncio.Event()  #: set when a Job was deleted or lost its label
         self.trouble = ""  #: why the informer is out of sync; empty: it is in sync
         self.trouble_changed = asyncio.Event()
@@ -98,6 +103,15 @@ class HomeJobs:
         self.ids.pop(self.at.get(key, {}).pop(our_id, ""), None)
         if not self.at.get(key):
             self.at.pop(key, None)
+
+    def running_pods(self, attempt: str) -> RunningPods | None:
+        found = (driver.running_pods(attempt) for driver in self.counting)
+        return next((pods for pods in found if pods is not None), None)
+
+    def touch_soon(self, our_id: str) -> None:
+        """Enqueue the Job in a moment: its pods' counts changed, and more changes follow."""
+        if key := self.keys.get(our_id):
+            self.due.again(key, COUNTS_SECONDS)
 
     def touch(self, our_id: str) -> None:
         """Enqueue the Job: the journal has a new row about it."""

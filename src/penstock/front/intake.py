@@ -11,6 +11,7 @@ from penstock.front.job_spec import Unfit
 from penstock.front.status_writer import StatusWriter
 from penstock.kube.client import CONFIG_MAPS
 from penstock.kube.errors import Forbidden, NotFound
+from penstock.kube.job_needs import known_gpus
 from penstock.kube.portability import config_maps
 from penstock.kube.references import Json, part
 from penstock.live.admission import NotAdmitted
@@ -34,10 +35,10 @@ class Intake:
             job_spec.refuse_large(job)  # before each config map that it names is fetched
             carried, unread = await self._carried(job)
             user, now = await self.users.of(job), self.plane.clock.now()
-            wish = job_spec.read(job, self.site, now, self._models(), carried, unread, user)
+            wish = job_spec.read(job, self.site, now, self._known(), carried, unread, user)
             key, admission = f"home:{self.site}:{uid_of(job)}", self.plane.admission
             admission.book(self.site, namespace_of(job), wish.spec.team)
-            async with admission.admitted(wish.spec, len(wish.work.manifest)):
+            with await admission.admitted(wish.spec, len(wish.work.manifest)):
                 told = await self.plane.submit(wish.spec, wish.work, key=key, body=uid_of(job))
         except NotAdmitted as error:
             await self._explain(job, error.reason, str(error))
@@ -66,9 +67,8 @@ class Intake:
                 unread.append(name)
         return found, tuple(unread)
 
-    def _models(self) -> list[str]:
-        offers = [view.offer for site in self.plane.view.sites for view in site.offers]
-        return list(dict.fromkeys(offer.gpu_model for offer in offers if offer.gpu_model))
+    def _known(self) -> list[str]:
+        return known_gpus(view.offer for site in self.plane.view.sites for view in site.offers)
 
     async def _explain(self, job: Json, reason: str, words: str) -> None:
         """Post one Event per reason that says why the Job is not accepted."""

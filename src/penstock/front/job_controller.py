@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from penstock.core.model.events import CancelRequested
+from penstock.core.model.events import CancelRequested, ResumeRequested, SuspendRequested
 from penstock.core.model.lifecycle import ENDED
 from penstock.core.model.types import Origin
 from penstock.core.units import SECOND
@@ -61,6 +61,8 @@ class JobController:
         self.sweep = ClusterSweep(home.site, home.cluster, home.namespaces, plane.installation)
         self.failing: dict[str, str] = {}  #: `NAMESPACE/NAME` -> the error of its last reconcile
         self.cancelled: set[str] = set()  #: ids that this process has cancelled already
+        self.suspended: dict[str, bool] = {}  #: ids that this process has suspended or resumed, and which of the two
+        self.resized: dict[str, int] = {}  #: uids of Jobs of another size than was submitted, with the generation told
         self.first: set[str] | None = None  #: uids of the first complete list; None before it
 
     async def run(self) -> None:
@@ -187,12 +189,16 @@ class JobController:
     # --- status and Events --------------------------------------------------------------------------------------------
 
     async def _show(self, job: Json, snapshot: JobSnapshot) -> None:
+        snapshot = snapshot.with_pods(self.home.running_pods)
         row, attempts = snapshot.job, snapshot.attempts
         if snapshot.is_older_than(job):
             return  # the next snapshot enqueues it again
         deleted, ended = bool(part(job, "metadata").get("deletionTimestamp")), row.phase in ENDED
         if deleted and not ended:
             await self._cancel(row.id)
+        elif not ended:
+            await self._suspend_or_resume(job, snapshot)
+            await self._answer_resize(job, snapshot)
         if attempts and attempts[-1].id in self.home.binding:
             pass  # the binding driver is writing on it now
         elif (ended and (deleted or has_ended(job))) or self._starts(job, snapshot):
@@ -237,7 +243,30 @@ class JobController:
         if left > 0:
             self.untold.again(key_of(job), left)
         else:
-            await self.writer.show(job, snapshot, rank=LATER)
+            await self.writer.show(job, snapshot.with_pods(self.home.running_pods), rank=LATER)
+
+    # --- what its user changes ----------------------------------------------------------------------------------------
+
+    async def _suspend_or_resume(self, job: Json, snapshot: JobSnapshot) -> None:
+        """Tell the engine what the user wants, once: the journal's snapshot may still be behind."""
+        our_id, wanted = snapshot.job.id, status.is_suspended_by_user(job)
+        if wanted != self.suspended.get(our_id, snapshot.suspended):
+            ask = SuspendRequested if wanted else ResumeRequested
+            await self.plane.tell(ask(0, our_id, by=f"kubernetes/{self.site}"))
+            self.suspended[our_id] = wanted
+
+    async def _answer_resize(self, job: Json, snapshot: JobSnapshot) -> None:
+        """Say that a change of parallelism has no effect: a job keeps the GPUs that it was submitted with."""
+        generation = int(part(job, "metadata").get("generation") or 0)
+        if self.resized.get(uid_of(job)) == generation or not job_spec.has_other_size(job, snapshot.job.gpus):
+            return
+        self.resized[uid_of(job)] = generation
+        await self.writer.post(
+            *(job, f"{snapshot.job.id}-size-{generation}", "SizeNotChanged"),
+            f"Penstock does not change the size of a Job: it runs with the {snapshot.job.gpus} GPUs that it asked for "
+            "when it was created. Set its parallelism back, or delete it and create it with another one.",
+            bad=True,
+        )
 
     # --- deletion and orphans -----------------------------------------------------------------------------------------
 

@@ -138,7 +138,9 @@ class JobFollower:
         recorder, before = self.recorders.get(job.id), self.snapshots.get(job.id)
         if recorder is None or (before is not None and before.number > self.number):
             return
-        self.snapshots[job.id] = JobSnapshot(self.number, job, attempts, recorder.why)
+        self.snapshots[job.id] = JobSnapshot(
+            self.number, job, attempts, recorder.why, recorder.tally.earlier, recorder.suspended
+        )
         self.homes[job.origin_site].touch(job.id)
 
     def _read(self, job: str) -> tuple[EventRecorder, JobSnapshot] | None:
@@ -153,4 +155,4 @@ class JobFollower:
             if isinstance(event, e.PolicySet) or job_concerned(event) == job:
                 recorder.hear(event)
         recorder.forget_before(self.plane.clock.now() - NEWS_MS)
-        return recorder, JobSnapshot(number, row, attempts, recorder.why)
+        return recorder, JobSnapshot(number, row, attempts, recorder.why, recorder.tally.earlier, recorder.suspended)

@@ -15,15 +15,18 @@ from penstock.core.model.types import JOB_CLASSES, GpuChoice, JobClass, JobSpec,
 from penstock.core.units import MICRO, MOST_GPUS_ASKED, SECOND, Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Work
+from penstock.front.three_way import LAST
 from penstock.kube import annotations, gpu_requests, kueue
 from penstock.kube.gpu_requests import NotWhole
-from penstock.kube.portability import needs, packed
-from penstock.kube.references import Json, part, pod_of
+from penstock.kube.job_needs import JobNeeds, job_needs
+from penstock.kube.portability import packed
+from penstock.kube.references import Json, part
 
-PRODUCT: Final = "nvidia.com/gpu.product"
 MOST_PARTS: Final = 10_000  #: fields and items of a Job; what a cluster takes could hold a hundred thousand
 #: Fields that the cluster writes. They do not affect what runs, and would make equal Jobs differ.
 NOTES: Final = ("managedFields", "resourceVersion", "generation", "selfLink", "ownerReferences", "finalizers")
+#: Annotations that do not either: a person's name, and the whole Job over again.
+UNSENT: Final = (annotations.USER, LAST)
 
 T = TypeVar("T")
 
@@ -46,20 +49,21 @@ def read(
     job: Json,
     site: str,
     now: Instant,
-    models: Iterable[str] = (),
+    known: Iterable[str] = (),
     carried: Iterable[Json] = (),
     unread: Iterable[str] = (),
     user: str = "",
 ) -> JobRequest:
     """Parse the Job. Raises `Unfit`.
 
-    `models`: GPU models that any site offers. `carried`: ConfigMaps that travel with the Job; `unread`: those we could
-    not read. `user`: an opaque id of the person who applied it; empty: unknown, and the job belongs to its team alone.
+    `known`: GPUs that any site offers, as `known_gpus` lists them. `carried`: ConfigMaps that travel with the Job;
+    `unread`: those we could not read. `user`: an opaque id of the person who applied it; empty: unknown, and the job
+    belongs to its team alone.
     """
     refuse_unmanaged(job)
     refuse_counted(job)
     refuse_large(job)
-    spec = spec_of(job, site, now, models, user)
+    spec = spec_of(job, site, now, known, user)
     missing = tuple(f"the missing config map {name}" for name in unread)
     return JobRequest(replace(spec, needs=spec.needs + missing), work_of(job, site, list(carried)))
 
@@ -101,21 +105,24 @@ def refuse_large(job: Json) -> None:
         level = [part for inside in insides for part in inside]
 
 
-def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = (), user: str = "") -> JobSpec:
+def spec_of(job: Json, site: str, now: Instant, known: Iterable[str] = (), user: str = "", team: str = "") -> JobSpec:
+    """`team`: of a Job that need not have our label, because it is only judged."""
     said = Annotations(part(part(job, "metadata"), "annotations"))
-    gpus, mig = gpus_of(job)
+    needs = needs_of(job, known, said.texts(annotations.GPU))
+    gpus, mig = gpus_of(needs)
+    team = team or team_of(job)
     usual = JobSpec(1)
     return JobSpec(
         gpus=gpus,
-        team=team_of(job),
+        team=team,
         expected_run_ms=said.read(annotations.RUN_TIME, Interval, int, None),
         checkpoint_every_ms=said.read(annotations.CHECKPOINT_EVERY, Interval, int, None),
         name=kind_of(job),
-        user=user or team_of(job),
+        user=user or team,
         project=said.read(annotations.PROJECT, Name, str, ""),
         job_class=_job_class(said.text(annotations.CLASS) or usual.job_class),
         priority=said.read(annotations.PRIORITY, Priority, int, 0),
-        gpu_models=tuple(GpuChoice(model) for model in _models(job, said, list(models))),
+        gpu_models=tuple(GpuChoice(model) for model in needs.models),
         mig_profile=mig,
         interruptible=said.read(annotations.INTERRUPTIBLE, Flag, bool, True),
         deadline_at=_deadline(said.text(annotations.DEADLINE), now),
@@ -124,7 +131,7 @@ def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = (), user
         cap=said.read(annotations.CAP, Amount, lambda amount: int(amount * MICRO), None),
         lease_max_ms=said.read(annotations.LEASE_MAX, Interval, int, usual.lease_max_ms),
         home=site,
-        needs=needs(job),
+        needs=needs.needs,
         origin=origin(site, job),
     )
 
@@ -132,9 +139,7 @@ def spec_of(job: Json, site: str, now: Instant, models: Iterable[str] = (), user
 def work_of(job: Json, site: str, config_maps: list[Json]) -> Work:
     """The Job as it was applied, without the fields that the cluster wrote."""
     metadata = {key: found for key, found in part(job, "metadata").items() if key not in NOTES}
-    said = {
-        key: text for key, text in part(metadata, "annotations").items() if key != annotations.USER
-    }  # a person's name
+    said = {key: text for key, text in part(metadata, "annotations").items() if key not in UNSENT}
     metadata["annotations"] = {**said, annotations.HOME: site}
     bare = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job.get("spec")}
     return Work((), manifest=json.dumps(packed(bare, config_maps), sort_keys=True))
@@ -165,21 +170,34 @@ def kind_of(job: Json) -> str:
 # --- GPUs -------------------------------------------------------------------------------------------------------------
 
 
-def gpus_of(job: Json) -> tuple[int, str]:
-    """GPUs over all pods that run at once, and the MIG profile. Raises `Unfit`."""
+def needs_of(job: Json, known: Iterable[str] = (), named: tuple[str, ...] = ()) -> JobNeeds:
+    """As `job_needs`. Raises `Unfit`."""
+    pods_at_once(job)
     try:
-        pods_at_once(job)
-        found = {profile: gpus for profile, gpus in gpu_requests.of_job(part(job, "spec")).items() if gpus}
+        return job_needs(job, known, named)
     except NotWhole as error:
         raise Unfit("NotUnderstood", str(error)) from None
-    if not found:
+
+
+def gpus_of(needs: JobNeeds) -> tuple[int, str]:
+    """GPUs over all pods that run at once, and the MIG profile. Raises `Unfit`."""
+    if not needs.gpus:
         raise Unfit("NoGPUs", "It asks for no GPUs; write them under resources.limits, or take the label away.")
-    if len(found) > 1:
-        raise Unfit("MixedGPUs", f"It asks for GPUs of several kinds ({', '.join(sorted(found))}); use one kind.")
-    ((profile, total),) = found.items()
+    kinds = sorted([profile or "whole GPUs" for profile, _ in needs.gpus])
+    if len(kinds) > 1:
+        raise Unfit("MixedGPUs", f"It asks for GPUs of several kinds ({', '.join(kinds)}); use one kind.")
+    ((profile, total),) = needs.gpus
     if total > MOST_GPUS_ASKED:
         raise Unfit("TooManyGPUs", f"It asks for {total:,} GPUs; a Job may ask for at most {MOST_GPUS_ASKED:,}.")
     return total, profile
+
+
+def has_other_size(job: Json, gpus: int) -> bool:
+    """True if it asks for another number of GPUs than this: somebody changed its parallelism."""
+    try:
+        return sum(gpu_requests.of_job(part(job, "spec")).values()) != gpus
+    except NotWhole:
+        return True
 
 
 def pods_at_once(job: Json) -> int:
@@ -191,15 +209,6 @@ def pods_at_once(job: Json) -> int:
     if pods == 0:
         raise Unfit("NoPods", "Its parallelism is 0, so there is nothing to run; write how many pods it has.")
     return pods
-
-
-def _models(job: Json, said: "Annotations", known: list[str]) -> tuple[str, ...]:
-    """GPU models from the annotation, or the GPU operator's label: `NVIDIA-A100-SXM4-80GB` is A100-SXM4-80GB here."""
-    named = said.texts(annotations.GPU)
-    label = str(part(pod_of(job), "nodeSelector").get(PRODUCT, ""))
-    if named or not label:
-        return named
-    return tuple(model for model in known if f"-{model.lower()}-" in f"-{label.lower()}-") or (label,)
 
 
 # --- annotations ------------------------------------------------------------------------------------------------------

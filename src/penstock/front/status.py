@@ -6,7 +6,8 @@ counts never fall; `Complete` needs `SuccessCriteriaMet` and no active pods; `Fa
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -14,16 +15,20 @@ from penstock.core.ids import attempt_number, site_of
 from penstock.core.model.lifecycle import ENDED
 from penstock.core.units import SECOND, Instant
 from penstock.core.values import value
+from penstock.drivers.earlier import Earlier
+from penstock.drivers.running_pods import RunningPods
 from penstock.front.job_spec import Unfit, pods_at_once
 from penstock.journal.rows import AttemptRow, JobRow
-from penstock.kube import annotations, kueue
+from penstock.kube import annotations, indexes, kueue
 from penstock.kube.references import Json, part, parts
 
 SCHEDULED: Final = "penstock.dev/Scheduled"  #: our condition: whether the job has GPUs, and why
 #: With its former name, which we remove from Jobs that still have it.
 OURS: Final = (SCHEDULED, "penstock.dev/Placed")
+#: Annotations that we write on home Jobs.
+MARKS: Final = (annotations.JOB, annotations.BINDING, annotations.UNSUSPENDED)
+FIELDS: Final = "managedFields"
 LIVE: Final = ("starting", "running", "stopping")
-GONE: Final = ("failed", "lost", "refused")
 
 
 @value
@@ -43,6 +48,13 @@ class JobSnapshot:
     job: JobRow
     attempts: tuple[AttemptRow, ...]
     why: Why | None
+    earlier: Earlier = Earlier()  # of its attempts that ended
+    suspended: bool = False  # a person suspended it, by the journal
+    pods: RunningPods | None = None  # of its live attempt, as its site counts them now; None: not known
+
+    def with_pods(self, running_pods: Callable[[str], RunningPods | None]) -> "JobSnapshot":
+        live = [attempt.id for attempt in self.attempts if attempt.phase in LIVE]
+        return replace(self, pods=running_pods(live[-1])) if live else self
 
     def is_older_than(self, home_job: Json) -> bool:
         """True if the home Job is bound to an attempt that this snapshot does not have, or has only as promised: an
@@ -70,9 +82,28 @@ def metadata_change(job: Json, snapshot: JobSnapshot) -> Json:
     if finalizers != (metadata.get("finalizers") or []):
         change["finalizers"] = finalizers
     patch: Json = {"metadata": change} if change else {}
-    if part(job, "spec").get("suspend") is True and _has_begun(row, attempts) and not kueue.is_kueues(metadata):
+    if (
+        part(job, "spec").get("suspend") is True
+        and _has_begun(row, attempts)
+        and not (kueue.is_kueues(metadata) or is_suspended_by_user(job))
+    ):
         patch["spec"] = {"suspend": False}
     return patch
+
+
+def is_suspended_by_user(job: Json) -> bool:
+    """True if somebody suspended it after Penstock had unsuspended it. A manifest that is applied again says
+    `suspend: true` as it did at first, and means the queue. Kueue keeps its home Jobs suspended, so nobody can tell.
+    """
+    metadata = part(job, "metadata")
+    ours = annotations.UNSUSPENDED not in part(metadata, "annotations") or kueue.is_kueues(metadata)
+    return part(job, "spec").get("suspend") is True and not ours and not any(map(_applies, parts(metadata, FIELDS)))
+
+
+def _applies(writer: Json) -> bool:
+    """True if this writer of the Job's fields applied a manifest with `suspend` in it."""
+    applies = writer.get("operation") == "Apply" or writer.get("manager") == "kubectl-client-side-apply"
+    return applies and "f:suspend" in part(part(writer, "fieldsV1"), "f:spec")
 
 
 def finalizers_of(metadata: Json, keep: bool) -> list[str]:
@@ -84,7 +115,7 @@ def finalizers_of(metadata: Json, keep: bool) -> list[str]:
 def released(job: Json) -> Json:
     """A merge patch that removes every mark of ours; empty if there is none."""
     metadata = part(job, "metadata")
-    ours = {key: None for key in part(metadata, "annotations") if key in (annotations.JOB, annotations.BINDING)}
+    ours = {key: None for key in part(metadata, "annotations") if key in MARKS}
     change: Json = {"annotations": ours} if ours else {}
     if annotations.CANCEL in (metadata.get("finalizers") or []):
         change["finalizers"] = finalizers_of(metadata, keep=False)
@@ -124,27 +155,68 @@ def _has_begun(row: JobRow, attempts: Sequence[AttemptRow]) -> bool:
 def shown(job: Json, snapshot: JobSnapshot) -> Json:
     """The whole status as it should be. The caller writes it unless the Job shows it already."""
     row, attempts = snapshot.job, snapshot.attempts
-    now, pods = part(job, "status"), _pods(job)
-    living = [attempt for attempt in attempts if attempt.phase in LIVE]
-    active = pods if living and row.phase not in ENDED else 0
-    running = any(attempt.started_at is not None for attempt in living)
-    done = row.phase == "done"
+    now = part(job, "status")
+    living = [attempt for attempt in attempts if attempt.phase in LIVE and row.phase not in ENDED]
+    pods, done = (_running(job, snapshot, living) if living else RunningPods()), row.phase == "done"
     status: Json = {
-        "active": active,
-        "ready": active if running else 0,
-        "terminating": 0,
-        "failed": max(int(now.get("failed") or 0), sum(attempt.outcome in GONE for attempt in attempts)),
-        "succeeded": max(int(now.get("succeeded") or 0), _wanted(job, pods) if done else 0),
-        "conditions": _conditions(now, row, snapshot.why),
+        "active": pods.active,
+        "ready": pods.ready,
+        "terminating": pods.terminating,
+        "failed": max(int(now.get("failed") or 0), snapshot.earlier.failed + pods.failed),
+        "succeeded": max(int(now.get("succeeded") or 0), _succeeded(job, snapshot, pods)),
+        "conditions": _conditions(now, snapshot),
+        **_indexes(job, snapshot, pods),
     }
     started_at = _started_at(row, attempts)
     if now.get("startTime") or started_at is not None:
         status["startTime"] = now.get("startTime") or when(started_at or 0)
     if done:
         status["completionTime"] = now.get("completionTime") or _not_before(row.ended_at, status["startTime"])
-        if part(job, "spec").get("completionMode") == "Indexed":
-            status["completedIndexes"] = "0" if _wanted(job, pods) == 1 else f"0-{_wanted(job, pods) - 1}"
     return status
+
+
+def _running(job: Json, snapshot: JobSnapshot, living: Sequence[AttemptRow]) -> RunningPods:
+    """Pods of its live attempt. A site that does not count them has as many as the Job asks for."""
+    if snapshot.pods is not None:
+        return snapshot.pods
+    pods = _pods(job)
+    return RunningPods(active=pods, ready=pods if any(attempt.started_at is not None for attempt in living) else 0)
+
+
+def _succeeded(job: Json, snapshot: JobSnapshot, pods: RunningPods) -> int:
+    """Over all attempts. Until the journal says that the job is done, one pod is missing: a pod that saved its work and
+    exited well when it was told to end is not done, and the count must never fall.
+    """
+    wanted, earlier = _wanted(job, _pods(job)), snapshot.earlier
+    if snapshot.job.phase == "done":
+        return min(earlier.succeeded, wanted) if earlier.last is not None else wanted
+    if earlier.completed_indexes or pods.completed_indexes:
+        return min(len(indexes.read(_completed(job, snapshot, pods))), wanted - 1)
+    return min(earlier.succeeded + pods.succeeded, wanted - 1)
+
+
+def _indexes(job: Json, snapshot: JobSnapshot, pods: RunningPods) -> Json:
+    """Of an Indexed Job. The API server takes failed ones only from a Job that limits failures by index."""
+    spec = part(job, "spec")
+    if spec.get("completionMode") != "Indexed":
+        return {}
+    completed = _completed(job, snapshot, pods)
+    found: Json = {"completedIndexes": completed} if completed else {}
+    if spec.get("backoffLimitPerIndex") is not None:
+        failed = indexes.read(indexes.together(snapshot.earlier.failed_indexes, pods.failed_indexes))
+        found["failedIndexes"] = indexes.write(failed - indexes.read(completed))
+    return found
+
+
+def _completed(job: Json, snapshot: JobSnapshot, pods: RunningPods) -> str:
+    before = str(part(job, "status").get("completedIndexes") or "")
+    if snapshot.job.phase == "done" and snapshot.earlier.last is None:
+        return indexes.write(range(_wanted(job, _pods(job))))
+    wanted, row = _wanted(job, _pods(job)), snapshot.job
+    completed = indexes.together(before, snapshot.earlier.completed_indexes, pods.completed_indexes)
+    if row.phase != "done" and len(found := indexes.read(completed)) >= wanted:  # not done yet: see `_succeeded`
+        return before or indexes.write(sorted(found)[: wanted - 1])
+    return completed
 
 
 def _started_at(row: JobRow, attempts: Sequence[AttemptRow]) -> Instant | None:
@@ -159,21 +231,37 @@ def is_shown(job: Json, wanted: Json) -> bool:
     return all((now.get(key) or 0) == (to or 0) for key, to in wanted.items())
 
 
-def _conditions(now: Json, row: JobRow, why: Why | None) -> list[Json]:
-    wanted = [_scheduled(row, why)] if why is not None else []
-    if row.phase in ENDED:
-        wanted += [_condition(kind, True, *_ending(row, why), row.ended_at or 0) for kind in _terminal(row)]
+def _conditions(now: Json, snapshot: JobSnapshot) -> list[Json]:
+    row, why = snapshot.job, snapshot.why
     kept = {condition.get("type"): condition for condition in parts(now, "conditions")}
+    wanted = [_scheduled(row, why)] if why is not None else []
+    wanted += _suspended(snapshot, "Suspended" in kept)
+    if row.phase in ENDED:
+        wanted += [_condition(kind, True, *_ending(snapshot), row.ended_at or 0) for kind in _terminal(row)]
     mine = {wish["type"]: _kept_time(kept.get(wish["type"]), wish) for wish in wanted}
-    others = [condition for kind, condition in kept.items() if kind not in (*mine, *OURS, "Suspended")]
+    others = [condition for kind, condition in kept.items() if kind not in (*mine, *OURS)]
     return [*others, *mine.values()]
+
+
+def _suspended(snapshot: JobSnapshot, is_told: bool) -> list[Json]:
+    """As the Job controller says it: a Job that waits for GPUs is suspended, and then resumed."""
+    row, at = snapshot.job, snapshot.why.at if snapshot.why is not None else 0
+    waits = row.phase in ("waiting", "paused") or snapshot.suspended
+    if row.phase in ENDED or not (waits or is_told):
+        return []
+    reason, message = ("JobSuspended", "Job suspended") if waits else ("JobResumed", "Job resumed")
+    return [_condition("Suspended", waits, reason, message, at)]
 
 
 def _terminal(row: JobRow) -> tuple[str, str]:
     return ("SuccessCriteriaMet", "Complete") if row.phase == "done" else ("FailureTarget", "Failed")
 
 
-def _ending(row: JobRow, why: Why | None) -> tuple[str, str]:
+def _ending(snapshot: JobSnapshot) -> tuple[str, str]:
+    """Kubernetes' own reason and message where its Job ended; otherwise ours."""
+    row, why, last = snapshot.job, snapshot.why, snapshot.earlier.last
+    if last is not None and last.reason and row.phase in ("done", "failed"):
+        return last.reason, last.message
     reason = {"done": "CompletionsReached", "failed": "Failed", "refused": "Refused", "cancelled": "Cancelled"}
     return reason[row.phase], why.says if why is not None else ""
 

@@ -64,6 +64,8 @@ def _issued(event: e.TokenIssued) -> Deed:
 TOLD: Final[Mapping[type, Callable[[Any], Deed | None]]] = {
     e.JobSubmitted: _retry,
     e.CancelRequested: lambda event: ("cancel", event.job, event.before, ""),
+    e.SuspendRequested: lambda event: ("suspend", event.job, "", ""),
+    e.ResumeRequested: lambda event: ("resume job", event.job, "", ""),
     e.MoveRequested: lambda event: ("move", event.job, event.before, event.offer),
     e.CapSet: _cap,
     e.Paused: lambda _: ("pause", "", "", ""),

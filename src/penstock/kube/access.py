@@ -9,15 +9,17 @@ import base64
 import ipaddress
 import json
 import os
+import ssl
 from collections.abc import Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from penstock.core.errors import BadInput
 from penstock.core.values import value
+from penstock.kube.token_renewal import KubeconfigFile, TokenRenewal, TokenStore, life_asked, user_of
 
 if TYPE_CHECKING:
     from lightkube.config.kubeconfig import KubeConfig, SingleConfig
@@ -52,7 +54,43 @@ def connect(access: Access) -> "Cluster":
 
     config = _config(access)
     _check(config, access)
-    return Cluster(_transport(config), config.context_name, config.namespace)
+    return Cluster(_transport(config, _renewal(config, access)), config.context_name, config.namespace)
+
+
+@value
+class Endpoint:
+    """An API server as a kubeconfig names it."""
+
+    context: str
+    server: str
+    trust: ssl.SSLContext
+    authority: bytes  # the certificates that the file trusts; empty: the system's
+    proxy: str = ""  # `proxy-url` of the file, which we do not use
+
+
+def endpoint(access: Access) -> Endpoint:
+    """Where the kubeconfig points to, by the same rules as `connect`; nothing is sent."""
+    from lightkube.config.client_adapter import verify_cluster
+
+    config = _config(access)
+    _check(config, access)
+    cluster = config.cluster
+    assert config.user is not None  # checked in `_config`
+    try:
+        trust = verify_cluster(cluster, config.user, config.abs_file)
+        file = Path(config.abs_file(cluster.certificate_auth)) if cluster.certificate_auth else None
+        held = base64.b64decode(cluster.certificate_auth_data or "")
+    except (OSError, ValueError) as error:
+        raise BadInput(f"The certificates of '{config.context_name}' cannot be used ({_words(error)}).") from None
+    authority = file.read_bytes() if file else held
+    return Endpoint(config.context_name, cluster.server, trust, authority, _proxy_of(access, config.context.cluster))
+
+
+def _proxy_of(access: Access, cluster: str) -> str:
+    if access.in_cluster or access.secret:
+        return ""
+    listed = KubeconfigFile(_path(access)).load()["clusters"]
+    return next((str(one["cluster"].get("proxy-url") or "") for one in listed if one["name"] == cluster), "")
 
 
 def _config(access: Access) -> "SingleConfig":
@@ -75,27 +113,45 @@ def _file(access: Access) -> "KubeConfig":
     from lightkube.config.kubeconfig import KubeConfig
 
     if access.secret:
-        return _from_secret(access.secret)
+        return KubeConfig.from_dict(_OwnSecret(access.secret).load())
     return KubeConfig.from_service_account() if access.in_cluster else KubeConfig.from_file(_path(access))
 
 
-def _from_secret(secret: str) -> "KubeConfig":
-    """Read the Secret once, with the service account of our pod."""
-    import yaml
-    from lightkube.config.client_adapter import verify_cluster
-    from lightkube.config.kubeconfig import KubeConfig
+class _OwnSecret:
+    """A kubeconfig in a Secret, read and written with the service account of our pod."""
 
-    own = KubeConfig.from_service_account().get()
-    assert own is not None  # that file has one context
-    assert own.user is not None
-    namespace, _, name = secret.rpartition("/")
-    url = f"{own.cluster.server}/api/v1/namespaces/{namespace or own.namespace}/secrets/{name}"
-    asked = Request(url, headers={"Authorization": f"Bearer {own.user.token}"})
-    with urlopen(asked, timeout=SECRET_SECONDS, context=verify_cluster(own.cluster, own.user, own.abs_file)) as answer:
-        held = json.load(answer).get("data") or {}
-    if SECRET_KEY not in held:
-        raise ValueError(f"it has no key '{SECRET_KEY}'")
-    return KubeConfig.from_dict(yaml.safe_load(base64.b64decode(held[SECRET_KEY])))
+    def __init__(self, secret: str) -> None:
+        self.namespace, _, self.name = secret.rpartition("/")
+
+    def load(self) -> dict[str, Any]:
+        import yaml
+
+        held = self._ask("GET").get("data") or {}
+        if SECRET_KEY not in held:
+            raise ValueError(f"it has no key '{SECRET_KEY}'")
+        found = yaml.safe_load(base64.b64decode(held[SECRET_KEY]))
+        if not isinstance(found, dict):
+            raise ValueError("it is no kubeconfig")
+        return found
+
+    def save(self, kubeconfig: dict[str, Any]) -> None:
+        text = base64.b64encode(json.dumps(kubeconfig).encode()).decode()
+        self._ask("PATCH", json.dumps({"data": {SECRET_KEY: text}}).encode())
+
+    def _ask(self, method: str, content: bytes | None = None) -> dict[str, Any]:
+        from lightkube.config.client_adapter import verify_cluster
+        from lightkube.config.kubeconfig import KubeConfig
+
+        own = KubeConfig.from_service_account().get()
+        assert own is not None  # that file has one context
+        assert own.user is not None
+        url = f"{own.cluster.server}/api/v1/namespaces/{self.namespace or own.namespace}/secrets/{self.name}"
+        headers = {"Authorization": f"Bearer {own.user.token}", "Content-Type": "application/merge-patch+json"}
+        asked = Request(url, content, headers, method=method)
+        trust = verify_cluster(own.cluster, own.user, own.abs_file)
+        with urlopen(asked, timeout=SECRET_SECONDS, context=trust) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
 
 
 def _path(access: Access) -> Path:
@@ -152,7 +208,23 @@ def _is_allowed(command: str, allowed: Sequence[str]) -> bool:
     return command in allowed and (PurePath(command).name == command or PurePath(command).is_absolute())
 
 
-def _transport(config: "SingleConfig") -> "Transport":
+def _renewal(config: "SingleConfig", access: Access) -> TokenRenewal | None:
+    """For a token that `penstock connect` marked: it is replaced before it ends."""
+    if access.in_cluster or config.user is None or not config.user.token or config.context.user is None:
+        return None
+    store: TokenStore = _OwnSecret(access.secret) if access.secret else KubeconfigFile(_path(access))
+    try:
+        life_s = life_asked(user_of(store.load(), config.context.user))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    if not life_s:
+        return None
+    renewal = TokenRenewal(store, config.context.user, life_s)
+    renewal.take(config.user.token)
+    return renewal
+
+
+def _transport(config: "SingleConfig", renewal: TokenRenewal | None) -> "Transport":
     from lightkube.config.client_adapter import user_auth, verify_cluster
     from lightkube.core.exceptions import ConfigError
 
@@ -164,7 +236,7 @@ def _transport(config: "SingleConfig") -> "Transport":
         auth = user_auth(_with_login(config.user))
     except (ConfigError, OSError, ValueError) as error:
         raise BadInput(f"The certificates of '{config.context_name}' cannot be used ({_words(error)}).") from None
-    return HttpsTransport(config.cluster.server, verify, auth)
+    return HttpsTransport(config.cluster.server, verify, auth, renewal)
 
 
 def _with_login(user: "User") -> "User":

@@ -27,10 +27,16 @@ SPEED: Final = "penstock.dev/speed-permille"
 EXECUTION_DEADLINE: Final = (
     "penstock.dev/execution-deadline"  #: when the attempt must end, by the control plane's clock
 )
-#: The same on execution Jobs of an older version, some of which run for weeks. On home Jobs it is the user's deadline.
+#: Seconds that were left of the user's own `activeDeadlineSeconds` when the attempt was created; it ends the job.
+OWN_DEADLINE: Final = "penstock.dev/own-deadline-seconds"
+#: `EXECUTION_DEADLINE` of an older version, some of whose Jobs run for weeks. On home Jobs it is the user's deadline.
 OLD_EXECUTION_DEADLINE: Final = "penstock.dev/deadline"
+#: The cluster replaces a lost pod: a batch of pods that do not know each other, and no gang.
+REPLACES_PODS: Final = "penstock.dev/replaces-pods"
+COMPLETED: Final = "penstock.dev/completed-indexes"  #: by earlier attempts, until they are in the Job's status
 ENDING: Final = "penstock.dev/ending"  #: why we end it: stopped, lost, refused or failed
 WORDS: Final = "penstock.dev/words"  #: the reason as a sentence
+OBSTACLE: Final = "penstock.dev/obstacle"  #: what kept this attempt, and not others, from starting here
 FORGOTTEN: Final = (
     "penstock.dev/forgotten"  #: a tombstone: its end is in the journal; kept so that a late start cannot run
 )
@@ -38,10 +44,11 @@ FORGOTTEN: Final = (
 # --- annotations of a home Job ---------------------------------------------------------------------------------------
 
 BINDING: Final = "penstock.dev/binding"
+#: The attempt for which Penstock unsuspended it. From then on a `suspend: true` is its user's; before, the queue's.
+UNSUSPENDED: Final = "penstock.dev/unsuspended"
 USER: Final = "penstock.dev/user"  #: who created it, as admission recorded it; nobody else may write it
-FAILED_BEFORE: Final = (
-    "penstock.dev/failed-before"  #: failures of earlier attempts, against the user's own backoffLimit
-)
+#: On the manifest that a driver gets: what earlier attempts did, as `drivers.earlier` writes it.
+EARLIER: Final = "penstock.dev/earlier-attempts"
 
 # --- what people write on a home Job: annotations, all of which may be left out
 # ------------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ CONNECT_SECONDS: Final = 5.0
 WATCH_SECONDS: Final = 3_000  #: then the server closes the watch, and the informer resumes from its version
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
 VERBS: Final = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"}
 
 
@@ -68,6 +69,7 @@ class Kind:
 
 
 JOBS: Final = Kind("Job", "jobs", "batch/v1")
+CRON_JOBS: Final = Kind("CronJob", "cronjobs", "batch/v1")
 PODS: Final = Kind("Pod", "pods")
 NODES: Final = Kind("Node", "nodes", namespaced=False)
 NAMESPACES: Final = Kind("Namespace", "namespaces", namespaced=False)
@@ -123,6 +125,10 @@ class Cluster:
         namespace = namespace or str(obj["metadata"].get("namespace", ""))
         return await self._ask("POST", kind, kind.path(namespace), body)
 
+    async def create_part(self, kind: Kind, name: str, part: str, body: Obj, namespace: str = "") -> Obj:
+        """Create a subresource of an object: a token of a service account."""
+        return await self._ask("POST", kind, kind.path(namespace, name, part), body, part=part)
+
     async def patch(
         self,
         kind: Kind,
@@ -133,13 +139,24 @@ class Cluster:
         seen: str = "",
         part: str = "",
         rank: Rank = NOW,
+        dry_run: bool = False,
     ) -> Obj:
-        """Merge patch; None deletes a key. `seen`: fails with `Conflict` unless this is still the resourceVersion."""
+        """Merge patch; None deletes a key. `seen`: fails with `Conflict` unless this is still the resourceVersion.
+        `dry_run`: the answer as if, and nothing changes.
+        """
         if seen:
             change = {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": seen}}
-        return await self._ask(
-            "PATCH", kind, kind.path(namespace, name, part), change, sort=MERGE, part=part, rank=rank
-        )
+        path, params = kind.path(namespace, name, part), {"dryRun": "All"} if dry_run else {}
+        return await self._ask("PATCH", kind, path, change, params=params, sort=MERGE, part=part, rank=rank)
+
+    async def apply(self, kind: Kind, obj: Obj, namespace: str, manager: str, *, dry_run: bool = False) -> Obj:
+        """Server-side apply: create the object, or change what the manager's last apply had and this one has not. Takes
+        over fields that others set.
+        """
+        body = {**obj, "apiVersion": kind.api, "kind": kind.name}
+        params = {"fieldManager": manager, "force": "true", **({"dryRun": "All"} if dry_run else {})}
+        path = kind.path(namespace, str(obj["metadata"]["name"]))
+        return await self._ask("PATCH", kind, path, body, params=params, sort=APPLY)
 
     async def patch_status(
         self,
@@ -242,6 +259,19 @@ class Cluster:
         spec = {"resourceAttributes": {**what, "namespace": namespace}}
         answer = await self.create(REVIEWS, {"metadata": {}, "spec": spec})
         return bool(answer["status"]["allowed"])
+
+    async def kind(self, api: str, name: str) -> Kind | None:
+        """The kind as the server serves it; None if it does not."""
+        path = f"/apis/{api}" if "/" in api else f"/api/{api}"
+        answer = await self._send(Request("GET", path), "get resources")
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise _refusal(answer.status, answer.content, "get", api)
+        for row in _decoded(answer.content).get("resources") or ():
+            if row["kind"] == name and "/" not in row["name"]:
+                return Kind(name, row["name"], api, namespaced=bool(row["namespaced"]))
+        return None
 
     async def version(self) -> str:
         """The server's version, like v1.35.8."""

@@ -1,5 +1,11 @@
 """Errors of a Kubernetes API server, named by what the caller does next."""
 
+import re
+from typing import Final
+
+#: Our admission policies that let only us write what they protect: if they deny us, they do not know our login.
+LOGIN_POLICIES: Final = ("penstock-bindings", "penstock-users")
+
 
 class KubeError(Exception):
     """The message is the cluster's own if it sent one."""
@@ -40,3 +46,9 @@ class Unavailable(KubeError):
 
 class Silent(Unavailable):
     """No answer at all: other connections to this server may be dead, too."""
+
+
+def own_policy(error: KubeError) -> str:
+    """Our own policy that denied the request because it does not know our login; empty if none did."""
+    denied = re.search(r"ValidatingAdmissionPolicy '([^']+)'", str(error))
+    return denied[1] if denied and denied[1] in LOGIN_POLICIES else ""

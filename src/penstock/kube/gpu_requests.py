@@ -9,12 +9,13 @@ import re
 from collections import Counter
 from typing import Any, Final, TypeAlias
 
+from penstock.kube import gpu_models
 from penstock.kube.references import Json, part, parts
 
 Requests: TypeAlias = Counter[str]  #: GPUs by resource, like `nvidia.com/gpu`
 
-WHOLE: Final = ("nvidia.com/gpu", "amd.com/gpu")
-MIG: Final = "nvidia.com/mig-"
+WHOLE: Final = gpu_models.WHOLE
+MIG: Final = gpu_models.MIG
 
 
 class NotWhole(ValueError):
@@ -26,10 +27,14 @@ class NotWhole(ValueError):
 
 
 def of_job(spec: Json) -> dict[str, int]:
-    """GPUs over all pods that run at once, by MIG profile; an empty profile means whole GPUs. Raises `NotWhole`."""
+    """GPUs over all pods that run at once, by MIG profile; an empty profile means whole GPUs. Whole GPUs of two makers
+    count apart. Raises `NotWhole`.
+    """
     pods, found = pods_at_once(spec), Counter[str]()
-    for resource, count in of_pod(part(part(spec, "template"), "spec")).items():
-        found[profile_of(resource)] += count * pods
+    requested = of_pod(part(part(spec, "template"), "spec"))
+    mixed = all(requested[name] for name in WHOLE)
+    for resource, count in requested.items():
+        found[resource if mixed and resource in WHOLE else profile_of(resource)] += count * pods
     return dict(found)
 
 
@@ -50,12 +55,19 @@ def _of_container(container: Json) -> Requests:
     """Limits, which for GPUs must equal requests; some manifests have only the latter in stored form."""
     resources = part(container, "resources")
     asked = {**part(resources, "requests"), **part(resources, "limits")}
-    return Counter({key: whole(said, key) for key, said in asked.items() if key in WHOLE or key.startswith(MIG)})
+    return Counter({key: whole(said, key) for key, said in asked.items() if gpu_models.is_gpu(key)})
 
 
 def profile_of(resource: str) -> str:
-    """`1g.10gb` of `nvidia.com/mig-1g.10gb`; empty for whole GPUs."""
-    return resource.removeprefix(MIG) if resource.startswith(MIG) else ""
+    """`1g.10gb` of `nvidia.com/mig-1g.10gb`, `1g.10gb+me` of `nvidia.com/mig-1g.10gb.me`; empty for whole GPUs."""
+    if not resource.startswith(MIG):
+        return ""
+    return re.sub(r"(gb)\.(?=.)", r"\1+", resource.removeprefix(MIG), count=1)
+
+
+def is_other(resource: str) -> bool:
+    """True for GPUs that are neither NVIDIA's whole ones nor slices of them, like `amd.com/gpu`."""
+    return resource != gpu_models.USUAL and not resource.startswith(MIG)
 
 
 def pods_at_once(spec: Json) -> int:

@@ -4,9 +4,11 @@ Pure.
 `penstock manifests` prints them and docs/kubernetes.md explains them. The tests run with these rights and no others.
 """
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
+from penstock.core.values import value
 from penstock.kube import annotations, kueue
 from penstock.kube.gpu_requests import MIG, WHOLE
 
@@ -17,6 +19,17 @@ RBAC: Final = "rbac.authorization.k8s.io"
 ADMISSION: Final = "admissionregistration.k8s.io"
 USERS: Final = "penstock-users"  #: the policies that record and protect a home Job's user
 GOVERNED: Final = "penstock.dev/governed"  #: label of namespaces where GPUs may be used only through Penstock
+
+
+@value
+class Logins:
+    """Who Penstock is at a cluster beside its service account, as `kubectl auth whoami` names users and groups."""
+
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+NO_OTHERS: Final = Logins()
 
 
 def _rule(group: str, resources: str, verbs: str) -> Json:
@@ -40,16 +53,15 @@ CHECKING_USERS: Final = {
 #: In namespaces where attempts run.
 ACTING: Final = (
     _rule("batch", "jobs", "get list watch create patch delete"),
+    _rule("batch", "jobs/status", "patch"),
     _rule("", "pods", "get list watch delete"),
     _rule("", "pods/log", "get"),
+    _rule("", "events", "list"),  # why a start hangs: a volume that cannot be mounted is said nowhere else
     _rule("", "configmaps", "get list create patch delete"),
     _rule("coordination.k8s.io", "leases", "get list create patch delete"),
 )
 #: In namespaces with home Jobs, in addition.
-SHOWING: Final = (
-    _rule("batch", "jobs/status", "patch"),
-    _rule("", "events", "create"),
-)
+SHOWING: Final = (_rule("", "events", "create"),)
 #: For `penstock exec`, only on request: this right allows everything that those pods may do.
 RUNNING: Final = (_rule("", "pods/exec", "get create"),)  # newer clusters require `create`, too
 
@@ -62,15 +74,21 @@ def rbac(
     *,
     commands: bool = False,
     secrets: Sequence[str] = (),
+    logins: Logins = NO_OTHERS,
 ) -> list[Json]:
     """A service account in namespace `own` with its rights: read only, or run attempts, or that and manage home Jobs.
-    On request it may run commands in pods, and read these Secrets in `own`, which hold kubeconfigs of other clusters.
+    On request it may run commands in pods, and read these Secrets in `own`, which hold kubeconfigs of other clusters,
+    and write renewed tokens into them. `logins` get the same rights.
     """
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": own}
+    subject = [
+        {"kind": "ServiceAccount", "name": account, "namespace": own},
+        *({"kind": "User", "name": name, "apiGroup": RBAC} for name in logins.users),
+        *({"kind": "Group", "name": name, "apiGroup": RBAC} for name in logins.groups),
+    ]
     made: list[Json] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": own}}]
     if secrets:
-        reading = {**_rule("", "secrets", "get"), "resourceNames": list(secrets)}
-        made += _granted([reading], f"{account}-kubeconfigs", subject, own)
+        renewed = {**_rule("", "secrets", "get patch"), "resourceNames": list(secrets)}
+        made += _granted([renewed], f"{account}-kubeconfigs", subject, own)
     if role == "look":
         return [*made, *_granted(LOOKING, f"{account}-look", subject)]
     made += _granted([*EVERYWHERE, *([CHECKING_USERS] if role == "home" else [])], f"{account}-act", subject)
@@ -80,7 +98,7 @@ def rbac(
     return made
 
 
-def _granted(rules: Iterable[Json], name: str, subject: Json, namespace: str = "") -> list[Json]:
+def _granted(rules: Iterable[Json], name: str, subjects: list[Json], namespace: str = "") -> list[Json]:
     kind = "Role" if namespace else "ClusterRole"
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
     reference = {"apiGroup": RBAC, "kind": kind, "name": name}
@@ -91,7 +109,7 @@ def _granted(rules: Iterable[Json], name: str, subject: Json, namespace: str = "
             "kind": f"{kind}Binding",
             "metadata": metadata,
             "roleRef": reference,
-            "subjects": [subject],
+            "subjects": subjects,
         },
     ]
 
@@ -99,16 +117,16 @@ def _granted(rules: Iterable[Json], name: str, subject: Json, namespace: str = "
 # --- admission --------------------------------------------------------------------------------------------------------
 
 
-def admission(account: str, own: str) -> list[Json]:
+def admission(account: str, own: str, logins: Logins = NO_OTHERS) -> list[Json]:
     """Four policies without a webhook. They affect only objects with our label and namespaces labelled as governed, and
-    reserve our own annotations for us.
+    reserve our own annotations for us: the service account, and all `logins`.
     """
-    user = f"system:serviceaccount:{own}:{account}"
+    ours = _is_ours(Logins((f"system:serviceaccount:{own}:{account}", *logins.users), logins.groups))
     return [
         *_policy("penstock-home-jobs", ["CREATE"], ["jobs"], _home_jobs(), {"objectSelector": _has(annotations.QUEUE)}),
-        *_policy("penstock-bindings", ["CREATE", "UPDATE"], ["jobs"], _bindings(user), {}),
+        *_policy("penstock-bindings", ["CREATE", "UPDATE"], ["jobs"], _bindings(ours), {}),
         *_governed_policy(),
-        *_policy(USERS, ["CREATE", "UPDATE"], ["jobs"], _users(user), {}),
+        *_policy(USERS, ["CREATE", "UPDATE"], ["jobs"], _users(ours), {}),
     ]
 
 
@@ -192,41 +210,53 @@ def _is(label: str) -> Json:
 
 
 def _home_jobs() -> list[Json]:
+    """JobSet's controller itself says whether its Jobs are suspended; `managedBy` keeps the cluster away from them."""
     managed = f'has(object.spec.managedBy) && object.spec.managedBy == "{annotations.MANAGER}"'
     suspended = "has(object.spec.suspend) && object.spec.suspend"
+    of_job_set = 'has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == "JobSet")'
     wrong = f"A Job with the label {annotations.QUEUE} needs suspend: true and managedBy: {annotations.MANAGER}; "
     return [
         {
-            "expression": f"{managed} && {suspended}",
+            "expression": f"{managed} && (({suspended}) || ({of_job_set}))",
             "message": wrong + "create it with 'kubectl penstock apply', which adds them.",
         }
     ]
 
 
-def _bindings(user: str) -> list[Json]:
+def _is_ours(logins: Logins) -> str:
+    """CEL: the request is by one of these."""
+    users, groups = (
+        json.dumps(list(dict.fromkeys(names)), ensure_ascii=False) for names in (logins.users, logins.groups)
+    )
+    by_user = f"request.userInfo.username in {users}"
+    who = "request.userInfo.groups"
+    return f"({by_user} || (has({who}) && {who}.exists(g, g in {groups})))" if logins.groups else by_user
+
+
+def _bindings(ours: str) -> list[Json]:
     """Only we may write these annotations. Users' own annotations share the prefix."""
     return [
-        _only_we("annotations", [annotations.BINDING, annotations.JOB, annotations.ATTEMPT, annotations.HOME], user),
-        _only_we("labels", [annotations.EXECUTION, annotations.INSTALLATION], user),
+        _only_we("annotations", [annotations.BINDING, annotations.JOB, annotations.ATTEMPT, annotations.HOME], ours),
+        _only_we("labels", [annotations.EXECUTION, annotations.INSTALLATION], ours),
     ]
 
 
-def _users(user: str) -> list[Json]:
+def _users(ours: str) -> list[Json]:
     """The creator may write their own name or nothing, and the value never changes."""
     now, before = _said("annotations", annotations.USER, "object"), _said("annotations", annotations.USER, "oldObject")
     true = f'oldObject == null ? ({now} in ["", request.userInfo.username]) : ({now} == {before})'
     return [
         {
-            "expression": f'request.userInfo.username == "{user}" || ({true})',
+            "expression": f"{ours} || ({true})",
             "message": f"{annotations.USER} names whoever created the Job, and cannot be changed.",
         }
     ]
 
 
-def _only_we(kind: str, keys: list[str], user: str) -> Json:
+def _only_we(kind: str, keys: list[str], ours: str) -> Json:
     unchanged = " && ".join(f"({_said(kind, key, 'object')} == {_said(kind, key, 'oldObject')})" for key in keys)
     return {
-        "expression": f'request.userInfo.username == "{user}" || ({unchanged})',
+        "expression": f"{ours} || ({unchanged})",
         "message": f"Only Penstock writes {', '.join(keys)}.",
     }
 
@@ -277,9 +307,12 @@ def _pod_in(whose: str) -> str:
 
 
 def _wants_gpus(pod: str) -> str:
-    """CEL: any container of the pod requests GPUs or parts of one, or a device by a claim, which may be a GPU."""
+    """CEL: any container of the pod requests GPUs or parts of one, as `gpu_requests` counts, or a device by a claim,
+    which may be a GPU.
+    """
     gpu = f'k in {list(WHOLE)} || k.startsWith("{MIG}")'.replace("'", '"')
-    asked = [f"(has(c.resources.{kind}) && c.resources.{kind}.exists(k, {gpu}))" for kind in ("limits", "requests")]
+    counts = [f"c.resources.{kind}" for kind in ("limits", "requests")]
+    asked = [f'(has({count}) && {count}.exists(k, ({gpu}) && string({count}[k]) != "0"))' for count in counts]
     claimed = f"has({pod}.resourceClaims) && size({pod}.resourceClaims) > 0"
     holds = f"has(c.resources) && ({' || '.join(asked)})"
     return f"{_any_container(pod, holds)} || ({claimed})"

@@ -2,6 +2,7 @@
 rewrites Jobs by them, and the engine reads them as `Site.has`.
 """
 
+import re
 from typing import Final, Literal, TypeAlias
 
 from penstock.core.values import value
@@ -15,7 +16,7 @@ LEFT_OUT: Final = ""
 
 Kind: TypeAlias = Literal[
     "namespace", "image", "pull secret", "config map", "secret", "service account", "volume", "node selector",
-    "priority class", "runtime class", "architecture", "toleration", "GPU label", "host access",
+    "priority class", "runtime class", "architecture", "resource", "toleration", "GPU label", "host access",
 ]  # fmt: skip
 
 
@@ -34,6 +35,8 @@ class Maps:
     node_selectors: Table = ()  # `key=value` or `key`
     priority_classes: Table = ()
     runtime_classes: Table = ()
+    resources: Table = ()  # extended resources beside GPUs
+    gpus: Table = ()  # GPU models: which model of this site stands in for one that it has not
     architectures: tuple[str, ...] = ("amd64",)
 
 
@@ -49,6 +52,7 @@ KEYS: Final[dict[Kind, str]] = {
     "node selector": "node_selectors",
     "priority class": "priority_classes",
     "runtime class": "runtime_classes",
+    "resource": "resources",
     "architecture": "architectures",
 }
 #: Dropped everywhere but at home: the offer's own tolerations and selectors replace them.
@@ -71,8 +75,9 @@ def _all(maps: Maps) -> list[tuple[Kind, str, str]]:
 def _spelled(kind: Kind, name: str) -> list[str]:
     if kind == "image":
         return [f"{kind} {name}*"]
-    any_value = [f"{kind} {name}=*"] if kind == "node selector" and "=" not in name else []
-    return [f"{kind} {name}", *any_value]
+    if kind != "node selector" or "=" in name or name == AFFINITY:
+        return [f"{kind} {name}"]
+    return [f"{kind} {name}", f"{kind} !{name}", *(f"{kind} {name}{sign}*" for sign in ("=", "!=", ">", "<"))]
 
 
 def _serves(kind: Kind, to: str) -> bool:
@@ -90,7 +95,7 @@ def there(maps: Maps, kind: Kind, name: str) -> str | None:
         return _image(maps, name)
     if kind == "node selector":  # by `key=value`, else by `key`
         found = dict(maps.node_selectors)
-        return found.get(name, found.get(name.partition("=")[0]))
+        return found.get(name, found.get(re.split("!?=|[<>]", name.removeprefix("!"), maxsplit=1)[0]))
     return dict(table(maps, kind)).get(name)
 
 

@@ -8,18 +8,22 @@ the maps. Secrets are never copied, and host access never leaves home.
 import copy
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from penstock.core.decide.rules import meets
 from penstock.core.values import value
-from penstock.kube import annotations
-from penstock.kube.maps import CLUSTER, KEYS, LEFT_OUT, NEEDED, OF_THE_OFFER, Kind, Maps, has, there
-from penstock.kube.references import Json, Reference, looks_private, part, references
+from penstock.kube import annotations, node_terms
+from penstock.kube.job_needs import affinity_clauses, need_of, need_of_clause
+from penstock.kube.maps import AFFINITY, KEYS, LEFT_OUT, NEEDED, OF_THE_OFFER, Kind, Maps, has, there
+from penstock.kube.node_terms import Clause, Demand
+from penstock.kube.references import Json, Reference, part, pod_of, references
 
 Outcome: TypeAlias = Literal["as it is", "mapped", "copied", "left out", "stays home", "never travels"]
 STAYS: Final[tuple[Outcome, ...]] = ("stays home", "never travels")
+Labels: TypeAlias = Mapping[str, str]
+NONE: Final[Labels] = {}
 
 
 class Unmapped(Exception):
@@ -45,39 +49,19 @@ class Rewritten:
     copies: tuple[Json, ...] = ()
 
 
-def needs(job: Json) -> tuple[str, ...]:
-    """What every site but the home must have, for the engine's rule."""
-    wanted = [need for reference in references(job) if (need := _need(reference))]
-    return (CLUSTER, *dict.fromkeys(wanted))
-
-
-def _need(reference: Reference) -> str:
-    """Empty for a public image, an optional reference and a toleration: these need nothing."""
-    if (
-        reference.optional
-        or reference.kind in OF_THE_OFFER
-        or (reference.kind == "image" and not looks_private(reference.name))
-    ):
-        return ""
-    return (
-        f"{reference.name}, which never travels"
-        if reference.kind == "host access"
-        else f"{reference.kind} {reference.name}"
-    )
-
-
-def verdicts(job: Json, maps: Maps) -> list[Disposition]:
-    """One verdict for each distinct reference."""
-    found = {(reference.kind, reference.name): _verdict(reference, maps) for reference in references(job)}
-    return list(found.values())
+def verdicts(job: Json, maps: Maps, labels: Labels = NONE) -> list[Disposition]:
+    """One verdict for each distinct reference. `labels`: of the offer's own nodes."""
+    found = {(reference.kind, reference.name): _verdict(reference, maps, labels) for reference in references(job)}
+    return [*found.values(), *(_verdict_on(clause, maps, labels) for clause in affinity_clauses(job))]
 
 
 def may_go(judged: list[Disposition]) -> bool:
     return all(verdict.outcome not in STAYS for verdict in judged)
 
 
-def rewrite(manifest: Json, maps: Maps) -> Rewritten:
+def rewrite(manifest: Json, maps: Maps, labels: Labels = NONE) -> Rewritten:
     """The Job by this site's names. `manifest`: a Job, or a List of a Job and the ConfigMaps that travel with it.
+    `labels`: of the offer's own nodes, which the driver selects.
 
     At home the Job is unchanged. Raises `Unmapped`; the engine's rule prevents that unless the maps have changed since.
     """
@@ -87,7 +71,7 @@ def rewrite(manifest: Json, maps: Maps) -> Rewritten:
     namespace = str(part(job, "metadata").get("namespace") or "default")
     copies: dict[str, Json] = {}
     for reference in references(job):
-        judged = _verdict(reference, maps)
+        judged = _verdict(reference, maps, labels)
         if judged.outcome in STAYS:
             raise Unmapped(f"It stays home: {judged.says}")
         to = (
@@ -99,6 +83,7 @@ def rewrite(manifest: Json, maps: Maps) -> Rewritten:
             to = _copied(carried, reference, namespace, copies)
         if to is not None or judged.outcome == "left out":
             reference.put(to or LEFT_OUT)
+    _rewrite_affinity(pod_of(job), maps, labels)
     remote = part(job, "metadata").get("namespace")
     return Rewritten(job, tuple(_placed(copied, remote) for copied in copies.values()))
 
@@ -136,14 +121,14 @@ def _items(manifest: Json) -> list[Json]:
 # --- one thing --------------------------------------------------------------------------------------------------------
 
 
-def _verdict(reference: Reference, maps: Maps) -> Disposition:
-    outcome = _outcome(reference, maps)
+def _verdict(reference: Reference, maps: Maps, labels: Labels) -> Disposition:
+    outcome = _outcome(reference, maps, labels)
     return Disposition(
         reference.kind, reference.name, outcome, _says(reference, outcome, maps), _line(reference, maps, outcome)
     )
 
 
-def _outcome(reference: Reference, maps: Maps) -> Outcome:
+def _outcome(reference: Reference, maps: Maps, labels: Labels) -> Outcome:
     if reference.kind == "host access":
         return "never travels"
     if reference.kind in OF_THE_OFFER:
@@ -155,7 +140,12 @@ def _outcome(reference: Reference, maps: Maps) -> Outcome:
         return "mapped" if to != LEFT_OUT else "left out"
     if reference.kind == "config map" and maps.copy_config_maps:
         return "copied"
-    return "as it is" if not _need(reference) or meets(has(maps), _need(reference)) else "stays home"
+    need = need_of(reference)
+    return "as it is" if not need or meets(has(maps) + _spelled(labels), need) else "stays home"
+
+
+def _spelled(labels: Labels) -> tuple[str, ...]:
+    return tuple(f"node selector {key}={text}" for key, text in labels.items())
 
 
 def _says(reference: Reference, outcome: Outcome, maps: Maps) -> str:
@@ -197,11 +187,78 @@ EXAMPLE: Final[dict[Kind, str]] = {
     "node selector": '"" or KEY=VALUE',
     "priority class": '"" or CLASS-THERE',
     "runtime class": '"" or CLASS-THERE',
+    "resource": '"" or RESOURCE-THERE',
 }
 
 
 def _quoted(name: str) -> str:
     return name if name.replace("-", "").replace(".", "").isalnum() else json.dumps(name)
+
+
+# --- required node affinity -------------------------------------------------------------------------------------------
+
+
+def _verdict_on(clause: Clause, maps: Maps, labels: Labels) -> Disposition:
+    names = [demand.name for demand in clause]
+    text = " or ".join(names)
+    if meets(has(maps) + _spelled(labels), need_of_clause(clause)):
+        return Disposition("node selector", text, "mapped", f"node selector {text} is mapped there.")
+    first = clause[0]
+    line = _line(Reference(first.kind, first.name, lambda _: None), maps, "stays home")
+    says = f"{first.kind} {text} is not known at {maps.site}; write {line}."
+    return Disposition(first.kind, text, "stays home", says, line)
+
+
+def _rewrite_affinity(pod: Json, maps: Maps, labels: Labels) -> None:
+    """Each term by this site's labels. A term that no node here can meet goes, and one that every node of the offer
+    meets makes the whole requirement unnecessary. Raises `Unmapped`.
+    """
+    if not node_terms.required(pod):
+        return
+    for clause in affinity_clauses({"spec": {"template": {"spec": pod}}}):
+        if (judged := _verdict_on(clause, maps, labels)).outcome in STAYS:
+            raise Unmapped(f"It stays home: {judged.says}")
+    if there(maps, "node selector", AFFINITY) is not None:
+        node_terms.with_terms(pod, [])
+        return
+    written = [
+        rewritten
+        for term in node_terms.terms_of(pod)
+        if node_terms.is_term(term) and (rewritten := _term(term, maps, labels)) is not None
+    ]
+    if not written:
+        raise Unmapped("It stays home: none of the nodes that its affinity allows are known there.")
+    node_terms.with_terms(pod, [] if {} in written else written)
+
+
+def _term(term: Json, maps: Maps, labels: Labels) -> Json | None:
+    """The term here; empty if every node of the offer meets it, None if no node does."""
+    rules: list[Json] = []
+    for clause in node_terms.of_term(term):
+        allowed = [_demand(demand, maps, labels) for demand in clause]
+        if "" in allowed:
+            continue
+        wanted: dict[str, list[str]] = {}
+        for label in allowed:
+            if label is not None:
+                key, _, text = label.partition("=")
+                wanted.setdefault(key, []).append(text)
+        if not wanted:
+            return None
+        key = next(iter(wanted))  # one term cannot say "this key or that one": the first is what the maps name first
+        rules.append({"key": key, "operator": "In", "values": wanted[key]})
+    return {"matchExpressions": rules} if rules else {}
+
+
+def _demand(demand: Demand, maps: Maps, labels: Labels) -> str | None:
+    """`key=value` here; empty if all nodes of the offer meet it, None if none does."""
+    if demand.kind == "GPU label":
+        return ""  # the engine compared models
+    if demand.kind == "architecture":
+        return f"{node_terms.ARCHITECTURE[0]}={demand.name}" if demand.name in maps.architectures else None
+    if f"node selector {demand.name}" in _spelled(labels):
+        return ""
+    return there(maps, demand.kind, demand.name)
 
 
 # --- ConfigMaps -------------------------------------------------------------------------------------------------------

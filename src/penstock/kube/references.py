@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 from penstock.core.values import value
-from penstock.kube.maps import AFFINITY, EMPTY_DIR, LEFT_OUT, Kind
+from penstock.kube import node_terms
+from penstock.kube.gpu_models import is_gpu
+from penstock.kube.maps import EMPTY_DIR, LEFT_OUT, Kind
 
 Json: TypeAlias = dict[str, Any]
 Put: TypeAlias = Callable[[str], None]
 
-ARCHITECTURE: Final = ("kubernetes.io/arch", "beta.kubernetes.io/arch")
-EVERYWHERE: Final = ("kubernetes.io/os",)  #: labels that mean the same in every cluster
-GPU_LABELS: Final = ("nvidia.com/", "amd.com/", "feature.node.kubernetes.io/", "cloud.google.com/gke-accelerator")
 #: Volumes that need nothing of the cluster.
 OF_THE_POD: Final = ("emptyDir", "downwardAPI")
 FREE_TAINTS: Final = ("nvidia.com/gpu", "amd.com/gpu")
@@ -37,6 +36,7 @@ def references(job: Json) -> Iterator[Reference]:
     yield Reference("namespace", str(metadata.get("namespace") or "default"), _setter(metadata, "namespace"))
     for container in containers(pod):
         yield from _of_container(container)
+    yield from _of_resources(part(pod, "resources"))
     for volume in parts(pod, "volumes"):
         yield from _of_volume(volume)
     yield from _of_pod(pod)
@@ -64,6 +64,16 @@ def _of_container(container: Json) -> Iterator[Reference]:
     for source in parts(container, "envFrom"):
         yield from _named("config map", part(source, "configMapRef"), "name")
         yield from _named("secret", part(source, "secretRef"), "name")
+    yield from _of_resources(part(container, "resources"))
+
+
+def _of_resources(resources: Json) -> Iterator[Reference]:
+    """Devices beside GPUs, and huge pages."""
+    asked = {**part(resources, "requests"), **part(resources, "limits")}
+    for name, count in asked.items():
+        extended = "/" in name and not name.startswith("kubernetes.io/") and not is_gpu(name)
+        if (extended or name.startswith("hugepages-")) and str(count) != "0":
+            yield Reference("resource", name, _resource(resources, name))
 
 
 def _of_volume(volume: Json) -> Iterator[Reference]:
@@ -111,22 +121,18 @@ def _of_pod(pod: Json) -> Iterator[Reference]:
 
 
 def _of_nodes(pod: Json) -> Iterator[Reference]:
+    """Node selector and node name; `node_terms` reads required node affinity."""
     selector = part(pod, "nodeSelector")
-    for key, wanted in list(selector.items()):
-        if key in ARCHITECTURE:
-            yield Reference("architecture", str(wanted), lambda _: None)
-        elif key.startswith(GPU_LABELS):
-            yield Reference("GPU label", f"{key}={wanted}", _selector(selector, key))
-        elif key not in EVERYWHERE:
-            yield Reference("node selector", f"{key}={wanted}", _selector(selector, key))
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    node_affinity = part(part(pod, "affinity"), "nodeAffinity")
-    if node_affinity.get(required):
-        yield Reference("node selector", AFFINITY, lambda _: node_affinity.pop(required, None))
+    for key, text in list(selector.items()):
+        for (demand,) in node_terms.expression(key, "In", [str(text)]):
+            keep = demand.kind == "architecture"
+            yield Reference(demand.kind, demand.name, (lambda _: None) if keep else _selector(selector, key))
+    if name := pod.get(node_terms.NODE_NAME):
+        yield Reference("node selector", f"{node_terms.NODE_NAME}={name}", _node_name(pod))
     for toleration in list(parts(pod, "tolerations")):
-        key = str(toleration.get("key") or "every taint")
-        if key not in FREE_TAINTS:
-            yield Reference("toleration", key, _in_list(pod["tolerations"], toleration))
+        taint = str(toleration.get("key") or "every taint")
+        if taint not in FREE_TAINTS:
+            yield Reference("toleration", taint, _in_list(pod["tolerations"], toleration))
 
 
 def _of_the_host(pod: Json) -> Iterator[Reference]:
@@ -182,6 +188,26 @@ def _selector(holder: Json, key: str) -> Put:
         if to != LEFT_OUT:
             name, _, wanted = to.partition("=")
             holder[name] = wanted
+
+    return put
+
+
+def _node_name(pod: Json) -> Put:
+    def put(to: str) -> None:
+        pod.pop(node_terms.NODE_NAME, None)
+        if to != LEFT_OUT:
+            name, _, wanted = to.partition("=")
+            pod["nodeSelector"] = {**part(pod, "nodeSelector"), name: wanted}
+
+    return put
+
+
+def _resource(resources: Json, name: str) -> Put:
+    def put(to: str) -> None:
+        for holder in (part(resources, "requests"), part(resources, "limits")):
+            if name in holder:
+                count = holder.pop(name)
+                holder.update({to: count} if to != LEFT_OUT else {})
 
     return put
 

@@ -85,10 +85,29 @@ class Transport(Protocol):
     async def close(self) -> None: ...
 
 
+class RenewedToken(Protocol):
+    """A token that is replaced before it ends (`token_renewal`)."""
+
+    @property
+    def path(self) -> str: ...
+
+    def due(self) -> bool: ...
+
+    def begin(self) -> bytes: ...
+
+    async def renewed(self, status: int, content: bytes) -> str: ...
+
+    async def newest(self) -> str: ...
+
+
 class HttpsTransport:
-    def __init__(self, server: str, context: ssl.SSLContext, auth: "httpx2.Auth | None") -> None:
+    def __init__(
+        self, server: str, context: ssl.SSLContext, auth: "httpx2.Auth | None", renewal: RenewedToken | None = None
+    ) -> None:
         self.server, self.context = server.rstrip("/"), context
-        self.login = Login(auth, server)
+        self.login = Login(auth, server, renewal)
+        self.renewal = renewal
+        self._tasks: set[asyncio.Task[None]] = set()
         self.proxy = _proxy(server)
         self._session: aiohttp.ClientSession | None = None
         self._watching: aiohttp.ClientSession | None = None
@@ -124,6 +143,8 @@ class HttpsTransport:
             raise unheard(error) from error
 
     async def close(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks)  # a token that was given is kept
         for session in (self._session, self._watching):
             if session is not None:
                 await session.close()
@@ -131,11 +152,27 @@ class HttpsTransport:
     async def _ask(self, request: Request, silence_s: float | None) -> aiohttp.ClientResponse:
         """Send the request; on 401, log in again and send it once more."""
         header = await self.login.header()
+        self._renew_in_time(header)
         answer = await self._ask_as(header, request, silence_s)
         if answer.status == 401 and (newer := await self.login.header(refused=header)) != header:
             answer.release()
             answer = await self._ask_as(newer, request, silence_s)
         return answer
+
+    def _renew_in_time(self, header: str) -> None:
+        """Beside the request, with the token that is still good."""
+        if self.renewal is not None and self.renewal.due():
+            body = self.renewal.begin()
+            task = asyncio.create_task(self._renew(header, Request("POST", self.renewal.path, content=body)))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _renew(self, header: str, request: Request) -> None:
+        assert self.renewal is not None
+        with suppress(*FAILED):  # due again in a minute
+            async with await self._ask_as(header, request, ANSWER_SECONDS) as answer:
+                if token := await self.renewal.renewed(answer.status, await answer.read()):
+                    self.login.known = f"Bearer {token}"
 
     async def _ask_as(self, header: str, request: Request, silence_s: float | None) -> aiohttp.ClientResponse:
         session = self._opened_to_watch() if ("watch", "true") in request.params else self._opened()
@@ -227,8 +264,8 @@ class _Socket:
 class Login:
     """The Authorization header, kept until a server refuses it."""
 
-    def __init__(self, auth: "httpx2.Auth | None", server: str) -> None:
-        self.auth, self.server = auth, server
+    def __init__(self, auth: "httpx2.Auth | None", server: str, renewal: RenewedToken | None = None) -> None:
+        self.auth, self.server, self.renewal = auth, server, renewal
         self.known: str | None = None if auth is not None else ""
         self.asking = asyncio.Lock()
 
@@ -245,6 +282,8 @@ class Login:
         import httpx2
 
         assert self.auth is not None
+        if again and self.renewal is not None:
+            return f"Bearer {await self.renewal.newest()}"
         flow = self.auth.async_auth_flow(httpx2.Request("GET", self.server))
         asked = await anext(flow)
         if again:

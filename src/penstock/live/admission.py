@@ -1,6 +1,6 @@
 """Admission: what a team may ask for, before anything is recorded. The API and the front doors ask it for every job.
 
-    async with admission.admitted(spec, size=len(body)):
+    with await admission.admitted(spec, size=len(body)):
         told = await plane.submit(spec, work)
 
 A budget is spent only by those it is meant for: a project by the teams that list it, a team's own by its tokens and its
@@ -9,9 +9,8 @@ alone.
 """
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 from typing import Final, TypeVar
 
 from penstock.config.teams import Team
@@ -22,7 +21,9 @@ from penstock.core.units import DAY, SECOND
 ASK_BYTES: Final = 600
 #: This part of a day's growth may come at once.
 BURST: Final = 1 / 8
-FRESH_SECONDS: Final = 1.0  #: how long we rely on a count of queued jobs
+#: How long we admit by a count of queued jobs. What entered since is added, so it is too high if anything; nobody is
+#: refused by it.
+FRESH_SECONDS: Final = 60.0
 FULL_SECONDS: Final = 10.0  #: after which a full queue may be asked again
 MOST_TEAMS: Final = 10_000  #: kept in memory
 
@@ -59,17 +60,20 @@ class Admission:
         self.queues = Queues(queued, now)
         self.growth = Growth(now)
 
-    @contextlib.asynccontextmanager
-    async def admitted(self, spec: JobSpec, size: int = 0, *, trusted: bool = False) -> AsyncIterator[None]:
-        """Submit the job while this lasts. Raises `NotAdmitted`. `size`: of the request, in bytes; `trusted`: asked by
-        an operator, whom rules about teams do not bind.
+    async def admitted(self, spec: JobSpec, size: int = 0, *, trusted: bool = False) -> "Entering":
+        """Submit the job within this. Raises `NotAdmitted`. `size`: of the request, in bytes; `trusted`: asked by an
+        operator, whom rules about teams do not bind.
         """
         team = self.team(spec.team)
         if not trusted:
             self.check(spec)
-        with await self.queues.entered(team, spec.count):
+        entering = await self.queues.entered(team, spec.count)
+        try:
             self.growth.take(team, size + ASK_BYTES * spec.count)
-            yield
+        except NotAdmitted:
+            entering.end(recorded=False)
+            raise
+        return entering
 
     def team(self, name: str) -> Team:
         return self.teams.get(name) or Team(name)
@@ -147,10 +151,10 @@ class Queues:
         self.entering: Counter[str] = Counter()
         self.entered_so_far: dict[str, int] = {}  #: jobs that were recorded, to see what a count may have missed
 
-    async def entered(self, team: Team, jobs: int) -> contextlib.AbstractContextManager[None]:
-        """Raises `NotAdmitted` if the team's queue would grow too long."""
+    async def entered(self, team: Team, jobs: int) -> "Entering":
+        """Take room for these jobs. Raises `NotAdmitted` if the team's queue would grow too long."""
         found, at = self.known.get(team.name, (team.queued_jobs, 0.0))
-        if self.now() - at > FRESH_SECONDS or found + self.entering[team.name] + jobs > team.queued_jobs:
+        if found + self.entering[team.name] + jobs > team.queued_jobs or self.now() - at > FRESH_SECONDS:
             before = self.entered_so_far.get(team.name, 0)
             found = await asyncio.to_thread(self.count, team.name)
             found += max(0, self.entered_so_far.get(team.name, 0) - before)  # recorded meanwhile: counted, or not
@@ -163,19 +167,34 @@ class Queues:
                 retry_s=FULL_SECONDS,
             )
         self.entering[team.name] += jobs  # before anything is awaited: nobody else may take the same room
-        return self._entering(team.name, jobs)
+        return Entering(self, team.name, jobs)
 
-    @contextlib.contextmanager
-    def _entering(self, team: str, jobs: int) -> Iterator[None]:
-        try:
-            yield
-            found, at = self.known.get(team, (0, 0.0))
-            _keep(self.known, team, (found + jobs, at))
-            _keep(self.entered_so_far, team, self.entered_so_far.get(team, 0) + jobs)
-        finally:
-            self.entering[team] -= jobs
-            if not self.entering[team]:
-                del self.entering[team]
+
+class Entering:
+    """Room in a team's queue, while its jobs are being recorded. A context manager; written out, since every submission
+    passes through it.
+    """
+
+    __slots__ = ("jobs", "queues", "team")
+
+    def __init__(self, queues: Queues, team: str, jobs: int) -> None:
+        self.queues, self.team, self.jobs = queues, team, jobs
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.end(recorded=kind is None)
+
+    def end(self, *, recorded: bool) -> None:
+        queues, team, jobs = self.queues, self.team, self.jobs
+        if recorded:
+            found, at = queues.known.get(team, (0, 0.0))
+            _keep(queues.known, team, (found + jobs, at))
+            _keep(queues.entered_so_far, team, queues.entered_so_far.get(team, 0) + jobs)
+        queues.entering[team] -= jobs
+        if not queues.entering[team]:
+            del queues.entering[team]
 
 
 class Growth:

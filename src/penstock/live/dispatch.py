@@ -1,8 +1,8 @@
 """Dispatches actions to drivers, each call in a task of its own, and turns every answer into a fact. The plane calls
 it. It knows no kind of action: `core/model/actions` says what each is about, `drivers/driver` which method it calls.
 
-`Unreachable` is retried without end; `NoCapacity` and `Refused` become facts at once. A newer action about the same
-thing replaces an older one: a stop does not wait for a start that hangs.
+`Unreachable` is retried without end; the other errors become facts at once. A newer action about the same thing
+replaces an older one: a stop does not wait for a start that hangs.
 """
 
 import asyncio
@@ -14,7 +14,16 @@ from typing import Final, TypeAlias
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
 from penstock.core.units import SECOND, Instant, Millis
-from penstock.drivers.driver import Driver, NoCapacity, Refused, Unreachable, no_capacity, refused
+from penstock.drivers.driver import (
+    Driver,
+    NoCapacity,
+    Refused,
+    Unreachable,
+    Unstartable,
+    no_capacity,
+    refused,
+    unstartable,
+)
 from penstock.live.sequencer import SiteAction
 
 #: Exponential backoff: the first delay and the longest.
@@ -37,6 +46,7 @@ class Dispatch:
         self.tasks: dict[tuple[str, str], tuple[a.Action, asyncio.Task[None]]] = {}
         self.deadlines: dict[str, Instant] = {}  #: the newest deadline of a thing whose start is still retried
         self.forgetting: set[asyncio.Task[None]] = set()
+        self.denied: set[str] = set()  #: sites with an alarm about our own admission policies
         self.back: dict[str, asyncio.Event] = {}  #: by site: set to end the backoff of its retries
 
     def try_again(self, site: str) -> None:
@@ -80,6 +90,12 @@ class Dispatch:
                 fact = await self._call(order)
             except NoCapacity as error:
                 return no_capacity(order.action, error.retry_ms)
+            except Unstartable as error:
+                fact = unstartable(order.action, error)
+                if error.obstacle == "denied":  # for whoever runs Penstock, not for the user
+                    self._denied(order.site, str(error))
+                if fact is not None:
+                    return fact
             except Refused as error:
                 fact = refused(order.action, str(error))
                 self.alarm("refused", thing, f"Site {order.site} refuses {thing}: {error}")
@@ -97,9 +113,16 @@ class Dispatch:
                 )
             else:
                 self.alarm("", thing, "")
+                self._denied(order.site, "")
                 return fact
             await self._wait(order.site, wait_ms)
             wait_ms = min(2 * wait_ms, LAST_RETRY_MS)
+
+    def _denied(self, site: str, words: str) -> None:
+        """Our own admission policy is in our way at a site, or no longer: one alarm, however many actions meet it."""
+        if words or site in self.denied:
+            self.alarm("denied", f"the policies of {site}", words and f"Site {site} does not let Penstock act: {words}")
+            (self.denied.add if words else self.denied.discard)(site)
 
     async def _wait(self, site: str, wait_ms: Millis) -> None:
         back = self.back.setdefault(site, asyncio.Event())
@@ -135,7 +158,7 @@ class Dispatch:
     async def _forget(self, driver: Driver, attempt: str) -> None:
         try:
             await driver.forget(attempt)
-        except (Unreachable, NoCapacity, Refused):
+        except (Unreachable, NoCapacity, Unstartable, Refused):
             return
 
     def cancel(self) -> list["asyncio.Task[None]"]:

@@ -13,6 +13,7 @@ from penstock.core.ids import array_of, job_of
 from penstock.core.model import events as e
 from penstock.core.units import MINUTE, Instant, Millis
 from penstock.core.values import value
+from penstock.drivers import attempt_facts
 from penstock.drivers.driver import SeenAttempt, SiteInventory
 
 #: A list may be stale for this long; only then a missing thing is lost.
@@ -99,11 +100,7 @@ def news(state: State, seen_attempt: SeenAttempt) -> e.Fact | None:
                 if seen_attempt.kept_ms > attempt.kept_ms
                 else None
             )
-        case "done":
-            return e.AttemptEnded(0, seen_attempt.attempt, "done", seen_attempt.detail)
-        case "failed":
-            return e.AttemptEnded(0, seen_attempt.attempt, "failed", seen_attempt.detail)
-        case "stopped":
-            return e.AttemptStopped(0, seen_attempt.attempt, seen_attempt.kept_ms)
-        case "lost":
-            return e.AttemptLost(0, seen_attempt.attempt, seen_attempt.kept_ms)
+        case ended:
+            return attempt_facts.ended(
+                0, seen_attempt.attempt, ended, seen_attempt.kept_ms, seen_attempt.detail, seen_attempt.pods
+            )

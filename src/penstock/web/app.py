@@ -18,6 +18,7 @@ from penstock.web import problems
 from penstock.web.access import Guard, check_routes
 from penstock.web.browsers import BrowserRules
 from penstock.web.denials import Denials
+from penstock.web.fast_route import FastRoutes
 from penstock.web.limits import MOST_HELD, MOST_HELD_EACH, MOST_STREAMS, BodyLimit, Buckets, Room
 from penstock.web.log_reads import LogReads
 from penstock.web.parsing import Parsing
@@ -87,6 +88,7 @@ def build(
     for people in (login.people, list_page.routes, pages.routes):
         app.include_router(people)
     problems.install(app)
+    app.add_middleware(FastRoutes, router=jobs.quick)
     app.add_middleware(BodyLimit, seconds=limits.body_seconds)
     app.add_middleware(BrowserRules)
     app.add_middleware(Measured, metrics=metrics)

@@ -48,7 +48,7 @@ def says(event: Any, currency: str) -> str:
     """One event as a sentence, without its context."""
     if known := SHORT.get(type(event).__name__):
         percent = getattr(event, "done_permille", 0) // 10
-        return known.format(event=event, kept=duration(getattr(event, "kept_ms", 0)), percent=percent)
+        return known.format(event=event, kept=duration(getattr(event, "kept_ms", 0)), percent=percent).rstrip()
     if isinstance(event, e.AttemptEnded):
         detail = f": {event.detail}" if event.detail else ""
         return "Succeeded." if event.outcome == "done" else f"Failed (application){detail}."
@@ -67,7 +67,8 @@ SHORT: Final[dict[str, str]] = {
     "AttemptQueued": "Queued at its site: {event.words}.",
     "AttemptStopped": "Stopped; {kept} of work kept.",
     "AttemptLost": "Preempted: it lost its node; {kept} of work kept.",
-    "AttemptRefused": "The site had no capacity after all.",
+    "AttemptStuck": "Its site has not started it yet: {event.words}",
+    "AttemptRefused": "The site did not start it. {event.words}",
     "AttemptCheckpointed": "Wrote a checkpoint; {kept} of work kept.",
     "AttemptProgressed": "{percent} % done, as the job reports.",
     "NodeReady": "Its node is ready.",

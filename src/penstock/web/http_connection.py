@@ -111,7 +111,7 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
             return
         super().on_header(name, value)
         self.head += len(name) + len(value) + 4
-        if name.lower() == b"cookie" and len(value) > MOST_COOKIES:
+        if len(value) > MOST_COOKIES and name.lower() == b"cookie":
             self._refuse(431, f"The cookies are longer than {MOST_COOKIES:,} bytes; delete those of this host.")
         if self.head > MOST_HEAD or len(self.headers) > MOST_HEADERS:
             self._refuse(431, f"The headers are more than {MOST_HEADERS}, or longer than {MOST_HEAD:,} bytes.")

@@ -83,7 +83,7 @@ async def read_body(request: Request, most: int) -> bytes:
 
 def room_for_body(request: Request, caller: str) -> AbstractContextManager[None]:
     """Room in memory for a large body, while it is read and parsed."""
-    length = _announced(request.scope) if "content-length" in request.headers else MOST_BYTES
+    length = _announced(request.scope, missing=MOST_BYTES)
     if length <= FREE_BYTES:
         return nullcontext()
     room: Room = request.app.state.bodies
@@ -142,6 +142,8 @@ def _too_large(most: int) -> Problem:
     return Problem(413, "too-large", detail, {"Connection": "close"})
 
 
-def _announced(scope: Scope) -> int:
-    length = next((text for name, text in scope["headers"] if name == b"content-length"), b"0")
-    return int(length) if length.isdigit() else 0
+def _announced(scope: Scope, missing: int = 0) -> int:
+    for name, text in scope["headers"]:
+        if name == b"content-length":
+            return int(text) if text.isdigit() else 0
+    return missing

@@ -75,7 +75,7 @@ def _answer(header: dict[str, Any], raw: bytes) -> dict[str, Any]:
 
 def _parsed(header: dict[str, Any], raw: bytes) -> JobFile:
     if "home" in header:
-        found = home_job_file(raw, header["home"], header["at"], header["models"])
+        found = home_job_file(raw, header["home"], header["at"], header["known"])
         if found is not None:
             return found
     return (parse_json_job if header["json"] else parse_job)(raw, "The job")

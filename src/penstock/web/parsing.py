@@ -55,12 +55,12 @@ class Parsing:
         return await self._ask(caller, {"json": as_json}, raw)
 
     async def job_or_home_job(
-        self, caller: str, raw: bytes, *, as_json: bool, home: str, at: Instant, models: Sequence[str]
+        self, caller: str, raw: bytes, *, as_json: bool, home: str, at: Instant, known: Sequence[str]
     ) -> JobFile:
         """A job file, or a Kubernetes Job as one."""
         if as_json and is_small(raw) and b'"kind"' not in raw:
             return parse_json_job(raw, "The job")
-        return await self._ask(caller, {"json": as_json, "home": home, "at": at, "models": models}, raw)
+        return await self._ask(caller, {"json": as_json, "home": home, "at": at, "known": known}, raw)
 
     async def _ask(self, caller: str, header: dict[str, Any], raw: bytes) -> JobFile:
         async with self._turn(caller):

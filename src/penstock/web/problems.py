@@ -22,6 +22,7 @@ from penstock.live.plane import KeyReused, NotReady, Quarantined
 
 MEDIA_TYPE: Final = "application/problem+json"
 LONGEST_PLACE: Final = 100  #: characters of a key that an answer repeats
+BUG: Final = "bug"  #: the kind of whatever we did not expect
 RETRY_SECONDS: Final = "5"  #: Retry-After while the journal or a site is unavailable
 
 
@@ -120,7 +121,7 @@ def problem_of(error: Exception) -> Problem:
         case Quarantined():
             return Problem(500, "quarantined", f"Nothing was done: {error}")
         case _:
-            return Problem(500, "bug", "This is a bug in Penstock; its log has the traceback. Nothing was recorded.")
+            return Problem(500, BUG, "This is a bug in Penstock; its log has the traceback. Nothing was recorded.")
 
 
 def invalid(errors: Sequence[Any]) -> Problem:

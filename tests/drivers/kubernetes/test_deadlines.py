@@ -30,3 +30,19 @@ def test_a_job_of_an_older_version_keeps_its_deadline_and_a_new_one_takes_its_pl
         "spec": {"activeDeadlineSeconds": 3600},
     }
     assert deadline_of(execution(**{names.OLD_EXECUTION_DEADLINE: "1000", names.EXECUTION_DEADLINE: "2000"})) == 2000
+
+
+def test_a_renewal_never_gives_more_than_the_user_does() -> None:
+    """A renewal once wrote the lease's end over the user's own deadline, which then never came."""
+
+    def renewed(deadline_at: int, own: str) -> int | None:
+        job = execution(**{names.OWN_DEADLINE: own} if own else {})
+        job["status"]["startTime"] = "2026-11-17T11:50:00Z"
+        found: int | None = (_moved(job, deadline_at, 0, THEN) or {})["spec"]["activeDeadlineSeconds"]
+        return found
+
+    assert renewed(HOUR, "") == 600 + 3600
+    assert renewed(HOUR, "700") == 700
+    assert renewed(HOUR, "5000") == 600 + 3600
+    assert renewed(NEVER, "700") == 700
+    assert renewed(NEVER, "") is None

@@ -7,6 +7,7 @@ import pytest
 from penstock.core.model.types import NodeShape, Offer
 from penstock.core.units import HOUR, NEVER, SECOND
 from penstock.drivers.driver import Refused, Work
+from penstock.drivers.earlier import Earlier, written
 from penstock.drivers.kubernetes.execution_job import (
     ExecutionRequest,
     execution_job,
@@ -95,7 +96,6 @@ def test_what_is_the_controllers_or_ours_is_not_copied_from_a_home_job() -> None
     given["metadata"] |= {"labels": {"app": "t", annotations.QUEUE: "vision", "batch.kubernetes.io/job-name": "h"}}
     given["metadata"]["annotations"] |= {"note": "n", annotations.BINDING: "b"}
     given["spec"]["template"]["metadata"]["labels"] = {"app": "t", "controller-uid": "u", "job-name": "h"}
-    given["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
     made = job(manifest=given)
     assert set(made["metadata"]["labels"]) == {"app", annotations.INSTALLATION, annotations.EXECUTION}
     assert made["metadata"]["annotations"]["note"] == "n"
@@ -107,13 +107,27 @@ def test_what_is_the_controllers_or_ours_is_not_copied_from_a_home_job() -> None
         annotations.INSTALLATION,
         annotations.EXECUTION,
     }
-    assert pod(made)["restartPolicy"] == "Never"
+
+
+def test_containers_that_kubelet_restarts_are_restarted_and_their_pods_replaced_only_after_their_end() -> None:
+    """A pod failure policy requires `Never`. It was once written over the user's choice, and a Job failed whose second
+    try would have succeeded."""
+    given = home_job("h", backoffLimit=2)
+    assert (pod(job(manifest=given))["restartPolicy"], "podFailurePolicy" in job(manifest=given)["spec"]) == (
+        "Never",
+        True,
+    )
+    given["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
+    made = job(manifest=given)
+    assert pod(made)["restartPolicy"] == "OnFailure"
+    spec = {key: found for key, found in made["spec"].items() if key != "template"}
+    assert spec == {"backoffLimit": 2, "podReplacementPolicy": "Failed"}
 
 
 def test_the_users_own_retries_are_carried_over_attempts() -> None:
     given = home_job("h", backoffLimit=3)
     assert job(manifest=given)["spec"]["backoffLimit"] == 3
-    given["metadata"]["annotations"][annotations.FAILED_BEFORE] = "2"
+    given["metadata"]["annotations"][annotations.EARLIER] = written(Earlier(failed=3, own_failures=2))
     assert job(manifest=given)["spec"]["backoffLimit"] == 1
     del given["spec"]["backoffLimit"]
     assert job(manifest=given)["spec"]["backoffLimit"] == 4  # six is what Kubernetes takes
@@ -127,11 +141,21 @@ def test_the_users_own_rules_come_after_ours_and_never_ignore_a_loss() -> None:
     assert rules[1] == fail
 
 
-def test_the_earlier_of_two_deadlines_counts() -> None:
+def test_a_job_gets_the_lesser_of_the_lease_and_what_is_left_of_the_users_own_deadline() -> None:
+    def seconds(given: dict[str, Any], **more: Any) -> tuple[int, str]:
+        made = job(manifest=given, **more)
+        return made["spec"]["activeDeadlineSeconds"], made["metadata"]["annotations"][annotations.OWN_DEADLINE]
+
     given = home_job("h", activeDeadlineSeconds=60)
-    assert job(manifest=given)["spec"]["activeDeadlineSeconds"] == 60
-    assert job(manifest=given, deadline_at=1000 + 5 * SECOND)["spec"]["activeDeadlineSeconds"] == 5
+    assert seconds(given) == (60, "60")
+    assert seconds(given, deadline_at=1000 + 5 * SECOND) == (5, "60")
+    given["metadata"]["annotations"][annotations.EARLIER] = written(Earlier(ran_ms=50_400))
+    assert seconds(given) == (10, "10")
+    assert seconds(given, deadline_at=1000 + HOUR) == (10, "10")
+    given["metadata"]["annotations"][annotations.EARLIER] = written(Earlier(ran_ms=HOUR))
+    assert seconds(given) == (1, "1")
     assert "activeDeadlineSeconds" not in job()["spec"]
+    assert annotations.OWN_DEADLINE not in job()["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize(("left_ms", "seconds"), [(-5, 1), (0, 1), (999, 1), (1999, 1), (60_000, 60), (60_999, 60)])
@@ -219,3 +243,24 @@ def test_names_are_of_attempt_and_installation_and_fit_wherever_kubernetes_puts_
     found = [annotations.execution_name("home", one) for one in odd] + [annotations.execution_name("other", "a.1")]
     assert len(set(found)) == len(found)
     assert all(len(name) <= annotations.MOST_LETTERS and name == name.strip("-").lower() for name in found)
+
+
+def test_a_batch_is_no_gang_loses_one_pod_alone_and_asks_for_what_is_left() -> None:
+    def made(**spec: Any) -> dict[str, Any]:
+        given = home_job("h", **spec)
+        given["metadata"]["annotations"][annotations.EARLIER] = written(
+            Earlier(succeeded=3, completed_indexes="0-2" if "completionMode" in spec else "")
+        )
+        return job(manifest=given)
+
+    queue = made(parallelism=2, completions=8)
+    assert queue["spec"]["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+    assert (queue["spec"]["completions"], "suspend" in queue["spec"]) == (5, False)
+    batch = made(parallelism=2, completions=8, completionMode="Indexed")
+    assert (batch["spec"]["completions"], batch["spec"]["suspend"]) == (8, True)
+    assert batch["metadata"]["annotations"][annotations.COMPLETED] == "0-2"
+    assert not is_gang(batch["spec"])
+    gang = made(parallelism=8, completions=8, completionMode="Indexed")
+    assert gang["spec"]["podFailurePolicy"]["rules"][0]["action"] == "FailJob"
+    assert (is_gang(gang["spec"]), "suspend" in gang["spec"]) == (True, False)
+    assert annotations.REPLACES_PODS not in gang["metadata"]["annotations"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.drivers.kubernetes.pods import End, Trouble, end_of, has_begun, trouble_of
+from penstock.drivers.kubernetes.pods import End, Trouble, end_of, has_begun, is_stalled, trouble_of, unreplaced
 from penstock.kube import annotations
 
 BEGAN = "2026-11-16T07:00:00Z"
@@ -79,6 +79,34 @@ def test_each_kind_of_end_is_told_from_the_others(
     assert end is not None
     assert end.phase == phase
     assert words in end.words
+
+
+def test_the_users_own_deadline_fails_the_job_and_the_leases_end_only_stops_the_attempt() -> None:
+    """Both are `activeDeadlineSeconds`: the lesser was written. A 5-second deadline was once an endless loop."""
+
+    def passed(own: str, written: int) -> str:
+        one = job("Failed", "DeadlineExceeded", activeDeadlineSeconds=written)
+        one["metadata"]["annotations"][annotations.OWN_DEADLINE] = own
+        end = end_of(one, [], None)
+        assert end is not None
+        return end.phase
+
+    assert passed("5", 5) == "failed"
+    assert passed("60", 5) == "stopped"
+
+
+def test_a_job_whose_containers_restart_is_lost_with_a_pod_unless_the_cluster_has_replaced_it() -> None:
+    one, evicted = job(restarts=True), disrupted("EvictionByEvictionAPI")
+    assert unreplaced(one, [evicted]) == "EvictionByEvictionAPI: why"
+    assert unreplaced(one, [evicted, pod("Running")]) == ""  # while no Penstock ran
+    assert unreplaced(job(), [evicted]) == ""  # its pod failure policy says so itself
+    first, second = ({**one, "metadata": {"creationTimestamp": at}} for one, at in ((evicted, "1"), (ended(3), "2")))
+    end = end_of(job(*FAILED, restarts=True), [second, first], None)
+    assert end is not None
+    assert (end.phase, end.words) == ("failed", "exit code 3")
+    end = end_of(job(*FAILED, restarts=True), [first], None)
+    assert end is not None
+    assert end.phase == "lost"
 
 
 def test_only_a_node_that_would_not_take_a_pod_is_held_against_it() -> None:
@@ -231,3 +259,22 @@ def test_what_keeps_it_from_running_is_the_users_the_places_or_want_of_room(
 def test_what_is_only_on_its_way_is_no_trouble(one: dict[str, Any], pods: list[dict[str, Any]]) -> None:
     found: Trouble | None = trouble_of(one, pods)
     assert found is None
+
+
+def test_a_batch_that_lost_a_pod_is_not_lost_with_it() -> None:
+    def batch(*shown: str) -> dict[str, Any]:
+        one = job(*shown, completions=4, parallelism=2)
+        one["metadata"]["annotations"][annotations.REPLACES_PODS] = "true"
+        return one
+
+    evicted = disrupted("EvictionByEvictionAPI")
+    end = end_of(batch(*FAILED), [evicted, ended(3)], None)
+    assert end is not None
+    assert (end.phase, end.words) == ("failed", "exit code 3")
+    end = end_of(batch("Complete"), [told(ended(0)), ended(0)], None)
+    assert end is not None
+    assert end.phase == "done"
+    waits = pod("Pending", conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}])
+    assert is_stalled([evicted, waits])
+    assert not is_stalled([evicted, waits, pod("Running")])
+    assert not is_stalled([evicted])  # none was made yet

@@ -8,14 +8,14 @@ zero patience gets one pass before it bursts.
 from collections.abc import Iterable
 from heapq import heappop
 
-from penstock.core.decide import defragment, giveback, leases, moves, ordering, placement, preemption, targets
+from penstock.core.decide import defragment, giveback, leases, moves, ordering, placement, preemption, retries, targets
 from penstock.core.decide.placement import Choices
-from penstock.core.decide.rules import Candidate, Rules, could_hold, widest_of
+from penstock.core.decide.rules import Candidate, Rules, could_hold, preference_of, widest_of
 from penstock.core.fold.state import Job, Lane, RareChanges, Shape, State
 from penstock.core.model.events import JobRefused, OfferClosed, OfferOpened, ShapeJudged, StopPromised, WaitPromised
-from penstock.core.model.reasons import CancelAsked, MoveAsked, NothingAllowed, PlacementsPaused, TooWide
+from penstock.core.model.reasons import CancelAsked, MoveAsked, NothingAllowed, PlacementsPaused, SuspendAsked, TooWide
 from penstock.core.model.types import Offer, Policy
-from penstock.core.units import HOUR, NEVER, Instant, Millis
+from penstock.core.units import NEVER, Instant, Millis
 
 
 def decide(choices: Choices, rules: Rules) -> None:
@@ -31,6 +31,8 @@ def decide(choices: Choices, rules: Rules) -> None:
     # 2. Providers' answers: money is freed before a job asks for it, offers close before a job is sent there.
     if rare.noted:
         hear(choices, rare)
+        if state.stale_shapes:  # of jobs that are kept from an offer where their starts failed
+            judge(choices, rules)
     elif changes.closing:
         leases.settle(choices)
 
@@ -41,6 +43,8 @@ def decide(choices: Choices, rules: Rules) -> None:
     # 4. People's requests go before the policy's choices, while the job is still where they saw it.
     if rare.requests:
         answer_requests(choices, rare.requests)
+    if rare.suspends:
+        suspend(choices, rare.suspends)
 
     # 5. Adjust the cost of delay, before jobs are weighed with it.
     if state.aim.next_at <= now:
@@ -78,6 +82,7 @@ def hear(choices: Choices, rare: RareChanges) -> None:
     leases.settle(choices)
     leases.shorten(choices, rare.shortened)
     close_offers(choices, rare.refused)
+    retries.promise_retries(choices, rare.failed)  # after `settle`: what the try cost is charged
 
 
 def place_all(choices: Choices, overdue: bool) -> None:
@@ -134,8 +139,8 @@ def place(choices: Choices, arrived: list[Job]) -> None:
     policy = state.policy
     for job in arrived:
         shape = job.shape
-        if job.queued and shape.judged and not shape.standing and not shape.rented:  # its shape was refused before
-            refuse(choices, shape)
+        if job.queued and shape.judged and not shape.standing and not shape.rented and shape.base is None:
+            refuse(choices, shape)  # as others of its shape were before
     if state.reserved and state.changes.freed:
         placement.start_reserved(choices)
     fresh_lanes = None if state.changes.freed or not policy.backfill else arrived
@@ -229,7 +234,7 @@ def judge(choices: Choices, rules: Rules) -> None:
     for shape in state.stale_shapes.copy():
         judged = verdicts(state, shape, rules, choices.now)
         choices.record(judged)
-        if not judged.standing and not judged.rented:
+        if not judged.standing and not judged.rented and shape.base is None:
             refuse(choices, shape)
 
 
@@ -240,13 +245,14 @@ def verdicts(state: State, shape: Shape, rules: Rules, now: Instant) -> ShapeJud
     excluded: list[tuple[str, str, str]] = []
     for offer in state.offers.values():
         verdict = rules.verdict(Candidate(spec, state.sites[offer.site], offer, data, state.policy))
-        if verdict.allowed:
+        if verdict.allowed and retries.is_kept_from(shape, offer):
+            excluded.append((offer.id, retries.RULE, ""))
+        elif verdict.allowed:
             allowed.append(offer.id)
         else:
             excluded.append((offer.id, verdict.rule, verdict.where))
     if spec.models_ordered:
-        wanted = [choice.model for choice in spec.gpu_models]
-        allowed.sort(key=lambda name: wanted.index(state.offers[name].gpu_model))
+        allowed.sort(key=lambda name: preference_of(spec, state.offers[name]))
     # Owned before reserved; otherwise by preference, then in the order declared.
     standing = tuple(sorted((n for n in allowed if n in state.pools), key=lambda n: state.offers[n].term != "owned"))
     rented = tuple(name for name in allowed if name not in state.pools)
@@ -274,7 +280,7 @@ def close_offers(choices: Choices, refused: list[tuple[Offer, Millis]]) -> None:
         if state.closed.get(offer.id, 0) > choices.now:
             continue
         refusals = state.refusals.get(offer.id, 0) + 1
-        until = choices.now + _backoff(retry_ms, refusals)
+        until = choices.now + retries.pause(retry_ms, refusals)
         choices.record(OfferClosed(choices.now, offer.id, until, refusals))
 
 
@@ -284,10 +290,6 @@ def open_offers(choices: Choices) -> None:
     for name, until in list(state.closed.items()):
         if until <= choices.now and name in state.pools:
             choices.record(OfferOpened(choices.now, name))
-
-
-def _backoff(retry_ms: Millis, refusals: int) -> Millis:
-    return min(retry_ms << min(refusals - 1, 4), max(retry_ms, HOUR))
 
 
 def answer_requests(choices: Choices, requests: list[tuple[str, str]]) -> None:
@@ -305,6 +307,18 @@ def answer_requests(choices: Choices, requests: list[tuple[str, str]]) -> None:
         leases.settle(choices)
 
 
+def suspend(choices: Choices, jobs: list[str]) -> None:
+    """Stop the attempts of jobs that a person suspended. One that stops already is kept out of the queue afterwards."""
+    state = choices.state
+    for job_id in jobs:
+        job = state.jobs.get(job_id)
+        if job is None or job_id not in state.suspended or job.phase != "placed" or job.attempt is None:
+            continue
+        choices.record(StopPromised(choices.now, job.attempt.id, "wait", yields=False, because=SuspendAsked()))
+    if state.changes.closing:  # an attempt that had not started is over at once
+        leases.settle(choices)
+
+
 def next_deadline(state: State) -> Instant:
     """When to wake up if no event comes; NEVER if only an event can change anything."""
     timers, renewals = state.timers, state.renewals
@@ -313,6 +327,8 @@ def next_deadline(state: State) -> Instant:
         soonest = renewals[0][0]
     if state.short and not state.paused and any(state.short.values()):
         soonest = min(soonest, state.ledger.next_period_at(state.at))
+    if state.retries and state.retries[0][0] < soonest:
+        soonest = state.retries[0][0]
     if state.closed:
         soonest = min([soonest, *(until for name, until in state.closed.items() if name in state.pools)])
     return soonest

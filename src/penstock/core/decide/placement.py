@@ -21,6 +21,7 @@ from penstock.core.model.reasons import (
     PatienceOver,
     QueueFull,
     Reason,
+    StartFailed,
     WaitedLongest,
     WaitsForOwned,
     WaitWorth,
@@ -135,6 +136,9 @@ def answer(choices: Choices, job: Job) -> bool:
         _only_owned(choices, job, free)
         return False
     expected = state.expect(job)
+    failed = _last_failure(job)
+    if failed is not None and shape.base is not None and shape.base.standing:
+        return _wait_after_failure(choices, job, expected, failed)
     if state.policy.waiting.kind == "worth":
         return _weigh(choices, job, expected, free)
     allowed = 0 if job.lost else waiting.patience(state.policy.waiting, spec.gpus, expected)
@@ -145,6 +149,27 @@ def answer(choices: Choices, job: Job) -> bool:
     cost = offers[0].cost if offers else None
     because = WaitsForOwned(patience_ms=allowed, expected_run_ms=expected, free_gpus=free, burst_cost=cost)
     choices.record(WaitPromised(now, job.id, until, because, patience_ms=allowed))
+    return False
+
+
+def _last_failure(job: Job) -> StartFailed | None:
+    """Why it waits, if its starts failed at all standing offers that it may use."""
+    if job.setbacks is None or job.shape.standing or not job.shape.without:
+        return None
+    return next(job.setbacks[offer].because for offer in reversed(job.setbacks) if offer in job.shape.without)
+
+
+def _wait_after_failure(choices: Choices, job: Job, expected: Millis, failed: StartFailed) -> bool:
+    """No node of ours can take it now: it waits as if all GPUs were busy, so that its trouble rents nothing sooner."""
+    state, now = choices.state, choices.now
+    offers = colocation.for_job(state, job, expected, now)
+    allowed = waiting.patience(state.policy.waiting, job.spec.gpus, expected)
+    if state.policy.waiting.kind == "worth" and offers:
+        allowed = waiting.weigh(state, job, offers[0]).allowed_ms
+    until = job.submitted_at + allowed
+    if job.lost or not offers or until <= now:
+        return True
+    choices.record(WaitPromised(now, job.id, until, failed, patience_ms=allowed))
     return False
 
 
@@ -195,7 +220,7 @@ def _soonest(choices: Choices, job: Job, until: Instant) -> Millis:
 
 def _only_owned(choices: Choices, job: Job, free: int) -> None:
     if not reserve(choices, job):
-        because = OnlyOwned(free_gpus=free, rule=_why_it_stays(choices.state, job))
+        because = _last_failure(job) or OnlyOwned(free_gpus=free, rule=_why_it_stays(choices.state, job))
         choices.record(WaitPromised(choices.now, job.id, _patience_over_at(choices, job), because))
 
 
@@ -316,6 +341,7 @@ def _why_burst(
     if queue_cap is not None:
         return QueueFull(choices.state.waiting, queue_cap, quote.cost)
     waited = choices.now - job.submitted_at
+    failed_at = _failed_at(choices.state, job)
     next_offer, next_cost = "", 0
     if len(ranked) > 1:
         after = ranked[1] if quote is ranked[0] else ranked[0]
@@ -346,6 +372,7 @@ def _why_burst(
             next_cost=next_cost,
             leave_at=worth.leave_at,
             passed_over=passed_over,
+            failed_at=failed_at,
         )
     return PatienceOver(
         waited_ms=waited,
@@ -354,7 +381,14 @@ def _why_burst(
         cost=quote.cost,
         next_offer=next_offer,
         next_cost=next_cost,
+        failed_at=failed_at,
     )
+
+
+def _failed_at(state: State, job: Job) -> str:
+    """The standing offer where its start failed, if there is no other that it may use."""
+    kept_from = () if job.shape.standing else job.shape.without
+    return next((offer for offer in kept_from if offer in state.pools), "")
 
 
 def _passed_over(quote: Quote, ranked: list[Quote]) -> str:

@@ -8,7 +8,7 @@ owned GPU would lose to a cheaper rented one.
 from math import isqrt
 from typing import Final
 
-from penstock.core.decide.rules import speed_on
+from penstock.core.decide.rules import preference_of, speed_on
 from penstock.core.fold.learned import loss_ppm
 from penstock.core.fold.state import Job, Shape, State
 from penstock.core.model.types import NodeShape, Offer, Terms, egress_cost, fill
@@ -61,8 +61,7 @@ def ranked(state: State, job: Job, quotes: list[Quote], now: Instant) -> list[Qu
     quotes.sort(key=lambda q: (q.total, q.offer.id))
     _spare_who_is_late(state, job, quotes, now)
     if job.spec.models_ordered:
-        wanted = [choice.model for choice in job.spec.gpu_models]
-        quotes.sort(key=lambda q: wanted.index(q.offer.gpu_model))
+        quotes.sort(key=lambda q: preference_of(job.spec, q.offer))
     return quotes
 
 

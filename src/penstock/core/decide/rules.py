@@ -30,6 +30,14 @@ class Candidate:
 
 ALLOWED = Verdict(True)
 
+# How needs and `has` are spelt, beside plain names like "volume scratch".
+NODE_SELECTOR: Final = "node selector "  #: `key=value`; alternatives are joined by " or "
+GPU_LABEL: Final = "GPU label "  #: the same, of a label that names a GPU model
+OF_NODES: Final = (NODE_SELECTOR, GPU_LABEL, "architecture ")
+ANY_AFFINITY: Final = "node selector affinity"  #: a site that has this leaves required node affinity out
+GPU: Final = "GPU "  #: in an offer's `has`: a model that it stands in for
+GPU_RESOURCE: Final = "GPU resource "  #: of GPUs that are not `nvidia.com/gpu` or slices of them
+
 
 class Rules(Protocol):
     def verdict(self, asked: Candidate) -> Verdict:
@@ -56,28 +64,74 @@ def fits_at_all(asked: Candidate) -> str:
 def gpu_wanted(asked: Candidate) -> str:
     if asked.spec.mig_profile != asked.offer.mig_profile:
         return f"needs {asked.spec.mig_profile or 'whole GPUs'}, has {asked.offer.mig_profile or 'whole GPUs'}"
-    if asked.spec.gpu_models and choice_of(asked.spec, asked.offer) is None:
+    if asked.spec.needs and _resources(asked.spec.needs) != _resources(asked.offer.has):
+        return f"its GPUs are {_listed(_resources(asked.offer.has)) or 'of another resource'}"
+    at_home = asked.site.id == asked.spec.home  # where its own labels choose the node, and no map counts
+    if asked.spec.gpu_models and (
+        choice_of(asked.spec, asked.offer) is None or (at_home and stands_in(asked.spec, asked.offer))
+    ):
         return f"GPU {asked.offer.gpu_model or 'unknown'} is not one it can use"
     return ""
 
 
 def finds_what_it_needs(asked: Candidate) -> str:
     """Away from home a job must find everything it refers to: a volume, a secret, a namespace of its team."""
+    has = asked.site.has + asked.offer.has
     if asked.site.id == asked.spec.home:
-        return ""
-    missing = [need for need in asked.spec.needs if not meets(asked.site.has, need)]
+        needs = [need for need in asked.spec.needs if contradicts(asked.offer.has, need)]
+        return f"it needs {_listed(needs)}, and {asked.offer.id} has other nodes" if needs else ""
+    missing = [need for need in asked.spec.needs if not _found(asked, has, need)]
     return f"it needs {_listed(missing)}, and {asked.site.id} has no map for it" if missing else ""
 
 
+def _found(asked: Candidate, has: tuple[str, ...], need: str) -> bool:
+    """A label that names a GPU model is left out elsewhere, unless the offer's own label names another one. An offer
+    that stands in for the model by a map has another one, of course.
+    """
+    if need.startswith(GPU_LABEL):
+        return stands_in(asked.spec, asked.offer) or not contradicts(asked.offer.has, need)
+    return need.startswith(GPU_RESOURCE) or meets(has, need)
+
+
 def meets(has: tuple[str, ...], need: str) -> bool:
-    """By its own name, or by one that ends in `*`: "config map *", "image lab.example/*"."""
-    return any(need == available or (available.endswith("*") and need.startswith(available[:-1])) for available in has)
+    """By its own name, or by one that ends in `*`: "config map *", "image lab.example/*". Of alternatives, one."""
+    return any(
+        wanted == available or (available.endswith("*") and wanted.startswith(available[:-1]))
+        for wanted in alternatives(need)
+        for available in has
+    )
+
+
+def alternatives(need: str) -> list[str]:
+    """The parts of "node selector zone=a or node selector zone=b". Names of other kinds may have any words in them."""
+    return need.split(" or ") if need.startswith(OF_NODES) else [need]
+
+
+def contradicts(has: tuple[str, ...], need: str) -> bool:
+    """True if the offer's nodes have other values of every label that would do. Labels that name GPU models mean the
+    same under different keys: those that would do are all listed.
+    """
+    wanted = [name for name in alternatives(need) if name != ANY_AFFINITY]
+    if need.startswith(GPU_LABEL):
+        labels = [name for name in has if name.startswith(GPU_LABEL)]
+        return bool(labels) and not any(name in wanted for name in labels)
+    return need.startswith(NODE_SELECTOR) and bool(wanted) and all(_is_other(has, name) for name in wanted)
+
+
+def _is_other(has: tuple[str, ...], wanted: str) -> bool:
+    key, equals, _ = wanted.partition("=")
+    return bool(equals) and wanted not in has and any(available.startswith(key + "=") for available in has)
+
+
+def _resources(names: tuple[str, ...]) -> list[str]:
+    return [name[len(GPU_RESOURCE) :] for name in names if name.startswith(GPU_RESOURCE)]
 
 
 def _listed(names: list[str], most: int = 3) -> str:
+    names = [name.removesuffix(f" or {ANY_AFFINITY}") for name in names]
     more = len(names) - most
     named = names if more <= 0 else [*names[:most], f"{more} more"]
-    return " and ".join(part for part in (", ".join(named[:-1]), named[-1]) if part)
+    return " and ".join(part for part in (", ".join(named[:-1]), named[-1] if named else "") if part)
 
 
 def data_may_go(asked: Candidate) -> str:
@@ -151,7 +205,24 @@ def widest_of(offer: Offer) -> int | None:
 
 
 def choice_of(spec: JobSpec, offer: Offer) -> GpuChoice | None:
-    return next((choice for choice in spec.gpu_models if choice.model == offer.gpu_model), None)
+    """The first model it can use that the offer has, or stands in for by a map of its site."""
+    return next((choice for choice in spec.gpu_models if _serves(offer, choice.model)), None)
+
+
+def _serves(offer: Offer, model: str) -> bool:
+    return model == offer.gpu_model or GPU + model in offer.has
+
+
+def stands_in(spec: JobSpec, offer: Offer) -> bool:
+    """True if only a map makes the offer one that the job can use."""
+    has_it = any(choice.model == offer.gpu_model for choice in spec.gpu_models)
+    return not has_it and choice_of(spec, offer) is not None
+
+
+def preference_of(spec: JobSpec, offer: Offer) -> int:
+    """The place of the offer's model in the job's order of models."""
+    choice = choice_of(spec, offer)
+    return len(spec.gpu_models) if choice is None else spec.gpu_models.index(choice)
 
 
 def speed_on(spec: JobSpec, offer: Offer) -> int:

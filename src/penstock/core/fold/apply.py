@@ -8,7 +8,7 @@ late (an end after a loss, an answer to something that is gone) change nothing: 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from penstock.core.fold import money
+from penstock.core.fold import money, retries
 from penstock.core.fold.attempts import (
     attempt_checkpointed,
     attempt_ended,
@@ -17,12 +17,15 @@ from penstock.core.fold.attempts import (
     attempt_refused,
     attempt_started,
     attempt_stopped,
+    attempt_stuck,
     begin_if_ready,
     cancel_requested,
     job_refused,
     move_requested,
+    resume_requested,
     start_promised,
     stop_promised,
+    suspend_requested,
 )
 from penstock.core.fold.queue import (
     ask_all,
@@ -78,6 +81,8 @@ def begin_step(state: State, at: Instant) -> None:
     if state.short and state.ledger.crossed(state.at, at):  # a new month has new room
         state.changes.note_rare().room.update(dict.fromkeys(state.short))
     state.at = at
+    if state.retries and state.retries[0][0] <= at:
+        retries.reopen(state, at)
 
 
 def fold_step(state: State, at: Instant, inputs: Iterable[e.Event], outputs: Iterable[e.Event]) -> None:
@@ -201,7 +206,10 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.AttemptRefused: attempt_refused,
     e.AttemptStarted: attempt_started,
     e.AttemptStopped: attempt_stopped,
+    e.AttemptStuck: attempt_stuck,
     e.CancelRequested: cancel_requested,
+    e.SuspendRequested: suspend_requested,
+    e.ResumeRequested: resume_requested,
     e.CapSet: cap_set,
     e.ClockJumped: clock_jumped,
     e.DataSetRegistered: data_set_registered,
@@ -234,6 +242,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.ReplicaLanded: replica_landed,
     e.ReservePromised: reserve_promised,
     e.Resumed: resumed,
+    e.RetryPromised: retries.retry_promised,
     e.Settled: money.settled,
     e.ShapeJudged: shape_judged,
     e.SiteBack: site_back,

@@ -3,7 +3,7 @@
 Actions are noted here, where the promise becomes state, so that what is said and what is owed cannot differ.
 """
 
-from penstock.core.fold import money
+from penstock.core.fold import money, retries
 from penstock.core.fold.learned import Losses
 from penstock.core.fold.queue import count_use, dequeue, enqueue, prove
 from penstock.core.fold.state import Attempt, Job, Node, State, launch_action, start_action, without
@@ -19,6 +19,7 @@ from penstock.core.fold.transitions import (
 from penstock.core.model import events as e
 from penstock.core.model.actions import CopyData, StopAttempt
 from penstock.core.model.lifecycle import JobPhase
+from penstock.core.model.reasons import NotStarting, SuspendAsked
 from penstock.core.model.types import NodeAsk, Offer
 from penstock.core.units import PERMILLE, Millis
 
@@ -45,8 +46,33 @@ def cancel_requested(state: State, event: e.CancelRequested) -> None:
     if job.queued:
         dequeue(state, job)
         _end(state, job, "cancelled")
+    elif job.attempt is None:  # suspended
+        _end(state, job, "cancelled")
     else:
         state.changes.note_rare().requests.append((job.id, ""))
+
+
+def suspend_requested(state: State, event: e.SuspendRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is None or job.cancelled or job.id in state.suspended:
+        return
+    touch_job(state, job)
+    state.suspended[job.id] = None
+    if job.queued:
+        dequeue(state, job)
+        job.because = SuspendAsked()
+    else:
+        state.changes.note_rare().suspends.append(job.id)
+
+
+def resume_requested(state: State, event: e.ResumeRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is None or job.id not in state.suspended:
+        return
+    touch_job(state, job)
+    del state.suspended[job.id]
+    if job.attempt is None:
+        enqueue(state, job)
 
 
 def move_requested(state: State, event: e.MoveRequested) -> None:
@@ -187,8 +213,18 @@ def attempt_started(state: State, event: e.AttemptStarted) -> None:
         if job.started_at is None:
             job.started_at = event.at
         job.lost = ""  # not before: a next place may be refused, and then it is still lost
+        if isinstance(job.because, NotStarting):
+            job.because = attempt.because
     if state.refusals and not attempt.nodes:  # a node said so when it was ready, and one that was joined says nothing
         found_room(state, attempt.offer)
+
+
+def attempt_stuck(state: State, event: e.AttemptStuck) -> None:
+    """Said for people: it is starting as before, and its money is held as before."""
+    attempt = state.attempts.get(event.attempt)
+    if attempt is not None and attempt.phase == "starting" and attempt is attempt.job.attempt:
+        touch_job(state, attempt.job)
+        attempt.job.because = NotStarting(attempt.offer.id, event.words)
 
 
 def attempt_checkpointed(state: State, event: e.AttemptCheckpointed) -> None:
@@ -196,6 +232,8 @@ def attempt_checkpointed(state: State, event: e.AttemptCheckpointed) -> None:
     if attempt is not None:
         touch_attempt(state, attempt)
         attempt.kept_ms = max(attempt.kept_ms, event.kept_ms)
+        if attempt.job.setbacks is not None and attempt.kept_ms > attempt.resume_ms:
+            retries.progressed(state, attempt)
 
 
 def attempt_progressed(state: State, event: e.AttemptProgressed) -> None:
@@ -232,7 +270,9 @@ def attempt_stopped(state: State, event: e.AttemptStopped) -> None:
         return
     then = attempt.then or "pause"  # nobody told it to: its own deadline passed
     _keep(state, attempt, event.kept_ms)
-    if attempt.job.cancelled:
+    if not attempt.then:
+        retries.failed(state, attempt, "stopped")
+    if attempt.job.cancelled or attempt.job.id in state.suspended:
         _drop_next(state, attempt.job)
     _over(state, attempt, "stopped", billed=True, leaves=then == "move")
     _go_on(state, attempt.job, "paused" if then == "pause" else "waiting")
@@ -261,7 +301,8 @@ def _go_on(state: State, job: Job, otherwise: JobPhase) -> None:
     else:
         move_job(state, job, otherwise)
         job.attempt = None
-        enqueue(state, job)
+        if job.id not in state.suspended:
+            enqueue(state, job)
 
 
 def attempt_lost(state: State, event: e.AttemptLost) -> None:
@@ -271,15 +312,21 @@ def attempt_lost(state: State, event: e.AttemptLost) -> None:
 def attempt_refused(state: State, event: e.AttemptRefused) -> None:
     attempt = state.attempts.get(event.attempt)
     if attempt is not None:
-        state.changes.note_rare().refused.append((attempt.offer, event.retry_ms))
+        if not event.obstacle:
+            state.changes.note_rare().refused.append((attempt.offer, event.retry_ms))
+        retries.failed(state, attempt, event.obstacle or "full", event.words, event.retry_ms)
         lose(state, event.attempt, attempt.resume_ms, billed=False)
 
 
 def lose(state: State, attempt_id: str, kept_ms: Millis, billed: bool) -> None:
+    """Whoever calls it for a refusal has noted the failed start already."""
     attempt = state.attempts.get(attempt_id)
     if attempt is None:
         return
     job, outcome = attempt.job, "lost" if billed else "refused"
+    if billed:
+        attempt.kept_ms = max(attempt.kept_ms, kept_ms)
+        retries.failed(state, attempt, "lost")
     if attempt is job.next:  # it never began; its predecessor runs on, or is stopping and will wait
         _over(state, attempt, outcome, billed=True, leaves=False)
         job.next = None
@@ -292,7 +339,7 @@ def lose(state: State, attempt_id: str, kept_ms: Millis, billed: bool) -> None:
     if billed:  # a refusal loses nothing
         job.lost = attempt.id
         job.losses += 1
-    if job.cancelled:
+    if job.cancelled or job.id in state.suspended:
         _drop_next(state, job)
     _over(state, attempt, outcome, billed=billed, leaves=False)
     _go_on(state, job, "waiting")
@@ -391,8 +438,11 @@ def _leave(state: State, attempt: Attempt) -> None:
 def _end(state: State, job: Job, phase: JobPhase) -> None:
     move_job(state, job, phase)
     job.ended_at = state.at
+    if job.setbacks is not None:
+        retries.drop_stale_retries(state)
     job.attempt = None  # each knew the other: without this neither would ever be freed but by the collector
     del state.jobs[job.id]
+    state.suspended.pop(job.id, None)
     state.ended[phase] = state.ended.get(phase, 0) + 1
     if job.spec.cap is not None:
         money.forget_job(state, "job:" + job.id)

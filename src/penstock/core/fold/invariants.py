@@ -25,6 +25,8 @@ def check(state: State) -> None:
     _check_bills(state)
     for due_at, _, job in state.timers[:1]:
         assert job.until_at == due_at, f"the next timer, at {due_at}, is of job {job.id}, due at {job.until_at}"
+    for due_at, _, offer, job in state.retries[:1]:
+        assert (job.setbacks or {})[offer].retry_at == due_at, f"the next retry, at {due_at}, is not due for {job.id}"
     for due_at, name, lease in state.renewals[:1]:
         assert lease.renew_at == due_at, f"the next to renew, at {due_at}, is {name}, due at {lease.renew_at}"
 
@@ -40,8 +42,11 @@ def _check_jobs(state: State) -> None:
     queued = sum(job.queued for job in state.jobs.values())
     assert queued == state.waiting, f"{state.waiting} waiting, but {queued} counted"
     for job in state.jobs.values():
-        assert job.queued == (job.phase in ("waiting", "paused")), f"job {job.id} is {job.phase}"
-        assert (job.attempt is None) == job.queued, f"job {job.id} is {job.phase}"
+        waits = job.phase in ("waiting", "paused")
+        assert job.queued == (waits and job.id not in state.suspended), f"job {job.id} is {job.phase}"
+        assert (job.attempt is None) == waits, f"job {job.id} is {job.phase}"
+        kept = tuple(sorted(offer for offer, back in (job.setbacks or {}).items() if back.retry_at > state.at))
+        assert job.shape.without == kept, f"job {job.id} is kept from {kept}, its shape from {job.shape.without}"
         assert job.queued or job.until_at == NEVER, f"job {job.id} is {job.phase}, with an answer due"
 
 

@@ -80,12 +80,40 @@ def enqueue(state: State, job: Job) -> None:
     if lane is None:
         job.shape.pending.append(job)
     else:
-        heappush(lane.heap, (key, job))
-        lane.starts.waiting += 1
-        if lane.keys is not None:
-            insort(lane.keys, key)
+        _push(lane, key, job)
     if state.policy.waiting.queue_cap is not None:
         state.newest.append(job)
+
+
+def _push(lane: Lane, key: OrderKey, job: Job) -> None:
+    heappush(lane.heap, (key, job))
+    lane.starts.waiting += 1
+    if lane.keys is not None:
+        insort(lane.keys, key)
+
+
+def change_shape(state: State, job: Job, shape: Shape) -> None:
+    """The job keeps its turn, among the jobs of another shape."""
+    before, job.shape = job.shape, shape
+    if not job.queued:
+        return
+    if job.reserved is not None:
+        _let_go(state, job)
+    if before.lane is None:
+        before.pending = [other for other in before.pending if other is not job]
+    else:
+        lane = before.lane
+        lane.heap = [entry for entry in lane.heap if entry[1] is not job]
+        heapify(lane.heap)
+        lane.starts.waiting -= 1
+        if lane.keys is not None:
+            del lane.keys[bisect_left(lane.keys, job.key)]
+        while lane.heap and not lane.heap[0][1].queued:
+            heappop(lane.heap)
+    if shape.lane is None:
+        shape.pending.append(job)
+    else:
+        _push(shape.lane, job.key, job)
 
 
 def order_key(state: State, job: Job) -> OrderKey:

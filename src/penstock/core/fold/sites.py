@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from penstock.core.fold import retries
 from penstock.core.fold.attempts import begin_if_ready, close_to_others, found_room, lose, saw, set_open
 from penstock.core.fold.money import drop_stale_renewals
 from penstock.core.fold.pool import Pool
@@ -108,6 +109,9 @@ def node_refused(state: State, event: e.NodeRefused) -> None:
     if node is None:
         return
     state.changes.note_rare().refused.append((node.offer, event.retry_ms))
+    for attempt in [state.attempts[name] for name in node.on]:
+        if attempt.phase == "promised":
+            retries.failed(state, attempt, "full", retry_ms=event.retry_ms)
     _gone(state, node, billed=False)
 
 

@@ -16,27 +16,38 @@ from penstock.core.fold.runtimes import LifeTable, Recent, Runtimes
 from penstock.core.model.actions import Action, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
 from penstock.core.model.events import StartPromised
 from penstock.core.model.lifecycle import AttemptPhase, JobPhase, NodePhase
-from penstock.core.model.reasons import Reason
+from penstock.core.model.reasons import Reason, StartFailed
 from penstock.core.model.types import STANDING, DataSet, JobSpec, Offer, Policy, Site
 from penstock.core.units import NEVER, PERMILLE, Instant, Millis, Money
+from penstock.core.values import value
 
 ShapeKey: TypeAlias = tuple[object, ...]
 OrderKey: TypeAlias = int | tuple[int, ...]
+
+
+@value
+class Setback:
+    """A job's starts at one offer that failed in the same way, one after the other."""
+
+    cause: str
+    failures: int
+    retry_at: Instant  # not there before; past, or now, while it may
+    because: StartFailed
 
 
 class Job:
     __slots__ = (
         "attempt", "attempts", "because", "cancelled", "ended_at", "foretold", "held", "id", "keeper", "kept_ms", "key",
         "losses", "lost", "moved_at", "moves", "next", "offer", "patience_ms", "phase", "queued", "queued_at",
-        "redone_ms", "reserved", "seq", "shape", "short_of", "spec", "spent", "started_at", "submitted_at", "told_ms",
-        "until_at",
+        "redone_ms", "reserved", "seq", "setbacks", "shape", "short_of", "spec", "spent", "started_at", "submitted_at",
+        "told_ms", "until_at",
     )  # fmt: skip
 
     def __init__(self, job_id: str, seq: int, spec: JobSpec, submitted_at: Instant, shape: "Shape") -> None:
         self.id, self.seq, self.spec, self.submitted_at, self.shape = job_id, seq, spec, submitted_at, shape
         self.phase: JobPhase = "waiting"
         self.key: OrderKey = seq  #: its place in the queue, set by the ordering in force
-        self.queued = False  #: in the queue: waiting or paused, and not leaving
+        self.queued = False  #: in the queue: waiting or paused, and not suspended
         self.queued_at: Instant = submitted_at  #: since when, the last time
         self.attempt: Attempt | None = None
         self.next: Attempt | None = None  #: promised; starts when `attempt` is over
@@ -53,6 +64,7 @@ class Job:
         self.moved_at: Instant = -NEVER
         self.cancelled = False
         self.reserved: tuple[str, tuple[int, ...]] | None = None  #: standing offer, and the nodes reserved for it
+        self.setbacks: dict[str, Setback] | None = None  #: by offer: its starts that failed there without progress
         #: Its forecast: made at, p50 and p90 delay until its start.
         self.foretold: tuple[Instant, Millis, Millis] | None = None
         # For display only: no decision reads these.
@@ -164,8 +176,8 @@ class Shape:
     """Jobs that every rule and offer treats alike. Verdicts and quotes are made once for all of them."""
 
     __slots__ = (
-        "excluded", "judged", "key", "lane", "number", "pending", "rates", "rented", "scopes", "spec", "standing",
-        "ways",
+        "base", "excluded", "judged", "key", "lane", "number", "pending", "rates", "rented", "scopes", "spec",
+        "standing", "stays", "ways", "without",
     )  # fmt: skip
 
     def __init__(self, number: int, key: ShapeKey, spec: JobSpec) -> None:
@@ -177,6 +189,10 @@ class Shape:
         self.rented: tuple[str, ...] = ()
         self.excluded: tuple[tuple[str, str, str], ...] = ()
         self.lane: Lane | None = None
+        #: Of jobs whose starts failed: their shape without these offers, and without all rented ones if they stay.
+        self.base: Shape | None = None
+        self.without: tuple[str, ...] = ()
+        self.stays = False
         self.pending: list[Job] = []  #: jobs without a verdict yet
         #: Caches of `quotes`: each offer's cost for this shape, and the rented ones with their rates.
         self.rates: dict[str, Any] = {}
@@ -241,14 +257,18 @@ class StepChanges:
 class RareChanges:
     """Changes that few steps have, kept apart so that other steps need not look at each."""
 
-    __slots__ = ("idle", "noted", "readings", "refused", "requests", "room", "shortened", "stale")
+    __slots__ = (
+        "failed", "idle", "noted", "readings", "refused", "requests", "room", "shortened", "stale", "suspends",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.noted = False  #: False: all of these are empty
         self.idle: list[Node] = []
         self.room: dict[str, None] = {}  #: scopes with more money available than before
         self.refused: list[tuple[Offer, Millis]] = []
+        self.failed: list[tuple[Attempt, str, str, Millis]] = []  #: starts: cause, the site's words, its pause
         self.requests: list[tuple[str, str]] = []  #: job, offer it was asked to move to, empty to cancel
+        self.suspends: list[str] = []  #: jobs to stop
         self.shortened: list[tuple[Lease, Instant]] = []
         self.readings: list[tuple[Lease, Money]] = []  #: the provider's own meter
         self.stale = False  #: a cap was lowered: leases may have to be shortened
@@ -278,8 +298,9 @@ class State:
         "aim", "alarms", "at", "attempts", "away", "bills", "changes", "closed", "data", "ended", "followers",
         "history", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes",
         "numbered", "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "refusals",
-        "renewals", "replicas", "reserved", "revision", "seats", "seq", "shape_list", "shapes", "short", "sites",
-        "stale_shapes", "starts", "steps", "timers", "touched", "uses", "value_per_hour", "waiting", "yielding",
+        "renewals", "replicas", "reserved", "retries", "revision", "seats", "seq", "shape_list", "shapes", "short",
+        "sites", "stale_shapes", "starts", "steps", "suspended", "timers", "touched", "uses", "value_per_hour",
+        "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -293,6 +314,7 @@ class State:
         self.value_per_hour: Money = 0  #: the cost of delay: the policy's, or as adjusted by its target
         self.aim = Aim()
         self.paused = False  #: a person paused placements
+        self.suspended: dict[str, None] = {}  #: jobs that a person suspended: once their attempt is over, not queued
         self.alarms: list[tuple[Instant, str, str]] = []  #: at, kind, text; the newest few
         self.sites: dict[str, Site] = {}
         self.offers: dict[str, Offer] = {}
@@ -319,6 +341,7 @@ class State:
         self.newest: list[Job] = []  #: by arrival; kept only for a policy with a queue cap
         self.timers: list[tuple[Instant, int, Job]] = []
         self.renewals: list[tuple[Instant, str, Lease]] = []
+        self.retries: list[tuple[Instant, int, str, Job]] = []  #: when a job may be started at an offer again
         self.reserved: dict[str, Job] = {}  #: jobs with reserved nodes
         self.short: dict[str, dict[str, Job]] = {}  #: scope -> jobs that wait for money in it
         self.ledger = Ledger()
@@ -408,7 +431,8 @@ class State:
         yield (list(self.probing.items()), list(self.in_use.items()), list(self.ended.items()))
         yield from ((name, pool.free, _bits(pool.up), _bits(pool.kept)) for name, pool in self.pools.items())
         yield from ((p.names, p.others, p.owed) for p in self.pools.values() if p.names)
-        yield from (_plain(job, ("attempt", "next", "shape")) for job in self.jobs.values())
+        yield from (_plain(job, ("attempt", "next", "setbacks", "shape")) for job in self.jobs.values())
+        yield from ((job.id, list(job.setbacks.items())) for job in self.jobs.values() if job.setbacks)
         yield from ((j.shape.number, j.attempt and j.attempt.id, j.next and j.next.id) for j in self.jobs.values())
         yield from (_plain(attempt, ("job", "offer")) for attempt in self.attempts.values())
         yield from (_plain(node, ("offer",)) for node in self.nodes.values())
@@ -425,6 +449,8 @@ class State:
         ledger = self.ledger
         yield (ledger.periods, list(ledger.caps.items()), list(ledger.rate_caps.items()))
         yield (list(ledger.frozen), ledger.overrun)
+        if self.suspended:  # older journals have none, and keep their digests
+            yield list(self.suspended)
         if ledger.file_caps:  # older journals have none, and keep their digests
             yield list(ledger.file_caps.items())
         yield [(key, a.cap, a.held, a.spent) for key, a in ledger.accounts.items()]

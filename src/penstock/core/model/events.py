@@ -6,8 +6,8 @@ change what is decided: first what ends and frees, then what begins, then what p
 
 from typing import Final, Literal, TypeAlias, get_args
 
-from penstock.core.model.reasons import Denial, Reason
-from penstock.core.model.types import DataSet, Hold, JobSpec, NodeAsk, Part, Policy, Site
+from penstock.core.model.reasons import Denial, Obstacle, Reason, StartFailed
+from penstock.core.model.types import DataSet, Hold, JobSpec, NodeAsk, Part, PodCounts, Policy, Site
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
 
@@ -142,6 +142,26 @@ class CancelRequested:
 
 
 @value
+class SuspendRequested:
+    """A person asks that a job stops with its checkpoint, and waits until they resume it."""
+
+    at: Instant
+    job: str
+    by: str = ""
+    details: str = ""
+
+
+@value
+class ResumeRequested:
+    """A person lets a suspended job go on: it is queued again."""
+
+    at: Instant
+    job: str
+    by: str = ""
+    details: str = ""
+
+
+@value
 class MoveRequested:
     """A person asks that a running job goes on at this offer."""
 
@@ -270,12 +290,23 @@ class AttemptQueued:
 
 
 @value
+class AttemptStuck:
+    """A site has not started an attempt yet, and says what is in the way. It goes on trying."""
+
+    at: Instant
+    attempt: str
+    words: str  # the site's own
+
+
+@value
 class AttemptRefused:
-    """A site did not take an attempt; it never ran."""
+    """A site did not start an attempt; it never ran. With an obstacle, others may start there: the offer stays open."""
 
     at: Instant
     attempt: str
     retry_ms: Millis
+    obstacle: Obstacle = ""  # what keeps this job from that offer; empty: the offer has no capacity
+    words: str = ""  # the site's own
 
 
 @value
@@ -304,6 +335,7 @@ class AttemptEnded:
     attempt: str
     outcome: Literal["done", "failed"]
     detail: str = ""  # an exit code, or the site's own words
+    pods: PodCounts | None = None  # None: not counted there
 
 
 @value
@@ -313,6 +345,7 @@ class AttemptStopped:
     at: Instant
     attempt: str
     kept_ms: Millis
+    pods: PodCounts | None = None
 
 
 @value
@@ -322,6 +355,7 @@ class AttemptLost:
     at: Instant
     attempt: str
     kept_ms: Millis
+    pods: PodCounts | None = None
 
 
 @value
@@ -549,6 +583,17 @@ class OfferOpened:
     offer: str
 
 
+@value
+class RetryPromised:
+    """This job's start at this offer failed; it is not started there again before `retry_at`. Others may be."""
+
+    at: Instant
+    job: str
+    offer: str
+    retry_at: Instant  # the same as `at` after a first failure that may be tried again at once
+    because: StartFailed
+
+
 Fact: TypeAlias = (
     AttemptEnded
     | AttemptStopped
@@ -570,6 +615,7 @@ Fact: TypeAlias = (
     | ReplicaLanded
     | NodeReady
     | AttemptQueued
+    | AttemptStuck
     | AttemptStarted
     | AttemptCheckpointed
     | AttemptProgressed
@@ -579,6 +625,8 @@ Fact: TypeAlias = (
     | EventQuarantined
     | JobSubmitted
     | CancelRequested
+    | SuspendRequested
+    | ResumeRequested
     | MoveRequested
     | TokenIssued
     | TokenRevoked
@@ -605,6 +653,7 @@ Promise: TypeAlias = (
     | OverrunFound
     | OfferClosed
     | OfferOpened
+    | RetryPromised
 )
 Event: TypeAlias = Fact | Promise
 
@@ -622,6 +671,8 @@ _ID: Final[dict[type, str]] = {
     ReplicaLanded: "data_set",
     JobSubmitted: "number",
     CancelRequested: "job",
+    SuspendRequested: "job",
+    ResumeRequested: "job",
     MoveRequested: "job",
     TokenIssued: "token",
     TokenRevoked: "token",
@@ -637,6 +688,7 @@ _ID: Final[dict[type, str]] = {
         (
             AttemptStarted,
             AttemptQueued,
+            AttemptStuck,
             AttemptRefused,
             AttemptCheckpointed,
             AttemptProgressed,

@@ -9,6 +9,10 @@ from typing import Final, Literal, TypeAlias, get_args
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
 
+#: What keeps one job from an offer that others may use: no node there suits it; something that it refers to is missing
+#: or kept from it; our own admission policy does not know our login.
+Obstacle: TypeAlias = Literal["", "unfit", "missing", "denied"]
+
 
 @value
 class OwnedFree:
@@ -61,6 +65,7 @@ class PatienceOver:
     cost: Money
     next_offer: str  # the runner-up, empty if there was none
     next_cost: Money
+    failed_at: str = ""  # a standing offer where its start failed; empty: they were full
     kind: Literal["PatienceOver"] = "PatienceOver"
 
 
@@ -96,6 +101,7 @@ class NotWorthWaiting:
     next_cost: Money
     leave_at: Instant = 0  # the latest it can leave and still meet its deadline; 0 if it has none
     passed_over: str = ""  # a cheaper offer, where losses or copies could make it later than anybody may be
+    failed_at: str = ""  # a standing offer where its start failed; empty: they were full
     kind: Literal["NotWorthWaiting"] = "NotWorthWaiting"
 
 
@@ -352,6 +358,13 @@ class CancelAsked:
 
 
 @value
+class SuspendAsked:
+    """Stopped, or kept out of the queue, because a person suspended it."""
+
+    kind: Literal["SuspendAsked"] = "SuspendAsked"
+
+
+@value
 class NoMoreWork:
     """A rented node is given back: nothing runs on it and keeping it does not pay."""
 
@@ -364,6 +377,31 @@ class NeverStarted:
     """A rented node is given back: what it was asked for will not start there."""
 
     kind: Literal["NeverStarted"] = "NeverStarted"
+
+
+@value
+class NotStarting:
+    """Starting, and the site says what is in the way."""
+
+    offer: str
+    words: str  # the site's own
+    kind: Literal["NotStarting"] = "NotStarting"
+
+
+@value
+class StartFailed:
+    """Not there yet: its start failed, so it is tried there again only after a pause, longer with each same failure."""
+
+    offer: str
+    attempt: str
+    cause: Literal["full", "lost", "stopped", "unfit", "missing", "denied"]
+    words: str  # the site's own
+    failures: int  # in the same way, one after the other
+    took_ms: Millis  # from the promise to the failure
+    gpus: int  # that it had meanwhile
+    cost: Money  # of this try
+    retry_at: Instant  # 0: at once
+    kind: Literal["StartFailed"] = "StartFailed"
 
 
 Reason: TypeAlias = (
@@ -398,7 +436,10 @@ Reason: TypeAlias = (
     | Displaced
     | Preempted
     | CancelAsked
+    | SuspendAsked
     | NoMoreWork
+    | NotStarting
+    | StartFailed
     | NeverStarted
 )
 REASONS: Final[dict[str, type]] = {cls.__name__: cls for cls in get_args(Reason)}

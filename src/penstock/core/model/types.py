@@ -78,6 +78,7 @@ class Offer:
     kill_ms: Millis = 0  # worst time from "stop" to "no longer billed"
     guarantee: Guarantee = "max_run_time"
     quoted: Quoted | None = None
+    has: tuple[str, ...] = ()  # what its nodes have: labels, and GPU models that it stands in for, as `rules` reads it
 
 
 @value
@@ -116,6 +117,19 @@ class DataSet:
     size_bytes: int
     site: str  # where it lives
     data_class: str = ""  # empty: unknown, and goes nowhere else
+
+
+@value
+class PodCounts:
+    """How the pods of an attempt ended, by the cluster's own count. The engine does not read it; home Jobs show it."""
+
+    succeeded: int = 0
+    failed: int = 0
+    own_failures: int = 0  # of `failed`: by the program itself; these use up the Job's own `backoffLimit`
+    completed_indexes: str = ""  # as Kubernetes writes them: `0-3,7`
+    failed_indexes: str = ""
+    reason: str = ""  # of the condition with which the attempt's Job ended: `BackoffLimitExceeded`
+    message: str = ""
 
 
 @value

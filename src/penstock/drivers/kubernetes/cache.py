@@ -12,9 +12,10 @@ from penstock.core.units import PERMILLE, Instant, Millis
 from penstock.drivers import progress
 from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import Unreachable
-from penstock.drivers.kubernetes.inventory import hostname, name_of, requested, usable
+from penstock.drivers.kubernetes.inventory import held, hostname, name_of, requested, usable
 from penstock.drivers.kubernetes.pod_logs import PodLog
 from penstock.drivers.kubernetes.pods import End, Trouble, has_succeeded, is_active, said
+from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations
 from penstock.kube.client import JOBS, NODES, PODS, Cluster, Obj
 from penstock.kube.gpu_requests import pods_at_once
@@ -23,7 +24,9 @@ from penstock.kube.node_selection import NodeSelection
 
 #: The fields of Jobs and pods that we keep: a cache may have ten thousand of them.
 JOB_SPEC: Final = ("parallelism", "completions", "completionMode", "suspend", "activeDeadlineSeconds")
-POD_STATUS: Final = ("phase", "reason", "message", "conditions", "containerStatuses", "podIP")
+POD_STATUS: Final = (
+    "phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses", "podIP",
+)  # fmt: skip
 META: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "finalizers")
 OVER: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -41,9 +44,13 @@ class Execution:
         self.starters = 0  #: `start` calls in flight; the end is reported after their answer
         self.trouble: Trouble | None = None
         self.trouble_at: Instant = 0
+        self.stalled_at: Instant | None = None  #: since when none of its pods runs, and one finds no node
+        self.event: Trouble | None = None  #: what the cluster's Events say is in the way of its start
+        self.told = ""  #: the trouble that was reported last
         self.ordered_at: Instant | None = None  #: when this process created the Job
         self.held_told = False  #: AttemptQueued was reported
         self.reported = Reported()  #: progress and checkpoints reported so far
+        self.shown: RunningPods | None = None  #: its pods' counts, as last reported
         self.address = ""  #: the rendezvous address that its pods were told
         self.news = asyncio.Event()
         self.newer = asyncio.Event()  #: set, and replaced, when a newer version of the Job is seen
@@ -270,7 +277,9 @@ def _age(pod: Obj) -> tuple[str, str]:
 
 def keep_job(job: Obj) -> Obj:
     spec = {key: job["spec"][key] for key in JOB_SPEC if key in job["spec"]}
-    spec["grace"] = int(job["spec"]["template"]["spec"].get("terminationGracePeriodSeconds") or 30)
+    pod = job["spec"]["template"]["spec"]
+    spec["grace"] = int(pod.get("terminationGracePeriodSeconds") or 30)
+    spec["restarts"] = pod.get("restartPolicy") == "OnFailure"
     ours = {
         key: text
         for key, text in (job["metadata"].get("annotations") or {}).items()
@@ -291,6 +300,7 @@ def keep_pod(pod: Obj) -> Obj:
         "execution": (meta.get("labels") or {}).get(annotations.EXECUTION, ""),
         "index": (meta.get("annotations") or {}).get("batch.kubernetes.io/job-completion-index", ""),
         "container": pod["spec"]["containers"][0]["name"],
+        "gpus": held(pod),
         "spec": {"nodeName": pod["spec"].get("nodeName", "")},
         "status": {key: status[key] for key in POD_STATUS if key in status},
     }

@@ -6,19 +6,22 @@ import asyncio
 from typing import Final
 
 from penstock.core.model import events as e
+from penstock.core.model.actions import StartAttempt
 from penstock.core.model.types import STANDING
 from penstock.core.units import HOUR, Instant
+from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.connection import Connection
-from penstock.drivers.kubernetes.inventory import headroom_at
+from penstock.drivers.kubernetes.inventory import has_room, headroom_at
+from penstock.drivers.kubernetes.pods import is_active, node_of
 
 TOGETHER_SECONDS: Final = 0.3  #: changes within this time are reported together
-FAULTS: Final = 2  #: failures of one node within an hour; then we avoid it for an hour
+FAULTS: Final = 2  #: jobs that one node failed within an hour; then we avoid it for an hour
 
 
 class CapacityReporter:
     def __init__(self, here: Connection) -> None:
         self.here = here
-        self.faults: dict[str, list[Instant]] = {}  #: node -> when it failed attempts
+        self.faults: dict[str, dict[str, Instant]] = {}  #: node -> jobs that it failed, and when
         self.told: dict[str, tuple[tuple[str, int], ...]] = {}  #: offer -> its nodes as last reported
         self.telling: asyncio.TimerHandle | None = None
 
@@ -45,13 +48,33 @@ class CapacityReporter:
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
-    def fault(self, node: str) -> str:
-        """Count a failure of a node; returns what follows from it, as text."""
+    def fault(self, node: str, job: str) -> str:
+        """Count a failure of a node; returns what follows from it, as text. One job's failures count once: it may be
+        the job that is broken.
+        """
         now = self.here.clock()
-        self.faults[node] = [at for at in self.faults.get(node, []) if now - at < HOUR] + [now]
+        known = {other: at for other, at in self.faults.get(node, {}).items() if now - at < HOUR}
+        self.faults[node] = {**known, job: now}
         self.changed()
-        return f"; node {node} failed {FAULTS} times and is avoided for an hour" if node in self.avoided() else ""
+        return f"; node {node} failed {FAULTS} jobs and is avoided for an hour" if node in self.avoided() else ""
 
     def avoided(self) -> tuple[str, ...]:
         now = self.here.clock()
-        return tuple(node for node, ats in self.faults.items() if len([at for at in ats if now - at < HOUR]) >= FAULTS)
+        return tuple(
+            node
+            for node, failed in self.faults.items()
+            if len([at for at in failed.values() if now - at < HOUR]) >= FAULTS
+        )
+
+    # --- room --------------------------------------------------------------------------------------------------------
+
+    def has_room_for(self, execution: Execution, ask: StartAttempt) -> bool:
+        """True if the offer's nodes have free GPUs for its waiting pods, by what we know: then it is not full."""
+        here, there = self.here, self.here.executions
+        if not (there.nodes.in_step.is_set() and there.others.in_step.is_set()):
+            return False
+        free = there.usable(ask.offer, self.avoided(), 0)
+        ours = [pod for other in there for pod in other.pods.values() if is_active(pod) and node_of(pod)]
+        waiting = [pod for pod in execution.pods.values() if is_active(pod) and not node_of(pod)]
+        chosen = [(node, gpus) for node, gpus in free if not ask.places or node in ask.places]
+        return has_room(chosen, ours, waiting, here.places[ask.offer].resource)

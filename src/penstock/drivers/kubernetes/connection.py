@@ -12,7 +12,7 @@ from penstock.core.model.events import Fact
 from penstock.core.model.types import Site
 from penstock.core.units import DAY, MINUTE, SECOND, Instant, Millis
 from penstock.core.values import value
-from penstock.drivers.driver import NoCapacity, Refused, Say, Unreachable
+from penstock.drivers.driver import Refused, Say, Unreachable, Unstartable
 from penstock.drivers.kubernetes.cache import Execution, ExecutionCache
 from penstock.drivers.kubernetes.pod_logs import PodLog
 from penstock.drivers.kubernetes.tasks import TaskSet
@@ -25,6 +25,7 @@ from penstock.kube.request_priority import NOW, Rank
 CONFLICTS: Final = 8  #: retries after conflicts with other writers
 CATCH_UP_SECONDS: Final = 1.0  #: how long we wait for the watch to catch up
 FULL: Final = ("exceeded quota", "forbidden: maximum")
+KNOWN_LOGINS: Final = "print it again with 'penstock manifests admission --as LOGIN' and apply it"
 
 
 @value
@@ -67,6 +68,7 @@ class Connection:
         )
         self.namespaces = tuple(dict.fromkeys((settings.namespace, *settings.namespaces)))
         self.say: Say = to_nobody
+        self.pods_changed: Callable[[str], None] = lambda _: None  #: called with an attempt whose pods' counts changed
         self.tasks = TaskSet()
         self.opened = False  #: the cache is complete, and each change is reported
 
@@ -166,17 +168,25 @@ class Connection:
         """Turn the cluster's errors into a driver's."""
         try:
             yield
-        except errors.Invalid as error:
-            raise Refused(f"{self.site.id} does not take its Job: {error}") from error
-        except errors.Forbidden as error:
-            if error.by_account:
-                words = f"our account there may not {error.verb} {error.resource}; grant it that (docs/kubernetes.md)"
-                raise Unreachable(words) from error
-            if any(word in str(error) for word in FULL):
-                raise NoCapacity(str(error), self.settings.retry_ms) from error
-            raise Refused(f"{self.site.id} does not admit it: {error}") from error
         except errors.KubeError as error:
-            raise Unreachable(str(error)) from error
+            raise self._as_drivers(error) from error
+
+    def _as_drivers(self, error: errors.KubeError) -> Exception:
+        if policy := errors.own_policy(error):
+            words = f"Penstock's own policy {policy} does not know the login that Penstock has there; {KNOWN_LOGINS}"
+            return Unstartable(f"{words} ({error})", self.settings.retry_ms, "denied")
+        match error:
+            case errors.Invalid():
+                return Refused(f"{self.site.id} does not take its Job: {error}")
+            case errors.Forbidden() if error.by_account:
+                words = f"our account there may not {error.verb} {error.resource}; grant it that (docs/kubernetes.md)"
+                return Unreachable(words)
+            case errors.Forbidden() if any(word in str(error) for word in FULL):  # its namespace's own limit
+                return Unstartable(str(error), self.settings.retry_ms, "unfit")
+            case errors.Forbidden():
+                return Refused(f"{self.site.id} does not admit it: {error}")
+            case _:
+                return Unreachable(str(error))
 
 
 def to_nobody(_: Fact) -> None:

@@ -1,5 +1,6 @@
 """An attempt's deadline: `activeDeadlineSeconds` on the Job, which holds without us, and an annotation with our
-instant. `KubernetesDriver` moves it when asked, `reconcile` when a Job started late.
+instant. `KubernetesDriver` moves it when asked, `reconcile` when a Job started late. The Job never gets more than what
+is left of the user's own `activeDeadlineSeconds`.
 """
 
 from datetime import datetime
@@ -7,8 +8,8 @@ from datetime import datetime
 from penstock.core.units import NEVER, Instant
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.connection import CONFLICTS, Connection
-from penstock.drivers.kubernetes.execution_job import seconds_left
-from penstock.drivers.kubernetes.pods import said
+from penstock.drivers.kubernetes.execution_job import lesser, seconds_left
+from penstock.drivers.kubernetes.pods import own_deadline, said
 from penstock.kube import annotations
 from penstock.kube.client import Obj
 
@@ -38,5 +39,5 @@ def _moved(job: Obj, deadline_at: Instant, now: Instant, time_there: datetime) -
         noted[annotations.OLD_EXECUTION_DEADLINE] = None
     return {
         "metadata": {"annotations": noted},
-        "spec": {"activeDeadlineSeconds": None if left is None else ran + left},
+        "spec": {"activeDeadlineSeconds": lesser(own_deadline(job), None if left is None else ran + left)},
     }

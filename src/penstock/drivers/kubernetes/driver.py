@@ -9,8 +9,9 @@ This file has the driver's calls. Their parts, in the order of an attempt's life
 - `connection.py`: settings, client, guarded changes; `ownership.py`: whose cluster and whose Job it is; `claim.py`:
   which control plane of that installation;
 - `execution_job.py`: the execution Job's manifest; `start.py`: creates it, and waits until it runs or gives up;
+  `seeding.py`: what of a batch is done already;
 - `cache.py`: informers' cache; `reconcile.py`: reacts to each change, up to the end;
-- `pods.py`: what a pod's status means; `logs.py`, `pod_logs.py`: its logs;
+- `pods.py`: what a pod's status means; `counts.py`: how many there are; `logs.py`, `pod_logs.py`: its logs;
 - `deadlines.py` and `terminate.py`: deadlines, ends, tombstones;
 - `capacity.py`, `inventory.py`: nodes with free GPUs.
 """
@@ -27,17 +28,19 @@ from penstock.core.model.types import Site
 from penstock.core.units import NEVER, Instant, Millis
 from penstock.data.checkpoints import Store
 from penstock.drivers.driver import BaseDriver, Command, Refused, Say, SeenAttempt, SiteInventory, Unreachable, Work
-from penstock.drivers.kubernetes import deadlines, ownership, terminate
+from penstock.drivers.kubernetes import deadlines, ownership, seeding, terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.claim import LeaseClaim
 from penstock.drivers.kubernetes.connection import Connection, KubernetesSettings, to_nobody
+from penstock.drivers.kubernetes.counts import counts_now
 from penstock.drivers.kubernetes.deadlines import deadline_of
 from penstock.drivers.kubernetes.execution_job import origin_of
 from penstock.drivers.kubernetes.logs import Logs
 from penstock.drivers.kubernetes.pods import is_active, said
-from penstock.drivers.kubernetes.reconcile import Reconciler
+from penstock.drivers.kubernetes.reconcile import Reconciler, counted
 from penstock.drivers.kubernetes.start import Starter
+from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations, errors, pod_exec
 from penstock.kube.client import JOBS, Cluster
 from penstock.kube.exec_protocol import Printed, Typed
@@ -106,9 +109,10 @@ class KubernetesDriver(BaseDriver):
         if ask.offer not in self.here.offers:
             raise Refused(f"site {self.site.id} has no offer {ask.offer}")
         async with self.here.asking():
-            given = self.starter.manifest(work)
+            given = self.starter.manifest(work, ask.offer)
             execution = self.here.known(ask.attempt) or await self.starter.order(ask, work, given)
             ownership.check_own(self.here, execution.job, ask.attempt, origin_of(given.manifest, ask))
+            await seeding.seed(self.here, execution)
         if execution.end is not None and said(execution.job, annotations.ENDING) != "refused":
             if execution.concluded:  # otherwise `_conclude` is about to report it
                 self.reconciler.say_end(execution)
@@ -172,6 +176,13 @@ class KubernetesDriver(BaseDriver):
             cluster, where = self.here.cluster, (name, execution.namespace, pod["container"])
             return await pod_exec.run(cluster, *where, command.words, typed, printed, tty)
 
+    def running_pods(self, attempt: str) -> RunningPods | None:
+        execution = self.here.known(attempt) if self.here.connected else None
+        return counts_now(execution.job, list(execution.pods.values())) if execution is not None else None
+
+    def when_pods_change(self, changed: Callable[[str], None]) -> None:
+        self.here.pods_changed = changed
+
     def progress(self, attempt: str) -> tuple[int, int] | None:
         """The last step that it reported, and of how many; 0 if it did not say."""
         return self.logs.progress(attempt)
@@ -191,7 +202,9 @@ async def _commands() -> AsyncIterator[None]:
 
 def _seen(execution: Execution) -> SeenAttempt | None:
     if execution.end is not None:
-        return SeenAttempt(execution.attempt, execution.end.phase, execution.kept_ms, 0, execution.end.words)
+        end = execution.end
+        counts = counted(execution, end)
+        return SeenAttempt(execution.attempt, end.phase, execution.kept_ms, 0, end.words, counts)
     if execution.begun:
         return SeenAttempt(execution.attempt, "running", execution.kept_ms, deadline_of(execution.job))
     return None  # not started: the `start` call still waits, or will be repeated

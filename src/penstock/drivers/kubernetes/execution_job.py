@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from penstock.core.model.actions import StartAttempt
 from penstock.core.model.types import Offer, fill
-from penstock.core.units import NEVER, SECOND, Instant, Millis
+from penstock.core.units import NEVER, SECOND, Instant, Millis, ceil_div
 from penstock.core.values import value
 from penstock.drivers.driver import Refused, Work
+from penstock.drivers.earlier import of_manifest
 from penstock.kube import annotations, kueue
 from penstock.kube.client import Obj
 from penstock.kube.gpu_requests import pods_at_once
@@ -34,7 +35,10 @@ KEPT: Final = (
 )
 CONTROLLERS: Final = ("controller-uid", "job-name", "batch.kubernetes.io/")
 #: A disrupted pod fails the Job: where it resumes is the engine's decision, and has a price.
-LOST: Final = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+DISRUPTED: Final = [{"type": "DisruptionTarget", "status": "True"}]
+LOST: Final = {"action": "FailJob", "onPodConditions": DISRUPTED}
+#: In a batch it costs its own work only, and no retry: the cluster replaces it.
+REPLACED: Final = {"action": "Ignore", "onPodConditions": DISRUPTED}
 
 
 @value
@@ -58,18 +62,21 @@ def execution_job(order: ExecutionRequest, manifest: Obj, now: Instant) -> Obj:
     """`manifest`: the home Job, rewritten for this site; empty: build the Job from image and command."""
     ask, name = order.ask, annotations.execution_name(order.installation, order.ask.attempt)
     spec = _copied(manifest) if manifest else _made(order)
-    own_limit = manifest.get("spec", {}).get("activeDeadlineSeconds") if manifest else None
-    limits = [limit for limit in (own_limit, seconds_left(ask.deadline_at, now)) if limit is not None]
-    if limits:
-        spec["activeDeadlineSeconds"] = min(limits)
-    spec["podFailurePolicy"] = {"rules": [LOST, *_own_rules(manifest)]}
+    if (limit := lesser(own_seconds(manifest), seconds_left(ask.deadline_at, now))) is not None:
+        spec["activeDeadlineSeconds"] = limit
+    spec |= _when_pods_end(spec, manifest)
+    labels, notes = _labels(manifest, order, name), _annotations(manifest, order)
+    if is_batch(manifest):
+        notes[annotations.REPLACES_PODS] = "true"
+        if (done := of_manifest(manifest).completed_indexes) and kueue.QUEUE not in labels:
+            notes[annotations.COMPLETED], spec["suspend"] = done, True  # until `seeding` has told the cluster
     spec["template"] = _template(spec["template"], order, name, pods_at_once(spec) if is_gang(spec) else 0)
     return {
         "metadata": {
             "name": name,
             "namespace": order.namespace,
-            "labels": _labels(manifest, order, name),
-            "annotations": _annotations(manifest, order),
+            "labels": labels,
+            "annotations": notes,
             "finalizers": [annotations.RESULT],
         },
         "spec": spec,
@@ -103,9 +110,27 @@ def seconds_left(deadline_at: Instant, now: Instant) -> int | None:
     return None if deadline_at >= NEVER else max(1, (deadline_at - now) // SECOND)
 
 
+def own_seconds(manifest: Obj) -> int | None:
+    """What earlier attempts left of the user's own `activeDeadlineSeconds`; a Job must have at least a second."""
+    given = (manifest.get("spec") or {}).get("activeDeadlineSeconds")
+    return None if given is None else max(1, ceil_div(int(given) * SECOND - of_manifest(manifest).ran_ms, SECOND))
+
+
+def lesser(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def is_gang(spec: Obj) -> bool:
-    """Several indexed pods, which meet at the first one's address."""
-    return pods_at_once(spec) > 1 and spec.get("completionMode") == "Indexed"
+    """Several indexed pods that all run at once and meet at the first one's address."""
+    at_once = pods_at_once(spec)
+    return at_once > 1 and spec.get("completionMode") == "Indexed" and spec.get("completions") == at_once
+
+
+def is_batch(manifest: Obj) -> bool:
+    """True if its pods come one after another, as in a queue of work: a lost pod costs the others nothing."""
+    spec = (manifest.get("spec") or {}) if manifest else {}
+    pods, completions = spec.get("parallelism", 1), spec.get("completions")
+    return bool(pods > 1 if completions is None else completions > pods)
 
 
 def rendezvous(name: str) -> str:
@@ -151,9 +176,26 @@ def _parts(order: ExecutionRequest) -> tuple[int, int]:
 def _copied(manifest: Obj) -> Obj:
     given = manifest["spec"]
     spec: Obj = {key: given[key] for key in KEPT if key in given}
-    failed = int((manifest["metadata"].get("annotations") or {}).get(annotations.FAILED_BEFORE, 0))
-    spec["backoffLimit"] = max(0, int(given.get("backoffLimit", 6)) - failed)  # earlier attempts count, too
+    if "backoffLimitPerIndex" not in given:  # earlier attempts count, too
+        spec["backoffLimit"] = max(0, int(given.get("backoffLimit", 6)) - of_manifest(manifest).own_failures)
+    if is_batch(manifest) and "completions" in given and given.get("completionMode") != "Indexed":
+        spec["completions"] = max(1, int(given["completions"]) - of_manifest(manifest).succeeded)
     return spec
+
+
+def _when_pods_end(spec: Obj, manifest: Obj) -> Obj:
+    """A disrupted pod fails the Job, or costs a batch that pod. A pod failure policy says so, but a template that
+    restarts its containers may have none: there the driver ends the attempt, and the cluster replaces a pod only after
+    it has ended.
+    """
+    if restarts(spec):
+        return {"podReplacementPolicy": "Failed"}
+    return {"podFailurePolicy": {"rules": [REPLACED if is_batch(manifest) else LOST, *_own_rules(manifest)]}}
+
+
+def restarts(spec: Obj) -> bool:
+    """True if kubelet restarts a container that fails, in the same pod."""
+    return bool(spec["template"]["spec"].get("restartPolicy") == "OnFailure")
 
 
 def _own_rules(manifest: Obj) -> list[Obj]:
@@ -185,6 +227,8 @@ def _annotations(manifest: Obj, order: ExecutionRequest) -> dict[str, str]:
     own = annotations.without_ours(manifest["metadata"].get("annotations")) if manifest else {}
     own.pop("kubectl.kubernetes.io/last-applied-configuration", None)
     deadline = {} if ask.deadline_at >= NEVER else {annotations.EXECUTION_DEADLINE: str(ask.deadline_at)}
+    own_limit = own_seconds(manifest)
+    theirs = {} if own_limit is None else {annotations.OWN_DEADLINE: str(own_limit)}
     return {
         **own,
         annotations.ATTEMPT: ask.attempt,
@@ -194,6 +238,7 @@ def _annotations(manifest: Obj, order: ExecutionRequest) -> dict[str, str]:
         annotations.RESUME: str(ask.resume_ms),
         annotations.SPEED: str(ask.speed_permille),
         **deadline,
+        **theirs,
     }
 
 
@@ -209,7 +254,7 @@ def _template(template: Obj, order: ExecutionRequest, name: str, gang: int) -> O
     meta, spec = dict(template.get("metadata") or {}), dict(template["spec"])
     grace = max(int(spec.get("terminationGracePeriodSeconds") or 0), order.grace_ms // SECOND, 1)
     spec |= {
-        "restartPolicy": "Never",  # a pod failure policy requires it; the Job's own backoffLimit retries failures
+        "restartPolicy": "OnFailure" if restarts({"template": template}) else "Never",
         "terminationGracePeriodSeconds": grace,
         "containers": [_container(container, order, name, gang) for container in spec["containers"]],
         "nodeSelector": {**(spec.get("nodeSelector") or {}), **dict(order.place.selector)},

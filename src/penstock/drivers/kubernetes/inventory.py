@@ -63,6 +63,28 @@ def requested(pod: Obj, resource: str) -> int:
         return 0
 
 
+def held(pod: Obj) -> dict[str, int]:
+    """The GPUs that a pod holds, by resource."""
+    try:
+        return dict(gpu_requests.of_pod(pod.get("spec", {})))
+    except gpu_requests.NotWhole:
+        return {}
+
+
+def has_room(free: Iterable[tuple[str, int]], ours: Iterable[Obj], waiting: Iterable[Obj], resource: str) -> bool:
+    """True if all waiting pods find free GPUs on these nodes, beside ours. Other reasons keep them out, then."""
+    left = dict(free)
+    for pod in ours:
+        if pod["spec"]["nodeName"] in left:
+            left[pod["spec"]["nodeName"]] -= int(pod["gpus"].get(resource, 0))
+    for wanted in sorted((int(pod["gpus"].get(resource, 0)) for pod in waiting), reverse=True):
+        node = min((name for name, gpus in left.items() if gpus >= wanted), key=lambda name: left[name], default="")
+        if not node:
+            return False
+        left[node] -= wanted
+    return True
+
+
 def hostname(node: Obj) -> str:
     return str((node["metadata"].get("labels") or {}).get(HOSTNAME) or name_of(node))
 

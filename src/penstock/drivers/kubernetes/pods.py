@@ -26,8 +26,14 @@ NO_SUCH_IMAGE: Final = re.compile(
     "not found|manifest unknown|unauthorized|denied|403|401|does not exist", re.IGNORECASE
 )
 IMAGE: Final = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ErrImageNeverPull", "ImageInspectError")
+OWN_DEADLINE: Final = "DeadlineExceeded: it ran longer than its own activeDeadlineSeconds"
 TOLD: Final = "it was told to end before it was done"
-CANNOT_BEGIN: Final = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CrashLoopBackOff")
+CANNOT_BEGIN: Final = ("CreateContainerError", "RunContainerError", "CrashLoopBackOff")
+#: Kubelet's word for a ConfigMap, a Secret or a key in one that does not exist.
+NOT_CONFIGURED: Final = "CreateContainerConfigError"
+#: The scheduler's words for a claim that does not exist or is not bound: a person must make it.
+NO_CLAIM: Final = re.compile("persistentvolumeclaim|resourceclaim", re.IGNORECASE)
+CREATING: Final = ("ContainerCreating", "PodInitializing", "")
 
 
 @value
@@ -40,9 +46,13 @@ class End:
 
 @value
 class Trouble:
-    """Why it does not run yet. The driver decides how long to wait for it to pass."""
+    """Why it does not run yet. The driver decides how long to wait for it to pass.
 
-    kind: Literal["room", "pods", "image", "place", "user"]
+    `room`: no node for it; `pods`: the cluster makes none; `image`: it cannot be fetched now; `place`: its node cannot
+    start it; `missing`: what it refers to is not there; `user`: its image does not exist.
+    """
+
+    kind: Literal["room", "pods", "image", "place", "missing", "user"]
     words: str
     node: str = ""
 
@@ -57,7 +67,9 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
     if (complete or ending or failed) and _all_ended_well(job, pods):
         return End("done", "exit code 0")
     if complete:
-        kept = "" if finished else next((taken_away(pod) or TOLD for pod in pods if _only_kept(pod)), "")
+        kept = (
+            "" if finished or is_batch(job) else next((taken_away(pod) or TOLD for pod in pods if _only_kept(pod)), "")
+        )
         return End(_phase_of(ending or "lost"), words or kept) if kept else End("done", "exit code 0")
     if failed and not ending and not pods and _succeeded(job) >= _completions(job):
         return End("done", "exit code 0")  # the pods are gone: trust the Job's own count
@@ -67,11 +79,11 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
         return End(_phase_of(ending), words, began=began)
     if not failed:
         return None
-    if finished and pods and all(has_succeeded(pod) for pod in pods):
+    if finished and not is_batch(job) and pods and all(has_succeeded(pod) for pod in pods):
         return End("done", "exit code 0")
     if ending:
         return End(_phase_of(ending), words, began=began)
-    return _failed(failed, pods, began)
+    return _failed(job, failed, pods, began)
 
 
 def _all_ended_well(job: Obj, pods: Sequence[Obj]) -> bool:
@@ -124,19 +136,68 @@ def _alive(pods: Sequence[Obj], there: Iterable[str] | None) -> bool:
     return any(is_active(pod) and (nodes is None or node_of(pod) in nodes) for pod in pods)
 
 
-def _failed(failed: Obj, pods: Sequence[Obj], began: bool) -> End:
+def _failed(job: Obj, failed: Obj, pods: Sequence[Obj], began: bool) -> End:
     reason, message = str(failed.get("reason", "")), str(failed.get("message", ""))
+    if reason == "DeadlineExceeded" and is_own_deadline(job):
+        return End("failed", OWN_DEADLINE, began=began)
     if reason == "DeadlineExceeded":
         return End("stopped", "its deadline passed", began=began)
-    for pod in pods:
+    suspects = sorted(pods, key=_age)[-1:] if job["spec"].get("restarts") else pods
+    for pod in () if is_batch(job) else suspects:
         if taken := taken_away(pod):
             return End("lost", taken, began=began, node=node_of(pod) if _not_taken(pod) else "")
     if "DisruptionTarget" in message or "FailJob rule at index 0" in message:
         return End("lost", message or "its capacity was taken away", began=began)
     for pod in pods:
-        if _phase(pod) == "Failed":
+        if _phase(pod) == "Failed" and not taken_away(pod):
             return End("failed", words_of(pod), began=began)
     return End("failed", message or reason or "the Job failed", began=began)
+
+
+def unreplaced(job: Obj, pods: Sequence[Obj]) -> str:
+    """Why a pod of a Job without a pod failure policy was disrupted; empty if none was, or if the cluster has replaced
+    it already, as it does while no Penstock runs.
+    """
+    active = [pod for pod in pods if is_active(pod) and not taken_away(pod)]
+    taken = [why for pod in pods if (why := taken_away(pod))]
+    ends_it = job["spec"].get("restarts") and not is_batch(job)
+    return taken[-1] if ends_it and taken and len(active) < _wanted(job) else ""
+
+
+def is_stalled(pods: Sequence[Obj]) -> bool:
+    """True if none of them runs, and the scheduler has found no node for one: a replacement that finds no room."""
+    waits = [pod for pod in pods if is_active(pod)]
+    return bool(waits) and not any(map(_ran, waits)) and any(map(_has_no_node, waits))
+
+
+def _has_no_node(pod: Obj) -> bool:
+    return any(state["type"] == "PodScheduled" and state["status"] == "False" for state in _conditions(pod))
+
+
+def is_batch(job: Obj) -> bool:
+    """True if the cluster replaces a lost pod, and the others go on."""
+    return bool(said(job, annotations.REPLACES_PODS))
+
+
+def _age(pod: Obj) -> tuple[str, str]:
+    return str(pod["metadata"].get("creationTimestamp", "")), str(pod["metadata"].get("name", ""))
+
+
+def is_own_deadline(job: Obj) -> bool:
+    """True if the user's own `activeDeadlineSeconds` was on the Job, and not our lease's end: the lesser of them is."""
+    own, written = own_deadline(job), job["spec"].get("activeDeadlineSeconds")
+    return own is not None and written is not None and int(written) >= own
+
+
+def own_deadline(job: Obj) -> int | None:
+    """Seconds of its run time that the user allows this attempt; None: any."""
+    text = said(job, annotations.OWN_DEADLINE)
+    return int(text) if text else None
+
+
+def failed_by_itself(pod: Obj) -> bool:
+    """True if its program failed, and nobody had told the pod to end."""
+    return _phase(pod) == "Failed" and "deletionTimestamp" not in pod["metadata"] and not taken_away(pod)
 
 
 def taken_away(pod: Obj) -> str:
@@ -182,7 +243,9 @@ def all_ready(job: Obj) -> bool:
 
 
 def _wanted(job: Obj) -> int:
-    return pods_at_once(job["spec"]) - _succeeded(job)
+    """Pods that should run now."""
+    at_once, completions = pods_at_once(job["spec"]), job["spec"].get("completions")
+    return min(at_once, (at_once if completions is None else int(completions)) - _succeeded(job))
 
 
 def _succeeded(job: Obj) -> int:
@@ -202,12 +265,35 @@ def _trouble(pod: Obj) -> Trouble | None:
     if _phase(pod) == "Failed":
         return Trouble("place", taken_away(pod), node) if _not_taken(pod) else None
     for state in _conditions(pod):
-        if state["type"] == "PodScheduled" and state["status"] == "False" and state.get("reason") == "Unschedulable":
-            return Trouble("room", f"no node for it: {state.get('message', '')}")
-    for container in _containers(pod):
-        if waits := (container.get("state") or {}).get("waiting"):
-            return _waiting(str(waits.get("reason", "")), str(waits.get("message", "")), node)
+        if state["type"] == "PodScheduled" and state["status"] == "False":
+            return _unscheduled(str(state.get("reason", "")), str(state.get("message", "")))
+    for reason, message in _waits(pod):
+        if found := _waiting(reason, message, node):
+            return found
     return None
+
+
+def _unscheduled(reason: str, message: str) -> Trouble:
+    if reason == "SchedulingGated":
+        return Trouble("missing", f"its scheduling gates are closed: {message}")
+    return Trouble("missing" if NO_CLAIM.search(message) else "room", f"no node for it: {message or reason}")
+
+
+def is_being_created(pod: Obj) -> bool:
+    """True if it has a node, and its containers are not there yet. Only its Events say what is in the way."""
+    started = any((container.get("state") or {}).keys() - {"waiting"} for container in _all_containers(pod))
+    waits = all(reason in CREATING for reason, _ in _waits(pod))
+    return _phase(pod) == "Pending" and bool(node_of(pod)) and waits and not started
+
+
+def _waits(pod: Obj) -> list[tuple[str, str]]:
+    """Reason and message of each container that waits, those that run first included."""
+    found = [(container.get("state") or {}).get("waiting") for container in _all_containers(pod)]
+    return [(str(waits.get("reason", "")), str(waits.get("message", ""))) for waits in found if waits]
+
+
+def _all_containers(pod: Obj) -> list[Obj]:
+    return [*(pod.get("status", {}).get("initContainerStatuses") or ()), *_containers(pod)]
 
 
 def _waiting(reason: str, message: str, node: str) -> Trouble | None:
@@ -216,6 +302,8 @@ def _waiting(reason: str, message: str, node: str) -> Trouble | None:
     if reason in IMAGE:
         there = NO_SUCH_IMAGE.search(message)
         return Trouble("user" if there else "image", f"the image cannot be fetched: {message or reason}", node)
+    if reason == NOT_CONFIGURED:
+        return Trouble("missing", message or reason)
     return Trouble("place", f"{reason}: {message}", node) if reason in CANNOT_BEGIN else None
 
 
@@ -239,6 +327,12 @@ def is_active(pod: Obj) -> bool:
 
 def has_succeeded(pod: Obj) -> bool:
     return _phase(pod) == "Succeeded"
+
+
+def is_ready(pod: Obj) -> bool:
+    """As the Job controller counts: ready, and nobody has told it to end."""
+    ready = any(state["type"] == "Ready" and state["status"] == "True" for state in _conditions(pod))
+    return ready and is_active(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
 def node_of(pod: Obj) -> str:

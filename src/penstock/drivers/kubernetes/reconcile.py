@@ -7,19 +7,33 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.core.model import events as e
+from penstock.core.model.types import STANDING, PodCounts
 from penstock.core.units import NEVER, SECOND
 from penstock.drivers import attempt_facts
 from penstock.drivers.kubernetes import deadlines, terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.connection import Connection
+from penstock.drivers.kubernetes.counts import counts_at_end, counts_now
 from penstock.drivers.kubernetes.deadlines import deadline_of
 from penstock.drivers.kubernetes.execution_job import is_gang, rendezvous
 from penstock.drivers.kubernetes.logs import Logs
-from penstock.drivers.kubernetes.pods import Trouble, end_of, has_begun, is_active, node_of, said, trouble_of
+from penstock.drivers.kubernetes.pods import (
+    End,
+    end_of,
+    has_begun,
+    is_active,
+    is_batch,
+    is_stalled,
+    node_of,
+    said,
+    unreplaced,
+)
+from penstock.drivers.kubernetes.trouble import TroubleReporter
 from penstock.kube import annotations, errors
 from penstock.kube.client import CONFIG_MAPS, NODES, PODS, Obj
 
+STALLED: Final = "none of its pods runs any more, and the cluster has no node for their replacements"
 HELD_SECONDS: Final = 2.0
 HELD: Final = "its queue there holds it back until there is quota for it"
 BREATH_SECONDS: Final = 0.05  #: from a start's answer until its end is reported, if it ended meanwhile
@@ -29,6 +43,7 @@ LOG_SECONDS: Final = 5.0  #: how long we wait for the last lines of an ended pod
 class Reconciler:
     def __init__(self, here: Connection, capacity: CapacityReporter, logs: Logs) -> None:
         self.here, self.capacity, self.logs = here, capacity, logs
+        self.troubles = TroubleReporter(here)
 
     def look_at(self, execution: Execution) -> None:
         """Called with each change of the Job or a pod."""
@@ -40,7 +55,15 @@ class Reconciler:
             execution.end = end_of(execution.job, pods, self.here.executions.node_names())
             if execution.end is not None:
                 self.here.tasks.see_to(f"end of {execution.name}", self._conclude, execution)
+            if execution.end is None:
+                self._tell_counts(execution, pods)
         execution.news.set()
+
+    def _tell_counts(self, execution: Execution, pods: list[Obj]) -> None:
+        counts = counts_now(execution.job, pods)
+        if counts != execution.shown:
+            execution.shown = counts
+            self.here.pods_changed(execution.attempt)
 
     # --- while it is not over ----------------------------------------------------------------------------------------
 
@@ -48,14 +71,19 @@ class Reconciler:
         """Start what the execution needs while it has not ended."""
         here, see_to = self.here, self.here.tasks.see_to
         job, told_to_end = execution.job, said(execution.job, annotations.ENDING)
-        self._note_trouble(execution, pods)
+        self.troubles.note(execution, pods)
         if not told_to_end and not execution.begun and _is_held(execution):
             see_to(f"held {execution.name}", self._say_held, execution)
         if not told_to_end and job["metadata"].get("deletionTimestamp"):
             see_to(f"deleted {execution.name}", terminate.take_down, here, execution)
         if told_to_end and job["spec"].get("suspend") and job["spec"].get("parallelism", 1):
             see_to(f"still {execution.name}", terminate.end, here, execution, told_to_end, said(job, annotations.WORDS))
-        if not told_to_end and any(self._is_orphan(pod) for pod in pods):
+        if not told_to_end and (taken := unreplaced(job, pods)):
+            see_to(f"disrupted {execution.name}", terminate.end, here, execution, "lost", taken)
+        self._note_stall(execution, pods)
+        if not told_to_end and self._is_stalled_too_long(execution):
+            see_to(f"stalled {execution.name}", terminate.end, here, execution, "lost", STALLED)
+        if not told_to_end and self._has_lost_nodes(job, pods):
             see_to(f"orphan {execution.name}", self._check_nodes, execution)
         if not told_to_end and execution.ordered_at is not None and (job["status"] or {}).get("startTime"):
             late, execution.ordered_at = here.clock() - execution.ordered_at > SECOND, None
@@ -81,16 +109,23 @@ class Reconciler:
             execution.held_told = True
             self.here.say(e.AttemptQueued(self.here.clock(), execution.attempt, HELD))
 
-    def _note_trouble(self, execution: Execution, pods: list[Obj]) -> None:
-        job = execution.job
-        found = trouble_of(job, pods)
-        if not pods and not job["spec"].get("suspend"):
-            found = Trouble("pods", "the cluster makes no pod for it; a quota or a rule may be in the way")
-        if execution.begun or (found is not None and rendezvous(execution.name) in found.words):
-            found = None  # a gang's pods wait for the rendezvous ConfigMap: not their fault
-        if found is None or execution.trouble is None or found.kind != execution.trouble.kind:
-            execution.trouble_at = self.here.clock()
-        execution.trouble = found
+    def _note_stall(self, execution: Execution, pods: list[Obj]) -> None:
+        if not (execution.begun and is_stalled(pods)):
+            execution.stalled_at = None
+        elif execution.stalled_at is None:
+            execution.stalled_at = self.here.clock()
+
+    def _is_stalled_too_long(self, execution: Execution) -> bool:
+        """True if its replacement pods found no node for as long as a start may wait for one."""
+        offer = self.here.offers.get(said(execution.job, annotations.OFFER))
+        settings = self.here.settings
+        most_ms = settings.room_ms if offer is None or offer.term in STANDING else settings.scale_ms
+        return execution.stalled_at is not None and self.here.clock() - execution.stalled_at >= most_ms
+
+    def _has_lost_nodes(self, job: Obj, pods: list[Obj]) -> bool:
+        """True if a pod's node is gone; of a batch, only if none of its pods has a node any more."""
+        alive = any(is_active(pod) and node_of(pod) and not self._is_orphan(pod) for pod in pods)
+        return any(map(self._is_orphan, pods)) and not (is_batch(job) and alive)
 
     def _is_orphan(self, pod: Obj) -> bool:
         return is_active(pod) and bool(node_of(pod)) and self.here.executions.nodes.get(node_of(pod)) is None
@@ -140,7 +175,8 @@ class Reconciler:
             end_of(execution.job, pods, self.here.executions.node_names(), execution.log.finished) or execution.end
         )
         assert execution.end is not None
-        words = execution.end.words + (self.capacity.fault(execution.end.node) if execution.end.node else "")
+        node, job = execution.end.node, said(execution.job, annotations.JOB)
+        words = execution.end.words + (self.capacity.fault(node, job) if node else "")
         execution.end = replace(execution.end, began=execution.begun, words=words)
         execution.concluded = True
         execution.news.set()
@@ -152,13 +188,19 @@ class Reconciler:
         if end is None or said(execution.job, annotations.ENDING) == "refused":
             return  # the `start` call answers that it never ran
         self.here.say(
-            attempt_facts.ended(self.here.clock(), execution.attempt, end.phase, execution.kept_ms, end.words)
+            attempt_facts.ended(
+                self.here.clock(), execution.attempt, end.phase, execution.kept_ms, end.words, counted(execution, end)
+            )
         )
 
     def say_end_soon(self, execution: Execution) -> None:
         """Report the end after the `start` call's answer, if the end waited for it."""
         if execution.concluded and not execution.starters:
             asyncio.get_running_loop().call_later(BREATH_SECONDS, self.say_end, execution)
+
+
+def counted(execution: Execution, end: End) -> PodCounts:
+    return counts_at_end(execution.job, list(execution.pods.values()), end.phase)
 
 
 def _is_held(execution: Execution) -> bool:

@@ -1,21 +1,23 @@
-"""Starts an attempt: creates its execution Job and waits until it runs, or gives up so that the engine tries another
-offer. `KubernetesDriver.start` calls it.
+"""Starts an attempt: creates its execution Job and waits until it runs, or gives up because the offer is full or
+something keeps this job from it. `KubernetesDriver.start` calls it.
 """
 
 import asyncio
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from penstock.core.model.actions import StartAttempt
+from penstock.core.model.reasons import Obstacle
 from penstock.core.model.types import STANDING
 from penstock.core.units import SECOND, Millis
 from penstock.data.checkpoints import Store
-from penstock.drivers.driver import NoCapacity, Refused, Unreachable, Work
+from penstock.drivers.driver import NoCapacity, Refused, Unreachable, Unstartable, Work
 from penstock.drivers.kubernetes import ownership, terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
-from penstock.drivers.kubernetes.connection import Connection
+from penstock.drivers.kubernetes.connection import FULL, Connection
 from penstock.drivers.kubernetes.execution_job import ExecutionRequest, execution_job, origin_of
-from penstock.drivers.kubernetes.pods import said
+from penstock.drivers.kubernetes.pods import Trouble, node_of, said
+from penstock.drivers.kubernetes.trouble import NO_SUCH_NODES, events_about
 from penstock.kube import annotations, errors
 from penstock.kube.client import CONFIG_MAPS, JOBS, Obj
 from penstock.kube.maps import Maps
@@ -48,12 +50,13 @@ class Starter:
         execution.ordered_at = ordered_at
         return execution
 
-    def manifest(self, work: Work) -> Rewritten:
+    def manifest(self, work: Work, offer: str) -> Rewritten:
         """The home Job rewritten for this site; empty if there is none. Raises `Refused`."""
         if not work.manifest:
             return Rewritten({})
         try:
-            return rewrite(parsed(work.manifest), self.here.settings.maps or Maps(self.here.site.id))
+            labels = dict(self.here.places[offer].selector)
+            return rewrite(parsed(work.manifest), self.here.settings.maps or Maps(self.here.site.id), labels)
         except Unmapped as error:
             raise Refused(f"{error}") from None
         except (ValueError, KeyError, TypeError) as error:
@@ -103,14 +106,17 @@ class Starter:
             left_ms = self._patience(execution, ask)
             if left_ms is not None and left_ms <= 0:
                 async with self.here.asking():
-                    await self._give_up(execution)
+                    await self._give_up(execution, ask)
             await _news_within(execution.news, None if left_ms is None else max(0.05, left_ms / SECOND))
 
     def _answer_never(self, execution: Execution) -> NoReturn:
-        """It ended before it ran: `NoCapacity`, or cancelled because the end is reported as a fact."""
+        """It ended before it ran: `NoCapacity` or `Unstartable`, or cancelled because the end is reported as a fact."""
         assert execution.end is not None
+        words, retry_ms = execution.end.words, self.here.settings.retry_ms
         if said(execution.job, annotations.ENDING) == "refused" or execution.end.phase == "lost":
-            raise NoCapacity(execution.end.words, self.here.settings.retry_ms)
+            if obstacle := said(execution.job, annotations.OBSTACLE) or ("unfit" if execution.end.node else ""):
+                raise Unstartable(words, retry_ms, cast("Obstacle", obstacle))
+            raise NoCapacity(words, retry_ms)
         raise asyncio.CancelledError
 
     def _patience(self, execution: Execution, ask: StartAttempt) -> Millis | None:
@@ -119,19 +125,57 @@ class Starter:
             return None
         settings = self.here.settings
         room_ms = settings.room_ms if self.here.offers[ask.offer].term in STANDING else settings.scale_ms
-        most = {"room": room_ms, "pods": room_ms, "user": settings.typo_ms}.get(
-            execution.trouble.kind, settings.image_ms
-        )
+        most = {"room": room_ms, "pods": room_ms}.get(execution.trouble.kind, settings.image_ms)
+        if _fails_job(execution, execution.trouble):
+            most = settings.typo_ms
         return execution.trouble_at + most - self.here.clock()
 
-    async def _give_up(self, execution: Execution) -> None:
-        """End the start here. A user's mistake fails the job; anything else is tried elsewhere."""
+    async def _give_up(self, execution: Execution, ask: StartAttempt) -> None:
+        """End the start here. An image that does not exist fails the job, unless it is a home Job, which stays pending
+        as in plain Kubernetes. Anything else is the offer's (it is full) or this job's own.
+        """
         trouble = execution.trouble
         assert trouble is not None
-        words = trouble.words
+        words, job = trouble.words, said(execution.job, annotations.JOB)
         if trouble.node and trouble.kind in ("place", "image"):
-            words += self.capacity.fault(trouble.node)
-        await terminate.end(self.here, execution, "failed" if trouble.kind == "user" else "refused", words)
+            words += self.capacity.fault(trouble.node, job)
+        if _fails_job(execution, trouble):
+            await terminate.end(self.here, execution, "failed", words)
+            return
+        if obstacle := await self._obstacle(execution, ask, trouble):
+            note = {"metadata": {"annotations": {annotations.OBSTACLE: obstacle}}}
+            await self.here.change(execution, lambda _: note if not said(execution.job, annotations.OBSTACLE) else None)
+        await terminate.end(self.here, execution, "refused", words)
+
+    async def _obstacle(self, execution: Execution, ask: StartAttempt, trouble: Trouble) -> Obstacle:
+        """What keeps this job, and not others, from the offer; empty: the offer is full."""
+        match trouble.kind:
+            case "missing" | "user":
+                return "missing"
+            case "image" | "place":
+                return "unfit"
+            case "pods":
+                return "unfit" if any(word in trouble.words for word in FULL) else "missing"
+            case "room":
+                return await self._why_no_node(execution, ask, trouble)
+
+    async def _why_no_node(self, execution: Execution, ask: StartAttempt, trouble: Trouble) -> Obstacle:
+        """Our own inventory decides, together with the scheduler's or the autoscaler's words."""
+        resource = self.here.places[ask.offer].resource
+        if self.capacity.has_room_for(execution, ask):
+            taken = ask.places and f"Insufficient {resource}" in trouble.words  # on the very nodes that it asks for
+            return "" if taken else "unfit"
+        if self.here.offers[ask.offer].term in STANDING:
+            return ""
+        waiting = [pod for pod in execution.pods.values() if not node_of(pod)]
+        events = await events_about(self.here, waiting[0]["metadata"]) if waiting else []
+        return "unfit" if any(NO_SUCH_NODES.search(f"{event.reason}: {event.message}") for event in events) else ""
+
+
+def _fails_job(execution: Execution, trouble: Trouble) -> bool:
+    """True for an image that does not exist, unless a home Job names it."""
+    is_home_job = said(execution.job, annotations.ORIGIN) != said(execution.job, annotations.JOB)
+    return trouble.kind == "user" and not is_home_job
 
 
 async def _news_within(news: asyncio.Event, seconds: float | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from penstock.front.status import OURS, finalizers_of
+from penstock.front.status import MARKS, OURS, finalizers_of, is_suspended_by_user
 from penstock.kube import annotations, kueue
 from penstock.kube.client import CONFIG_MAPS, JOBS, LEASES, PODS, Cluster, Kind
 from penstock.kube.errors import AlreadyExists, NotFound
@@ -26,7 +26,7 @@ WRITTEN: Final = (
 )  # fmt: skip
 CONTROLLERS: Final = ("batch.kubernetes.io/", "controller-uid", "job-name")
 #: Annotations that only we write. People write the others of our domain, also on Jobs that were never ours.
-WRITTEN_BY_US: Final = (annotations.JOB, annotations.BINDING, annotations.ATTEMPT, annotations.ORIGIN)
+WRITTEN_BY_US: Final = (*MARKS, annotations.ATTEMPT, annotations.ORIGIN)
 APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  #: repeats our marks; kubectl writes a new one
 
 
@@ -38,6 +38,8 @@ def ordinary(job: Json) -> Json:
     metadata["annotations"] = _theirs(part(metadata, "annotations"))
     metadata.pop("generateName", None)
     spec = {key: found for key, found in part(job, "spec").items() if key not in ("managedBy", "suspend", "selector")}
+    if is_suspended_by_user(job):
+        spec["suspend"] = True
     template = dict(part(spec, "template"))
     template["metadata"] = {**part(template, "metadata"), "labels": _theirs(part(part(template, "metadata"), "labels"))}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {**spec, "template": template}}

@@ -18,12 +18,12 @@ from penstock.core.engine import Engine, Step
 from penstock.core.fold.runtimes import LifeTable
 from penstock.core.ids import job_of
 from penstock.core.model import events as e
-from penstock.core.model.types import NodeShape, Policy, Site
+from penstock.core.model.types import GpuChoice, NodeShape, Policy, Site
 from penstock.core.units import DAY, HOUR, SECOND, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.kube import annotations
 from penstock.kube.gpu_requests import WHOLE
-from penstock.kube.portability import needs
+from penstock.kube.job_needs import job_needs, known_gpus
 from penstock.sim.scenario import Scenario, run
 from penstock.sim.traces.kube_jobs import end_of, row_of
 from penstock.sim.traces.rows import NOT_A_JOB, Row, TraceRow, Unreadable
@@ -185,7 +185,8 @@ def compare(
     followed: Followed, jobs: Mapping[str, "ObservedJob"], scenario: Scenario, policy: Policy, home: str
 ) -> list[DaySummary]:
     """`scenario`: the observed jobs from `lives`, at the sites of the sites file."""
-    bound = [_at_home(job, jobs.get(job.id), home) for job in scenario.jobs]
+    known = known_gpus(offer for site in scenario.sites for offer in site.offers)
+    bound = [_at_home(job, jobs.get(job.id), home, known) for job in scenario.jobs]
     seen = _Seen()
     sites = tuple(_counted(site, followed.node_gpus) if site.id == home else site for site in scenario.sites)
     run(replace(scenario, jobs=tuple(bound), sites=sites), policy, seen.see)
@@ -209,9 +210,13 @@ def _with_count(shape: NodeShape, node_gpus: list[int]) -> NodeShape:
     return shape if shape.count is not None else replace(shape, count=sum(gpus == shape.gpus for gpus in node_gpus))
 
 
-def _at_home(job: TraceJob, known: "ObservedJob | None", home: str) -> TraceJob:
-    """The job with its references, so that it leaves only for sites that map them."""
-    return job if known is None else replace(job, spec=replace(job.spec, home=home, needs=needs(known.job)))
+def _at_home(job: TraceJob, known: "ObservedJob | None", home: str, gpus: list[str]) -> TraceJob:
+    """The job with its references and GPU models, so that it leaves only for offers that have them."""
+    if known is None:
+        return job
+    found = job_needs(known.job, gpus)
+    models = tuple(GpuChoice(model) for model in found.models)
+    return replace(job, spec=replace(job.spec, home=home, needs=found.needs, gpu_models=models))
 
 
 class _Seen:

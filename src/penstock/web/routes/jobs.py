@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from penstock.config.jobs import JobFile, json_schema
 from penstock.core.model.events import (
     AttemptQueued,
+    AttemptStuck,
     CancelRequested,
     JobSubmitted,
     MoveRequested,
@@ -26,6 +27,7 @@ from penstock.journal import states
 from penstock.journal.journal import Reader
 from penstock.journal.rows import AttemptRow, Filter
 from penstock.journal.states import JobState, OldState
+from penstock.kube.job_needs import known_gpus
 from penstock.live.plane import Plane
 from penstock.live.sequencer import Forged, unpack_work
 from penstock.web import deps, explain, schemas
@@ -40,6 +42,7 @@ from penstock.web.tokens import Token
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS)
 quick: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS, route_class=FastRoute)
 LONGEST_KEY: Final = 200
+WAITING: Final = (AttemptQueued, AttemptStuck)  #: facts that say why a start takes long
 #: Headers of an answer to a request with `phase`: since when it is deprecated (RFC 9745), and where to read on.
 PHASE_DEPRECATED: Final = "@1794873600"
 STATE_DOCUMENTED: Final = '</v1/openapi.json>; rel="deprecation"'
@@ -84,7 +87,7 @@ async def submit(request: Request, caller: MaySubmit) -> Response:
         file = await _parsing(request).job(caller.id, raw, as_json=_is_json(request))
     request.app.state.guard.tokens.demand(caller)  # a body may take long to arrive
     spec, work = _as_asked_by(caller, file, plane.at), Work(file.command, file.env, file.folder, file.image)
-    async with plane.admission.admitted(spec, len(raw), trusted=caller.may("operate")):
+    with await plane.admission.admitted(spec, len(raw), trusted=caller.may("operate")):
         told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
     made = schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
     return answered(made, 200 if told.again else 201, Location=f"/v1/jobs/{told.answer}")
@@ -104,11 +107,11 @@ async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas
     first front door.
     """
     homes = [site.id for site in plane.view.sites if site.front_door]
-    models = [offer.offer.gpu_model for site in plane.view.sites for offer in site.offers]
+    known = known_gpus(offer.offer for site in plane.view.sites for offer in site.offers)
     with room_for_body(request, caller.id):
         raw = await read_body(request, MOST_BYTES)
         file = await _parsing(request).job_or_home_job(
-            caller.id, raw, as_json=_is_json(request), home=next(iter(homes), ""), at=plane.view.at, models=models
+            caller.id, raw, as_json=_is_json(request), home=next(iter(homes), ""), at=plane.view.at, known=known
         )
     spec = _as_asked_by(caller, file, plane.at)
     if not caller.may("operate"):
@@ -216,7 +219,7 @@ async def retry(
     again = replace(spec, count=1, user=caller.id, origin=None, deadline_at=None)
     known, body = details(request), hashlib.sha256(f"retry {job}".encode()).hexdigest() if key else ""
     fact = JobSubmitted(0, 0, "", again, retries=job, details=known.digest)
-    async with plane.admission.admitted(again, trusted=caller.may("operate")):
+    with await plane.admission.admitted(again, trusted=caller.may("operate")):
         told = await plane.tell(fact, blobs=known.blobs, key=key, body=body)
     response.status_code = 200 if told.again else 201
     return schemas.Submitted(job=told.answer, count=1, again=told.again)
@@ -321,6 +324,9 @@ def _work(digest: str, blob: bytes) -> Work:
 
 
 def _waits(reader: Reader, attempt: AttemptRow) -> str:
-    heard = [event for row in reader.story(attempt.job) for event in row.inputs if isinstance(event, AttemptQueued)]
-    words = next((event.words for event in reversed(heard) if event.attempt == attempt.id), None)
-    return "" if words is None else f"queued at site {attempt.site}: {words}"
+    heard = [event for row in reader.story(attempt.job) for event in row.inputs if isinstance(event, WAITING)]
+    event = next((event for event in reversed(heard) if event.attempt == attempt.id), None)
+    if event is None:
+        return ""
+    waits = "queued at" if isinstance(event, AttemptQueued) else "not started yet by"
+    return f"{waits} site {attempt.site}: {event.words}"

@@ -17,11 +17,14 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
     "StopPromised": ("back", "is stopping"),
     "JobRefused": ("no", "was refused"),
     "AttemptLost": ("lost", "was preempted"),
-    "AttemptRefused": ("no", "found no capacity"),
+    "AttemptStuck": ("no", "has not started yet"),
+    "AttemptRefused": ("no", "was not started"),
     "AttemptEnded": ("done", "has ended"),
     "RenewalDenied": ("no", "cannot renew its lease"),
     "LeaseCalledBack": ("no", "has a shorter lease"),
     "CancelRequested": ("no", "was cancelled by a person"),
+    "SuspendRequested": ("wait", "was suspended by a person"),
+    "ResumeRequested": ("start", "was resumed by a person"),
     "MoveRequested": ("burst", ""),
     "SiteJoined": ("note", ""),
     "SiteLost": ("alarm", ""),
@@ -42,6 +45,7 @@ TOLD_ELSEWHERE: Final = (
     "MoveAsked",
     "LeaseNotRenewed",
     "CancelAsked",
+    "SuspendAsked",
 )
 #: Money that a start mentions; the feed leaves it to the job's story.
 HELD: Final = re.compile(r" \S+ is held, enough to run until .*$")
@@ -81,7 +85,7 @@ def _words(event: schemas.Event) -> tuple[str, str]:
             return f"{_goes(event)} {event.event.get('offer')}", HELD.sub("", rest)
         case "AttemptEnded":
             return ("succeeded", "") if event.event.get("outcome") == "done" else ("failed", event.says)
-        case "CancelRequested" | "Paused" | "Resumed":
+        case "CancelRequested" | "SuspendRequested" | "ResumeRequested" | "Paused" | "Resumed":
             return TOLD[event.kind][1], ""
         case kind if TOLD[kind][1]:
             return TOLD[kind][1], event.says.removeprefix("Stopping. ")

@@ -1,0 +1,54 @@
+"""Pauses after failed starts: what failed in the same way before, for the same job at the same offer, is tried again
+only after a pause, longer each time. `cycle` calls it; `fold/retries` keeps the job from that offer until then.
+
+Progress, or a failure of another kind, starts the count anew. An offer without capacity is closed for all jobs by
+`cycle.close_offers`, by the same rule.
+"""
+
+from typing import Final
+
+from penstock.core.decide.placement import Choices
+from penstock.core.fold.state import Attempt, Shape
+from penstock.core.model.events import RetryPromised
+from penstock.core.model.reasons import StartFailed
+from penstock.core.model.types import STANDING, Offer
+from penstock.core.units import HOUR, Millis
+
+#: Who failed by itself may have been unlucky, so the second try comes at once; an obstacle is still there.
+OBSTACLES: Final = ("unfit", "missing", "denied")
+#: The rule that excludes an offer in the verdict on such a shape.
+RULE: Final = "its start failed there, or needs a repair first"
+
+
+def promise_retries(choices: Choices, failed: list[tuple[Attempt, str, str, Millis]]) -> None:
+    """Record each failed start with what it cost, and when it is tried there again."""
+    state, now = choices.state, choices.now
+    for attempt, cause, words, retry_ms in failed:
+        job, offer = attempt.job, attempt.offer.id
+        if state.jobs.get(job.id) is not job:  # cancelled meanwhile
+            continue
+        before = (job.setbacks or {}).get(offer)
+        failures = before.failures + 1 if before is not None and before.cause == cause else 1
+        retry_at = now + pause(retry_ms, failures if cause in OBSTACLES else failures - 1)
+        because = StartFailed(
+            offer=offer,
+            attempt=attempt.id,
+            cause=cause,  # type: ignore[arg-type]  # one of its literals: `fold` names them
+            words=words,
+            failures=failures,
+            took_ms=now - attempt.promised_at,
+            gpus=attempt.width,
+            cost=attempt.spent,
+            retry_at=retry_at if retry_at > now else 0,
+        )
+        choices.record(RetryPromised(now, job.id, offer, retry_at, because))
+
+
+def is_kept_from(shape: Shape, offer: Offer) -> bool:
+    """True if jobs of this shape are kept from the offer because their starts failed."""
+    return offer.id in shape.without or (shape.stays and offer.term not in STANDING)
+
+
+def pause(retry_ms: Millis, failures: int) -> Millis:
+    """Doubled with each failure, up to sixteen times or an hour, unless the site asks for more."""
+    return min(retry_ms << min(failures - 1, 4), max(retry_ms, HOUR)) if failures > 0 else 0

@@ -1,0 +1,103 @@
+"""Failed starts: remembers how often a job failed in the same way at an offer, and keeps it from that offer meanwhile.
+Part of `apply`; `decide/retries` decides how long.
+
+A job that is kept from offers has a shape of its own kind, which lacks them: every decision about a job asks its shape,
+so none of them can place it there. Other jobs keep theirs, and the offers stay open for them.
+"""
+
+from heapq import heappop, heappush
+from typing import Final
+
+from penstock.core.fold.queue import ask_all, change_shape
+from penstock.core.fold.state import Attempt, Job, Setback, Shape, State
+from penstock.core.ids import site_of
+from penstock.core.model.events import RetryPromised
+from penstock.core.units import MINUTE, SECOND, Instant, Millis
+
+#: An attempt that kept nothing and was over so soon after its start made no progress.
+AT_ONCE_MS: Final[Millis] = 10 * MINUTE
+#: The first pause of a start for which no site suggests one.
+PAUSE_MS: Final[Millis] = 30 * SECOND
+#: What a person must repair: it would be missing elsewhere, too, and rented GPUs would wait for it.
+REPAIRED_BY_PEOPLE: Final = ("missing", "denied")
+
+
+def failed(state: State, attempt: Attempt, cause: str, words: str = "", retry_ms: Millis = PAUSE_MS) -> None:
+    """Note a start that failed, for `decide/retries`. Call it before the attempt is over; progress is no failure."""
+    if _made_progress(state, attempt):
+        progressed(state, attempt)
+    else:
+        state.changes.note_rare().failed.append((attempt, cause, words, retry_ms))
+
+
+def _made_progress(state: State, attempt: Attempt) -> bool:
+    ran_ms = 0 if attempt.started_at is None else state.at - attempt.started_at
+    return attempt.kept_ms > attempt.resume_ms or ran_ms >= AT_ONCE_MS
+
+
+def progressed(state: State, attempt: Attempt) -> None:
+    """It works there: what failed before counts no more."""
+    job = attempt.job
+    if job.setbacks is not None and attempt.offer.id in job.setbacks:
+        setbacks = {offer: setback for offer, setback in job.setbacks.items() if offer != attempt.offer.id}
+        job.setbacks = setbacks or None
+        _reshape(state, job)
+        drop_stale_retries(state)
+
+
+def retry_promised(state: State, event: RetryPromised) -> None:
+    job, why = state.jobs[event.job], event.because
+    others = {offer: setback for offer, setback in (job.setbacks or {}).items() if offer != event.offer}
+    job.setbacks = {**others, event.offer: Setback(why.cause, why.failures, event.retry_at, why)}  # the newest last
+    if event.retry_at > event.at:
+        heappush(state.retries, (event.retry_at, job.seq, event.offer, job))
+    _reshape(state, job)
+    drop_stale_retries(state)
+
+
+def reopen(state: State, at: Instant) -> None:
+    """Pauses that are over by now: those jobs may be started there again, and are decided anew."""
+    due: dict[Job, None] = {}
+    while state.retries and state.retries[0][0] <= at:
+        due[heappop(state.retries)[3]] = None
+        drop_stale_retries(state)
+    for job in due:
+        _reshape(state, job)
+    queued = [job for job in due if job.queued]
+    if queued:
+        ask_all(state, queued)
+        state.changes.freed = True
+
+
+def drop_stale_retries(state: State) -> None:
+    """Call after each change of a setback, and when such a job ends: the heap's first entry must always be valid."""
+    retries = state.retries
+    while retries and not _is_valid(*retries[0]):
+        heappop(retries)
+
+
+def _is_valid(at: Instant, _: int, offer: str, job: Job) -> bool:
+    setback = (job.setbacks or {}).get(offer)
+    return job.ended_at is None and setback is not None and setback.retry_at == at
+
+
+def _reshape(state: State, job: Job) -> None:
+    """Give the job the shape that lacks the offers it is kept from now."""
+    base = job.shape.base or job.shape
+    kept = {offer: setback for offer, setback in (job.setbacks or {}).items() if setback.retry_at > state.at}
+    home = job.spec.home
+    stays = any(site_of(offer) == home and setback.cause in REPAIRED_BY_PEOPLE for offer, setback in kept.items())
+    shape = _without(state, base, tuple(sorted(kept)), stays) if kept else base
+    if shape is not job.shape:
+        change_shape(state, job, shape)
+
+
+def _without(state: State, base: Shape, offers: tuple[str, ...], stays: bool) -> Shape:
+    key = (*base.key, offers, stays)
+    shape = state.shapes.get(key)
+    if shape is None:
+        shape = state.shapes[key] = Shape(len(state.shape_list), key, base.spec)
+        shape.base, shape.without, shape.stays = base, offers, stays
+        state.shape_list.append(shape)
+        state.stale_shapes.append(shape)
+    return shape

@@ -1,0 +1,51 @@
+"""Counts the pods of an execution Job as the cluster does, for its home Job to show. Pure; `reconcile` and `driver`
+call it.
+"""
+
+from collections.abc import Sequence
+
+from penstock.core.model.types import PodCounts
+from penstock.drivers.driver import SeenPhase
+from penstock.drivers.kubernetes.pods import condition, failed_by_itself, has_succeeded, is_batch, is_ready
+from penstock.drivers.running_pods import RunningPods
+from penstock.kube import indexes
+from penstock.kube.client import Obj
+
+
+def counts_now(job: Obj, pods: Sequence[Obj]) -> RunningPods:
+    """Ready ones by the pods if these know more: the Job controller takes a second to count them."""
+    status = job.get("status") or {}
+    active = int(status.get("active") or 0)
+    ready = max(int(status.get("ready") or 0), sum(map(is_ready, pods)))
+    return RunningPods(
+        active=active,
+        ready=min(ready, active),
+        terminating=int(status.get("terminating") or 0),
+        succeeded=int(status.get("succeeded") or 0),
+        failed=int(status.get("failed") or 0),
+        completed_indexes=str(status.get("completedIndexes") or ""),
+        failed_indexes=str(status.get("failedIndexes") or ""),
+    )
+
+
+def counts_at_end(job: Obj, pods: Sequence[Obj], phase: SeenPhase) -> PodCounts:
+    """What the attempt adds to its home Job. Pods that were stopped, or lost with their node, did not fail by
+    themselves and cost no retry. A gang that did not succeed as a whole runs again as a whole; a batch keeps what is
+    done.
+    """
+    now, own = counts_now(job, pods), sum(map(failed_by_itself, pods))
+    if phase not in ("done", "failed"):
+        failed = own if phase == "stopped" else max(now.failed, own + 1)
+        kept = now if is_batch(job) else RunningPods()
+        return PodCounts(kept.succeeded, failed, own, kept.completed_indexes, kept.failed_indexes)
+    said = condition(job, "Complete") or condition(job, "Failed") or {}
+    well = [pod for pod in pods if has_succeeded(pod)] if phase == "done" else []
+    return PodCounts(
+        succeeded=max(now.succeeded, len(well)),
+        failed=max(now.failed, own),
+        own_failures=max(now.failed, own),
+        completed_indexes=indexes.together(now.completed_indexes, *(str(pod["index"]) for pod in well)),
+        failed_indexes=now.failed_indexes,
+        reason=str(said.get("reason") or ""),
+        message=str(said.get("message") or ""),
+    )

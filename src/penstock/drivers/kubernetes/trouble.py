@@ -1,0 +1,139 @@
+"""Notes what keeps an execution from starting, and reports it in the cluster's own words within seconds. `reconcile`
+calls `note` with each change; `start` decides when to give up.
+
+Scheduler and kubelet write most of it on the pod. What they only say in Events (a volume that cannot be mounted, pods
+that a quota refuses) is read from there, and only for starts that hang: an Event costs a request.
+"""
+
+import asyncio
+import re
+from typing import Final
+
+from penstock.core.model import events as e
+from penstock.core.model.types import STANDING
+from penstock.core.units import SECOND
+from penstock.core.values import value
+from penstock.drivers.kubernetes.cache import Execution
+from penstock.drivers.kubernetes.connection import Connection
+from penstock.drivers.kubernetes.execution_job import rendezvous
+from penstock.drivers.kubernetes.pods import Trouble, is_being_created, node_of, said, trouble_of
+from penstock.kube import annotations, errors
+from penstock.kube.client import EVENTS, Obj
+
+STABLE_SECONDS: Final = 2.0  #: trouble that passes sooner is not worth a word
+LOOKS_SECONDS: Final = (4.0, 8.0, 16.0, 30.0)  #: between looks at the Events; the last one again and again
+MOST_TOLD: Final = 20  #: reports of one attempt
+NO_PODS: Final = Trouble("pods", "the cluster makes no pod for it; a quota or a rule may be in the way")
+#: Kubelet's words for a volume whose object is not there.
+NOT_THERE: Final = re.compile("not found|non-existent|not registered|couldn't find key", re.IGNORECASE)
+#: An autoscaler's words for a pod that none of its nodes would suit, and not for one that is at its limit.
+NO_SUCH_NODES: Final = re.compile("NotTriggerScaleUp(?!.*(max|limit|backoff))|incompatible with nodepool", re.DOTALL)
+
+
+@value
+class ClusterEvent:
+    reason: str
+    message: str
+    is_warning: bool
+
+
+class TroubleReporter:
+    def __init__(self, here: Connection) -> None:
+        self.here = here
+
+    def note(self, execution: Execution, pods: list[Obj]) -> None:
+        """Update what keeps it from starting, and see that it is told if it lasts."""
+        job = execution.job
+        creating = any(map(is_being_created, pods))
+        if pods and not creating:
+            execution.event = None
+        found = trouble_of(job, pods) or (execution.event if creating else None)
+        if not pods and not job["spec"].get("suspend"):
+            found = execution.event or NO_PODS
+        if execution.begun or (found is not None and rendezvous(execution.name) in found.words):
+            found = None  # a gang's pods wait for the rendezvous ConfigMap: not their fault
+        if found is None or execution.trouble is None or found.kind != execution.trouble.kind:
+            execution.trouble_at = self.here.clock()
+        execution.trouble = found
+        if not execution.begun and (found is not None or creating) and not said(job, annotations.ENDING):
+            self.here.tasks.see_to(f"trouble of {execution.name}", self._follow, execution)
+
+    async def _follow(self, execution: Execution) -> None:
+        """Until it starts or ends: read Events where only they know, and tell what lasts."""
+        waits, told, looks = list(LOOKS_SECONDS), 0, 0.0
+        while self._hangs(execution) and told < MOST_TOLD:
+            await asyncio.sleep(STABLE_SECONDS)
+            looks += STABLE_SECONDS
+            if looks >= waits[0]:
+                looks, waits = 0.0, waits[1:] or waits
+                await self._ask_events(execution)
+            told += self._tell(execution)
+
+    def _hangs(self, execution: Execution) -> bool:
+        over = execution.begun or execution.end is not None or bool(said(execution.job, annotations.ENDING))
+        known = self.here.executions.by_name.get(execution.name) is execution
+        creating = any(map(is_being_created, execution.pods.values()))
+        return known and not over and (execution.trouble is not None or creating)
+
+    async def _ask_events(self, execution: Execution) -> None:
+        """Look for what neither the Job nor its pods say: the newest Event, if it is a warning."""
+        pods = list(execution.pods.values())
+        stuck = next((pod for pod in pods if is_being_created(pod)), None)
+        if stuck is None and pods:
+            return
+        events = await events_about(self.here, (stuck or execution.job)["metadata"])
+        newest = events[-1] if events and events[-1].is_warning else None
+        execution.event = None if newest is None else _trouble_in(newest, stuck)
+        if execution.trouble is None or execution.trouble.kind == "pods" or execution.event is not None:
+            self.note(execution, list(execution.pods.values()))
+            execution.news.set()
+
+    def _tell(self, execution: Execution) -> bool:
+        trouble, now = execution.trouble, self.here.clock()
+        if trouble is None or not self._hangs(execution) or now - execution.trouble_at < self._due_ms(execution):
+            return False
+        if _meaning(trouble) == execution.told:
+            return False
+        execution.told = _meaning(trouble)
+        self.here.say(e.AttemptStuck(now, execution.attempt, trouble.words))
+        return True
+
+    def _due_ms(self, execution: Execution) -> int:
+        """When it is worth a word. Rented nodes may be on their way, and Events say more than that there is no pod."""
+        offer, trouble = self.here.offers.get(said(execution.job, annotations.OFFER)), execution.trouble
+        if trouble is not None and trouble.kind == "room" and offer is not None and offer.term not in STANDING:
+            return offer.start_ms + int(STABLE_SECONDS * SECOND)
+        return int((LOOKS_SECONDS[0] if trouble is NO_PODS else STABLE_SECONDS / 2) * SECOND)
+
+
+def _meaning(trouble: Trouble) -> str:
+    """The words without their numbers: "0/3 nodes" and "0/4 nodes" are no news of each other."""
+    return trouble.kind + re.sub("[0-9]+", "", trouble.words)
+
+
+def _trouble_in(event: ClusterEvent, pod: Obj | None) -> Trouble:
+    words = f"{event.reason}: {event.message}"
+    if pod is None:
+        return Trouble("pods", words)
+    return Trouble("missing" if NOT_THERE.search(event.message) else "place", words, node_of(pod))
+
+
+async def events_about(here: Connection, metadata: Obj) -> list[ClusterEvent]:
+    """Events about an object, the newest last; none if our account may not read them."""
+    try:
+        found, _ = await here.cluster.list(
+            EVENTS, str(metadata["namespace"]), fields=f"involvedObject.uid={metadata['uid']}"
+        )
+    except errors.KubeError:
+        return []
+    found.sort(key=_when)
+    return [
+        ClusterEvent(str(event.get("reason", "")), str(event.get("message", "")), event.get("type") == "Warning")
+        for event in found
+    ]
+
+
+def _when(event: Obj) -> str:
+    series = event.get("series") or {}
+    seen = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return max((str(at)[:19] for at in seen if at), default="")

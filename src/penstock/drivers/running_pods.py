@@ -1,0 +1,32 @@
+"""The pods of an attempt that runs, as its site counts them now. The front door shows them on the home Job; they change
+too often for the journal, which has the counts at the end.
+"""
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from penstock.core.values import value
+
+
+@value
+class RunningPods:
+    """Of one attempt, by the cluster's own count."""
+
+    active: int = 0
+    ready: int = 0
+    terminating: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    completed_indexes: str = ""
+    failed_indexes: str = ""
+
+
+@runtime_checkable
+class CountsPods(Protocol):
+    """A driver that can say so."""
+
+    def running_pods(self, attempt: str) -> RunningPods | None:
+        """None: the attempt is not known here."""
+
+    def when_pods_change(self, changed: Callable[[str], None]) -> None:
+        """Call this with the attempt whenever its counts differ from before."""

@@ -1,0 +1,161 @@
+"""Writes a cluster as a site of the sites file: the block as text, and the same added to a file without touching the
+rest of it. Pure.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from penstock.core.errors import BadInput
+from penstock.core.values import value
+from penstock.kube.connect.gpu_survey import GpuNodes, Survey
+from penstock.kube.manifests import Role
+
+WIDTH: Final = 120
+Json = dict[str, Any]
+
+
+@value
+class SiteBlock:
+    """What a person says about a site, beside what the cluster shows."""
+
+    name: str
+    role: Role
+    kubeconfig: str
+    namespace: str
+    namespaces: tuple[str, ...] = ()
+    price: str = ""  # of a GPU and an hour; empty: the GPUs are owned
+    allow_exec: tuple[str, ...] = ()
+
+
+def site(block: SiteBlock, survey: Survey) -> Json:
+    """The site as the sites file has it. Without GPUs there is nothing to offer, and None is not written."""
+    cluster: Json = {"kubeconfig": block.kubeconfig, "namespace": block.namespace}
+    if block.namespaces and block.role == "home":
+        cluster["namespaces"] = list(block.namespaces)
+    made: Json = {"name": block.name, "driver": "kubernetes"}
+    if block.role == "home":
+        made["front_door"] = True
+    made["kubernetes"] = cluster
+    if block.role != "home":
+        maps: Json = {"namespaces": {name: name for name in block.namespaces}} if block.namespaces else {}
+        if survey.architectures and survey.architectures != ("amd64",):
+            maps["architectures"] = list(survey.architectures)
+        if maps:
+            made["maps"] = maps
+    made["offers"] = _offers(block, survey.gpus)
+    return made
+
+
+def _offers(block: SiteBlock, gpus: Sequence[GpuNodes]) -> list[Json]:
+    taken: set[str] = set()
+    return [_offer(block, kind, taken) for kind in gpus if not kind.shared]
+
+
+def _offer(block: SiteBlock, kind: GpuNodes, taken: set[str]) -> Json:
+    model = kind.model or "GPU"
+    offer: Json = {"name": _name(kind, model, taken), "term": _term(block, kind), "gpu": model}
+    if kind.mig:
+        offer["mig"] = kind.mig
+    offer["gpus_per_node"] = kind.gpus_per_node
+    if block.price:
+        price: Json = {"per": "gpu_hour", "list": _Amount(block.price)}
+        offer["price"] = {**price, "most": _Amount(block.price)} if kind.spot else price
+    where: Json = {"selector": dict(kind.selector)} if kind.selector else {}
+    if kind.tolerations:
+        where["tolerations"] = [{"key": key} for key in kind.tolerations]
+    if kind.mig and not kind.resource.endswith(kind.mig.replace("+", ".")):
+        where["resource"] = kind.resource
+    if where:
+        offer["kubernetes"] = where
+    return offer
+
+
+def _term(block: SiteBlock, kind: GpuNodes) -> str:
+    if not block.price:
+        return "owned"
+    return "spot" if kind.spot else "on_demand"
+
+
+def _name(kind: GpuNodes, model: str, taken: set[str]) -> str:
+    """`a100`, with what is needed to tell it from the others."""
+    family = model.partition("-")[0].lower()
+    parts = [family, *([kind.mig] if kind.mig else []), *(["spot"] if kind.spot else [])]
+    base = re.sub("[^a-z0-9.-]", "-", "-".join(parts))
+    name = next(name for name in (base, *(f"{base}-{number}" for number in range(2, 1_000))) if name not in taken)
+    taken.add(name)
+    return name
+
+
+class _Amount(str):
+    """Money as it was typed: YAML would make a float of it."""
+
+    __slots__ = ()
+
+
+# --- as text ----------------------------------------------------------------------------------------------------------
+
+
+def as_text(made: Json) -> str:
+    """One item of `sites`, from column 0 on."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 (yaml's signature)
+            return True
+
+    def as_typed(dumper: yaml.SafeDumper, said: _Amount) -> yaml.ScalarNode:
+        return dumper.represent_scalar(f"tag:yaml.org,2002:{'float' if '.' in said else 'int'}", str(said))
+
+    Dumper.add_representer(_Amount, as_typed)
+    text: str = yaml.dump(
+        [made], Dumper=Dumper, sort_keys=False, allow_unicode=True, width=WIDTH, default_flow_style=None
+    )
+    return text
+
+
+def added(text: str, block: str, name: str) -> str | None:
+    """The sites file with the block after its last site; None if it has a site of this name. Every other line stays."""
+    import yaml
+
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise BadInput(f"The sites file is not YAML ({' '.join(str(error).split())[:200]}).") from None
+    if root is None:
+        return f"{text}{_ended(text)}sites:\n{_indented(block, 2)}"
+    if not isinstance(root, yaml.MappingNode):
+        raise BadInput("The sites file is no table of keys; docs/sites.md shows one.")
+    sites = next((node for key, node in root.value if key.value == "sites"), None)
+    if sites is None:
+        return f"{text}{_ended(text)}sites:\n{_indented(block, 2)}"
+    if not isinstance(sites, yaml.SequenceNode) or sites.flow_style or not sites.value:
+        raise BadInput("The sites file has its sites in brackets; write each on a line of its own with '-', and again.")
+    if name in [_name_of(node) for node in sites.value]:
+        return None
+    lines = text.splitlines(keepends=True)
+    end = sites.value[-1].end_mark
+    at = end.line + (1 if end.line < len(lines) and lines[end.line][: end.column].strip() else 0)
+    while at and _is_between(lines[at - 1], sites.start_mark.column):
+        at -= 1
+    before = "".join(lines[:at])
+    return before + _ended(before) + _indented(block, sites.start_mark.column) + "".join(lines[at:])
+
+
+def _is_between(line: str, column: int) -> bool:
+    """A blank line, or a comment that stands further left than a site: it belongs to the key that follows."""
+    words = line.lstrip()
+    return not words or (words.startswith("#") and len(line) - len(words) < max(column, 1))
+
+
+def _name_of(node: Any) -> str:
+    pairs = node.value if isinstance(node.value, list) else []
+    return next((str(text.value) for key, text in pairs if key.value == "name"), "")
+
+
+def _ended(text: str) -> str:
+    return "" if not text or text.endswith("\n") else "\n"
+
+
+def _indented(block: str, by: int) -> str:
+    return "".join(f"{' ' * by}{line}" for line in block.splitlines(keepends=True))

@@ -1,0 +1,44 @@
+"""Sets of a Job's completion indexes, written as Kubernetes writes them: `0-3,7`. Pure. The front door and the
+Kubernetes driver use it.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+MOST: Final = 100_000  #: indexes that Kubernetes allows in one Job
+_PART: Final = re.compile("([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
+
+
+def read(text: str) -> set[int]:
+    """The indexes of the text; parts that are none are left out."""
+    found: set[int] = set()
+    for said in text.split(","):
+        if match := _PART.fullmatch(said.strip()):
+            first, last = int(match[1]), int(match[2] or match[1])
+            found.update(range(first, min(last, MOST) + 1))
+    return found
+
+
+def write(indexes: Iterable[int]) -> str:
+    """Sorted, runs as `first-last`; two neighbours as `1,2`, as the Job controller does."""
+    parts: list[str] = []
+    for first, last in _runs(sorted(set(indexes))):
+        parts.append(str(first) if first == last else f"{first}{',' if last == first + 1 else '-'}{last}")
+    return ",".join(parts)
+
+
+def together(*texts: str) -> str:
+    """All indexes that any of the texts has."""
+    said = [text for text in texts if text]
+    return said[0] if len(said) == 1 else write(set[int]().union(*map(read, said)))
+
+
+def _runs(indexes: list[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for index in indexes:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], index
+        else:
+            runs.append((index, index))
+    return runs

@@ -1,0 +1,209 @@
+"""The chart: it grants exactly what `penstock manifests` prints, its pods are restricted, and bad values are refused in
+clear words.
+
+As a program (`make docs`) this file writes what the chart has from `penstock.kube.manifests`.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import penstock
+from penstock.devcluster.external import ExternalCluster
+from penstock.kube import manifests
+from tests.deploy.helm import CHART, helm, refused, rendered
+
+FILES = CHART / "files"
+ACCOUNT, NAMESPACE = "ACCOUNT-OF-PENSTOCK", "NAMESPACE-OF-PENSTOCK"
+Json = dict[str, Any]
+SITES = """\
+sites:
+  - name: lab
+    front_door: true
+    kubernetes: {in_cluster: true}
+    offers:
+      - {name: a100, term: owned, gpu: A100, gpus_per_node: 8}
+"""
+LEAST: Json = {"image": {"repository": "registry.example.com/penstock"}, "sites": SITES}
+POSTGRES: Json = {**LEAST, "journal": {"postgresSecret": "database"}, "replicas": 2}
+ALL: Json = {
+    **POSTGRES,
+    "image": {"repository": "registry.example.com/penstock", "digest": f"sha256:{'0' * 64}", "pullSecrets": ["pull"]},
+    "rights": {"role": "home", "namespaces": ["vision"], "exec": True, "kubeconfigSecrets": ["east"]},
+    "admission": {"enabled": True, "mutating": True, "beta": True},
+    "tls": {"secret": "certificate"},
+    "serviceMonitor": {"enabled": True, "tokenSecret": "metrics", "labels": {"release": "prometheus"}},
+    "networkPolicy": {"from": [{"namespaceSelector": {"matchLabels": {"team": "ml"}}}]},
+    "env": {"HTTPS_PROXY": "http://proxy:3128"},
+    "envSecret": "store",
+    "podLabels": {"team": "platform"},
+    "podAnnotations": {"a": "b"},
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"key": "x", "operator": "Exists"}],
+}
+SETS = {"least": LEAST, "postgres": POSTGRES, "all": ALL}
+each_set = pytest.mark.parametrize("values", SETS.values(), ids=SETS)
+
+
+# --- one source of truth ----------------------------------------------------------------------------------------------
+
+
+def generated() -> dict[str, str]:
+    """What the chart has from `manifests`, by file."""
+    (_, role, *_) = manifests.rbac("look", ACCOUNT, NAMESPACE, secrets=["x"])
+    kubeconfigs = {key: said for key, said in role["rules"][0].items() if key != "resourceNames"}
+    rights = {
+        "look": manifests.LOOKING,
+        "everywhere": manifests.EVERYWHERE,
+        "users": [manifests.CHECKING_USERS],
+        "act": manifests.ACTING,
+        "home": manifests.SHOWING,
+        "exec": manifests.RUNNING,
+        "kubeconfigs": kubeconfigs,
+    }
+    return {
+        "rights.json": json.dumps(rights, indent=2) + "\n",
+        "admission.yaml": _dumped(manifests.admission(ACCOUNT, NAMESPACE)),
+        "mutating.yaml": _dumped(manifests.mutation()),
+    }
+
+
+def _dumped(objects: list[Json]) -> str:
+    return yaml.safe_dump_all(objects, sort_keys=False, width=100_000)
+
+
+def test_what_the_chart_has_from_manifests_is_up_to_date() -> None:
+    assert {name: (FILES / name).read_text() for name in generated()} == generated(), "run `make docs`"
+
+
+def test_the_chart_has_the_version_of_the_package() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (penstock.__version__, penstock.__version__)
+
+
+# --- rendered ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("role", "namespaces", "commands", "secrets"),
+    [
+        ("look", [], False, []),
+        ("act", ["vision"], True, []),
+        ("home", ["vision", "nlp"], False, ["east", "west"]),
+        ("home", ["vision"], True, []),
+    ],
+)
+def test_its_rights_are_those_of_manifests_rule_by_rule(
+    role: manifests.Role, namespaces: list[str], commands: bool, secrets: list[str]
+) -> None:
+    rights = {"role": role, "namespaces": namespaces, "exec": commands, "kubeconfigSecrets": secrets}
+    made = rendered({**LEAST, "rights": rights}, release="pen", namespace="platform")
+    printed = manifests.rbac(role, "pen", "platform", namespaces, commands=commands, secrets=secrets)
+    assert by_name(made, printed) == by_name(printed, printed)
+
+
+@pytest.mark.parametrize("beta", [False, True])
+def test_its_policies_are_those_of_manifests(beta: bool) -> None:
+    admission = {"enabled": True, "mutating": True, "beta": beta}
+    made = rendered({**LEAST, "admission": admission}, release="pen", namespace="platform")
+    printed = [*manifests.admission("pen", "platform"), *manifests.mutation(beta=beta)]
+    assert by_name(made, printed) == by_name(printed, printed)
+
+
+def by_name(objects: list[Json], like: list[Json]) -> dict[tuple[str, str, str], Json]:
+    """Objects of the same kinds, without the labels that helm adds."""
+    kinds = {one["kind"] for one in like}
+    return {
+        (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): {
+            key: said for key, said in one.items() if key != "metadata"
+        }
+        for one in objects
+        if one["kind"] in kinds
+    }
+
+
+@each_set
+def test_lint_finds_nothing(values: Json) -> None:
+    done = helm("lint", "--strict", str(CHART), values=values)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@each_set
+def test_pods_are_restricted_and_their_files_are_read_only(values: Json) -> None:
+    (pod,) = [one["spec"]["template"]["spec"] for one in rendered(values) if one["kind"] == "Deployment"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in [*pod["containers"], *pod.get("initContainers", [])]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+        }  # fmt: skip
+
+
+def test_a_volume_holds_the_journal_of_one_replica_and_postgresql_that_of_several() -> None:
+    small, large = rendered(LEAST), rendered(POSTGRES)
+    kinds = [{one["kind"] for one in made} for made in (small, large)]
+    assert ["PersistentVolumeClaim" in kind for kind in kinds] == [True, False]
+    assert ["Secret" in kind for kind in kinds] == [False, True]
+    (one,), (two,) = ([made["spec"] for made in some if made["kind"] == "Deployment"] for some in (small, large))
+    assert (one["replicas"], one["strategy"]) == (1, {"type": "Recreate"})
+    assert (two["replicas"], "--stand-by" in two["template"]["spec"]["containers"][0]["args"]) == (2, True)
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"image": {}}, "image.repository is needed"),
+        ({"sites": ""}, "--set-file sites=sites.yaml"),
+        ({"replicas": 2}, "replicas above 1 need PostgreSQL"),
+        ({"replicas": 0}, "replicas"),
+        ({"replica": 2}, "replica"),
+        ({"rights": {"role": "admin"}}, "role"),
+        ({"rights": {"role": "look", "exec": True}}, "rights.exec is not for looking"),
+        ({"rights": {"namespaces": ["Vision"]}}, "namespaces"),
+        ({"admission": {"mutating": True}}, "admission.mutating needs admission.enabled"),
+        ({"admission": {"enabled": True, "beta": True}}, "set both, or neither"),
+        ({"image": {"repository": "x", "digest": "latest"}}, "digest"),
+        ({"journal": {"volume": {"size": "10"}}}, "size"),
+        ({"service": {"type": "Ingress"}}, "type"),
+        ({"env": {"A": 1}}, "env"),
+    ],
+)
+def test_bad_values_are_refused_and_the_value_is_named(change: Json, words: str) -> None:
+    assert words in refused({**LEAST, **change})
+
+
+# --- a real API server ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_an_api_server_takes_it_in_a_restricted_namespace(lab: ExternalCluster, namespace: str) -> None:
+    lab.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted",
+                "pod-security.kubernetes.io/warn=restricted")  # fmt: skip
+    for values in ({**LEAST, "admission": {"enabled": True}}, POSTGRES):
+        made = rendered(values, release=f"pen-{namespace}", namespace=namespace)
+        for one in made:
+            lab.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(one))
+        (pod,) = [one["spec"]["template"] for one in made if one["kind"] == "Deployment"]
+        plain = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "x", "namespace": namespace},
+            "spec": pod["spec"],
+        }
+        lab.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(plain))
+
+
+def write() -> None:
+    Path(FILES).mkdir(exist_ok=True)
+    for name, text in generated().items():
+        (FILES / name).write_text(text)
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,183 @@
+"""The chart on real pods, with the image of this tree: installed, upgraded while jobs run, left and uninstalled."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock.cli.main import main
+from penstock.devcluster import ClusterGroup, kubelet_nodes, penstock_image
+from penstock.devcluster.cluster import DevCluster
+from penstock.devcluster.images import BUSYBOX
+from penstock.kube import annotations
+from tests.conftest import ROOT
+from tests.deploy.helm import CHART, helm
+from tests.front.kit import binding, home_job
+
+pytestmark = pytest.mark.slow
+Json = dict[str, Any]
+WAITS = "until [ -e /tmp/open ]; do sleep 0.1; done; echo ended"
+MARKED = "jobs,pods,configmaps,leases,secrets,services,serviceaccounts,deployments,roles,rolebindings"
+
+
+@pytest.fixture(scope="session")
+def image(real_bed: ClusterGroup, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """This tree's, on every node of the lab."""
+    folder, lab = tmp_path_factory.mktemp("image"), real_bed.cluster("lab")
+    wheel = penstock_image.build_wheel(ROOT, folder)
+    made = penstock_image.archive(folder / "penstock.tar", wheel, ROOT / "requirements" / "image.txt")
+    for name, _ in lab.plan.numbered():
+        kubelet_nodes.add_image(lab.node(name), made)
+    return penstock_image.NAME.rpartition(":")[0]
+
+
+@pytest.fixture
+def volume(real_bed: ClusterGroup) -> Iterator[str]:
+    """A disk of the lab's node: real clusters make one when it is asked for."""
+    lab = real_bed.cluster("lab")
+    node = lab.plan.numbered()[0][0]
+    (lab.node(node).folder / "journal").mkdir(exist_ok=True)
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    lab.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "journal"},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "local": {"path": "/run/node/journal"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+            },
+        }
+    )
+    yield node
+    lab.kubectl("patch", "pv", "journal", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    lab.kubectl("delete", "pv", "journal", "--ignore-not-found", "--wait=false")
+
+
+class Installation:
+    """A release in a restricted namespace of the lab, a namespace of people beside it, and the east to burst to."""
+
+    def __init__(self, bed: ClusterGroup, folder: Path, image: str) -> None:
+        self.lab, self.east, self.folder, self.image = bed.cluster("lab"), bed.cluster("east"), folder, image
+        self.people = self.lab.new_namespace()
+        self.own = self.lab.new_namespace(f"{self.people}-penstock")
+        self.release = self.own
+        level = "pod-security.kubernetes.io/enforce=restricted"
+        self.lab.kubectl("label", "namespace", self.own, level)
+
+    def connect_east(self) -> None:
+        """As people do, and its kubeconfig into a Secret."""
+        sites = self.folder / "sites.yaml"
+        words = ["connect", str(self.east.kubeconfig), "--act", "--name", "east", "--price", "2", "--also", self.people]
+        own = ["-n", self.own, "--account", self.own, "--sites", str(sites), "--json"]
+        assert main([*words, *own]) == 0
+        file = yaml.safe_load(sites.read_text())
+        kubeconfig = file["sites"][0]["kubernetes"].pop("kubeconfig")
+        file["sites"][0]["kubernetes"] |= {"kubeconfig_secret": "east", "shared": True}
+        lab = {"in_cluster": True, "namespace": self.own, "namespaces": [self.people], "shared": True}
+        offer = {"name": "a100", "term": "owned", "gpu": "A100-SXM4-80GB", "gpus_per_node": 4}
+        home = {"name": "lab", "front_door": True, "kubernetes": lab, "offers": [offer]}
+        self.sites = yaml.safe_dump({**file, "sites": [home, *file["sites"]], "policy": {"cost_of_delay": 100_000}})
+        data = f"--from-file=kubeconfig={self.folder / kubeconfig}"
+        self.lab.kubectl("-n", self.own, "create", "secret", "generic", "east", data)
+
+    def values(self, **more: Any) -> Json:
+        return {
+            "image": {"repository": self.image, "pullPolicy": "Never"},
+            "sites": self.sites,
+            "rights": {"role": "home", "namespaces": [self.people], "kubeconfigSecrets": ["east"]},
+            "journal": {"volume": {"size": "1Gi", "keep": False}},
+            **more,
+        }
+
+    def helm(self, verb: str, **more: Any) -> None:
+        words = [verb, self.release, str(CHART), "-n", self.own, "--wait", "--timeout=120s"]
+        done = helm(*words, values=self.values(**more), kubeconfig=self.lab.kubeconfig)
+        assert done.returncode == 0, done.stderr + self.what_happened()
+
+    def penstock(self, *words: str) -> str:
+        return self.lab.kubectl(
+            "-n", self.own, "exec", f"deploy/{self.release}", "-c", "penstock", "--", "penstock", *words
+        )
+
+    def what_happened(self) -> str:
+        log = ["logs", f"deploy/{self.release}", "--all-containers", "--ignore-errors"]
+        return "".join(
+            subprocess.run(
+                self.lab._command(["-n", self.own, *said]), capture_output=True, text=True, check=False
+            ).stdout
+            for said in (log, ["get", "events"], ["get", "pods,pvc"])
+        )
+
+    def apply(self, name: str, gpus: int, does: str) -> None:
+        made = home_job(name, gpus, annotations={"run-time": "4h"})
+        (container,) = made["spec"]["template"]["spec"]["containers"]
+        container |= {"image": BUSYBOX, "imagePullPolicy": "Never", "command": ["sh", "-c", does]}
+        made["metadata"]["namespace"] = self.people
+        self.lab.apply(made)
+
+    def waits(self, name: str, what: str) -> None:
+        self.lab.kubectl("-n", self.people, "wait", f"job/{name}", f"--for={what}", "--timeout=90s")
+
+    def opens(self, cluster: DevCluster) -> None:
+        """Whatever runs there may end now."""
+        for pod in cluster.get("-n", self.people, "pods", "-l", annotations.EXECUTION)["items"]:
+            cluster.kubectl("-n", self.people, "exec", pod["metadata"]["name"], "--", "touch", "/tmp/open")
+
+    def end(self) -> None:
+        helm("uninstall", self.release, "-n", self.own, "--ignore-not-found", kubeconfig=self.lab.kubeconfig)
+        for cluster in (self.lab, self.east):
+            cluster.empty_namespace(self.people)
+            cluster.drop_namespace(self.people)
+            cluster.drop_namespace(self.own)
+
+
+@pytest.fixture
+def installation(real_bed: ClusterGroup, tmp_path: Path, image: str, volume: str) -> Iterator[Installation]:
+    assert volume
+    made = Installation(real_bed, tmp_path, image)
+    yield made
+    made.end()
+
+
+def test_installed_upgraded_while_jobs_run_and_uninstalled_without_a_trace(installation: Installation) -> None:
+    i = installation
+    i.connect_east()
+    i.helm("install")
+    sites = json.loads(i.penstock("sites", "--json"))["sites"]
+    assert {site["id"]: site["reachable"] for site in sites} == {"lab": True, "east": True}, sites
+    i.apply("at-home", 4, WAITS)
+    i.waits("at-home", "jsonpath={.status.ready}=1")
+    i.apply("away", 2, WAITS)
+    i.waits("away", "jsonpath={.status.ready}=1")
+    assert binding(i.lab.get("-n", i.people, "job", "away"))["site"] == "east"
+
+    i.helm("upgrade", podAnnotations={"upgraded": "yes"})
+    for cluster in (i.lab, i.east):
+        i.opens(cluster)
+    for name in ("at-home", "away"):
+        i.waits(name, "condition=Complete")
+    assert i.penstock("why", "j1").count("Running on") == 1
+
+    told = i.penstock("leave")
+    assert told.count("nothing of Penstock is left there") == 2, told
+    done = helm("uninstall", i.release, "-n", i.own, "--wait", "--timeout=60s", kubeconfig=i.lab.kubeconfig)
+    assert done.returncode == 0, done.stderr
+    assert [traces(cluster, i) for cluster in (i.lab, i.east)] == [[], []]
+
+
+def traces(cluster: DevCluster, i: Installation) -> list[str]:
+    """Our marks on people's things, and what the chart made."""
+    found = [one["metadata"] for one in cluster.get("-n", i.people, MARKED)["items"]]
+    words = [word for one in found for part in ("labels", "annotations", "finalizers") for word in one.get(part) or ()]
+    label = f"app.kubernetes.io/instance={i.release}"
+    kinds = f"{MARKED},clusterroles,clusterrolebindings,persistentvolumeclaims,networkpolicies"
+    left = cluster.get("-A", kinds, "-l", label)["items"]
+    return [*(word for word in words if annotations.DOMAIN in word), *(one["metadata"]["name"] for one in left)]

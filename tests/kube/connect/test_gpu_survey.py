@@ -1,0 +1,190 @@
+"""What nodes and NodePools say about GPUs, and the site that follows from it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock.config.sites import parse_sites
+from penstock.core.errors import BadInput
+from penstock.kube.connect.account import Wanted
+from penstock.kube.connect.gpu_survey import GpuNodes, Survey, gpus_of, pools_with_gpus
+from penstock.kube.connect.sites_block import SiteBlock, added, as_text, site
+from penstock.kube.connect.steps import missing, version_of
+
+Json = dict[str, Any]
+PRODUCT = "nvidia.com/gpu.product"
+A100 = "NVIDIA-A100-SXM4-80GB"
+
+
+def node(labels: dict[str, str], taints: tuple[str, ...] = (), **capacity: int) -> Json:
+    rows = [{"key": text.partition(":")[0], "effect": text.partition(":")[2]} for text in taints]
+    counts = {key.replace("_", "."): str(count) for key, count in capacity.items()}
+    has = {f"nvidia.com/{key.replace('mig.', 'mig-')}": count for key, count in counts.items()}
+    return {"metadata": {"name": "n", "labels": labels}, "spec": {"taints": rows}, "status": {"capacity": has}}
+
+
+def test_nodes_alike_are_one_offer_and_differences_that_matter_make_others() -> None:
+    nodes = [
+        node({PRODUCT: A100}, gpu=8),
+        node({PRODUCT: A100}, gpu=8),
+        node({PRODUCT: A100, "karpenter.sh/capacity-type": "spot"}, ("nvidia.com/gpu:NoSchedule",), gpu=8),
+        node({PRODUCT: "Tesla-T4"}, ("team:NoSchedule", "node.kubernetes.io/not-ready:NoExecute"), gpu=4),
+        node({}, gpu=0),
+    ]
+    product = ((PRODUCT, A100),)
+    assert gpus_of(nodes) == [
+        GpuNodes("A100-SXM4-80GB", 8, 2, selector=product),
+        GpuNodes(
+            "A100-SXM4-80GB", 8, 1, spot=True, tolerations=("nvidia.com/gpu",),
+            selector=(*product, ("karpenter.sh/capacity-type", "spot")),
+        ),
+        GpuNodes("T4", 4, 1, selector=((PRODUCT, "Tesla-T4"),), fenced_by=("team:NoSchedule",)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("labels", "model"),
+    [
+        ({PRODUCT: "NVIDIA-H100-80GB-HBM3"}, "H100-80GB-HBM3"),
+        ({"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}, "A100"),
+        ({"cloud.google.com/gke-accelerator": "nvidia-l4"}, "L4"),
+        ({"node.kubernetes.io/instance-type": "p4de.24xlarge"}, "A100-80GB"),
+        ({"node.kubernetes.io/instance-type": "Standard_ND96isr_H100_v5"}, "H100"),
+        ({"node.kubernetes.io/instance-type": "m5.large"}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_model_is_read_from_every_label_that_clouds_write(labels: dict[str, str], model: str) -> None:
+    (found,) = gpus_of([node(labels, gpu=1)])
+    assert found.model == model
+
+
+def test_mig_slices_count_by_their_profile_whichever_way_the_operator_shows_them() -> None:
+    mixed, single = (
+        gpus_of([node({PRODUCT: A100}, mig_1g_10gb=7)]),
+        gpus_of([node({PRODUCT: f"{A100}-MIG-1g.10gb"}, gpu=7)]),
+    )
+    assert [(kind[0].mig, kind[0].resource, kind[0].model) for kind in (mixed, single)] == [
+        ("1g.10gb", "nvidia.com/mig-1g.10gb", "A100-SXM4-80GB"),
+        ("1g.10gb", "nvidia.com/gpu", "A100-SXM4-80GB"),
+    ]
+
+
+def test_a_node_pool_with_gpus_is_an_offer_before_it_has_nodes() -> None:
+    def pool(name: str, taints: list[Json], **wants: list[str]) -> Json:
+        keys = {"gpu": "karpenter.k8s.aws/instance-gpu-name", "kind": "node.kubernetes.io/instance-type",
+                "term": "karpenter.sh/capacity-type", "count": "karpenter.k8s.aws/instance-gpu-count"}  # fmt: skip
+        rows = [{"key": keys[key], "operator": "In", "values": values} for key, values in wants.items()]
+        template = {"spec": {"requirements": rows, "taints": taints}}
+        return {"metadata": {"name": name}, "spec": {"template": template}}
+
+    taint = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+    pools = [pool("cpu", [], kind=["m5.large"]), pool("big", [taint], gpu=["h100"], term=["spot"], count=["8"])]
+    assert pools_with_gpus(pools) == [
+        GpuNodes("H100", 8, 0, spot=True, selector=(("karpenter.sh/nodepool", "big"),), tolerations=("nvidia.com/gpu",))
+    ]
+
+
+# --- the site ---------------------------------------------------------------------------------------------------------
+
+FOUND = Survey(
+    "v1.35.8",
+    (
+        GpuNodes("A100-SXM4-80GB", 8, 2, selector=((PRODUCT, A100),), tolerations=("nvidia.com/gpu",)),
+        GpuNodes("A100-SXM4-80GB", 8, 1, spot=True, selector=((PRODUCT, A100),)),
+        GpuNodes("A100-SXM4-80GB", 7, 1, mig="1g.10gb", selector=((PRODUCT, f"{A100}-MIG-1g.10gb"),)),
+        GpuNodes("", 4, 1),
+        GpuNodes("T4", 40, 1, shared=True),
+    ),
+    architectures=("amd64", "arm64"),
+)
+RENTED = SiteBlock("east", "act", "penstock-east.kubeconfig", "penstock", ("vision",), price="2.10")
+HOME = SiteBlock("lab", "home", "penstock-lab.kubeconfig", "penstock", ("vision",))
+
+
+def test_the_block_is_a_site_that_the_sites_file_takes() -> None:
+    for block in (RENTED, HOME):
+        text = as_text(site(block, FOUND))
+        (made,) = parse_sites(f"sites:\n{text}".encode(), "sites.yaml").sites
+        assert [offer.id for offer in made.offers] == [
+            f"{block.name}/{name}" for name in ("a100", "a100-spot", "a100-1g.10gb", "gpu")
+        ]
+    assert yaml.safe_load(as_text(site(RENTED, FOUND)))[0]["maps"] == {
+        "namespaces": {"vision": "vision"}, "architectures": ["amd64", "arm64"]
+    }  # fmt: skip
+    terms = [offer["term"] for offer in site(RENTED, FOUND)["offers"]]
+    assert terms == ["on_demand", "spot", "on_demand", "on_demand"]
+    assert {offer["term"] for offer in site(HOME, FOUND)["offers"]} == {"owned"}
+    assert "list: 2.10" in as_text(site(RENTED, FOUND))
+    assert "{per: gpu_hour, list: 2}" in as_text(site(replace(RENTED, price="2"), FOUND))
+
+
+FILE = """\
+# our sites
+currency: EUR   # of everything
+sites:
+  # the lab
+  - name: lab
+    offers:
+      - {name: a100, term: owned, gpu: A100, gpus_per_node: 8, nodes: 1}   # ours
+    # not yet: west
+
+# money
+caps: []
+"""
+
+
+def test_a_site_is_added_to_a_file_and_every_other_line_stays() -> None:
+    block = as_text(site(RENTED, FOUND))
+    new = added(FILE, block, "east")
+    assert new is not None
+    for line in FILE.splitlines():
+        assert line in new.splitlines()
+    assert [one["name"] for one in yaml.safe_load(new)["sites"]] == ["lab", "east"]
+    assert new.index("# not yet: west") < new.index("- name: east") < new.index("# money")
+    assert added(new, block, "east") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing yet\n", "currency: EUR", "sites:\n- name: lab", "sites:\n  - {name: lab}"]
+)
+def test_any_file_that_lists_its_sites_in_lines_takes_another(text: str) -> None:
+    new = added(text, as_text(site(HOME, FOUND)).replace("name: lab", "name: east"), "east")
+    assert new is not None
+    assert yaml.safe_load(new)["sites"][-1]["name"] == "east"
+    assert new.startswith(text)
+
+
+@pytest.mark.parametrize("text", ["sites: []", "sites: [{name: lab}]", "[1]", "a: [", "sites: 3"])
+def test_a_file_that_is_written_otherwise_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        added(text, "- name: east\n", "east")
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_missing_is_said_in_a_sentence_each() -> None:
+    act = Wanted("act", "penstock", "penstock")
+    nothing = SiteBlock("east", "act", "", "penstock")
+    said = missing(Survey("v1.31.2-eks-1", unseen=("nodes",), has_kueue=True), act, nothing)
+    words = [
+        "may not list nodes",
+        "needs Kubernetes 1.32",
+        "No node shows GPUs: install",
+        "Kueue keeps quota",
+        "--also",
+    ]
+    assert [word in line for word, line in zip(words, said, strict=True)] == [True] * 5
+    assert "Karpenter may add some" in missing(Survey("v1.35.0", node_pools=("x",)), act, RENTED)[0]
+    fenced = Survey(
+        "v1.35.0", (GpuNodes("", 4, 1, fenced_by=("team=a:NoSchedule",)), GpuNodes("T4", 4, 2, shared=True))
+    )
+    words = [
+        "No label names the GPU model of 1 node with 4 GPUs",
+        "taint team=a:NoSchedule",
+        "share them by time slices",
+    ]
+    assert [word in line for word, line in zip(words, missing(fenced, act, RENTED), strict=True)] == [True] * 3
+    assert missing(FOUND, Wanted("look", "penstock", "penstock"), nothing)[1:] == missing(FOUND, act, RENTED)[1:]
+    assert [version_of(text) for text in ("v1.35.8", "v1.31.2-eks-1", "x", "")] == [(1, 35), (1, 31), (0, 0), (0, 0)]
