@@ -117,11 +117,18 @@ class Ground:
         for view in self.views.values():
             for informer in (view.jobs, view.pods, view.events):
                 await informer.in_step.wait()
-        await asyncio.to_thread(self._up)
+        try:
+            await asyncio.to_thread(self._up)
+        except BaseException:
+            await self._close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self._down)
+        await self._close()
+
+    async def _close(self) -> None:
         for view in self.views.values():
             await view.close()
         for cluster in (self.lab, self.east):
