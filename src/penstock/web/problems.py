@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocketState
 
 from penstock.core.errors import BadFile, BadInput, FileError
-from penstock.drivers.driver import NoCapacity, Refused, Unreachable
+from penstock.drivers.driver import NoCapacity, Refused, Unreachable, Unstartable
 from penstock.journal.journal import Unwritable
 from penstock.live.admission import NotAdmitted
 from penstock.live.plane import KeyReused, NotReady, Quarantined
@@ -74,7 +74,18 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _answer)
     app.add_exception_handler(WebSocketRequestValidationError, _answer)
     app.add_exception_handler(Exception, _answer)
-    for kind in (BadInput, NotAdmitted, KeyReused, NotReady, Unwritable, Quarantined, Unreachable, Refused, NoCapacity):
+    for kind in (
+        BadInput,
+        NotAdmitted,
+        KeyReused,
+        NotReady,
+        Unwritable,
+        Quarantined,
+        Unreachable,
+        Refused,
+        NoCapacity,
+        Unstartable,
+    ):
         app.add_exception_handler(kind, _answer)
 
 
@@ -116,7 +127,7 @@ def problem_of(error: Exception) -> Problem:
             return Problem(503, "not-ready", str(error), {"Retry-After": RETRY_SECONDS})
         case Unreachable():
             return Problem(503, "unreachable", f"The site does not answer: {error}", {"Retry-After": RETRY_SECONDS})
-        case Refused() | NoCapacity():
+        case Refused() | NoCapacity() | Unstartable():
             return conflict(f"The site refused: {error}")
         case Quarantined():
             return Problem(500, "quarantined", f"Nothing was done: {error}")

@@ -17,7 +17,7 @@ JOB: Final[dict[JobPhase, dict[JobPhase, str]]] = {
         "cancelled": "a person cancelled it before it ran",
     },
     "placed": {
-        "waiting": "it was preempted, or the site had no capacity; it keeps its checkpoint and its turn",
+        "waiting": "it was preempted, or the site could not start it; it keeps its checkpoint and its turn",
         "leaving": "its attempt was told to stop: to move, to make room, at a cap, or by a person",
         "paused": "its lease ended with no money to renew it; the attempt ended at its own deadline",
         "done": "it succeeded",
@@ -50,7 +50,7 @@ ATTEMPT: Final[dict[AttemptPhase, dict[AttemptPhase, str]]] = {
     "starting": {
         "running": "the site reports that it runs",
         "stopping": "it was told to stop before the site answered",
-        "over": "the site had no capacity, or it was preempted, or it ended before the site reported its start",
+        "over": "the site could not start it, or it was preempted, or it ended before the site reported its start",
     },
     "running": {
         "stopping": "it was told to checkpoint and stop",
