@@ -122,7 +122,7 @@ def test_two_clusters_become_two_sites_with_the_rights_they_need_and_again_chang
     assert {(kind["model"], kind["fenced_by"][0] if kind["fenced_by"] else "") for kind in said["cluster"]["gpus"]} == {
         ("A100-SXM4-80GB", ""), ("H100-80GB-HBM3", "spot:NoSchedule")
     }  # fmt: skip
-    assert any("taint spot:NoSchedule" in line for line in said["missing"])
+    assert any("2 nodes with 8 GPUs have the taint spot:NoSchedule" in line for line in said["missing"])
     file = read_sites(str(sites))
     assert [(site.id, site.front_door, site.offers[0].term) for site in file.sites] == [
         ("lab", True, "owned"), ("east", False, "on_demand")

@@ -82,9 +82,9 @@ def _connect(given: Any, wanted: "Wanted", name: str, price: str, sites: str, as
         done = asyncio.run(connect_cluster(given, wanted, block, folder / f"penstock-{name}.kubeconfig"))
     except KubeError as error:
         raise BadInput(f"The cluster says: {error}") from None
-    written = _merge(Path(sites).expanduser(), done.block, name) if sites else ""
+    written = _merge(Path(sites).expanduser(), done.block, name) if sites and done.block else ""
     missing = list(done.missing)
-    if wanted.role == "act" and not price:
+    if wanted.role == "act" and done.block and not price:
         missing.append("These GPUs count as owned: if you rent them, run this again with --price AMOUNT.")
     if as_json:
         from penstock.cli.terminal import print_json
@@ -151,6 +151,8 @@ def _tell(done: "Connected", name: str, written: str, missing: list[str]) -> Non
         click.echo(f"The sites file has the site '{name}' now.")
     elif written == "left":
         click.echo(f"The sites file has a site '{name}' already, which was left as it is.")
+    elif not done.block:
+        click.echo("No site was written: there is nothing to offer yet.")
     else:
         click.echo(f"\nFor the sites file, under `sites`:\n\n{done.block}")
     if missing:

@@ -177,16 +177,21 @@ def test_what_is_missing_is_said_in_a_sentence_each() -> None:
     ]
     assert [word in line for word, line in zip(words, said, strict=True)] == [True] * 5
     assert "Karpenter may add some" in missing(Survey("v1.35.0", node_pools=("x",)), act, RENTED)[0]
-    fenced = Survey(
-        "v1.35.0", (GpuNodes("", 4, 1, fenced_by=("team=a:NoSchedule",)), GpuNodes("T4", 4, 2, shared=True))
+    kinds = (
+        GpuNodes("", 4, 1),
+        GpuNodes("T4", 4, 1, fenced_by=("team=a:NoSchedule",)),
+        GpuNodes("T4", 4, 2, shared=True),
     )
     words = [
         "No label names the GPU model of 1 node with 4 GPUs",
-        "taint team=a:NoSchedule",
-        "share them by time slices",
+        "1 node with 4 GPUs has the taint team=a:NoSchedule",
+        "2 nodes with 4 GPUs share them by time slices",
     ]
-    assert [word in line for word, line in zip(words, missing(fenced, act, RENTED), strict=True)] == [True] * 3
-    assert missing(FOUND, Wanted("look", "penstock", "penstock"), nothing)[1:] == missing(FOUND, act, RENTED)[1:]
+    found = missing(Survey("v1.35.0", kinds), act, RENTED)
+    assert [word in line for word, line in zip(words, found, strict=True)] == [True] * 3
+    assert [offer["gpu"] for offer in site(RENTED, Survey("v1.35.0", kinds))["offers"]] == ["GPU"]
+    words = ["price of a MIG slice (1g.10gb)", "No label names", "shares them"]
+    assert [word in line for word, line in zip(words, missing(FOUND, act, RENTED), strict=True)] == [True] * 3
     home = Wanted("home", "penstock", "penstock")
     (said_of_policies,) = missing(Survey("v1.35.0", FOUND.gpus[:1], policies=False), home, HOME)
     assert "The admission policies are not there" in said_of_policies

@@ -62,6 +62,11 @@ class GpuNodes:
     fenced_by: tuple[str, ...] = ()  # other taints, which keep our pods off
     shared: bool = False  # by time slices
 
+    @property
+    def offered(self) -> bool:
+        """Our pods could run there, and each would have its GPUs for itself."""
+        return not self.shared and not self.fenced_by
+
 
 @value
 class Survey:

@@ -49,7 +49,7 @@ def site(block: SiteBlock, survey: Survey) -> Json:
 
 def _offers(block: SiteBlock, gpus: Sequence[GpuNodes]) -> list[Json]:
     taken: set[str] = set()
-    return [_offer(block, kind, taken) for kind in gpus if not kind.shared]
+    return [_offer(block, kind, taken) for kind in gpus if kind.offered]
 
 
 def _offer(block: SiteBlock, kind: GpuNodes, taken: set[str]) -> Json:

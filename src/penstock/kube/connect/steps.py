@@ -39,7 +39,7 @@ class Connected:
     changed: tuple[str, ...]  # in the cluster
     kubeconfig: str  # of the new account; the given one if none could be made
     token_ends: float  # 0: it is not ours
-    block: str  # the site, as text
+    block: str  # the site, as text; empty: there is nothing to offer
     missing: tuple[str, ...]
 
 
@@ -61,7 +61,7 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
         ends = found.ends if found else 0.0
         blocked += await _tried(Access(str(target)), wanted)
     used = target if token else Path(given.kubeconfig)
-    block = _at(block, used, target.parent)
+    block, offered = _at(block, used, target.parent), any(kind.offered for kind in survey.gpus)
     return Connected(
         server=there.server,
         path=path,
@@ -69,7 +69,7 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
         changed=tuple(changed),
         kubeconfig=str(used),
         token_ends=ends,
-        block=sites_block.as_text(sites_block.site(block, survey)),
+        block=sites_block.as_text(sites_block.site(block, survey)) if offered else "",
         missing=(*blocked, *path.remarks, *missing(survey, wanted, block), *_store(os.environ, wanted)),
     )
 
@@ -147,10 +147,10 @@ def missing(survey: Survey, wanted: Wanted, block: SiteBlock) -> list[str]:
     said = [f"This login may not look at {what}, so nothing is known of it." for what in survey.unseen]
     if version_of(survey.version) < OLDEST:
         said.append(f"The cluster is {survey.version}; Penstock needs Kubernetes 1.32 or newer.")
-    if not any(not kind.shared for kind in survey.gpus):
+    if not survey.gpus:
         said.append(_no_gpus(survey))
     for kind in survey.gpus:
-        said += _of_kind(kind)
+        said += _of_kind(kind, block)
     if survey.has_kueue and wanted.role != "look":
         said.append(
             "Kueue keeps quota here: write the LocalQueue under `kubernetes.queue` of each offer, unless the namespace"
@@ -178,15 +178,23 @@ def _no_gpus(survey: Survey) -> str:
     )
 
 
-def _of_kind(kind: GpuNodes) -> list[str]:
-    what = f"{kind.nodes} {'node' if kind.nodes == 1 else 'nodes'} with {kind.gpus_per_node} GPUs"
-    said = []
+def _of_kind(kind: GpuNodes, block: SiteBlock) -> list[str]:
+    one, gpus = kind.nodes == 1, "MIG slices" if kind.mig else "GPUs"
+    what = f"{kind.nodes} {'node' if one else 'nodes'} with {kind.gpus_per_node} {gpus}"
     if kind.shared:
-        said.append(f"{what} share them by time slices; Penstock does not use shared GPUs, so they make no offer.")
-    elif not kind.model:
-        said.append(f"No label names the GPU model of {what}: write it under `gpu`, or install GPU feature discovery.")
+        verb = "shares" if one else "share"
+        return [f"{what} {verb} them by time slices; Penstock does not use shared GPUs, so they make no offer."]
     if kind.fenced_by:
-        said.append(f"{what} have the taint {', '.join(kind.fenced_by)}: write a toleration if Penstock may use them.")
+        verb = "has" if one else "have"
+        taints = ", ".join(kind.fenced_by)
+        return [f"{what} {verb} the taint {taints}: write an offer with a toleration if Penstock may use them."]
+    said = []
+    if not kind.model:
+        said.append(f"No label names the GPU model of {what}: write it under `gpu`, or install GPU feature discovery.")
+    if kind.mig and block.price:
+        said.append(
+            f"The price of a MIG slice ({kind.mig}) is written as that of a whole GPU: write what a slice costs."
+        )
     return said
 
 
