@@ -310,6 +310,11 @@ def test_no_page_names_a_place_on_somebodys_machine(page: Path) -> None:
     assert not MACHINE.findall(page.read_text("utf-8"))
 
 
+@each_page
+def test_no_page_has_marks_of_a_merge(page: Path) -> None:
+    assert not re.findall("^(?:<{7}|>{7})", page.read_text("utf-8"), re.MULTILINE)
+
+
 def anchors(text: str) -> set[str]:
     """Headings as GitHub links to them."""
     heads = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
