@@ -7,12 +7,13 @@ they only serve exclusive placement.
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.core.errors import BadInput
 from penstock.devcluster import kueue
-from penstock.devcluster.external import ExternalCluster, Refusal
+from penstock.devcluster.external import LIMIT_S, ExternalCluster, Refusal
 from penstock.devcluster.ports import free_port
 from penstock.devcluster.processes import Process
 from penstock.devcluster.programs import program
@@ -34,8 +35,7 @@ def start(process: Process, cluster: ExternalCluster, host: str, certificate: Pa
         raise BadInput(f"There is {HOW}.")
     port, folder, definitions = free_port(), process.folder / "jobset", program("jobset-definitions")
     cluster.kubectl("apply", "--server-side", "-f", str(definitions / "crds"))
-    established = '--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True'
-    cluster.kubectl("wait", established, "crd/jobsets.jobset.x-k8s.io", "--timeout=120s")
+    _wait_until_served(cluster)
     cluster.apply(*kueue.webhooks(definitions / "webhooks.yaml", f"https://{host}:{port}", certificate, GROUPS))
     (folder / "tls").mkdir(parents=True)
     shutil.copy(certificate, folder / "tls" / "tls.crt")
@@ -44,6 +44,20 @@ def start(process: Process, cluster: ExternalCluster, host: str, certificate: Pa
     process.start(
         [str(program("jobset")), f"--config={folder / 'config.json'}"], {"KUBECONFIG": str(cluster.kubeconfig)}
     )
+
+
+def _wait_until_served(cluster: ExternalCluster) -> None:
+    """`kubectl wait` fails on a definition that has no status yet."""
+    until = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")
+        except Refusal:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 def answers(cluster: ExternalCluster) -> bool:
