@@ -44,7 +44,12 @@ def build_wheel(root: Path, folder: Path) -> Path:
     done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BadInput(f"The wheel could not be built: {done.stderr.strip()[-300:]}")
-    return next(folder.glob("*.whl"))
+    return newest_wheel(folder)
+
+
+def newest_wheel(folder: Path) -> Path:
+    """An earlier build may have left others."""
+    return max(folder.glob("*.whl"), key=lambda wheel: wheel.stat().st_mtime)
 
 
 def archive(target: Path, wheel: Path, lock: Path) -> Path:
@@ -102,5 +107,5 @@ def _put_wheel(prefix: Path, wheel: Path) -> None:
 
 
 if __name__ == "__main__":
-    made = archive(Path(sys.argv[2]), next(Path(sys.argv[1]).glob("*.whl")), Path("requirements/image.txt"))
+    made = archive(Path(sys.argv[2]), newest_wheel(Path(sys.argv[1])), Path("requirements/image.txt"))
     print(f"{made}: {NAME}, {made.stat().st_size / 1e6:.0f} MB")  # the program's answer
