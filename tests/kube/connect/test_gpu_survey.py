@@ -48,10 +48,10 @@ def test_nodes_alike_are_one_offer_and_differences_that_matter_make_others() -> 
     ("labels", "model"),
     [
         ({PRODUCT: "NVIDIA-H100-80GB-HBM3"}, "H100-80GB-HBM3"),
-        ({"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}, "A100"),
+        ({"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}, "A100-40GB"),
         ({"cloud.google.com/gke-accelerator": "nvidia-l4"}, "L4"),
         ({"node.kubernetes.io/instance-type": "p4de.24xlarge"}, "A100-80GB"),
-        ({"node.kubernetes.io/instance-type": "Standard_ND96isr_H100_v5"}, "H100"),
+        ({"node.kubernetes.io/instance-type": "Standard_ND96isr_H100_v5"}, "H100-80GB"),
         ({"node.kubernetes.io/instance-type": "m5.large"}, ""),
         ({}, ""),
     ],

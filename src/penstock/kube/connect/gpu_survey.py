@@ -10,7 +10,7 @@ from typing import Final
 from penstock.core.values import value
 from penstock.kube.client import CONFIG_MAPS, NODES, POLICIES, Cluster, Kind, Obj
 from penstock.kube.errors import Forbidden, Invalid, NotFound
-from penstock.kube.gpu_requests import MIG, WHOLE
+from penstock.kube.gpu_models import MIG, WHOLE, model_of
 from penstock.kube.manifests import USERS
 
 PRODUCT: Final = "nvidia.com/gpu.product"  #: written by NVIDIA's GPU feature discovery
@@ -30,15 +30,6 @@ SPOT: Final = {
 }
 #: Taints that say what a node is, not whose it is: pods that ask for GPUs may tolerate these.
 OF_GPU_NODES: Final = (*WHOLE, *SPOT)
-#: Beginnings of machine types of clouds, and the GPU in them.
-MACHINES: Final = {
-    "p3.": "V100", "p3dn.": "V100", "p4d.": "A100-40GB", "p4de.": "A100-80GB", "p5.": "H100", "p5e.": "H200",
-    "p5en.": "H200", "p6-b200.": "B200", "g4dn.": "T4", "g5.": "A10G", "g6.": "L4", "g6e.": "L40S",
-    "a2-highgpu": "A100-40GB", "a2-ultragpu": "A100-80GB", "a3-": "H100", "g2-": "L4",
-    "Standard_NC24ads_A100": "A100-80GB", "Standard_NC40ads_H100": "H100", "Standard_ND96asr_A100": "A100-40GB",
-    "Standard_ND96amsr_A100": "A100-80GB", "Standard_ND96isr_H100": "H100", "Standard_ND96isr_H200": "H200",
-    "Standard_NC4as_T4": "T4",
-}  # fmt: skip
 AUTOSCALER: Final = ("cluster-autoscaler-status", "kube-system")
 NODE_POOLS: Final = Kind("NodePool", "nodepools", "karpenter.sh/v1", namespaced=False)
 CLUSTER_QUEUES: Final = [
@@ -178,14 +169,9 @@ def _model(product: str, labels: Mapping[str, str]) -> str:
     """As Jobs name it: `A100-SXM4-80GB` of `NVIDIA-A100-SXM4-80GB`; else by the cloud's own labels."""
     if product:
         return re.sub("^(NVIDIA|Tesla|NVIDIA-Tesla)-", "", product)
-    if accelerator := labels.get(ACCELERATOR, ""):
-        return re.sub("^nvidia-(tesla-)?", "", accelerator).upper()
-    return of_machine(labels.get(INSTANCE, ""))
-
-
-def of_machine(machine: str) -> str:
-    fits = [start for start in MACHINES if machine.startswith(start)]
-    return MACHINES[max(fits, key=len)] if fits else ""
+    if accelerator := model_of(ACCELERATOR, labels.get(ACCELERATOR, "")):
+        return re.sub("^NVIDIA-(TESLA-)?", "", accelerator.upper())
+    return model_of(INSTANCE, labels.get(INSTANCE, ""))
 
 
 def _selector(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -225,7 +211,7 @@ def pools_with_gpus(pools: Iterable[Obj]) -> list[GpuNodes]:
             if row.get("operator") == "In"
         }
         models = {name.upper() for name in wants.get(GPU_NAME, ())}
-        models |= {of_machine(machine) for machine in wants.get(INSTANCE, ())} - {""}
+        models |= {model_of(INSTANCE, machine) for machine in wants.get(INSTANCE, ())} - {""}
         if models:
             found.append(_of_pool(str(pool["metadata"]["name"]), sorted(models), wants, template.get("taints") or ()))
     return found
