@@ -73,7 +73,7 @@ def waits_for_owned(why: r.WaitsForOwned, say: Say) -> str:
 
 
 def wait_worth(why: r.WaitWorth, say: Say) -> str:
-    ahead = f"{count(why.ahead, 'job')} ahead"
+    ahead = f"{count(why.ahead, 'job')} ahead" if why.ahead else "next in the queue"
     due = f" To meet its deadline it must burst by {instant(why.leave_at)}." if why.leave_at else ""
     return (
         f"{_queued(why.patience_ms, say)}: {_too_few(why.free_gpus)}, {ahead}{say.age}.{_forecast(why, say)} "
