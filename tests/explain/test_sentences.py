@@ -50,8 +50,8 @@ TOLD: list[tuple[Any, str]] = [
     (
         r.WaitWorth(MICRO, 0, HOUR, HOUR, 0, 0, 0),
         (
-            "Queued for up to 1 h, until day 1, 12:00: 0 GPUs free, next in the queue. Bursting now costs about $1.00 for "
-            "1 h; delay costs nothing, and the longest wait is 1 h."
+            "Queued for up to 1 h, until day 1, 12:00: 0 GPUs free, next in the queue. Bursting now costs about $1.00 "
+            "for 1 h; delay costs nothing, and the longest wait is 1 h."
         ),
     ),
     (
