@@ -37,6 +37,7 @@ CORE = [
     "ids",
     "units",
     "values",
+    "model.governance",
     "model.types",
     "model.reasons",
     "model.events",

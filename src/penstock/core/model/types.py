@@ -2,6 +2,7 @@
 
 from typing import Final, Literal, TypeAlias
 
+from penstock.core.model.governance import NONE, Governance
 from penstock.core.units import DAY, GB, HOUR, MINUTE, PERMILLE, Instant, Millis, Money, ceil_div
 from penstock.core.values import value
 
@@ -79,6 +80,7 @@ class Offer:
     guarantee: Guarantee = "max_run_time"
     quoted: Quoted | None = None
     has: tuple[str, ...] = ()  # what its nodes have: labels, and GPU models that it stands in for, as `rules` reads it
+    family: str = ""  # of its node type, as the cloud names it: `p5`
 
 
 @value
@@ -101,6 +103,8 @@ class Site:
     ingress_per_gb: Money = 0
     front_door: bool = False
     has: tuple[str, ...] = ()  # what jobs need and find here, as `rules.meets` reads it; `*` for anything
+    cloud: str = ""  # whose cloud it is: `aws`; empty: unknown, and on no list
+    region: str = ""  # as that cloud names it: `eu-central-1`
 
 
 @value
@@ -278,6 +282,7 @@ class Policy:
     max_moves: int = 5
     settle_ms: Millis = 30 * MINUTE  # after a move a job stays at least this long
     least_left_ms: Millis = 30 * MINUTE  # with less than this left nothing comes home, whatever the price
+    governance: Governance = NONE  # what a policy file says
 
 
 def fill(shapes: tuple[NodeShape, ...], width: int) -> tuple[tuple[NodeShape, int], ...]:
