@@ -128,7 +128,7 @@ def test_every_part_of_the_file_becomes_a_value_with_its_line() -> None:
     assert made.data_rules == (DataRule("personal", (), ("EU",), ("EU",)), DataRule("restricted", ("lab",)))
     assert made.teams == (
         Team("vision", ("vision",), ("atlas",), ("training",), 7, 50, 1_000_000_000),
-        Team("speech", classes=("inference", "experiment", "training", "critical")),
+        Team("speech"),
     )
 
 
@@ -202,6 +202,11 @@ ONE = "classes: {a: {}}\n"
             "rules: [{name: a, deny: 'true'}, {name: a, deny: 'true'}]",
             "line 2, rules[1].name (a): 'a' is taken by rules",
         ),
+        ("rules: [{name: a, deny: 'job.clas == 1'}]", "line 2, rules[0].deny (a): column 1: There is no job.clas; did"),
+        ("rules: [{name: a, deny: job.gpus}]", "line 2, rules[0].deny (a): The condition gives a whole number, and"),
+        ("rules: [{name: a, deny: 'job.data.all(x, true)'}]", "line 2, rules[0].deny (a): Loops over lists (exists,"),
+        ("rules: [{name: a, deny: 'quote.cost > 1'}]", "line 2, rules[0].deny (a): column 1: There is no quote.cost"),
+        ("approvals: [{when: '1 +', by: role:x, within: 1h}]", "line 2, approvals[0].when: column 4: Syntax error"),
         ("least_lease: 1ms", "line 2, least_lease: leases this short leave no time"),
         ("data: {x: {sites: [lap]}}", "line 2, data.x.sites[0]: there is no site 'lap'; did you mean 'lab'?"),
         ("headroom: [{site: x, gpus: 1}]", "line 2, headroom[0].site: there is no site 'x'; known here: lab, cloud."),

@@ -10,6 +10,9 @@ from penstock.config.document import Document, shown, unknown
 from penstock.config.scalars import Amount, Name
 from penstock.core.model import governance as g
 from penstock.core.units import MICRO, PERMILLE, Money
+from penstock.policy.expressions import BadExpression, compiled
+from penstock.policy.fields import OF_APPROVALS, OF_RULES, Field
+from penstock.policy.rules import with_shapes
 from penstock.policy.sections import (
     VERSION,
     AllowSection,
@@ -36,7 +39,7 @@ def governance_of(row: PolicyFileSection, page: Document, digest: str) -> g.Gove
     """Each part is attempted by itself, so that all of them are checked."""
     attempt = page.attempt
     attempt(_check_names, row, page)
-    return g.Governance(
+    made = g.Governance(
         classes=attempt(lambda: _by_name(page, "classes", row.classes, _class, row)),
         teams=attempt(lambda: _by_name(page, "teams", row.teams, _team, row)),
         burst_when=attempt(lambda: _each(page, "burst_when", row.burst_when, _trigger)),
@@ -50,6 +53,7 @@ def governance_of(row: PolicyFileSection, page: Document, digest: str) -> g.Gove
         version=VERSION,
         digest=digest,
     )
+    return made if page.errors else with_shapes(made)
 
 
 def source(page: Document, place: str) -> str:
@@ -105,7 +109,7 @@ def _class(name: str, row: ClassSection, page: Document, place: str, file: Polic
 
 
 def _team(name: str, row: TeamRulesSection, page: Document, place: str, file: PolicyFileSection) -> g.TeamRule:
-    for k, job_class in enumerate(row.classes):
+    for k, job_class in enumerate(row.classes or ()):
         known_class(job_class, file, page, f"{place}.classes[{k}]")
     return g.TeamRule(
         team=name,
@@ -189,6 +193,7 @@ def _headroom(row: HeadroomSection, page: Document, place: str, file: PolicyFile
 
 
 def _approval(row: ApprovalSection, page: Document, place: str) -> g.ApprovalRule:
+    _check_condition(row.when, OF_APPROVALS, page, f"{place}.when")
     number = int(place.removeprefix("approvals[").removesuffix("]")) + 1
     return g.ApprovalRule(
         name=str(row.name or f"approval-{number}"),
@@ -235,11 +240,22 @@ def _check_rule(row: RuleSection, page: Document, place: str) -> None:
         both = "it has both" if row.deny is not None else "it has neither"
         page.report(place, f"a rule has 'deny' or 'approval'; {both}")
     asks = {"by": row.by is not None, "within": row.within is not None}
+    if row.deny is not None:
+        _check_condition(row.deny, OF_RULES, page, f"{place}.deny")
+    if row.approval is not None:
+        _check_condition(row.approval, OF_APPROVALS, page, f"{place}.approval")
     for key, given in asks.items():
         if row.approval is not None and not given:
             page.report(place, f"the key '{key}' is missing: a rule with 'approval' says by whom and within which time")
         if row.approval is None and given:
             page.report(f"{place}.{key}", f"'{key}' is for rules with 'approval'; leave it out")
+
+
+def _check_condition(text: str, fields: tuple[Field, ...], page: Document, place: str) -> None:
+    try:
+        compiled(str(text), fields)
+    except BadExpression as error:
+        page.report(place, str(error).removesuffix("."))
 
 
 def _check_names(file: PolicyFileSection, page: Document) -> None:
