@@ -28,6 +28,7 @@ SIDEWAYS: dict[tuple[str, str], str] = {
     ("web", "front"): "a Job that is only planned is read as its controller would read it; and leaving is a request",
     ("front", "live"): "a home Job is submitted and cancelled through the plane's door, as a request is",
     ("telemetry", "live"): "numbers are read from the same picture",
+    ("policy", "config"): "a policy file is read as the other files are, and beside the sites file",
     ("drivers", "data"): "whoever starts an attempt brings its checkpoint along",
     ("devcluster", "data"): "its S3 server is handed out as a store of checkpoints",
 }
