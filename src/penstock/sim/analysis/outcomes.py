@@ -29,8 +29,8 @@ class Fared:
     """One job's outcome."""
 
     __slots__ = (
-        *("capped", "cost", "delay_ms", "denied", "id", "offer", "ran_ms", "rented", "run_ms", "shape", "started"),
-        *("submitted_at", "team", "wait_ms", "waited_for"),
+        *("attempt", "capped", "cost", "delay_ms", "denied", "id", "offer", "queued_at", "ran_ms", "rented", "run_ms"),
+        *("shape", "started", "submitted_at", "team", "wait_ms", "waited_for", "waits_for"),
     )
 
     def __init__(self, job: str, team: str, run_ms: Millis, submitted_at: Instant) -> None:
@@ -39,11 +39,21 @@ class Fared:
         self.wait_ms: Millis = 0
         self.delay_ms: Millis = UNFINISHED
         self.ran_ms: Millis = 0
-        self.offer = ""  #: where it ran last
+        self.offer = self.attempt = ""  #: the last it was promised
         self.rented = self.capped = self.denied = False
         self.shape = -1
         self.started: Reason | None = None  #: why it first ran where it did, or was refused
-        self.waited_for: tuple[Instant, Reason] | None = None  #: the last "not yet" before
+        self.queued_at: Instant | None = submitted_at  #: since when it waits; None: it has a place
+        self.waits_for: tuple[Instant, Reason] | None = None  #: the last "not yet" of this wait: until when, and why
+        self.waited_for: tuple[Millis, Instant, Reason] | None = None  #: of its longest wait, with how long it took
+
+    def placed(self, at: Instant) -> None:
+        """Its wait is over; the longest is remembered."""
+        if self.waits_for is not None and self.queued_at is not None:
+            waited_ms = at - self.queued_at
+            if waited_ms and (self.waited_for is None or waited_ms > self.waited_for[0]):
+                self.waited_for = (waited_ms, *self.waits_for)
+        self.queued_at = self.waits_for = None
 
 
 @value
@@ -96,7 +106,7 @@ class Story:
     cost: float
     wait_h: float
     delay_h: float | None
-    reasons: tuple[str, ...]  # recorded: the last wait before it started, and why it started there
+    reasons: tuple[str, ...]  # recorded: why it waited longest, and why it first ran where it did, or was refused
 
 
 class Watch:
@@ -161,8 +171,7 @@ class Watch:
 
     def waits(self, event: e.WaitPromised) -> None:
         fared = self.fared[event.job]
-        if fared.started is None:
-            fared.waited_for = (event.until_at, event.because)
+        fared.waits_for = (event.until_at, event.because)
         self._note_cap(fared, event.because)
 
     def renewal_denied(self, event: e.RenewalDenied) -> None:
@@ -178,9 +187,11 @@ class Watch:
         fared = self.fared[event.job]
         if fared.started is None:
             fared.started = event.because
+        fared.placed(event.at)
         came_home = fared.rented and not event.rented
         fared.rented = fared.rented or event.rented
         fared.offer = event.offer
+        fared.attempt = event.attempt
         self.promised[event.attempt] = event
         if event.hold is not None:
             self.payers[event.hold.id] = (fared, _team(event.hold.scopes, fared))
@@ -209,7 +220,11 @@ class Watch:
             self._moves(fared.team, output)
 
     def broken_off(self, event: e.AttemptStopped | e.AttemptLost | e.AttemptRefused) -> None:
-        self._over(event)
+        """Another place may be promised already: then it does not wait."""
+        promise, live = self.promised.get(event.attempt), self._over(event)
+        fared = live[0] if live is not None else self.fared[promise.job] if promise is not None else None
+        if fared is not None and fared.attempt == event.attempt:
+            fared.queued_at = event.at
 
     def _over(self, event: Any) -> tuple[Fared, bool, int] | None:
         self.promised.pop(event.attempt, None)
@@ -287,13 +302,13 @@ class Watch:
 
     def story(self, job: str) -> Story:
         fared = self.fared[job]
-        reasons = []
-        if fared.waited_for is not None:
-            until_at, because = fared.waited_for
-            reasons.append(sentence(because, Say(self.currency, until_at)))
+        ended = fared.delay_ms >= 0
+        waits = (
+            [fared.waits_for] if fared.waits_for and not ended else [fared.waited_for[1:]] if fared.waited_for else []
+        )
+        reasons = [sentence(because, Say(self.currency, until_at)) for until_at, because in waits]
         if fared.started is not None:
             reasons.append(sentence(fared.started, Say(self.currency, NEVER)))
-        ended = fared.delay_ms >= 0
         return Story(
             outcome="ended" if ended else "refused" if fared.delay_ms == REFUSED else "queued",
             offer=fared.offer,
