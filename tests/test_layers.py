@@ -63,6 +63,7 @@ CORE = [
     "decide.lookahead",
     "decide.colocation",
     "decide.waiting",
+    "decide.approvals",
     "decide.placement",
     "decide.retries",
     "decide.preemption",
