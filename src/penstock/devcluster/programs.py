@@ -147,32 +147,31 @@ def helm() -> str | None:
 
 
 def _build_kueue(say: Say) -> None:
-    """In its own module, as it was released: only its own list of checksums has all that it needs."""
     say(f"Building Kueue {KUEUE}: about 10 minutes of CPU when nothing is cached")
-    made, definitions = folder() / "kueue.new", folder() / f"kueue-{KUEUE}-definitions"
-    with tempfile.TemporaryDirectory() as work:
-        source = Path(work, "kueue")
-        shutil.copytree(_source_of("kueue", KUEUE), source, ignore=_not_built, copy_function=shutil.copyfile)
-        _give_it_our_certificates(source / "cmd/kueue/main.go")
-        _go(["build", "-ldflags", "-s -w", "-o", str(made), "./cmd/kueue"], "kueue", say, {}, source)
-        _copy_definitions(source, definitions)
-    made.rename(folder() / f"kueue-{KUEUE}")
-    _link("kueue-definitions", definitions.name)
-    _link("kueue", f"kueue-{KUEUE}")
+    _build_controller(
+        "kueue", KUEUE, "./cmd/kueue", say, lambda source: _give_it_our_certificates(source / "cmd/kueue/main.go")
+    )
 
 
 def _build_jobset(say: Say) -> None:
-    """As Kueue, in its own module."""
     say(f"Building JobSet {JOBSET}: about 5 minutes of CPU when nothing is cached")
-    made, definitions = folder() / "jobset.new", folder() / f"jobset-{JOBSET}-definitions"
+    _build_controller("jobset", JOBSET, ".", say)
+
+
+def _build_controller(
+    name: str, version: str, package: str, say: Say, change: Callable[[Path], None] = lambda _: None
+) -> None:
+    """In its own module, as it was released: only its own list of checksums has all that it needs."""
+    made, definitions = folder() / f"{name}.new", folder() / f"{name}-{version}-definitions"
     with tempfile.TemporaryDirectory() as work:
-        source = Path(work, "jobset")
-        shutil.copytree(_source_of("jobset", JOBSET), source, ignore=_not_built, copy_function=shutil.copyfile)
-        _go(["build", "-ldflags", "-s -w", "-o", str(made), "."], "jobset", say, {}, source)
+        source = Path(work, name)
+        shutil.copytree(_source_of(name, version), source, ignore=_not_built, copy_function=shutil.copyfile)
+        change(source)
+        _go(["build", "-ldflags", "-s -w", "-o", str(made), package], name, say, {}, source)
         _copy_definitions(source, definitions)
-    made.rename(folder() / f"jobset-{JOBSET}")
-    _link("jobset-definitions", definitions.name)
-    _link("jobset", f"jobset-{JOBSET}")
+    made.rename(folder() / f"{name}-{version}")
+    _link(f"{name}-definitions", definitions.name)
+    _link(name, f"{name}-{version}")
 
 
 def _copy_definitions(source: Path, to: Path) -> None:
