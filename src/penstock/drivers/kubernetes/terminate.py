@@ -6,6 +6,7 @@ import math
 from datetime import datetime
 
 from penstock.core.units import SECOND, Millis
+from penstock.drivers.kubernetes import host_names
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.connection import Connection
 from penstock.drivers.kubernetes.execution_job import tombstone
@@ -47,6 +48,7 @@ async def bury(here: Connection, attempt: str) -> Execution | None:
 
 async def forget(here: Connection, execution: Execution) -> None:
     """Release the Job: it stays for `keep_ms` so that a late start finds it, then the cluster deletes it."""
+    await host_names.withdraw(here, execution)
     await here.change(execution, lambda job: _forgotten(job, here.settings.keep_ms), LATER)
     if execution.job["metadata"].get("deletionTimestamp"):
         await _leave_stone(here, execution)
