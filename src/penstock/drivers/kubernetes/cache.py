@@ -301,7 +301,7 @@ def keep_job(job: Obj) -> Obj:
         if key.startswith(annotations.DOMAIN)
     }
     return {
-        "metadata": {**_meta(job), "annotations": ours},
+        "metadata": {**_meta(job), "annotations": ours, "ownerReferences": job["metadata"].get("ownerReferences")},
         "owner": (job["metadata"].get("labels") or {}).get(annotations.INSTALLATION, ""),
         "spec": spec,
         "status": job.get("status") or {},
