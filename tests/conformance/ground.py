@@ -38,6 +38,7 @@ LABELS: Final = {
 CLAIM: Final = "scratch"  #: the volume claim of the manifests
 MAPPED: Final = {
     "config_maps": "copy",
+    "services": "copy",
     "secrets": {"hub-token": "hub-token"},
     "volumes": {CLAIM: "emptyDir"},
     "service_accounts": {"trainer": "trainer"},

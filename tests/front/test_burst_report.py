@@ -23,7 +23,7 @@ from penstock.front.home_job_file import home_job_file
 from penstock.kube import annotations
 from penstock.kube.job_needs import known_gpus, offer_has
 from penstock.kube.maps import Maps, has
-from penstock.kube.portability import rewrite
+from penstock.kube.portability import packed, rewrite
 from tests.front.kit import home_job
 
 Json = dict[str, Any]
@@ -81,6 +81,10 @@ def jobs(draw: st.DrawFn) -> Json:
         pod["nodeName"] = "gpu-7"
     if draw(st.integers(0, 4)) == 0:
         pod["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": draw(st.sampled_from("ab"))}}]
+    if draw(st.integers(0, 3)) == 0:
+        pod["subdomain"] = "rendezvous"
+        name = draw(st.sampled_from(("train-0.rendezvous", "train-0.rendezvous.vision.svc")))
+        pod["containers"][0]["args"] = [f"--endpoint={name}:29500"]
     made = home_job("train", pod=pod, spec={"parallelism": draw(st.integers(1, 3))})
     made["metadata"]["namespace"] = "vision"
     return made
@@ -94,7 +98,9 @@ def tables(draw: st.DrawFn, site: str, models: list[str]) -> Maps:
     whole = [(key, "") for key in ("pool", "affinity", "nodeName") if draw(rarely)]
     return Maps(
         site,
-        namespaces=(("vision", "there"),) if draw(st.integers(0, 5)) else (),
+        namespaces=(("vision", draw(st.sampled_from(("there", "vision")))),) if draw(st.integers(0, 5)) else (),
+        services=draw(st.sampled_from(((), (("rendezvous", "meet"),), (("rendezvous", ""),)))),
+        copy_services=draw(rarely),
         volumes=tuple((name, f"{name}-there") for name in "ab" if draw(rarely)),
         node_selectors=(*selectors, *whole),
         resources=tuple((name, "") for name in ("rdma/hca", "hugepages-2Mi") if draw(rarely)),
@@ -157,7 +163,13 @@ def runs_there(job: Json, offer: Offer, maps: Maps) -> None:
     away = json.loads(json.dumps(job))
     away["metadata"]["annotations"] = {annotations.HOME: "lab"}
     labels = labels_of(offer)
-    pod = rewrite(away, maps, labels).manifest["spec"]["template"]["spec"]
+    service = {"kind": "Service", "metadata": {"name": "rendezvous"}, "spec": {"clusterIP": "None"}}
+    made = rewrite(packed(away, [service]), maps, labels)
+    pod = made.manifest["spec"]["template"]["spec"]
+    mapped_to = dict(maps.services).get(job["spec"]["template"]["spec"].get("subdomain", ""))
+    copied = {copy["metadata"]["name"] for copy in made.copies}
+    assert (pod.get("subdomain") or "", copied) in (("", set()), (mapped_to, set()), ("rendezvous", {"rendezvous"}))
+    assert "vision.svc" not in str(pod) or made.manifest["metadata"]["namespace"] == "vision"
     mapped = dict(to.split("=", 1) for _, to in maps.node_selectors if to)
     node = {"kubernetes.io/os": "linux", **mapped, **labels}
     assert "nodeName" not in pod

@@ -31,11 +31,14 @@ def test_what_came_together_is_one_event_called_by_what_was_decided() -> None:
     assert one.news is None
 
 
-def test_that_it_runs_is_shown_and_told_only_with_what_comes_next() -> None:
+def test_that_it_runs_is_told_at_once_and_a_renewed_lease_only_with_what_comes_next() -> None:
     one = recorder(SUBMITTED, WAITS)
     one.told = 2
-    one.lines += [("Running", False, one.lines[0][2]), ("LeaseRenewed", False, one.lines[0][2])]
-    assert one.news is None
+    one.lines.append(("Running", False, one.lines[0][2]))
+    assert (one.tells_of_a_start, news_of(one).reason, news_of(one).runs) == (True, "Running", True)
+    one.told = 3
+    one.lines.append(("LeaseRenewed", False, one.lines[0][2]))
+    assert (one.tells_of_a_start, one.news) == (False, None)
     one.lines.append(("Preempted", True, one.lines[1][2]))
     one.lines.append(("Settled", False, one.lines[1][2]))
     assert (news_of(one).upto, news_of(one).reason, news_of(one).bad) == (6, "Preempted", True)

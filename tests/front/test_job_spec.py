@@ -121,7 +121,7 @@ def test_the_name_of_whoever_applied_it_is_not_part_of_what_runs() -> None:
 
 def test_config_maps_travel_along_and_a_missing_one_keeps_it_home() -> None:
     carried = {"kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"lr": "0.1"}}
-    wish = read(job(), "lab", NOW, carried=[carried], unread=["secret-settings"])
+    wish = read(job(), "lab", NOW, carried=[carried], unread=["config map secret-settings"])
     assert [one["kind"] for one in json.loads(wish.work.manifest)["items"]] == ["Job", "ConfigMap"]
     assert wish.spec.needs[-1] == "the missing config map secret-settings"
 

@@ -274,6 +274,55 @@ def test_a_job_of_no_shape_at_all_is_read_without_a_stumble() -> None:
         assert needs(manifest)[0] == "a Kubernetes cluster"
 
 
+# --- host names -------------------------------------------------------------------------------------------------------
+
+SERVICE: Json = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "rendezvous", "namespace": "vision", "uid": "u2"},
+    "spec": {
+        "clusterIP": "None",
+        "clusterIPs": ["None"],
+        "selector": {"job-name": "train"},
+        "ports": [{"port": 29500, "nodePort": 31000}],
+    },
+}
+
+
+def test_the_service_of_a_subdomain_is_copied_under_its_own_name_without_what_its_cluster_gave_it() -> None:
+    made = rewrite(packed(job(subdomain="rendezvous"), [SERVICE]), maps(copy_services=True))
+    (copied,) = made.copies
+    assert copied["metadata"] == {
+        "name": "rendezvous",
+        "namespace": "ml-vision",
+        "labels": {annotations.COPY: "service"},
+        "annotations": {annotations.COPY_OF: "vision/rendezvous"},
+    }
+    assert copied["spec"] == {"clusterIP": "None", "selector": {"job-name": "train"}, "ports": [{"port": 29500}]}
+    assert pod_of(made.manifest)["subdomain"] == "rendezvous"
+
+
+def test_a_service_that_is_not_there_keeps_the_job_home_and_the_line_to_write_is_named() -> None:
+    """Its pods would look for each other until its lease ends."""
+    named = job(subdomain="rendezvous")
+    assert why_not(named, maps()) == ["service rendezvous is not known at east; write maps: {services: copy}."]
+    assert "service rendezvous" in needs(named)
+    with pytest.raises(Unmapped, match="service rendezvous was not there to be copied"):
+        rewrite(named, maps(copy_services=True))
+    assert "subdomain" not in pod_of(rewrite(named, maps(services={"rendezvous": ""})).manifest)
+
+
+def test_host_names_with_their_namespace_need_a_namespace_of_that_name() -> None:
+    whole = {"env": [{"name": "MASTER_ADDR", "value": "train-0.rendezvous.vision.svc.cluster.local"}]}
+    named = job(subdomain="rendezvous", container=whole)
+    there = maps(copy_services=True)
+    says = "Its host names have the namespace vision in them, which east has not; leave the namespace out of them, or"
+    assert why_not(named, there) == [f"{says} write maps: {{namespaces: {{vision: vision}}}}."]
+    assert why_not(named, maps(copy_services=True, namespaces={"vision": "vision"})) == []
+    short = {"command": ["run", "train-0.rendezvous:29500"]}
+    assert why_not(job(subdomain="rendezvous", container=short), there) == []
+
+
 # --- the sites file ---------------------------------------------------------------------------------------------------
 
 SITES = """

@@ -27,11 +27,11 @@ REFUSED, WRONG = 1, 2  #: exit codes: the cluster refused something; a document 
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(paths: tuple[str, ...], recursive: bool, team: str, as_json: bool, **where: Any) -> int:
     """Apply manifests; Penstock schedules the Jobs that ask for GPUs."""
-    found = list(documents(paths, recursive=recursive))
-    if not found:
+    manifests = list(documents(paths, recursive=recursive))
+    if not manifests:
         raise BadInput("There is nothing to apply in what -f names.")
     run = ApplyRun(team, where["namespace"], as_json=as_json)
-    ask(where, lambda cluster: run.all(cluster, found))
+    ask(where, lambda cluster: run.all(cluster, manifests))
     return run.end()
 
 
@@ -43,12 +43,12 @@ class ApplyRun:
         self.rows: list[Json] = []
         self.code = self.untried = 0
 
-    async def all(self, cluster: "Cluster", found: Sequence[ManifestDocument]) -> None:
+    async def all(self, cluster: "Cluster", manifests: Sequence[ManifestDocument]) -> None:
         from penstock.front.applying import Applier
         from penstock.kube.errors import Forbidden, KubeError, Unavailable
 
         applier = Applier(cluster, self.team, self.namespace)
-        for tried, document in enumerate(found, start=1):
+        for tried, document in enumerate(manifests, start=1):
             try:
                 if document.error:
                     raise BadInput(document.error)
@@ -57,7 +57,7 @@ class ApplyRun:
                 self._failed(document, str(error), WRONG)
             except Unavailable as error:
                 self._failed(document, str(error), REFUSED)
-                self.untried = len(found) - tried
+                self.untried = len(manifests) - tried
                 return
             except Forbidden as error:
                 words = f"the cluster does not let you {error.verb} {error.resource}: {error}"
@@ -66,7 +66,7 @@ class ApplyRun:
                 self._failed(document, str(error), REFUSED)
 
     def end(self) -> int:
-        """Print what is left to print; the exit code."""
+        """Print the collected answers as JSON if asked for, and return the exit code."""
         if self.as_json:
             from penstock.cli.terminal import print_json
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from penstock.cli.client import Client, talks
-from penstock.cli.output import moment, table
+from penstock.cli.output import moment, print_json, table
 
 
 @click.group("audit")
@@ -22,14 +22,14 @@ def command() -> None:
 @talks
 def list_all(client: Client, who: str, did: str, about: str, limit: int, as_json: bool) -> None:
     """Show who did what, newest first."""
-    found = client.get("/v1/audit", who=who, did=did, about=about, limit=limit)
+    trail = client.get("/v1/audit", who=who, did=did, about=about, limit=limit)
     if as_json:
-        _print(found)
+        print_json(trail)
         return
     rows = [
         [moment(entry["at"]), _who(entry), entry["did"], entry["about"], _change(entry),
          entry["address"] or "-", shlex.join(entry["words"])]
-        for entry in found["entries"]
+        for entry in trail["entries"]
     ]  # fmt: skip
     columns = ["at", "who", "did", "about", "change", "from", "words"]
     table("Audit trail", columns, rows, "Nobody did anything like that.")
@@ -40,17 +40,17 @@ def _who(entry: dict[str, Any]) -> str:
 
 
 def _change(entry: dict[str, Any]) -> str:
-    """What was before, and what is after; one of them where there is no other."""
-    return " -> ".join(said for said in (entry["before"], entry["after"]) if said)
+    """The state before and after, as `before -> after`; only one of them if there is no other."""
+    return " -> ".join(state for state in (entry["before"], entry["after"]) if state)
 
 
 @command.command("denials")
 @talks
 def denials(client: Client, as_json: bool) -> None:
     """Show denied requests, by address or token."""
-    found = client.get("/v1/audit/denials")
+    listing = client.get("/v1/audit/denials")
     if as_json:
-        _print(found)
+        print_json(listing)
         return
     rows = [
         [
@@ -61,7 +61,7 @@ def denials(client: Client, as_json: bool) -> None:
             line["asked"],
             line["why"],
         ]
-        for line in found["denied"]
+        for line in listing["denied"]
     ]
     table("Denied requests", ["from", "requests", "first", "last", "asked last", "why"], rows, "None was denied.")
 
@@ -73,12 +73,6 @@ def erase(client: Client, who: str, as_json: bool) -> None:
     """Erase the name, addresses and words recorded about a token or an address; what was done stays."""
     told = client.post("/v1/audit/erase", {"who": who})
     if as_json:
-        _print(told)
+        print_json(told)
     else:
         click.echo(f"Erased of {who}: {told['details']} details, {told['denials']} lines of denied requests.")
-
-
-def _print(found: object) -> None:
-    from penstock.cli.terminal import print_json
-
-    print_json(found)

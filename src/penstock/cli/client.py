@@ -35,14 +35,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def home() -> Path:
-    """$PENSTOCK_HOME, or where the machine keeps such things."""
+    """Penstock's home folder: $PENSTOCK_HOME, or a folder in the user's data folder."""
     if named := os.environ.get("PENSTOCK_HOME"):
         return Path(named)
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "penstock"
 
 
 class Failed(click.ClickException):
-    """The sentence that the server gave, or ours if it gave none."""
+    """A request failed: the server's own sentence, or ours if it sent none."""
 
     def __init__(self, message: str, exit_code: int = 2, status: int = 0) -> None:
         super().__init__("\n".join(safe(line) for line in message.split("\n")))
@@ -51,7 +51,7 @@ class Failed(click.ClickException):
 
 
 def talks(command: F) -> F:
-    """A command that asks a running Penstock: gets a `client`, and `as_json`."""
+    """Decorates a command that asks a running Penstock: adds --json and --url, and passes `client` and `as_json`."""
 
     @click.option("--url", metavar="URL", help="Address of another Penstock than this machine's.")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -99,7 +99,7 @@ class Client:
             raise self.unanswered(error) from None
 
     def steadily(self, method: str, path: str, **more: Any) -> "httpx2.Response":
-        """As `send`, for what goes on for hours: a Penstock that is being started again is waited for."""
+        """Like `send`, for requests that are repeated for hours: waits while Penstock restarts."""
         until = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
@@ -110,7 +110,7 @@ class Client:
                 time.sleep(0.5)
 
     def lines(self, path: str, headers: dict[str, str], **params: Any) -> Iterator[str]:
-        """The lines of an answer that does not end."""
+        """Yields the lines of a streamed answer."""
         import httpx2
 
         try:
@@ -132,13 +132,13 @@ class Client:
         return self._made
 
     def session(self) -> "httpx2.AsyncClient":
-        """For what goes both ways at once."""
+        """Opens a WebSocket session."""
         import httpx2
 
         return httpx2.AsyncClient(**self._ways())
 
     def _ways(self) -> dict[str, Any]:
-        """How to reach the server, and what it is told about us."""
+        """Options of the HTTP client: address, token and trusted certificates."""
         token = self._token()
         if token and not (token.isascii() and token.isprintable()):
             raise Failed("The token has characters that no token has; copy it again.", FORBIDDEN)
@@ -183,7 +183,7 @@ class Client:
         return found.scheme, found.host, found.port
 
     def _trust(self) -> "ssl.SSLContext | bool":
-        """Whom a TLS connection trusts: of our own server the very certificate that it serves, else the usual ones, and
+        """What TLS trusts: for our own server exactly its certificate, otherwise the system's certificates and
         those in PENSTOCK_CA_FILE.
         """
         if not self.url.startswith("https:"):
@@ -222,7 +222,7 @@ class Client:
 
 
 def job_path(job: str, what: str = "") -> str:
-    """The address of a job; whatever a person typed stays one word of it."""
+    """The API path of a job. The id is quoted, so that it stays one part of the path."""
     return f"/v1/jobs/{quote(job)}{what}"
 
 

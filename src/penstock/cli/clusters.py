@@ -21,7 +21,7 @@ MOST_PARTS = 100_000  #: words, lists and keys of a file, each alias written out
 
 
 def reaches(command: F) -> F:
-    """The options that name a cluster, spelt as kubectl has them."""
+    """Adds the options that name a cluster, with kubectl's names."""
     options = [
         click.option("--kubeconfig", default="", metavar="FILE", help="As for kubectl.  [default: $KUBECONFIG]"),
         click.option("--context", default="", help="As for kubectl.  [default: the current one]"),
@@ -39,7 +39,7 @@ def reaches(command: F) -> F:
 
 
 def ask(where: Json, question: "Callable[[Cluster], Awaitable[T]]") -> T:
-    """One connection, asked and closed. What goes wrong is one sentence."""
+    """Connects, asks and closes; an error becomes one sentence."""
     from penstock.kube.access import Access, connect
     from penstock.kube.errors import Forbidden, KubeError
 
@@ -59,7 +59,7 @@ def ask(where: Json, question: "Callable[[Cluster], Awaitable[T]]") -> T:
 
 
 def manifest_from(path: str, *, templates: bool = False) -> Json:
-    """One Job; with `templates`, also the Job that a CronJob would make. Anything else is said."""
+    """Reads one Job; with `templates`, also the Job that a CronJob would create. Raises `BadInput` otherwise."""
     from penstock.front.home_kinds import JOB, jobs_in, kind_of
 
     found = [job for document in documents(path) if templates or kind_of(document) == JOB for job in jobs_in(document)]
@@ -69,7 +69,7 @@ def manifest_from(path: str, *, templates: bool = False) -> Json:
 
 
 def documents(path: str) -> list[Json]:
-    """The objects of a YAML or JSON file; `-` is what comes in by standard input."""
+    """Reads the objects of a YAML or JSON file; `-` is standard input."""
     found = [document for text in split(bounded_text(path)) if (document := parsed(text, path)) is not None]
     lists = [
         document.get("items") if document.get("kind") == "List" else [document]
@@ -83,7 +83,7 @@ def documents(path: str) -> list[Json]:
 
 
 def bounded_text(path: str) -> str:
-    """What is in the file; `-` is standard input."""
+    """Reads a file of bounded size as text; `-` is standard input."""
     from penstock.config.document import MAX_BYTES, read_bytes
 
     raw = sys.stdin.buffer.read(MAX_BYTES + 1) if path == "-" else read_bytes(path)
@@ -96,14 +96,14 @@ def bounded_text(path: str) -> str:
 
 
 def split(text: str) -> list[str]:
-    """The documents of a file, by their separators; what is before the first one counts if it says anything."""
+    """Splits a file at its `---` lines. Text before the first one is a document if it is not empty."""
     texts = re.split(r"^---(?=\s|$)", text, flags=re.MULTILINE)
     before = [line for line in texts[0].splitlines() if line.strip() and not line.lstrip().startswith("#")]
     return texts if before or len(texts) == 1 else texts[1:]
 
 
 def parsed(text: str, path: str) -> Any:
-    """One YAML document as JSON has it; None if it is empty."""
+    """Parses one YAML document into JSON's types; None if it is empty."""
     import yaml
 
     from penstock.config.document import LOADER, excess
@@ -121,7 +121,7 @@ def parsed(text: str, path: str) -> Any:
 
 
 def _check_is_json(found: list[object], path: str) -> None:
-    """What YAML can say and JSON cannot is refused, and so is an alias that repeats itself without end."""
+    """Refuses what JSON cannot express, and aliases that contain themselves."""
     left, seen = list(found), 0
     while left:
         item = left.pop()
@@ -137,7 +137,7 @@ def _check_is_json(found: list[object], path: str) -> None:
 
 
 def is_manifest(path: str) -> bool:
-    """A Kubernetes object, and not a job file of ours: those have no `kind`."""
+    """True for a Kubernetes object; our own job files have no `kind`."""
     try:
         return any(document.get("kind") for document in documents(path))
     except BadInput:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.trace_options import reads_trace, simulates
+
 if TYPE_CHECKING:
     from penstock.sim.analysis.compare import Case, Compared, FilePolicy
 
@@ -17,19 +19,7 @@ FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 
 @click.command("compare")
 @click.argument("traces", nargs=-1, metavar="[TRACE]...")
-@click.option(
-    "--generate", type=click.IntRange(1), metavar="JOBS", help="Generate this many jobs instead of reading a trace."
-)
-@click.option(
-    "--format", "form", metavar="F", help="Trace format: penstock, csv, sacct or kubernetes.  [default: detected]"
-)
-@click.option(
-    "--column",
-    "columns",
-    multiple=True,
-    metavar="FIELD=NAME",
-    help="For csv: which column holds which field; repeatable.",
-)
+@reads_trace
 @click.option("--nodes", type=click.IntRange(0), metavar="N", help="Number of owned nodes of 8 GPUs.")
 @click.option(
     "--load", type=float, metavar="X", help="Instead of --nodes: demand / owned capacity.  [default if generated: 1]"
@@ -41,12 +31,7 @@ FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 @click.option("--knobs", metavar="X,Y,...", help="Waiting budgets to try.  [default: 0.02,0.05,0.1,0.25,0.5,1]")
 @click.option("--cost-of-delay", "costs_of_delay", metavar="X,Y,...",
               help="For penstock: what an hour of delay costs, to try.  [default: 640,220,80,28,10,3]")  # fmt: skip
-@click.option("--knowledge", type=click.Choice(["e0", "e1", "e2"]), default="e2", show_default=True,
-              help="Run times known: e0 exact, e1 wrong estimates, e2 learned from history.")  # fmt: skip
-@click.option("--costs", type=click.Choice(["l0", "l1", "l2"]), default="l1", show_default=True,
-              help="Cloud model: l0 GPU-hours; l1 instances and starts; l2 also spot, data, egress.")  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--sites", metavar="FILE", help="Sites file (offers, prices, faults) instead of --nodes.")
+@simulates
 @click.option("--spot", metavar="DIR", help="Recorded spot availability for l2 (spot_index.csv, spot_rle.csv).")
 @click.option("--out", default="penstock-compare", show_default=True, metavar="DIR", help="Output folder.")
 @click.option("--no-bound", is_flag=True, help="Skip the lower bound, which needs the extra `compare`.")
@@ -90,7 +75,7 @@ def command(**options: Any) -> None:
 
 
 def write(compared: "Compared", folder: Path, run: dict[str, Any]) -> list[Path]:
-    """The numbers, the page and the picture; without the extra `plots` no pixels."""
+    """Writes numbers, page and picture; the PNG only with the extra `plots`."""
     import msgspec
 
     from penstock.core.errors import BadInput
@@ -117,23 +102,23 @@ def record(compared: "Compared", run: dict[str, Any]) -> dict[str, Any]:
     return as_record(compared) | run
 
 
-def print_table(found: Sequence["Compared"]) -> None:
+def print_table(results: Sequence["Compared"]) -> None:
     """One table for all traces; the trace is named where there are several."""
     from penstock.cli import terminal
     from penstock.sim.analysis.compare import COLUMNS, row
 
-    several = len(found) > 1
+    several = len(results) > 1
     heads = ["trace"] * several + [column.head[:1].lower() + column.head[1:] for column in COLUMNS]
     rows = [
         [compared.case.name] * several + [row(compared, point)[column.key] for column in COLUMNS]
-        for compared in found
+        for compared in results
         for point in compared.points
     ]
-    terminal.table(_heading(found), heads, rows)
+    terminal.table(_heading(results), heads, rows)
 
 
 def folder_for(path: Path) -> Path:
-    """Made if it is not there. Asked before anything long is run, so that no hour of work ends in a refusal."""
+    """Creates the output folder if needed. Call it before a long run, so that a refusal costs no work."""
     import os
 
     from penstock.core.errors import BadInput
@@ -178,7 +163,7 @@ def _file_policy(path: str, case: "Case", options: dict[str, Any]) -> "FilePolic
 
 
 def _names(traces: Sequence[str]) -> list[str]:
-    """Of files, as titles and as folders: without what stands after a point, and each once."""
+    """Names of traces, for titles and folders: file names without their extensions, made unique."""
     import re
 
     names: list[str] = []
@@ -217,20 +202,20 @@ def _foot(compared: "Compared", run: dict[str, Any]) -> str:
     )
 
 
-def _heading(found: Sequence["Compared"]) -> str:
+def _heading(compared: Sequence["Compared"]) -> str:
     from penstock.sim.analysis.compare import owned_gpus
 
-    if len(found) > 1:
+    if len(compared) > 1:
         return "Cost against delay"
-    case = found[0].case
+    case = compared[0].case
     return f"{case.name}: {len(case.scenario.jobs):,} jobs, {owned_gpus(case.scenario):,} owned GPUs"
 
 
-def _tell(found: Sequence["Compared"], written: Sequence[Sequence[Path]]) -> None:
+def _tell(results: Sequence["Compared"], written: Sequence[Sequence[Path]]) -> None:
     from penstock.sim.analysis.compare import lede
 
-    print_table(found)
-    for compared, paths in zip(found, written, strict=True):
+    print_table(results)
+    for compared, paths in zip(results, written, strict=True):
         click.echo()
-        click.echo(f"{compared.case.name}: " * (len(found) > 1) + lede(compared))
+        click.echo(f"{compared.case.name}: " * (len(results) > 1) + lede(compared))
         click.echo(f"Written: {', '.join(map(str, paths))}")

@@ -11,6 +11,6 @@ def command(shell: str) -> None:
 
     from penstock.cli.main import penstock
 
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(penstock, {}, "penstock", "_PENSTOCK_COMPLETE").source())
+    script = get_completion_class(shell)
+    assert script is not None
+    click.echo(script(penstock, {}, "penstock", "_PENSTOCK_COMPLETE").source())

@@ -43,7 +43,7 @@ def command(keep: bool, out: str, as_json: bool, kube: bool, month: bool, jobs: 
 
 
 def _ask_for_numpy() -> None:
-    """The trainings compute with it, and so does the month's lower bound. The clusters' pods have no packages."""
+    """Refuse to start without numpy: the trainings and the month's lower bound need it. The pods' training does not."""
     from penstock.core.errors import BadInput
 
     if importlib.util.find_spec("numpy") is None:
@@ -115,7 +115,7 @@ def _play(keep: bool, out: Path, as_json: bool) -> int:
 
 
 def _look_at_it(voice: "Console", machine: "Machine", job: str, figures: dict[str, Any]) -> None:
-    """Until ^C."""
+    """Keep everything running until ^C."""
     at = f"PENSTOCK_HOME={machine.home} penstock"
     voice.say(f"\nThe page: {machine.address}/  Try next:\n  {at} why {job}\n  {at} costs\n  {at} run --gpus 1 -- date")
     click.echo(json.dumps(figures))

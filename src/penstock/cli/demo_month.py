@@ -48,7 +48,7 @@ def show_month(jobs: int, seed: int, out: str, as_json: bool) -> int:
 
 @dataclass(slots=True)
 class Shown:
-    """What was said, and what was claimed and whether it is true."""
+    """What the demo printed, and each claim with whether it is true."""
 
     quiet: bool
     claims: dict[str, bool] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def _demand(trace: "Trace", nodes: int) -> float:
 
 
 def _fresh(path: Path) -> Path:
-    """The last demo's journal makes way; SQLite may have left two files beside it."""
+    """Deletes the last demo's journal and the two files that SQLite may have left beside it."""
     from penstock.core.errors import BadInput
 
     try:
@@ -278,7 +278,7 @@ def _holds(check: Callable[[], None]) -> bool:
 
 
 def _compare(trace: "Trace", nodes: int, seed: int, folder: Path) -> "Compared":
-    """At l1: without the luck of spot, the difference that is left is the policies'."""
+    """Compares at l1: without spot's randomness the difference comes from the policies alone."""
     import os
     import time
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.output import print_json
 from penstock.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,19 +24,20 @@ def command() -> None:
 @command.command("build")
 @click.option("--kueue", is_flag=True, help="Also install Kueue.")
 @click.option("--jobset", is_flag=True, help="Also install JobSet.")
+@click.option("--dns", is_flag=True, help="Also install CoreDNS.")
 @click.option("--s3-only", is_flag=True, help="Only build the S3 server for checkpoints, in about two minutes.")
 @as_json
-def build(kueue: bool, jobset: bool, s3_only: bool, as_json: bool) -> None:
+def build(kueue: bool, jobset: bool, dns: bool, s3_only: bool, as_json: bool) -> None:
     """Build the Kubernetes programs and an S3 server once; as root, also prepare real pods."""
     from penstock.devcluster import kubelet_nodes, programs, s3_server
 
     if s3_only:
         programs.build_s3(programs.say_to_stderr)
-        _print({"s3": str(s3_server.found())}) if as_json else click.echo(f"The S3 server is {s3_server.found()}")
+        print_json({"s3": str(s3_server.found())}) if as_json else click.echo(f"The S3 server is {s3_server.found()}")
         return
-    where = programs.build(programs.say_to_stderr, kueue=kueue, jobset=jobset)
+    where = programs.build(programs.say_to_stderr, kueue=kueue, jobset=jobset, dns=dns)
     kubelet_nodes.prepare(programs.say_to_stderr)
-    _print({"programs": str(where)}) if as_json else click.echo(f"The Kubernetes programs are in {where}")
+    print_json({"programs": str(where)}) if as_json else click.echo(f"The Kubernetes programs are in {where}")
 
 
 @command.command("up")
@@ -52,7 +54,7 @@ def up(real_pods: bool, home: str | None, as_json: bool) -> None:
     with group:
         group.keep()
     if as_json:
-        _print(_said_of(group))
+        print_json(_said_of(group))
         return
     click.echo(
         f"Clusters {', '.join(plan.name for plan in group.plans)} run. Try next:\n"
@@ -74,7 +76,7 @@ def status(home: str | None, as_json: bool) -> int:
     group = ClusterGroup.at(_folder(home))
     said = _said_of(group)
     if as_json:
-        _print(said)
+        print_json(said)
     else:
         rows = [
             [cluster["name"], cluster["url"], "runs" if cluster["runs"] else "broken"] for cluster in said["clusters"]
@@ -91,7 +93,7 @@ def down(home: str | None, as_json: bool) -> None:
     from penstock.devcluster.testbed import end_abandoned, stop
 
     ended = int(stop(_folder(home))) + len(end_abandoned())
-    _print({"ended": ended}) if as_json else click.echo("Stopped." if ended else "There was nothing to stop.")
+    print_json({"ended": ended}) if as_json else click.echo("Stopped." if ended else "There was nothing to stop.")
 
 
 def _folder(home: str | None) -> Path:
@@ -126,7 +128,7 @@ def _said_of(group: "ClusterGroup") -> dict[str, Any]:
 
 
 def _kubectl() -> str:
-    """The person's own, or ours."""
+    """The kubectl on PATH, or ours."""
     from penstock.devcluster.programs import program
 
     return "kubectl" if shutil.which("kubectl") else str(program("kubectl"))
@@ -134,9 +136,3 @@ def _kubectl() -> str:
 
 def _again(home: str | None) -> str:
     return f" --home {home}" if home else ""
-
-
-def _print(found: object) -> None:
-    from penstock.cli.terminal import print_json
-
-    print_json(found)

@@ -67,8 +67,8 @@ def _machine() -> Iterator[Check]:
 
 def _caps(client: Client) -> Iterator[Check]:
     """Caps that bind nobody, and where caps hold only while Penstock runs."""
-    found = client.get("/v1/budget")["scopes"]
-    capped = [row["scope"] for row in found if row["cap"] is not None or row["cap_per_hour"] is not None]
+    scopes = client.get("/v1/budget")["scopes"]
+    capped = [row["scope"] for row in scopes if row["cap"] is not None or row["cap_per_hour"] is not None]
     for scope in capped:
         kind, _, name = scope.partition(":")
         if name and not re.fullmatch(NAME, name):

@@ -17,9 +17,9 @@ from penstock.cli.output import moment, safe
 @talks
 def command(client: Client, follow: bool, limit: int, job: str, as_json: bool) -> None:
     """Show events, oldest first; -f follows."""
-    found = client.get("/v1/events", limit=limit)["events"]
-    last = found[0]["id"] if found else ""
-    for event in reversed(found):
+    past = client.get("/v1/events", limit=limit)["events"]
+    last = past[0]["id"] if past else ""
+    for event in reversed(past):
         _show(event, job, as_json)
     for event in _coming(client, last) if follow else ():
         _show(event, job, as_json)
@@ -32,7 +32,7 @@ def _show(event: dict[str, Any], job: str, as_json: bool) -> None:
 
 
 def _coming(client: Client, last: str) -> Iterator[dict[str, Any]]:
-    """Server-sent events; a line that breaks is taken up after the last event seen."""
+    """Yields server-sent events; after a lost connection it continues behind the last event seen."""
     while True:
         try:
             for line in client.lines("/v1/events/stream", {"Last-Event-ID": last} if last else {}):

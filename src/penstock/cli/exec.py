@@ -32,7 +32,7 @@ def command(job: str, words: tuple[str, ...], rank: int, url: str | None) -> int
 
 
 def run(client: Client, job: str, words: tuple[str, ...], rank: int = 0) -> int:
-    """Its exit code. On a terminal if we are on one."""
+    """Runs the command and returns its exit code; with a terminal if we have one."""
     tty = sys.stdin.isatty() and sys.stdout.isatty()
     columns, rows = shutil.get_terminal_size()
     params: dict[str, Any] = {"command": list(words), "rank": rank, "tty": tty, "rows": rows, "columns": columns}
@@ -47,7 +47,7 @@ def run(client: Client, job: str, words: tuple[str, ...], rank: int = 0) -> int:
 
 
 async def _talk(client: Client, path: str, params: dict[str, Any], listens: bool, tty: bool) -> bytes:
-    """What it says of its end."""
+    """Connects both ways until the command ends; returns the message about its end."""
     import httpx2
     from httpx2.websockets import HTTPXWSException
 
@@ -90,7 +90,8 @@ async def _print(socket: "AsyncWebSocketSession") -> bytes:
 
 
 def _type(socket: "AsyncWebSocketSession", loop: asyncio.AbstractEventLoop) -> None:
-    """In a thread: a terminal, a pipe and a file are read alike, and none faster than it is taken."""
+    """Sends our standard input. A thread reads it, because terminals, pipes and files then work alike, and no faster
+    than the other side takes it."""
     while True:
         text = os.read(sys.stdin.fileno(), exec_protocol.PIECE_BYTES)
         message = exec_protocol.message(exec_protocol.STDIN, text) if text else exec_protocol.END_OF_INPUT
@@ -104,7 +105,7 @@ def _type(socket: "AsyncWebSocketSession", loop: asyncio.AbstractEventLoop) -> N
 
 @contextlib.contextmanager
 def _sizes(socket: "AsyncWebSocketSession") -> Iterator[None]:
-    """A terminal that becomes larger here does so there."""
+    """Sends each new size of our terminal."""
     loop, sending = asyncio.get_running_loop(), set()
 
     def resized() -> None:
@@ -120,7 +121,7 @@ def _sizes(socket: "AsyncWebSocketSession") -> Iterator[None]:
 
 @contextlib.contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Keys go there as they are; ^C is the command's, not ours."""
+    """Puts our terminal into raw mode: keys, ^C included, go to the command."""
     import termios
     import tty
 

@@ -22,18 +22,18 @@ from penstock.journal.states import ACTIVE, JOB_STATES, OLD, from_old
 @talks
 def jobs(client: Client, as_json: bool, output: str, **asked: Any) -> None:
     """List jobs, newest first."""
-    found = client.get("/v1/jobs", **_with_state(asked))
+    page = client.get("/v1/jobs", **_with_state(asked))
     currency = "" if as_json or output in ("json", "yaml") else client.get("/v1/status")["currency"]
 
     def draw(wide: bool) -> None:
         columns = ["job", "team", "GPUs", "state", "where", "submitted", "cost"]
         more = ["name", "class", "attempts", "kept", "why"]
-        rows = [_row(job, currency) + (_more(job) if wide else []) for job in found["jobs"]]
+        rows = [_row(job, currency) + (_more(job) if wide else []) for job in page["jobs"]]
         table("Jobs", columns + (more if wide else []), rows, "No jobs.")
-        if found["next"] is not None:
-            click.echo(f"More: --after {found['next']}", err=True)
+        if page["next"] is not None:
+            click.echo(f"More: --after {page['next']}", err=True)
 
-    answer(found, "json" if as_json else output, draw)
+    answer(page, "json" if as_json else output, draw)
 
 
 def _with_state(asked: dict[str, Any]) -> dict[str, Any]:
@@ -68,34 +68,34 @@ def _more(job: dict[str, Any]) -> list[object]:
 @talks
 def job(client: Client, job_id: str, as_json: bool, output: str) -> None:
     """Show one job with its attempts."""
-    found = client.get(job_path(job_id))
+    detail = client.get(job_path(job_id))
     currency = "" if as_json or output in ("json", "yaml") else client.get("/v1/status")["currency"]
 
     def draw(wide: bool) -> None:
-        for name, text in _facts(found, currency):
+        for name, text in _facts(detail, currency):
             click.echo(f"{name:<11}{safe(text)}")
         columns = ["attempt", "offer", "GPUs", "scheduled", "started", "ended", "state", "kept", "cost"]
-        rows = [_attempt(attempt, currency) + ([_why(attempt)] if wide else []) for attempt in found["tries"]]
+        rows = [_attempt(attempt, currency) + ([_why(attempt)] if wide else []) for attempt in detail["tries"]]
         if rows:
             table("Attempts", columns + (["why"] if wide else []), rows, "")
 
-    answer(found, "json" if as_json else output, draw)
+    answer(detail, "json" if as_json else output, draw)
 
 
-def _facts(found: dict[str, Any], currency: str) -> list[tuple[str, str]]:
+def _facts(job: dict[str, Any], currency: str) -> list[tuple[str, str]]:
     facts = [
-        ("job", found["id"] + (f" ({found['name']})" if found["name"] else "")),
-        ("team", found["team"]),
-        ("state", _state(found)),
-        ("where", found["offer"]),
-        ("GPUs", str(found["gpus"])),
-        ("submitted", moment(found["submitted_at"])),
-        ("ended", moment(found["ended_at"])),
-        ("cost", f"{money(found['spent'], currency)} spent, {money(found['held'], currency)} held"),
-        ("kept", f"{span(found['kept_ms'])} of work"),
-        ("runs", " ".join(found["command"])),
-        ("now", found["waits"]),
-        ("why", _why(found)),
+        ("job", job["id"] + (f" ({job['name']})" if job["name"] else "")),
+        ("team", job["team"]),
+        ("state", _state(job)),
+        ("where", job["offer"]),
+        ("GPUs", str(job["gpus"])),
+        ("submitted", moment(job["submitted_at"])),
+        ("ended", moment(job["ended_at"])),
+        ("cost", f"{money(job['spent'], currency)} spent, {money(job['held'], currency)} held"),
+        ("kept", f"{span(job['kept_ms'])} of work"),
+        ("runs", " ".join(job["command"])),
+        ("now", job["waits"]),
+        ("why", _why(job)),
     ]
     return [(name, text) for name, text in facts if text not in ("", "-")]
 
@@ -108,5 +108,5 @@ def _attempt(attempt: dict[str, Any], currency: str) -> list[object]:
     ]  # fmt: skip
 
 
-def _why(found: dict[str, Any]) -> str:
-    return str(found["because"]["says"]) if found["because"] else ""
+def _why(shown: dict[str, Any]) -> str:
+    return str(shown["because"]["says"]) if shown["because"] else ""

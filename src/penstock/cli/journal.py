@@ -18,12 +18,12 @@ def info(where: str, as_json: bool) -> None:
     from penstock.cli import terminal
     from penstock.journal.verify import about
 
-    found = about(where)
+    facts = about(where)
     if as_json:
-        terminal.print_json(found)
+        terminal.print_json(facts)
     else:
         rows = [
-            (name.replace("_", " "), "none" if text in (None, "") else text) for name, text in asdict(found).items()
+            (name.replace("_", " "), "none" if text in (None, "") else text) for name, text in asdict(facts).items()
         ]
         terminal.table(f"Journal {where}", ("", "found"), rows)
 
@@ -51,18 +51,18 @@ def verify(where: str, expect: str, anchors: tuple[str, ...], as_json: bool) -> 
 
     steps, head = checks.verify(where, expect)
     anchored = sum(checks.compare_anchors(where, file) for file in anchors)
-    found = verify_contents(where, snapshot.schema(), snapshot.restored)
+    contents = verify_contents(where, snapshot.schema(), snapshot.restored)
     if as_json:
         expected = "found" if expect else "not asked"
         told = {"steps": steps, "head": head, "chain": "whole", "expected": expected, "anchors": anchored}
-        terminal.print_json({**told, **asdict(found)})
+        terminal.print_json({**told, **asdict(contents)})
     else:
         click.echo(f"Whole: {steps:,} steps, the last is {head}.")
         if anchors:
             click.echo(f"It has all that was anchored: {count(anchored, 'head')}.")
-        if found.rows:
-            beside = f"{count(found.blobs, 'blob')} and {count(found.snapshots, 'snapshot')}"
-            click.echo(f"Beside it, as the steps say: {found.rows:,} rows of tables, {beside}.")
+        if contents.rows:
+            beside = f"{count(contents.blobs, 'blob')} and {count(contents.snapshots, 'snapshot')}"
+            click.echo(f"Beside it, as the steps say: {contents.rows:,} rows of tables, {beside}.")
 
 
 @command.command("rebuild")

@@ -43,14 +43,14 @@ def why(job: str, url: str | None, **where: Any) -> None:
     """Explain where a Job runs or why it is queued, one line per decision."""
     from penstock.cli.output import moment, safe
 
-    found, events = ask(where, lambda cluster: _job_and_events(cluster, job, where["namespace"]))
-    for at, text in _story(found, url) or events:
+    home_job, events = ask(where, lambda cluster: _job_and_events(cluster, job, where["namespace"]))
+    for at, text in _story(home_job, url) or events:
         click.echo(f"{moment(at):>14}  {safe(text)}")
 
 
-def _story(found: Json, url: str | None) -> list[tuple[int, str]]:
+def _story(home_job: Json, url: str | None) -> list[tuple[int, str]]:
     try:
-        lines = Client(url).get(job_path(_number(found), "/story"))["lines"]
+        lines = Client(url).get(job_path(_number(home_job), "/story"))["lines"]
     except (Failed, BadInput):
         return []
     return [(int(line["at"]), str(line["text"])) for line in lines]
@@ -59,11 +59,11 @@ def _story(found: Json, url: str | None) -> list[tuple[int, str]]:
 async def _job_and_events(cluster: "Cluster", job: str, namespace: str) -> tuple[Json, list[tuple[int, str]]]:
     from penstock.kube.client import EVENTS
 
-    found = await _find(cluster, job, namespace)
-    about = f"involvedObject.uid={found['metadata']['uid']}"
-    events, _ = await cluster.list(EVENTS, found["metadata"]["namespace"], fields=about)
+    home_job = await _find(cluster, job, namespace)
+    about = f"involvedObject.uid={home_job['metadata']['uid']}"
+    events, _ = await cluster.list(EVENTS, home_job["metadata"]["namespace"], fields=about)
     told = sorted((_instant(event), str(event.get("message", ""))) for event in events if _is_ours(event))
-    return found, told or [(0, "Penstock has not reported anything about it yet.")]
+    return home_job, told or [(0, "Penstock has not reported anything about it yet.")]
 
 
 def _is_ours(event: Json) -> bool:
@@ -133,10 +133,10 @@ async def _find(cluster: "Cluster", job: str, namespace: str) -> Json:
         raise BadInput(f"There is no Job '{job}' in namespace {namespace}.") from None
 
 
-def _number(found: Json) -> str:
+def _number(home_job: Json) -> str:
     from penstock.kube import annotations
 
-    number = (found["metadata"].get("annotations") or {}).get(annotations.JOB)
+    number = (home_job["metadata"].get("annotations") or {}).get(annotations.JOB)
     if not number:
-        raise BadInput(f"Penstock does not manage the Job {found['metadata']['name']} yet; see its Events.")
+        raise BadInput(f"Penstock does not manage the Job {home_job['metadata']['name']} yet; see its Events.")
     return str(number)

@@ -25,13 +25,13 @@ def command(client: Client, clusters: tuple[str, ...], bring_home: bool, detach:
     sites = _sites(client, clusters)
     for site in sites:
         client.post(f"/v1/doors/{site}/leave" + ("?bring_home=true" if bring_home else ""))
-    found = _places(client, sites) if detach else _wait(client, sites)
+    places = _places(client, sites) if detach else _wait(client, sites)
     if as_json:
         from penstock.cli.terminal import print_json
 
-        print_json(found)
+        print_json(places)
         return
-    for place in found:
+    for place in places:
         click.echo(_says(place))
 
 
@@ -47,21 +47,21 @@ def _sites(client: Client, wanted: tuple[str, ...]) -> list[str]:
 
 def _places(client: Client, sites: list[str]) -> list[dict[str, Any]]:
     """The homes that we leave; and if no other is left, all other clusters."""
-    found = client.get("/v1/doors")
-    others = found["clusters"] if all(door["leaving"] for door in found["doors"]) else []
-    return [*(door for door in found["doors"] if door["site"] in sites), *others]
+    doors = client.get("/v1/doors")
+    others = doors["clusters"] if all(door["leaving"] for door in doors["doors"]) else []
+    return [*(door for door in doors["doors"] if door["site"] in sites), *others]
 
 
 def _wait(client: Client, sites: list[str]) -> list[dict[str, Any]]:
     told: dict[str, str] = {}
     while True:
-        found = _places(client, sites)
-        for place in found:
+        places = _places(client, sites)
+        for place in places:
             if not place["left"] and told.get(place["site"]) != _says(place):
                 told[place["site"]] = _says(place)
                 click.echo(_says(place), err=True)
-        if all(place["left"] for place in found):
-            return found
+        if all(place["left"] for place in places):
+            return places
         time.sleep(LOOK_SECONDS)
 
 

@@ -24,7 +24,7 @@ def command(client: Client, job: str, go_on: bool, attempt: str, rank: int | Non
 
 
 def follow(client: Client, job: str, attempt: str = "", rank: int | None = None) -> None:
-    """Pieces, each from where the last one ended; on to the next attempt when there is nothing more of this one."""
+    """Prints the log piece by piece, and goes on with the next attempt when one has ended."""
     after = 0
     while True:
         params = {"attempt": attempt, "after": after, "wait": 20, **_of(rank)}

@@ -108,7 +108,7 @@ def run(args: Sequence[str] | None) -> int:
 
 
 def _refuse_passwords(words: list[str]) -> None:
-    """A password among a command's words is in `ps`, for everybody on the machine."""
+    """Refuses a password on the command line: `ps` shows it to everybody on the machine."""
     own = words[: words.index("--")] if "--" in words else words
     if any(PASSWORD.search(word) for word in own):
         raise BadInput(
@@ -118,7 +118,7 @@ def _refuse_passwords(words: list[str]) -> None:
 
 
 def _asks_for_json(args: Sequence[str] | None) -> bool:
-    """Whatever follows `--` is somebody else's command."""
+    """True if --json was given to us, and not to a command after `--`."""
     words = list(sys.argv[1:] if args is None else args)
     return "--json" in (words[: words.index("--")] if "--" in words else words)
 
@@ -131,7 +131,7 @@ def _as_json(bad: BadFile) -> str:
 
 
 def _discard_output() -> None:
-    """Nobody reads any more: what is still buffered goes nowhere, or Python complains when it exits."""
+    """Discards buffered output after the reader has gone; otherwise Python reports an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

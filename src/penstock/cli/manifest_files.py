@@ -31,7 +31,7 @@ def documents(paths: Iterable[str], *, recursive: bool = False) -> Iterator[Mani
 
 
 def _files(path: str, *, recursive: bool) -> list[str]:
-    """A folder's files by name, and those of its folders if they are wanted."""
+    """A folder's files by name; with `recursive`, those of its folders, too."""
     if path == "-" or not os.path.isdir(path):
         return [path]
     found = []

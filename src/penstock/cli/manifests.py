@@ -92,11 +92,11 @@ def admission(
     _print([*manifests.admission(account, own, logins), *(manifests.mutation(beta=beta) if mutating else ())])
 
 
-def _names(said: tuple[str, ...]) -> tuple[str, ...]:
-    for name in said:
+def _names(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
         if not name.strip() or len(name) > MOST_LETTERS:
             raise click.UsageError(f"{name[:40]!r} is not the name of a user or group; 'kubectl auth whoami' shows it.")
-    return tuple(dict.fromkeys(said))
+    return tuple(dict.fromkeys(names))
 
 
 def _users_at(path: str, only: tuple[str, ...]) -> tuple[str, ...]:

@@ -16,18 +16,22 @@ def listed(command: F) -> F:
     return option(command)
 
 
-def answer(found: Any, output: str, draw: Callable[[bool], None]) -> None:
+def answer(content: Any, output: str, draw: Callable[[bool], None]) -> None:
     """Print what the server said, or have it drawn; `draw` is told whether there is room for more columns."""
     if output == "json":
-        from penstock.cli.terminal import print_json
-
-        print_json(found)
+        print_json(content)
     elif output == "yaml":
         import yaml
 
-        click.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), nl=False)
+        click.echo(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), nl=False)
     else:
         draw(output == "wide")
+
+
+def print_json(content: object) -> None:
+    from penstock.cli import terminal
+
+    terminal.print_json(content)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
@@ -40,7 +44,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], 
 
 
 def safe(cell: object) -> str:
-    """What others named cannot move our cursor or end our line: anything unprintable is shown as Python spells it."""
+    """Escapes unprintable characters as Python does, so that no name can move the cursor or end the line."""
     text = str(cell)
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 

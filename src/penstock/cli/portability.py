@@ -60,21 +60,22 @@ def _report(file: "SitesFile", home: str | None, path: str) -> "BurstReport":
 def _of_file(path: str) -> list[Json]:
     from penstock.front.home_kinds import jobs_in
 
-    found = [job for document in documents(path) for job in jobs_in(document)]
-    if not found:
+    jobs = [job for document in documents(path) for job in jobs_in(document)]
+    if not jobs:
         raise BadInput(f"{path} has no Job, CronJob or JobSet.")
-    return found
+    return jobs
 
 
 async def _of_cluster(cluster: Any, namespace: str) -> list[Json]:
-    """Jobs that people made, and the templates of CronJobs; a CronJob's own Jobs are its template over again."""
+    """Jobs that people created, and the templates of CronJobs. Jobs that a CronJob created are left out: they repeat
+    its template."""
     from penstock.front.home_kinds import CRON_JOB, jobs_in
     from penstock.kube import annotations
     from penstock.kube.client import CRON_JOBS, JOBS
     from penstock.kube.errors import Forbidden
 
-    found, _ = await cluster.list(JOBS, namespace)
-    jobs = [job for job in found if annotations.EXECUTION not in (job["metadata"].get("labels") or {})]
+    items, _ = await cluster.list(JOBS, namespace)
+    jobs = [job for job in items if annotations.EXECUTION not in (job["metadata"].get("labels") or {})]
     try:
         crons, _ = await cluster.list(CRON_JOBS, namespace)
     except Forbidden:

@@ -92,7 +92,7 @@ def jobs_from(options: dict[str, Any]) -> list[TraceJob]:
 
 
 def jobs_of(trace: Trace) -> list[TraceJob]:
-    """With checkpoints, if the trace says nothing of any."""
+    """The trace's jobs; if none of them has checkpoints, all get some."""
     silent = not any(job.spec.checkpoint_every_ms for job in trace.jobs)
     return checkpointed(trace.jobs) if silent else list(trace.jobs)
 

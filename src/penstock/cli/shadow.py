@@ -57,7 +57,7 @@ def command(
 
 
 async def _follow(followed: "Followed", how: dict[str, Any], report: Any) -> None:
-    """Two watches and a list of nodes; nothing else is ever asked of the cluster."""
+    """Follows the cluster by two watches and one list of nodes, and asks it nothing else."""
     from penstock.kube.access import Access, connect
     from penstock.kube.client import JOBS, NODES, PODS
     from penstock.kube.informer import Informer
@@ -113,17 +113,17 @@ def _seconds(option: str, text: str) -> float:
     from penstock.config.scalars import SCALARS, Interval
 
     form, reader = SCALARS[Interval]
-    found = reader(text)
-    if not isinstance(found, int):
+    millis = reader(text)
+    if not isinstance(millis, int):
         raise BadInput(f"{option} '{text}' is not {form}.")
-    return found / 1000
+    return millis / 1000
 
 
 def _amount(option: str, text: str) -> int:
-    found = units.money(text)
-    if found < 0:
+    amount = units.money(text)
+    if amount < 0:
         raise BadInput(f"{option} {text}: an amount cannot be negative.")
-    return found
+    return amount
 
 
 def _report(followed: "Followed", file: "SitesFile", home: str, as_json: bool) -> None:
@@ -137,17 +137,17 @@ def _report(followed: "Followed", file: "SitesFile", home: str, as_json: bool) -
         scenario = _scenario(jobs, file)
     except BadInput as none:
         days: list[DaySummary] = []
-        said = str(none)
+        nothing_yet = str(none)
     else:
-        days, said = compare(followed, jobs, scenario, policy_of(file), home), ""
+        days, nothing_yet = compare(followed, jobs, scenario, policy_of(file), home), ""
     if as_json:
         _print_json(days, len(followed.jobs), file.currency)
     else:
-        _draw(days, len(followed.jobs), file.currency, said)
+        _draw(days, len(followed.jobs), file.currency, nothing_yet)
 
 
 def _scenario(jobs: "dict[str, ObservedJob]", file: "SitesFile") -> "Scenario":
-    """As `penstock simulate` has them: what asks for no GPU is left out."""
+    """Makes a scenario as `penstock simulate` does: Jobs without GPUs are left out."""
     from penstock.cli.scenario_options import jobs_of, scenario_at
     from penstock.sim.engine.simulator import known
     from penstock.sim.scenario import prepare
@@ -166,7 +166,7 @@ def _print_json(days: "list[DaySummary]", jobs: int, currency: str) -> None:
     print_json({"currency": currency, "jobs_seen": jobs, "days": told})
 
 
-def _draw(days: "list[DaySummary]", jobs: int, currency: str, said: str) -> None:
+def _draw(days: "list[DaySummary]", jobs: int, currency: str, nothing_yet: str) -> None:
     from penstock.cli.output import money, table
 
     rows = [
@@ -190,7 +190,7 @@ def _draw(days: "list[DaySummary]", jobs: int, currency: str, said: str) -> None
         "stay home",
         "would pay",
     ]
-    table("What Penstock would have done", columns, rows, said or "No Job was seen yet.")
+    table("What Penstock would have done", columns, rows, nothing_yet or "No Job was seen yet.")
     unended = sum(day.running + day.waiting for day in days)
     expected = (
         f" Of {unended:,} that have not ended, the rest of the run is expected, by those that have." if unended else ""

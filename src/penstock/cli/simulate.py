@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from penstock.cli.trace_options import reads_trace, simulates
+
 if TYPE_CHECKING:
     from penstock.core.model.types import Policy
     from penstock.sim.scenario import Scenario
@@ -14,19 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("simulate")
 @click.argument("trace", required=False)
-@click.option(
-    "--generate", type=click.IntRange(1), metavar="JOBS", help="Generate this many jobs instead of reading a trace."
-)
-@click.option(
-    "--format", "form", metavar="F", help="Trace format: penstock, csv, sacct or kubernetes.  [default: detected]"
-)
-@click.option(
-    "--column",
-    "columns",
-    multiple=True,
-    metavar="FIELD=NAME",
-    help="For csv: which column holds which field; repeatable.",
-)
+@reads_trace
 @click.option("--nodes", type=click.IntRange(0), help="Number of owned nodes of 8 GPUs.")
 @click.option("--policy", "name", default="penstock", show_default=True, metavar="NAME|FILE",
               help="Policy: a name that `penstock compare --help` lists, or a policy file (.yaml).")  # fmt: skip
@@ -37,11 +27,7 @@ if TYPE_CHECKING:
 @click.option("--target-delay", metavar="TIME", help="Mean delay to aim at (15m): adjusts the cost of delay.")
 @click.option("--target-spend", metavar="AMOUNT", help="Spend to aim at (50000/month): adjusts the cost of delay.")
 @click.option("--pace", is_flag=True, help="Release each monthly cap evenly over its month.")
-@click.option("--knowledge", type=click.Choice(["e0", "e1", "e2"]), default="e2", show_default=True,
-              help="Run times known: e0 exact, e1 wrong estimates, e2 learned from history.")  # fmt: skip
-@click.option("--costs", type=click.Choice(["l0", "l1", "l2"]), default="l1", show_default=True,
-              help="Cloud model: l0 GPU-hours; l1 instances and starts; l2 also spot, data, egress.")  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True)
+@simulates
 @click.option("--sites", metavar="FILE", help="Sites file (offers, prices, caps, faults) instead of --nodes.")
 @click.option("--spot", metavar="DIR", help="Recorded spot availability for l2 (spot_index.csv, spot_rle.csv).")
 @click.option(
@@ -101,22 +87,22 @@ def _targets(options: dict[str, Any]) -> dict[str, int]:
     from penstock.core.errors import BadInput
     from penstock.core.units import money
 
-    found: dict[str, int] = {}
+    targets: dict[str, int] = {}
     if options["target_delay"]:
         try:
-            found["target_delay_ms"] = int(cast("Duration", scalar(Duration, options["target_delay"])))
+            targets["target_delay_ms"] = int(cast("Duration", scalar(Duration, options["target_delay"])))
         except ValueError as error:
             raise BadInput(f"--target-delay: {error}.") from None
     if options["target_spend"]:
         amount, slash, per = options["target_spend"].partition("/")
         if slash and per != "month":
             raise BadInput(f"--target-spend is an amount a month like 50000/month, not '{options['target_spend']}'.")
-        found["target_spend"] = money(amount)
-    return found
+        targets["target_spend"] = money(amount)
+    return targets
 
 
 def progress_of(advance: Callable[[int], None]) -> Callable[[Any, Any], None]:
-    """A bar that moves with the jobs; told a hundred times, not a million."""
+    """Advances a progress bar every 500 jobs."""
     seen = [0]
 
     def see(_: Any, engine: Any) -> None:
@@ -136,26 +122,26 @@ def _all(watchers: list[Callable[[Any, Any], None]]) -> Callable[[Any, Any], Non
 
 
 def _starts(watchers: list[Callable[[Any, Any], None]]) -> dict[str, tuple[int, bool]]:
-    """When each job was first promised a place, and whether it was ever a rented one."""
+    """Collects when each job first started, and whether it ever burst."""
     from penstock.core.model.events import StartPromised
 
-    found: dict[str, tuple[int, bool]] = {}
+    starts: dict[str, tuple[int, bool]] = {}
 
     def see(step: Any, _: Any) -> None:
         for event in step.outputs:
             if type(event) is StartPromised:
-                at, rented = found.get(event.job, (event.at, False))
-                found[event.job] = (at, rented or event.rented)
+                at, rented = starts.get(event.job, (event.at, False))
+                starts[event.job] = (at, rented or event.rented)
 
     watchers.append(see)
-    return found
+    return starts
 
 
 def _write_starts(path: str, jobs: Any, starts: dict[str, tuple[int, bool]]) -> None:
-    """As the yardstick writes them: counted from the first submission."""
+    """Writes starts as the yardstick does: in milliseconds since the first submission."""
     zero = jobs[0].submit_at
-    found = ((row, starts[job.id]) for row, job in enumerate(jobs) if job.id in starts)
-    _write(path, (f"{row},{at - zero},{int(rented)}\n" for row, (at, rented) in found))
+    started = ((row, starts[job.id]) for row, job in enumerate(jobs) if job.id in starts)
+    _write(path, (f"{row},{at - zero},{int(rented)}\n" for row, (at, rented) in started))
 
 
 def _write(path: str, lines: Iterable[str]) -> None:

@@ -13,19 +13,19 @@ from penstock.cli.output import answer, listed, moment, money, span, table
 @talks
 def sites(client: Client, as_json: bool, output: str) -> None:
     """List sites and how many of their GPUs are busy, starting, idle or lost."""
-    found = client.get("/v1/sites")
+    listing = client.get("/v1/sites")
 
     def draw(wide: bool) -> None:
         columns = ["site", "offer", "term", "GPU", "GPUs", "busy", "starting", "idle", "lost", "now"]
         more = ["location", "operator", "law", "free by node"]
         rows = [
             _site_row(site, offer) + ([site["location"], site["operator"], site["law"], offer["free"]] if wide else [])
-            for site in found["sites"]
+            for site in listing["sites"]
             for offer in site["offers"]
         ]
         table("Sites", columns + (more if wide else []), rows, "No sites.")
 
-    answer(found, "json" if as_json else output, draw)
+    answer(listing, "json" if as_json else output, draw)
 
 
 def _site_row(site: dict[str, Any], offer: dict[str, Any]) -> list[object]:
@@ -48,19 +48,19 @@ def _now(reachable: bool, offer: dict[str, Any]) -> str:
 @talks
 def offers(client: Client, as_json: bool, output: str) -> None:
     """List offers: prices, start times, preemption rates, and whether caps hold there."""
-    found = client.get("/v1/offers")
+    listing = client.get("/v1/offers")
 
     def draw(wide: bool) -> None:
         columns = ["offer", "term", "GPU", "GPUs/node", "price/h", "max price/h", "start", "preemptions/h", "caps"]
         more = ["node", "nodes", "marginal/h", "sold by"]
         rows = [
-            _offer_row(offer, size, found["currency"]) + (_more(offer, size, found["currency"]) if wide else [])
-            for offer in found["offers"]
+            _offer_row(offer, size, listing["currency"]) + (_more(offer, size, listing["currency"]) if wide else [])
+            for offer in listing["offers"]
             for size in offer["sizes"]
         ]
         table("Offers", columns + (more if wide else []), rows, "No offers.")
 
-    answer(found, "json" if as_json else output, draw)
+    answer(listing, "json" if as_json else output, draw)
 
 
 def _offer_row(offer: dict[str, Any], size: dict[str, Any], currency: str) -> list[object]:

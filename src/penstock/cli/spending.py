@@ -30,26 +30,26 @@ def budget(
     for cap in _caps(client, caps, per_hour, unset):
         told = client.put("/v1/budget", cap)
         click.echo(told["says"], err=True)
-    found = client.get("/v1/budget", period=period)
+    budget_now = client.get("/v1/budget", period=period)
 
     def draw(wide: bool) -> None:
-        currency = found["currency"]
+        currency = budget_now["currency"]
         columns = ["scope", "cap", "spent", "held", "free"]
         more = ["cap an hour", "running an hour"]
         rows = [
             [scope["scope"], *(money(scope[key], currency) for key in ("cap", "spent", "held", "free"))]
             + ([money(scope[key], currency) for key in ("cap_per_hour", "running_per_hour")] if wide else [])
-            for scope in found["scopes"]
+            for scope in budget_now["scopes"]
         ]
-        table(f"Budget {found['period']}", columns + (more if wide else []), rows, "No caps, and nothing spent.")
+        table(f"Budget {budget_now['period']}", columns + (more if wide else []), rows, "No caps, and nothing spent.")
 
-    answer(found, "json" if as_json else output, draw)
+    answer(budget_now, "json" if as_json else output, draw)
 
 
 def _caps(
     client: Client, caps: tuple[str, ...], per_hour: tuple[str, ...], unset: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    """One wish a scope. A cap of one kind leaves the scope's other cap as it is."""
+    """One request for each scope. Setting one kind of cap keeps the scope's other cap."""
     wishes: dict[str, dict[str, Any]] = {
         scope: {"scope": scope, "per_month": None, "per_hour": None}
         for scope in (*unset, *map(_scope, caps + per_hour))
@@ -83,21 +83,21 @@ def _amount(text: str) -> int:
 @talks
 def exposure(client: Client, as_json: bool, output: str) -> None:
     """Show the most that would still be spent if Penstock died now."""
-    found = client.get("/v1/exposure")
+    exposed = client.get("/v1/exposure")
 
     def draw(_: bool) -> None:
-        currency = found["currency"]
-        most, until = money(found["most"], currency), found["until_at"]
+        currency = exposed["currency"]
+        most, until = money(exposed["most"], currency), exposed["until_at"]
         last = f", the last of it at {moment(until)}" if until else ""
         click.echo(f"If Penstock died now, at most {most} more would be spent{last}.")
-        if found["soft"]:
-            click.echo(f"{money(found['soft'], currency)} of it is soft: nothing there ends by itself.")
+        if exposed["soft"]:
+            click.echo(f"{money(exposed['soft'], currency)} of it is soft: nothing there ends by itself.")
         for name in ("teams", "sites"):
-            rows = [[row["name"], money(row["most"], currency), moment(row["until_at"])] for row in found[name]]
+            rows = [[row["name"], money(row["most"], currency), moment(row["until_at"])] for row in exposed[name]]
             if rows:
                 table(name.capitalize(), [name[:-1], "at most", "until"], rows, "")
 
-    answer(found, "json" if as_json else output, draw)
+    answer(exposed, "json" if as_json else output, draw)
 
 
 @click.command("costs")
@@ -107,16 +107,16 @@ def exposure(client: Client, as_json: bool, output: str) -> None:
 @talks
 def costs(client: Client, days: int, team: str, as_json: bool, output: str) -> None:
     """Show GPU hours and costs by day, offer and team."""
-    found = client.get("/v1/costs", days=days, team=team)
+    listing = client.get("/v1/costs", days=days, team=team)
 
     def draw(_: bool) -> None:
         columns = ["day", "offer", "term", "team", "GPU-hours", "cost"]
         rows = [
             [row["day"], row["offer"], row["term"], row["team"], f"{row['gpu_ms'] / 3_600_000:,.2f}",
-             money(row["spent"], found["currency"])]
-            for row in found["rows"]
+             money(row["spent"], listing["currency"])]
+            for row in listing["rows"]
         ]  # fmt: skip
-        total = money(found["spent"], found["currency"])
+        total = money(listing["spent"], listing["currency"])
         table(f"Costs of {days} days: {total}", columns, rows, "Nothing was used.")
 
-    answer(found, "json" if as_json else output, draw)
+    answer(listing, "json" if as_json else output, draw)

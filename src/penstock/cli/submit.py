@@ -12,7 +12,7 @@ import click
 from penstock.cli.client import Client, job_path, talks
 from penstock.cli.clusters import ask as ask_cluster
 from penstock.cli.clusters import is_manifest, manifest_from, reaches
-from penstock.cli.output import answer, listed, money, safe, span, table
+from penstock.cli.output import answer, listed, money, print_json, safe, span, table
 from penstock.core.errors import BadInput
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -69,7 +69,7 @@ def submit(
         body = check_body({**body, "team": team}, "--team")
     told = _send(Client(url), body, key)
     if as_json:
-        _print(told)
+        print_json(told)
     else:
         click.echo(told["job"])
         click.echo(f"Follow it: penstock logs -f {told['job']}", err=True)
@@ -81,7 +81,7 @@ def _submit_home_job(path: str, team: str, where: dict[str, Any], as_json: bool)
     job = manifest_from(path)
     applied = ask_cluster(where, lambda cluster: Applier(cluster, team, where["namespace"]).apply(job))
     name = applied.manifest["metadata"]["name"]
-    _print(applied.manifest) if as_json else click.echo(name)
+    print_json(applied.manifest) if as_json else click.echo(name)
     click.echo(applied.note or f"Follow it: kubectl penstock why {name}", err=True)
 
 
@@ -97,7 +97,7 @@ def run(client: Client, command: tuple[str, ...], detach: bool, as_json: bool, *
     told = _send(client, job_from_options(command, asked), "")
     job = told["job"]
     if detach:
-        _print(told) if as_json else click.echo(job)
+        print_json(told) if as_json else click.echo(job)
         return 0
     click.echo(f"{job}: {_why(client, job)}", err=True)
     try:
@@ -107,7 +107,7 @@ def run(client: Client, command: tuple[str, ...], detach: bool, as_json: bool, *
         raise
     ended = client.get(job_path(job))
     if as_json:
-        _print(ended)
+        print_json(ended)
     else:
         click.echo(f"{job}: {ended['state']}. {_last_line(client, job)}", err=True)
     return OUTCOMES.get(ended["state"], 1)
@@ -123,15 +123,15 @@ def plan(client: Client, file: str | None, as_json: bool, output: str, **asked: 
     from penstock.config.jobs import job_body
 
     body = job_body(file) if file else job_from_options(("true",), asked)
-    found = client.post("/v1/plan", body)
-    answer(found, "json" if as_json else output, lambda _: draw_plan(found))
+    planned = client.post("/v1/plan", body)
+    answer(planned, "json" if as_json else output, lambda _: draw_plan(planned))
 
 
 # --- from what was typed to a job ------------------------------------------------------------------------------------
 
 
 def job_from_options(command: tuple[str, ...], asked: dict[str, Any]) -> dict[str, Any]:
-    """Runs where we are now, as it would without Penstock."""
+    """Makes a job of a command line; it runs in the current folder."""
     from penstock.config.jobs import check_body
 
     env = [text.partition("=") for text in asked.pop("env")]
@@ -139,15 +139,15 @@ def job_from_options(command: tuple[str, ...], asked: dict[str, Any]) -> dict[st
         raise BadInput(f"--env is NAME=TEXT, like LR=0.1, not '{wrong}'.")
     job: dict[str, Any] = {"command": list(command), "gpus": str(asked.pop("gpus") or 1), "folder": os.getcwd()}
     job["class"] = asked.pop("job_class")
-    job |= {key: str(found) if isinstance(found, int) else found for key, found in asked.items()}
-    job = {key: list(found) if isinstance(found, tuple) else found for key, found in job.items() if found}
+    job |= {key: str(given) if isinstance(given, int) else given for key, given in asked.items()}
+    job = {key: list(given) if isinstance(given, tuple) else given for key, given in job.items() if given}
     if env:
         job["env"] = {name: text for name, _, text in env}
     return check_body(job, "The job")
 
 
 def _send(client: Client, job: dict[str, Any], key: str) -> dict[str, Any]:
-    """With a key of its own, so that a lost answer can be asked for again."""
+    """Submits with an idempotency key, so that it can be repeated if the answer is lost."""
     headers = {"Idempotency-Key": key or secrets.token_hex(16)}
     told: dict[str, Any] = client.post("/v1/jobs", job, **headers)
     return told
@@ -156,14 +156,8 @@ def _send(client: Client, job: dict[str, Any], key: str) -> dict[str, Any]:
 # --- what is shown ---------------------------------------------------------------------------------------------------
 
 
-def _print(found: Any) -> None:
-    from penstock.cli.terminal import print_json
-
-    print_json(found)
-
-
 def _why(client: Client, job: str) -> str:
-    """The latest line of its story; of an array, of its first member."""
+    """The latest line of the job's story; for an array, of its first job."""
     from penstock.cli.client import Failed
 
     try:
@@ -179,21 +173,21 @@ def _last_line(client: Client, job: str) -> str:
     return str(lines[-1]["text"]) if lines else ""
 
 
-def draw_plan(found: dict[str, Any]) -> None:
+def draw_plan(planned: dict[str, Any]) -> None:
     """The first line is the decision, in the words `penstock why` would use once the job is submitted."""
-    currency = found["currency"]
-    known = "stated" if found["stated"] else "from what such jobs took before"
-    click.echo(safe(f"If submitted now: {_shared_out(found['tally'])}{found['says']}"))
-    for effect in found["effects"]:
+    currency = planned["currency"]
+    known = "stated" if planned["stated"] else "from what such jobs took before"
+    click.echo(safe(f"If submitted now: {_shared_out(planned['tally'])}{planned['says']}"))
+    for effect in planned["effects"]:
         job, then = effect["job"] or "A job of another team", effect["to"]
         then = f"move to {then}" if then else "be queued again"
         click.echo(safe(f"{job} would stop and {then}. {effect['reason']['says']}"))
-    click.echo(f"Run time {span(found['expected_run_ms'])}, {known}.")
+    click.echo(f"Run time {span(planned['expected_run_ms'])}, {known}.")
     columns = ["offer", "term", "GPU", "wait", "start", "run", "cost", "with delay", "held at first", "losses"]
-    rows = [_choice(choice, currency) for choice in found["choices"]]
+    rows = [_choice(choice, currency) for choice in planned["choices"]]
     table("Offers", [*columns, "caps", "now"], rows, "No offer may run it.")
-    if found["excluded"]:
-        excluded = [[row["offer"], row["rule"], row["where"]] for row in found["excluded"]]
+    if planned["excluded"]:
+        excluded = [[row["offer"], row["rule"], row["where"]] for row in planned["excluded"]]
         table("Excluded", ["offer", "because", "rule"], excluded, "")
 
 
@@ -210,7 +204,7 @@ ANSWERS: Final = {
 
 
 def _shared_out(tally: list[dict[str, Any]]) -> str:
-    """Of an array: what becomes of how many."""
+    """For an array: how many jobs get which answer."""
     jobs = sum(row["jobs"] for row in tally)
     if jobs == 1:
         return ""

@@ -3,7 +3,7 @@
 import click
 
 from penstock.cli.client import Client, talks
-from penstock.cli.output import moment, table
+from penstock.cli.output import moment, print_json, table
 
 
 @click.group("token")
@@ -22,21 +22,21 @@ def command() -> None:
 def make(client: Client, role: str, team: str, days: int, name: str, as_json: bool) -> None:
     """Create a token and print its secret once."""
     made = client.post("/v1/tokens", {"role": role, "team": team, "days": days, "name": name})
-    _print(made) if as_json else click.echo(made["secret"])
+    print_json(made) if as_json else click.echo(made["secret"])
 
 
 @command.command("list")
 @talks
 def list_all(client: Client, as_json: bool) -> None:
     """List tokens, without their secrets."""
-    found = client.get("/v1/tokens")
+    listing = client.get("/v1/tokens")
     if as_json:
-        _print(found)
+        print_json(listing)
         return
     rows = [
         [token["id"], token["name"], token["role"], token["team"] or "all", moment(token["expires_at"] * 1000 or None),
          "revoked" if token["revoked"] else "good"]
-        for token in found["tokens"]
+        for token in listing["tokens"]
     ]  # fmt: skip
     table("Tokens", ["token", "name", "role", "team", "until", "now"], rows, "No tokens.")
 
@@ -47,10 +47,4 @@ def list_all(client: Client, as_json: bool) -> None:
 def revoke(client: Client, token_id: str, as_json: bool) -> None:
     """Revoke a token by its id, at once."""
     told = client.delete(f"/v1/tokens/{token_id}")
-    _print(told) if as_json else click.echo(f"{told['id']} is revoked.")
-
-
-def _print(found: object) -> None:
-    from penstock.cli.terminal import print_json
-
-    print_json(found)
+    print_json(told) if as_json else click.echo(f"{told['id']} is revoked.")

@@ -12,6 +12,7 @@ from penstock.kube.maps import EMPTY_DIR, Maps, Table, has
 NAMES: Final = {
     "namespaces": False,
     "secrets": True,
+    "services": True,
     "service_accounts": True,
     "volumes": False,
     "priority_classes": True,
@@ -26,17 +27,18 @@ def maps_of(row: SiteSection, page: Document, place: str) -> Maps:
         page.report(f"{place}.maps", "this is for sites with 'driver: kubernetes'")
     said = row.maps or MapsSection()
     for key, may_be_empty in NAMES.items():
-        for name, to in getattr(said, key).items():
+        for name, to in _named(getattr(said, key)).items():
             page.attempt(_check, to, may_be_empty, key, page, f"{place}.maps.{key}.{name}")
-    for model, to in said.gpus.items():
-        page.attempt(_check_gpu, to, row, page, f"{place}.maps.gpus.{model}")
-    copied = said.config_maps == "copy"
+    for model, stand_in in said.gpus.items():
+        page.attempt(_check_gpu, stand_in, row, page, f"{place}.maps.gpus.{model}")
     return Maps(
         site=str(row.name),
         namespaces=_table(said.namespaces),
         images=_table(said.images),
-        config_maps=_table({} if isinstance(said.config_maps, str) else said.config_maps),
-        copy_config_maps=copied,
+        config_maps=_table(_named(said.config_maps)),
+        copy_config_maps=said.config_maps == "copy",
+        services=_table(_named(said.services)),
+        copy_services=said.services == "copy",
         secrets=_table(said.secrets),
         service_accounts=_table(said.service_accounts),
         volumes=_table(said.volumes),
@@ -54,6 +56,11 @@ def site_has(row: SiteSection, maps: Maps) -> tuple[str, ...]:
     if row.reached_by == "rehearsal":
         return ("*",)
     return has(maps) if row.reached_by == "kubernetes" else ()
+
+
+def _named(said: str | dict[str, Word | None]) -> dict[str, Word | None]:
+    """Its table; `copy` has none."""
+    return {} if isinstance(said, str) else said
 
 
 def _table(said: dict[str, Word | None]) -> Table:

@@ -133,6 +133,7 @@ class MapsSection(Section, frozen=True):
     namespaces: dict[str, Word | None] = msgspec.field(default_factory=dict)
     images: dict[str, Word | None] = msgspec.field(default_factory=dict)
     config_maps: Literal["copy"] | dict[str, Word | None] = msgspec.field(default_factory=dict)
+    services: Literal["copy"] | dict[str, Word | None] = msgspec.field(default_factory=dict)
     secrets: dict[str, Word | None] = msgspec.field(default_factory=dict)
     service_accounts: dict[str, Word | None] = msgspec.field(default_factory=dict)
     volumes: dict[str, Word | None] = msgspec.field(default_factory=dict)

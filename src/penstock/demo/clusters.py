@@ -103,7 +103,7 @@ def sites_file(group: ClusterGroup, home: Path) -> Path:
 
 
 def furnish(group: ClusterGroup, bucket: S3Server | None) -> None:
-    """What a platform engineer does once: a namespace, and a Secret with the way to the checkpoints."""
+    """The platform engineer's part, done once: a namespace, and a Secret with the address of the checkpoints."""
     assert bucket is not None, "`ask_for_s3` comes first"
     for cluster in group.clusters():
         here = [OURS, PEOPLE] if cluster.name == "lab" else [OURS]
@@ -115,7 +115,7 @@ def furnish(group: ClusterGroup, bucket: S3Server | None) -> None:
 
 
 def apply(machine: Machine, lab: DevCluster) -> None:
-    """What a data scientist does: a script in a ConfigMap, and Jobs with one label more than usual."""
+    """The data scientist's part: a script in a ConfigMap, and Jobs with one more label than usual."""
     script = {"metadata": {"name": "train", "namespace": PEOPLE}, "data": {"pod.py": POD.read_text("utf-8")}}
     create(lab, [{"apiVersion": "v1", "kind": "ConfigMap", **script}])
     for number, (name, steps) in enumerate(JOBS.items(), 1):
@@ -154,7 +154,7 @@ def create(cluster: DevCluster, objects: Iterable[dict[str, Any]]) -> None:
 
 
 def _until_complete(lab: DevCluster) -> None:
-    """The Jobs that people look at are mirrored a moment after the journal knows."""
+    """Waits until the home Jobs are complete: they follow the journal a moment later."""
     end = time.monotonic() + LIMIT_S
     while conditions(lab) != dict.fromkeys(JOBS, "Complete"):
         if time.monotonic() > end:
@@ -164,7 +164,7 @@ def _until_complete(lab: DevCluster) -> None:
 
 
 def conditions(lab: DevCluster) -> dict[str, str]:
-    """What `kubectl get jobs` says of each."""
+    """How each home Job ended, from its conditions."""
     jobs = json.loads(lab.kubectl("get", "jobs", "-n", PEOPLE, "-o", "json"))["items"]
     return {
         item["metadata"]["name"]: _ended(item)
@@ -174,8 +174,8 @@ def conditions(lab: DevCluster) -> dict[str, str]:
 
 
 def _ended(job: dict[str, Any]) -> str:
-    said = job.get("status", {}).get("conditions", [])
-    return next((str(condition["type"]) for condition in said if condition["type"] in ("Complete", "Failed")), "")
+    conditions = job.get("status", {}).get("conditions", [])
+    return next((str(condition["type"]) for condition in conditions if condition["type"] in ("Complete", "Failed")), "")
 
 
 # --- the figures -----------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def _result(text: str) -> str:
 
 
 def tell(voice: Console, machine: Machine, lab: DevCluster, seen: Observer) -> None:
-    """The same story three times: by kubectl get, by kubectl describe, by Penstock."""
+    """Shows one story three times: from kubectl get, kubectl describe and Penstock."""
     voice.say(f"\n$ kubectl get jobs\n{lab.kubectl('get', 'jobs', '-n', PEOPLE).rstrip()}")
     told = lab.kubectl("describe", "job", TRAVELLER, "-n", PEOPLE)
     voice.say(f"\n$ kubectl describe job {TRAVELLER}\n{told[told.index('Events:') :].rstrip()}")

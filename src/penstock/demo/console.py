@@ -73,16 +73,16 @@ def _line(seen: Observer, event: Any) -> str:
 
 def _start(seen: Observer, event: e.StartPromised) -> str:
     name, because = seen.jobs[event.job].name, event.because
-    said = _sentence(event.job, because)
+    sentence = _sentence(event.job, because)
     match because:
         case r.LostNode():
             lost = seen.tries[because.lost_attempt]
             cost = money(price_of(lost, because.redone_ms), CURRENCY)
             return f"{name} resumes on {event.offer}: {because.redone_ms / 1000:.1f} s of work lost, {cost}."
         case r.ComesHome():
-            return f"{name} leaves {seen.jobs[event.job].tries[-2].promise.offer} for {event.offer}. {said}"
+            return f"{name} leaves {seen.jobs[event.job].tries[-2].promise.offer} for {event.offer}. {sentence}"
     verb = "bursts to" if holds_of(event) else "starts on"
-    return f"{name} {verb} {event.offer}. {said}"
+    return f"{name} {verb} {event.offer}. {sentence}"
 
 
 def _sentence(job: str, because: r.Reason) -> str:

@@ -21,7 +21,7 @@ class Training:
 
     @property
     def run_s(self) -> int:
-        """About: its steps, and a second to import and load."""
+        """Expected run time: its steps, and a second to import and load."""
         return round(self.steps * STEP_S) + 1
 
 
@@ -47,7 +47,7 @@ THIRD: Final = (
 
 
 def job_file(training: Training) -> dict[str, Any]:
-    """As a person would write it."""
+    """The job file, as a person would write it."""
     command = [
         sys.executable,
         "-m",
@@ -57,7 +57,7 @@ def job_file(training: Training) -> dict[str, Any]:
         "--seed",
         str(training.seed),
     ]
-    said: dict[str, Any] = {
+    job: dict[str, Any] = {
         "name": training.name,
         "team": training.team,
         "command": [*command, *(["--deaf", "--save-every", "4"] if training.deaf else [])],
@@ -71,7 +71,7 @@ def job_file(training: Training) -> dict[str, Any]:
         "env": {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     }
     if training.project:
-        said["project"] = training.project
+        job["project"] = training.project
     if training.slack_s is not None:
-        said["deadline"] = f"{training.run_s + training.slack_s}s"
-    return said
+        job["deadline"] = f"{training.run_s + training.slack_s}s"
+    return job

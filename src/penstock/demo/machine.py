@@ -80,7 +80,7 @@ class Machine:
         self.port = int(self.address.rpartition(":")[2])
 
     def kill(self) -> None:
-        """SIGKILL, by its own number: it can do nothing about it."""
+        """Kills the control plane with SIGKILL, by its pid."""
         assert self.plane is not None
         self.plane.kill()
         if self.plane.wait(LIMIT_S) == -signal.SIGKILL:
@@ -109,7 +109,7 @@ class Machine:
     # --- asking it ---------------------------------------------------------------------------------------------------
 
     def submit(self, job: dict[str, Any]) -> str:
-        """By the API, as `penstock submit` does it; the job's id. One command after the other would take too long."""
+        """Submits through the API and returns the job's id; a `penstock submit` for each would take too long."""
         headers = {"Content-Type": "application/json", "Idempotency-Key": f"demo-{job['name']}"}
         with self._request("/v1/jobs", json.dumps(job).encode(), headers) as answer:
             return str(json.loads(answer.read())["job"])

@@ -79,7 +79,7 @@ class Observer:
         self.holds: dict[str, None] = {}  #: money held and not yet settled
 
     def until(self, true: Callable[[], bool], what: str) -> None:
-        """Ends on what the journal says, never on time alone."""
+        """Waits until the journal shows it; time alone never ends the wait."""
         end = time.monotonic() + LIMIT_S
         while not true():
             if time.monotonic() > end:
@@ -142,7 +142,7 @@ class Observer:
         return [attempt for attempt in self.tries.values() if attempt.started_at is None and not attempt.how]
 
     def bursts(self) -> list[AttemptTrail]:
-        """Sent out by choice; one that only goes on elsewhere after a loss is not counted again."""
+        """Attempts that burst by decision. A restart after a preemption does not count again."""
         return [
             attempt for attempt in self.tries.values() if attempt.rented and attempt.promise.because.kind != "LostNode"
         ]
@@ -151,7 +151,7 @@ class Observer:
         return [attempt for attempt in self.tries.values() if attempt.how == "lost" and attempt.rented]
 
     def resumed(self) -> list[AttemptTrail]:
-        """What went on after a loss, and runs or ran."""
+        """Attempts that resumed after a preemption and have started."""
         return [
             attempt
             for attempt in self.tries.values()
@@ -186,12 +186,12 @@ class Observer:
 
 
 def price_of(attempt: AttemptTrail, ms: Millis) -> Money:
-    """What that time cost where it ran."""
+    """What that much time cost at the attempt's offer."""
     return sum(cost_of(hold.terms.price_per_hour, ms) for hold in holds_of(attempt.promise))
 
 
 def holds_of(promise: e.StartPromised) -> list[Hold]:
-    """On the nodes asked for, or on the attempt where the site sells by that."""
+    """The holds of a start: one for each node, or one for the attempt if the site sells attempts."""
     return [ask.hold for ask in promise.nodes] + ([promise.hold] if promise.hold is not None else [])
 
 
@@ -216,7 +216,7 @@ def printed(log: str) -> Printed:
 
 
 def doubled(tries: list[Printed]) -> int:
-    """Steps of a job that were done after a later attempt had begun: two worked at once."""
+    """Steps that an attempt did after a later one had begun: two ran at once."""
     at_once = 0
     for k, attempt in enumerate(tries):
         later = [other.steps[0][2] for other in tries[k + 1 :] if other.steps]

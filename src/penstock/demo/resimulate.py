@@ -51,7 +51,7 @@ def days(seen: Observer) -> list[SimulatedDay]:
 
 
 def day_of(name: str, seen: Observer) -> SimulatedDay:
-    """Counted alike, whether it was simulated or real."""
+    """Counts a day, simulated or real, in the same way."""
     trails = [trail for trail in seen.jobs.values() if trail.done]
     ends = [trail.tries[-1].ended_at or 0 for trail in trails]
     waits = [end - trail.submitted_at - _ran_ms(trail) for trail, end in zip(trails, ends, strict=True)]
@@ -76,7 +76,7 @@ def _day(
 
 
 def _as_it_ran(trail: JobTrail) -> TraceJob:
-    """How long it would have run in one piece: what its last attempt began with, and what that one then did."""
+    """Its run time in one piece: what its last attempt resumed from, and what that attempt then did."""
     last = trail.tries[-1]
     ran = (last.ended_at or 0) - (last.started_at or 0)
     again = trail.spec.restart_ms if len(trail.tries) > 1 else 0
@@ -91,7 +91,7 @@ def _ran_ms(trail: JobTrail) -> Millis:
 
 
 def _as_they_were(sites: Iterable[Site], seen: Observer) -> tuple[Site, ...]:
-    """With the starts that were measured: a node's own, and the program's."""
+    """Offers with the measured start times of node and program."""
     return tuple(replace(site, offers=tuple(_measured(offer, seen) for offer in site.offers)) for site in sites)
 
 
@@ -111,7 +111,7 @@ def _endless(site: Site) -> Site:
 
 
 def _spot(seen: Observer) -> Zone:
-    """Losses whose node could be had again in the same instant: it goes and comes at once."""
+    """Preemptions whose node was available again at once."""
     changes: list[Instant] = [0]
     for attempt in seen.lost():
         if attempt.ended_at is not None and attempt.ended_at == attempt.node_lost_at:
@@ -120,7 +120,7 @@ def _spot(seen: Observer) -> Zone:
 
 
 def _faults(seen: Observer, sites: Sequence[Site]) -> Iterator[Fault]:
-    """Losses whose node was heard of a little later than its job: until then the site had no room."""
+    """Preemptions whose node was reported a little later than its job: until then the site was full."""
     known = [site.id for site in sites]
     for attempt in seen.lost():
         site, at = site_of(attempt.promise.offer), attempt.ended_at or 0

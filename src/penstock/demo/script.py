@@ -40,7 +40,7 @@ CLAIMS: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def play(machine: Machine, voice: Console) -> tuple[Figures, Observer]:
-    """From an empty machine to the figures; the control plane still runs."""
+    """Runs the whole demo and returns its figures; the control plane still runs."""
     machine.start()
     way = "an S3 server" if machine.bucket else "folders that are copied"
     voice.say(
@@ -98,7 +98,7 @@ def kill(machine: Machine, seen: Observer, voice: Console) -> None:
 
 
 def come_home(seen: Observer) -> None:
-    """Owned GPUs are free and nobody waits: what is rented and has long to go comes back."""
+    """Owned GPUs are free and the queue is empty: a rented job with much left to do moves back."""
     seen.until(lambda: bool(seen.came_home()), "a job to come home")
 
 
@@ -113,7 +113,7 @@ def _runs_away(seen: Observer) -> bool:
 
 
 def _until_steps_grow(machine: Machine, voice: Console) -> None:
-    """Nobody is there to ask, so the jobs' own logs are looked at: all of them grow, or their jobs end."""
+    """Without a control plane, waits until each job's own log has grown or the job has ended."""
     sites = machine.home / "sites"
     before = {folder: _size(folder) for folder in still_running(sites)}
     waiting, end = list(before), time.monotonic() + LIMIT_S
@@ -231,7 +231,7 @@ def _tell_difference(
 
 
 def keep_journal(machine: Machine, folder: Path) -> Path:
-    """A copy to look into, once nobody writes it any more."""
+    """Copies the journal once nobody writes to it any more."""
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "demo.journal"
     for end in ("", "-wal", "-shm"):

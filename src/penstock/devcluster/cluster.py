@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from penstock.core.errors import BadInput
-from penstock.devcluster import jobset, kubelet_nodes, kueue, network, plane
+from penstock.devcluster import dns, jobset, kubelet_nodes, kueue, network, plane
 from penstock.devcluster.access import AdminApi, ClusterAccess, write_kubeconfig
 from penstock.devcluster.external import ExternalCluster, random_name
 from penstock.devcluster.network import Network
@@ -124,7 +124,8 @@ class DevCluster(ExternalCluster):
         self._made("/api/v1/nodes", *(node_object(name, plan, real=self.plan.real) for name, plan in nodes))
         if self.plan.real:
             for name, _ in nodes:
-                kubelet_nodes.start(self.node(name), self.network, self.kubeconfig)
+                domain = dns.DOMAIN if self.plan.dns else ""
+                kubelet_nodes.start(self.node(name), self.network, self.kubeconfig, domain)
 
     def _finish_nodes(self, nodes: Sequence[tuple[str, NodePlan]]) -> None:
         wanted = {name for name, _ in nodes}
@@ -173,6 +174,8 @@ class DevCluster(ExternalCluster):
         for name in plane.programs(real=self.plan.real)[1:]:
             self._start(name)
         self._begin_nodes(self.plan.numbered())
+        if self.plan.dns:
+            dns.start(self._process("coredns"), self.network, self.kubeconfig)
         if self.plan.kueue:
             kueue.start(self._process("kueue"), self, urlsplit(self.url).hostname or "", self.ca)
         if self.plan.jobset:
@@ -198,8 +201,9 @@ class DevCluster(ExternalCluster):
 
     def processes(self) -> list[Process]:
         """Processes that must run while the cluster does; tests may end nodes."""
-        also = [name for name, wanted in (("kueue", self.plan.kueue), ("jobset", self.plan.jobset)) if wanted]
-        return [self._process(name) for name in (*plane.programs(real=self.plan.real), *also)]
+        also = {"kueue": self.plan.kueue, "jobset": self.plan.jobset, "coredns": self.plan.dns}
+        wanted = [name for name, wanted in also.items() if wanted]
+        return [self._process(name) for name in (*plane.programs(real=self.plan.real), *wanted)]
 
     def _process(self, name: str) -> Process:
         return Process(self.folder, name, self.mark)

@@ -166,8 +166,8 @@ class _Blobs:
     def __init__(self, made: tarfile.TarFile) -> None:
         self.made, self.there = made, set[str]()
 
-    def add_json(self, said: dict[str, Any], kind: str) -> dict[str, Any]:
-        text = json.dumps(said).encode()
+    def add_json(self, document: dict[str, Any], kind: str) -> dict[str, Any]:
+        text = json.dumps(document).encode()
         digest = hashlib.sha256(text).hexdigest()
         self.write(f"blobs/sha256/{digest}", text)
         return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(text)}

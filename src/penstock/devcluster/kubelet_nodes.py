@@ -42,15 +42,17 @@ class KubeletNode(NamedTuple):
         return f"{cgroups_of(self.mark)}-{self.folder.parent.name}-{self.name}"
 
 
-def start(node: KubeletNode, net: Network, kubeconfig: Path) -> None:
-    """Returns when its network is up; Kubernetes sees the node some seconds later."""
+def start(node: KubeletNode, net: Network, kubeconfig: Path, dns: str = "") -> None:
+    """Returns when its network is up; Kubernetes sees the node some seconds later. `dns`: the domain that pods ask the
+    network's `host` about.
+    """
     number = _free_number(node.folder.parent)
     node.folder.mkdir()
     for controller in _controllers():
         (controller / node.cgroup).mkdir(exist_ok=True)
     pipe = node.folder / "door"
     os.mkfifo(pipe)
-    _write_files(node, number, net, kubeconfig)
+    _write_files(node, number, net, kubeconfig, {"clusterDNS": [net.host], "clusterDomain": dns} if dns else {})
     node.process.start([
         "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--net", "--uts", "--ipc",
         sys.executable, "-I", str(INIT), str(node.folder / "spec.json"),
@@ -131,11 +133,11 @@ def _install() -> None:
 # --- what a node is told -------------------------------------------------------------------------------------------
 
 
-def _write_files(node: KubeletNode, number: int, net: Network, kubeconfig: Path) -> None:
+def _write_files(node: KubeletNode, number: int, net: Network, kubeconfig: Path, dns: dict[str, Any]) -> None:
     (node.folder / "cni").mkdir()
     (node.folder / "cni" / "10-bridge.conflist").write_text(json.dumps(_cni(net.pods(number))))
     (node.folder / "containerd.toml").write_text(_CONTAINERD.format(pause=images.BUSYBOX, cni=CNI))
-    (node.folder / "kubelet.json").write_text(json.dumps(_kubelet(node)))
+    (node.folder / "kubelet.json").write_text(json.dumps(_kubelet(node) | dns))
     shutil.copy(kubeconfig, node.folder / "kubeconfig")
     os.link(_archive(node.folder.parent), node.folder / "images.tar")
     spec = {

@@ -29,6 +29,7 @@ class ClusterPlan:
     real: bool = False  #: kubelets and containers, which needs root; kwok's nodes otherwise
     kueue: bool = False
     jobset: bool = False
+    dns: bool = False  #: CoreDNS, for real pods
 
     def __post_init__(self) -> None:
         if not self.name.isalnum() or not self.name.islower() or len(self.name) > 12:

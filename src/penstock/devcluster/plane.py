@@ -11,7 +11,7 @@ STAGES: Final = Path(__file__).with_name("stages.yaml")
 CONTROLLERS: Final = (
     "job", "cronjob", "garbage-collector", "namespace", "node-lifecycle", "taint-eviction", "ttl-after-finished",
     "pod-garbage-collector", "serviceaccount", "disruption", "root-ca-certificate-publisher", "clusterrole-aggregation",
-    "deployment", "replicaset", "persistentvolume-binder", "persistentvolumeclaim-protection",
+    "deployment", "replicaset", "persistentvolume-binder", "persistentvolumeclaim-protection", "endpointslice",
 )  # fmt: skip
 #: Where nobody forwards services, which addresses they have does not matter.
 SERVICES: Final = "10.96.0.0/16"

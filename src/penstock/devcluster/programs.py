@@ -27,6 +27,7 @@ KWOK: Final = "0.8.0"
 HELM: Final = "3.22.0"  #: for tests of the chart
 KUEUE: Final = "0.19.2"
 JOBSET: Final = "0.12.0"
+COREDNS: Final = "1.14.7"  #: as in its recipe
 KUEUE_CERTIFICATES: Final = '"/etc/kueue/metrics/certs"'
 RECIPES: Final = Path(__file__).with_name("recipes")
 #: One file, linked under these names; it looks at the name it is called by.
@@ -34,7 +35,15 @@ IN_ONE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sche
 NAMES: Final = (*IN_ONE, "kwok")
 HOW: Final = "no Kubernetes programs: `make kube` builds them once, in about ten minutes, if Go is installed"
 #: For people to read while they wait; packages that must be compiled when nothing is cached.
-PACKAGES: Final = {"kubernetes": 2_800, "kwok": 1_000, "kueue": 1_800, "versitygw": 700, "helm": 700, "jobset": 800}
+PACKAGES: Final = {
+    "kubernetes": 2_800,
+    "kwok": 1_000,
+    "kueue": 1_800,
+    "versitygw": 700,
+    "helm": 700,
+    "jobset": 800,
+    "coredns": 760,
+}
 
 Say = Callable[[str], None]
 
@@ -67,7 +76,7 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
 
 
-def build(say: Say, *, kueue: bool = False, jobset: bool = False) -> Path:
+def build(say: Say, *, kueue: bool = False, jobset: bool = False, dns: bool = False) -> Path:
     """Into the cache, what is missing; two who ask at once build once."""
     with _locked(say):
         if not (folder() / "kubelet").exists():
@@ -81,6 +90,8 @@ def build(say: Say, *, kueue: bool = False, jobset: bool = False) -> Path:
             _build_kueue(say)
         if jobset and not (folder() / f"jobset-{JOBSET}").exists():
             _build_jobset(say)
+        if dns and not (folder() / f"coredns-{COREDNS}").exists():
+            _build_dns(say)
     return folder()
 
 
@@ -147,32 +158,39 @@ def helm() -> str | None:
 
 
 def _build_kueue(say: Say) -> None:
-    """In its own module, as it was released: only its own list of checksums has all that it needs."""
     say(f"Building Kueue {KUEUE}: about 10 minutes of CPU when nothing is cached")
-    made, definitions = folder() / "kueue.new", folder() / f"kueue-{KUEUE}-definitions"
-    with tempfile.TemporaryDirectory() as work:
-        source = Path(work, "kueue")
-        shutil.copytree(_source_of("kueue", KUEUE), source, ignore=_not_built, copy_function=shutil.copyfile)
-        _give_it_our_certificates(source / "cmd/kueue/main.go")
-        _go(["build", "-ldflags", "-s -w", "-o", str(made), "./cmd/kueue"], "kueue", say, {}, source)
-        _copy_definitions(source, definitions)
-    made.rename(folder() / f"kueue-{KUEUE}")
-    _link("kueue-definitions", definitions.name)
-    _link("kueue", f"kueue-{KUEUE}")
+    _build_controller(
+        "kueue", KUEUE, "./cmd/kueue", say, lambda source: _give_it_our_certificates(source / "cmd/kueue/main.go")
+    )
 
 
 def _build_jobset(say: Say) -> None:
-    """As Kueue, in its own module."""
     say(f"Building JobSet {JOBSET}: about 5 minutes of CPU when nothing is cached")
-    made, definitions = folder() / "jobset.new", folder() / f"jobset-{JOBSET}-definitions"
+    _build_controller("jobset", JOBSET, ".", say)
+
+
+def _build_controller(
+    name: str, version: str, package: str, say: Say, change: Callable[[Path], None] = lambda _: None
+) -> None:
+    """In its own module, as it was released: only its own list of checksums has all that it needs."""
+    made, definitions = folder() / f"{name}.new", folder() / f"{name}-{version}-definitions"
     with tempfile.TemporaryDirectory() as work:
-        source = Path(work, "jobset")
-        shutil.copytree(_source_of("jobset", JOBSET), source, ignore=_not_built, copy_function=shutil.copyfile)
-        _go(["build", "-ldflags", "-s -w", "-o", str(made), "."], "jobset", say, {}, source)
+        source = Path(work, name)
+        shutil.copytree(_source_of(name, version), source, ignore=_not_built, copy_function=shutil.copyfile)
+        change(source)
+        _go(["build", "-ldflags", "-s -w", "-o", str(made), package], name, say, {}, source)
         _copy_definitions(source, definitions)
-    made.rename(folder() / f"jobset-{JOBSET}")
-    _link("jobset-definitions", definitions.name)
-    _link("jobset", f"jobset-{JOBSET}")
+    made.rename(folder() / f"{name}-{version}")
+    _link(f"{name}-definitions", definitions.name)
+    _link(name, f"{name}-{version}")
+
+
+def _build_dns(say: Say) -> None:
+    say(f"Building CoreDNS {COREDNS}: about 2 minutes of CPU")
+    made = folder() / "coredns.new"
+    _go(["build", "-ldflags", "-s -w", "-o", str(made), "."], "coredns", say, {}, RECIPES / "dns")
+    made.rename(folder() / f"coredns-{COREDNS}")
+    _link("coredns", f"coredns-{COREDNS}")
 
 
 def _copy_definitions(source: Path, to: Path) -> None:

@@ -32,16 +32,16 @@ class Reported:
         self.next_at: Instant = 0
 
     def news(self, at: Instant, attempt: str, kept_ms: Millis, marks: Mapping[str, Any]) -> list[e.Fact]:
-        found: list[e.Fact] = []
+        facts: list[e.Fact] = []
         if at < self.next_at <= at + self.every_ms:  # a clock that was set back does not hold anything up
-            return found
+            return facts
         if kept_ms > self.kept_ms:
             self.kept_ms = kept_ms
-            found.append(e.AttemptCheckpointed(at, attempt, kept_ms))
+            facts.append(e.AttemptCheckpointed(at, attempt, kept_ms))
         permille = progress.permille(marks)
         if permille // 100 != self.tenths:
             self.tenths = permille // 100
-            found.append(e.AttemptProgressed(at, attempt, permille))
-        if found:
+            facts.append(e.AttemptProgressed(at, attempt, permille))
+        if facts:
             self.next_at = at + self.every_ms
-        return found
+        return facts

@@ -57,9 +57,9 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no number")
 
 
-def is_whole(found: object, least: int, most: int) -> bool:
+def is_whole(number: object, least: int, most: int) -> bool:
     """True for a whole number in these bounds, both included."""
-    return type(found) is int and least <= found <= most
+    return type(number) is int and least <= number <= most
 
 
 def printable(words: str, most: int = 1_000) -> str:
@@ -68,11 +68,11 @@ def printable(words: str, most: int = 1_000) -> str:
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "?", plain)
 
 
-def write(path: str, said: Record, durable: bool = False) -> None:
+def write(path: str, record: Record, durable: bool = False) -> None:
     """Write to a temporary file and rename it: readers see the old or the new record."""
     aside = f"{path}.{os.getpid()}-{time.monotonic_ns()}"
     with open(aside, "x", encoding="utf-8", opener=_for_us_alone) as file:
-        json.dump(said, file)
+        json.dump(record, file)
         if durable:
             file.flush()
             os.fsync(file.fileno())

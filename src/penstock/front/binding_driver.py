@@ -24,7 +24,7 @@ from penstock.drivers.driver import Command, Driver, Say, SiteInventory, Unreach
 from penstock.drivers.earlier import Earlier, tallied, written
 from penstock.drivers.running_pods import CountsPods
 from penstock.front.home_jobs import HomeJobs
-from penstock.front.status import binding, bound_attempt, finalizers_of, is_suspended_by_user
+from penstock.front.status import binding, bound_attempt, finalizers_of, is_suspended_by_user, log_command
 from penstock.journal.journal import Row, Unwritable
 from penstock.kube import annotations, kueue
 from penstock.kube.client import JOBS, Cluster
@@ -182,7 +182,7 @@ def _refuse(job: Json, metadata: Json, ask: StartAttempt) -> None:
 def _bound(job: Json, ask: StartAttempt) -> Json:
     metadata = part(job, "metadata")
     marks = {annotations.JOB: ask.job, annotations.BINDING: binding(ask.attempt, ask.offer)}
-    change: Json = {"annotations": marks | {annotations.UNSUSPENDED: ask.attempt}}
+    change: Json = {"annotations": marks | {annotations.UNSUSPENDED: ask.attempt, annotations.LOGS: log_command(job)}}
     finalizers = finalizers_of(metadata, keep=True)
     if finalizers != (metadata.get("finalizers") or []):
         change["finalizers"] = finalizers

@@ -19,10 +19,12 @@ from penstock.kube.references import Json, part
 BAD: Final = ("JobRefused", "AttemptLost", "AttemptRefused", "AttemptStuck", "RenewalDenied", "RetryPromised")
 COMPONENT: Final = "penstock"
 LONGEST: Final = 1000  #: characters of an Event's message
+RUNNING: Final = "Running"
+STUCK: Final = "NotStarting"
 #: These get no Event of their own: the status shows them. The next Event includes them.
-QUIET: Final = ("Running", "LeaseRenewed")
+QUIET: Final = ("LeaseRenewed",)
 #: Reasons that name an Event of several lines only if no other line has a better one.
-LESSER: Final = (*QUIET, "Submitted", "Settled")
+LESSER: Final = (*QUIET, RUNNING, "Submitted", "Settled")
 #: What the Job controller calls these, too.
 ASKED: Final = ("Suspended", "Resumed")
 Lines = Sequence[tuple[str, bool, StoryLine]]
@@ -37,6 +39,7 @@ class News:
     words: str
     bad: bool
     at: Instant
+    runs: bool = False  # it tells that an attempt runs
 
 
 class EventRecorder:
@@ -86,7 +89,12 @@ class EventRecorder:
             upto += 1
         lines = self.lines[self.told : upto]
         words = " ".join(line.text for _, _, line in lines)
-        return News(upto, _word(lines), words, any(bad for _, bad, _ in lines), lines[-1][2].at)
+        runs = any(reason == RUNNING for reason, _, _ in lines)
+        return News(upto, _word(lines), words, any(bad for _, bad, _ in lines), lines[-1][2].at, runs)
+
+    @property
+    def tells_of_a_start(self) -> bool:
+        return any(reason == RUNNING for reason, _, _ in self.lines[self.told :])
 
     def forget_before(self, at: Instant) -> None:
         """Mark older lines as told: an earlier process posted them."""
@@ -106,12 +114,12 @@ def _word(lines: Lines) -> str:
 #: The Event's `reason` where users know another word than the journal's.
 REASONS: Final = {
     "JobSubmitted": "Submitted",
-    "AttemptStarted": "Running",
+    "AttemptStarted": RUNNING,
     "AttemptStopped": "Stopped",
     "AttemptLost": "Preempted",
     "AttemptRefused": "NoCapacity",
     "AttemptQueued": "QueuedAtSite",
-    "AttemptStuck": "NotStarting",
+    "AttemptStuck": STUCK,
     "SuspendRequested": "Suspended",
     "ResumeRequested": "Resumed",
 }

@@ -1,5 +1,7 @@
 """Submit a new home Job to the plane, or record on the Job why it cannot be accepted. `JobController` calls it."""
 
+import asyncio
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -9,16 +11,18 @@ from penstock.front.home_cluster import namespace_of, uid_of
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.job_spec import Unfit
 from penstock.front.status_writer import StatusWriter
-from penstock.kube.client import CONFIG_MAPS
+from penstock.kube.client import CONFIG_MAPS, SERVICES
 from penstock.kube.errors import Forbidden, NotFound
 from penstock.kube.job_needs import known_gpus
-from penstock.kube.portability import config_maps
+from penstock.kube.portability import Carried, travelling
 from penstock.kube.references import Json, part
 from penstock.live.admission import NotAdmitted
 from penstock.live.plane import Plane, Quarantined
 
 #: A younger Job without `managedBy` is suspended. An older one was labelled while it ran, and keeps running.
 JUST_CREATED: Final = timedelta(seconds=60)
+#: What a younger Job refers to may follow it in the same file.
+SAME_FILE: Final = timedelta(seconds=5)
 
 
 class Intake:
@@ -32,7 +36,7 @@ class Intake:
         idempotency key. Raises `NotAdmitted` if it may be accepted later.
         """
         try:
-            job_spec.refuse_large(job)  # before each config map that it names is fetched
+            job_spec.refuse_large(job)  # before each thing that it names is fetched
             carried, unread = await self._carried(job)
             user, now = await self.users.of(job), self.plane.clock.now()
             wish = job_spec.read(job, self.site, now, self._known(), carried, unread, user)
@@ -57,15 +61,23 @@ class Intake:
         return told.answer
 
     async def _carried(self, job: Json) -> tuple[list[Json], tuple[str, ...]]:
-        """The ConfigMaps that travel with the Job, as they are now, and the names of those we could not read."""
-        namespace = str(part(job, "metadata").get("namespace", ""))
+        """What travels with the Job, as it is now, and the names of what it needs and we could not read."""
+        namespace, wanted = str(part(job, "metadata").get("namespace", "")), travelling(job)
+        found, unread = await self._read(wanted, namespace)
+        if unread and self._age(job) < SAME_FILE:
+            await asyncio.sleep(1)
+            late, unread = await self._read(unread, namespace)
+            found += late
+        return found, tuple(f"{kind} {name}" for kind, name in unread if wanted[kind, name])
+
+    async def _read(self, wanted: Iterable[Carried], namespace: str) -> tuple[list[Json], list[Carried]]:
         found, unread = [], []
-        for name in config_maps(job):
+        for kind, name in wanted:
             try:
-                found.append(await self.cluster.get(CONFIG_MAPS, name, namespace))
+                found.append(await self.cluster.get(SERVICES if kind == "service" else CONFIG_MAPS, name, namespace))
             except (NotFound, Forbidden):
-                unread.append(name)
-        return found, tuple(unread)
+                unread.append((kind, name))
+        return found, unread
 
     def _known(self) -> list[str]:
         return known_gpus(view.offer for site in self.plane.view.sites for view in site.offers)
@@ -80,6 +92,7 @@ class Intake:
         self.explained.add((uid_of(job), reason))
 
     def _began_just_now(self, job: Json) -> bool:
-        created = datetime.fromisoformat(str(part(job, "metadata").get("creationTimestamp")))
-        runs = part(job, "spec").get("suspend") is not True
-        return runs and self.cluster.time_there - created < JUST_CREATED
+        return part(job, "spec").get("suspend") is not True and self._age(job) < JUST_CREATED
+
+    def _age(self, job: Json) -> timedelta:
+        return self.cluster.time_there - datetime.fromisoformat(str(part(job, "metadata").get("creationTimestamp")))

@@ -18,6 +18,7 @@ from penstock.core.model.lifecycle import ENDED
 from penstock.core.model.types import Origin
 from penstock.core.units import SECOND
 from penstock.front import job_spec, status
+from penstock.front.event_recorder import STUCK
 from penstock.front.home_cluster import has_ended, key_of, too_old, uid_of
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.intake import Intake
@@ -43,6 +44,7 @@ INTAKE_WORKERS: Final = 64  #: for new Jobs: as many submissions may share one j
 STATUS_WORKERS: Final = 12
 EVENT_WORKERS: Final = 4  #: for Events, and for the status of Jobs that start slowly
 TOLD_SECONDS: Final = 2.0  #: decisions within this time go into one Event
+RUNS_SECONDS: Final = 0.3  #: the same for a start: its Event names the command for the log
 #: A Job without conditions that starts faster than this goes straight to Running: one status write instead of two.
 STARTING_SECONDS: Final = 30.0
 AGAIN_SECONDS: Final = 0.3  #: after a conflict
@@ -208,15 +210,18 @@ class JobController:
         self._post_soon(job, snapshot)
 
     def _starts(self, job: Json, snapshot: JobSnapshot) -> bool:
-        """True for a Job without conditions whose attempt is starting: most run at once, and one write is enough."""
-        attempts = snapshot.attempts
-        return bool(attempts) and attempts[-1].phase == "starting" and not part(job, "status").get("conditions")
+        """True for a Job without conditions whose attempt is starting and not stuck: most run at once, and one write is
+        enough.
+        """
+        attempts, stuck = snapshot.attempts, snapshot.why is not None and snapshot.why.reason == STUCK
+        begins = bool(attempts) and attempts[-1].phase == "starting" and not stuck
+        return begins and not part(job, "status").get("conditions")
 
     def _post_soon(self, job: Json, snapshot: JobSnapshot) -> None:
         our_id = snapshot.job.id
         recorder = self.follower.recorders.get(our_id)
         if recorder is not None and recorder.has_news:
-            self.untold.again(key_of(job), TOLD_SECONDS)
+            self.untold.again(key_of(job), RUNS_SECONDS if recorder.tells_of_a_start else TOLD_SECONDS)
         elif self._starts(job, snapshot):
             self.untold.again(key_of(job), STARTING_SECONDS)
         elif snapshot.job.phase in ENDED:

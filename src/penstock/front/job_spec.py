@@ -56,7 +56,7 @@ def read(
 ) -> JobRequest:
     """Parse the Job. Raises `Unfit`.
 
-    `known`: GPUs that any site offers, as `known_gpus` lists them. `carried`: ConfigMaps that travel with the Job;
+    `known`: GPUs that any site offers, as `known_gpus` lists them. `carried`: objects that travel with the Job;
     `unread`: those we could not read. `user`: an opaque id of the person who applied it; empty: unknown, and the job
     belongs to its team alone.
     """
@@ -64,7 +64,7 @@ def read(
     refuse_counted(job)
     refuse_large(job)
     spec = spec_of(job, site, now, known, user)
-    missing = tuple(f"the missing config map {name}" for name in unread)
+    missing = tuple(f"the missing {name}" for name in unread)
     return JobRequest(replace(spec, needs=spec.needs + missing), work_of(job, site, list(carried)))
 
 

@@ -6,6 +6,7 @@ counts never fall; `Complete` needs `SuccessCriteriaMet` and no active pods; `Fa
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -26,7 +27,8 @@ SCHEDULED: Final = "penstock.dev/Scheduled"  #: our condition: whether the job h
 #: With its former name, which we remove from Jobs that still have it.
 OURS: Final = (SCHEDULED, "penstock.dev/Placed")
 #: Annotations that we write on home Jobs.
-MARKS: Final = (annotations.JOB, annotations.BINDING, annotations.UNSUSPENDED)
+MARKS: Final = (annotations.JOB, annotations.BINDING, annotations.UNSUSPENDED, annotations.LOGS)
+RULE: Final = re.compile(r"rule at index (\d+)")  #: in the Job controller's words for a pod failure policy
 FIELDS: Final = "managedFields"
 LIVE: Final = ("starting", "running", "stopping")
 
@@ -145,6 +147,12 @@ def bound_attempt(job: Json) -> str:
     return str(said.get("attempt", "")) if isinstance(said, dict) else ""
 
 
+def log_command(job: Json) -> str:
+    """`kubectl logs` finds pods in the Job's own cluster only."""
+    metadata = part(job, "metadata")
+    return f"kubectl penstock logs -f {metadata.get('name')} -n {metadata.get('namespace') or 'default'}"
+
+
 def _has_begun(row: JobRow, attempts: Sequence[AttemptRow]) -> bool:
     return row.started_at is not None or any(attempt.phase in LIVE for attempt in attempts)
 
@@ -164,10 +172,12 @@ def shown(job: Json, snapshot: JobSnapshot) -> Json:
         "terminating": pods.terminating,
         "failed": max(int(now.get("failed") or 0), snapshot.earlier.failed + pods.failed),
         "succeeded": max(int(now.get("succeeded") or 0), _succeeded(job, snapshot, pods)),
-        "conditions": _conditions(now, snapshot),
+        "conditions": _conditions(job, snapshot),
         **_indexes(job, snapshot, pods),
     }
     started_at = _started_at(row, attempts)
+    if started_at is None and pods.active:
+        started_at = living[-1].promised_at  # its pods exist and wait for a node; a Job's time begins with them
     if now.get("startTime") or started_at is not None:
         status["startTime"] = now.get("startTime") or when(started_at or 0)
     if done:
@@ -231,13 +241,13 @@ def is_shown(job: Json, wanted: Json) -> bool:
     return all((now.get(key) or 0) == (to or 0) for key, to in wanted.items())
 
 
-def _conditions(now: Json, snapshot: JobSnapshot) -> list[Json]:
-    row, why = snapshot.job, snapshot.why
+def _conditions(job: Json, snapshot: JobSnapshot) -> list[Json]:
+    now, row, why = part(job, "status"), snapshot.job, snapshot.why
     kept = {condition.get("type"): condition for condition in parts(now, "conditions")}
     wanted = [_scheduled(row, why)] if why is not None else []
     wanted += _suspended(snapshot, "Suspended" in kept)
     if row.phase in ENDED:
-        wanted += [_condition(kind, True, *_ending(snapshot), row.ended_at or 0) for kind in _terminal(row)]
+        wanted += [_condition(kind, True, *_ending(job, snapshot), row.ended_at or 0) for kind in _terminal(row)]
     mine = {wish["type"]: _kept_time(kept.get(wish["type"]), wish) for wish in wanted}
     others = [condition for kind, condition in kept.items() if kind not in (*mine, *OURS)]
     return [*others, *mine.values()]
@@ -257,13 +267,22 @@ def _terminal(row: JobRow) -> tuple[str, str]:
     return ("SuccessCriteriaMet", "Complete") if row.phase == "done" else ("FailureTarget", "Failed")
 
 
-def _ending(snapshot: JobSnapshot) -> tuple[str, str]:
+def _ending(job: Json, snapshot: JobSnapshot) -> tuple[str, str]:
     """Kubernetes' own reason and message where its Job ended; otherwise ours."""
     row, why, last = snapshot.job, snapshot.why, snapshot.earlier.last
     if last is not None and last.reason and row.phase in ("done", "failed"):
-        return last.reason, last.message
+        return last.reason, RULE.sub(lambda found: f"rule at index {_own_rule(job, int(found[1]))}", last.message)
     reason = {"done": "CompletionsReached", "failed": "Failed", "refused": "Refused", "cancelled": "Cancelled"}
     return reason[row.phase], why.says if why is not None else ""
+
+
+def _own_rule(job: Json, index: int) -> int:
+    """The index in the user's own pod failure policy: the execution Job has a rule of ours before it, for lost nodes,
+    and none of the user's about them.
+    """
+    rules = parts(part(part(job, "spec"), "podFailurePolicy"), "rules")
+    kept = [number for number, rule in enumerate(rules) if "DisruptionTarget" not in str(rule.get("onPodConditions"))]
+    return kept[index - 1] if 0 < index <= len(kept) else index
 
 
 def _scheduled(row: JobRow, why: Why) -> Json:

@@ -58,7 +58,8 @@ class StatusWriter:
     async def tell(self, job: Json, recorder: EventRecorder) -> None:
         """Post the untold lines of the job's story as Events."""
         while (news := recorder.news) is not None:
-            await self.post(job, f"{recorder.job}-{news.upto - 1}", news.reason, news.words, news.bad, at=news.at)
+            words = f"{news.words} Its log: {status.log_command(job)}" if news.runs else news.words
+            await self.post(job, f"{recorder.job}-{news.upto - 1}", news.reason, words, news.bad, at=news.at)
             recorder.told = max(recorder.told, news.upto)
 
     async def post(self, job: Json, name: str, reason: str, words: str, bad: bool, at: Instant = 0) -> None:

@@ -115,8 +115,8 @@ def askable(values: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(_text(found) if isinstance(found, str) and not found.isprintable() else found for found in values)
 
 
-def _text(found: str) -> str:
-    return found.replace("\0", "\ufffd").encode(errors="replace").decode()
+def _text(text: str) -> str:
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def marks(count: int) -> str:
@@ -136,9 +136,9 @@ def plain(values: Sequence[Any]) -> Stored:
     return number, at, as_bytes(inputs), as_bytes(outputs), version, revision, as_bytes(link)
 
 
-def as_bytes(found: Any) -> bytes:
+def as_bytes(content: Any) -> bytes:
     """A cell as bytes, whatever somebody stored in it: SQLite keeps any type in any column."""
-    return bytes(found) if isinstance(found, bytes | memoryview) else str(found).encode(errors="surrogatepass")
+    return bytes(content) if isinstance(content, bytes | memoryview) else str(content).encode(errors="surrogatepass")
 
 
 def hash_of(db: Database, number: int) -> bytes | None:

@@ -34,10 +34,10 @@ def chain(last: bytes, number: int, at: Instant, inputs: bytes, outputs: bytes, 
     return sha256(last + head + inputs + outputs).digest()
 
 
-def checked(found: Iterable[Stored], last: bytes, head: tuple[int, bytes] | None, where: str) -> Iterator[Row]:
+def checked(rows: Iterable[Stored], last: bytes, head: tuple[int, bytes] | None, where: str) -> Iterator[Row]:
     """Verify rows against the chain, and the end against the recorded `head`."""
     number = 0
-    for entry in found:
+    for entry in rows:
         number = entry[0]
         last = chain(last, *entry[:-1])
         if last != entry[-1] or (head and number == head[0] and last != head[1]):
@@ -74,6 +74,6 @@ def _refuse_newer(number: int, version: int, where: str) -> None:
         raise BadInput(f"{where}: step {number} was written by a newer Penstock; use that version to read it.")
 
 
-def refuse_format(found: Any, where: str) -> None:
-    if found not in READABLE:
-        raise BadInput(f"{where} is a journal of another format ({found}); this version reads {FORMAT}.")
+def refuse_format(version: Any, where: str) -> None:
+    if version not in READABLE:
+        raise BadInput(f"{where} is a journal of another format ({version}); this version reads {FORMAT}.")

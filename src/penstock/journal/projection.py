@@ -255,10 +255,10 @@ def _concerned(
     return (bill.owner.job.id if bill else "",)
 
 
-def as_json(found: object) -> str:
-    return msgspec.json.encode(found).decode()
+def as_json(content: object) -> str:
+    return msgspec.json.encode(content).decode()
 
 
-def _text(found: str) -> str:
+def _text(text: str) -> str:
     """PostgreSQL cannot store NUL."""
-    return found.replace("\0", "\ufffd") if "\0" in found else found
+    return text.replace("\0", "\ufffd") if "\0" in text else text

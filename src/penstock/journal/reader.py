@@ -43,9 +43,9 @@ class JournalReader:
     def _open(self) -> None:
         with self._borrowed() as db:
             self.where = db.where
-        found = self._all("select format from journal")[0][0]
-        refuse_format(found, self.where)
-        head, projected = self._all("select head, projected from journal")[0] if found > 1 else (1, 0)
+        version = self._all("select format from journal")[0][0]
+        refuse_format(version, self.where)
+        head, projected = self._all("select head, projected from journal")[0] if version > 1 else (1, 0)
         if projected < head:
             raise NoTables(f"{self.where} has no tables yet to list jobs from; run `penstock journal rebuild` on it.")
         self.installation: str = self._all("select installation from journal")[0][0]
@@ -118,25 +118,25 @@ class JournalReader:
 
     def counts(self) -> list[JobCount]:
         """The table counts by phase; running jobs are counted among the attempts."""
-        found: list[JobCount] = []
+        counted_states: list[JobCount] = []
         for phase, team, *counted in self._all(COUNTS):
             jobs, gpus, running_jobs, running_gpus = map(int, counted)
             if running_jobs:
-                found.append(JobCount("running", team, running_jobs, running_gpus))
+                counted_states.append(JobCount("running", team, running_jobs, running_gpus))
             if jobs > running_jobs:
-                found.append(JobCount(states.job_state(phase), team, jobs - running_jobs, gpus - running_gpus))
-        return sorted(found, key=lambda count: (count.state, count.team))
+                counted_states.append(JobCount(states.job_state(phase), team, jobs - running_jobs, gpus - running_gpus))
+        return sorted(counted_states, key=lambda count: (count.state, count.team))
 
     def queued(self, team: str) -> int:
-        found = self._all("select sum(jobs) from counts where team = ? and phase in ('waiting', 'paused')", team)
-        return int(found[0][0] or 0)
+        sums = self._all("select sum(jobs) from counts where team = ? and phase in ('waiting', 'paused')", team)
+        return int(sums[0][0] or 0)
 
     def spec(self, job: str) -> JobSpec | None:
         sql = "select number, part from happened where job = ? and kind = 'JobSubmitted' order by number desc limit 1"
-        found = _first(self._all(sql, job))
-        if found is None:
+        place = _first(self._all(sql, job))
+        if place is None:
             return None
-        (row,) = self._rows([found]).values()
+        (row,) = self._rows([place]).values()
         spec: JobSpec = row.inputs[0].spec
         return spec
 
@@ -151,7 +151,7 @@ class JournalReader:
         return self._made(AttemptRow, f"select {_columns(AttemptRow)} from attempts where {live} order by number")
 
     def _made(self, kind: type[T], sql: str, *values: Any) -> list[T]:
-        return [kind(*found) for found in self._all(sql, *values)]
+        return [kind(*columns) for columns in self._all(sql, *values)]
 
     # --- what happened -----------------------------------------------------------------------------------------------
 
@@ -176,14 +176,14 @@ class JournalReader:
             f"select number, part, min(job), min(kind) from happened where {where} "
             "group by number, part order by number desc, part desc limit ?"
         )
-        found = self._all(sql, *values, limit)
-        rows = self._rows([(number, part) for number, part, *_ in found])
+        places = self._all(sql, *values, limit)
+        rows = self._rows([(number, part) for number, part, *_ in places])
         events = {number: iter(reversed((*row.inputs, *row.outputs))) for number, row in rows.items()}
-        return [_happening(rows[number], part, job, kind, next(events[number])) for number, part, job, kind in found]
+        return [_happening(rows[number], part, job, kind, next(events[number])) for number, part, job, kind in places]
 
     def steps(self, after: int, limit: int = 200) -> list[Row]:
-        found = self._all(f"select {COLUMNS} from steps where number > ? order by number limit ?", after, limit)
-        return [row(plain(stored), self.where) for stored in found]
+        stored_steps = self._all(f"select {COLUMNS} from steps where number > ? order by number limit ?", after, limit)
+        return [row(plain(stored), self.where) for stored in stored_steps]
 
     def _rows(self, wanted: list[tuple[int, int]]) -> dict[int, Row]:
         """By number, each with only the wanted parts."""
@@ -229,8 +229,8 @@ class JournalReader:
         """Only those that their step issued: a row that somebody added to the table alone lets nobody in."""
         wanted = "number > ? and (made_by = '' or expires_at > ?)"
         sql = f"select {_columns(TokenRow)} from tokens where {wanted} order by number, part"
-        found = self._made(TokenRow, sql, after, browsers_after)
-        told = self._rows([(row.number, row.part) for row in found])
+        listed = self._made(TokenRow, sql, after, browsers_after)
+        told = self._rows([(row.number, row.part) for row in listed])
         issued = {
             (number, event.token): event
             for number, row in told.items()
@@ -239,7 +239,7 @@ class JournalReader:
         }
         return [
             row
-            for row in found
+            for row in listed
             if (event := issued.get((row.number, row.id))) and token_row(row.number, row.part, event) == row
         ]
 
@@ -252,7 +252,7 @@ class JournalReader:
 
     def audit(self, wanted: AuditFilter, before: tuple[int, int] | None = None, limit: int = 50) -> list[AuditRow]:
         named = [(name, getattr(wanted, name)) for name in ("who", "did", "about")]
-        clauses: list[tuple[str, tuple[Any, ...]]] = [(f"{name} = ?", (said,)) for name, said in named if said]
+        clauses: list[tuple[str, tuple[Any, ...]]] = [(f"{name} = ?", (wish,)) for name, wish in named if wish]
         if before is not None:
             clauses.append(("(number, part) < (?, ?)", before))
         where = " and ".join(clause for clause, _ in clauses) or "1 = 1"
@@ -263,12 +263,12 @@ class JournalReader:
     # --- what is kept beside -----------------------------------------------------------------------------------------
 
     def answer(self, key: str) -> str | None:
-        found = _first(self._all("select answer from replies where key = ?", key))
-        return None if found is None else str(found[0])
+        reply = _first(self._all("select answer from replies where key = ?", key))
+        return None if reply is None else str(reply[0])
 
     def blob(self, digest: str) -> bytes | None:
-        found = _first(self._all("select content from blobs where digest = ?", digest))
-        return None if found is None else bytes(found[0])
+        content = _first(self._all("select content from blobs where digest = ?", digest))
+        return None if content is None else bytes(content[0])
 
 
 class _AtOneRow(JournalReader):
@@ -313,10 +313,10 @@ def _literal(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", r"\%").replace("_", r"\_")
 
 
-def _first(found: list[T]) -> T | None:
-    return found[0] if found else None
+def _first(rows: list[T]) -> T | None:
+    return rows[0] if rows else None
 
 
-def _happening(found: Row, part: int, job: str, kind: str, event: Any) -> Happening:
+def _happening(row: Row, part: int, job: str, kind: str, event: Any) -> Happening:
     """Members of a job array were submitted in one event."""
-    return Happening(found.number, part, found.at, kind, getattr(event, "job", job), event)
+    return Happening(row.number, part, row.at, kind, getattr(event, "job", job), event)

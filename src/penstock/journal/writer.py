@@ -54,14 +54,16 @@ class JournalWriter:
     def _create(self) -> None:
         """Create missing tables: all of them, or those that a simulation leaves out."""
         self.db.create(JOURNAL)
-        found = _only(self.db.all("select format from journal"))
-        if found is None:
+        version = _only(self.db.all("select format from journal"))
+        if version is None:
             first = (FORMAT, uuid.uuid4().hex, 0, GENESIS, 0, PROJECTION)
             self.db.run(f"insert into journal values ({marks(len(first))})", *first)
             self._create_tables()
-        elif found != FORMAT:
-            refuse_format(found, self.db.where)
-            raise BadInput(f"{self.db.where} is a journal of format {found}, which is only read now; write a new one.")
+        elif version != FORMAT:
+            refuse_format(version, self.db.where)
+            raise BadInput(
+                f"{self.db.where} is a journal of format {version}, which is only read now; write a new one."
+            )
         for statement in (*BASE, *LIVE, *MOVED):
             self.db.create(statement)
         if not self.db.all("select epoch from lease"):
@@ -131,9 +133,9 @@ class JournalWriter:
         return self.db.place()
 
     def claims(self) -> KeptClaims:
-        found = self.db.all("select site, incarnation, before, place from claims")
+        rows = self.db.all("select site, incarnation, before, place from claims")
         restored = bool(self.db.all("select at from restores limit 1"))
-        return KeptClaims({row[0]: KeptClaim(*row) for row in found}, self._noted_head(), restored)
+        return KeptClaims({row[0]: KeptClaim(*row) for row in rows}, self._noted_head(), restored)
 
     def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0, settled: bool = False) -> int:
         with self.db.transaction():
@@ -252,8 +254,8 @@ class JournalWriter:
         return steps_of(self.db, after)
 
     def answer(self, key: str) -> str | None:
-        found = _only(self.db.all("select answer from replies where key = ?", key))
-        return None if found is None else str(found)
+        reply = _only(self.db.all("select answer from replies where key = ?", key))
+        return None if reply is None else str(reply)
 
     def forget_answers(self, epoch: int, before: Instant) -> None:
         with self.db.transaction():
@@ -261,8 +263,8 @@ class JournalWriter:
             self.db.run("delete from replies where at < ?", before)
 
     def blob(self, digest: str) -> bytes | None:
-        found = _only(self.db.all("select content from blobs where digest = ?", digest))
-        return None if found is None else as_bytes(found)
+        content = _only(self.db.all("select content from blobs where digest = ?", digest))
+        return None if content is None else as_bytes(content)
 
     def erase_blob(self, *digests: str) -> None:
         with self.db.transaction():
@@ -283,12 +285,12 @@ class JournalWriter:
 
     def snapshot(self, schema: str) -> tuple[int, bytes] | None:
         try:
-            found = self.db.all("select number, state from snapshots where schema = ?", self._named(schema))
+            kept = self.db.all("select number, state from snapshots where schema = ?", self._named(schema))
         except BadInput as error:  # a damaged page
             raise Doubtful(str(error)) from None
-        if not found:
+        if not kept:
             return None
-        number, sealed = found[0]
+        number, sealed = kept[0]
         link = hash_of(self.db, number)
         if link is None:
             raise Doubtful(f"there is a snapshot of step {number}, and no such step")
@@ -312,10 +314,10 @@ def write_changes(db: Database, changes: Changes) -> None:
 
 def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
     """Steps in order, each verified against the chain, and the last against the head."""
-    found = _only(db.all("select format from journal"))
-    refuse_format(found, db.where)
+    version = _only(db.all("select format from journal"))
+    refuse_format(version, db.where)
     # A journal of format 1 has no recorded head.
-    head = db.all("select head, hash from journal")[0] if found > 1 else (0, b"")
+    head = db.all("select head, hash from journal")[0] if version > 1 else (0, b"")
     last = hash_of(db, after)
     if last is None:
         raise BadInput(f"{db.where} has no step {after}; its last is {head[0]}.")
@@ -341,5 +343,5 @@ def _linked(steps: Sequence[Step], last: bytes) -> list[Stored]:
     return rows
 
 
-def _only(found: list[Any]) -> Any:
-    return found[0][0] if found else None
+def _only(rows: list[Any]) -> Any:
+    return rows[0][0] if rows else None

@@ -34,8 +34,11 @@ OLD_EXECUTION_DEADLINE: Final = "penstock.dev/deadline"
 #: The cluster replaces a lost pod: a batch of pods that do not know each other, and no gang.
 REPLACES_PODS: Final = "penstock.dev/replaces-pods"
 COMPLETED: Final = "penstock.dev/completed-indexes"  #: by earlier attempts, until they are in the Job's status
+FAILED: Final = "penstock.dev/failed-indexes"  #: the same for those that failed for good
 ENDING: Final = "penstock.dev/ending"  #: why we end it: stopped, lost, refused or failed
 WORDS: Final = "penstock.dev/words"  #: the reason as a sentence
+#: `JOB.SERVICE`: its pods are called JOB-0.SERVICE and so on, by a headless Service and an EndpointSlice of ours.
+HOST_NAMES: Final = "penstock.dev/host-names"
 OBSTACLE: Final = "penstock.dev/obstacle"  #: what kept this attempt, and not others, from starting here
 FORGOTTEN: Final = (
     "penstock.dev/forgotten"  #: a tombstone: its end is in the journal; kept so that a late start cannot run
@@ -46,6 +49,7 @@ FORGOTTEN: Final = (
 BINDING: Final = "penstock.dev/binding"
 #: The attempt for which Penstock unsuspended it. From then on a `suspend: true` is its user's; before, the queue's.
 UNSUSPENDED: Final = "penstock.dev/unsuspended"
+LOGS: Final = "penstock.dev/logs"  #: the command that shows its log, wherever it runs
 USER: Final = "penstock.dev/user"  #: who created it, as admission recorded it; nobody else may write it
 #: On the manifest that a driver gets: what earlier attempts did, as `drivers.earlier` writes it.
 EARLIER: Final = "penstock.dev/earlier-attempts"

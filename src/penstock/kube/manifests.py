@@ -58,6 +58,8 @@ ACTING: Final = (
     _rule("", "pods/log", "get"),
     _rule("", "events", "list"),  # why a start hangs: a volume that cannot be mounted is said nowhere else
     _rule("", "configmaps", "get list create patch delete"),
+    _rule("", "services", "get list create patch delete"),  # copies of headless ones, by which pods find each other
+    _rule("discovery.k8s.io", "endpointslices", "list create patch delete"),  # their pods' host names
     _rule("coordination.k8s.io", "leases", "get list create patch delete"),
 )
 #: In namespaces with home Jobs, in addition.

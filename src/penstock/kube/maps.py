@@ -16,7 +16,8 @@ LEFT_OUT: Final = ""
 
 Kind: TypeAlias = Literal[
     "namespace", "image", "pull secret", "config map", "secret", "service account", "volume", "node selector",
-    "priority class", "runtime class", "architecture", "resource", "toleration", "GPU label", "host access",
+    "priority class", "runtime class", "architecture", "resource", "toleration", "GPU label", "host access", "service",
+    "host names in namespace",
 ]  # fmt: skip
 
 
@@ -29,6 +30,8 @@ class Maps:
     images: Table = ()  # prefixes; the longest match wins
     config_maps: Table = ()
     copy_config_maps: bool = False  # copy ConfigMaps that have no mapping
+    services: Table = ()  # headless Services, by which pods find each other
+    copy_services: bool = False  # copy those that have no mapping
     secrets: Table = ()
     service_accounts: Table = ()
     volumes: Table = ()  # claims
@@ -46,6 +49,8 @@ KEYS: Final[dict[Kind, str]] = {
     "image": "images",
     "pull secret": "secrets",
     "config map": "config_maps",
+    "service": "services",
+    "host names in namespace": "namespaces",
     "secret": "secrets",
     "service account": "service_accounts",
     "volume": "volumes",
@@ -63,8 +68,9 @@ NEEDED: Final[tuple[Kind, ...]] = ("namespace", "config map", "secret", "volume"
 
 def has(maps: Maps) -> tuple[str, ...]:
     """Everything a Job may need and finds at this site, for the engine's rule."""
-    named = [need for kind, name, to in _all(maps) if _serves(kind, to) for need in _spelled(kind, name)]
+    named = [need for kind, name, to in _all(maps) if _serves(kind, name, to) for need in _spelled(kind, name)]
     copied = ["config map *"] if maps.copy_config_maps else []
+    copied += ["service *"] if maps.copy_services else []
     return (CLUSTER, *named, *copied, *(f"architecture {name}" for name in maps.architectures))
 
 
@@ -80,7 +86,9 @@ def _spelled(kind: Kind, name: str) -> list[str]:
     return [f"{kind} {name}", f"{kind} !{name}", *(f"{kind} {name}{sign}*" for sign in ("=", "!=", ">", "<"))]
 
 
-def _serves(kind: Kind, to: str) -> bool:
+def _serves(kind: Kind, name: str, to: str) -> bool:
+    if kind == "host names in namespace":
+        return to == name  # a whole host name has its namespace in it, and nobody rewrites programs
     return to != LEFT_OUT or kind not in NEEDED
 
 

@@ -8,7 +8,7 @@ the maps. Secrets are never copied, and host access never leaves home.
 import copy
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
@@ -18,12 +18,14 @@ from penstock.kube import annotations, node_terms
 from penstock.kube.job_needs import affinity_clauses, need_of, need_of_clause
 from penstock.kube.maps import AFFINITY, KEYS, LEFT_OUT, NEEDED, OF_THE_OFFER, Kind, Maps, has, there
 from penstock.kube.node_terms import Clause, Demand
-from penstock.kube.references import Json, Reference, part, pod_of, references
+from penstock.kube.references import Json, Reference, part, parts, pod_of, references
 
 Outcome: TypeAlias = Literal["as it is", "mapped", "copied", "left out", "stays home", "never travels"]
+PORT: Final = ("name", "port", "protocol", "targetPort", "appProtocol")  #: what of a Service's port is copied
 STAYS: Final[tuple[Outcome, ...]] = ("stays home", "never travels")
 Labels: TypeAlias = Mapping[str, str]
 NONE: Final[Labels] = {}
+Carried: TypeAlias = tuple[Kind, str]
 
 
 class Unmapped(Exception):
@@ -43,7 +45,7 @@ class Disposition:
 
 @value
 class Rewritten:
-    """The Job as it runs at the site, and the ConfigMaps to create before it."""
+    """The Job as it runs at the site, and the ConfigMaps and Services to create before it."""
 
     manifest: Json
     copies: tuple[Json, ...] = ()
@@ -60,7 +62,7 @@ def may_go(judged: list[Disposition]) -> bool:
 
 
 def rewrite(manifest: Json, maps: Maps, labels: Labels = NONE) -> Rewritten:
-    """The Job by this site's names. `manifest`: a Job, or a List of a Job and the ConfigMaps that travel with it.
+    """The Job by this site's names. `manifest`: a Job, or a List of a Job and the objects that travel with it.
     `labels`: of the offer's own nodes, which the driver selects.
 
     At home the Job is unchanged. Raises `Unmapped`; the engine's rule prevents that unless the maps have changed since.
@@ -69,7 +71,7 @@ def rewrite(manifest: Json, maps: Maps, labels: Labels = NONE) -> Rewritten:
     if part(part(job, "metadata"), "annotations").get(annotations.HOME) == maps.site:
         return Rewritten(job)
     namespace = str(part(job, "metadata").get("namespace") or "default")
-    copies: dict[str, Json] = {}
+    copies: dict[Carried, Json] = {}
     for reference in references(job):
         judged = _verdict(reference, maps, labels)
         if judged.outcome in STAYS:
@@ -88,9 +90,9 @@ def rewrite(manifest: Json, maps: Maps, labels: Labels = NONE) -> Rewritten:
     return Rewritten(job, tuple(_placed(copied, remote) for copied in copies.values()))
 
 
-def packed(job: Json, config_maps: list[Json]) -> Json:
+def packed(job: Json, beside: list[Json]) -> Json:
     """The manifest for the journal: what travels with the Job is fixed at submission."""
-    return job if not config_maps else {"apiVersion": "v1", "kind": "List", "items": [job, *config_maps]}
+    return job if not beside else {"apiVersion": "v1", "kind": "List", "items": [job, *beside]}
 
 
 @lru_cache(512)
@@ -107,10 +109,15 @@ def job_in(manifest: Json) -> Json:
     return _items(manifest)[0]
 
 
-def unpacked(manifest: Json) -> tuple[Json, dict[str, Json]]:
-    """A copy of the Job, and its ConfigMaps by name."""
+def unpacked(manifest: Json) -> tuple[Json, dict[Carried, Json]]:
+    """A copy of the Job, and what travels with it."""
     job, *beside = copy.deepcopy(_items(manifest))
-    return job, {str(part(other, "metadata").get("name")): other for other in beside}
+    return job, {(_kind(other), str(part(other, "metadata").get("name"))): other for other in beside}
+
+
+def _kind(other: Json) -> Kind:
+    """Of what travels; the API server leaves out the kind of what it reads, and only ConfigMaps travelled at first."""
+    return "service" if other.get("kind") == "Service" else "config map"
 
 
 def _items(manifest: Json) -> list[Json]:
@@ -135,10 +142,14 @@ def _outcome(reference: Reference, maps: Maps, labels: Labels) -> Outcome:
         return "left out"
     if reference.kind == "architecture":
         return "as it is" if reference.name in maps.architectures else "stays home"
+    if reference.kind == "host names in namespace":
+        return "as it is" if there(maps, reference.kind, reference.name) == reference.name else "stays home"
     to = there(maps, reference.kind, reference.name)
     if to is not None and (to != LEFT_OUT or reference.kind not in NEEDED):
         return "mapped" if to != LEFT_OUT else "left out"
     if reference.kind == "config map" and maps.copy_config_maps:
+        return "copied"
+    if reference.kind == "service" and maps.copy_services:
         return "copied"
     need = need_of(reference)
     return "as it is" if not need or meets(has(maps) + _spelled(labels), need) else "stays home"
@@ -161,6 +172,9 @@ def _says(reference: Reference, outcome: Outcome, maps: Maps) -> str:
             return f"{thing} is copied there."
         case "as it is":
             return f"{thing} goes as it is{', or without it: it is optional' if reference.optional else ''}."
+        case "stays home" if reference.kind == "host names in namespace":
+            instead = f"leave the namespace out of them, or write {_line(reference, maps, outcome)}"
+            return f"Its host names have the namespace {reference.name} in them, which {maps.site} has not; {instead}."
         case "stays home":
             return f"{thing} is not known at {maps.site}; write {_line(reference, maps, outcome)}."
 
@@ -172,8 +186,10 @@ def _line(reference: Reference, maps: Maps, outcome: Outcome) -> str:
     key = KEYS[reference.kind]
     if reference.kind == "architecture":
         return f"maps: {{{key}: [{', '.join((*maps.architectures, reference.name))}]}}"
-    if reference.kind == "config map":
+    if reference.kind in ("config map", "service"):
         return f"maps: {{{key}: copy}}"
+    if reference.kind == "host names in namespace":
+        return f"maps: {{{key}: {{{reference.name}: {reference.name}}}}}"
     name = reference.name.partition("/")[0] + "/" if reference.kind == "image" else reference.name
     return f"maps: {{{key}: {{{_quoted(name)}: {EXAMPLE.get(reference.kind, 'NAME-THERE')}}}}}"
 
@@ -261,34 +277,59 @@ def _demand(demand: Demand, maps: Maps, labels: Labels) -> str | None:
     return there(maps, demand.kind, demand.name)
 
 
-# --- ConfigMaps -------------------------------------------------------------------------------------------------------
+# --- what travels with it ---------------------------------------------------------------------------------------------
 
 
-def config_maps(job: Json) -> Iterator[str]:
-    """Names of the ConfigMaps that the Job refers to; the intake reads these at submission."""
-    yield from dict.fromkeys(reference.name for reference in references(job) if reference.kind == "config map")
-
-
-def _copied(carried: dict[str, Json], reference: Reference, namespace: str, copies: dict[str, Json]) -> str:
-    """The copy's name has a digest of its content: equal copies are made once, and a changed one never replaces
-    another.
+def travelling(job: Json) -> dict[Carried, bool]:
+    """The ConfigMaps and the Service that the Job refers to, and whether it needs them; the intake reads these at
+    submission.
     """
-    original = carried.get(reference.name)
+    found: dict[Carried, bool] = {}
+    for reference in references(job):
+        if reference.kind in ("config map", "service"):
+            key = reference.kind, reference.name
+            found[key] = found.get(key, False) or not reference.optional
+    return found
+
+
+def _copied(carried: dict[Carried, Json], reference: Reference, namespace: str, copies: dict[Carried, Json]) -> str:
+    original = carried.get((reference.kind, reference.name))
     if original is None:
         if reference.optional:
             return reference.name
         raise Unmapped(
-            f"It stays home: config map {reference.name} was not there to be copied when the Job was submitted."
+            f"It stays home: {reference.kind} {reference.name} was not there to be copied when the Job was submitted."
         )
-    content: Json = {key: original[key] for key in ("data", "binaryData") if key in original}
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
-    name = f"{reference.name[:50].rstrip('-.')}-{digest}"
-    written = {annotations.COPY_OF: f"{namespace}/{reference.name}"}
-    metadata = {"name": name, "annotations": written, "labels": {annotations.COPY: "config-map"}}
-    copies[name] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, **content}
+    copied = _service(original, reference.name) if reference.kind == "service" else _config_map(original, reference)
+    name = str(copied["metadata"]["name"])
+    copied["metadata"]["annotations"] = {annotations.COPY_OF: f"{namespace}/{reference.name}"}
+    copies[reference.kind, name] = copied
     return name
 
 
-def _placed(config_map: Json, namespace: object) -> Json:
-    config_map["metadata"]["namespace"] = namespace
-    return config_map
+def _service(original: Json, name: str) -> Json:
+    """Under its own name: programs know it. The addresses and ports that a cluster gave it are not copied."""
+    spec = part(original, "spec")
+    copied: Json = {key: spec[key] for key in ("selector", "publishNotReadyAddresses") if key in spec}
+    if spec.get("clusterIP") == "None":
+        copied["clusterIP"] = "None"
+    if ports := [{key: port[key] for key in PORT if key in port} for port in parts(spec, "ports")]:
+        copied["ports"] = ports
+    metadata = {"name": name, "labels": {annotations.COPY: "service"}}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": copied}
+
+
+def _config_map(original: Json, reference: Reference) -> Json:
+    """The copy's name has a digest of its content: equal copies are made once, and a changed one never replaces
+    another.
+    """
+    content: Json = {key: original[key] for key in ("data", "binaryData") if key in original}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
+    name = f"{reference.name[:50].rstrip('-.')}-{digest}"
+    metadata = {"name": name, "labels": {annotations.COPY: "config-map"}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, **content}
+
+
+def _placed(copied: Json, namespace: object) -> Json:
+    copied["metadata"]["namespace"] = namespace
+    return copied

@@ -6,6 +6,7 @@ parts are skipped: refusing them is the API server's task.
 """
 
 import ipaddress
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
@@ -40,6 +41,7 @@ def references(job: Json) -> Iterator[Reference]:
     for volume in parts(pod, "volumes"):
         yield from _of_volume(volume)
     yield from _of_pod(pod)
+    yield from _of_host_names(pod, str(metadata.get("namespace") or "default"))
     yield from _of_nodes(pod)
     yield from _of_the_host(pod)
 
@@ -118,6 +120,26 @@ def _of_pod(pod: Json) -> Iterator[Reference]:
         yield Reference("service account", account, _account(pod))
     yield from _named("priority class", pod, "priorityClassName", also=("priority",))
     yield from _named("runtime class", pod, "runtimeClassName")
+
+
+def _of_host_names(pod: Json, namespace: str) -> Iterator[Reference]:
+    """The Service that gives its pods their host names, and whole names of hosts in what its containers are told."""
+    yield from _named("service", pod, "subdomain")
+    service = pod.get("subdomain")
+    if isinstance(service, str) and service and _says(pod, f"{service}.{namespace}"):
+        yield Reference("host names in namespace", namespace, lambda _: None)
+
+
+def _says(pod: Json, name: str) -> bool:
+    told = [text for container in containers(pod) for text in _words_of(container)]
+    return any(re.search(rf"(?<![-a-z0-9]){re.escape(name)}(?![-a-z0-9])", text) for text in told)
+
+
+def _words_of(container: Json) -> Iterator[str]:
+    for key in ("command", "args"):
+        words = container.get(key)
+        yield from (word for word in words if isinstance(word, str)) if isinstance(words, list) else ()
+    yield from (str(variable.get("value") or "") for variable in parts(container, "env"))
 
 
 def _of_nodes(pod: Json) -> Iterator[Reference]:

@@ -27,8 +27,8 @@ from penstock.core.values import value
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 REST_SECONDS: Final = 0.1  #: after such a failure
 SWEEP_SECONDS: Final = 1.0
-STARTS_IN_A_TURN: Final = 16  #: requests; one takes about a millisecond
-IN_A_ROW: Final = 32  #: connections accepted before others get a turn
+STARTS_IN_A_TURN: Final = 4  #: requests; one takes about a millisecond, and every other client waits for the turn
+IN_A_ROW: Final = 4  #: connections accepted in a turn; one takes about half a millisecond
 BUSY_BODY: Final = (
     b'{"type":"urn:penstock:busy","title":"Service Unavailable","status":503,'
     b'"detail":"Too many connections are open; try again in a moment."}'

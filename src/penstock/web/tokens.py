@@ -84,11 +84,11 @@ class Tokens:
 
     def still(self, token: Token) -> bool:
         """True if the token is valid now, with the same rights, and so are all tokens that let it in."""
-        found = self.by_digest.get(token.digest)
-        if found is None or (found.role, found.team) != (token.role, token.team):
+        known = self.by_digest.get(token.digest)
+        if known is None or (known.role, known.team) != (token.role, token.team):
             return False
-        line = self.line(found)
-        return not line[-1].made_by and all(self._good(one) for one in line)
+        line = self.line(known)
+        return not line[-1].made_by and all(self._good(ancestor) for ancestor in line)
 
     def line(self, token: Token) -> list[Token]:
         """The token, the one that let it in, the one that let that in. If the last still has a maker, it is unknown or
@@ -111,7 +111,7 @@ class Tokens:
         """Return as soon as the token is no longer valid."""
         while self.still(token):
             changed = self._changed
-            expires = any(one.expires_at for one in self.line(token))
+            expires = any(ancestor.expires_at for ancestor in self.line(token))
             with suppress(TimeoutError):
                 async with asyncio.timeout(EXPIRY_SECONDS if expires else None):
                     await changed.wait()
@@ -179,13 +179,13 @@ class Tokens:
 
     async def revoke(self, token_id: str, by: str = "", details: Details = NONE) -> Token | None:
         """The token, now void, once that is durable; None if there is none. Raises `NotReady`."""
-        found = self.by_id.get(token_id)
-        if found is None:
+        token = self.by_id.get(token_id)
+        if token is None:
             return None
         if token_id not in self.revoked:
             await self.tell(TokenRevoked(0, token_id, by, details.digest), blobs=details.blobs)
         self._void(token_id)
-        return replace(found, revoked=True)
+        return replace(token, revoked=True)
 
     async def record(self) -> None:
         """This process leads now: record the tokens that it held before."""

@@ -101,12 +101,65 @@ def test_what_is_the_controllers_or_ours_is_not_copied_from_a_home_job() -> None
     assert made["metadata"]["annotations"]["note"] == "n"
     assert made["metadata"]["annotations"][annotations.ORIGIN] == "uid-of-h"
     assert annotations.BINDING not in made["metadata"]["annotations"]
-    assert {"managedBy", "selector", "suspend"}.isdisjoint(made["spec"])
-    assert set(made["spec"]["template"]["metadata"]["labels"]) == {
-        "app",
-        annotations.INSTALLATION,
-        annotations.EXECUTION,
+    assert {"managedBy", "suspend"}.isdisjoint(made["spec"])
+
+
+def test_pods_have_the_labels_of_the_home_jobs_and_the_execution_finds_them_by_its_own() -> None:
+    """Services select pods by `job-name`; with the execution's name there, a headless Service had no addresses."""
+    given = home_job("h")
+    given["spec"]["template"]["metadata"]["labels"] = {"app": "t", "controller-uid": "u", "job-name": "h"}
+    made = job(manifest=given)
+    name = made["metadata"]["name"]
+    labels = made["spec"]["template"]["metadata"]["labels"]
+    assert labels == {
+        **given["spec"]["template"]["metadata"]["labels"],
+        annotations.INSTALLATION: made["metadata"]["labels"][annotations.INSTALLATION],
+        annotations.EXECUTION: name,
     }
+    assert (made["spec"]["manualSelector"], made["spec"]["selector"]) == (
+        True,
+        {"matchLabels": {annotations.EXECUTION: name}},
+    )
+
+
+def test_its_owner_is_the_home_job_only_in_the_same_cluster_and_namespace() -> None:
+    given = home_job("h")
+    given["metadata"]["annotations"][annotations.HOME] = OWNED.site
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "h", "uid": "uid-of-h"}
+    for where, found in (("team", [owner]), ("elsewhere", None)):
+        given["metadata"]["namespace"] = where
+        assert job(manifest=given)["metadata"].get("ownerReferences") == found
+    given["metadata"]["namespace"] = "team"
+    given["metadata"]["annotations"][annotations.HOME] = "another"
+    assert "ownerReferences" not in job(manifest=given)["metadata"]
+
+
+def test_host_names_are_those_of_the_home_job_where_it_is_indexed_and_has_a_subdomain() -> None:
+    given = home_job("h", completionMode="Indexed", completions=2, parallelism=2)
+    assert annotations.HOST_NAMES not in job(manifest=given)["metadata"]["annotations"]
+    given["spec"]["template"]["spec"] |= {"subdomain": "rendezvous", "setHostnameAsFQDN": True}
+    made = job(manifest=given)
+    assert made["metadata"]["annotations"][annotations.HOST_NAMES] == "h.rendezvous"
+    assert (pod(made)["subdomain"], "setHostnameAsFQDN" in pod(made)) == ("rendezvous", False)
+    given["spec"]["completionMode"] = "NonIndexed"
+    assert annotations.HOST_NAMES not in job(manifest=given)["metadata"]["annotations"]
+
+
+def test_pods_that_keep_apart_are_not_held_to_fewer_nodes_than_they_need() -> None:
+    """The engine counts GPUs by node and knows nothing of pods; two that keep apart were held to one node for ever."""
+    given = home_job("h", completionMode="Indexed", completions=2, parallelism=2)
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"job-name": "h"}}}
+    rules = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+    given["spec"]["template"]["spec"]["affinity"] = {"podAntiAffinity": rules}
+    assert "nodeAffinity" not in pod(job(manifest=given, hosts=("n1",)))["affinity"]
+    assert "nodeAffinity" in pod(job(manifest=given, hosts=("n1", "n2")))["affinity"]
+
+
+def test_what_earlier_attempts_completed_or_failed_for_good_is_told_to_the_cluster() -> None:
+    given = home_job("h", completionMode="Indexed", completions=3, parallelism=3, backoffLimitPerIndex=0)
+    given["metadata"]["annotations"][annotations.EARLIER] = written(Earlier(failed=1, failed_indexes="0"))
+    made = job(manifest=given)
+    assert (made["spec"]["suspend"], made["metadata"]["annotations"][annotations.FAILED]) == (True, "0")
 
 
 def test_containers_that_kubelet_restarts_are_restarted_and_their_pods_replaced_only_after_their_end() -> None:
@@ -120,7 +173,7 @@ def test_containers_that_kubelet_restarts_are_restarted_and_their_pods_replaced_
     given["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
     made = job(manifest=given)
     assert pod(made)["restartPolicy"] == "OnFailure"
-    spec = {key: found for key, found in made["spec"].items() if key != "template"}
+    spec = {key: found for key, found in made["spec"].items() if key not in ("template", "manualSelector", "selector")}
     assert spec == {"backoffLimit": 2, "podReplacementPolicy": "Failed"}
 
 

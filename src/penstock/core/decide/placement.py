@@ -169,7 +169,7 @@ def answer(choices: Choices, job: Job) -> bool:
         return True
     offers = colocation.for_job(state, job, expected, now)
     cost = offers[0].cost if offers else None
-    because = WaitsForOwned(patience_ms=allowed, expected_run_ms=expected, free_gpus=free, burst_cost=cost)
+    because = WaitsForOwned(allowed, expected, free, cost)
     choices.record(WaitPromised(now, job.id, until, _behind_headroom(choices, job, because), patience_ms=allowed))
     return False
 
@@ -524,21 +524,15 @@ def _why_burst(
             passed_over=passed_over,
             failed_at=failed_at,
         )
-    return PatienceOver(
-        waited_ms=waited,
-        patience_ms=job.patience_ms,
-        expected_run_ms=expected,
-        cost=quote.cost,
-        next_offer=next_offer,
-        next_cost=next_cost,
-        failed_at=failed_at,
-    )
+    return PatienceOver(waited, job.patience_ms, expected, quote.cost, next_offer, next_cost, failed_at)
 
 
 def _failed_at(state: State, job: Job) -> str:
     """The standing offer where its start failed, if there is no other that it may use."""
-    kept_from = () if job.shape.standing else job.shape.without
-    return next((offer for offer in kept_from if offer in state.pools), "")
+    shape = job.shape
+    if shape.standing or not shape.without:
+        return ""
+    return next((offer for offer in shape.without if offer in state.pools), "")
 
 
 def _passed_over(quote: Quote, ranked: list[Quote]) -> str:

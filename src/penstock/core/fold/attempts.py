@@ -196,7 +196,8 @@ def begin_if_ready(state: State, attempt: Attempt) -> None:
     move_attempt(state, attempt, "starting")
     if attempt.lease:
         state.ledger.leases[attempt.lease].ask(state.at)
-    for node in [state.nodes[name] for name in attempt.nodes]:
+    for name in attempt.nodes:
+        node = state.nodes[name]
         if node.phase != "busy":
             move_node(state, node, "busy")
         node.idle_at = None
@@ -465,8 +466,10 @@ def _end(state: State, job: Job, phase: JobPhase) -> None:
         retries.drop_stale_retries(state)
     job.attempt = None  # each knew the other: without this neither would ever be freed but by the collector
     del state.jobs[job.id]
-    state.suspended.pop(job.id, None)
-    state.approvals.pop(job.id, None)
+    if state.suspended:
+        state.suspended.pop(job.id, None)
+    if state.approvals:
+        state.approvals.pop(job.id, None)
     state.ended[phase] = state.ended.get(phase, 0) + 1
     if job.spec.cap is not None or job.spent or state.team_rules:
         money.forget_job(state, "job:" + job.id)

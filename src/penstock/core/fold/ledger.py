@@ -313,8 +313,9 @@ class Ledger:
         """
         if self.frozen and (scope := next((scope for scope in scopes if scope in self.frozen), "")):
             return ScopeFrozen(scope, self.overrun)
-        # The first scope holds all others' money. Without a cap it is bounded by what the books can store.
-        capped = [scope for scope in scopes if scope in self.caps or scope == scopes[0]]
+        capped = [scope for scope in scopes if scope in self.caps] if self.caps else []
+        if scopes[0] not in self.caps:  # it holds all others' money: bounded by what the books can store
+            capped.insert(0, scopes[0])
         length, least_ms = min(max(wanted[0][1].lease_max_ms, least_ms), most_ms), min(least_ms, most_ms)
         if now + length <= later_than:  # its lease was made when the least was longer
             length = later_than - now + least_ms
@@ -322,7 +323,9 @@ class Ledger:
             deadline = now + length
             covers = [self._cover(terms, now, opened_at, deadline) for _, terms in wanted]
             known = () not in covers
-            need = (*mine, *(part for parts in covers for part in parts))
+            need = covers[0]
+            if mine or len(covers) > 1:  # a renewal, or several nodes
+                need = (*mine, *(part for parts in covers for part in parts))
             denied = self._denial(capped, need, gentle=length > least_ms) if known else PeriodUnknown(deadline)
             if denied is None:
                 return deadline, covers
@@ -339,7 +342,9 @@ class Ledger:
                 account = self.accounts.get(key)
                 held, spent = (account.held, account.spent) if account else (0, 0)
                 room = cap - held - spent
-                most = max(room - cap // 5, room // 4) if gentle else room
+                most = room // 4 if gentle else room
+                if need > most and gentle:
+                    most = max(most, room - cap // 5)
                 if need > most:
                     return CapBinds(
                         scope=scope,
@@ -434,6 +439,8 @@ def _key(scope: str, period: str) -> tuple[str, str]:
 
 
 def _by_key(scope: str, parts: Parts) -> dict[tuple[str, str], Money]:
+    if len(parts) == 1:  # nearly always one period
+        return {_key(scope, parts[0].period): parts[0].amount}
     needs: dict[tuple[str, str], Money] = {}
     for part in parts:
         key = _key(scope, part.period)

@@ -9,6 +9,7 @@ from typing import Final
 
 from penstock.core.model.types import Offer
 from penstock.core.units import PERMILLE, Instant, Millis
+from penstock.core.values import value
 from penstock.drivers import progress
 from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import Unreachable
@@ -29,6 +30,16 @@ POD_STATUS: Final = (
 )  # fmt: skip
 META: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "finalizers")
 OVER: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+@value
+class Endpoint:
+    """A pod that has a host name."""
+
+    index: int
+    address: str
+    pod: str
+    ready: bool
 
 
 class Execution:
@@ -52,6 +63,7 @@ class Execution:
         self.reported = Reported()  #: progress and checkpoints reported so far
         self.shown: RunningPods | None = None  #: its pods' counts, as last reported
         self.address = ""  #: the rendezvous address that its pods were told
+        self.endpoints: tuple[Endpoint, ...] = ()  #: the host names of its pods, as last written
         self.news = asyncio.Event()
         self.newer = asyncio.Event()  #: set, and replaced, when a newer version of the Job is seen
 
@@ -280,13 +292,16 @@ def keep_job(job: Obj) -> Obj:
     pod = job["spec"]["template"]["spec"]
     spec["grace"] = int(pod.get("terminationGracePeriodSeconds") or 30)
     spec["restarts"] = pod.get("restartPolicy") == "OnFailure"
+    rules = (job["spec"].get("podFailurePolicy") or {}).get("rules") or ()
+    if any(rule.get("action") == "Ignore" and "onExitCodes" in rule for rule in rules):
+        spec["ignores"] = True
     ours = {
         key: text
         for key, text in (job["metadata"].get("annotations") or {}).items()
         if key.startswith(annotations.DOMAIN)
     }
     return {
-        "metadata": {**_meta(job), "annotations": ours},
+        "metadata": {**_meta(job), "annotations": ours, "ownerReferences": job["metadata"].get("ownerReferences")},
         "owner": (job["metadata"].get("labels") or {}).get(annotations.INSTALLATION, ""),
         "spec": spec,
         "status": job.get("status") or {},

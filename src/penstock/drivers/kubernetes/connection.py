@@ -69,6 +69,7 @@ class Connection:
         self.namespaces = tuple(dict.fromkeys((settings.namespace, *settings.namespaces)))
         self.say: Say = to_nobody
         self.pods_changed: Callable[[str], None] = lambda _: None  #: called with an attempt whose pods' counts changed
+        self.names_hosts: set[str] = set()  #: namespaces where we may give pods their host names
         self.tasks = TaskSet()
         self.opened = False  #: the cache is complete, and each change is reported
 

@@ -33,19 +33,26 @@ def counts_at_end(job: Obj, pods: Sequence[Obj], phase: SeenPhase) -> PodCounts:
     themselves and cost no retry. A gang that did not succeed as a whole runs again as a whole; a batch keeps what is
     done.
     """
-    now, own = counts_now(job, pods), sum(map(failed_by_itself, pods))
+    now, own = counts_now(job, pods), _own_failures(job, pods)
     if phase not in ("done", "failed"):
         failed = own if phase == "stopped" else max(now.failed, own + 1)
         kept = now if is_batch(job) else RunningPods()
         return PodCounts(kept.succeeded, failed, own, kept.completed_indexes, kept.failed_indexes)
     said = condition(job, "Complete") or condition(job, "Failed") or {}
+    own = now.failed if said else max(now.failed, own)  # a Job that is over has counted all of them
     well = [pod for pod in pods if has_succeeded(pod)] if phase == "done" else []
     return PodCounts(
         succeeded=max(now.succeeded, len(well)),
-        failed=max(now.failed, own),
-        own_failures=max(now.failed, own),
+        failed=own,
+        own_failures=own,
         completed_indexes=indexes.together(now.completed_indexes, *(str(pod["index"]) for pod in well)),
         failed_indexes=now.failed_indexes,
         reason=str(said.get("reason") or ""),
         message=str(said.get("message") or ""),
     )
+
+
+def _own_failures(job: Obj, pods: Sequence[Obj]) -> int:
+    """Where the user's own rules ignore some failures, only the cluster knows how many count."""
+    failed = sum(map(failed_by_itself, pods))
+    return min(failed, int((job.get("status") or {}).get("failed") or 0)) if job["spec"].get("ignores") else failed

@@ -65,12 +65,17 @@ def execution_job(order: ExecutionRequest, manifest: Obj, now: Instant) -> Obj:
     if (limit := lesser(own_seconds(manifest), seconds_left(ask.deadline_at, now))) is not None:
         spec["activeDeadlineSeconds"] = limit
     spec |= _when_pods_end(spec, manifest)
+    spec |= _own_selector(manifest, name)
     labels, notes = _labels(manifest, order, name), _annotations(manifest, order)
     if is_batch(manifest):
         notes[annotations.REPLACES_PODS] = "true"
-        if (done := of_manifest(manifest).completed_indexes) and kueue.QUEUE not in labels:
-            notes[annotations.COMPLETED], spec["suspend"] = done, True  # until `seeding` has told the cluster
-    spec["template"] = _template(spec["template"], order, name, pods_at_once(spec) if is_gang(spec) else 0)
+        earlier = of_manifest(manifest)
+        if (earlier.completed_indexes or earlier.failed_indexes) and kueue.QUEUE not in labels:
+            notes[annotations.COMPLETED] = earlier.completed_indexes
+            notes[annotations.FAILED] = earlier.failed_indexes
+            spec["suspend"] = True  # until `seeding` has told the cluster
+    at_once = pods_at_once(spec)
+    spec["template"] = _template(spec["template"], order, name, at_once, at_once if is_gang(spec) else 0)
     return {
         "metadata": {
             "name": name,
@@ -78,6 +83,7 @@ def execution_job(order: ExecutionRequest, manifest: Obj, now: Instant) -> Obj:
             "labels": labels,
             "annotations": notes,
             "finalizers": [annotations.RESULT],
+            **_owner(manifest, order),
         },
         "spec": spec,
     }
@@ -127,10 +133,21 @@ def is_gang(spec: Obj) -> bool:
 
 
 def is_batch(manifest: Obj) -> bool:
-    """True if its pods come one after another, as in a queue of work: a lost pod costs the others nothing."""
+    """True if its pods come one after another, as in a queue of work, or each index has its own retries: a lost pod
+    costs the others nothing.
+    """
     spec = (manifest.get("spec") or {}) if manifest else {}
     pods, completions = spec.get("parallelism", 1), spec.get("completions")
-    return bool(pods > 1 if completions is None else completions > pods)
+    return "backoffLimitPerIndex" in spec or bool(pods > 1 if completions is None else completions > pods)
+
+
+def host_names(manifest: Obj) -> str:
+    """`JOB.SERVICE` if its pods are called JOB-0.SERVICE and so on; else empty. The Job controller would call them
+    after the execution Job.
+    """
+    spec = (manifest.get("spec") or {}) if manifest else {}
+    service = spec["template"]["spec"].get("subdomain") if spec.get("completionMode") == "Indexed" else None
+    return f"{manifest['metadata']['name']}.{service}" if service else ""
 
 
 def rendezvous(name: str) -> str:
@@ -183,6 +200,13 @@ def _copied(manifest: Obj) -> Obj:
     return spec
 
 
+def _own_selector(manifest: Obj, name: str) -> Obj:
+    """Its pods have the labels of the home Job's, so that Services, affinity and `kubectl logs -l` find them; the
+    execution Job finds them by a label of its own.
+    """
+    return {"manualSelector": True, "selector": {"matchLabels": {annotations.EXECUTION: name}}} if manifest else {}
+
+
 def _when_pods_end(spec: Obj, manifest: Obj) -> Obj:
     """A disrupted pod fails the Job, or costs a batch that pod. A pod failure policy says so, but a template that
     restarts its containers may have none: there the driver ends the attempt, and the cluster replaces a pod only after
@@ -222,6 +246,15 @@ def _not_controllers(labels: dict[str, str]) -> dict[str, str]:
     return {key: text for key, text in labels.items() if not key.startswith(CONTROLLERS)}
 
 
+def _owner(manifest: Obj, order: ExecutionRequest) -> Obj:
+    """The home Job, if it is in this cluster and namespace: what runs for it goes with it."""
+    meta = manifest.get("metadata", {})
+    if not meta.get("uid") or meta.get("annotations", {}).get(annotations.HOME) != order.offer.site:
+        return {}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
+    return {"ownerReferences": [owner]} if meta.get("namespace", "default") == order.namespace else {}
+
+
 def _annotations(manifest: Obj, order: ExecutionRequest) -> dict[str, str]:
     ask = order.ask
     own = annotations.without_ours(manifest["metadata"].get("annotations")) if manifest else {}
@@ -239,6 +272,7 @@ def _annotations(manifest: Obj, order: ExecutionRequest) -> dict[str, str]:
         annotations.SPEED: str(ask.speed_permille),
         **deadline,
         **theirs,
+        **({annotations.HOST_NAMES: names} if (names := host_names(manifest)) else {}),
     }
 
 
@@ -250,7 +284,7 @@ def origin_of(manifest: Obj, ask: StartAttempt) -> str:
 # --- its pods --------------------------------------------------------------------------------------------------------
 
 
-def _template(template: Obj, order: ExecutionRequest, name: str, gang: int) -> Obj:
+def _template(template: Obj, order: ExecutionRequest, name: str, pods: int, gang: int) -> Obj:
     meta, spec = dict(template.get("metadata") or {}), dict(template["spec"])
     grace = max(int(spec.get("terminationGracePeriodSeconds") or 0), order.grace_ms // SECOND, 1)
     spec |= {
@@ -263,10 +297,13 @@ def _template(template: Obj, order: ExecutionRequest, name: str, gang: int) -> O
             *(toleration.as_dict() for toleration in order.place.tolerations),
         ],
     }
-    wanted = _hosts("In", order.hosts) + _hosts("NotIn", order.avoid)
+    crowded = len(set(order.hosts)) < pods and _keeps_apart(spec)  # then the scheduler chooses others
+    wanted = _hosts("In", () if crowded else order.hosts) + _hosts("NotIn", order.avoid)
     if wanted:
         spec["affinity"] = _affinity(spec.get("affinity") or {}, wanted)
-    labels = {**_not_controllers(annotations.without_ours(meta.get("labels"))), **_ours(order, name)}
+    if spec.get("subdomain"):
+        spec.pop("setHostnameAsFQDN", None)  # with the execution's long name it may be too long for a host name
+    labels = {**annotations.without_ours(meta.get("labels")), **_ours(order, name)}
     return {"metadata": {"labels": labels, "annotations": meta.get("annotations") or {}}, "spec": spec}
 
 
@@ -295,6 +332,18 @@ def _gang(name: str, pods: int) -> list[Obj]:
         {"name": "MASTER_ADDR", "valueFrom": first},
         {"name": "MASTER_PORT", "value": str(PORT)},
     ]
+
+
+def _keeps_apart(pod: Obj) -> bool:
+    """True if it lets the scheduler put no two of its pods on one node, or only so many."""
+    apart = (pod.get("affinity") or {}).get("podAntiAffinity") or {}
+    rules = apart.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+    spread = [
+        rule
+        for rule in pod.get("topologySpreadConstraints") or ()
+        if rule.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
+    ]
+    return any(rule.get("topologyKey") == HOSTNAME for rule in (*rules, *spread))
 
 
 def _hosts(operator: str, hosts: tuple[str, ...]) -> list[Obj]:

@@ -3,6 +3,7 @@ calls `Reconciler.look_at` with each change, `KubernetesDriver` when it opens an
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -10,7 +11,7 @@ from penstock.core.model import events as e
 from penstock.core.model.types import STANDING, PodCounts
 from penstock.core.units import NEVER, SECOND
 from penstock.drivers import attempt_facts
-from penstock.drivers.kubernetes import deadlines, terminate
+from penstock.drivers.kubernetes import deadlines, host_names, terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.connection import Connection
@@ -89,6 +90,8 @@ class Reconciler:
             late, execution.ordered_at = here.clock() - execution.ordered_at > SECOND, None
             if late and deadline_of(job) < NEVER:  # activeDeadlineSeconds counts from the Job's start, which came late
                 see_to(f"late {execution.name}", deadlines.move, here, execution, deadline_of(job))
+        if host_names.wanted(execution) != execution.endpoints:
+            see_to(f"names {execution.name}", host_names.publish, here, execution)
         if is_gang(job["spec"]) and execution.leader is not None:
             address = str(execution.leader["status"].get("podIP", ""))
             if address and address != execution.address:
@@ -162,6 +165,8 @@ class Reconciler:
 
     async def _conclude(self, execution: Execution) -> None:
         """Read the last lines of the log first, since they may announce a checkpoint; then report the end."""
+        with suppress(errors.KubeError):  # `terminate.forget` tries again
+            await host_names.withdraw(self.here, execution)
         self.logs.follow(execution)
         if execution.log.task is not None and not execution.log.task.done():
             if not execution.log.heard and not execution.log.failed:

@@ -1,7 +1,7 @@
-"""Tells the cluster which indexes of a batch earlier attempts have completed, so that they do not run again.
-`KubernetesDriver.start` calls it.
+"""Tells the cluster which indexes of a batch earlier attempts have completed, or failed for good, so that they do not
+run again. `KubernetesDriver.start` calls it.
 
-The Job controller takes completed indexes from a Job's status, whoever wrote them. Such a Job is created suspended; its
+The Job controller takes these indexes from a Job's status, whoever wrote them. Such a Job is created suspended; its
 status is written, and only then does it run. A control plane that dies in between starts the attempt again, and
 continues here. An account without the right to write the status runs those indexes again.
 """
@@ -16,10 +16,11 @@ from penstock.kube.client import JOBS, Obj
 
 
 async def seed(here: Connection, execution: Execution) -> None:
-    done = said(execution.job, annotations.COMPLETED)
-    if not done or _released(execution.job) is None:
+    if _released(execution.job) is None:
         return
-    status = {"completedIndexes": done, "succeeded": len(indexes.read(done))}
+    done, failed = said(execution.job, annotations.COMPLETED), said(execution.job, annotations.FAILED)
+    status: Obj = {"completedIndexes": done, "succeeded": len(indexes.read(done))} if done else {}
+    status |= {"failedIndexes": failed} if failed else {}
     with suppress(errors.Forbidden, errors.Invalid):
         job = await here.cluster.patch_status(JOBS, execution.name, status, execution.namespace)
         here.executions.note(job)
@@ -28,6 +29,8 @@ async def seed(here: Connection, execution: Execution) -> None:
 
 def _released(job: Obj) -> Obj | None:
     """The patch that lets it run; None if it does already, or has been told to end."""
-    if not job["spec"].get("suspend") or said(job, annotations.ENDING) or not said(job, annotations.COMPLETED):
+    seeds = said(job, annotations.COMPLETED) or said(job, annotations.FAILED)
+    if not job["spec"].get("suspend") or said(job, annotations.ENDING) or not seeds:
         return None
-    return {"metadata": {"annotations": {annotations.COMPLETED: None}}, "spec": {"suspend": False}}
+    marks = {annotations.COMPLETED: None, annotations.FAILED: None}
+    return {"metadata": {"annotations": marks}, "spec": {"suspend": False}}

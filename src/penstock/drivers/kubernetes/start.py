@@ -5,17 +5,19 @@ something keeps this job from it. `KubernetesDriver.start` calls it.
 import asyncio
 from typing import NoReturn, cast
 
+from penstock.core.model import events as e
 from penstock.core.model.actions import StartAttempt
 from penstock.core.model.reasons import Obstacle
 from penstock.core.model.types import STANDING
 from penstock.core.units import SECOND, Millis
 from penstock.data.checkpoints import Store
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable, Unstartable, Work
-from penstock.drivers.kubernetes import ownership, terminate
+from penstock.drivers.kubernetes import host_names, ownership, terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.connection import FULL, Connection
 from penstock.drivers.kubernetes.execution_job import ExecutionRequest, execution_job, origin_of
+from penstock.drivers.kubernetes.execution_job import host_names as names_in
 from penstock.drivers.kubernetes.pods import Trouble, node_of, said
 from penstock.drivers.kubernetes.trouble import NO_SUCH_NODES, events_about
 from penstock.kube import annotations, errors
@@ -27,6 +29,7 @@ from penstock.kube.portability import Rewritten, Unmapped, parsed, rewrite
 class Starter:
     def __init__(self, here: Connection, capacity: CapacityReporter, checkpoints: Store) -> None:
         self.here, self.capacity, self.checkpoints = here, capacity, checkpoints
+        self.told: set[str] = set()  #: attempts that were told that their pods could not find each other
 
     # --- its Job -----------------------------------------------------------------------------------------------------
 
@@ -36,6 +39,8 @@ class Starter:
         namespace = str(given.manifest.get("metadata", {}).get("namespace", "")) or here.settings.namespace
         if namespace not in here.namespaces:
             raise Refused(f"site {here.site.id} does not use namespace {namespace}; add it to its 'namespaces'")
+        if names := names_in(given.manifest):
+            await self._check_names(ask, names, namespace)
         order = self._order_of(ask, work, await self._variables(ask), namespace)
         for copy in given.copies:
             await self._create_once(copy, namespace)
@@ -86,9 +91,22 @@ class Starter:
         except OSError as error:
             raise Unreachable(f"the checkpoint of {ask.earlier} could not be brought to {site}: {error}") from error
 
-    async def _create_once(self, config_map: Obj, namespace: str) -> None:
+    async def _check_names(self, ask: StartAttempt, names: str, namespace: str) -> None:
+        """Say on the home Job, too, that its pods could not find each other: nothing runs before that is mended."""
         try:
-            await self.here.cluster.create(CONFIG_MAPS, config_map, namespace)
+            await host_names.check(self.here, names, namespace)
+        except Unreachable as error:
+            if ask.attempt not in self.told:
+                self.told.add(ask.attempt)
+                self.here.say(e.AttemptStuck(self.here.clock(), ask.attempt, str(error)))
+            raise
+
+    async def _create_once(self, copy: Obj, namespace: str) -> None:
+        if copy["kind"] == "Service":
+            await host_names.copy_service(self.here, copy, namespace)
+            return
+        try:
+            await self.here.cluster.create(CONFIG_MAPS, copy, namespace)
         except errors.AlreadyExists:
             return  # its name has a digest of its content
 

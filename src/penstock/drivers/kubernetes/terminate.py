@@ -6,6 +6,7 @@ import math
 from datetime import datetime
 
 from penstock.core.units import SECOND, Millis
+from penstock.drivers.kubernetes import host_names
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.connection import Connection
 from penstock.drivers.kubernetes.execution_job import tombstone
@@ -47,6 +48,7 @@ async def bury(here: Connection, attempt: str) -> Execution | None:
 
 async def forget(here: Connection, execution: Execution) -> None:
     """Release the Job: it stays for `keep_ms` so that a late start finds it, then the cluster deletes it."""
+    await host_names.withdraw(here, execution)
     await here.change(execution, lambda job: _forgotten(job, here.settings.keep_ms), LATER)
     if execution.job["metadata"].get("deletionTimestamp"):
         await _leave_stone(here, execution)
@@ -99,8 +101,14 @@ def _forgotten(job: Obj, keep_ms: Millis) -> Obj | None:
 
 
 async def _leave_stone(here: Connection, execution: Execution) -> None:
-    """Somebody deleted the Job and only our finalizer kept it: replace it by a tombstone, or its name would be free."""
+    """Somebody deleted the Job and only our finalizer kept it: replace it by a tombstone, or its name would be free.
+    Not if its home Job is deleted, too: then no start can be bound, and the cluster collects what would come late.
+    """
+    owners = execution.job["metadata"].get("ownerReferences") or []
+    if owners and await _is_gone(here, owners[0], execution.namespace):
+        return
     stone = tombstone(here.installation, execution.attempt, execution.namespace)
+    stone["metadata"] |= {"ownerReferences": owners} if owners else {}
     stone["metadata"]["annotations"] |= {
         annotations.FORGOTTEN: "true",
         annotations.ENDING: "lost",
@@ -111,3 +119,11 @@ async def _leave_stone(here: Connection, execution: Execution) -> None:
         await here.cluster.create(JOBS, stone)
     except (errors.AlreadyExists, errors.Forbidden, errors.NotFound):
         return  # another finalizer keeps it, or its namespace is being deleted
+
+
+async def _is_gone(here: Connection, owner: Obj, namespace: str) -> bool:
+    try:
+        there = (await here.cluster.get(JOBS, owner["name"], namespace))["metadata"]
+    except errors.NotFound:
+        return True
+    return bool(there["uid"] != owner["uid"] or there.get("deletionTimestamp"))

@@ -58,8 +58,8 @@ def read_node(folder: str) -> Record:
     return node
 
 
-def _list_of(found: object, good: Callable[[object], bool]) -> bool:
-    return isinstance(found, list) and all(good(item) for item in found)
+def _list_of(items: object, good: Callable[[object], bool]) -> bool:
+    return isinstance(items, list) and all(good(item) for item in items)
 
 
 def read_end(folder: str, now_ms: int) -> Record:
@@ -106,13 +106,13 @@ def sealed(key: bytes, name: str, at: int, boot_ms: int | None) -> Record:
     return {"at": at, "boot_ms": boot_ms, "seal": _seal(key, name, at, boot_ms)}
 
 
-def opened(key: bytes, name: str, said: Record) -> Record:
+def opened(key: bytes, name: str, record: Record) -> Record:
     """The deadline, if it carries our seal. Raises `DamagedFile`."""
-    at, boot_ms, seal = said.get("at"), said.get("boot_ms"), said.get("seal")
+    at, boot_ms, seal = record.get("at"), record.get("boot_ms"), record.get("seal")
     plain = type(at) is int and (boot_ms is None or type(boot_ms) is int) and isinstance(seal, str)
     if not plain or not compare_digest(str(seal).encode(), _seal(key, name, int(str(at)), boot_ms).encode()):
         raise DamagedFile(f"deadline.json of {name} is not what Penstock wrote")
-    return said
+    return record
 
 
 def _seal(key: bytes, name: str, at: int, boot_ms: int | None) -> str:

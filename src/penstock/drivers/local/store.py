@@ -237,8 +237,8 @@ class LocalStore:
         return not all(self.node_of(self.node(node)) for node in ask.nodes)
 
     def _slots(self, folder: Path) -> list[int]:
-        found: list[int] = self.order_of(folder).get("slots", [])
-        return found
+        slots: list[int] = self.order_of(folder).get("slots", [])
+        return slots
 
     def _live(self) -> Iterator[Path]:
         return (path for path in (self.folder / "attempts").iterdir() if not self.is_over(path))
@@ -266,8 +266,10 @@ class LocalStore:
         if (folder / "begun.json").exists():
             return False
         if not self.is_over(folder):
-            said = read_plain(f"{folder}/keeper.log", LOG_BYTES).decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise Unreachable(f"the keeper of {folder.name} did not start: {said or 'it was killed'}")
+            last_line = (
+                read_plain(f"{folder}/keeper.log", LOG_BYTES).decode("utf-8", "replace").strip().rpartition("\n")[2]
+            )
+            raise Unreachable(f"the keeper of {folder.name} did not start: {last_line or 'it was killed'}")
         return True
 
     def stop(self, attempt: str, grace_ms: Millis) -> Path:

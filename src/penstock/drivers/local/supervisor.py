@@ -361,11 +361,11 @@ def now_ms() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
-def insist(path: str, said: dict[str, Any]) -> None:
+def insist(path: str, record: dict[str, Any]) -> None:
     """Retry on a full disk until it is written: a job's end must not be lost."""
     while True:
         try:
-            write(path, said, durable=True)
+            write(path, record, durable=True)
         except FileNotFoundError:  # the folder was removed: nobody will read it
             return
         except OSError:

@@ -14,8 +14,8 @@ from typing import Final
 
 from penstock.front.status import MARKS, OURS, finalizers_of, is_suspended_by_user
 from penstock.kube import annotations, kueue
-from penstock.kube.client import CONFIG_MAPS, JOBS, LEASES, PODS, Cluster, Kind
-from penstock.kube.errors import AlreadyExists, NotFound
+from penstock.kube.client import CONFIG_MAPS, ENDPOINT_SLICES, JOBS, LEASES, PODS, SERVICES, Cluster, Kind
+from penstock.kube.errors import AlreadyExists, Forbidden, NotFound
 from penstock.kube.references import Json, part, parts
 
 GIVING_BACK: Final = "penstock.dev/giving-back"  #: label of the ConfigMap that holds a Job between delete and create
@@ -137,16 +137,27 @@ async def sweep(cluster: Cluster, installation: str, namespace: str, mine: Calla
         else:
             await _drop(cluster, JOBS, job)
     if not needed and mine is anybodys:
-        for copied in (await cluster.list(CONFIG_MAPS, namespace, labels=annotations.COPY))[0]:
-            await _drop(cluster, CONFIG_MAPS, copied)
+        for kind in (CONFIG_MAPS, SERVICES):
+            for copied in await _listed(cluster, kind, namespace, labels=annotations.COPY):
+                await _drop(cluster, kind, copied)
     return needed
+
+
+async def _listed(cluster: Cluster, kind: Kind, namespace: str, labels: str = "") -> list[Json]:
+    """An account that may not even list Services and EndpointSlices has made none."""
+    try:
+        return (await cluster.list(kind, namespace, labels=labels))[0]
+    except Forbidden:
+        if kind in (SERVICES, ENDPOINT_SLICES):
+            return []
+        raise
 
 
 async def remains(cluster: Cluster, installation: str, namespace: str) -> list[str]:
     """Everything that still bears a mark of ours, as "kind namespace/name"."""
     found = []
-    for kind in (JOBS, CONFIG_MAPS, LEASES):
-        there = (await cluster.list(kind, namespace))[0]
+    for kind in (JOBS, CONFIG_MAPS, LEASES, SERVICES, ENDPOINT_SLICES):
+        there = await _listed(cluster, kind, namespace)
         found += [_word(kind, thing) for thing in there if _bears_our_mark(thing, installation)]
     pods = (await cluster.list(PODS, namespace, labels=_made_by(installation)))[0]
     return found + [_word(PODS, pod) for pod in pods]

@@ -112,9 +112,9 @@ def lines(
     return found
 
 
-def corners(found: Sequence[LowerLine], jobs: int) -> list[FrontierPoint]:
+def corners(lines: Sequence[LowerLine], jobs: int) -> list[FrontierPoint]:
     """The upper envelope over the lines cost >= least - value x jobs x delay, from no delay to the level part."""
-    steep_first = sorted(found, key=lambda line: (-line.value, -line.least))
+    steep_first = sorted(lines, key=lambda line: (-line.value, -line.least))
     hull: list[LowerLine] = []
     for line in steep_first:
         if hull and line.value == hull[-1].value:

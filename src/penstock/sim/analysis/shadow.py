@@ -107,14 +107,14 @@ class Followed:
 
     def by_name(self) -> dict[str, Json]:
         """By `NAMESPACE/NAME`; a second Job of the same name gets a prefix of its uid."""
-        found: dict[str, Json] = {}
+        named: dict[str, Json] = {}
         for uid, job in self.jobs.items():
             name = f"{job['metadata'].get('namespace', 'default')}/{job['metadata']['name']}"
-            if name in found:
+            if name in named:
                 name = f"{name}.{uid[:8]}"
                 job = {**job, "metadata": {**job["metadata"], "name": name.partition("/")[2]}}
-            found[name] = _with_real_start(job)
-        return found
+            named[name] = _with_real_start(job)
+        return named
 
 
 def _began(pod: Json) -> str:
@@ -144,8 +144,8 @@ def lives(followed: Followed, now: Instant) -> dict[str, ObservedJob]:
     """All observed Jobs. The engine's own estimator supplies the rest of a run."""
     jobs, table = followed.by_name(), LifeTable()
     for job in jobs.values():
-        if end_of(job)[0] and isinstance(found := _read(job), TraceRow):
-            table.learn(found.spec, found.run_ms)
+        if end_of(job)[0] and isinstance(row := _read(job), TraceRow):
+            table.learn(row.spec, row.run_ms)
     return {name: _life(job, table, now) for name, job in jobs.items()}
 
 
@@ -156,8 +156,8 @@ def _life(job: Json, table: LifeTable, now: Instant) -> ObservedJob:
         began = began or job["status"].get("startTime")
         return ObservedJob(job, "ended", created_at, max(0, _instant(began) - created_at) if began else 0)
     began_at = min(_instant(began), now) if began else now
-    found = _read(_ended(job, began_at, began_at + SECOND))
-    left_ms = table.remaining(found.spec, now - began_at) if isinstance(found, TraceRow) else SECOND
+    row = _read(_ended(job, began_at, began_at + SECOND))
+    left_ms = table.remaining(row.spec, now - began_at) if isinstance(row, TraceRow) else SECOND
     expected = _ended(job, began_at, now + max(left_ms, SECOND))
     return ObservedJob(expected, "running" if began else "waiting", created_at, max(0, began_at - created_at))
 

@@ -108,7 +108,7 @@ def draw(
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """Where a delay and a cost are on the page. `zero` is where no delay at all is drawn, if anything has none."""
+    """Maps delays and costs to pixels. `zero` is the position of no delay, if any point has none."""
 
     left: float
     right: float
@@ -180,7 +180,7 @@ def money(amount: float, currency: str = "$") -> str:
 
 
 def duration(hours: float) -> str:
-    """As people say it: no delay, 40 s, 38 min, 2.4 h, 3 days."""
+    """A delay in words: no delay, 40 s, 38 min, 2.4 h, 3 days."""
     seconds = hours * 3600
     if seconds < 1:
         return "no delay"
@@ -216,7 +216,7 @@ def _styles(curves: Iterable[Curve]) -> Iterator[str]:
 
 
 def _line(points: Sequence[XY], style: str, left: float) -> str:
-    """Across the axis break the line is straight: there is no scale to bend it by."""
+    """A curve as an SVG path; straight across the axis break, which has no scale."""
     rest = next((i for i, (x, _) in enumerate(points) if x >= left), len(points))
     parts = [smooth(points[rest:])] if points[rest:] else []
     parts += [straight(points[: rest + 1])] if rest else []
@@ -309,7 +309,7 @@ def _tick(x: float, words: str, bottom: float) -> str:
 
 
 def _ticks(scales: Scales) -> list[float]:
-    """Human instants within the axis, each with room for its words."""
+    """Round delays on the axis, each with room for its label."""
     kept: list[float] = []
     apart = 46 if scales.narrow else 60
     for t in TICKS_H:
@@ -347,7 +347,7 @@ class Box:
 
 @dataclass(slots=True)
 class Labels:
-    """Places taken so far. A label never covers another; it covers a line only where nothing better is near."""
+    """Places labels. A label never covers another, and covers a line only if no free place is near."""
 
     right: float
     bottom: float
@@ -358,7 +358,7 @@ class Labels:
         self.inked += between(line)
 
     def keep_clear(self, at: XY, radius: float) -> None:
-        """A mark is never covered: it is what was measured."""
+        """Keeps labels off a mark: it is what was measured."""
         self.taken.append(Box(at[0] - radius, at[1] - radius, at[0] + radius, at[1] + radius))
 
     def place(self, at: XY, width: float, height: float, gap: float = 9) -> Box | None:
@@ -406,7 +406,7 @@ def between(line: Sequence[XY]) -> list[XY]:
 
 
 def leader(at: XY, box: Box) -> list[XY]:
-    """From a point to its label, if the label had to go so far that the eye would lose it."""
+    """A line from a point to its label, if the label is far away."""
     near = min(max(at[0], box.left), box.right), min(max(at[1], box.top), box.bottom)
     away = max(abs(near[0] - at[0]), abs(near[1] - at[1]))
     if away < LEADER_FROM:
@@ -439,7 +439,7 @@ def wrapped(text: str, width: float, font: float) -> list[str]:
 
 
 def _say(at: XY, lines: Sequence[tuple[str, str]], labels: Labels, gap: float = 9, drop: bool = False) -> str:
-    """Lines of (class, words) beside a point, tied to it by a leader if they had to go far."""
+    """Writes lines of (class, words) beside a point, with a leader if they are far away."""
     fonts = {"big": 13, "ours": 13, "lab": 12, "lab2": 12, "": 11}
     width = max(text_width(words, fonts[kind]) for kind, words in lines)
     box = labels.place(at, width, 15 * len(lines), gap)

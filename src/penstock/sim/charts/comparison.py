@@ -38,7 +38,7 @@ PICTURE, EDGE = ChartSize(1000, 450), 20
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the number table. Minor ones leave on phones; the first column of all is the row's name."""
+    """A column of the number table. Minor ones are hidden on phones; the first column is the row's name."""
 
     key: str
     head: str
@@ -48,7 +48,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything the page says. `bound` holds (mean delay in hours, cost), straight between its points."""
+    """Everything on the page. `bound` holds points (mean delay in hours, cost), joined by straight lines."""
 
     title: str
     lede: str
@@ -70,7 +70,7 @@ class Comparison:
 
 
 def page(comparison: Comparison) -> str:
-    """One HTML file: no script, no request, light and dark as the reader's system wishes."""
+    """One HTML file without scripts or requests; light or dark as the reader's system is set."""
     words = {
         name: escape(_tied(getattr(comparison, name)))
         for name in ("title", "lede", "heading", "note", "caption", "foot")
@@ -137,7 +137,7 @@ def _drawn(comparison: Comparison, size: ChartSize, name: str) -> str:
 
 
 def _spoken(comparison: Comparison) -> str:
-    """The chart in a sentence, for those who hear it."""
+    """The chart in a sentence, for screen readers."""
     ends = [
         f"{c.label} from {chart.money(c.marks[0].cost, comparison.currency)} at {chart.duration(c.marks[0].delay_h)}"
         f" to {chart.money(c.marks[-1].cost, comparison.currency)} at {chart.duration(c.marks[-1].delay_h)}"
@@ -180,7 +180,7 @@ def _classes(column: Column) -> str:
 
 
 def _tied(text: str) -> str:
-    """A number and its unit, "about" and its number, stay on one line."""
+    """Keeps a number and its unit, or "about" and its number, on one line."""
     return re.sub(r"(?<=\d) (?=(?:%|s|min|h|days?|GPUs?|GPU-h|jobs)(?![\w-]))|(?<=about) (?=[\d$€£])", "\u00a0", text)
 
 

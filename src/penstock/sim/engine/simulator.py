@@ -38,14 +38,14 @@ def _expecting(job: TraceJob, expected_ms: int | None) -> TraceJob:
 
 def truths(jobs: Iterable[TraceJob]) -> dict[str, Truth]:
     """True run times by job id; an array's members share one."""
-    found: dict[str, Truth] = {}
+    by_job: dict[str, Truth] = {}
     for job in jobs:
         truth = Truth(job.run_ms, job.spec)
         if job.spec.count == 1:
-            found[job.id] = truth
+            by_job[job.id] = truth
         else:
-            found |= dict.fromkeys(members(job.id, job.spec.count), truth)
-    return found
+            by_job |= dict.fromkeys(members(job.id, job.spec.count), truth)
+    return by_job
 
 
 def opening(

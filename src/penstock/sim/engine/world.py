@@ -221,13 +221,17 @@ class World:
         self._later(now, self._stopped, action.attempt)
 
     def _stopped(self, attempt: str, now: Instant) -> list[e.Fact]:
+        return self._cut_short(attempt, now, e.AttemptStopped)
+
+    def _cut_short(self, attempt: str, now: Instant, how: type[e.AttemptStopped] | type[e.AttemptLost]) -> list[e.Fact]:
+        """Its run ends now, unless it had just succeeded."""
         run = self.runs.pop(attempt, None)
         if run is None:
             return []
         self._stop_meter(attempt, now)
         if now >= run.ends_at:
             return [e.AttemptEnded(now, attempt, "done")]
-        return [e.AttemptStopped(now, attempt, run.kept_at(now))]
+        return [how(now, attempt, run.kept_at(now))]
 
     def release(self, action: a.ReleaseNode, now: Instant) -> None:
         self._later(now, self._end_node, action.node)
@@ -286,13 +290,7 @@ class World:
         return [*facts, e.NodeLost(now, node)]
 
     def _lose_run(self, attempt: str, now: Instant) -> list[e.Fact]:
-        run = self.runs.pop(attempt, None)
-        if run is None:
-            return []
-        self._stop_meter(attempt, now)
-        if now >= run.ends_at:
-            return [e.AttemptEnded(now, attempt, "done")]
-        return [e.AttemptLost(now, attempt, run.kept_at(now))]
+        return self._cut_short(attempt, now, e.AttemptLost)
 
     def _break(self, fault: Fault, now: Instant) -> list[e.Fact]:
         """A standing node fails with what runs on it, or a site with everything."""

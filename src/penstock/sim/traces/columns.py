@@ -142,8 +142,8 @@ class _Reader:
     def parts(self, row: list[str], /) -> Iterable[Callable[[], object]]:
         if len(row) != self.width:
             return [lambda: self(row)]
-        said = {field: row[self.at[field]] for field in self.fields}
-        asked = [{"gpus": "1", field: text} for field, text in said.items()]
+        cells = {field: row[self.at[field]] for field in self.fields}
+        asked = [{"gpus": "1", field: text} for field, text in cells.items()]
         run_time = self._duration if "duration" in self.at else self._from_start_to_end
         submitted = partial(self.clock.submitted, row[self.at["submit"]], self.columns["submit"])
         return [partial(run_time, row), *(partial(self._new_spec, request) for request in asked), submitted]
@@ -166,21 +166,21 @@ class _Reader:
             self.specs[key] = self._new_spec(dict(zip(self.fields, key[1:], strict=True)))
         return self.specs[key]
 
-    def _new_spec(self, said: Mapping[str, str]) -> JobSpec | None:
-        gpus = whole_gpus(said["gpus"], self.columns["gpus"])
+    def _new_spec(self, cells: Mapping[str, str]) -> JobSpec | None:
+        gpus = whole_gpus(cells["gpus"], self.columns["gpus"])
         if gpus == 0:
             return None
-        asked: dict[str, Any] = {field: said[field] for field in TEXTS if said.get(field)}
-        if SCALARS[Name][1](said.get("job_class", "")):  # what is no name says nothing
-            asked["job_class"] = said["job_class"]
-        if said.get("priority"):
-            asked["priority"] = _whole(said["priority"], self.columns["priority"])
-        if said.get("checkpoint"):
-            asked["checkpoint_every_ms"] = millis(said["checkpoint"], self.columns["checkpoint"]) or None
-        if said.get("deadline"):
-            asked["deadline_at"] = self.clock.instant(said["deadline"], self.columns["deadline"])
-        if said.get("gpu_model"):
-            asked["gpu_models"] = (GpuChoice(said["gpu_model"]),)
+        asked: dict[str, Any] = {field: cells[field] for field in TEXTS if cells.get(field)}
+        if SCALARS[Name][1](cells.get("job_class", "")):  # what is no name says nothing
+            asked["job_class"] = cells["job_class"]
+        if cells.get("priority"):
+            asked["priority"] = _whole(cells["priority"], self.columns["priority"])
+        if cells.get("checkpoint"):
+            asked["checkpoint_every_ms"] = millis(cells["checkpoint"], self.columns["checkpoint"]) or None
+        if cells.get("deadline"):
+            asked["deadline_at"] = self.clock.instant(cells["deadline"], self.columns["deadline"])
+        if cells.get("gpu_model"):
+            asked["gpu_models"] = (GpuChoice(cells["gpu_model"]),)
         return JobSpec(gpus, **asked)
 
 

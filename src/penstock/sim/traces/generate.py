@@ -83,7 +83,7 @@ class Recipe(NamedTuple):
 
 
 def generate(jobs: int, *, seed: int = 0, teams: int = 3, days: float = 30.0, widest: int | None = None) -> Trace:
-    """So many jobs over so many days. No job is wider than `widest`: unless given, what suits the size of the load."""
+    """Generates `jobs` jobs over `days` days, none wider than `widest`; its default suits the size of the load."""
     _check(jobs, teams, days, widest)
     widest = widest or _suitable(jobs, days)
     recipes = _recipes(Random(f"penstock {seed} people"), teams, widest)
@@ -94,7 +94,7 @@ def generate(jobs: int, *, seed: int = 0, teams: int = 3, days: float = 30.0, wi
 
 
 def demand_gpu_hours(trace: Trace) -> float:
-    """What all jobs together keep busy."""
+    """GPU-hours of all jobs together."""
     return sum(job.spec.gpus * job.run_ms for job in trace.jobs) / HOUR
 
 
@@ -128,7 +128,7 @@ def _suitable(jobs: int, days: float) -> int:
 
 
 def _recipes(random: Random, teams: int, widest: int) -> list[Recipe]:
-    """Everybody's. Widths, classes and run times are dealt out evenly, so that no seed gets all the long ones."""
+    """Everybody's recipes. Widths, classes and run times are spread evenly, so that no seed gets all the long ones."""
     n = teams * len(PEOPLE) * RECIPES_EACH
     lengths, classes, checkpoints = (_dealt(random, n) for _ in range(3))
     medians = [USUAL_S * (q / (1 - q)) ** 1.2 for q in lengths]
@@ -229,7 +229,7 @@ def _submissions(
 
 
 def _width(random: Random, spec: JobSpec, widest: int) -> int:
-    """As ever, or now and then twice or half as wide."""
+    """The recipe's width, sometimes doubled or halved."""
     if spec.job_class == "interactive" or random.random() >= OTHER_WIDTH:
         return spec.gpus
     return min(spec.gpus * 2, widest) if random.random() < 0.5 else max(spec.gpus // 2, 1)
@@ -247,7 +247,7 @@ def _sweep(random: Random, recipe: Recipe, spec: JobSpec, at_s: int) -> Iterator
 
 
 def _tries(random: Random, recipe: Recipe, spec: JobSpec, at_s: int) -> Iterator[Submission]:
-    """One run; when it dies early, the cause is found in some minutes and it is submitted again."""
+    """One run; if it fails early, its user fixes it in some minutes and submits it again."""
     for _ in range(MOST_TRIES - 1):
         if random.random() >= recipe.fails:
             break
@@ -293,5 +293,5 @@ def _share(shares: Sequence[tuple[T, float]], q: float) -> T:
 
 
 def _normal(random: Random) -> float:
-    """Box and Muller's way: Random's own may draw differently in another version."""
+    """A normal number by Box and Muller: Random's own may differ between Python versions."""
     return math.sqrt(-2 * math.log(1 - random.random())) * math.cos(2 * math.pi * random.random())

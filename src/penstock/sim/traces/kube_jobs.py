@@ -100,7 +100,7 @@ class _Reader:
 
 
 def _of(who: str, read: Callable[[object], object], job: object) -> object:
-    """With the Job's name before whatever is wrong."""
+    """Puts the Job's name before the error."""
     try:
         return read(job)
     except Unreadable as bad:
@@ -124,7 +124,7 @@ def _kind(job: object) -> str:
 
 
 def end_of(job: object) -> tuple[str, str]:
-    """When it ended, well or badly, and where that is written; an empty time if it has not."""
+    """When it ended, and the path of that time in the Job; an empty time if it has not ended."""
     done = _text(job, "status", "completionTime")
     if done:
         return done, "status.completionTime"

@@ -70,7 +70,7 @@ class Errors:
 
 
 class TraceRow(NamedTuple):
-    """A job as a file tells it: `submit_at` still counts from the clock's own beginning."""
+    """A job as its file describes it; `submit_at` still counts from the clock's zero."""
 
     id: str
     submit_at: Instant
@@ -87,11 +87,11 @@ class RowReader(Protocol[Raw_contra]):
     def __call__(self, raw: Raw_contra, /) -> Row: ...
 
     def parts(self, raw: Raw_contra, /) -> Iterable[Callable[[], object]]:
-        """What is read of a row, each by itself: what is wrong with one part does not hide another."""
+        """The parts of a row, read one by one, so that an error in one does not hide another."""
 
 
 def each(numbered: Iterable[tuple[int, Raw]], read: RowReader[Raw], errors: Errors) -> Iterator[Row]:
-    """Read every row; what is wrong with one is kept with its number, and no id comes twice."""
+    """Reads every row; keeps each error with its row's number, and refuses an id that comes twice."""
     first_use: dict[str, int] = {}
     for number, raw in numbered:
         try:
@@ -160,12 +160,12 @@ def _out_of_range(number: float, text: str, field: str, most: str) -> str:
 
 
 def shown(text: str) -> str:
-    """What stands in the file, in quotes, and not the whole of it if it is long."""
+    """The file's text in quotes, shortened if it is long."""
     return repr(text if len(text) <= 40 else text[:39] + "…")
 
 
 class TraceClock:
-    """How one file tells time: in seconds, or in timestamps that all have a zone or all have none.
+    """One file's clock: seconds, or timestamps that all have a zone or all have none.
 
     Zero is 00:00 of the first submission's day, where that submission was made; or, when the file counts seconds from
     a zero of its own, that zero.

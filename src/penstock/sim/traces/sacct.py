@@ -131,10 +131,10 @@ def _asked(job: Fields) -> tuple[int, str] | str:
 
 def _gpus(tres: str, field: str) -> tuple[int, str] | str:
     """How many, and of which MIG profile, from `cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=64G`; or why it is left out."""
-    said = dict(part.partition("=")[::2] for part in tres.split(","))
-    typed = {name[len("gres/gpu:") :]: count for name, count in said.items() if name.startswith("gres/gpu:")}
+    amounts = dict(part.partition("=")[::2] for part in tres.split(","))
+    typed = {name[len("gres/gpu:") :]: count for name, count in amounts.items() if name.startswith("gres/gpu:")}
     counts = {kind: whole_gpus(count, f"{field} gres/gpu:{kind}") for kind, count in typed.items()}
-    total = whole_gpus(said["gres/gpu"], f"{field} gres/gpu") if "gres/gpu" in said else sum(counts.values())
+    total = whole_gpus(amounts["gres/gpu"], f"{field} gres/gpu") if "gres/gpu" in amounts else sum(counts.values())
     profiles = {match[0] if (match := MIG.search(kind)) else "" for kind in typed} or {""}
     if total == 0:
         return NO_GPU

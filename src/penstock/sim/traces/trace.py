@@ -53,7 +53,7 @@ def read(
     format: str | None = None,  # noqa: A002 - the word people type
     columns: Mapping[str, str] | None = None,
 ) -> Trace:
-    """The jobs in a file, or in standard input for `-`. All that cannot be used is one `BadFile`, by file and row."""
+    """Reads the jobs of a file; `-` is standard input. Raises one `BadFile` with all errors, by file and row."""
 
     def rows(clock: TraceClock, errors: Errors) -> Iterator[Row]:
         text = _text(path)
@@ -63,7 +63,7 @@ def read(
 
 
 def read_jobs(items: Iterable[object], name: str) -> Trace:
-    """The same of Kubernetes Jobs that are at hand already; `name` stands for the file in errors."""
+    """Like `read`, for Kubernetes Jobs in memory; `name` replaces the file's name in errors."""
     return _read(name, lambda clock, errors: kubernetes_rows(items, clock, errors))
 
 
@@ -112,7 +112,7 @@ def _bytes(path: str) -> bytes:
 
 
 def _unzipped(content: bytes) -> bytes:
-    """A trace grows twenty-fold at most; what grows without end is made to fill the memory."""
+    """Unpacks gzip, within bounds: a trace grows at most twenty-fold, and a bomb would fill the memory."""
     most = min(MOST_BYTES, max(LEAST_MOST_BYTES, MOST_GROWTH * len(content)))
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
@@ -125,7 +125,7 @@ def _unzipped(content: bytes) -> bytes:
 
 
 def _guess(text: str, columns: Mapping[str, str] | None) -> str:
-    """By content, since names say little. A table without pipes is taken for ours: its reader says what is missing."""
+    """Guesses the format by content. A table without pipes is taken for ours: its reader says what is missing."""
     if columns is not None:
         return "csv"
     if text.lstrip()[0] in "{[":
@@ -160,12 +160,12 @@ def _counted(rows: Iterable[Row], left_out: dict[str, int]) -> Iterator[TraceRow
             yield row
 
 
-def _trace(found: list[TraceRow], left_out: Mapping[str, int], zero: Instant) -> Trace:
-    if not found:
+def _trace(rows: list[TraceRow], left_out: Mapping[str, int], zero: Instant) -> Trace:
+    if not rows:
         reasons = ", ".join(f"{count} × {reason}" for reason, count in left_out.items())
         raise Unreadable(f"no job in it can be used ({reasons or 'there are no rows'})")
-    found.sort(key=lambda row: row.submit_at)
-    jobs = (TraceJob(row.id, row.submit_at - zero, row.run_ms, _shifted(row.spec, zero)) for row in found)
+    rows.sort(key=lambda row: row.submit_at)
+    jobs = (TraceJob(row.id, row.submit_at - zero, row.run_ms, _shifted(row.spec, zero)) for row in rows)
     return Trace(tuple(jobs), left_out)
 
 
@@ -194,7 +194,7 @@ def write_csv(trace: Trace, path: str) -> None:
 
 
 def _cells(job: TraceJob) -> tuple[object, ...]:
-    """In the order of SCHEMA; what a trace does not know stays blank."""
+    """A job's cells in the order of SCHEMA; unknown ones are blank."""
     spec = job.spec
     model = spec.gpu_models[0].model if spec.gpu_models else ""
     return (

@@ -56,27 +56,27 @@ async def now(request: Request, plane: PlaneHere, reader: ReaderHere, caller: Ma
     return html(request, "now.html", **frame(request, plane), **values)
 
 
-def _now(plane: Plane, reader: Reader, caller: Token, found: schemas.Sites) -> dict[str, Any]:
+def _now(plane: Plane, reader: Reader, caller: Token, listing: schemas.Sites) -> dict[str, Any]:
     view, at, currency = plane.view, instant(plane), plane.view.policy.currency
     waits = jobs.page_of(plane, reader, caller, Filter(states=states.QUEUED), limit=QUEUE).jobs
     runs = jobs.page_of(plane, reader, caller, Filter(states=states.ACTIVE), limit=RUNS).jobs
     queued = queue.queued(waits, at)
-    owned = sites.used(found, standing=True)
+    owned = sites.used(listing, standing=True)
     counts = _counts(reader, caller)
     return {
         "title": "Now",
         "here": "Now",
         "owned": owned,
-        "rented": sites.used(found, standing=False),
+        "rented": sites.used(listing, standing=False),
         "notices": _notices(view, plane.ready, caller, at),
-        "sites": sites.rows(found),
+        "sites": sites.rows(listing),
         "queue": queued[:ROWS],
         "queue_note": _shown(min(ROWS, len(queued)), counts["queued"][0], "by expected start"),
         "queued_jobs": counts["queued"][0],
         "queued_gpus": counts["queued"][1],
         "first_start": f"the first {queued[0].start.says}" if queued else "the queue is empty",
-        "idle_note": _idle(found),
-        "running": queue.running(runs, terms(found), at, currency),
+        "idle_note": _idle(listing),
+        "running": queue.running(runs, terms(listing), at, currency),
         "running_note": _shown(len(runs), counts["active"][0], "newest first"),
         "feed": _feed(plane, reader, caller, at),
         "month": formats.month(view.period),
@@ -84,8 +84,8 @@ def _now(plane: Plane, reader: Reader, caller: Token, found: schemas.Sites) -> d
     }
 
 
-def terms(found: schemas.Sites) -> dict[str, str]:
-    return {offer.id: offer.term for site in found.sites for offer in site.offers}
+def terms(sites: schemas.Sites) -> dict[str, str]:
+    return {offer.id: offer.term for site in sites.sites for offer in site.offers}
 
 
 def _counts(reader: Reader, caller: Token) -> dict[str, tuple[int, int]]:
@@ -107,8 +107,8 @@ def _shown(shown: int, there: int, order: str) -> str:
     return f"{there:,}, {order}" if shown >= there else f"{shown:,} of {there:,}, {order}"
 
 
-def _idle(found: schemas.Sites) -> str:
-    most = max((max(offer.free, default=0) for site in found.sites for offer in site.offers), default=0)
+def _idle(sites: schemas.Sites) -> str:
+    most = max((max(offer.free, default=0) for site in sites.sites for offer in site.offers), default=0)
     if most:
         return f"A job of up to {formats.many(most, 'GPU')} on one node would start on owned GPUs at once."
     return "No owned GPU is idle: the next job is queued, or bursts when delay costs more than renting."
@@ -208,9 +208,9 @@ async def one_job(
     )
 
 
-async def _tail(asked: logs.LogQuery, found: schemas.JobDetail) -> LogTail:
+async def _tail(asked: logs.LogQuery, job: schemas.JobDetail) -> LogTail:
     """The end of the last attempt's log, and the offset at which the page continues."""
-    address = f"/v1/jobs/{quote(found.id)}/log"
+    address = f"/v1/jobs/{quote(job.id)}/log"
     text, after, title = b"", 0, ""
     try:
         piece = await asked.piece("", 0, 0)
@@ -218,7 +218,7 @@ async def _tail(asked: logs.LogQuery, found: schemas.JobDetail) -> LogTail:
             text, after = (text + piece.text)[-TAIL:], piece.next
             piece = await asked.piece(piece.attempt, after, 0)
         title = f"{piece.attempt}" if piece.attempt else "not started yet"
-        over = found.state in states.ENDED and not piece.more and not piece.text
+        over = job.state in states.ENDED and not piece.more and not piece.text
         return LogTail(title, text.decode("utf-8", "replace"), piece.attempt, after, over, address, address)
     except (Unreachable, Refused):
         return LogTail("the site does not answer", text.decode("utf-8", "replace"), "", after, False, address, address)

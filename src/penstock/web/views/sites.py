@@ -43,17 +43,17 @@ class UsageSummary:
     rest: str
 
 
-def rows(found: schemas.Sites) -> list[SiteBars]:
-    cells = {offer.id: nodes(offer) for site in found.sites for offer in site.offers}
+def rows(sites: schemas.Sites) -> list[SiteBars]:
+    cells = {offer.id: nodes(offer) for site in sites.sites for offer in site.offers}
     size = shapes.size_for(sum(len(node) for some in cells.values() for node in some))
     return [
         SiteBars(
             site.id,
             listed([site.location, site.operator, f"law{NBSP}{site.law}" if site.law else ""]),
             site.reachable,
-            tuple(_row(offer, cells[offer.id], size, found) for offer in site.offers),
+            tuple(_row(offer, cells[offer.id], size, sites) for offer in site.offers),
         )
-        for site in sorted(found.sites, key=_rented_only)
+        for site in sorted(sites.sites, key=_rented_only)
     ]
 
 
@@ -62,7 +62,7 @@ def _rented_only(site: schemas.Site) -> bool:
     return all(offer.term not in STANDING for offer in site.offers)
 
 
-def _row(offer: schemas.Offer, cells: list[str], size: str, found: schemas.Sites) -> OfferBars:
+def _row(offer: schemas.Offer, cells: list[str], size: str, sites: schemas.Sites) -> OfferBars:
     term = TERMS[offer.term]
     tally = tuple((count, state) for state in STATES if (count := getattr(offer, state)))
     return OfferBars(
@@ -70,8 +70,8 @@ def _row(offer: schemas.Offer, cells: list[str], size: str, found: schemas.Sites
         listed([offer.gpu_model or "GPU", offer.mig_profile]),
         shapes.gpus(term, cells, size) if cells else Markup('<span class="none"></span>'),
         tally,
-        _note(offer, tally, found.at),
-        _price(offer, found.currency),
+        _note(offer, tally, sites.at),
+        _price(offer, sites.currency),
     )
 
 
@@ -120,8 +120,8 @@ def _rented(offer: schemas.Offer) -> list[str]:
     return [flat[first : first + width] for first in range(0, len(flat), width)]
 
 
-def used(found: schemas.Sites, standing: bool) -> UsageSummary:
-    offers = [offer for site in found.sites for offer in site.offers if (offer.term in STANDING) == standing]
+def used(sites: schemas.Sites, standing: bool) -> UsageSummary:
+    offers = [offer for site in sites.sites for offer in site.offers if (offer.term in STANDING) == standing]
     sums = {state: sum(getattr(offer, state) for offer in offers) for state in STATES}
     return UsageSummary(
         sum(offer.gpus or 0 for offer in offers) if standing else sum(sums.values()),

@@ -31,13 +31,13 @@ class Exposed:
     soft: str  # the part that no deadline at the site would end; empty: none
 
 
-def caps(found: schemas.Budget) -> list[CapMeter]:
+def caps(budget: schemas.Budget) -> list[CapMeter]:
     """The organisation first; scopes without cap and cost are left out."""
     scopes = [
-        scope for scope in found.scopes if scope.cap is not None or scope.spent or scope.held or scope.cap_per_hour
+        scope for scope in budget.scopes if scope.cap is not None or scope.spent or scope.held or scope.cap_per_hour
     ]
     return [
-        _row(scope, found.currency) for scope in sorted(scopes, key=lambda scope: (scope.scope != "org", scope.scope))
+        _row(scope, budget.currency) for scope in sorted(scopes, key=lambda scope: (scope.scope != "org", scope.scope))
     ]
 
 
@@ -60,11 +60,11 @@ def _rate(scope: schemas.Scope, currency: str) -> str:
     return f"{money(scope.running_per_hour or 0, currency)} of {money(scope.cap_per_hour, currency)} an hour"
 
 
-def exposed(found: schemas.Exposure, now: Instant) -> Exposed:
-    shares = sorted(found.sites, key=lambda share: -share.most)
+def exposed(exposure: schemas.Exposure, now: Instant) -> Exposed:
+    shares = sorted(exposure.sites, key=lambda share: -share.most)
     return Exposed(
-        money(found.most, found.currency),
-        clock(found.until_at, now) if found.until_at else "",
-        listed([f"{share.name} {money(share.most, found.currency)}" for share in shares if share.most]),
-        money(found.soft, found.currency) if found.soft else "",
+        money(exposure.most, exposure.currency),
+        clock(exposure.until_at, now) if exposure.until_at else "",
+        listed([f"{share.name} {money(share.most, exposure.currency)}" for share in shares if share.most]),
+        money(exposure.soft, exposure.currency) if exposure.soft else "",
     )
