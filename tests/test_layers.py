@@ -59,6 +59,7 @@ CORE = [
     "fold.apply",
     "decide.rules",
     "decide.governance",
+    "decide.shares",
     "decide.ordering",
     "decide.quotes",
     "decide.lookahead",

@@ -145,7 +145,7 @@ def place(choices: Choices, arrived: list[Job]) -> None:
         placement.start_reserved(choices)
     fresh_lanes = None if state.changes.freed or not policy.backfill else arrived
     pass_queue(choices, fresh_lanes)
-    if policy.preempt or policy.displace:
+    if policy.preempt or policy.displace or policy.governance.classes or policy.governance.teams:
         make_room(choices, arrived)
     cap = policy.waiting.queue_cap
     if cap is not None and state.waiting > cap:
@@ -212,6 +212,10 @@ def make_room(choices: Choices, arrived: list[Job]) -> None:
     policy = choices.state.policy
     for job in arrived:
         if job.queued and policy.preempt and job.spec.priority > 0 and preemption.preempt(choices, job):
+            continue
+        if job.queued and policy.governance.classes and preemption.preempt_classes(choices, job):
+            continue
+        if job.queued and policy.governance.teams and preemption.return_shares(choices, job):
             continue
         if job.queued and policy.displace and not job.shape.rented:
             preemption.displace(choices, job)

@@ -32,6 +32,7 @@ from penstock.core.fold.queue import (
     count_use,
     job_submitted,
     judge_anew,
+    regroup,
     reserve_promised,
     shape_judged,
     wait_promised,
@@ -101,6 +102,7 @@ def policy_set(state: State, event: e.PolicySet) -> None:
     if event.policy.estimator != state.policy.estimator:  # another way to learn starts from nothing
         state.history = ESTIMATORS[event.policy.estimator]()
     fair_already = state.policy.ordering == "fair"
+    other_shapes = event.policy.governance.shaped_by != state.policy.governance.shaped_by
     state.policy, state.revision = event.policy, event.revision
     if event.policy.ordering == "fair" and not fair_already:
         state.uses = {}
@@ -112,6 +114,8 @@ def policy_set(state: State, event: e.PolicySet) -> None:
     state.aim = Aim(event.at)
     if waiting.target_delay_ms or waiting.target_spend:
         state.aim.next_at = event.at + waiting.look_every_ms
+    if other_shapes:
+        regroup(state)
     judge_anew(state)
 
 
