@@ -62,6 +62,7 @@ CORE = [
     "decide.rules",
     "decide.governance",
     "decide.limits",
+    "decide.shares",
     "decide.ordering",
     "decide.quotes",
     "decide.lookahead",

@@ -33,6 +33,7 @@ from penstock.core.units import DAY, GB, HOUR, MINUTE, SECOND, Instant, Millis, 
 from penstock.core.units import money as usd
 from penstock.explain.story import tell
 from penstock.journal import codec
+from penstock.policy.rules import PolicyRules
 from tests.core.owed import Owed
 
 Told: TypeAlias = Callable[[Instant], e.Fact]  #: a fact that wants to know when it happened
@@ -59,7 +60,7 @@ class Penstock:
     """An engine, what it was told, and what it answered."""
 
     def __init__(self) -> None:
-        self.engine = Engine()
+        self.engine = Engine(PolicyRules())
         self.steps: list[Step] = []
         self.owed = Owed()
         self.submissions = 0
@@ -183,7 +184,7 @@ def offer(
     **more: Any,
 ) -> Told:
     """A site that rents out one kind of node; `price` is for a GPU and an hour."""
-    about = {key: more.pop(key) for key in ("location", "law", "has") if key in more}
+    about = {key: more.pop(key) for key in ("location", "law", "has", "cloud", "region") if key in more}
     shapes = tuple(
         NodeShape(
             gpus, count, list_per_hour=usd(price) * gpus, most_per_hour=None if most is None else usd(most) * gpus

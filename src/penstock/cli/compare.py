@@ -32,6 +32,7 @@ FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 @click.option("--cost-of-delay", "costs_of_delay", metavar="X,Y,...",
               help="For penstock: what an hour of delay costs, to try.  [default: 640,220,80,28,10,3]")  # fmt: skip
 @simulates
+@click.option("--sites", metavar="FILE", help="Sites file (offers, prices, faults) instead of --nodes.")
 @click.option("--spot", metavar="DIR", help="Recorded spot availability for l2 (spot_index.csv, spot_rle.csv).")
 @click.option("--out", default="penstock-compare", show_default=True, metavar="DIR", help="Output folder.")
 @click.option("--no-bound", is_flag=True, help="Skip the lower bound, which needs the extra `compare`.")

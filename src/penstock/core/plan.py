@@ -7,7 +7,7 @@ The quotes beside it are taken at the moment of that promise, before it changes 
 asks.
 """
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from penstock.core.decide import colocation, placement, quotes, waiting
 from penstock.core.decide.placement import Choices
@@ -29,6 +29,7 @@ from penstock.core.model.lifecycle import Broken
 from penstock.core.model.reasons import (
     AwaitsApproval,
     CapBinds,
+    ClassPreempted,
     Denial,
     Displaced,
     MovesTogether,
@@ -39,6 +40,7 @@ from penstock.core.model.reasons import (
     Preempted,
     RateBinds,
     Reason,
+    ShareReturned,
 )
 from penstock.core.model.types import Offer
 from penstock.core.units import HOUR, NEVER, PERMILLE, Instant, Millis, Money, ceil_div
@@ -47,6 +49,10 @@ from penstock.core.values import value
 Answer: TypeAlias = Literal["start", "wait", "burst", "refuse", "short of money", "no room", "paused", "needs approval"]
 #: What the engine can promise a job that has just come.
 Decision: TypeAlias = StartPromised | WaitPromised | ReservePromised | JobRefused
+
+
+#: Reasons of a stop for another job's sake.
+EFFECTS: Final = (Preempted, ClassPreempted, Displaced, ShareReturned, MovesTogether)
 
 
 @value
@@ -156,7 +162,7 @@ class PlanRecorder(Choices):
 
     def _note_effect(self, promise: StopPromised) -> None:
         because = promise.because
-        if isinstance(because, (Preempted, Displaced, MovesTogether)) and because.gainer in self.jobs:
+        if isinstance(because, EFFECTS) and because.gainer in self.jobs:
             job = self.state.attempts[promise.attempt].job
             to = job.next.offer.id if job.next is not None else ""
             self.effects.append(Effect(job=job.id, team=job.spec.team, to=to, because=because))

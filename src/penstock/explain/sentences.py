@@ -121,7 +121,7 @@ def _as_delay(why: r.WaitWorth | r.NotWorthWaiting, say: Say) -> str:
 
 
 def only_owned(why: r.OnlyOwned, say: Say) -> str:
-    return f"Queued for owned GPUs: {_too_few(why.free_gpus)}{say.age}. It cannot burst: {why.rule}."
+    return f"Queued for owned GPUs: {_too_few(why.free_gpus)}{say.age}. It cannot burst: {why.rule}{_in(why.where)}."
 
 
 def waited_longest(why: r.WaitedLongest, say: Say) -> str:
@@ -402,13 +402,41 @@ def preempted(why: r.Preempted, _: Say) -> str:
     )
 
 
+def class_preempted(why: r.ClassPreempted, _: Say) -> str:
+    return (
+        f"Preempted by {why.gainer}: class {why.gainer_class} may stop jobs of class {why.own_class}{_in(why.where)}."
+    )
+
+
+def above_share(why: r.AboveShare, say: Say) -> str:
+    return (
+        f"Its {_over(why)}, and team {why.waiting_team} waits for its own{_in(why.where)}. It costs about "
+        f"{say.cash(why.cost)}."
+    )
+
+
+def share_returned(why: r.ShareReturned, say: Say) -> str:
+    return (
+        f"Makes room for {why.gainer} of team {why.gainer_team}: {_over(why)}{_in(why.where)}. The rent, about "
+        f"{say.cash(why.cost)}, is its own."
+    )
+
+
+def _over(why: r.AboveShare | r.ShareReturned) -> str:
+    return f"team {why.team} has {count(why.gpus, 'owned GPU')} for a share of {why.share_gpus:,}"
+
+
 def too_wide(why: r.TooWide, _: Say) -> str:
     return f"Refused: it needs {count(why.gpus, 'GPU')} at once; the largest offer, {why.offer}, has {why.widest:,}."
 
 
 def nothing_allowed(why: r.NothingAllowed, _: Say) -> str:
-    where = f" ({why.where})" if why.where else ""
-    return f"Refused: no offer may run it. {why.offer}: {why.rule}{where}."
+    return f"Refused: no offer may run it. {why.offer}: {why.rule}{_in(why.where)}."
+
+
+def _in(where: str) -> str:
+    """File and line of a policy's rule."""
+    return f" ({where})" if where else ""
 
 
 def awaits_approval(why: r.AwaitsApproval, say: Say) -> str:
@@ -518,6 +546,9 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.PeriodUnknown: period_unknown,
     r.PlacementsPaused: placements_paused,
     r.Preempted: preempted,
+    r.ClassPreempted: class_preempted,
+    r.AboveShare: above_share,
+    r.ShareReturned: share_returned,
     r.QueueFull: queue_full,
     r.RanTooLong: ran_too_long,
     r.RateBinds: rate_binds,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.decide.rules import NODE_SELECTOR, BuiltInRules, Candidate, Verdict, choice_of
+from penstock.core.decide.rules import NODE_SELECTOR, Candidate, Verdict, choice_of
 from penstock.core.model.types import DataSet, JobSpec, Offer, Policy, Site
 from penstock.front import job_spec
 from penstock.front.job_spec import Unfit
@@ -16,6 +16,7 @@ from penstock.kube.job_needs import known_gpus
 from penstock.kube.maps import Maps
 from penstock.kube.portability import STAYS, verdicts
 from penstock.kube.references import Json, part
+from penstock.policy.rules import PolicyRules
 
 POLICY: Final = Policy("portability")
 ANYBODY: Final = "anybody"  #: the team of a Job without our label; no rule asks for it
@@ -74,7 +75,7 @@ class BurstReport:
 
     def _there(self, job: Json, spec: JobSpec, site: Site, maps: Maps) -> There:
         data = tuple(self.data[name] for name in spec.data if name in self.data)
-        rules = BuiltInRules()
+        rules = PolicyRules()
         judged = [rules.verdict(Candidate(spec, site, offer, data, self.policy)) for offer in site.offers]
         if any(verdict.allowed for verdict in judged):
             return There(site.id, True, False, [], [])

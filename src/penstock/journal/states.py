@@ -75,8 +75,8 @@ def attempt_state(phase: str, outcome: str) -> AttemptState:
 
 
 def is_preempted(phase: str, last_outcome: str, reason: str) -> bool:
-    """True if the job is queued because its node was reclaimed, or because a job of higher priority took its GPUs."""
-    return phase == "waiting" and (last_outcome == "lost" or reason == "Preempted")
+    """True if the job is queued because its node was reclaimed, or because another job took its GPUs."""
+    return phase == "waiting" and (last_outcome == "lost" or reason in ("Preempted", "ClassPreempted"))
 
 
 def match(state: str) -> Match:

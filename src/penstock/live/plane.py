@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Any, Final, TypeAlias, TypeVar
 
 from penstock.config.teams import Team
-from penstock.core.decide.rules import BuiltInRules, Rules
+from penstock.core.decide.rules import Rules
 from penstock.core.errors import BadInput
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
@@ -49,6 +49,7 @@ from penstock.live.space_reserve import SpaceReserve
 from penstock.live.view import Alarm, View, picture
 from penstock.live.what_if import Question, Unanswered
 from penstock.policy import hours
+from penstock.policy.rules import PolicyRules
 
 __all__ = ["KeyReused", "NotReady", "Plane", "Quarantined", "Setup", "Told"]
 
@@ -114,7 +115,7 @@ class Plane:
         self.clock = clock or Clock()
         self.thread = thread or ThreadPoolExecutor(1, thread_name_prefix="penstock-engine")
         self.installation = journal.installation
-        calendar, rules = self.setup.calendar or Periods(), self.setup.rules or BuiltInRules()
+        calendar, rules = self.setup.calendar or Periods(), self.setup.rules or PolicyRules()
         self.sequencer = Sequencer(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
         self.clock_watch = ClockWatch(self.clock, self.alarms.set, self.setup.accept_clock)

@@ -188,7 +188,7 @@ def place(choices: Choices, arrived: list[Job]) -> None:
         placement.start_reserved(choices)
     fresh_lanes = None if state.changes.freed or not policy.backfill else arrived
     pass_queue(choices, fresh_lanes)
-    if policy.preempt or policy.displace:
+    if policy.preempt or policy.displace or policy.governance.classes or policy.governance.teams:
         make_room(choices, arrived)
     cap = policy.waiting.queue_cap
     if cap is not None and state.waiting > cap:
@@ -252,18 +252,27 @@ def cap_queue(choices: Choices, cap: int) -> None:
 
 
 def make_room(choices: Choices, arrived: list[Job]) -> None:
-    state, policy = choices.state, choices.state.policy
+    state = choices.state
     for job in arrived:
         if state.at_once and limits.team_at_limit(state, job) is not None:
             continue
         hidden = hide(choices, job.spec.job_class)
-        if job.queued and policy.preempt and job.spec.priority > 0 and preemption.preempt(choices, job):
-            limits.show(hidden)
-            continue
         quiet = state.gated and limits.quiet_hours(state, choices.now) is not None
-        if job.queued and policy.displace and not job.shape.rented and not quiet:
-            preemption.displace(choices, job)
+        _make_room_for(choices, job, quiet)
         limits.show(hidden)
+
+
+def _make_room_for(choices: Choices, job: Job, quiet: bool) -> None:
+    """The first way that finds GPUs counts. In quiet hours nobody is displaced, because that rents."""
+    policy = choices.state.policy
+    if job.queued and policy.preempt and job.spec.priority > 0 and preemption.preempt(choices, job):
+        return
+    if job.queued and policy.governance.classes and preemption.preempt_classes(choices, job):
+        return
+    if job.queued and policy.governance.teams and not quiet and preemption.return_shares(choices, job):
+        return
+    if job.queued and policy.displace and not job.shape.rented and not quiet:
+        preemption.displace(choices, job)
 
 
 def spend_room(choices: Choices, scopes: dict[str, None]) -> None:

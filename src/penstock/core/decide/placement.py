@@ -2,10 +2,10 @@
 it with the numbers it used; `cycle` decides when each is called.
 """
 
-from penstock.core.decide import approvals, colocation, limits, lookahead, ordering, quotes, triggers, waiting
+from penstock.core.decide import approvals, colocation, limits, lookahead, ordering, quotes, shares, triggers, waiting
 from penstock.core.decide.approvals import Barrier
 from penstock.core.decide.quotes import Quote
-from penstock.core.decide.rules import BuiltInRules, Rules
+from penstock.core.decide.rules import BuiltInRules, Rules, in_file
 from penstock.core.fold.apply import APPLY
 from penstock.core.fold.governed import EGRESS, GPUS, HELD, open_until
 from penstock.core.fold.pool import Pool, Slots
@@ -157,6 +157,8 @@ def answer(choices: Choices, job: Job) -> bool:
     if not shape.rented or not state.policy.burst:
         _only_owned(choices, job, free)
         return False
+    if state.policy.governance.teams and shares.above(state, job) is not None:
+        return True
     expected = state.expect(job)
     failed = _last_failure(job)
     if failed is not None and shape.base is not None and shape.base.standing:
@@ -265,22 +267,25 @@ def _soonest(choices: Choices, job: Job, until: Instant) -> Millis:
 
 def _only_owned(choices: Choices, job: Job, free: int) -> None:
     if not reserve(choices, job):
-        stays = OnlyOwned(free_gpus=free, rule=_why_it_stays(choices.state, job))
+        rule, where = _why_it_stays(choices.state, job)
+        stays = OnlyOwned(free_gpus=free, rule=rule, where=where)
         because = _last_failure(job) or _behind_headroom(choices, job, stays)
         choices.record(WaitPromised(choices.now, job.id, _patience_over_at(choices, job), because))
 
 
-def _why_it_stays(state: State, job: Job) -> str:
-    """The rule that keeps it from rented offers; if there are none, the rule that keeps it from other owned ones."""
+def _why_it_stays(state: State, job: Job) -> tuple[str, str]:
+    """The rule that keeps it from rented offers; if there are none, the rule that keeps it from other owned ones. With
+    file and line, if a policy says so.
+    """
     shape = job.shape
     if shape.rented:
-        return "policy bursts nothing"
-    for offer, rule, _ in shape.excluded:
+        return "policy bursts nothing", ""
+    for offer, rule, where in shape.excluded:
         if offer not in state.pools:
-            return rule
+            return rule, in_file(where)
     if shape.excluded:
-        return shape.excluded[0][1]
-    return "there is nothing to rent" if shape.judged else "no site has joined yet"
+        return shape.excluded[0][1], in_file(shape.excluded[0][2])
+    return "there is nothing to rent" if shape.judged else "no site has joined yet", ""
 
 
 def _patience_over_at(choices: Choices, job: Job) -> Instant:
@@ -490,6 +495,9 @@ def _why_burst(
         return LostNode(job.lost, job.kept_ms, job.redone_ms, quote.cost, passed_over)
     if queue_cap is not None:
         return QueueFull(choices.state.waiting, queue_cap, quote.cost)
+    above = shares.above(choices.state, job) if choices.state.policy.governance.teams else None
+    if above is not None:
+        return shares.burst_reason(above, quote.cost)
     waited = choices.now - job.submitted_at
     failed_at = _failed_at(choices.state, job)
     next_offer, next_cost = "", 0

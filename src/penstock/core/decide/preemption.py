@@ -1,17 +1,19 @@
-"""Making room on standing GPUs: preempt jobs of lower priority, or displace jobs that may rent. `cycle` calls it.
+"""Making room on standing GPUs: preempt jobs of lower priority, or of classes that the policy names, or displace jobs
+that may rent. `cycle` calls it.
 
 Whoever gives way is chosen so that as few as possible do, the least important and the latest started first.
 """
 
 from collections.abc import Callable
 
-from penstock.core.decide import lookahead, placement, quotes
+from penstock.core.decide import lookahead, placement, quotes, shares
+from penstock.core.decide.governance import class_rule, stoppable
 from penstock.core.decide.placement import Choices
 from penstock.core.decide.quotes import Quote
 from penstock.core.fold.pool import Pool
 from penstock.core.fold.state import Attempt, Job, State
 from penstock.core.model.events import StopPromised
-from penstock.core.model.reasons import Displaced, OwnedFree, Preempted, RoomMade
+from penstock.core.model.reasons import ClassPreempted, Displaced, OwnedFree, Preempted, RoomMade
 
 
 def preempt(choices: Choices, job: Job) -> bool:
@@ -25,6 +27,70 @@ def preempt(choices: Choices, job: Job) -> bool:
         for victim in victims:
             because = Preempted(job.id, job.spec.priority, victim.job.spec.priority)
             choices.record(StopPromised(choices.now, victim.id, "wait", yields=True, because=because))
+        return True
+
+    return _make_room(choices, job, eligible, give_way)
+
+
+def preempt_classes(choices: Choices, job: Job) -> bool:
+    """Stop interruptible jobs of the classes that the policy lets this job's class stop, whatever their priority."""
+    governance = choices.state.policy.governance
+    rule = class_rule(governance, job.spec.job_class)
+    if rule is None or not rule.preempts:
+        return False
+    stops = stoppable(governance, rule)
+
+    def eligible(attempt: Attempt) -> bool:
+        spec = attempt.job.spec
+        return spec.interruptible and spec.job_class in stops and attempt.job.phase == "placed"
+
+    def give_way(victims: list[Attempt]) -> bool:
+        for victim in victims:
+            because = ClassPreempted(job.id, rule.name, victim.job.spec.job_class, rule.source)
+            choices.record(StopPromised(choices.now, victim.id, "wait", yields=True, because=because))
+        return True
+
+    return bool(stops) and _make_room(choices, job, eligible, give_way)
+
+
+def return_shares(choices: Choices, job: Job) -> bool:
+    """Jobs of teams above their share move to rented offers, each at its own cost, for a job of a team within its own,
+    or for one that may not leave. No team is brought below its share.
+    """
+    state, now = choices.state, choices.now
+    if not shares.declared(state):
+        return False
+    if not shares.is_within(state, job) and (job.shape.rented or not state.policy.displace):
+        return False
+    ways: dict[str, Quote] = {}
+    spare = shares.spare(state)
+
+    def eligible(attempt: Attempt) -> bool:
+        other = attempt.job
+        if spare.get(other.spec.team, 0) < attempt.width or other.spec.team == job.spec.team:
+            return False
+        if not other.shape.rented or not placement.may_move(state, other, now):
+            return False
+        ranked = quotes.for_job(state, other, state.expect(other), now)
+        if ranked:
+            ways[attempt.id] = ranked[0]
+        return bool(ranked)
+
+    def give_way(victims: list[Attempt]) -> bool:
+        starts = [(victim.job, ways[victim.id]) for victim in victims]
+        limited = [way.offer.id for _, way in starts if not way.rate.endless]
+        payers = dict.fromkeys([placement.scopes_of(other) for other, _ in starts])
+        if len(payers) > 1 or len(limited) > len(dict.fromkeys(limited)):  # each was placed as if it moved alone
+            return False
+        if victims and sum([victim.width for victim in victims]) > spare[victims[0].job.spec.team]:
+            return False
+        funded = placement.fund_all(choices, starts, victims[0].job) if starts else []
+        if not isinstance(funded, list):
+            return False
+        for victim, (other, way), money in zip(victims, starts, funded, strict=True):
+            because = shares.return_reason(state, job, other, way.cost)
+            choices.record(placement.promise_rented(choices, other, way, money, (victim.id,), because))
+            choices.record(StopPromised(now, victim.id, "move", yields=True, because=because))
         return True
 
     return _make_room(choices, job, eligible, give_way)

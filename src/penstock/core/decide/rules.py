@@ -15,7 +15,7 @@ from penstock.core.values import value
 class Verdict:
     allowed: bool
     rule: str = ""
-    where: str = ""  # file:line of the rule, "built in" for ours
+    where: str = ""  # file:line of the rule, BUILT_IN for ours
 
 
 @value
@@ -49,6 +49,7 @@ class ApprovalNeed:
 
 
 ALLOWED = Verdict(True)
+BUILT_IN: Final = "built in"  #: `Verdict.where` of a rule that no file has
 
 # How needs and `has` are spelt, beside plain names like "volume scratch".
 NODE_SELECTOR: Final = "node selector "  #: `key=value`; alternatives are joined by " or "
@@ -77,11 +78,16 @@ class BuiltInRules:
     def verdict(self, asked: Candidate) -> Verdict:
         for rule in ALWAYS:
             if said := rule(asked):
-                return Verdict(False, said, "built in")
+                return Verdict(False, said, BUILT_IN)
         return ALLOWED
 
     def approvals(self, asked: Candidate, quote: QuoteNumbers) -> tuple[ApprovalNeed, ...]:  # noqa: ARG002 - never asks
         return ()
+
+
+def in_file(where: str) -> str:
+    """File and line of a policy's rule; empty for ours."""
+    return "" if where == BUILT_IN else where
 
 
 def fits_at_all(asked: Candidate) -> str:

@@ -35,6 +35,7 @@ from penstock.core.fold.queue import (
     job_submitted,
     judge_anew,
     keep_approvals,
+    regroup,
     reserve_promised,
     shape_judged,
     wait_promised,
@@ -108,6 +109,7 @@ def policy_set(state: State, event: e.PolicySet) -> None:
     if state.approvals:
         keep_approvals(state, state.policy.governance, event.policy.governance)
     fair_already = state.policy.ordering == "fair"
+    other_shapes = event.policy.governance.shaped_by != state.policy.governance.shaped_by
     state.policy, state.revision = event.policy, event.revision
     if event.policy.ordering == "fair" and not fair_already:
         state.uses = {}
@@ -120,6 +122,8 @@ def policy_set(state: State, event: e.PolicySet) -> None:
     if waiting.target_delay_ms or waiting.target_spend:
         state.aim.next_at = event.at + waiting.look_every_ms
     governed.govern(state)
+    if other_shapes:
+        regroup(state)
     judge_anew(state)
 
 

@@ -44,4 +44,9 @@ def had(uses: dict[str, Use], team: str, policy: Policy, now: Instant) -> int:
 
 
 def weight(policy: Policy, team: str) -> int:
+    """In thousandths: its share by the policy file, or what the named shares leave; else by `shares`."""
+    if policy.governance.teams:
+        named = {rule.team: rule.share_permille for rule in policy.governance.teams if rule.share_permille is not None}
+        if named:
+            return max(1, named[team] if team in named else PERMILLE - sum(named.values()))
     return max(1, dict(policy.shares).get(team, PERMILLE)) if policy.shares else PERMILLE

@@ -49,6 +49,7 @@ def _check_jobs(state: State) -> None:
         assert (job.attempt is None) == waits, f"job {job.id} is {job.phase}"
         kept = tuple(sorted(offer for offer, back in (job.setbacks or {}).items() if back.retry_at > state.at))
         assert job.shape.without == kept, f"job {job.id} is kept from {kept}, its shape from {job.shape.without}"
+        assert state.shapes.get(job.shape.key) is job.shape, f"job {job.id} has a shape of an earlier policy"
         assert job.queued or job.until_at == NEVER, f"job {job.id} is {job.phase}, with an answer due"
 
 

@@ -9,7 +9,17 @@ from heapq import heapify, heappop, heappush
 
 from penstock.core.fold.fair_share import Use
 from penstock.core.fold.learned import Starts
-from penstock.core.fold.state import Job, JobApprovals, Lane, OrderKey, Shape, State, open_request, shape_key
+from penstock.core.fold.state import (
+    Job,
+    JobApprovals,
+    Lane,
+    OrderKey,
+    Shape,
+    ShapeKey,
+    State,
+    open_request,
+    shape_key,
+)
 from penstock.core.fold.transitions import touch_job
 from penstock.core.ids import members
 from penstock.core.model import events as e
@@ -18,12 +28,24 @@ from penstock.core.model.types import JobSpec
 from penstock.core.units import NEVER, Instant, Money
 
 
+def regroup(state: State) -> None:
+    """The rules read other things of a job than before: give each job the shape that it has now. `judge_anew` follows.
+
+    Shapes that no job has any more keep their numbers and are not judged again.
+    """
+    state.shapes = {}
+    for job in state.jobs.values():
+        before = job.shape
+        shape = shape_of(state, job.spec)
+        job.shape = shape_without(state, shape, before.without, before.stays) if before.base is not None else shape
+
+
 def judge_anew(state: State) -> None:
     """Verdicts are void; queued jobs leave their lanes until there are new ones."""
     state.lanes, state.lane_of = [], {}
     for starts in state.starts.values():
         starts.waiting = 0
-    state.stale_shapes = state.shape_list.copy()
+    state.stale_shapes = list(state.shapes.values())
     for shape in state.shape_list:
         shape.judged, shape.lane, shape.pending = False, None, []
         shape.rates, shape.ways = {}, None
@@ -51,14 +73,35 @@ def job_submitted(state: State, event: e.JobSubmitted) -> None:
     jobs = members(event.job, spec.count) if spec.count > 1 else (event.job,)
     if event.job in state.jobs or (spec.count > 1 and any(job in state.jobs for job in jobs)):
         return
-    key = shape_key(spec)
-    shape = state.shapes.get(key)
-    if shape is None:
-        shape = state.shapes[key] = Shape(len(state.shape_list), key, spec)
-        state.shape_list.append(shape)
-        state.stale_shapes.append(shape)
+    shape = shape_of(state, spec)
     for job in jobs:
         _admit(state, job, spec, event.at, shape)
+
+
+def shape_of(state: State, spec: JobSpec) -> Shape:
+    """The shape that jobs like this have under the policy in force."""
+    key = shape_key(spec, state.policy.governance.shaped_by)
+    shape = state.shapes.get(key)
+    if shape is None:
+        shape = _new_shape(state, key, spec)
+    return shape
+
+
+def shape_without(state: State, base: Shape, offers: tuple[str, ...], stays: bool) -> Shape:
+    """The shape of jobs that are kept from these offers meanwhile."""
+    key = (*base.key, offers, stays)
+    shape = state.shapes.get(key)
+    if shape is None:
+        shape = _new_shape(state, key, base.spec)
+        shape.base, shape.without, shape.stays = base, offers, stays
+    return shape
+
+
+def _new_shape(state: State, key: ShapeKey, spec: JobSpec) -> Shape:
+    shape = state.shapes[key] = Shape(len(state.shape_list), key, spec)
+    state.shape_list.append(shape)
+    state.stale_shapes.append(shape)
+    return shape
 
 
 def _admit(state: State, job_id: str, spec: JobSpec, at: Instant, shape: Shape) -> None:

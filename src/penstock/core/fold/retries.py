@@ -8,8 +8,8 @@ so none of them can place it there. Other jobs keep theirs, and the offers stay 
 from heapq import heappop, heappush
 from typing import Final
 
-from penstock.core.fold.queue import ask_all, change_shape
-from penstock.core.fold.state import Attempt, Job, Setback, Shape, State
+from penstock.core.fold.queue import ask_all, change_shape, shape_without
+from penstock.core.fold.state import Attempt, Job, Setback, State
 from penstock.core.ids import site_of
 from penstock.core.model.events import RetryPromised
 from penstock.core.units import MINUTE, SECOND, Instant, Millis
@@ -87,17 +87,6 @@ def _reshape(state: State, job: Job) -> None:
     kept = {offer: setback for offer, setback in (job.setbacks or {}).items() if setback.retry_at > state.at}
     home = job.spec.home
     stays = any(site_of(offer) == home and setback.cause in REPAIRED_BY_PEOPLE for offer, setback in kept.items())
-    shape = _without(state, base, tuple(sorted(kept)), stays) if kept else base
+    shape = shape_without(state, base, tuple(sorted(kept)), stays) if kept else base
     if shape is not job.shape:
         change_shape(state, job, shape)
-
-
-def _without(state: State, base: Shape, offers: tuple[str, ...], stays: bool) -> Shape:
-    key = (*base.key, offers, stays)
-    shape = state.shapes.get(key)
-    if shape is None:
-        shape = state.shapes[key] = Shape(len(state.shape_list), key, base.spec)
-        shape.base, shape.without, shape.stays = base, offers, stays
-        state.shape_list.append(shape)
-        state.stale_shapes.append(shape)
-    return shape

@@ -15,7 +15,7 @@ from penstock.core.fold.pool import Pool, Slots
 from penstock.core.fold.runtimes import LifeTable, Recent, Runtimes
 from penstock.core.model.actions import Action, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
 from penstock.core.model.events import ApprovalAnswered, ApprovalAsked, StartPromised
-from penstock.core.model.governance import ClassRule, TeamRule
+from penstock.core.model.governance import ClassRule, ShapedBy, TeamRule
 from penstock.core.model.lifecycle import AttemptPhase, JobPhase, NodePhase
 from penstock.core.model.reasons import Reason, StartFailed
 from penstock.core.model.types import STANDING, DataSet, JobSpec, Offer, Policy, Site
@@ -567,10 +567,23 @@ def open_request(known: JobApprovals | None, rule: str, at: Instant) -> Approval
     return None
 
 
-def shape_key(spec: JobSpec) -> ShapeKey:
-    """Everything a rule, an offer or a quote may look at; not run times, deadlines or who exactly asked."""
-    return (
+def shape_key(spec: JobSpec, shaped_by: tuple[ShapedBy, ...] = ()) -> ShapeKey:
+    """Everything a rule, an offer or a quote may look at; not run times. Deadlines, caps and who exactly asked count
+    only while a rule of the policy reads them.
+    """
+    key = (
         spec.gpus, spec.team, spec.project, spec.job_class, spec.priority, spec.gpu_models, spec.models_ordered,
         spec.mig_profile, spec.scaling, spec.interruptible, spec.data, spec.data_class, spec.checkpoint_every_ms,
         spec.restart_ms, spec.output_bytes, spec.grace_ms, spec.lease_max_ms, spec.home, spec.needs,
     )  # fmt: skip
+    return (*key, tuple([_read_of(spec, name) for name in shaped_by])) if shaped_by else key
+
+
+def _read_of(spec: JobSpec, name: ShapedBy) -> object:
+    match name:
+        case "cap":
+            return spec.cap
+        case "deadline":
+            return spec.deadline_at is not None
+        case "user":
+            return spec.user

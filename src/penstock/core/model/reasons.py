@@ -170,6 +170,7 @@ class OnlyOwned:
 
     free_gpus: int
     rule: str
+    where: str = ""  # file and line of a policy's rule
     kind: Literal["OnlyOwned"] = "OnlyOwned"
 
 
@@ -489,6 +490,44 @@ class Preempted:
 
 
 @value
+class ClassPreempted:
+    """Stopped for a job of a class that the policy lets stop jobs of this one's; waits again."""
+
+    gainer: str
+    gainer_class: str
+    own_class: str
+    where: str  # file and line that say so
+    kind: Literal["ClassPreempted"] = "ClassPreempted"
+
+
+@value
+class AboveShare:
+    """Burst: its team has its share of the owned GPUs, and a team within its own waits for them."""
+
+    team: str
+    gpus: int  # owned ones that the team has
+    share_gpus: int  # its share
+    waiting_team: str
+    cost: Money
+    where: str  # file and line of the share
+    kind: Literal["AboveShare"] = "AboveShare"
+
+
+@value
+class ShareReturned:
+    """Moved out to a rented offer, at its own team's cost: the team has more owned GPUs than its share."""
+
+    gainer: str
+    gainer_team: str
+    team: str
+    gpus: int  # owned ones that the team had
+    share_gpus: int  # its share
+    cost: Money
+    where: str  # file and line of the share
+    kind: Literal["ShareReturned"] = "ShareReturned"
+
+
+@value
 class CancelAsked:
     """Stopped because a person asked."""
 
@@ -575,6 +614,9 @@ Reason: TypeAlias = (
     | LeaseNotRenewed
     | Displaced
     | Preempted
+    | ClassPreempted
+    | AboveShare
+    | ShareReturned
     | CancelAsked
     | SuspendAsked
     | NoMoreWork

@@ -13,6 +13,7 @@ from penstock.core.model import events as e
 from penstock.core.model.types import DataSet, Policy, Site
 from penstock.core.units import DAY, NEVER, Instant, Money
 from penstock.policy import hours
+from penstock.policy.rules import PolicyRules
 from penstock.sim.engine.chance import normal
 from penstock.sim.engine.world import Truth, World
 from penstock.sim.traces.trace import TraceJob
@@ -76,7 +77,7 @@ def simulate(
     engine: Engine | None = None,
 ) -> Engine:
     """Run until every job has ended or nothing can happen any more. `see` gets each step."""
-    engine = engine or Engine()
+    engine = engine or Engine(PolicyRules())
     # There are no reference cycles, and the garbage collector would cost a third of the run.
     was_on = gc.isenabled()
     gc.disable()

@@ -1,0 +1,200 @@
+"""A second, slow reading of the policy, written for this test: it agrees with the rules over random policies, jobs and
+offers. It knows nothing of `core/decide/governance.py`, of CEL, or of one another's order.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.decide.rules import BuiltInRules, Candidate
+from penstock.core.model.governance import Allow, ClassRule, DenyRule, Governance, PriceLimit, TeamRule
+from penstock.core.model.types import DataRule, DataSet, JobSpec, NodeShape, Offer, Policy, Site
+from penstock.policy.rules import PolicyRules, with_shapes
+
+CLASSES = ("training", "experiment", "nightly")
+TEAMS = ("vision", "speech")
+CLOUDS = ("", "aws", "gcp")
+REGIONS = ("", "eu-west-1", "eu-north-1", "us-east-1")
+FAMILIES = ("", "p4d", "p5")
+GPUS = ("", "A100", "H100")
+USERS = ("ann", "bob")
+DATA_CLASSES = ("", "personal", "public")
+LISTS = {
+    "clouds": ("aws", "gcp", "*"),
+    "regions": ("eu-*", "us-east-1", "eu-north-1"),
+    "families": ("p5", "p*"),
+    "gpus": ("A100", "H*"),
+}
+
+Asks: TypeAlias = Callable[[Candidate], bool]
+#: Pieces of rules, each in CEL and in Python.
+PIECES: tuple[tuple[str, Asks], ...] = (
+    ('job.class == "experiment"', lambda a: a.spec.job_class == "experiment"),
+    ('job.team in ["vision"]', lambda a: a.spec.team == "vision"),
+    ('job.user == "ann"', lambda a: a.spec.user == "ann"),
+    ("job.has_deadline", lambda a: a.spec.deadline_at is not None),
+    ("job.cap > 10", lambda a: (a.spec.cap or 0) > 10_000_000),
+    ("job.gpus > 4", lambda a: a.spec.gpus > 4),
+    ('"personal" in job.data_classes', lambda a: a.spec.data_class == "personal"),
+    ('offer.gpu.startsWith("H")', lambda a: a.offer.gpu_model[:1] == "H"),
+    ("offer.rented", lambda a: a.offer.term in ("on_demand", "spot")),
+    ("offer.price_per_gpu_hour >= 3", lambda a: min(s.list_per_hour / s.gpus for s in a.offer.shapes) >= 3_000_000),
+    ('site.region.contains("west")', lambda a: "west" in a.site.region),
+    ("team.declared", lambda a: any(rule.team == a.spec.team for rule in a.policy.governance.teams)),
+)
+
+
+def conditions() -> st.SearchStrategy[tuple[str, Asks]]:
+    return st.recursive(
+        st.sampled_from(PIECES),
+        lambda inner: st.one_of(
+            inner.map(lambda one: (f"!({one[0]})", lambda a: not one[1](a))),
+            st.tuples(inner, inner).map(lambda two: _both(*two)),
+            st.tuples(inner, inner).map(lambda two: _either(*two)),
+        ),
+        max_leaves=3,
+    )
+
+
+def _both(one: tuple[str, Asks], other: tuple[str, Asks]) -> tuple[str, Asks]:
+    return f"({one[0]}) && ({other[0]})", lambda a: one[1](a) and other[1](a)
+
+
+def _either(one: tuple[str, Asks], other: tuple[str, Asks]) -> tuple[str, Asks]:
+    return f"({one[0]}) || ({other[0]})", lambda a: one[1](a) or other[1](a)
+
+
+def allows() -> st.SearchStrategy[Allow]:
+    return st.builds(
+        Allow, **{key: st.lists(st.sampled_from(names), max_size=2).map(tuple) for key, names in LISTS.items()}
+    )
+
+
+def unique(key: str) -> Any:
+    return {"max_size": 2, "unique_by": lambda rule: getattr(rule, key)}
+
+
+class_rules = st.builds(
+    ClassRule,
+    st.sampled_from(CLASSES),
+    where=st.sampled_from(("owned", "owned_first", "rented")),
+    spot=st.sampled_from(("allowed", "required", "forbidden")),
+)
+team_rules = st.builds(TeamRule, st.sampled_from(TEAMS), allow=st.none() | allows())
+limits = st.builds(PriceLimit, per_gpu_hour=st.none() | st.integers(1, 6).map(lambda n: n * 1_000_000))
+governances = st.builds(
+    Governance,
+    classes=st.lists(class_rules, **unique("name")).map(tuple),
+    teams=st.lists(team_rules, **unique("team")).map(tuple),
+    never_above=st.none() | limits,
+    allow=st.none() | allows(),
+)
+
+
+@st.composite
+def offers(draw: st.DrawFn) -> tuple[Site, Offer]:
+    sizes = draw(st.lists(st.sampled_from((1, 8)), min_size=1, max_size=2, unique=True).map(sorted))
+    shapes = tuple(
+        NodeShape(size, list_per_hour=draw(st.integers(1, 6)) * size * 1_000_000, most_per_hour=10**9) for size in sizes
+    )
+    offer = Offer(
+        "there/offer",
+        "there",
+        draw(st.sampled_from(("owned", "reserved", "on_demand", "spot"))),
+        shapes,
+        gpu_model=draw(st.sampled_from(GPUS)),
+        family=draw(st.sampled_from(FAMILIES)),
+    )
+    return Site("there", (offer,), cloud=draw(st.sampled_from(CLOUDS)), region=draw(st.sampled_from(REGIONS))), offer
+
+
+specs = st.builds(
+    JobSpec,
+    st.sampled_from((1, 8)),
+    team=st.sampled_from(TEAMS),
+    job_class=st.sampled_from(CLASSES),
+    user=st.sampled_from(USERS),
+    interruptible=st.booleans(),
+    deadline_at=st.none() | st.just(5),
+    cap=st.none() | st.sampled_from((5_000_000, 50_000_000)),
+    data_class=st.sampled_from(DATA_CLASSES),
+)
+DATA_RULES = (DataRule("public", sites=("*",)),)
+
+
+def denied_slowly(asked: Candidate, rules: list[Asks]) -> bool:
+    """The file, key by key, as its manual says it."""
+    governance, spec, offer, site = asked.policy.governance, asked.spec, asked.offer, asked.site
+    rented = offer.term in ("on_demand", "spot")
+    said = {rule.name: rule for rule in governance.classes}
+    if said:
+        if spec.job_class not in said:
+            return True
+        rule = said[spec.job_class]
+        if {"owned": rented, "rented": not rented, "owned_first": False}[rule.where]:
+            return True
+        if (
+            rented
+            and {"required": offer.term == "on_demand", "forbidden": offer.term == "spot", "allowed": False}[rule.spot]
+        ):
+            return True
+    if rented:
+        lists = [governance.allow, *(team.allow for team in governance.teams if team.team == spec.team)]
+        for allow in lists:
+            for names, found in (
+                (allow.clouds if allow else (), site.cloud),
+                (allow.regions if allow else (), site.region),
+                (allow.families if allow else (), offer.family),
+                (allow.gpus if allow else (), offer.gpu_model),
+            ):
+                if names and (found == "" or not any(fnmatchcase(found, name) for name in names)):
+                    return True
+        limit = governance.never_above.per_gpu_hour if governance.never_above else None
+        if limit is not None and all(shape.list_per_hour > limit * shape.gpus for shape in offer.shapes):
+            return True
+    return any(rule(asked) for rule in rules)
+
+
+@settings(max_examples=400, deadline=None)
+@given(governances, st.lists(conditions(), max_size=2), offers(), specs)
+def test_both_readings_agree(
+    governance: Governance, written: list[tuple[str, Asks]], there: tuple[Site, Offer], spec: JobSpec
+) -> None:
+    rules = tuple(DenyRule(f"r{k}", text, source=f"p:{k}") for k, (text, _) in enumerate(written))
+    policy = Policy("random", governance=with_shapes(replace(governance, rules=rules)), data_rules=DATA_RULES)
+    asked = Candidate(spec, *there, (), policy)
+    built_in = not BuiltInRules().verdict(asked).allowed
+    verdict, told = PolicyRules().verdict(asked), PolicyRules().all_verdicts(asked)
+    assert verdict.allowed is not (built_in or denied_slowly(asked, [rule for _, rule in written]))
+    assert verdict.allowed is not bool(told)
+    assert verdict.allowed or verdict == told[0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(governances, governances, conditions(), offers(), specs)
+def test_deny_wins_over_whatever_else_a_policy_says(
+    governance: Governance, other: Governance, written: tuple[str, Asks], there: tuple[Site, Offer], spec: JobSpec
+) -> None:
+    """No list and no class allows what a rule denies, in whichever policy that rule stands."""
+    rule = DenyRule("deny", written[0])
+    asked = Candidate(spec, *there, (), Policy("", data_rules=DATA_RULES))
+    for found in (governance, other):
+        policy = replace(asked.policy, governance=with_shapes(replace(found, rules=(rule,))))
+        candidate = replace(asked, policy=policy)
+        if written[1](candidate):
+            assert not PolicyRules().verdict(candidate).allowed
+
+
+@settings(max_examples=100, deadline=None)
+@given(governances, offers(), specs, st.sampled_from(("", "secret", "personal")))
+def test_data_of_an_unknown_class_goes_nowhere(
+    governance: Governance, there: tuple[Site, Offer], spec: JobSpec, data_class: str
+) -> None:
+    policy = Policy("random", governance=governance, data_rules=DATA_RULES)
+    data = DataSet("scans", 1, "elsewhere", data_class)
+    asked = Candidate(replace(spec, data=("scans",)), *there, (data,), policy)
+    assert not PolicyRules().verdict(asked).allowed
