@@ -49,7 +49,7 @@ def governed(made: Scenario, chosen: Policy) -> Policy:
     governance = Governance(
         classes=(ClassRule("training", longest_ms=5 * HOUR, source="p:1"),),
         teams=tuple(
-            TeamRule(team, gpus_at_once=8, per_job=money("25"), egress_bytes_per_month=60 * GB, source="p:2")
+            TeamRule(team, gpus_at_once=8, per_job=money("25"), egress_bytes_per_month=30 * GB, source="p:2")
             for team in teams
         ),
         burst_when=(
@@ -58,7 +58,7 @@ def governed(made: Scenario, chosen: Policy) -> Policy:
             BurstTrigger("utilisation", 1000, 20 * MINUTE, source="p:5"),
             BurstTrigger("deadline_at_risk", 1, source="p:6"),
         ),
-        never_above=PriceLimit(per_job=money("5"), source="p:7"),
+        never_above=PriceLimit(per_job=money("6"), source="p:7"),
         quiet_hours=(QuietHours(night.id, "p:8"),),
         headroom=(Headroom(day.id, "lab", 2, "inference", "p:9"),),
         idle_nodes_end_after_ms=10 * MINUTE,

@@ -236,7 +236,7 @@ def _pushing(spec: JobSpec, k: int) -> JobSpec:
 @st.composite
 def governances(draw: st.DrawFn) -> Governance:
     """What a policy file may say of the moment."""
-    night, day = hours.window(60, 150, "Europe/Berlin"), hours.window(*draw(pick((30, 300), (60, 1440), (0, 90))))
+    night, day = hours.window(60, 150, "Europe/Berlin"), hours.window(*draw(pick((0, 1440), (10, 300), (0, 90))))
     triggers = [
         BurstTrigger("queued_jobs", draw(st.integers(2, 5)), source="p:1"),
         BurstTrigger("expected_wait", draw(pick(10, 90)) * MINUTE, source="p:2"),
@@ -245,9 +245,9 @@ def governances(draw: st.DrawFn) -> Governance:
     ]
     red = TeamRule(
         "red",
-        gpus_at_once=draw(pick(None, 8, 16)),
-        per_job=draw(pick(None, 3 * MICRO, 40 * MICRO)),
-        egress_bytes_per_month=draw(pick(None, 3 * GB, 41 * GB)),
+        gpus_at_once=draw(pick(16, 8, None)),
+        per_job=draw(pick(None, 40 * MICRO, 3 * MICRO)),
+        egress_bytes_per_month=draw(pick(41 * GB, 3 * GB, None)),
         source="p:5",
     )
     return Governance(
@@ -258,7 +258,7 @@ def governances(draw: st.DrawFn) -> Governance:
         burst_when=tuple(draw(st.lists(pick(*triggers), min_size=draw(pick(0, 1, 1)), max_size=2, unique=True))),
         never_above=draw(pick(None, None, PriceLimit(per_job=20 * MICRO, source="p:7"))),
         quiet_hours=draw(pick((), (QuietHours(night.id, "p:8"),))),
-        headroom=draw(pick((), (Headroom(day.id, "lab", 4, draw(pick("inference", "")), "p:9"),))),
+        headroom=draw(pick((Headroom(day.id, "lab", 4, draw(pick("inference", "")), "p:9"),), ())),
         idle_nodes_end_after_ms=draw(pick(None, 7 * MINUTE, HOUR)),
         windows=(night, day),
     )
@@ -715,7 +715,7 @@ def obeys(life: Life, step: Step, before: Before) -> None:
     kept_free_for_others(life, step, before, starts)
     for attempt in state.attempts.values():
         longest = next((one.longest_ms for one in told.classes if one.name == attempt.job.spec.job_class), None)
-        if longest is not None and attempt.phase == "running":
+        if longest is not None and attempt.phase == "running" and attempt.started_at is not None:
             ran = attempt.job.ran_ms + now - attempt.started_at
             rule(ran == 0 or ran < longest - attempt.job.spec.grace_ms, "a class runs only so long", attempt.id)
     for node in state.nodes.values():
@@ -732,7 +732,7 @@ def bursts_by_a_trigger(life: Life, promise: e.StartPromised, spec: JobSpec) -> 
     if not told.burst_when or not weighed or free or not (shape.base or shape).standing:
         return
     rule(isinstance(because, BurstAllowed) and because.trigger is not None, "a burst needs a trigger", str(promise))
-    seen = because.trigger  # type: ignore[union-attr]  # just asked
+    seen: Any = because.trigger  # type: ignore[union-attr]  # just asked
     late = seen.trigger == "deadline_at_risk" and seen.seen <= promise.at
     rule(late or seen.seen >= seen.threshold, "the trigger held", str(seen))
     rule(seen.held_ms >= seen.for_ms, "the trigger held for so long", str(seen))

@@ -317,7 +317,7 @@ def test_a_job_that_could_be_wider_stays_within_its_teams_limit() -> None:
 def test_a_team_brings_only_so_much_out_of_rented_sites_in_a_month() -> None:
     red = TeamRule("red", egress_bytes_per_month=10 * GB, source=AT)
     penstock = given(offer("pods", sold_by="attempt", sizes=(1,)), says("", teams=(red,)), month(1), month(2))
-    output = {"team": "red", "output_bytes": 6 * GB}
+    output: dict[str, Any] = {"team": "red", "output_bytes": 6 * GB}
     assert penstock.hears(submitted("a", **output), at="09:00") == [start("a.1", on="pods")]
     assert penstock.hears(submitted("b", **output), at="09:01") == []
     spent = EgressSpent("red", "month 1", 6 * GB, 6 * GB, 10 * GB, AT)
@@ -335,7 +335,7 @@ def test_a_team_brings_only_so_much_out_of_rented_sites_in_a_month() -> None:
 def test_what_never_ran_brings_nothing_out() -> None:
     red = TeamRule("red", egress_bytes_per_month=10 * GB, source=AT)
     penstock = given(offer("pods", sold_by="attempt", sizes=(1,)), says("", teams=(red,)))
-    output = {"team": "red", "output_bytes": 6 * GB}
+    output: dict[str, Any] = {"team": "red", "output_bytes": 6 * GB}
     penstock.hears(submitted("a", **output), at="09:00")
     penstock.hears(submitted("b", **output), at="09:01")
     penstock.hears(refused("a.1"), at="09:02")
@@ -386,7 +386,7 @@ def test_headroom_is_kept_free_for_its_class_while_it_is_open() -> None:
     because = HeadroomKept("lab", 8, "inference", clock("20:00"), AT, wait)
     assert penstock.promises == [WaitPromised(clock("19:01"), "b", clock("21:01"), because, patience_ms=2 * HOUR)]
     assert penstock.story("b")[1].endswith(
-        "Until day 1, 20:00 8 GPUs of lab are kept free for inference jobs (policy.yaml:7)."
+        "Until day 1, 20:00 8 GPUs of lab are kept free for class inference (policy.yaml:7)."
     )
     assert penstock.hears(submitted("i", job_class="inference"), at="19:02") == [
         start("i.1", on="lab", slots=((1, 8),))
