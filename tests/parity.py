@@ -5,12 +5,22 @@ from dataclasses import replace
 from hashlib import sha256
 
 from penstock.core.engine import Engine, Step
+from penstock.core.model.governance import (
+    BurstTrigger,
+    ClassRule,
+    Governance,
+    Headroom,
+    PriceLimit,
+    QuietHours,
+    TeamRule,
+)
 from penstock.core.model.types import Policy
-from penstock.core.units import DAY, money
+from penstock.core.units import DAY, GB, HOUR, MINUTE, money
 from penstock.journal import codec
+from penstock.policy import hours
 from penstock.policy.presets import policy
 from penstock.sim.engine.world import Fault
-from penstock.sim.scenario import Scenario, run, yardstick
+from penstock.sim.scenario import GPUS_PER_NODE, Scenario, run, yardstick
 from penstock.sim.traces.generate import generate
 
 
@@ -25,6 +35,36 @@ def scenario(jobs: int = 250, seed: int = 7) -> Scenario:
 
 def chosen(made: Scenario, name: str = "compute") -> Policy:
     return replace(policy(name, None, made.jobs), preempt=True, displace=True)
+
+
+def narrow(made: Scenario) -> Scenario:
+    """Only jobs that fit on one owned node: no limit on what is rented keeps them waiting for ever."""
+    return replace(made, jobs=tuple(job for job in made.jobs if job.spec.gpus <= GPUS_PER_NODE))
+
+
+def governed(made: Scenario, chosen: Policy) -> Policy:
+    """The same with a policy file that has all keys and triggers of the moment."""
+    teams = dict.fromkeys(job.spec.team for job in made.jobs)
+    night, day = hours.window(22 * 60, 5 * 60, "Europe/Berlin"), hours.window(8 * 60, 20 * 60, "Europe/Berlin")
+    governance = Governance(
+        classes=(ClassRule("training", longest_ms=5 * HOUR, source="p:1"),),
+        teams=tuple(
+            TeamRule(team, gpus_at_once=8, per_job=money("25"), egress_bytes_per_month=30 * GB, source="p:2")
+            for team in teams
+        ),
+        burst_when=(
+            BurstTrigger("queued_jobs", 6, source="p:3"),
+            BurstTrigger("expected_wait", 3 * HOUR, source="p:4"),
+            BurstTrigger("utilisation", 1000, 20 * MINUTE, source="p:5"),
+            BurstTrigger("deadline_at_risk", 1, source="p:6"),
+        ),
+        never_above=PriceLimit(per_job=money("6"), source="p:7"),
+        quiet_hours=(QuietHours(night.id, "p:8"),),
+        headroom=(Headroom(day.id, "lab", 2, "inference", "p:9"),),
+        idle_nodes_end_after_ms=10 * MINUTE,
+        windows=(night, day),
+    )
+    return replace(chosen, governance=governance)
 
 
 def steps_of(made: Scenario, chosen: Policy) -> tuple[list[Step], Engine]:

@@ -17,7 +17,7 @@ from penstock.journal.journal import Row
 from penstock.journal.open import open_journal
 from penstock.journal.redecide import redecide
 from tests.conftest import ROOT
-from tests.parity import chosen, fingerprint, scenario, steps_of
+from tests.parity import chosen, fingerprint, governed, narrow, scenario, steps_of
 from tests.parity_live import live, plain
 from tests.postgres import server
 
@@ -32,10 +32,12 @@ print(len(rows), fingerprint(steps))
 """
 
 
-def both(folder: str, name: str, jobs: int = 120, where: str = "") -> tuple[list[Step], list[Row]]:
+def both(
+    folder: str, name: str, jobs: int = 120, where: str = "", with_file: bool = False
+) -> tuple[list[Step], list[Row]]:
     """What the simulator decided, and what the live plane wrote down."""
-    made = scenario(jobs)
-    policy = chosen(made, name)
+    made = narrow(scenario(jobs)) if with_file else scenario(jobs)
+    policy = governed(made, chosen(made, name)) if with_file else chosen(made, name)
     steps, _ = steps_of(made, policy)
     with closing(open_journal(where or str(Path(folder) / "live.db"))) as journal:
         live(made, policy, journal, steps[-1])
@@ -48,6 +50,17 @@ def test_the_same_trace_gives_the_same_journal_row_by_row(name: str, tmp_path: P
     for step, row in zip(steps, rows, strict=True):
         assert plain(row) == plain(step)
     assert redecide(rows, 1).different == 0
+
+
+@pytest.mark.parametrize("name", ["compute-q30", "penstock"])
+def test_they_are_the_same_under_a_policy_file_that_has_all_of_the_moment(name: str, tmp_path: Path) -> None:
+    steps, rows = both(str(tmp_path), name, jobs=200, with_file=True)
+    for step, row in zip(steps, rows, strict=True):
+        assert plain(row) == plain(step)
+    assert redecide(rows, 1).different == 0
+    kinds = {event.because.kind for step in steps for event in step.outputs if hasattr(event, "because")}
+    assert kinds >= {"BurstAllowed", "NoTriggerHolds", "TooDear", "TeamAtLimit", "EgressSpent", "InQuietHours"}
+    assert kinds >= {"HeadroomKept", "RanTooLong"}
 
 
 @pytest.mark.slow

@@ -13,6 +13,16 @@ from hypothesis import strategies as st
 from penstock.core.engine import Engine, Step, replay
 from penstock.core.fold.invariants import check
 from penstock.core.model import events as e
+from penstock.core.model.governance import (
+    BurstTrigger,
+    ClassRule,
+    Governance,
+    Headroom,
+    PriceLimit,
+    QuietHours,
+    TeamRule,
+)
+from penstock.core.model.reasons import BurstAllowed, JoinsNode, LostNode, NotWorthWaiting, PatienceOver, QueueFull
 from penstock.core.model.types import (
     DataRule,
     DataSet,
@@ -26,6 +36,7 @@ from penstock.core.model.types import (
     Waiting,
 )
 from penstock.core.units import DAY, GB, HOUR, MICRO, MINUTE, NEVER, Instant, Millis, Money
+from penstock.policy import hours
 from tests.core.owed import Owed
 from tests.core.provider import Provider
 
@@ -222,6 +233,59 @@ def _pushing(spec: JobSpec, k: int) -> JobSpec:
     return replace(spec, gpus=min(spec.gpus, 8), priority=k, grace_ms=grace, checkpoint_every_ms=7 * MINUTE, scaling=())
 
 
+@st.composite
+def governances(draw: st.DrawFn) -> Governance:
+    """What a policy file may say of the moment."""
+    night, day = hours.window(60, 150, "Europe/Berlin"), hours.window(*draw(pick((0, 1440), (10, 300), (0, 90))))
+    triggers = [
+        BurstTrigger("queued_jobs", draw(st.integers(2, 5)), source="p:1"),
+        BurstTrigger("expected_wait", draw(pick(10, 90)) * MINUTE, source="p:2"),
+        BurstTrigger("utilisation", draw(pick(500, 1000)), draw(pick(0, 15)) * MINUTE, source="p:3"),
+        BurstTrigger("deadline_at_risk", 1, source="p:4"),
+    ]
+    red = TeamRule(
+        "red",
+        gpus_at_once=draw(pick(16, 8, None)),
+        per_job=draw(pick(None, 40 * MICRO, 3 * MICRO)),
+        egress_bytes_per_month=draw(pick(41 * GB, 3 * GB, None)),
+        source="p:5",
+    )
+    return Governance(
+        classes=(
+            ClassRule("experiment", where=draw(pick("owned_first", "rented")), longest_ms=draw(pick(20, 90)) * MINUTE),
+        ),
+        teams=draw(pick((), (red,), (red,), (red, TeamRule("blue", gpus_at_once=12, source="p:6")))),
+        burst_when=tuple(draw(st.lists(pick(*triggers), min_size=draw(pick(0, 1, 1)), max_size=2, unique=True))),
+        never_above=draw(pick(None, None, PriceLimit(per_job=20 * MICRO, source="p:7"))),
+        quiet_hours=draw(pick((), (QuietHours(night.id, "p:8"),))),
+        headroom=draw(pick((Headroom(day.id, "lab", 4, draw(pick("inference", "")), "p:9"),), ())),
+        idle_nodes_end_after_ms=draw(pick(None, 7 * MINUTE, HOUR)),
+        windows=(night, day),
+    )
+
+
+def governed(history: History, governance: Governance) -> History:
+    """The same under one policy file for all of its time, with jobs of all classes that come together."""
+    jobs = tuple(
+        replace(job, at=history.zero + (job.at - history.zero) // 6, spec=_classed(job, k))
+        for k, job in enumerate(history.jobs)
+    )
+    commands = tuple(one for one in history.commands if one[1] != "policy")
+    return replace(history, jobs=jobs, commands=commands, policy=replace(history.policy, governance=governance))
+
+
+def _classed(job: Asked, k: int) -> JobSpec:
+    return replace(
+        job.spec,
+        team=TEAMS[k % 3 // 2],
+        job_class=("training", "experiment", "inference")[k % 4 % 3],
+        deadline_at=(None, job.at + 4 * HOUR)[k % 2],
+        output_bytes=(0, 2 * GB, 40 * GB)[k % 5 % 3],
+        data=(),
+        data_class="",
+    )
+
+
 AMOUNTS = (0, MICRO // 2, 2 * MICRO + 1, 8 * MICRO, 30 * MICRO, 150 * MICRO)
 
 
@@ -364,7 +428,8 @@ class Life:
         facts += [e.DataSetRegistered(at, DataSet("open", 20 * GB, "lab", "open"))]
         facts += [e.DataSetRegistered(at, DataSet("closed", GB, "lab", ""))]
         facts += [e.SiteJoined(at, site) for site in history.sites]
-        return [*facts, e.PolicySet(at, 1, history.policy)]
+        facts += [e.PolicySet(at, 1, history.policy)]
+        return [*facts, *hours.due(self.engine.state, facts, at)]
 
     def facts(self, now: Instant) -> list[e.Fact]:
         facts, said = self.provider.happen(now), self.said
@@ -382,7 +447,7 @@ class Life:
             self.periods.append((start, start + MONTH, f"month {self.month}"))
             facts.append(e.PeriodOpened(now, f"month {self.month}", start, start + MONTH))
             self.month += 1
-        return facts
+        return [*facts, *hours.due(self.engine.state, facts, now)]
 
     def told(self, kind: str, about: Any, now: Instant) -> list[e.Fact]:
         match kind:
@@ -425,12 +490,15 @@ class Life:
         due = self.engine.next_deadline()
         exposed = state.ledger.exposure()[0]
         lowered = self.note_caps(facts)
+        before = Before(state)
         step = self.engine.handle(*facts)
         self.steps.append(step)
         if lowered and (due is None or due > step.at) and all(isinstance(fact, e.CapSet) for fact in facts):
             rule(state.ledger.exposure()[0] <= exposed, "12 lowering a cap never raises exposure")
         self.owed.hear(step)
         self.check(step)
+        if self.history.policy.governance.windows:
+            obeys(self, step, before)
         return step
 
     def note_caps(self, facts: Iterable[e.Fact]) -> bool:
@@ -595,6 +663,113 @@ class Life:
         for (scope, period), account in state.ledger.accounts.items():
             fine = account.cap is None or account.spent <= account.cap or scope in self.lowered
             rule(fine, "3 the final bill <= cap", f"{scope} {period}")
+
+
+# --- a policy file, read slowly --------------------------------------------------------------------------------------
+
+
+class Before:
+    """What a step finds."""
+
+    def __init__(self, state: Any) -> None:
+        self.gpus = at_once(state)
+        self.free = free_gpus(state, "lab")
+
+
+def at_once(state: Any) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for job in state.jobs.values():
+        if job.attempt is not None:
+            found[job.spec.team] = found.get(job.spec.team, 0) + job.attempt.width
+    return found
+
+
+def free_gpus(state: Any, site: str) -> int:
+    return sum(pool.free_gpus for name, pool in state.pools.items() if name.startswith(site + "/"))
+
+
+def is_open(state: Any, window: str, at: Instant) -> bool:
+    """By the calendar itself, and not by what the engine was told."""
+    (found,) = [one for one in state.policy.governance.windows if one.id == window]
+    starts, ends = next(hours.occurrences(found, at))
+    return starts <= at < ends
+
+
+def obeys(life: Life, step: Step, before: Before) -> None:
+    """Everything that a policy file says of the moment, asked of the record and of the state after each step."""
+    state, told = life.engine.state, life.history.policy.governance
+    now = step.at
+    starts = [promise for promise in step.outputs if isinstance(promise, e.StartPromised)]
+    for team in told.teams:
+        used, limit = at_once(state).get(team.team, 0), team.gpus_at_once
+        fine = limit is None or used <= max(limit, before.gpus.get(team.team, 0))
+        rule(fine, "a team has only so many GPUs at once", f"{team.team}: {used} of {limit}")
+    for promise in starts:
+        job = promise.job
+        _, spec = life.jobs[job]
+        if promise.rented:
+            quiet = [one.id for one in told.quiet_hours if is_open(state, one.id, now)]
+            rule(not quiet, "nothing new is rented in quiet hours", str(promise))
+            bursts_by_a_trigger(life, promise, spec)
+            brings_little_out(life, spec, now)
+    kept_free_for_others(life, step, before, starts)
+    for attempt in state.attempts.values():
+        longest = next((one.longest_ms for one in told.classes if one.name == attempt.job.spec.job_class), None)
+        if longest is not None and attempt.phase == "running" and attempt.started_at is not None:
+            ran = attempt.job.ran_ms + now - attempt.started_at
+            rule(ran == 0 or ran < longest - attempt.job.spec.grace_ms, "a class runs only so long", attempt.id)
+    for node in state.nodes.values():
+        idle = node.phase == "idle" and not node.on
+        rested = now - (node.idle_at or 0) >= (told.idle_nodes_end_after_ms or 0)
+        rule(not (idle and rested), "an idle node is kept only so long", node.id)
+
+
+def bursts_by_a_trigger(life: Life, promise: e.StartPromised, spec: JobSpec) -> None:
+    told, because = life.history.policy.governance, promise.because
+    weighed = isinstance(because, (PatienceOver, NotWorthWaiting, JoinsNode, QueueFull, LostNode, BurstAllowed))
+    free = any(one.name == spec.job_class and one.where == "rented" for one in told.classes)
+    shape = life.engine.state.jobs[promise.job].shape
+    if not told.burst_when or not weighed or free or not (shape.base or shape).standing:
+        return
+    rule(isinstance(because, BurstAllowed) and because.trigger is not None, "a burst needs a trigger", str(promise))
+    seen: Any = because.trigger  # type: ignore[union-attr]  # just asked
+    late = seen.trigger == "deadline_at_risk" and seen.seen <= promise.at
+    rule(late or seen.seen >= seen.threshold, "the trigger held", str(seen))
+    rule(seen.held_ms >= seen.for_ms, "the trigger held for so long", str(seen))
+
+
+def brings_little_out(life: Life, spec: JobSpec, now: Instant) -> None:
+    """Outputs of all rented attempts of the month that ran, or may still."""
+    limit = next(
+        (one.egress_bytes_per_month for one in life.history.policy.governance.teams if one.team == spec.team), None
+    )
+    if limit is None:
+        return
+    start, end = next((start, end) for start, end, _ in life.periods if start <= now < end)
+    ran = {event.attempt for step in life.steps for event in step.inputs if isinstance(event, e.AttemptStarted)}
+    total = 0
+    for step in life.steps:
+        for event in step.outputs:
+            if isinstance(event, e.StartPromised) and event.rented and start <= event.at < end:
+                theirs = life.jobs[event.job][1]
+                counts = event.attempt in ran or event.attempt in life.engine.state.attempts
+                total += theirs.output_bytes if counts and theirs.team == spec.team else 0
+    rule(
+        total <= limit or not spec.output_bytes, "only so much leaves rented sites", f"{spec.team}: {total} of {limit}"
+    )
+
+
+def kept_free_for_others(life: Life, step: Step, before: Before, starts: list[e.StartPromised]) -> None:
+    """Unless the kept ones were not free before: what others leave may be promised on."""
+    state = life.engine.state
+    for one in life.history.policy.governance.headroom:
+        owned = [start for start in starts if not start.rented]
+        others = [start for start in owned if not one.job_class or life.jobs[start.job][1].job_class != one.job_class]
+        changed = any(isinstance(fact, (e.NodesSeen, e.NodeLost, e.SiteJoined)) for fact in step.inputs)
+        reserved = any(isinstance(promise, e.ReservePromised) for promise in step.outputs)
+        if others and others == owned and not changed and not reserved and is_open(state, one.id, step.at):
+            free = free_gpus(state, one.site)
+            rule(free >= min(one.gpus, before.free), "headroom is kept free", f"{free} of {one.gpus}: {others}")
 
 
 def rule(holds: bool, name: str, about: str = "") -> None:

@@ -320,7 +320,7 @@ def in_quiet_hours(why: r.InQuietHours, _: Say) -> str:
 
 
 def headroom_kept(why: r.HeadroomKept, say: Say) -> str:
-    whom = f"{why.for_class} jobs" if why.for_class else "others"
+    whom = f"class {why.for_class}" if why.for_class else "others"
     gpus = f"{count(why.gpus, 'GPU')} of {why.site} {'is' if why.gpus == 1 else 'are'} kept free for {whom}"
     return f"{sentence(why.wait, say)} Until {instant(why.ends_at)} {gpus}{_where(why.source)}."
 

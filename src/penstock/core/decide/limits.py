@@ -152,6 +152,20 @@ def egress_spent(state: State, job: Job, now: Instant) -> EgressSpent | None:
     )
 
 
+def egress_fits(state: State, jobs: list[Job], now: Instant) -> bool:
+    """Whether the outputs of all these jobs together are within their teams' limits."""
+    needed: dict[str, int] = {}
+    for job in jobs:
+        needed[job.spec.team] = needed.get(job.spec.team, 0) + job.spec.output_bytes
+    period = state.ledger.period_at(now)
+    for team, size_bytes in needed.items():
+        rule = state.team_rules.get(team)
+        limit = rule.egress_bytes_per_month if rule is not None else None
+        if limit is not None and size_bytes and state.egress.get((team, period), 0) + size_bytes > limit:
+            return False
+    return True
+
+
 def too_dear(state: State, job: Job, offer: Offer, cost: Money) -> TooDear | None:
     """The policy's limit on one burst, and the team's on all that one of its jobs costs."""
     above, rule = state.policy.governance.never_above, state.team_rules.get(job.spec.team)

@@ -585,9 +585,11 @@ def fund(choices: Choices, job: Job, quote: Quote) -> tuple[Hold, ...] | Denial:
     return state.ledger.authorise(scopes_of(state, job), things, choices.now, least_ms, most_ms)
 
 
-def fund_all(choices: Choices, starts: list[tuple[Job, Quote]], payer: Job) -> list[tuple[Hold, ...]] | Denial:
-    """Holds for all of these starts or none, on one job's account."""
+def fund_all(choices: Choices, starts: list[tuple[Job, Quote]], payer: Job) -> list[tuple[Hold, ...]] | Denial | None:
+    """Holds for all of these starts or none, on one job's account. None: a limit on egress forbids them."""
     state = choices.state
+    if state.team_rules and not limits.egress_fits(state, [job for job, _ in starts], choices.now):
+        return None
     wanted = [_things(job, quote) for job, quote in starts]
     things = [thing for some in wanted for thing in some]
     most_ms = NEVER
