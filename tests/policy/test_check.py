@@ -69,8 +69,8 @@ def rules(*conditions: str) -> str:
             "classes: {a: {where: rented, spot: required}}\nallow: {families: [p5]}",
             (
                 "line 2, classes.a: No offer is left for jobs of class a, tried with one GPU and no data: class a runs "
-                "on rented GPUs only (policy.yaml:2); class a rents spot only (policy.yaml:2); family p4d is not allowed "
-                "(policy.yaml:3)."
+                "on rented GPUs only (policy.yaml:2); class a rents spot only (policy.yaml:2); family p4d is not "
+                "allowed (policy.yaml:3)."
             ),
         ),
     ],
