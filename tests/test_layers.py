@@ -68,6 +68,7 @@ CORE = [
     "decide.colocation",
     "decide.waiting",
     "decide.triggers",
+    "decide.approvals",
     "decide.placement",
     "decide.retries",
     "decide.preemption",

@@ -215,6 +215,32 @@ TOLD: list[tuple[Any, str]] = [
             "$8.00 for 1 h."
         ),
     ),
+    (
+        r.AwaitsApproval("big", "role:approver", "cloud", 32 * MICRO, NOON, "policy.yaml:31"),
+        (
+            "Queued: bursting to cloud for about $32.00 needs approval by an approver before day 1, 12:00 (rule big, "
+            "policy.yaml:31). Owned GPUs that become free are used meanwhile."
+        ),
+    ),
+    (
+        r.AwaitsApproval("odd", "board", "cloud", 32 * MICRO, NOON, "", "no such field: quote.price"),
+        (
+            "Queued: bursting to cloud for about $32.00 needs approval by a board before day 1, 12:00 (rule odd). Owned "
+            "GPUs that become free are used meanwhile. The rule cannot be evaluated, so it asks: no such field: "
+            "quote.price."
+        ),
+    ),
+    (
+        r.ApprovalDenied("big", "role:approver", "cloud", 32 * MICRO, "denied", "t-ada", "Too dear", "policy.yaml:31"),
+        "May not burst: t-ada denied bursting to cloud for about $32.00 (rule big, policy.yaml:31). Too dear.",
+    ),
+    (
+        r.ApprovalDenied("big", "role:approver", "cloud", 32 * MICRO, "unanswered", "", "", "policy.yaml:31"),
+        (
+            "May not burst: bursting to cloud for about $32.00 needs approval by an approver, and nobody answered in "
+            "time (rule big, policy.yaml:31)."
+        ),
+    ),
     (r.NeverStarted(), "Node returned: the job it was rented for does not start there."),
 ]  # fmt: skip
 

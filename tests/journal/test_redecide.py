@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from penstock.core.decide.rules import Candidate, Verdict
+from penstock.core.decide.rules import BuiltInRules, Candidate, Verdict
 from penstock.core.model.events import WaitPromised
 from penstock.journal.redecide import redecide
 from tests.stories.kit import Penstock, ended, given, nothing, offer, policy, site, submitted
@@ -35,7 +35,7 @@ def test_a_difference_is_shown_and_what_follows_is_judged_from_the_record() -> N
 
 
 def test_other_rules_show_what_they_would_have_decided() -> None:
-    class NoCloud:
+    class NoCloud(BuiltInRules):
         def verdict(self, asked: Candidate) -> Verdict:
             return Verdict(asked.offer.id == "lab", "none but ours", "rules.yaml:1")
 

@@ -1,6 +1,6 @@
 """Who starts when, on GPUs one owns; and what waiting looks like."""
 
-from penstock.core.decide.rules import Candidate, Verdict
+from penstock.core.decide.rules import BuiltInRules, Candidate, Verdict
 from penstock.core.model.events import JobRefused, JobSubmitted, StartPromised, WaitPromised
 from penstock.core.model.reasons import (
     Displaced,
@@ -189,7 +189,7 @@ def test_too_wide_for_anything_that_exists_is_refused_at_once() -> None:
 def test_only_what_nothing_could_hold_is_refused_for_its_width_whatever_a_rule_calls_itself() -> None:
     """A verdict's words were searched for "too wide": a policy's own rule that began so was taken for the width."""
 
-    class Rules:
+    class Rules(BuiltInRules):
         def verdict(self, asked: Candidate) -> Verdict:
             return Verdict(False, f"too wide a question for {asked.site.id}", "rules.yaml:7")
 

@@ -205,6 +205,7 @@ ANSWERS: Final = {
     "short of money": "wait for money",
     "no room": "wait for room",
     "paused": "wait: Penstock is paused",
+    "needs approval": "wait for approval",
 }
 
 

@@ -27,6 +27,7 @@ from penstock.core.model.events import (
 )
 from penstock.core.model.lifecycle import Broken
 from penstock.core.model.reasons import (
+    AwaitsApproval,
     CapBinds,
     Denial,
     Displaced,
@@ -43,7 +44,7 @@ from penstock.core.model.types import Offer
 from penstock.core.units import HOUR, NEVER, PERMILLE, Instant, Millis, Money, ceil_div
 from penstock.core.values import value
 
-Answer: TypeAlias = Literal["start", "wait", "burst", "refuse", "short of money", "no room", "paused"]
+Answer: TypeAlias = Literal["start", "wait", "burst", "refuse", "short of money", "no room", "paused", "needs approval"]
 #: What the engine can promise a job that has just come.
 Decision: TypeAlias = StartPromised | WaitPromised | ReservePromised | JobRefused
 
@@ -171,6 +172,8 @@ def _answer(decision: Decision) -> Answer:
         return "paused"
     if isinstance(because, (CapBinds, RateBinds, PeriodUnknown, Paced)):
         return "short of money"
+    if isinstance(because, AwaitsApproval):
+        return "needs approval"
     return "no room" if isinstance(because, NoRoomThere) else "wait"
 
 

@@ -411,6 +411,32 @@ def nothing_allowed(why: r.NothingAllowed, _: Say) -> str:
     return f"Refused: no offer may run it. {why.offer}: {why.rule}{where}."
 
 
+def awaits_approval(why: r.AwaitsApproval, say: Say) -> str:
+    broken = f" The rule cannot be evaluated, so it asks: {as_sentence(why.error)}" if why.error else ""
+    return (
+        f"Queued: bursting to {why.offer} for about {say.cash(why.cost)} needs approval by {role(why.role)} before "
+        f"{instant(why.until_at)} ({_rule(why)}). Owned GPUs that become free are used meanwhile.{broken}"
+    )
+
+
+def approval_denied(why: r.ApprovalDenied, say: Say) -> str:
+    burst = f"bursting to {why.offer} for about {say.cash(why.cost)}"
+    if why.answer == "unanswered":
+        return f"May not burst: {burst} needs approval by {role(why.role)}, and nobody answered in time ({_rule(why)})."
+    words = f" {as_sentence(why.words)}" if why.words else ""
+    return f"May not burst: {why.by or 'a person'} denied {burst} ({_rule(why)}).{words}"
+
+
+def role(name: str) -> str:
+    """A role with its article: `role:approver` is an approver."""
+    name = name.removeprefix("role:")
+    return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"
+
+
+def _rule(why: r.AwaitsApproval | r.ApprovalDenied) -> str:
+    return f"rule {why.rule}, {why.source}" if why.source else f"rule {why.rule}"
+
+
 def cancel_asked(_: r.CancelAsked, __: Say) -> str:
     return "A person cancelled it."
 
@@ -461,6 +487,8 @@ def never_started(_: r.NeverStarted, __: Say) -> str:
 SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.AimsAtDelay: aims_at_delay,
     r.AimsAtSpend: aims_at_spend,
+    r.ApprovalDenied: approval_denied,
+    r.AwaitsApproval: awaits_approval,
     r.BurstAllowed: burst_allowed,
     r.CancelAsked: cancel_asked,
     r.CapBinds: cap_binds,

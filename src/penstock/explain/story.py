@@ -86,6 +86,16 @@ class StoryTeller:
                 self._say(event.at, "A person suspended it. It keeps its checkpoint, and waits until it is resumed.")
             case e.ResumeRequested():
                 self._say(event.at, "A person resumed it: it is queued again.")
+            case e.ApprovalAsked(cheaper=cheaper):
+                ways = [f"{offer} for {self.cash(cost)} in about {duration(ms)}" for offer, cost, ms in cheaper]
+                others = f" Cheaper: {'; '.join(ways)}." if ways else ""
+                words = f" {as_sentence(event.words)}" if event.words else ""
+                self._say(event.at, f"Asks for approval of up to {self.cash(event.amount)}.{words}{others}")
+            case e.ApprovalAnswered():
+                did = "approved it" if event.approved else "denied it"
+                upto = f", up to {self.cash(event.amount)}" if event.approved and event.amount is not None else ""
+                words = f": {as_sentence(event.reason)}" if event.reason else "."
+                self._say(event.at, f"{event.by or 'A person'} {did}{upto}{words}")
             case e.MoveRequested():
                 self._say(event.at, f"A person asked to move it to {event.offer}.")
 

@@ -45,6 +45,13 @@ def _retry(event: e.JobSubmitted) -> Deed | None:
     return ("retry", event.job, event.retries, event.job) if event.retries else None
 
 
+def _answered(event: e.ApprovalAnswered) -> Deed:
+    """Amounts in micro-units: what the job might cost in all, before and after."""
+    before = "" if event.before is None else str(event.before)
+    after = str(event.amount) if event.approved and event.amount is not None else ""
+    return "approve" if event.approved else "deny", event.job, before, after
+
+
 def _cap(event: e.CapSet) -> Deed:
     before = _amounts(event.before_per_period, event.before_per_hour)
     return "cap", event.scope, before, _amounts(event.per_period, event.per_hour)
@@ -67,6 +74,7 @@ TOLD: Final[Mapping[type, Callable[[Any], Deed | None]]] = {
     e.SuspendRequested: lambda event: ("suspend", event.job, "", ""),
     e.ResumeRequested: lambda event: ("resume job", event.job, "", ""),
     e.MoveRequested: lambda event: ("move", event.job, event.before, event.offer),
+    e.ApprovalAnswered: _answered,
     e.CapSet: _cap,
     e.Paused: lambda _: ("pause", "", "", ""),
     e.Resumed: lambda _: ("resume", "", "", ""),
@@ -79,8 +87,8 @@ TOLD: Final[Mapping[type, Callable[[Any], Deed | None]]] = {
 }
 #: All that `AuditRow.did` may say.
 DID: Final = (
-    "cancel", "move", "retry", "cap", "pause", "resume", "token made", "token revoked", "login", "log read", "exec",
-    "leave", "erase",
+    "cancel", "move", "retry", "approve", "deny", "cap", "pause", "resume", "token made", "token revoked", "login",
+    "log read", "exec", "leave", "erase",
 )  # fmt: skip
 
 

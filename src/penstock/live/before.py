@@ -5,12 +5,12 @@ each fact that it stamps, so that the audit trail says before and after.
 from dataclasses import replace
 from typing import Final
 
-from penstock.core.fold.state import State
+from penstock.core.fold.state import State, open_request
 from penstock.core.model import events as e
 from penstock.core.units import Money
 
 #: Facts that replace something. All others pass unchanged, and submissions pay nothing for this.
-REPLACES: Final = (e.CapSet, e.CancelRequested, e.MoveRequested)
+REPLACES: Final = (e.CapSet, e.CancelRequested, e.MoveRequested, e.ApprovalAnswered)
 
 
 class Before:
@@ -31,5 +31,16 @@ class Before:
                 return replace(fact, before=job.phase)
             case e.MoveRequested(job=name, by=by) if by and (job := self.state.jobs.get(name)) is not None:
                 return replace(fact, before=job.offer)
+            case e.ApprovalAnswered(job=name):
+                return self._answered(fact, name)
             case _:
                 return fact
+
+    def _answered(self, fact: e.ApprovalAnswered, job: str) -> e.Fact:
+        """With the rule that asks and the amount, so that the audit trail has them whatever is asked later."""
+        known = self.state.approvals.get(job)
+        asked = open_request(known, fact.rule, self.state.at)
+        if known is None or asked is None:
+            return fact
+        amount = asked.amount if fact.amount is None else min(fact.amount, asked.amount)
+        return replace(fact, rule=asked.rule, amount=amount, before=known.granted.get(asked.rule))

@@ -34,6 +34,7 @@ from penstock.core.units import NEVER, Instant, Millis
 def decide(choices: Choices, rules: Rules) -> None:
     """Each promise is applied as it is made, so a later step sees what an earlier one did."""
     state, now = choices.state, choices.now
+    choices.rules = rules
     changes, policy = state.changes, state.policy
     rare = changes.rare  # the same object throughout: promises below may add to it
 

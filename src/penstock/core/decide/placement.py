@@ -2,14 +2,16 @@
 it with the numbers it used; `cycle` decides when each is called.
 """
 
-from penstock.core.decide import colocation, limits, lookahead, ordering, quotes, triggers, waiting
+from penstock.core.decide import approvals, colocation, limits, lookahead, ordering, quotes, triggers, waiting
+from penstock.core.decide.approvals import Barrier
 from penstock.core.decide.quotes import Quote
+from penstock.core.decide.rules import BuiltInRules, Rules
 from penstock.core.fold.apply import APPLY
 from penstock.core.fold.governed import EGRESS, GPUS, HELD, open_until
 from penstock.core.fold.pool import Pool, Slots
 from penstock.core.fold.state import Job, State
 from penstock.core.ids import attempt_id, node_id
-from penstock.core.model.events import Promise, ReservePromised, StartPromised, StopPromised, WaitPromised
+from penstock.core.model.events import JobRefused, Promise, ReservePromised, StartPromised, StopPromised, WaitPromised
 from penstock.core.model.reasons import (
     Burst,
     BurstAllowed,
@@ -40,10 +42,11 @@ from penstock.core.units import HOUR, MINUTE, NEVER, PERMILLE, Instant, Millis, 
 class Choices:
     """The decisions of one step: every promise is applied as it is made, so the next choice sees it."""
 
-    __slots__ = ("foreseen", "now", "promises", "state")
+    __slots__ = ("foreseen", "now", "promises", "rules", "state")
 
     def __init__(self, state: State, now: Instant) -> None:
         self.state, self.now = state, now
+        self.rules: Rules = BuiltInRules()  #: the engine's own, from the first step on
         self.promises: list[Promise] = []
         #: Simulated start delays of the jobs weighed in this step, cached because they are asked for twice.
         self.foreseen: dict[str, Millis] | None = None
@@ -367,16 +370,23 @@ def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
     if state.policy.pace and ranked and _paced(choices, job, ranked[0], queue_cap):
         return False
     denied: Denial | None = None
+    asks, barrier = state.policy.governance.approvals, None
     for quote in ranked:
         holds = fund(choices, job, quote)
         if isinstance(holds, tuple):
+            if asks and (found := approvals.barrier(state, choices.rules, job, quote, now)) is not None:
+                barrier = found if barrier is None or barrier.refuses else barrier
+                continue
             why = _why_burst(choices, job, quote, ranked, expected, queue_cap)
             because = _as_allowed(choices, job, why, asked, expected) if state.gated else why
             choices.record(promise_rented(choices, job, quote, holds, (), because))
             return True
         denied = denied or holds
     if queue_cap is None:
-        _record_short(choices, job, denied)
+        if barrier is not None and (denied is None or not barrier.refuses):
+            _without_approval(choices, job, barrier, ranked)
+        else:
+            _record_short(choices, job, denied)
     return False
 
 
@@ -433,6 +443,29 @@ def _as_allowed(
     passed_over = tuple(_too_dear(choices, job, expected))
     trigger = asked.holds if asked is not None else None
     return BurstAllowed(because, trigger, passed_over) if trigger is not None or passed_over else because
+def _without_approval(choices: Choices, job: Job, barrier: Barrier, ranked: list[Quote]) -> None:
+    """Ask a person, or wait for their answer. If that is no, it waits for owned GPUs or an offer that is closed now;
+    where there are none, it is refused.
+    """
+    state, now = choices.state, choices.now
+    if not barrier.refuses:
+        asked = barrier.asked if barrier.standing == "open" else None
+        if asked is None:
+            asked = approvals.request(state, job, barrier, ranked, now)
+            choices.record(asked)
+        if job.until_at != asked.until_at:  # otherwise recorded already
+            choices.record(WaitPromised(now, job.id, asked.until_at, approvals.awaits(asked)))
+        return
+    because = approvals.denial(barrier)
+    quoted = [quote.offer.id for quote in ranked]
+    others = [max(state.closed.get(name, 0), now + MINUTE) for name in job.shape.rented if name not in quoted]
+    stays = job.shape.standing or (job.shape.base is not None and job.shape.base.standing)
+    if others or stays:
+        if not reserve(choices, job):
+            until = min([_patience_over_at(choices, job), *others])
+            choices.record(WaitPromised(now, job.id, until, because))
+    else:
+        choices.record(JobRefused(now, job.id, because))
 
 
 def _paced(choices: Choices, job: Job, quote: Quote, queue_cap: int | None) -> bool:
@@ -629,7 +662,8 @@ def move_rented(choices: Choices, job: Job, quote: Quote, because: Reason) -> bo
     """Move to rented nodes, launched or joined, if there is money."""
     old = job.attempt
     assert old is not None
-    if choices.state.gated and limits.quiet_hours(choices.state, choices.now) is not None:
+    quiet = choices.state.gated and limits.quiet_hours(choices.state, choices.now) is not None
+    if quiet or needs_approval(choices, job, quote):
         return False
     holds = fund(choices, job, quote)
     if not isinstance(holds, tuple):
@@ -637,6 +671,13 @@ def move_rented(choices: Choices, job: Job, quote: Quote, because: Reason) -> bo
     choices.record(promise_rented(choices, job, quote, holds, (old.id,), because))
     choices.record(StopPromised(choices.now, old.id, "move", yields=False, because=because))
     return True
+
+
+def needs_approval(choices: Choices, job: Job, quote: Quote) -> bool:
+    """True if a person must approve that it goes there, and none has. For moves, which nobody is asked for."""
+    state = choices.state
+    asks = state.policy.governance.approvals
+    return bool(asks) and approvals.barrier(state, choices.rules, job, quote, choices.now) is not None
 
 
 def move_standing(

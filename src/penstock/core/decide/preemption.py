@@ -42,9 +42,10 @@ def displace(choices: Choices, job: Job) -> bool:
         if not placement.may_move(state, other, now):
             return False
         ranked = quotes.for_job(state, other, state.expect(other), now)
-        if ranked:
-            ways[attempt.id] = ranked[0]
-        return bool(ranked)
+        if not ranked or placement.needs_approval(choices, other, ranked[0]):
+            return False
+        ways[attempt.id] = ranked[0]
+        return True
 
     def give_way(victims: list[Attempt]) -> bool:
         starts = [(victim.job, ways[victim.id]) for victim in victims]

@@ -6,8 +6,9 @@ A verdict is made once per shape and offer and recorded (`ShapeJudged`), so a re
 from collections.abc import Iterator
 from typing import Final, Protocol
 
+from penstock.core.model.governance import ApprovalRule
 from penstock.core.model.types import STANDING, DataSet, GpuChoice, JobSpec, Offer, Policy, Site
-from penstock.core.units import MOST_NODES, PERMILLE
+from penstock.core.units import MOST_NODES, PERMILLE, Millis, Money
 from penstock.core.values import value
 
 
@@ -29,6 +30,25 @@ class Candidate:
     policy: Policy
 
 
+@value
+class QuoteNumbers:
+    """What a rule about approvals may read of a quote."""
+
+    cost: Money
+    per_hour: Money  # all of its nodes
+    gpus: int
+    run_ms: Millis
+    start_ms: Millis
+
+
+@value
+class ApprovalNeed:
+    """A rule that lets the job burst at this quote only with a person's approval."""
+
+    rule: ApprovalRule
+    error: str = ""  # it could not be evaluated, so it asks
+
+
 ALLOWED = Verdict(True)
 
 # How needs and `has` are spelt, beside plain names like "volume scratch".
@@ -45,6 +65,12 @@ class Rules(Protocol):
         """Must depend on nothing but what is asked."""
         ...
 
+    def approvals(self, asked: Candidate, quote: QuoteNumbers) -> tuple[ApprovalNeed, ...]:
+        """The rules by which a person must approve a burst at this quote. Likewise pure; asked when a job would burst,
+        and only under a policy that has such rules.
+        """
+        ...
+
 
 class BuiltInRules:
     """What holds without any policy file: it must fit, find what it needs, and its data and its price allow it."""
@@ -53,6 +79,9 @@ class BuiltInRules:
         for objection in built_in_objections(asked):
             return objection
         return ALLOWED
+
+    def approvals(self, asked: Candidate, quote: QuoteNumbers) -> tuple[ApprovalNeed, ...]:  # noqa: ARG002 - never asks
+        return ()
 
 
 def built_in_objections(asked: Candidate) -> Iterator[Verdict]:

@@ -28,10 +28,13 @@ from penstock.core.fold.attempts import (
     suspend_requested,
 )
 from penstock.core.fold.queue import (
+    approval_answered,
+    approval_asked,
     ask_all,
     count_use,
     job_submitted,
     judge_anew,
+    keep_approvals,
     reserve_promised,
     shape_judged,
     wait_promised,
@@ -102,6 +105,8 @@ def fold_step(state: State, at: Instant, inputs: Iterable[e.Event], outputs: Ite
 def policy_set(state: State, event: e.PolicySet) -> None:
     if event.policy.estimator != state.policy.estimator:  # another way to learn starts from nothing
         state.history = ESTIMATORS[event.policy.estimator]()
+    if state.approvals:
+        keep_approvals(state, state.policy.governance, event.policy.governance)
     fair_already = state.policy.ordering == "fair"
     state.policy, state.revision = event.policy, event.revision
     if event.policy.ordering == "fair" and not fair_already:
@@ -201,6 +206,8 @@ def woke(state: State, event: e.Woke) -> None:
 
 
 APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
+    e.ApprovalAnswered: approval_answered,
+    e.ApprovalAsked: approval_asked,
     e.AttemptCheckpointed: attempt_checkpointed,
     e.AttemptEnded: attempt_ended,
     e.AttemptLost: attempt_lost,

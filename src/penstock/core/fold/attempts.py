@@ -466,6 +466,7 @@ def _end(state: State, job: Job, phase: JobPhase) -> None:
     job.attempt = None  # each knew the other: without this neither would ever be freed but by the collector
     del state.jobs[job.id]
     state.suspended.pop(job.id, None)
+    state.approvals.pop(job.id, None)
     state.ended[phase] = state.ended.get(phase, 0) + 1
     if job.spec.cap is not None or job.spent or state.team_rules:
         money.forget_job(state, "job:" + job.id)

@@ -5,7 +5,7 @@ check(state)        # raises AssertionError with the first that is broken; linea
 
 from typing import Any
 
-from penstock.core.fold.state import Attempt, Job, State
+from penstock.core.fold.state import Attempt, Job, State, open_request
 from penstock.core.units import NEVER, Money
 
 
@@ -15,6 +15,7 @@ def check(state: State) -> None:
         pool.check()
     state.ledger.check()
     _check_jobs(state)
+    _check_approvals(state)
     _check_lanes(state)
     _check_slots(state)
     _check_kept(state)
@@ -49,6 +50,15 @@ def _check_jobs(state: State) -> None:
         kept = tuple(sorted(offer for offer, back in (job.setbacks or {}).items() if back.retry_at > state.at))
         assert job.shape.without == kept, f"job {job.id} is kept from {kept}, its shape from {job.shape.without}"
         assert job.queued or job.until_at == NEVER, f"job {job.id} is {job.phase}, with an answer due"
+
+
+def _check_approvals(state: State) -> None:
+    for name, known in state.approvals.items():
+        job = state.jobs.get(name)
+        assert job is not None, f"job {name} has ended, and its approvals are kept"
+        assert known.asked, f"job {name} has approvals that nobody asked for"
+        assert all(rule in known.asked for rule in (*known.answers, *known.granted)), f"job {name}: {known.granted}"
+        assert job.queued or open_request(known, "", state.at) is None, f"job {name} is {job.phase}, and still asks"
 
 
 def _check_lanes(state: State) -> None:

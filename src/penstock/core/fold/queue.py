@@ -4,14 +4,16 @@ Jobs of a shape wait in the lane of its verdict, or in `Shape.pending` before th
 """
 
 from bisect import bisect_left, insort
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from penstock.core.fold.fair_share import Use
 from penstock.core.fold.learned import Starts
-from penstock.core.fold.state import Job, Lane, OrderKey, Shape, State, shape_key
+from penstock.core.fold.state import Job, JobApprovals, Lane, OrderKey, Shape, State, open_request, shape_key
 from penstock.core.fold.transitions import touch_job
 from penstock.core.ids import members
 from penstock.core.model import events as e
+from penstock.core.model.governance import Governance
 from penstock.core.model.types import JobSpec
 from penstock.core.units import NEVER, Instant, Money
 
@@ -138,6 +140,8 @@ def dequeue(state: State, job: Job) -> None:
         job.short_of = ""
     if job.reserved is not None:
         _let_go(state, job)
+    if state.approvals:
+        _lapse(state, job)
     lane = job.shape.lane
     if lane is not None:
         lane.starts.waiting -= 1
@@ -236,6 +240,52 @@ def wait_promised(state: State, event: e.WaitPromised) -> None:
         job.patience_ms = event.patience_ms
     if event.worst_ms:
         job.foretold = (event.at, event.about_ms, event.worst_ms)
+
+
+# --- approvals -------------------------------------------------------------------------------------------------------
+
+
+def approval_asked(state: State, event: e.ApprovalAsked) -> None:
+    known = state.approvals.get(event.job)
+    if known is None:
+        known = state.approvals[event.job] = JobApprovals()
+    known.asked[event.rule] = event
+    known.answers.pop(event.rule, None)
+
+
+def approval_answered(state: State, event: e.ApprovalAnswered) -> None:
+    """An answer that comes too late, or to what nobody asks any more, changes nothing."""
+    known, job = state.approvals.get(event.job), state.jobs.get(event.job)
+    asked = open_request(known, event.rule, event.at)
+    if known is None or job is None or asked is None:
+        return
+    amount = asked.amount if event.amount is None else min(event.amount, asked.amount)
+    known.answers[asked.rule] = replace(event, rule=asked.rule, amount=amount)
+    if event.approved:
+        known.granted[asked.rule] = amount
+    ask_all(state, [job])
+
+
+def _lapse(state: State, job: Job) -> None:
+    """It starts, or is suspended: what was asked and not answered is void. What nobody answered in time stays a no."""
+    known = state.approvals.get(job.id)
+    while (asked := open_request(known, "", state.at)) is not None:
+        assert known is not None
+        del known.asked[asked.rule]
+    if known is not None and not known.asked:
+        del state.approvals[job.id]
+
+
+def keep_approvals(state: State, before: Governance, after: Governance) -> None:
+    """Under a new policy: answers to rules that ask otherwise now, or no more, are void."""
+    said = {rule.name: replace(rule, source="") for rule in before.approvals}
+    same = [rule.name for rule in after.approvals if said.get(rule.name) == replace(rule, source="")]
+    for job, known in list(state.approvals.items()):
+        known.asked = {rule: asked for rule, asked in known.asked.items() if rule in same}
+        known.answers = {rule: answer for rule, answer in known.answers.items() if rule in same}
+        known.granted = {rule: amount for rule, amount in known.granted.items() if rule in same}
+        if not known.asked:
+            del state.approvals[job]
 
 
 def prove(job: Job, at: Instant, started: bool) -> None:

@@ -14,7 +14,7 @@ from penstock.core.fold.ledger import Lease, Ledger
 from penstock.core.fold.pool import Pool, Slots
 from penstock.core.fold.runtimes import LifeTable, Recent, Runtimes
 from penstock.core.model.actions import Action, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
-from penstock.core.model.events import StartPromised
+from penstock.core.model.events import ApprovalAnswered, ApprovalAsked, StartPromised
 from penstock.core.model.governance import ClassRule, TeamRule
 from penstock.core.model.lifecycle import AttemptPhase, JobPhase, NodePhase
 from penstock.core.model.reasons import Reason, StartFailed
@@ -69,6 +69,7 @@ class Job:
         self.setbacks: dict[str, Setback] | None = None  #: by offer: its starts that failed there without progress
         #: Its forecast: made at, p50 and p90 delay until its start.
         self.foretold: tuple[Instant, Millis, Millis] | None = None
+        self.spent: Money = 0  #: its share of what was charged; approvals count it
         # For display only: no decision reads these.
         self.because: Reason | None = None  #: the latest reason
         self.offer = ""  #: of `attempt`, or of its last one
@@ -76,7 +77,6 @@ class Job:
         self.ended_at: Instant | None = None
         self.losses = 0
         self.held: Money = 0  #: by the holds that were opened for its attempts
-        self.spent: Money = 0  #: its share of what was charged
 
 
 class Attempt:
@@ -227,6 +227,17 @@ class Lane:
         return False
 
 
+class JobApprovals:
+    """What people were asked about one job, and what they said; each by the rule that asks."""
+
+    __slots__ = ("answers", "asked", "granted")
+
+    def __init__(self) -> None:
+        self.asked: dict[str, ApprovalAsked] = {}  #: the latest request
+        self.answers: dict[str, ApprovalAnswered] = {}  #: to that one
+        self.granted: dict[str, Money] = {}  #: what the job may cost in all
+
+
 class Aim:
     """Measurements for a target; older ones decay with every review."""
 
@@ -299,13 +310,13 @@ class Touched:
 
 class State:
     __slots__ = (
-        "aim", "alarms", "at", "at_once", "attempts", "away", "bills", "busy_since", "changes", "class_rules", "closed",
-        "data", "egress", "ended", "followers", "gated", "governed", "history", "hours", "idle", "in_use", "jobs",
-        "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes", "numbered", "offers",
-        "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "refusals", "renewals", "replicas",
-        "reserved", "retries", "revision", "run_ends", "seats", "seq", "shape_list", "shapes", "short", "sites",
-        "stale_shapes", "starts", "steps", "suspended", "team_rules", "timers", "touched", "uses", "value_per_hour",
-        "waiting", "yielding",
+        "aim", "alarms", "approvals", "at", "at_once", "attempts", "away", "bills", "busy_since", "changes",
+        "class_rules", "closed", "data", "egress", "ended", "followers", "gated", "governed", "history", "hours",
+        "idle", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes",
+        "numbered", "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "refusals",
+        "renewals", "replicas", "reserved", "retries", "revision", "run_ends", "seats", "seq", "shape_list", "shapes",
+        "short", "sites", "stale_shapes", "starts", "steps", "suspended", "team_rules", "timers", "touched", "uses",
+        "value_per_hour", "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -320,6 +331,7 @@ class State:
         self.aim = Aim()
         self.paused = False  #: a person paused placements
         self.suspended: dict[str, None] = {}  #: jobs that a person suspended: once their attempt is over, not queued
+        self.approvals: dict[str, JobApprovals] = {}  #: by job; of few, and only under a policy that asks for them
         self.alarms: list[tuple[Instant, str, str]] = []  #: at, kind, text; the newest few
         self.sites: dict[str, Site] = {}
         self.offers: dict[str, Offer] = {}
@@ -474,6 +486,8 @@ class State:
             yield (sorted(self.busy_since.items()), list(self.idle))
         if self.run_ends:
             yield sorted((at, seq) for at, seq, attempt in self.run_ends if attempt.phase == "running")
+        if self.approvals:
+            yield [(job, *map(list, _said(known))) for job, known in self.approvals.items()]
         if ledger.file_caps:  # older journals have none, and keep their digests
             yield list(ledger.file_caps.items())
         yield [(key, a.cap, a.held, a.spent) for key, a in ledger.accounts.items()]
@@ -488,6 +502,10 @@ class State:
         yield [(team, _plain(use, ())) for team, use in self.uses.items()]
         yield [(width, list(attempts)) for width, attempts in self.away.items()]
         yield from _known(self.history)
+
+
+def _said(known: JobApprovals) -> tuple[Any, Any, Any]:
+    return known.asked.items(), known.answers.items(), known.granted.items()
 
 
 def _bits(nodes: int) -> int | str:
@@ -539,6 +557,14 @@ def launch_action(state: State, node: Node) -> LaunchNode:
 
 def without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
     return tuple([other for other in names if other != name])
+
+
+def open_request(known: JobApprovals | None, rule: str, at: Instant) -> ApprovalAsked | None:
+    """The request that is not answered and not over; of a given rule, or whichever there is."""
+    for name, asked in known.asked.items() if known is not None else ():
+        if known is not None and name not in known.answers and at < asked.until_at and rule in ("", name):
+            return asked
+    return None
 
 
 def shape_key(spec: JobSpec) -> ShapeKey:

@@ -184,6 +184,21 @@ class MoveRequested:
 
 
 @value
+class ApprovalAnswered:
+    """A person approves that a job bursts, up to an amount, or denies it."""
+
+    at: Instant
+    job: str
+    approved: bool
+    by: str = ""
+    reason: str = ""  # in their own words
+    details: str = ""
+    rule: str = ""  # which of the policy's rules asked; empty: whichever asks now
+    amount: Money | None = None  # the most that the job may cost in all; None: what was asked for
+    before: Money | None = None  # what an earlier answer allowed
+
+
+@value
 class TokenIssued:
     """A token for the API. Only the SHA-256 of its secret is kept."""
 
@@ -450,6 +465,29 @@ class WaitPromised:
 
 
 @value
+class ApprovalAsked:
+    """This job may burst only if a person of this role approves it before `until_at`; unanswered means no. No money is
+    held meanwhile, and standing GPUs that come free are taken as before."""
+
+    at: Instant
+    job: str
+    rule: str
+    role: str
+    until_at: Instant
+    offer: str  # the quote: where, what it is expected to cost, and for how long
+    cost: Money
+    amount: Money  # with what the job has spent so far: approved is this much, and no more
+    gpus: int
+    run_ms: Millis
+    start_ms: Millis
+    per_hour: Money
+    cheaper: tuple[tuple[str, Money, Millis], ...] = ()  # other ways: offer, cost, expected delay until it runs
+    source: str = ""  # file:line of the rule
+    words: str = ""  # the rule's own
+    error: str = ""  # the rule could not be evaluated, so it asks
+
+
+@value
 class StartPromised:
     """This attempt will run there, and the money for it is held. The one way a job gets a place."""
 
@@ -639,6 +677,7 @@ Fact: TypeAlias = (
     | SuspendRequested
     | ResumeRequested
     | MoveRequested
+    | ApprovalAnswered
     | TokenIssued
     | TokenRevoked
     | LogRead
@@ -651,6 +690,7 @@ Promise: TypeAlias = (
     ShapeJudged
     | JobRefused
     | WaitPromised
+    | ApprovalAsked
     | StartPromised
     | ReservePromised
     | ValueSet
@@ -686,6 +726,7 @@ _ID: Final[dict[type, str]] = {
     SuspendRequested: "job",
     ResumeRequested: "job",
     MoveRequested: "job",
+    ApprovalAnswered: "job",
     TokenIssued: "token",
     TokenRevoked: "token",
     LogRead: "job",

@@ -13,7 +13,7 @@ NodePhase: TypeAlias = Literal["asked", "idle", "busy", "returning", "gone"]
 JOB: Final[dict[JobPhase, dict[JobPhase, str]]] = {
     "waiting": {
         "placed": "the engine promised it GPUs, and holds the money if they are rented",
-        "refused": "no offer is large enough, or no rule allows one",
+        "refused": "no offer is large enough, no rule allows one, or an approval that it needs is denied",
         "cancelled": "a person cancelled it before it ran",
     },
     "placed": {
@@ -33,7 +33,7 @@ JOB: Final[dict[JobPhase, dict[JobPhase, str]]] = {
     },
     "paused": {
         "placed": "there is money again, or owned GPUs are free",
-        "refused": "the offers that could run it are gone, or no longer allowed",
+        "refused": "the offers that could run it are gone or no longer allowed, or an approval that it needs is denied",
         "cancelled": "a person cancelled it",
     },
     "done": {},

@@ -395,6 +395,35 @@ class NothingAllowed:
 
 
 @value
+class AwaitsApproval:
+    """Not yet: a rule of the policy lets it burst only if a person approves."""
+
+    rule: str
+    role: str
+    offer: str
+    cost: Money
+    until_at: Instant  # unanswered by then means no
+    source: str  # file:line of the rule
+    error: str = ""  # the rule could not be evaluated, so it asks
+    kind: Literal["AwaitsApproval"] = "AwaitsApproval"
+
+
+@value
+class ApprovalDenied:
+    """It may not burst: a person denied it, or nobody answered in time."""
+
+    rule: str
+    role: str
+    offer: str
+    cost: Money
+    answer: Literal["denied", "unanswered"]
+    by: str  # who, by an opaque id
+    words: str  # why, in their own words
+    source: str
+    kind: Literal["ApprovalDenied"] = "ApprovalDenied"
+
+
+@value
 class LostNode:
     """Started again after its capacity was taken away, from its last checkpoint."""
 
@@ -539,6 +568,8 @@ Reason: TypeAlias = (
     | PlacementsPaused
     | TooWide
     | NothingAllowed
+    | AwaitsApproval
+    | ApprovalDenied
     | LostNode
     | MoveAsked
     | LeaseNotRenewed

@@ -26,6 +26,8 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
     "SuspendRequested": ("wait", "was suspended by a person"),
     "ResumeRequested": ("start", "was resumed by a person"),
     "MoveRequested": ("burst", ""),
+    "ApprovalAsked": ("wait", "asks for approval"),
+    "ApprovalAnswered": ("note", ""),
     "SiteJoined": ("note", ""),
     "SiteLost": ("alarm", ""),
     "SiteBack": ("done", ""),

@@ -1,0 +1,133 @@
+"""Approvals: which quotes need a person's word, whether it was given, and what a request shows. `placement` asks
+before every burst and every move to rented GPUs, under a policy that has such rules.
+
+A quote that needs an approval and has none is passed over. An approval covers an amount: what the job has spent and is
+expected to spend together. A dearer quote asks again. Denied, or unanswered in time, means no for this job and rule.
+"""
+
+from typing import Final, Literal, TypeAlias
+
+from penstock.core.decide import waiting
+from penstock.core.decide.quotes import Quote
+from penstock.core.decide.rules import ApprovalNeed, Candidate, QuoteNumbers, Rules
+from penstock.core.fold.state import Job, JobApprovals, State
+from penstock.core.model.events import ApprovalAsked
+from penstock.core.model.reasons import ApprovalDenied, AwaitsApproval
+from penstock.core.units import Instant, Millis, Money
+from penstock.core.values import value
+
+#: `ask`: nobody was asked for this amount yet. `open`: asked, and not answered. The other two mean no.
+Standing: TypeAlias = Literal["ask", "open", "denied", "unanswered"]
+#: How many other ways a request shows.
+SHOWN: Final = 3
+
+
+@value
+class Barrier:
+    """A rule without whose approval the job may not burst at this quote."""
+
+    need: ApprovalNeed
+    quote: Quote
+    standing: Standing
+    asked: ApprovalAsked | None = None  # the latest request
+    by: str = ""
+    words: str = ""
+
+    @property
+    def refuses(self) -> bool:
+        return self.standing in ("denied", "unanswered")
+
+
+def barrier(state: State, rules: Rules, job: Job, quote: Quote, now: Instant) -> Barrier | None:
+    """The first rule that keeps the job from this quote; None: it may burst there."""
+    spec, offer = job.spec, quote.offer
+    data = tuple([state.data[name] for name in spec.data if name in state.data])
+    numbers = QuoteNumbers(
+        cost=quote.cost,
+        per_hour=quote.rate.price_per_hour,
+        gpus=spec.gpus,
+        run_ms=quote.run_ms,
+        start_ms=quote.start_ms,
+    )
+    known = state.approvals.get(job.id)
+    for need in rules.approvals(Candidate(spec, state.sites[offer.site], offer, data, state.policy), numbers):
+        found = _in_the_way(need, quote, known, job.spent + quote.cost, now)
+        if found is not None:
+            return found
+    return None
+
+
+def _in_the_way(
+    need: ApprovalNeed, quote: Quote, known: JobApprovals | None, amount: Money, now: Instant
+) -> Barrier | None:
+    rule = need.rule.name
+    asked = None if known is None else known.asked.get(rule)
+    if known is None or asked is None:
+        return Barrier(need, quote, "ask")
+    if amount <= known.granted.get(rule, -1):
+        return None
+    answer = known.answers.get(rule)
+    if answer is None and asked.until_at <= now:
+        return Barrier(need, quote, "unanswered", asked)
+    if answer is not None and (not answer.approved or amount <= asked.amount):  # denied, or approved for less
+        return Barrier(need, quote, "denied", asked, answer.by, answer.reason)
+    return Barrier(need, quote, "ask" if amount > asked.amount else "open", asked)
+
+
+def request(state: State, job: Job, found: Barrier, ranked: list[Quote], now: Instant) -> ApprovalAsked:
+    rule, quote = found.need.rule, found.quote
+    return ApprovalAsked(
+        at=now,
+        job=job.id,
+        rule=rule.name,
+        role=rule.by,
+        until_at=now + rule.within_ms,
+        offer=quote.offer.id,
+        cost=quote.cost,
+        amount=job.spent + quote.cost,
+        gpus=job.spec.gpus,
+        run_ms=quote.run_ms,
+        start_ms=quote.start_ms,
+        per_hour=quote.rate.price_per_hour,
+        cheaper=_cheaper(state, job, quote, ranked),
+        source=rule.source,
+        words=rule.because,
+        error=found.need.error,
+    )
+
+
+def _cheaper(state: State, job: Job, quote: Quote, ranked: list[Quote]) -> tuple[tuple[str, Money, Millis], ...]:
+    """Owned GPUs, with the expected wait for them, and rented offers that cost less but delay it more."""
+    ways: list[tuple[str, Money, Millis]] = []
+    if job.shape.standing and job.shape.lane is not None:
+        about, _ = waiting.foretell(state, job, waiting.soonest_start(job))
+        ways.append((job.shape.standing[0], 0, about))
+    others = sorted([(other.cost, other.offer.id, other.start_ms) for other in ranked if other.cost < quote.cost])
+    ways += [(offer, cost, start_ms) for cost, offer, start_ms in others]
+    return tuple(ways[:SHOWN])
+
+
+def awaits(asked: ApprovalAsked) -> AwaitsApproval:
+    return AwaitsApproval(
+        rule=asked.rule,
+        role=asked.role,
+        offer=asked.offer,
+        cost=asked.cost,
+        until_at=asked.until_at,
+        source=asked.source,
+        error=asked.error,
+    )
+
+
+def denial(found: Barrier) -> ApprovalDenied:
+    rule = found.need.rule
+    return ApprovalDenied(
+        rule=rule.name,
+        role=rule.by,
+        offer=found.quote.offer.id,
+        cost=found.quote.cost,
+        answer="denied" if found.standing == "denied" else "unanswered",
+        by=found.by,
+        words=found.words,
+        source=rule.source,
+    )
