@@ -3,13 +3,17 @@
 import math
 import os.path
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 from penstock.config.convert import Section
 from penstock.config.document import Document, shown, unknown
 from penstock.config.scalars import Amount, Name
 from penstock.core.model import governance as g
 from penstock.core.units import MICRO, PERMILLE, Money
+from penstock.policy.expressions import BadExpression, compiled
+from penstock.policy.fields import OF_APPROVALS, OF_RULES, Field
+from penstock.policy.hours import DAY_MINUTES, window
+from penstock.policy.rules import with_shapes
 from penstock.policy.sections import (
     VERSION,
     AllowSection,
@@ -22,6 +26,7 @@ from penstock.policy.sections import (
     QuietHoursSection,
     RuleSection,
     TeamRulesSection,
+    Weekday,
 )
 
 R = TypeVar("R", bound=Section)
@@ -29,14 +34,13 @@ T = TypeVar("T")
 TRIGGERS: Final[tuple[g.TriggerKind, ...]] = ("queued_jobs", "expected_wait", "utilisation", "deadline_at_risk")
 #: Conditions that change from moment to moment, so that it means something how long they have held.
 LASTING: Final = ("queued_jobs", "utilisation")
-DAY_MINUTES: Final = 24 * 60
 
 
 def governance_of(row: PolicyFileSection, page: Document, digest: str) -> g.Governance:
     """Each part is attempted by itself, so that all of them are checked."""
     attempt = page.attempt
     attempt(_check_names, row, page)
-    return g.Governance(
+    made = g.Governance(
         classes=attempt(lambda: _by_name(page, "classes", row.classes, _class, row)),
         teams=attempt(lambda: _by_name(page, "teams", row.teams, _team, row)),
         burst_when=attempt(lambda: _each(page, "burst_when", row.burst_when, _trigger)),
@@ -47,9 +51,11 @@ def governance_of(row: PolicyFileSection, page: Document, digest: str) -> g.Gove
         idle_nodes_end_after_ms=attempt(lambda: whole(row.idle_nodes_end_after)),
         approvals=attempt(lambda: (*_each(page, "approvals", row.approvals, _approval), *_asking_rules(row, page))),
         rules=attempt(lambda: tuple(_denying_rules(row, page))),
+        windows=attempt(_windows, row, page),
         version=VERSION,
         digest=digest,
     )
+    return made if page.errors else with_shapes(made)
 
 
 def source(page: Document, place: str) -> str:
@@ -105,7 +111,7 @@ def _class(name: str, row: ClassSection, page: Document, place: str, file: Polic
 
 
 def _team(name: str, row: TeamRulesSection, page: Document, place: str, file: PolicyFileSection) -> g.TeamRule:
-    for k, job_class in enumerate(row.classes):
+    for k, job_class in enumerate(row.classes or ()):
         known_class(job_class, file, page, f"{place}.classes[{k}]")
     return g.TeamRule(
         team=name,
@@ -166,21 +172,29 @@ def _price_limit(row: PriceLimitSection | None, page: Document, place: str) -> g
 def _quiet_hours(row: QuietHoursSection, page: Document, place: str) -> g.QuietHours:
     if not row.owned_only:
         page.report(f"{place}.owned_only", "hours in which renting is allowed are like all others; leave them out")
-    _check_begin(row.begins, page, place)
-    return g.QuietHours(id=place, source=source(page, place))
+    return g.QuietHours(id=_window(row, page, place).id, source=source(page, place))
 
 
-def _check_begin(begins: int, page: Document, place: str) -> None:
-    if begins >= DAY_MINUTES:
-        page.report(f"{place}.from", 'a day ends at 24:00; write "00:00" for the beginning of the next')
+def _window(row: QuietHoursSection | HeadroomSection, page: Document, place: str) -> g.Window:
+    """Its hours. Those that are alike are one window."""
+    if row.begins >= DAY_MINUTES:
+        page.refuse(f"{place}.from", 'a day ends at 24:00; write "00:00" for the beginning of the next')
+    days = sorted({get_args(Weekday).index(day) for day in row.days})
+    return window(int(row.begins), int(row.ends), str(row.zone), tuple(days))
+
+
+def _windows(file: PolicyFileSection, page: Document) -> tuple[g.Window, ...]:
+    rows: list[tuple[str, QuietHoursSection | HeadroomSection]]
+    rows = [(f"quiet_hours[{k}]", row) for k, row in enumerate(file.quiet_hours)]
+    rows += [(f"headroom[{k}]", row) for k, row in enumerate(file.headroom)]
+    return tuple(dict.fromkeys(_window(row, page, place) for place, row in rows))
 
 
 def _headroom(row: HeadroomSection, page: Document, place: str, file: PolicyFileSection) -> g.Headroom:
     if row.job_class is not None:
         known_class(row.job_class, file, page, f"{place}.for")
-    _check_begin(row.begins, page, place)
     return g.Headroom(
-        id=place,
+        id=_window(row, page, place).id,
         site=str(row.site),
         gpus=int(row.gpus),
         job_class=str(row.job_class or ""),
@@ -189,6 +203,7 @@ def _headroom(row: HeadroomSection, page: Document, place: str, file: PolicyFile
 
 
 def _approval(row: ApprovalSection, page: Document, place: str) -> g.ApprovalRule:
+    _check_condition(row.when, OF_APPROVALS, page, f"{place}.when")
     number = int(place.removeprefix("approvals[").removesuffix("]")) + 1
     return g.ApprovalRule(
         name=str(row.name or f"approval-{number}"),
@@ -235,11 +250,22 @@ def _check_rule(row: RuleSection, page: Document, place: str) -> None:
         both = "it has both" if row.deny is not None else "it has neither"
         page.report(place, f"a rule has 'deny' or 'approval'; {both}")
     asks = {"by": row.by is not None, "within": row.within is not None}
+    if row.deny is not None:
+        _check_condition(row.deny, OF_RULES, page, f"{place}.deny")
+    if row.approval is not None:
+        _check_condition(row.approval, OF_APPROVALS, page, f"{place}.approval")
     for key, given in asks.items():
         if row.approval is not None and not given:
             page.report(place, f"the key '{key}' is missing: a rule with 'approval' says by whom and within which time")
         if row.approval is None and given:
             page.report(f"{place}.{key}", f"'{key}' is for rules with 'approval'; leave it out")
+
+
+def _check_condition(text: str, fields: tuple[Field, ...], page: Document, place: str) -> None:
+    try:
+        compiled(str(text), fields)
+    except BadExpression as error:
+        page.report(place, str(error).removesuffix("."))
 
 
 def _check_names(file: PolicyFileSection, page: Document) -> None:

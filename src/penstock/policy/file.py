@@ -88,7 +88,7 @@ def _policy_file(raw: bytes, page: Document, sites: SitesFile | None) -> PolicyF
         options=attempt(lambda: options_of(_options(row), page, "")),
         caps=attempt(lambda: tuple(_caps(row, page))),
         data_rules=attempt(lambda: tuple(_data_rules(row))),
-        teams=attempt(lambda: tuple(attempt(_team, str(name), team, row) for name, team in row.teams.items())),
+        teams=attempt(lambda: tuple(attempt(_team, str(name), team) for name, team in row.teams.items())),
         lines=tuple((place, line) for place, line in page.lines.items() if place),
         text=raw.decode("utf-8-sig"),
     )
@@ -131,14 +131,12 @@ def _data_rules(row: PolicyFileSection) -> Iterator[DataRule]:
         yield DataRule(str(name), words(rule.sites), words(rule.locations), words(rule.laws))
 
 
-def _team(name: str, row: TeamRulesSection, file: PolicyFileSection) -> Team:
-    classes = words(row.classes or file.classes)
-    usual = Team(name)
+def _team(name: str, row: TeamRulesSection) -> Team:
     return Team(
         name=name,
         namespaces=words(row.namespaces),
         projects=words(row.projects),
-        classes=classes or usual.classes,
+        classes=None if row.classes is None else words(row.classes),
         highest_priority=int(row.highest_priority),
         queued_jobs=int(row.queued_jobs),
         journal_bytes=int(row.journal_per_day),

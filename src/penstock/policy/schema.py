@@ -9,10 +9,10 @@ from penstock.config.convert import Section, explained, keys_of
 from penstock.config.scalars import (
     SCALARS,
     Amount,
+    CelText,
     Count,
     Currency,
     Duration,
-    Expression,
     Flag,
     Interval,
     Name,
@@ -47,7 +47,7 @@ FORMS: Final[dict[type, dict[str, Any]]] = {
     TimeOfDay: {"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$|^24:00$"},
     TimeZone: WORD,
     Role: {"type": "string", "pattern": "^role:[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"},
-    Expression: WORD,
+    CelText: WORD,
     Text: {**WORD, "maxLength": 200},
 }
 

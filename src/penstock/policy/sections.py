@@ -9,10 +9,10 @@ import msgspec
 from penstock.config.convert import Says, Section
 from penstock.config.scalars import (
     Amount,
+    CelText,
     Count,
     Currency,
     Duration,
-    Expression,
     Flag,
     Interval,
     Name,
@@ -81,7 +81,7 @@ class TeamRulesSection(Section, frozen=True):
         tuple[NamespacePath, ...],
         Says("namespaces whose Jobs are booked to it: `NAMESPACE` at every front door, or `SITE/NAMESPACE`", "none"),
     ] = ()
-    classes: Annotated[tuple[Name, ...], Says("the classes that its jobs may have", "all")] = ()
+    classes: Annotated[tuple[Name, ...] | None, Says("the classes that its jobs may have", "all")] = None
     highest_priority: Annotated[Priority, Says("a whole number from -1000 to 1000", "`1000`")] = Priority(1000)
     allow: Annotated[AllowSection | None, Says("what it may rent; both this and the file's own must allow", "all")] = (
         None
@@ -196,7 +196,7 @@ class HeadroomSection(Section, frozen=True):
 class ApprovalSection(Section, frozen=True):
     """Jobs that wait for a person. Unanswered within the time means no, and nobody approves their own job."""
 
-    when: Annotated[Expression, Says("a condition in CEL over `job`, `offer` and `quote`")]
+    when: Annotated[CelText, Says("a condition in CEL over `job`, `offer` and `quote`")]
     by: Annotated[Role, Says("who may approve: `role:NAME`")]
     within: Annotated[Interval, Says("a duration: how long an answer is waited for")]
     name: Annotated[Name | None, Says("its name, in reasons", "`approval-1` for the first, and so on")] = None
@@ -209,11 +209,11 @@ class RuleSection(Section, frozen=True):
     """
 
     name: Annotated[Name, Says("its name, in reasons")]
-    deny: Annotated[
-        Expression | None, Says("a job may not use an offer for which this holds", "`approval` is needed")
-    ] = None
+    deny: Annotated[CelText | None, Says("a job may not use an offer for which this holds", "`approval` is needed")] = (
+        None
+    )
     approval: Annotated[
-        Expression | None,
+        CelText | None,
         Says("a job waits for a person before it uses an offer for which this holds", "`deny` is needed"),
     ] = None
     by: Annotated[Role | None, Says("with `approval`: who may approve, `role:NAME`", "needed with `approval`")] = None

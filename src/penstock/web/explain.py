@@ -83,6 +83,7 @@ SHORT: Final[dict[str, str]] = {
     "OfferOpened": "Penstock tries {event.offer} again.",
     "CapSet": "The cap of {event.scope} was set.",
     "PeriodOpened": "The budgets of {event.period} are open.",
+    "HoursOpened": "Hours of the policy: {event.window}.",
     "TokenIssued": "Token {event.token} was made.",
     "TokenRevoked": "Token {event.token} was revoked.",
     "LogRead": "Somebody who sees all teams read its log.",
