@@ -138,7 +138,10 @@ def test_every_part_of_the_file_becomes_a_value_with_its_line() -> None:
         ("project:atlas", None, money("10")),
         ("team:vision", money("20000"), money("120")),
     )
-    assert made.data_rules == (DataRule("personal", (), ("EU",), ("EU",)), DataRule("restricted", ("lab",)))
+    assert made.data_rules == (
+        DataRule("personal", (), ("EU",), ("EU",), "policy.yaml:23"),
+        DataRule("restricted", ("lab",), source="policy.yaml:24"),
+    )
     assert made.teams == (
         Team("vision", ("vision",), ("atlas",), ("training",), 7, 50, 1_000_000_000),
         Team("speech"),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from penstock.core.decide.governance import objections, with_because
-from penstock.core.decide.rules import ALLOWED, ALWAYS, BuiltInRules, Candidate, Verdict
+from penstock.core.decide.rules import ALLOWED, BuiltInRules, Candidate, Verdict, built_in_objections
 from penstock.core.model.governance import NONE, DenyRule, Governance
 from penstock.policy.expressions import BadExpression, Expression, compiled
 from penstock.policy.fields import OF_RULES, SHAPED_BY, Field, read, shaped_by
@@ -42,8 +42,7 @@ class PolicyRules:
 
     def all_verdicts(self, asked: Candidate) -> tuple[Verdict, ...]:
         """Every objection, in the order of `verdict`: the first of these is its answer. Empty: allowed."""
-        built_in = [Verdict(False, said, "built in") for rule in ALWAYS if (said := rule(asked))]
-        return (*built_in, *objections(asked), *self._denials(asked))
+        return (*built_in_objections(asked), *objections(asked), *self._denials(asked))
 
     def _denials(self, asked: Candidate) -> list[Verdict]:
         governance = asked.policy.governance
