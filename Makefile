@@ -19,7 +19,7 @@ LOCK = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-bare test-lowest image lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement conformance docs kube demo-kube e2e-kube clean
+.PHONY: help demo test check test-bare test-lowest image lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement bench-policy conformance docs kube demo-kube e2e-kube clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -79,6 +79,9 @@ docs: .venv/.installed-dev  ## write what the documents say of themselves: lives
 
 bench-placement: .venv/.installed-dev  ## our cost against the best published policy's, on real traces; FAST=1 for a quick look
 	@$(BIN)/python -m bench.placement $(if $(FAST),--fast)
+
+bench-policy: .venv/.installed-dev  ## what a policy costs: verdicts a second, decisions with and without rules, policy diff; FAST=1 for a quick look, COMPILED=1 as the wheel has it
+	@$(BIN)/python -m bench.policy $(if $(FAST),--fast) $(if $(COMPILED),--compiled)
 
 # Where there is no Go, one is installed into .venv. If even that fails, the build says what is needed.
 kube: .venv/.installed  ## build or find the Kubernetes programs for `penstock dev-cluster` and its tests; as root also for real pods; KUEUE=1 for Kueue, JOBSET=1 for JobSet, DNS=1 for CoreDNS, too

@@ -52,7 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "penstock.cli.portability",
         "Show which Jobs of a cluster could burst, and what blocks the others.",
     ),
-    "policy": ("penstock.cli.policy", "Check, test and explain a policy file."),
+    "policy": ("penstock.cli.policy", "Check, test, explain, compare and export a policy file."),
     "shadow": ("penstock.cli.shadow", "Show what Penstock would have done with a cluster's Jobs; read only."),
     "simulate": ("penstock.cli.simulate", "Simulate a trace of jobs: waits, costs, GPU use."),
     "compare": ("penstock.cli.compare", "Compare policies on the same jobs, side by side."),

@@ -1,16 +1,18 @@
-"""`penstock policy`: check, test and explain a policy file before anybody feels it. Its commands are in `policy_*`."""
+"""`penstock policy`: check, test, explain, compare and export a policy file. Its commands are in `policy_*`."""
 
 import click
 
 from penstock.cli.policy_check import check
+from penstock.cli.policy_diff import command as diff
 from penstock.cli.policy_explain import explain
+from penstock.cli.policy_export import command as export
 from penstock.cli.policy_test import schema, test
 
 
 @click.group("policy")
 def command() -> None:
-    """Check, test and explain a policy file."""
+    """Check, test, explain, compare and export a policy file."""
 
 
-for one in (check, test, explain, schema):
+for one in (check, test, explain, diff, export, schema):
     command.add_command(one)

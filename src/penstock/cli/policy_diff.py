@@ -13,9 +13,14 @@ if TYPE_CHECKING:
 
 MOST_TEAMS: Final = 12  #: of the table; JSON has all
 MOST_RULES: Final = 12
+HOW: Final = {
+    "refused": "Refused.",
+    "stopped": "Stopped before its work was done.",
+    "queued": "Still queued at the end.",
+}
 COLUMNS: Final = (
     *("team", "policy", "jobs", "cost", "mean wait", "p95 wait", "mean delay", "p95 delay"),
-    *("refused", "queued", "denied", "capped", "data moved"),
+    *("refused", "stopped", "queued", "denied", "capped", "data moved"),
 )
 
 
@@ -153,7 +158,7 @@ def _pair(team: str, old: "Sums", new: "Sums", currency: str) -> Iterator[list[o
 
 def _cells(sums: "Sums", currency: str) -> list[object]:
     times = (sums.mean_wait_h, sums.p95_wait_h, sums.mean_delay_h, sums.p95_delay_h)
-    counts = (sums.refused, sums.unfinished, sums.denied, sums.capped)
+    counts = (sums.refused, sums.stopped, sums.unfinished, sums.denied, sums.capped)
     return [sums.jobs, _cash(sums.cost, currency), *map(_hours, times), *counts, _size(sums.moved_bytes)]
 
 
@@ -162,7 +167,7 @@ def _draw_rules(old: "Outcomes", new: "Outcomes") -> None:
     for k, outcomes in enumerate((old, new)):
         for found in outcomes.rules:
             counts.setdefault((found.rule, found.where), [0, 0])[k] = found.jobs
-    _draw_counts("Jobs that a rule denied at least one offer", ("rule", "where"), counts, MOST_RULES)
+    _draw_counts("Jobs that a rule denied something", ("rule", "where"), counts, MOST_RULES)
 
 
 def _draw_caps(old: "Outcomes", new: "Outcomes") -> None:
@@ -194,7 +199,7 @@ def _draw_job(changed: "Changed", currency: str) -> None:
 
 def _told(story: "Story", currency: str) -> str:
     if story.delay_h is None:
-        how = "Refused." if story.outcome == "refused" else "Still queued at the end."
+        how = HOW[story.outcome]
     else:
         how = f"Ends on {story.offer}, rent {_cash(story.cost, currency)}, delay {_hours(story.delay_h)}."
     return " ".join((how, *story.reasons))

@@ -40,6 +40,7 @@ class PolicyFile:
     teams: tuple[Team, ...] = ()
     lines: tuple[tuple[str, int], ...] = ()  # of everything in it, by place like `teams.vision.per_month`
     text: str = ""  # as it was read
+    currency: str = ""  # of its amounts; empty: the sites file's
 
     def says(self, *keys: str) -> bool:
         """True if it has one of these keys."""
@@ -91,6 +92,7 @@ def _policy_file(raw: bytes, page: Document, sites: SitesFile | None) -> PolicyF
         teams=attempt(lambda: tuple(attempt(_team, str(name), team) for name, team in row.teams.items())),
         lines=tuple((place, line) for place, line in page.lines.items() if place),
         text=raw.decode("utf-8-sig"),
+        currency=str(row.currency or ""),
     )
 
 

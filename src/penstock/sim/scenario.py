@@ -16,6 +16,7 @@ from penstock.core.engine import Engine, Step
 from penstock.core.model.types import DataRule, DataSet, EgressTier, NodeShape, Offer, Policy, Site
 from penstock.core.units import GB, MICRO, MINUTE, Money, money
 from penstock.core.values import value
+from penstock.policy.rules import PolicyRules
 from penstock.sim.engine.chance import normal, uniform
 from penstock.sim.engine.report import Report, Tally
 from penstock.sim.engine.simulator import Knowledge, known, opening, simulate, truths
@@ -164,7 +165,7 @@ def play(
         data={item.id: item for item in scenario.data},
     )
     first = opening(scenario.sites, policy, jobs[0].submit_at, scenario.caps, scenario.data)
-    return simulate(jobs, world, first, see)
+    return simulate(jobs, world, first, see, Engine(PolicyRules()))
 
 
 def _both(first: Callable[[Step, Engine], None], two: Callable[[Step, Engine], None]) -> Callable[[Step, Engine], None]:

@@ -11,7 +11,7 @@ from penstock.core.errors import BadInput
 from penstock.core.ids import members
 from penstock.core.model import events as e
 from penstock.core.model.types import JobSpec, NodeShape, Offer, Site
-from penstock.core.units import HOUR, MINUTE, Instant
+from penstock.core.units import DAY, HOUR, MINUTE, Instant
 from penstock.journal.open import read
 from penstock.journal.sqlite import BulkJournal
 from penstock.policy.presets import policy
@@ -96,7 +96,9 @@ def test_time_begins_with_the_month_and_nodes_are_those_that_were_seen() -> None
     told.tells(100 * HOUR, e.NodesSeen(100 * HOUR, "lab/owned", (("n1", 8), ("n2", 8), ("cordoned", 0))))
     told.ends("a", at=101 * HOUR, run=HOUR, deadline_at=120 * HOUR)
     found = history(told.rows, "a journal")
-    assert (found.zero, found.jobs[0].submit_at, found.jobs[0].spec.deadline_at) == (90 * HOUR, 11 * HOUR, 30 * HOUR)
+    assert found.zero == 3 * DAY - 5 * 30 * DAY  # so that the month begins on a Sunday, as it did
+    since = [at - 150 * DAY for at in (found.jobs[0].submit_at, found.jobs[0].spec.deadline_at or 0)]
+    assert since == [101 * HOUR - 3 * DAY, 120 * HOUR - 3 * DAY]
     assert found.sites[0].offers[0].shapes[0].count == 2
 
 

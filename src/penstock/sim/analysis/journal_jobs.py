@@ -15,13 +15,14 @@ from penstock.core.fold.runtimes import LifeTable
 from penstock.core.ids import job_of, members
 from penstock.core.model import events as e
 from penstock.core.model.types import DataSet, JobSpec, NodeShape, Site
-from penstock.core.units import PERMILLE, Instant, Millis
+from penstock.core.units import DAY, PERMILLE, Instant, Millis
 from penstock.core.values import value
 from penstock.sim.engine.chance import uniform
+from penstock.sim.engine.simulator import MONTH_MS
 from penstock.sim.traces.trace import TraceJob
 
 #: Why a run time is an estimate: cut off by the journal's end or by a person, or the job never ran.
-Unknown: TypeAlias = Literal["running", "cancelled", "queued", "refused"]
+Unknown: TypeAlias = Literal["running", "cancelled", "queued", "refused", "stopped"]
 CANCELLED_EARLY: Final = "cancelled before they ran"
 NEVER_TAKEN: Final = "failed before they ran"
 GOES_ON: Final = ("queued", "running")
@@ -29,7 +30,11 @@ GOES_ON: Final = ("queued", "running")
 
 @value
 class History:
-    """What a journal knows of its jobs, and of the sites where they ran. Instants count from `zero`."""
+    """What a journal knows of its jobs, and of the sites where they ran.
+
+    Instants count from `zero`, so that a simulated month begins with the month of the first job, on the same day of the
+    week, and the time of day is what it was in UTC. Hours of a policy then mean what they meant, but for summer time.
+    """
 
     jobs: tuple[TraceJob, ...]  # run time: the true one, or the least that it can be
     estimated: Mapping[str, Unknown]
@@ -37,7 +42,7 @@ class History:
     sites: tuple[Site, ...]
     data: tuple[DataSet, ...]
     currency: str
-    zero: Instant  # 00:00 of the month in which the first of them was submitted
+    zero: Instant
 
 
 def history(rows: Iterable[Any], where: str) -> History:
@@ -122,6 +127,12 @@ class _Folded:
     def refused(self, event: e.JobRefused) -> None:
         self.lives[event.job].fate = "refused"
 
+    def stop_promised(self, event: e.StopPromised) -> None:
+        """It has run as long as its class may: longer under another policy."""
+        life = self.lives.get(job_of(event.attempt))
+        if event.then == "fail" and life is not None and life.fate in GOES_ON:
+            life.stop(life.done_at(event.at), "stopped")
+
     def site_joined(self, event: e.SiteJoined) -> None:
         self.sites[event.site.id] = event.site
 
@@ -163,9 +174,10 @@ class _Folded:
         )
 
     def _zero(self, first_at: Instant) -> Instant:
-        """A simulated month has 30 days and begins here: so a month's cap is that month's."""
         begun = [starts_at for starts_at, ends_at in self.periods if starts_at <= first_at < ends_at]
-        return max(begun, default=first_at)
+        day = max(begun, default=first_at) // DAY
+        months = next(k for k in range(7) if (k * MONTH_MS // DAY - day) % 7 == 0)
+        return day * DAY - months * MONTH_MS
 
     def _job(self, job: str, life: _Life, zero: Instant) -> TraceJob:
         spec = life.spec
@@ -204,6 +216,7 @@ NOTE: Final[dict[type, Callable[[_Folded, Any], None]]] = {
     e.AttemptLost: _Folded.broken_off,
     e.CancelRequested: _Folded.cancelled,
     e.JobRefused: _Folded.refused,
+    e.StopPromised: _Folded.stop_promised,
     e.SiteJoined: _Folded.site_joined,
     e.NodesSeen: _Folded.nodes_seen,
     e.DataSetRegistered: _Folded.registered,

@@ -20,9 +20,21 @@ from penstock.sim.traces.trace import TraceJob
 #: What stands instead of a delay.
 REFUSED: Final = -1
 UNFINISHED: Final = -2
+STOPPED: Final = -3
+FATES: Final = {REFUSED: "refused", UNFINISHED: "queued", STOPPED: "stopped"}
 BUILT_IN: Final = "built in"
 #: Reasons by which a cap or its pace holds a job back; each names its scope.
 CAPS: Final = ("CapBinds", "RateBinds", "Paced")
+#: Reasons of the moment by which a policy file keeps a job from bursting or running; each names its file and line.
+OF_POLICY: Final = {
+    "EgressSpent": "its team's output of this month",
+    "HeadroomKept": "GPUs are kept free",
+    "InQuietHours": "quiet hours",
+    "NoTriggerHolds": "no trigger of burst_when holds",
+    "RanTooLong": "it ran as long as its class may",
+    "TeamAtLimit": "its team's GPUs at once",
+    "TooDear": "above the highest price",
+}
 
 
 class Fared:
@@ -63,6 +75,7 @@ class Sums:
     jobs: int = 0
     ended: int = 0
     refused: int = 0
+    stopped: int = 0  # they ran as long as their class may
     unfinished: int = 0
     burst: int = 0
     cost: float = 0.0  # rent, in the currency
@@ -94,14 +107,14 @@ class Outcomes:
     rules: tuple[RuleCount, ...]
     caps: Mapping[str, int]  # scope -> jobs that it held back
     costs: "array[int]"  # by job, in the trace's order
-    delays: "array[int]"  # likewise; REFUSED or UNFINISHED instead
+    delays: "array[int]"  # likewise; one of FATES instead
 
 
 @value
 class Story:
     """One job in one run, for people."""
 
-    outcome: str  # succeeded, refused, queued
+    outcome: str  # ended, refused, stopped, queued
     offer: str
     cost: float
     wait_h: float
@@ -126,6 +139,7 @@ class Watch:
         self.moved: dict[str, int] = {}
         self.excluded: dict[int, tuple[tuple[str, str], ...]] = {}  #: by shape: rule and where, ours left out
         self.rules: dict[tuple[str, str], int] = {}
+        self.moments: dict[tuple[str, str], dict[str, None]] = {}  #: the same of the moment: by whom
         self.caps: dict[str, dict[str, None]] = {}
 
     def see(self, step: Step, engine: Engine) -> None:
@@ -168,11 +182,19 @@ class Watch:
         if where != BUILT_IN:
             fared.denied = True
             self._count_rule(str(getattr(event.because, "rule", "")), where)
+        self._note_policy(fared, event.because)
 
     def waits(self, event: e.WaitPromised) -> None:
         fared = self.fared[event.job]
         fared.waits_for = (event.until_at, event.because)
         self._note_cap(fared, event.because)
+        self._note_policy(fared, event.because)
+
+    def stop_promised(self, event: e.StopPromised) -> None:
+        live = self.live.get(event.attempt)
+        if event.then == "fail" and live is not None:
+            live[0].delay_ms, live[0].started = STOPPED, event.because
+            self._note_policy(live[0], event.because)
 
     def renewal_denied(self, event: e.RenewalDenied) -> None:
         fared, _ = self.payers[event.hold]
@@ -182,6 +204,16 @@ class Watch:
         if because.kind in CAPS:
             fared.capped = True
             self.caps.setdefault(getattr(because, "scope", ""), {})[fared.id] = None
+
+    def _note_policy(self, fared: Fared, because: Reason) -> None:
+        """Once for each job and line; triggers are one rule, however many there are."""
+        words = OF_POLICY.get(because.kind)
+        if words is None:
+            return
+        seen = getattr(because, "seen", ())
+        where = str(getattr(because, "source", "") or (seen[0].source if seen else ""))
+        fared.denied = True
+        self.moments.setdefault((words, where), {})[fared.id] = None
 
     def starts(self, event: e.StartPromised) -> None:
         fared = self.fared[event.job]
@@ -267,7 +299,8 @@ class Watch:
         by_team: dict[str, list[Fared]] = {}
         for fared in everybody:
             by_team.setdefault(fared.team, []).append(fared)
-        counted = sorted(self.rules.items(), key=lambda pair: (-pair[1], pair[0]))
+        rules = {**self.rules, **{rule: len(jobs) for rule, jobs in self.moments.items()}}
+        counted = sorted(rules.items(), key=lambda pair: (-pair[1], pair[0]))
         return Outcomes(
             everybody=self._sums(everybody, estimated, None),
             teams={team: self._sums(some, estimated, team) for team, some in sorted(by_team.items())},
@@ -287,6 +320,7 @@ class Watch:
             jobs=len(some),
             ended=len(delays),
             refused=sum(fared.delay_ms == REFUSED for fared in some),
+            stopped=sum(fared.delay_ms == STOPPED for fared in some),
             unfinished=sum(fared.delay_ms == UNFINISHED for fared in some),
             burst=sum(fared.rented for fared in some),
             cost=_units(cost),
@@ -310,7 +344,7 @@ class Watch:
         if fared.started is not None:
             reasons.append(sentence(fared.started, Say(self.currency, NEVER)))
         return Story(
-            outcome="ended" if ended else "refused" if fared.delay_ms == REFUSED else "queued",
+            outcome=FATES.get(fared.delay_ms, "ended"),
             offer=fared.offer,
             cost=_units(fared.cost),
             wait_h=round(fared.wait_ms / HOUR, 3),
@@ -333,6 +367,7 @@ NOTE: Final[dict[type, Callable[[Watch, Any], None]]] = {
     e.JobRefused: Watch.refused,
     e.WaitPromised: Watch.waits,
     e.RenewalDenied: Watch.renewal_denied,
+    e.StopPromised: Watch.stop_promised,
     e.StartPromised: Watch.starts,
     e.AttemptStarted: Watch.started,
     e.AttemptEnded: Watch.ended,
