@@ -165,7 +165,7 @@ async def running(
             try:
                 await _begin(plane)
                 secret = await _record_tokens(guard.tokens, reader, options.home, older)
-                _say([*file.notes, *unmatched_caps(file), *plane.raised_caps.values()])
+                _say([*file.notes, *unmatched_caps(file), *[raised.says for raised in plane.raised_caps.values()]])
                 _calm_the_collector()
                 async with (
                     _beside(keep_sweeping(store, reader, clock), anchoring.run()),

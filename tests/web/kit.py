@@ -8,7 +8,9 @@ from typing import Any
 
 import httpx2
 
+from penstock.core.decide.rules import Rules
 from penstock.core.model import events as e
+from penstock.core.model.governance import NONE, Governance
 from penstock.core.model.types import NodeShape, Offer, Policy, Site
 from penstock.core.units import HOUR, SECOND, money
 from penstock.data.checkpoints import FolderStore
@@ -89,12 +91,17 @@ class Penstock:
 
 @asynccontextmanager
 async def running(
-    home: Path, *sites: Site, limits: Limits = UNLIMITED, caps: dict[str, str] | None = None
+    home: Path,
+    *sites: Site,
+    limits: Limits = UNLIMITED,
+    caps: dict[str, str] | None = None,
+    governance: Governance = NONE,
+    rules: Rules | None = None,
 ) -> AsyncIterator[Penstock]:
     """A policy that bursts at once, on a lab of two GPUs unless told otherwise."""
     places = sites or (LAB,)
     journal = open_journal(str(home / "journal.db"))
-    policy = Policy("nowait", burst=True)
+    policy = Policy("nowait", burst=True, governance=governance)
     opening: tuple[e.Fact, ...] = (
         e.PolicySet(0, 1, policy),
         *(e.CapSet(0, scope, money(cap)) for scope, cap in (caps or {}).items()),
@@ -106,7 +113,7 @@ async def running(
     drivers = {
         site.id: LocalDriver(site, home / site.id, journal.installation, store, clock.now, settings) for site in places
     }
-    plane = Plane(journal, drivers, Setup(opening), clock)
+    plane = Plane(journal, drivers, Setup(opening, rules=rules), clock)
     await plane.start()
     reader = open_reader(str(home / "journal.db"))
     guard = guard_of(home, plane, limits)

@@ -57,6 +57,11 @@ def _cap(event: e.CapSet) -> Deed:
     return "cap", event.scope, before, _amounts(event.per_period, event.per_hour)
 
 
+def _raise(event: e.CapRaiseAsked) -> Deed:
+    before = _amounts(event.before_per_period, event.before_per_hour)
+    return "cap asked", event.scope, before, _amounts(event.per_period, event.per_hour)
+
+
 def _amounts(per_period: int | None, per_hour: int | None) -> str:
     """Caps in micro-units; empty: none."""
     said = [f"{per_period} a month"] if per_period is not None else []
@@ -76,6 +81,8 @@ TOLD: Final[Mapping[type, Callable[[Any], Deed | None]]] = {
     e.MoveRequested: lambda event: ("move", event.job, event.before, event.offer),
     e.ApprovalAnswered: _answered,
     e.CapSet: _cap,
+    e.CapRaiseAsked: _raise,
+    e.CapRaiseDenied: lambda event: ("cap denied", event.scope, "", ""),
     e.Paused: lambda _: ("pause", "", "", ""),
     e.Resumed: lambda _: ("resume", "", "", ""),
     e.TokenIssued: _issued,
@@ -87,8 +94,8 @@ TOLD: Final[Mapping[type, Callable[[Any], Deed | None]]] = {
 }
 #: All that `AuditRow.did` may say.
 DID: Final = (
-    "cancel", "move", "retry", "approve", "deny", "cap", "pause", "resume", "token made", "token revoked", "login",
-    "log read", "exec", "leave", "erase",
+    "cancel", "move", "retry", "approve", "deny", "cap", "cap asked", "cap denied", "pause", "resume", "token made",
+    "token revoked", "login", "log read", "exec", "leave", "erase",
 )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ from penstock.live.admission import Admission
 from penstock.live.alarms import Alarms
 from penstock.live.clock import Clock
 from penstock.live.clock_watch import ClockWatch
+from penstock.live.config_facts import RaisedCap
 from penstock.live.dispatch import Dispatch
 from penstock.live.fact_bounds import bounded
 from penstock.live.periods import Calendar, Periods
@@ -144,7 +145,7 @@ class Plane:
             now=monotonic,
         )
         self._drawn: View | None = None
-        self.raised_caps: dict[str, str] = {}  #: scope -> a sentence: the file raises it, and nobody has accepted it
+        self.raised_caps: dict[str, RaisedCap] = {}  #: by scope: the file raises it, and nobody has accepted it
         self.number = 0  #: the journal's last row
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  #: done when the plane has stopped
         self._asks: deque[Waiting] = deque()
@@ -453,10 +454,10 @@ class Plane:
         self._drawn_at, self._stale = self.clock.now(), False
         self.alarms.set("snapshot", "snapshot", self.sequencer.doubt)
         for scope in self.raised_caps.keys() | raised.keys():
-            self.alarms.set("cap", f"cap of {scope}", raised.get(scope, ""))
+            self.alarms.set("cap", f"cap of {scope}", raised[scope].says if scope in raised else "")
         self.raised_caps = raised
 
-    def _draw(self) -> tuple[View, dict[str, str]]:
+    def _draw(self) -> tuple[View, dict[str, RaisedCap]]:
         self._wakes_at = self.sequencer.next_deadline()
         self.sequencer.save()
         state = self.sequencer.state_now()

@@ -23,6 +23,7 @@ from penstock.web.limits import MOST_HELD, MOST_HELD_EACH, MOST_STREAMS, BodyLim
 from penstock.web.log_reads import LogReads
 from penstock.web.parsing import Parsing
 from penstock.web.routes import (
+    approvals,
     audit,
     control,
     front_doors,
@@ -83,7 +84,7 @@ def build(
     app.state.streams = Room(MOST_STREAMS * 20, MOST_STREAMS)
     app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
     app.include_router(jobs.quick)  # the busiest routes match first
-    for part in (jobs, logs, job_exec, control, stream, sites, front_doors, money, audit, login):
+    for part in (jobs, logs, job_exec, control, stream, sites, front_doors, money, approvals, audit, login):
         app.include_router(part.routes)
     for people in (login.people, list_page.routes, pages.routes):
         app.include_router(people)

@@ -14,7 +14,7 @@ from penstock.core.fold.ledger import Lease, Ledger
 from penstock.core.fold.pool import Pool, Slots
 from penstock.core.fold.runtimes import LifeTable, Recent, Runtimes
 from penstock.core.model.actions import Action, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
-from penstock.core.model.events import ApprovalAnswered, ApprovalAsked, StartPromised
+from penstock.core.model.events import ApprovalAnswered, ApprovalAsked, CapRaiseAsked, StartPromised
 from penstock.core.model.lifecycle import AttemptPhase, JobPhase, NodePhase
 from penstock.core.model.reasons import Reason, StartFailed
 from penstock.core.model.types import STANDING, DataSet, JobSpec, Offer, Policy, Site
@@ -309,9 +309,9 @@ class State:
         "aim", "alarms", "approvals", "at", "attempts", "away", "bills", "changes", "closed", "data", "ended",
         "followers", "history", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites",
         "newest", "nodes", "numbered", "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised",
-        "refusals", "renewals", "replicas", "reserved", "retries", "revision", "seats", "seq", "shape_list", "shapes",
-        "short", "sites", "stale_shapes", "starts", "steps", "suspended", "timers", "touched", "uses", "value_per_hour",
-        "waiting", "yielding",
+        "raises", "refusals", "renewals", "replicas", "reserved", "retries", "revision", "seats", "seq", "shape_list",
+        "shapes", "short", "sites", "stale_shapes", "starts", "steps", "suspended", "timers", "touched", "uses",
+        "value_per_hour", "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -327,6 +327,7 @@ class State:
         self.paused = False  #: a person paused placements
         self.suspended: dict[str, None] = {}  #: jobs that a person suspended: once their attempt is over, not queued
         self.approvals: dict[str, JobApprovals] = {}  #: by job; of few, and only under a policy that asks for them
+        self.raises: dict[str, CapRaiseAsked] = {}  #: scope -> the higher cap that somebody asks for
         self.alarms: list[tuple[Instant, str, str]] = []  #: at, kind, text; the newest few
         self.sites: dict[str, Site] = {}
         self.offers: dict[str, Offer] = {}
@@ -465,6 +466,8 @@ class State:
             yield list(self.suspended)
         if self.approvals:
             yield [(job, *map(list, _said(known))) for job, known in self.approvals.items()]
+        if self.raises:
+            yield list(self.raises.items())
         if ledger.file_caps:  # older journals have none, and keep their digests
             yield list(ledger.file_caps.items())
         yield [(key, a.cap, a.held, a.spent) for key, a in ledger.accounts.items()]

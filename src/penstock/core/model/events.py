@@ -64,6 +64,34 @@ class CapSet:
     before_per_period: Money | None = None  # the cap that it replaces
     before_per_hour: Money | None = None
     from_file: bool = False  # the sites file says so; told again only when the file has changed
+    asked_by: str = ""  # who asked for it, where another person approved
+
+
+@value
+class CapRaiseAsked:
+    """A member of the team asks for a higher cap. It holds only when somebody else has set it: raising one's own cap
+    takes two."""
+
+    at: Instant
+    scope: str
+    per_period: Money | None
+    per_hour: Money | None = None
+    by: str = ""
+    reason: str = ""
+    details: str = ""
+    before_per_period: Money | None = None  # the cap in force
+    before_per_hour: Money | None = None
+
+
+@value
+class CapRaiseDenied:
+    """A person denies a higher cap that another asked for."""
+
+    at: Instant
+    scope: str
+    by: str = ""
+    reason: str = ""
+    details: str = ""
 
 
 @value
@@ -646,6 +674,8 @@ Fact: TypeAlias = (
     | Resumed
     | PeriodOpened
     | CapSet
+    | CapRaiseAsked
+    | CapRaiseDenied
     | SiteJoined
     | SiteBack
     | NodesSeen
@@ -704,7 +734,7 @@ RANK: Final[dict[type, int]] = {kind: rank for rank, kind in enumerate(FACTS)}
 _ID: Final[dict[type, str]] = {
     PolicySet: "revision",
     PeriodOpened: "period",
-    CapSet: "scope",
+    **dict.fromkeys((CapSet, CapRaiseAsked, CapRaiseDenied), "scope"),
     SiteLost: "site",
     NodesSeen: "offer",
     SiteBack: "site",
