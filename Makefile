@@ -4,7 +4,7 @@
 PYTHON ?= python3
 WORKERS ?= auto
 BIN := .venv/bin
-LOWEST := demo kubernetes postgres
+LOWEST := demo kubernetes policy postgres
 CODE := hatch_build.py src tests $(wildcard bench)
 # Not -q: it hides the seed of the tests' order, which is needed to see a failure again (--randomly-seed=N).
 # Few tests are handed out at a time, so that no worker sits on a heap of slow ones when the others are done.
@@ -97,7 +97,7 @@ lock:  ## pin anew what `make demo` and `make test` install, where pyproject.tom
 	@$(PYTHON) -m venv build/lock
 	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check --upgrade uv
 	@$(LOCK) --extra dev --group build --output-file requirements/dev.txt pyproject.toml
-	@$(LOCK) --extra kubernetes --extra postgres --extra s3 --constraint requirements/dev.txt --output-file requirements/image.txt pyproject.toml
+	@$(LOCK) --extra kubernetes --extra policy --extra postgres --extra s3 --constraint requirements/dev.txt --output-file requirements/image.txt pyproject.toml
 	@$(LOCK) --group go --output-file requirements/go.txt
 	@$(LOCK) --extra demo --group build --constraint requirements/dev.txt --output-file requirements/demo.txt pyproject.toml
 

@@ -58,6 +58,7 @@ CORE = [
     "fold.sites",
     "fold.apply",
     "decide.rules",
+    "decide.governance",
     "decide.ordering",
     "decide.quotes",
     "decide.lookahead",

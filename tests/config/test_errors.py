@@ -114,7 +114,7 @@ faults: [{at: 1h, what: lab/a/3, lasts: 1h}]
 
 
 def test_every_error_of_a_job_is_told_at_once() -> None:
-    text = "gpus: two\ncomand: x\nclass: trainig\nenv: {1A: b, PENSTOCK_X: c}\nfolder: here\ngpu: [{speed: 0}]\n"
+    text = "gpus: two\ncomand: x\nclass: two words\nenv: {1A: b, PENSTOCK_X: c}\nfolder: here\ngpu: [{speed: 0}]\n"
     with pytest.raises(BadFile) as bad:
         parse_job(text.encode(), "job.yaml")
     assert [(error.line, error.key) for error in bad.value.errors] == [

@@ -120,8 +120,11 @@ folder: /somewhere
         ("gpus: 1\ncomand: x\ncommand: y", "job.yaml, line 2: unknown key 'comand'; did you mean 'command'?"),
         ("gpus: 1\ncommand: []", "job.yaml, line 2, command: it is empty; write what to run, like [python, train.py]."),
         (
-            "gpus: 1\ncommand: x\nclass: trainig",
-            "job.yaml, line 3, class: unknown word 'trainig'; did you mean 'training'?",
+            "gpus: 1\ncommand: x\nclass: two words",
+            (
+                "job.yaml, line 3, class: 'two words' is not a name: up to 63 letters, digits, '-', '_' and '.', "
+                "without spaces or slashes."
+            ),
         ),
         (
             "gpus: 1\ncommand: x\nenv: {1A: b}",

@@ -70,6 +70,15 @@ def test_class_and_priority_are_those_of_the_team() -> None:
     assert door.answer(JobSpec(1, team="other", job_class="critical", priority=1000)) == ""  # nobody said otherwise
 
 
+def test_a_policy_declares_which_classes_there_are() -> None:
+    door = Door(VISION)
+    assert door.answer(JobSpec(1, team="other", job_class="nightly")) == "ClassNotAllowed"
+    door.admission.classes = lambda: ("nightly", "training")
+    assert door.answer(JobSpec(1, team="other", job_class="nightly")) == ""
+    assert door.answer(JobSpec(1, team="other", job_class="critical")) == "ClassNotAllowed"
+    assert door.answer(JobSpec(1, team="vision", job_class="nightly")) == "ClassNotAllowed"  # not one of its own
+
+
 def test_a_jobs_label_cannot_book_to_a_team_that_is_not_its_namespaces() -> None:
     shared = Team("audio", ("speech",))
     door = Door(VISION, SPEECH, shared, caps=("team:capped",))

@@ -30,7 +30,7 @@ def asks_for(command: F) -> F:
         click.option("--gpu", multiple=True, help="A GPU model the job can use; repeatable."),
         click.option("--image", help="Container image, for Kubernetes sites."),
         click.option(
-            "--class", "job_class", help="Job class: experiment, training, inference, critical or interactive."
+            "--class", "job_class", help="Job class, such as training or experiment; a policy may name others."
         ),
         click.option("--run-time", help="Expected run time, like 90m."),
         click.option("--checkpoint-every", help="Checkpoint interval, like 15m."),

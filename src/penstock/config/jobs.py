@@ -30,7 +30,7 @@ from penstock.config.scalars import (
     Text,
     Word,
 )
-from penstock.core.model.types import GpuChoice, JobClass, JobSpec
+from penstock.core.model.types import GpuChoice, JobSpec
 from penstock.core.units import MICRO, MOST_GPUS_ASKED, PERMILLE, Millis
 from penstock.core.values import value
 
@@ -55,7 +55,7 @@ class JobSection(Section, frozen=True):
     name: Text | None = None
     team: Name | None = None
     project: Name | None = None
-    job_class: JobClass = msgspec.field(name="class", default="training")
+    job_class: Name = msgspec.field(name="class", default=Name("training"))
     priority: Priority = Priority(0)
     gpu: tuple[GpuSection, ...] = ()
     gpu_order: Flag = Flag(False)
@@ -272,7 +272,7 @@ def _spec(row: JobSection) -> JobSpec:
         checkpoint_every_ms=None if row.checkpoint_every is None else int(row.checkpoint_every),
         name=str(row.name or ""),
         project=str(row.project or ""),
-        job_class=row.job_class,
+        job_class=str(row.job_class),
         priority=int(row.priority),
         gpu_models=tuple(GpuChoice(str(choice.model), _permille(choice.speed)) for choice in row.gpu),
         models_ordered=bool(row.gpu_order),

@@ -27,7 +27,7 @@ from penstock.config.scalars import (
     Text,
     Word,
 )
-from penstock.core.model.types import JOB_CLASSES, Guarantee, JobClass, SoldBy, Term
+from penstock.core.model.types import Guarantee, SoldBy, Term
 from penstock.core.units import GB, HOUR, MINUTE
 
 
@@ -196,7 +196,7 @@ class TeamSection(Section, frozen=True):
     name: Name
     namespaces: tuple[NamespacePath, ...] = ()
     projects: tuple[Name, ...] = ()
-    classes: tuple[JobClass, ...] = JOB_CLASSES
+    classes: tuple[Name, ...] | None = None
     highest_priority: Priority = Priority(1000)
     queued_jobs: Count = Count(10_000)
     journal_per_day: Size = Size(2 * GB)

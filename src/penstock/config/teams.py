@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from penstock.config.document import Document, unknown
 from penstock.config.sections import TeamSection
-from penstock.core.model.types import JOB_CLASSES
 from penstock.core.units import GB
 from penstock.core.values import value
 
@@ -18,7 +17,7 @@ class Team:
     name: str
     namespaces: tuple[str, ...] = ()  # NAMESPACE or SITE/NAMESPACE, whose Jobs are booked to it
     projects: tuple[str, ...] = ()  # that its jobs may be booked to, too
-    classes: tuple[str, ...] = JOB_CLASSES
+    classes: tuple[str, ...] | None = None  # None: all that the policy declares
     highest_priority: int = 1_000
     queued_jobs: int = 10_000  # at most, members of arrays counted
     journal_bytes: int = 2 * GB  # a day, of what its members ask for
@@ -35,7 +34,7 @@ def _team(row: TeamSection) -> Team:
         name=str(row.name),
         namespaces=tuple(str(path) for path in row.namespaces),
         projects=tuple(str(project) for project in row.projects),
-        classes=tuple(row.classes),
+        classes=None if row.classes is None else tuple(str(name) for name in row.classes),
         highest_priority=int(row.highest_priority),
         queued_jobs=int(row.queued_jobs),
         journal_bytes=int(row.journal_per_day),

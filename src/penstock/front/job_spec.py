@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from penstock.config.scalars import SCALARS, Amount, Flag, Interval, Name, Priority, Text
-from penstock.core.model.types import JOB_CLASSES, GpuChoice, JobClass, JobSpec, Origin
+from penstock.core.model.types import GpuChoice, JobSpec, Origin
 from penstock.core.units import MICRO, MOST_GPUS_ASKED, SECOND, Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Work
@@ -120,7 +120,7 @@ def spec_of(job: Json, site: str, now: Instant, known: Iterable[str] = (), user:
         name=kind_of(job),
         user=user or team,
         project=said.read(annotations.PROJECT, Name, str, ""),
-        job_class=_job_class(said.text(annotations.CLASS) or usual.job_class),
+        job_class=said.read(annotations.CLASS, Name, str, usual.job_class),
         priority=said.read(annotations.PRIORITY, Priority, int, 0),
         gpu_models=tuple(GpuChoice(model) for model in needs.models),
         mig_profile=mig,
@@ -240,15 +240,6 @@ def _scalar(text: str, key: str, kind: type) -> Any:
     if found is None:
         raise Unfit("NotUnderstood", f"The annotation {key} is {text[:60]!r} and not {form}.")
     return found
-
-
-def _job_class(text: str) -> JobClass:
-    for known in JOB_CLASSES:
-        if text == known:
-            return known
-    raise Unfit(
-        "NotUnderstood", f"The annotation {annotations.CLASS} is {text[:60]!r}; known: {', '.join(JOB_CLASSES)}."
-    )
 
 
 def _deadline(text: str, now: Instant) -> Instant | None:

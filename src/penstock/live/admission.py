@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import Final, TypeVar
 
 from penstock.config.teams import Team
-from penstock.core.model.types import JobSpec
+from penstock.core.model.types import JOB_CLASSES, JobSpec
 from penstock.core.units import DAY, SECOND
 
 #: What a request without a body adds to the journal, about: a row with its promises.
@@ -47,12 +47,14 @@ class Admission:
         capped: Callable[[], Container[str]],
         registered: Callable[[], Container[str]],
         now: Callable[[], float],
+        classes: Callable[[], tuple[str, ...]] = lambda: (),
     ) -> None:
         """`queued` counts a team's queued jobs in the journal; a thread calls it, and rarely. `capped`: the scopes with
-        a cap; `registered`: the data sets. `now`: in seconds, steady.
+        a cap; `registered`: the data sets. `now`: in seconds, steady. `classes`: those that the policy declares.
         """
         self.teams = {team.name: team for team in teams}
         self.data_teams, self.capped, self.registered = dict(data_teams), capped, registered
+        self.classes = classes
         self.owners: dict[str, list[str]] = {}  #: project -> teams
         for team in self.teams.values():
             for project in team.projects:
@@ -87,11 +89,12 @@ class Admission:
                 f"Team {team.name} may not spend the budget of project {spec.project}; leave 'project' out, or ask for "
                 "it to be added to the team's 'projects' in the sites file.",
             )
-        if spec.job_class not in team.classes:
+        classes = (self.classes() or JOB_CLASSES) if team.classes is None else team.classes
+        if spec.job_class not in classes:
             raise NotAdmitted(
                 "ClassNotAllowed",
                 f"Team {team.name} may not submit jobs of class {spec.job_class}; its classes: "
-                f"{', '.join(team.classes) or 'none'}.",
+                f"{', '.join(classes) or 'none'}.",
             )
         if spec.priority > team.highest_priority:
             raise NotAdmitted(

@@ -136,6 +136,7 @@ class Plane:
         self.beliefs = {site: Belief(site, self.setup.ids) for site in drivers}
         self._capped: Container[str] = ()  #: scopes with a cap, as of the view
         self._registered: Container[str] = ()  #: data sets, likewise
+        self._classes: tuple[str, ...] = ()  #: that the policy declares, likewise
         self.admission = Admission(
             teams=self.setup.teams,
             data_teams=self.setup.data_teams,
@@ -143,6 +144,7 @@ class Plane:
             capped=lambda: self._capped,
             registered=lambda: self._registered,
             now=monotonic,
+            classes=lambda: self._classes,
         )
         self._drawn: View | None = None
         self.raised_caps: dict[str, RaisedCap] = {}  #: by scope: the file raises it, and nobody has accepted it
@@ -463,6 +465,7 @@ class Plane:
         state = self.sequencer.state_now()
         self._capped = frozenset((*state.ledger.caps, *state.ledger.rate_caps))
         self._registered = frozenset(state.data)
+        self._classes = tuple([rule.name for rule in state.policy.governance.classes])
         raised = config_facts.raised_caps(state, self.setup.opening)
         return picture(state, tuple(Alarm(*alarm) for alarm in state.alarms)), raised
 

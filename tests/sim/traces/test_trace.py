@@ -74,9 +74,11 @@ def test_rows_without_run_time_or_a_whole_gpu_are_left_out_and_counted(write: Wr
     assert trace == Trace((TraceJob("row-10", 1_000, 5_000, JobSpec(1)),), {"no run time": 4, "fewer than 1 GPU": 4})
 
 
-def test_an_unknown_class_is_training(write: Write) -> None:
-    trace = read(write("jobs.csv", "submit_s,duration_s,gpus,job_class\n0,1,1,nightly\n0,1,1,interactive\n"))
-    assert [job.spec.job_class for job in trace.jobs] == ["training", "interactive"]
+def test_a_class_is_any_name_and_what_is_none_is_training(write: Write) -> None:
+    rows = "0,1,1,nightly\n0,1,1,\n0,1,1,of two words\n" + f"0,1,1,{'x' * 64}\n0,1,1,interactive\n"
+    trace = read(write("jobs.csv", "submit_s,duration_s,gpus,job_class\n" + rows))
+    classes = [job.spec.job_class for job in trace.jobs]
+    assert classes == ["nightly", "training", "training", "training", "interactive"]
 
 
 def test_what_penstock_adds_to_the_schema_is_read_too(write: Write) -> None:

@@ -13,6 +13,8 @@ from penstock.core.values import value
 Where: TypeAlias = Literal["owned", "owned_first", "rented"]
 Spot: TypeAlias = Literal["allowed", "required", "forbidden"]
 TriggerKind: TypeAlias = Literal["queued_jobs", "expected_wait", "utilisation", "deadline_at_risk"]
+#: What of a job makes its shape only while a rule reads it: its own cap, whether it has a deadline, who submitted it.
+ShapedBy: TypeAlias = Literal["cap", "deadline", "user"]
 
 
 @value
@@ -125,6 +127,7 @@ class Governance:
     idle_nodes_end_after_ms: Millis | None = None
     approvals: tuple[ApprovalRule, ...] = ()
     rules: tuple[DenyRule, ...] = ()
+    shaped_by: tuple[ShapedBy, ...] = ()  # what `rules` read beside what always makes a shape
     version: int = 0  # of the file's schema; 0: there is no file
     digest: str = ""  # of the file's text
 

@@ -13,7 +13,7 @@ STANDING: Final = ("owned", "reserved")
 SoldBy: TypeAlias = Literal["node", "attempt"]
 #: How a rented thing ends without us; `none` makes a cap there hold only while Penstock lives.
 Guarantee: TypeAlias = Literal["max_run_time", "expire_after", "timer", "none"]
-JobClass: TypeAlias = Literal["experiment", "training", "inference", "critical", "interactive"]
+#: Classes that are known where no policy declares others. A class is a free name.
 JOB_CLASSES: Final = ("experiment", "training", "inference", "critical", "interactive")
 
 
@@ -155,7 +155,7 @@ class JobSpec:
     name: str = ""
     user: str = ""  # who asks, by an opaque id; a team's own name where nobody knows who
     project: str = ""
-    job_class: JobClass = "training"
+    job_class: str = "training"  # a free name; a policy may declare which there are
     priority: int = 0
     gpu_models: tuple[GpuChoice, ...] = ()  # empty: any
     models_ordered: bool = False  # an ordered preference instead of any-of
@@ -269,7 +269,7 @@ class Policy:
     home: bool = False  # do rented jobs come home when standing GPUs are free?
     defragment: bool = False  # may jobs on standing GPUs be moved together so that a wider one fits?
     share_nodes: bool = False  # may a burst join a rented node that has GPUs to spare?
-    class_weights: tuple[tuple[JobClass, int], ...] = ()  # thousandths; what waiting is worth, by class
+    class_weights: tuple[tuple[str, int], ...] = ()  # thousandths; what waiting is worth, by class
     burst: bool = True  # False: owned only
     pace: bool = False  # is a period's money released evenly over it, and dearer the more of it is used?
     reserve: bool = False  # are nodes kept for a job that waited as long as anybody may, and cannot leave?

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
-from penstock.core.model.types import JOB_CLASSES, GpuChoice, JobClass, JobSpec
+from penstock.config.scalars import SCALARS, Name
+from penstock.core.model.types import GpuChoice, JobSpec
 from penstock.core.units import Millis
 from penstock.sim.traces.rows import (
     NO_GPU,
@@ -170,8 +171,8 @@ class _Reader:
         if gpus == 0:
             return None
         asked: dict[str, Any] = {field: said[field] for field in TEXTS if said.get(field)}
-        if said.get("job_class") in JOB_CLASSES:
-            asked["job_class"] = cast("JobClass", said["job_class"])
+        if SCALARS[Name][1](said.get("job_class", "")):  # what is no name says nothing
+            asked["job_class"] = said["job_class"]
         if said.get("priority"):
             asked["priority"] = _whole(said["priority"], self.columns["priority"])
         if said.get("checkpoint"):

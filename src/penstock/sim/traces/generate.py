@@ -18,21 +18,21 @@ from random import Random
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from penstock.core.errors import BadInput
-from penstock.core.model.types import JobClass, JobSpec
+from penstock.core.model.types import JobSpec
 from penstock.core.units import HOUR, MINUTE, SECOND, Instant, Millis
 from penstock.sim.traces.trace import Trace, TraceJob
 
 #: Share of submissions by width. Gangs beyond one node are few, and a large part of the GPU-hours.
 WIDTHS: Final = ((1, 0.66), (2, 0.08), (4, 0.09), (8, 0.11), (16, 0.035), (32, 0.016), (64, 0.009))
 #: Share of recipes by class.
-CLASSES: Final[tuple[tuple[JobClass, float], ...]] = (
+CLASSES: Final[tuple[tuple[str, float], ...]] = (
     ("training", 0.58),
     ("experiment", 0.25),
     ("interactive", 0.08),
     ("inference", 0.05),
     ("critical", 0.04),
 )
-PRIORITY: Final[dict[JobClass, int]] = {"critical": 20, "interactive": 10, "inference": 5}
+PRIORITY: Final[dict[str, int]] = {"critical": 20, "interactive": 10, "inference": 5}
 #: How much is submitted in each hour of a working day: little at night, a dip at noon, runs for the night at six.
 RHYTHM: Final = (3, 2, 2, 2, 2, 2, 3, 5, 9, 14, 17, 16, 12, 14, 17, 18, 18, 19, 15, 10, 8, 8, 7, 5)
 WEEKEND: Final = 0.45  #: day zero is a Monday
@@ -165,7 +165,7 @@ def _popularity(random: Random, i: int) -> float:
 
 
 def _recipe(
-    random: Random, i: int, width: int, job_class: JobClass, median_s: float, weight: float, checkpoint: float
+    random: Random, i: int, width: int, job_class: str, median_s: float, weight: float, checkpoint: float
 ) -> Recipe:
     team, rest = divmod(i, len(PEOPLE) * RECIPES_EACH)
     person, k = divmod(rest, RECIPES_EACH)

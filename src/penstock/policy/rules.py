@@ -1,0 +1,89 @@
+"""The rules in force: ours, then what a policy file says in plain keys, then its rules in CEL. Every engine gets these.
+
+They depend on nothing but what they are asked: a policy comes in as an event with its rules as text, so whoever has the
+journal has the rules. Deny wins: whatever objects first is the reason on record, and nothing later can allow it. A rule
+that fails, or cannot be compiled, denies.
+"""
+
+from dataclasses import replace
+from typing import TypeAlias
+
+from penstock.core.decide.governance import objections, with_because
+from penstock.core.decide.rules import ALLOWED, ALWAYS, BuiltInRules, Candidate, Verdict
+from penstock.core.model.governance import NONE, DenyRule, Governance
+from penstock.policy.expressions import BadExpression, Expression, compiled
+from penstock.policy.fields import OF_RULES, SHAPED_BY, Field, read, shaped_by
+
+#: A rule with what it was compiled to, or with why it was not.
+Condition: TypeAlias = tuple[DenyRule, Expression | str]
+
+
+class PolicyRules:
+    """Implements `core.decide.rules.Rules`."""
+
+    def __init__(self) -> None:
+        self._built_in = BuiltInRules()
+        self._rules: tuple[DenyRule, ...] = ()  #: those that were compiled last
+        self._conditions: list[Condition] = []
+        self._fields: tuple[Field, ...] = ()  #: all that they read
+
+    def verdict(self, asked: Candidate) -> Verdict:
+        """The first objection, or `ALLOWED`."""
+        said = self._built_in.verdict(asked)
+        governance = asked.policy.governance
+        if not said.allowed or governance is NONE:
+            return said
+        for objection in objections(asked):
+            return objection
+        if governance.rules:
+            for objection in self._denials(asked):
+                return objection
+        return ALLOWED
+
+    def all_verdicts(self, asked: Candidate) -> tuple[Verdict, ...]:
+        """Every objection, in the order of `verdict`: the first of these is its answer. Empty: allowed."""
+        built_in = [Verdict(False, said, "built in") for rule in ALWAYS if (said := rule(asked))]
+        return (*built_in, *objections(asked), *self._denials(asked))
+
+    def _denials(self, asked: Candidate) -> list[Verdict]:
+        governance = asked.policy.governance
+        if governance.rules is not self._rules:
+            self._compile(governance)
+        values = read(self._fields, asked)
+        found = []
+        for rule, condition in self._conditions:
+            answer = condition if isinstance(condition, str) else condition.holds(values)
+            if answer is not False:
+                found.append(_denied(rule, answer))
+        return found
+
+    def _compile(self, governance: Governance) -> None:
+        self._conditions = [(rule, _condition(rule, governance)) for rule in governance.rules]
+        reads = {name for _, made in self._conditions if isinstance(made, Expression) for name in made.reads}
+        self._fields = tuple(field for field in OF_RULES if field.name in reads)
+        self._rules = governance.rules
+
+
+def _condition(rule: DenyRule, governance: Governance) -> Expression | str:
+    try:
+        made = compiled(rule.deny, OF_RULES)
+    except BadExpression as error:
+        return str(error)
+    for name in made.reads:
+        if name in SHAPED_BY and SHAPED_BY[name] not in governance.shaped_by:
+            return f"it reads {name}, and the policy does not say so"  # jobs of one shape would differ
+    return made
+
+
+def _denied(rule: DenyRule, answer: str | bool) -> Verdict:
+    said = f"rule {rule.name}" if answer is True else f"rule {rule.name} failed ({answer})"
+    return Verdict(False, with_because(said, rule.because), rule.source)
+
+
+def with_shapes(governance: Governance) -> Governance:
+    """The same, saying what of a job its rules read. Whoever makes a `Governance` of a file calls this last.
+
+    Raises `BadExpression` for a rule that cannot be compiled: ask `compiled` before, with the rule's line at hand.
+    """
+    reads = [name for rule in governance.rules for name in compiled(rule.deny, OF_RULES).reads]
+    return replace(governance, shaped_by=shaped_by(reads))
