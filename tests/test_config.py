@@ -20,6 +20,7 @@ from penstock.config.scalars import SCALARS
 from penstock.config.sections import FileSection
 from penstock.config.teams import Team
 from penstock.core.errors import BadInput
+from penstock.core.model.governance import Governance
 from penstock.core.model.types import DataRule, DataSet, EgressTier, Extras, NodeShape, Offer, Quoted, Site
 from penstock.core.units import DAY, HOUR, MINUTE, money
 from tests.config.tables import levels, stated
@@ -71,6 +72,8 @@ sites:
     location: "NO"
     operator: Cloud Inc.
     law: US
+    cloud: ours
+    region: north-1
     carbon_g_per_kwh: 30
     front_door: true
     egress:
@@ -85,6 +88,7 @@ sites:
         term: spot
         gpu: H100
         mig: 1g.10gb
+        family: mixed
         shapes:
           - {gpus_per_node: 8, nodes: 3, node_type: big, price: {per: node_hour, list: 20, contract: 19, most: 40}}
           - {gpus_per_node: 1, price: {per: gpu_hour, list: 3, most: 6}}
@@ -102,6 +106,7 @@ data:
   - {name: odds, size: 1.5KiB, site: cloud}
 data_rules:
   - {class: personal, sites: [cloud], locations: ["NO"], laws: [US]}
+  - {class: public, sites: ["*"]}
 caps:
   - {scope: org, per_month: 1500.25}
   - {scope: "team:vision", per_hour: 12}
@@ -113,6 +118,7 @@ teams:
     highest_priority: 7
     queued_jobs: 50
     journal_per_day: 1GB
+  - {name: vision}
 faults:
   - {at: 2d, what: cloud, lasts: 30m}
 policy:
@@ -152,6 +158,7 @@ def test_every_part_of_a_site_can_be_said() -> None:
         billing_minimum_ms=10 * MINUTE,
         kill_ms=90_000,
         guarantee="expire_after",
+        family="mixed",
     )
     assert parsed(WHOLE_FILE) == SitesFile(
         currency="USD",
@@ -166,10 +173,12 @@ def test_every_part_of_a_site_can_be_said() -> None:
                 egress=(EgressTier(10_000, money("0.09")), EgressTier(None, money("0.05"))),
                 ingress_per_gb=money("0.01"),
                 front_door=True,
+                cloud="ours",
+                region="north-1",
             ),
         ),
         data=(DataSet("scans", 200_000_000_000, "cloud", "personal"), DataSet("odds", 1536, "cloud")),
-        data_rules=(DataRule("personal", ("cloud",), ("NO",), ("US",)),),
+        data_rules=(DataRule("personal", ("cloud",), ("NO",), ("US",)), DataRule("public", ("*",))),
         caps=(("org", money("1500.25"), None), ("team:vision", None, money("12"))),
         faults=((2 * DAY, "cloud", 30 * MINUTE),),
         local=(
@@ -183,8 +192,12 @@ def test_every_part_of_a_site_can_be_said() -> None:
             money("7.50"), 120 * MINUTE, False, False, MINUTE, 2 * MINUTE, 3 * MINUTE, True, True, "move_home", True
         ),
         time_zone="Europe/Oslo",
-        teams=(Team("speech", ("speech", "cloud/speech-dev"), ("text",), ("training",), 7, 50, 1_000_000_000),),
+        teams=(
+            Team("speech", ("speech", "cloud/speech-dev"), ("text",), ("training",), 7, 50, 1_000_000_000),
+            Team("vision"),
+        ),
         data_teams=(("scans", ("vision",)),),
+        moved=(("policy", 57, 68), ("caps", 43, 45), ("teams", 46, 54), ("data_rules", 40, 42)),
     )
 
 
@@ -204,8 +217,9 @@ def test_no_part_of_the_model_is_out_of_the_files_reach() -> None:
         "SitesFile.kubernetes",  # of sites that are clusters: tests/config/test_clusters.py
         "Site.has",
         "Offer.has",  # of clusters: tests/kube/test_job_needs.py
-        "SitesFile.notes",
         "SitesFile.rehearsed",
+        "SitesFile.governance",  # of a policy file: tests/policy/test_file.py
+        *(f"Governance.{field.name}" for field in dataclasses.fields(Governance)),
         *ONLY_ONE_SAID,
     }
 

@@ -55,6 +55,7 @@ TURN_SECONDS: Final = 0.001
 class Options:
     home: Path
     sites: str = ""  # a sites file; empty: this machine
+    policy: str = ""  # a policy file; empty: as the sites file says
     journal: str = ""  # a file or postgresql://...; empty: in the home folder
     listen: str = "127.0.0.1"
     port: int = 0  # 0: any free one
@@ -552,6 +553,16 @@ def _stage(file: SitesFile, reader: Reader, clock: Clock) -> "Stage":
 
 
 def _sites(options: Options) -> SitesFile:
+    """What the sites file says, and the policy file beside it."""
+    file = _without_policy(options)
+    if not options.policy:
+        return file
+    from penstock.policy.file import governed, read_policy
+
+    return governed(file, read_policy(options.policy, file))
+
+
+def _without_policy(options: Options) -> SitesFile:
     if options.sites:
         return read_sites(options.sites)
     if options.rehearse:

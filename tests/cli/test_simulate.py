@@ -161,9 +161,11 @@ def test_a_trace_can_come_from_a_pipe_with_names_of_its_own(tmp_path: Path) -> N
 
 
 def test_sites_can_come_from_a_file(says: Say, tmp_path: Path) -> None:
-    example = Path(__file__).parents[2] / "examples" / "sites.yaml"
-    shutil.copy(example, tmp_path / "sites.yaml")
-    assert json.loads(says("simulate", "--generate", "20", "--sites", "sites.yaml", "--json"))["jobs"] > 0
+    for name in ("sites.yaml", "policy.yaml"):
+        shutil.copy(Path(__file__).parents[2] / "examples" / name, tmp_path / name)
+    files = ("--sites", "sites.yaml", "--policy", "policy.yaml")
+    report = json.loads(says("simulate", "--generate", "20", *files, "--json"))
+    assert (report["jobs"] > 0, report["policy"], report["currency"]) == (True, "policy.yaml", "EUR")
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,8 @@ def test_an_old_key_works_with_a_notice_that_names_the_new_one(
     path.write_text(text.replace("KEY", "value_of_waiting"))
     old = read_sites(str(path))
     notice = "'value_of_waiting' is called 'cost_of_delay' now; the old name works for a release."
-    assert capsys.readouterr() == ("", f"Notice: {path}, line 2: {notice}\n")
+    moves = "'policy' (line 2) moves to a policy file, which --policy names; the old place works for a release."
+    assert capsys.readouterr() == ("", f"Notice: {path}, line 2: {notice}\nNotice: {path}: {moves}\n")
     assert old.policy.cost_of_delay == 7_500_000
     assert parse_sites(text.replace("KEY", "cost_of_delay").encode(), "s.yaml") == old
     both = "value_of_waiting: 1, cost_of_delay"

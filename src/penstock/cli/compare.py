@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from penstock.sim.analysis.compare import Case, Compared
+    from penstock.sim.analysis.compare import Case, Compared, FilePolicy
 
 POLICIES = "nowait,constant,compute,compute-q30,power,penstock-no-moves,penstock"
 ASKED = "penstock-known, where run times are known, if asked"
@@ -36,6 +36,8 @@ FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 )
 @click.option("--policies", metavar="A,B,...",
               help=f"Policies to compare, with nowait as the baseline; {ASKED}.  [default: {POLICIES}]")  # fmt: skip
+@click.option("--policy", "policy_files", multiple=True, metavar="FILE",
+              help="A policy file to compare, too, at its own cost of delay; repeatable.")  # fmt: skip
 @click.option("--knobs", metavar="X,Y,...", help="Waiting budgets to try.  [default: 0.02,0.05,0.1,0.25,0.5,1]")
 @click.option("--cost-of-delay", "costs_of_delay", metavar="X,Y,...",
               help="For penstock: what an hour of delay costs, to try.  [default: 640,220,80,28,10,3]")  # fmt: skip
@@ -44,6 +46,7 @@ FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 @click.option("--costs", type=click.Choice(["l0", "l1", "l2"]), default="l1", show_default=True,
               help="Cloud model: l0 GPU-hours; l1 instances and starts; l2 also spot, data, egress.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--sites", metavar="FILE", help="Sites file (offers, prices, faults) instead of --nodes.")
 @click.option("--spot", metavar="DIR", help="Recorded spot availability for l2 (spot_index.csv, spot_rle.csv).")
 @click.option("--out", default="penstock-compare", show_default=True, metavar="DIR", help="Output folder.")
 @click.option("--no-bound", is_flag=True, help="Skip the lower bound, which needs the extra `compare`.")
@@ -60,17 +63,20 @@ def command(**options: Any) -> None:
     import time
 
     from penstock.cli import terminal
-    from penstock.sim.analysis.compare import can_bound, lines_for, measure, tasks_of
+    from penstock.sim.analysis.compare import can_bound, lines_for, lines_of, measure, tasks_of
 
     policies = (options["policies"] or POLICIES).split(",")
     lines = lines_for(policies, *((options[key] or "").split(",") if options[key] else () for key in SETTINGS))
     cases = _cases(options)
+    files = [_file_policy(path, cases[0], options) for path in options["policy_files"]]
+    costs_of_delay = (options["costs_of_delay"] or "").split(",") if options["costs_of_delay"] else ()
+    lines += [line for file in files for line in lines_of(file, costs_of_delay)]
     folders = _folders(options["out"], [case.name for case in cases])
     with_bound = not options["no_bound"] and can_bound()
     began = time.perf_counter()
     with terminal.progress(len(list(tasks_of(len(cases), lines, with_bound))), "points measured") as advance:
         workers = options["workers"] or os.cpu_count() or 1
-        found = measure(cases, lines, workers=workers, with_bound=with_bound, advance=advance)
+        found = measure(cases, lines, files=files, workers=workers, with_bound=with_bound, advance=advance)
     run = run_facts(workers, time.perf_counter() - began)
     written = [write(compared, folder, run) for compared, folder in zip(found, folders, strict=True)]
     if options["as_json"]:
@@ -157,6 +163,18 @@ def _cases(options: dict[str, Any]) -> list["Case"]:
         nodes = owned_gpus(scenario) // GPUS_PER_NODE
         cases.append(Case(name, scenario, nodes, options["costs"], options["knowledge"]))
     return cases
+
+
+def _file_policy(path: str, case: "Case", options: dict[str, Any]) -> "FilePolicy":
+    """A policy file, as it goes with the sites that all cases have."""
+    from penstock.cli.scenario_options import policy_of_file, under_policy
+    from penstock.config import SitesFile, read_sites
+    from penstock.sim.analysis.compare import FilePolicy
+
+    scenario = case.scenario
+    sites = options["sites"]
+    file = under_policy(read_sites(sites) if sites else SitesFile(scenario.currency, scenario.sites), path)
+    return FilePolicy(policy_of_file(file, path), file.caps, file.data_rules)
 
 
 def _names(traces: Sequence[str]) -> list[str]:

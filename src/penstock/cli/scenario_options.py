@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.core.errors import BadInput
+from penstock.core.model.types import Policy
 from penstock.core.units import Money, money
 from penstock.policy.presets import BASELINES, OURS
 from penstock.sim.engine.simulator import known
@@ -20,10 +22,15 @@ if TYPE_CHECKING:
 
 
 def scenario_from(options: dict[str, Any]) -> Scenario:
+    return file_and_scenario(options)[1]
+
+
+def file_and_scenario(options: dict[str, Any], policy: str = "") -> "tuple[SitesFile, Scenario]":
+    """The sites with what a policy file says of them, and the jobs there."""
     jobs = jobs_from(options)
     caps = budgets(options.get("budgets") or ())
     if options.get("sites"):
-        return _from_sites_file(jobs, caps, options)
+        return _at_sites_file(jobs, caps, options, policy)
     scenario = yardstick(
         jobs,
         _nodes(jobs, options),
@@ -32,7 +39,19 @@ def scenario_from(options: dict[str, Any]) -> Scenario:
         seed=options["seed"],
         zones=_zones(jobs, options),
     )
-    return _with_caps(scenario, caps)
+    return _at_yardstick(scenario, caps, policy)
+
+
+def is_policy_file(name: str) -> bool:
+    """True for `policy.yaml`, also where the name of a built-in policy may stand."""
+    return name.endswith((".yaml", ".yml"))
+
+
+def policy_of_file(file: "SitesFile", path: str) -> Policy:
+    """The policy that a running Penstock would have, under the file's name. The scenario has its data rules."""
+    from penstock.live.config_facts import policy_of
+
+    return replace(policy_of(file), name=Path(path).name, data_rules=())
 
 
 def knob_from(policy: str, cost_of_delay: str | None, knob: str | None) -> str | None:
@@ -41,6 +60,8 @@ def knob_from(policy: str, cost_of_delay: str | None, knob: str | None) -> str |
         raise BadInput("--cost-of-delay and --knob both set the policy; give one of them.")
     if cost_of_delay is not None and policy in BASELINES:
         raise BadInput(f"'{policy}' has no cost of delay but a waiting budget; write --knob 0.25.")
+    if knob is not None and is_policy_file(policy):
+        raise BadInput(f"{policy} has no waiting budget but a cost of delay; write --cost-of-delay 20.")
     if knob is not None and policy in OURS:
         click.echo(
             f"Notice: --knob of '{policy}' is called --cost-of-delay now; the old name works for a release.", err=True
@@ -109,33 +130,54 @@ def _zones(jobs: list[TraceJob], options: dict[str, Any]) -> dict[str, Zone] | N
     return recorded_zones(options["spot"], "2023-02-15", 1, until)
 
 
-def _with_caps(scenario: Scenario, caps: dict[str, Money]) -> Scenario:
-    return replace(scenario, caps=scenario.caps + tuple((scope, cap, None) for scope, cap in caps.items()))
+def _at_yardstick(scenario: Scenario, caps: dict[str, Money], policy: str) -> "tuple[SitesFile, Scenario]":
+    """The benchmark's own sites, with its own rule for the data that it makes up."""
+    from penstock.config import SitesFile
+
+    file = under_policy(SitesFile(scenario.currency, scenario.sites), policy)
+    rules = scenario.data_rules + file.data_rules
+    return file, replace(scenario, caps=_all_caps(file, caps), data_rules=rules)
 
 
-def _from_sites_file(jobs: list[TraceJob], caps: dict[str, Money], options: dict[str, Any]) -> Scenario:
+def _at_sites_file(
+    jobs: list[TraceJob], caps: dict[str, Money], options: dict[str, Any], policy: str
+) -> "tuple[SitesFile, Scenario]":
     from penstock.config import read_sites
 
-    if options.get("nodes") is not None:
-        raise BadInput("--nodes and --sites both say what you own; give one of them.")
-    file = read_sites(options["sites"])
+    if options.get("nodes") is not None or options.get("load") is not None:
+        other = "--nodes" if options.get("nodes") is not None else "--load"
+        raise BadInput(f"{other} and --sites both say what you own; give one of them.")
+    file = under_policy(read_sites(options["sites"]), policy)
     for note in file.notes:
         click.echo(f"Note: {note}", err=True)
     prepared = prepare(known(jobs, options["knowledge"], options["seed"]), options["costs"])
-    return scenario_at(file, prepared, caps, options["seed"])
+    return file, scenario_at(file, prepared, caps, options["seed"])
+
+
+def under_policy(file: "SitesFile", policy: str) -> "SitesFile":
+    """With what the policy file says; without one, as it is."""
+    if not policy:
+        return file
+    from penstock.policy.file import governed, read_policy
+
+    return governed(file, read_policy(policy, file))
+
+
+def _all_caps(file: "SitesFile", caps: Mapping[str, Money]) -> tuple[tuple[str, Money | None, Money | None], ...]:
+    hourly = {scope: per_hour for scope, _, per_hour in file.caps}
+    monthly = {**{scope: cap for scope, cap, _ in file.caps}, **caps}
+    return tuple((scope, cap, hourly.get(scope)) for scope, cap in monthly.items())
 
 
 def scenario_at(file: "SitesFile", jobs: Iterable[TraceJob], caps: Mapping[str, Money], seed: int = 0) -> Scenario:
     """These jobs at the sites of a file, with its caps and further ones."""
-    hourly = {scope: per_hour for scope, _, per_hour in file.caps}
-    monthly = {**{scope: cap for scope, cap, _ in file.caps}, **caps}
     return Scenario(
         jobs=tuple(jobs),
         sites=file.sites,
         zones={},
         data=file.data,
         data_rules=file.data_rules,
-        caps=tuple((scope, cap, hourly.get(scope)) for scope, cap in monthly.items()),
+        caps=_all_caps(file, caps),
         faults=tuple(Fault(*fault) for fault in file.faults),
         currency=file.currency,
         seed=seed,

@@ -22,6 +22,7 @@ SAVE_SECONDS: Final = 30.0
 
 @click.command("shadow")
 @click.option("--sites", required=True, metavar="FILE", help="Sites file with prices and maps.")
+@click.option("--policy", default="", metavar="FILE", help="Policy file.  [default: as the sites file says]")
 @click.option("--keep", metavar="FILE", help="Store what was seen in this file, and continue from it.")
 @click.option("--home", metavar="SITE", help="Which site this cluster is.  [default: the front door]")
 @click.option("--once", is_flag=True, help="Report the Jobs the cluster still lists, and exit.")
@@ -31,13 +32,20 @@ SAVE_SECONDS: Final = 30.0
 @reaches
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    sites: str, keep: str | None, home: str | None, cost_of_delay: str | None, as_json: bool, **how: Any
+    sites: str,
+    policy: str,
+    keep: str | None,
+    home: str | None,
+    cost_of_delay: str | None,
+    as_json: bool,
+    **how: Any,
 ) -> None:
     """Show what Penstock would have done with a cluster's Jobs; read only."""
+    from penstock.cli.scenario_options import under_policy
     from penstock.config import read_sites
     from penstock.sim.analysis.shadow import Followed
 
-    file = read_sites(sites)
+    file = under_policy(read_sites(sites), policy)
     if cost_of_delay is not None:
         file = replace(file, policy=replace(file.policy, cost_of_delay=_amount("--cost-of-delay", cost_of_delay)))
     names = [site.id for site in file.sites]

@@ -3,9 +3,13 @@
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
+
+if TYPE_CHECKING:
+    from penstock.core.model.types import Policy
+    from penstock.sim.scenario import Scenario
 
 
 @click.command("simulate")
@@ -24,10 +28,11 @@ import click
     help="For csv: which column holds which field; repeatable.",
 )
 @click.option("--nodes", type=click.IntRange(0), help="Number of owned nodes of 8 GPUs.")
+@click.option("--policy", "name", default="penstock", show_default=True, metavar="NAME|FILE",
+              help="Policy: a name that `penstock compare --help` lists, or a policy file (.yaml).")  # fmt: skip
 @click.option(
-    "--policy", "name", default="penstock", show_default=True, help="Policy; `penstock compare --help` lists them."
+    "--cost-of-delay", metavar="AMOUNT", help="What an hour of delay costs, for one job.  [default: 20, or the file's]"
 )
-@click.option("--cost-of-delay", metavar="AMOUNT", help="What an hour of delay costs, for one job.  [default: 20]")
 @click.option("--knob", metavar="X", help="The waiting budget of a baseline policy.  [default: 0.25]")
 @click.option("--target-delay", metavar="TIME", help="Mean delay to aim at (15m): adjusts the cost of delay.")
 @click.option("--target-spend", metavar="AMOUNT", help="Spend to aim at (50000/month): adjusts the cost of delay.")
@@ -53,13 +58,9 @@ def command(**options: Any) -> None:
     TRACE is a file of jobs that ran (CSV, sacct output, kubectl JSON), or use --generate.
     """
     from penstock.cli import terminal
-    from penstock.cli.scenario_options import knob_from, scenario_from
-    from penstock.policy.presets import policy
     from penstock.sim.scenario import run
 
-    knob = knob_from(options["name"], options["cost_of_delay"], options["knob"])
-    scenario = scenario_from(options)
-    chosen = policy(options["name"], knob, scenario.jobs, **_targets(options))
+    scenario, chosen = _asked(options)
     chosen = replace(chosen, pace=options["pace"])
     if options["jobs_file"]:
         _write(options["jobs_file"], ())  # now: an hour's run must not end in "cannot write"
@@ -80,6 +81,19 @@ def command(**options: Any) -> None:
         terminal.print_json(report)
     else:
         _table(report, engine)
+
+
+def _asked(options: dict[str, Any]) -> "tuple[Scenario, Policy]":
+    """The jobs and sites, and the policy: of a file, or by its name."""
+    from penstock.cli.scenario_options import file_and_scenario, is_policy_file, knob_from, policy_of_file
+    from penstock.policy.presets import at_cost_of_delay, policy
+
+    knob = knob_from(options["name"], options["cost_of_delay"], options["knob"])
+    if not is_policy_file(options["name"]):
+        _, scenario = file_and_scenario(options)
+        return scenario, policy(options["name"], knob, scenario.jobs, **_targets(options))
+    file, scenario = file_and_scenario(options, options["name"])
+    return scenario, at_cost_of_delay(policy_of_file(file, options["name"]), knob, **_targets(options))
 
 
 def _targets(options: dict[str, Any]) -> dict[str, int]:
@@ -158,7 +172,7 @@ def _table(report: Any, engine: Any) -> None:
     from penstock.cli import terminal
     from penstock.core.units import HOUR
     from penstock.formatting import duration, money
-    from penstock.policy.presets import OURS
+    from penstock.policy.presets import BASELINES
 
     def cash(amount: float) -> str:
         return money(round(amount * 1_000_000), report.currency)
@@ -187,7 +201,7 @@ def _table(report: Any, engine: Any) -> None:
         rows.append(("refused", f"{report.refused_jobs:,} jobs: nothing could ever hold them"))
     if report.unfinished_jobs:
         rows.append(("never ran", f"{report.unfinished_jobs:,} jobs: a cap or a rule binds"))
-    setting = f"cost of delay {report.knob}" if report.policy in OURS else f"knob {report.knob}"
+    setting = f"knob {report.knob}" if report.policy in BASELINES else f"cost of delay {report.knob}"
     terminal.table(f"Policy {report.policy}, {setting}", ("", "measured"), rows)
     accounts = engine.state.ledger.accounts
     capped = [

@@ -12,6 +12,7 @@ PORT = 7070
 
 @click.command("up")
 @click.option("--sites", default="", metavar="FILE", help="Sites file.  [default: this machine is the only site]")
+@click.option("--policy", default="", metavar="FILE", help="Policy file.  [default: as the sites file says]")
 @click.option(
     "--home", "folder", metavar="FOLDER", help="State folder: journal, tokens, local sites.  [default: $PENSTOCK_HOME]"
 )
@@ -48,7 +49,7 @@ PORT = 7070
     metavar="FILE",
     help="Append the journal's head here every 10 minutes, to find a rewritten journal; - for standard error.",
 )
-@click.option("--accept-raised-caps", is_flag=True, help="Let the sites file raise caps above those in force.")
+@click.option("--accept-raised-caps", is_flag=True, help="Let the file raise caps above those in force.")
 @click.option("--accept-clock", is_flag=True, help="The wall clock is right, however far it is ahead of the journal.")
 @click.option(
     "--trust-teams",
@@ -58,6 +59,7 @@ PORT = 7070
 @click.option("--json", "as_json", is_flag=True, help="Print address, token file and link as JSON.")
 def command(
     sites: str,
+    policy: str,
     folder: str | None,
     journal: str,
     listen: str,
@@ -85,13 +87,14 @@ def command(
     home = Path(folder) if folder else home_folder()
     options = Options(
         home,
-        sites,
-        journal,
-        listen,
-        port,
-        rehearse,
-        speed,
-        stand_by,
+        sites=sites,
+        policy=policy,
+        journal=journal,
+        listen=listen,
+        port=port,
+        rehearse=rehearse,
+        speed=speed,
+        stand_by=stand_by,
         accept_raised_caps=accept_raised_caps,
         accept_clock=accept_clock,
         anchors=anchors,

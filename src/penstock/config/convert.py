@@ -24,6 +24,13 @@ R = TypeVar("R", bound=Section)
 KINDS: Final[dict[type, str]] = {dict: "a group of keys", list: "a list", str: "a word", NoneType: "empty"}
 
 
+class Says(NamedTuple):
+    """What a key means, for a generated page and for editors: `Annotated[Amount, Says("an amount", "`20`")]`."""
+
+    what: str
+    otherwise: str = "needed"  #: what holds if the key is left out
+
+
 class Key(NamedTuple):
     """A key of a section: its field, its type, and whether it is required."""
 
@@ -38,6 +45,19 @@ def keys_of(kind: type[Section]) -> dict[str, Key]:
     hints = get_type_hints(kind)
     return {
         field.encode_name: Key(field.name, hints[field.name], field.required) for field in msgspec.structs.fields(kind)
+    }
+
+
+@cache
+def explained(kind: type[Section]) -> dict[str, Says]:
+    """What each key of a section says of itself, by its name in the file."""
+    hints = get_type_hints(kind, include_extras=True)
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
+    return {
+        names[field]: note
+        for field, hint in hints.items()
+        for note in getattr(hint, "__metadata__", ())
+        if isinstance(note, Says)
     }
 
 
@@ -87,7 +107,7 @@ def _value(found: object, hint: Any, page: Document, place: str) -> Any:
     if origin is tuple:
         return _list(found, args[0], page, place)
     if origin is dict:
-        return _table(found, args[1], page, place)
+        return _table(found, args, page, place)
     if issubclass(hint, Section):
         return converted(found, hint, page, place)
     try:
@@ -125,9 +145,12 @@ def _list(found: object, hint: Any, page: Document, place: str) -> Any:
     return tuple(_value(item, hint, page, f"{place}[{k}]") for k, item in enumerate(found))
 
 
-def _table(found: object, hint: Any, page: Document, place: str) -> Any:
+def _table(found: object, args: tuple[Any, ...], page: Document, place: str) -> Any:
     if not isinstance(found, dict):
         return _unexpected(dict, found, page, place)
+    named, hint = args
+    for name in found if named is not str else ():
+        _value(name, named, page, f"{place}.{name}")
     return {name: _value(item, hint, page, f"{place}.{name}") for name, item in found.items()}
 
 

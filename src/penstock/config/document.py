@@ -109,6 +109,11 @@ class Document:
             place = place[: max(place.rfind("."), place.rfind("["), 0)]
         return self.lines[place] if place else None
 
+    def span(self, key: str) -> tuple[int, int]:
+        """The first and the last line of a key with all that is in it."""
+        inside = [line for place, line in self.lines.items() if re.match(rf"{re.escape(key)}($|[.\[])", place)]
+        return min(inside), max(inside)
+
     def _keep(self, error: FileError) -> None:
         if error in self.known:  # for example of a price that several node sizes share
             return

@@ -134,7 +134,16 @@ class _OfferMaker:
             guarantee=guarantee,
             quoted=self.exchange.quoted,
             has=attempt(self._has),
+            family=self._family(),
         )
+
+    def _family(self) -> str:
+        """As the row says it, or what its node types have before their first point: `p5` of `p5.48xlarge`."""
+        if self.row.family is not None:
+            return str(self.row.family)
+        types = [self.row.node_type] if self.row.shapes is None else [shape.node_type for shape in self.row.shapes]
+        families = {str(node_type or "").partition(".")[0] for node_type in types}
+        return families.pop() if len(families) == 1 else ""
 
     def _has(self) -> tuple[str, ...]:
         """What its nodes have, for the engine's rule. Only clusters run Jobs that need any."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import date
 from fractions import Fraction
 from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock.config.document import shown
 from penstock.core.units import DAY, HOUR, LONGEST_MS, MICRO, MINUTE, MOST_BYTES, MOST_GPUS, MOST_MONEY, SECOND
@@ -99,6 +100,32 @@ class Priority(int): ...
 
 class NamespacePath(str):
     """A Kubernetes namespace of every front door, or with its site of that one."""
+
+    __slots__ = ()
+
+
+class NamePattern(str):
+    """A name of somebody else's, or the beginning of several: `eu-*`."""
+
+    __slots__ = ()
+
+
+class TimeOfDay(int):
+    """In minutes since midnight."""
+
+
+class TimeZone(str):
+    __slots__ = ()
+
+
+class Role(str):
+    """As tokens have it, without `role:`."""
+
+    __slots__ = ()
+
+
+class CelText(str):
+    """A condition in CEL. Whether it can be compiled, `policy.expressions` says."""
 
     __slots__ = ()
 
@@ -214,6 +241,33 @@ def _namespace_path(text: str) -> NamespacePath | None:
     return NamespacePath(text) if is_site and re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", namespace) else None
 
 
+def _name_pattern(text: str) -> NamePattern | None:
+    return NamePattern(text) if _text(text) is not None and "*" not in text[:-1] else None
+
+
+def _time_of_day(text: str) -> TimeOfDay | None:
+    found = re.fullmatch("([01][0-9]|2[0-3]):([0-5][0-9])|(24):(00)", text)
+    hours, minutes = [part for part in found.groups() if part] if found else ("", "")
+    return TimeOfDay(60 * int(hours) + int(minutes)) if found else None
+
+
+def _time_zone(text: str) -> TimeZone | None:
+    try:
+        ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+    return TimeZone(text)
+
+
+def _role(text: str) -> Role | None:
+    kind, _, name = text.partition(":")
+    return Role(name) if kind == "role" and _name(name) is not None else None
+
+
+def _cel_text(text: str) -> CelText | None:
+    return CelText(text) if text.strip() else None
+
+
 def _currency(text: str) -> Currency | None:
     return Currency(text) if re.fullmatch("[A-Z]{3}", text) else None
 
@@ -247,4 +301,9 @@ SCALARS: Final[dict[type, tuple[str, Callable[[str], object]]]] = {
     Word: ("a text of up to 32,000 characters without zero bytes", _word),
     NamespacePath: ("a namespace, of every front door or of one: NAMESPACE or SITE/NAMESPACE", _namespace_path),
     Priority: ("a whole number from -1000 to 1000", _priority),
+    NamePattern: ("a name, or its beginning and a * like eu-*", _name_pattern),
+    TimeOfDay: ("a time of day like 08:00 or 22:30, in quotes, at most 24:00", _time_of_day),
+    TimeZone: ("a time zone like Europe/Berlin or UTC", _time_zone),
+    Role: ("a role like role:approver", _role),
+    CelText: ("a condition in CEL, which may not be empty", _cel_text),
 }

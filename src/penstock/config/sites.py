@@ -5,7 +5,7 @@ commands call `read_sites`.
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
+from typing import Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock.config.clusters import cluster_of
@@ -21,11 +21,13 @@ from penstock.config.sections import (
     FaultSection,
     FileSection,
     LocalSection,
+    PolicySection,
     RateSection,
     SiteSection,
     TierSection,
 )
 from penstock.config.teams import Team, teams_of
+from penstock.core.model.governance import NONE, Governance
 from penstock.core.model.types import STANDING, DataRule, DataSet, EgressTier, Offer, Quoted, Site
 from penstock.core.units import GB, HOUR, MICRO, MINUTE, SECOND, Instant, Millis, Money
 from penstock.core.values import value
@@ -36,6 +38,8 @@ P = ParamSpec("P")
 R = TypeVar("R", bound=Section)
 T = TypeVar("T")
 Rates: TypeAlias = dict[str, Exchange]
+#: Keys that say what may be done, and not what exists: they belong into a policy file.
+MOVED: Final = ("policy", "caps", "teams", "data_rules")
 
 
 @value
@@ -87,15 +91,26 @@ class SitesFile:
     kubernetes: tuple[tuple[str, ClusterSite], ...] = ()  # sites that are clusters
     teams: tuple[Team, ...] = ()  # what each team may use
     data_teams: tuple[tuple[str, tuple[str, ...]], ...] = ()  # data sets that only these teams may use
+    governance: Governance = NONE  # what a policy file says; see `policy.file.governed`
+    moved: tuple[
+        tuple[str, int, int], ...
+    ] = ()  # what it has that belongs into a policy file: key, first and last line
 
 
 def read_sites(path: str) -> SitesFile:
     """What the file says. All that is wrong with it is one `BadFile`; keys by their old names are told to stderr."""
     page, raw = Document(path), read_bytes(path)
     made = _parsed(raw, page)
-    for notice in page.notices:
+    for notice in (*page.notices, *_moved_notice(made, path)):
         sys.stderr.write(f"Notice: {notice}\n")
     return made
+
+
+def _moved_notice(made: SitesFile, path: str) -> Iterator[str]:
+    if made.moved:
+        keys = " and ".join(f"'{key}' (line {first})" for key, first, _ in made.moved)
+        move = "moves" if len(made.moved) == 1 else "move"
+        yield f"{path}: {keys} {move} to a policy file, which --policy names; the old place works for a release."
 
 
 def parse_sites(raw: bytes, name: str) -> SitesFile:
@@ -113,23 +128,25 @@ def _sites_file(file: FileSection, page: Document) -> SitesFile:
     rates = attempt(_rates, file, page)
     maps = attempt(lambda: _each(page, "sites", file.sites, maps_of))
     sites = attempt(_sites, file, rates, maps, page)
+    data, data_rules = attempt(_data, file, page), attempt(_data_rules, file, page)
     return SitesFile(
         currency=attempt(lambda: str(file.currency)),
         sites=sites,
-        data=attempt(_data, file, page),
-        data_rules=attempt(_data_rules, file, page),
+        data=data,
+        data_rules=data_rules,
         caps=attempt(_caps, file, page),
         faults=attempt(_faults, file, page),
-        notes=attempt(lambda: tuple(_notes(file, sites))),
+        notes=attempt(notes_of, sites, data, data_rules),
         local=attempt(_local, file, page),
         rehearsed=attempt(lambda: tuple(str(row.name) for row in file.sites if row.driver == "rehearsal")),
         data_folders=attempt(_data_folders, file),
-        policy=attempt(_wishes, file, page),
+        policy=attempt(options_of, file.policy, page, "policy"),
         time_zone=attempt(_time_zone, file, page),
         maps=attempt(_maps, file, maps),
         kubernetes=attempt(_clusters, file, maps, page),
         teams=attempt(_teams, file, page),
         data_teams=attempt(lambda: tuple((str(row.name), _strings(row.teams)) for row in file.data if row.teams)),
+        moved=tuple((key, *page.span(key)) for key in MOVED if key in page.lines),
     )
 
 
@@ -185,6 +202,8 @@ def _site(row: SiteSection, rates: Rates, maps: Maps, page: Document, place: str
         ingress_per_gb=exchange.ours(row.ingress_per_gb),
         front_door=bool(row.front_door),
         has=site_has(row, maps),
+        cloud=str(row.cloud or ""),
+        region=str(row.region or ""),
     )
 
 
@@ -325,10 +344,13 @@ def _maps(file: FileSection, maps: Sequence[Maps]) -> tuple[Maps, ...]:
     return tuple(site_maps for row, site_maps in zip(file.sites, maps, strict=True) if row.reached_by == "kubernetes")
 
 
-def _wishes(file: FileSection, page: Document) -> PolicyOptions:
-    row = file.policy
+def options_of(row: PolicySection, page: Document, place: str) -> PolicyOptions:
+    """Also of a policy file, which has the same keys."""
     if row.least_lease < SECOND:
-        page.report("policy.least_lease", "leases this short leave no time for anything but renewing; write 1s or more")
+        page.report(
+            f"{place}.least_lease".lstrip("."),
+            "leases this short leave no time for anything but renewing; write 1s or more",
+        )
     return PolicyOptions(
         cost_of_delay=Exchange(None).ours(row.cost_of_delay),
         longest_wait_ms=int(row.longest_wait),
@@ -353,17 +375,25 @@ def _time_zone(file: FileSection, page: Document) -> str:
     return name
 
 
-def _notes(file: FileSection, sites: tuple[Site, ...]) -> Iterator[str]:
+def notes_of(sites: Iterable[Site], data: Iterable[DataSet], rules: Sequence[DataRule]) -> tuple[str, ...]:
+    """What is allowed but probably not meant, a sentence each."""
+    return (*_offer_notes(sites), *_data_notes(list(sites), data, rules))
+
+
+def _offer_notes(sites: Iterable[Site]) -> Iterator[str]:
     for offer in (offer for site in sites for offer in site.offers if offer.term not in STANDING):
         if offer.term == "spot" and any(shape.most_per_hour is None for shape in offer.shapes):
             yield f"{offer.id} is not eligible: a spot price without 'most' has no bound, and no cap could hold."
         elif offer.guarantee == "none":
             yield f"{offer.id} has no guarantee: a cap holds there only while Penstock runs."
-    ruled = {row.data_class for row in file.data_rules}
-    for data_class in dict.fromkeys(row.data_class for row in file.data if row.data_class):
+
+
+def _data_notes(sites: Sequence[Site], data: Iterable[DataSet], rules: Sequence[DataRule]) -> Iterator[str]:
+    ruled = {rule.data_class for rule in rules}
+    for data_class in dict.fromkeys(item.data_class for item in data if item.data_class):
         if data_class not in ruled:
             yield f"Data class '{data_class}' has no rule: its data stays where it lives."
-    for rule in file.data_rules:
+    for rule in rules:
         for key, names, there in (
             ("location", rule.locations, {site.location for site in sites}),
             ("law", rule.laws, {site.law for site in sites}),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.core.model import reasons as r
-from penstock.core.units import HOUR, MOST_MONEY, NEVER, PERMILLE, Instant, Millis, Money
+from penstock.core.units import GB, HOUR, MOST_MONEY, NEVER, PERMILLE, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.formatting import are, count, duration, instant, money, were
 
@@ -239,6 +239,99 @@ def aims_at_spend(why: r.AimsAtSpend, say: Say) -> str:
     )
 
 
+# --- what a policy file says of the moment ---------------------------------------------------------------------------
+
+
+def no_trigger_holds(why: r.NoTriggerHolds, say: Say) -> str:
+    seen = "; ".join(_trigger(trigger) for trigger in why.seen)
+    return (
+        f"Queued for owned GPUs: it would burst to {why.offer} for about {say.cash(why.cost)}, but no trigger of the "
+        f"policy holds{say.age}: {seen}."
+    )
+
+
+def burst_allowed(why: r.BurstAllowed, say: Say) -> str:
+    held = f" Trigger of the policy: {_trigger(why.trigger)}." if why.trigger is not None else ""
+    dear = "".join(f" Passed over: {_dear(passed, say)}." for passed in why.passed_over)
+    return f"{sentence(why.burst, say)}{held}{dear}"
+
+
+def _trigger(seen: r.TriggerSeen) -> str:
+    where = _where(seen.source)
+    match seen.trigger:
+        case "queued_jobs":
+            return f"{are(seen.seen, 'job')} queued, it holds from {seen.threshold:,}{where}"
+        case "expected_wait":
+            return f"the expected wait is {duration(seen.seen)}, it holds from {duration(seen.threshold)}{where}"
+        case "utilisation":
+            times = f" for {duration(seen.for_ms)}" if seen.for_ms else ""
+            held = f" for {duration(seen.held_ms)}" if seen.held_ms else ""
+            from_ = f"it holds from {_percent(seen.threshold)}{times}"
+            return f"{_percent(seen.seen)} of owned GPUs are in use{held}, {from_}{where}"
+        case "deadline_at_risk":
+            due = f"to meet its deadline it must burst by {instant(seen.seen)}" if seen.seen else "it has no deadline"
+            return f"{due}{where}"
+
+
+def _percent(permille: int) -> str:
+    return f"{permille // 10} %" if permille % 10 == 0 else f"{permille / 10:.1f} %"
+
+
+def _where(source: str) -> str:
+    return f" ({source})" if source else ""
+
+
+def too_dear(why: r.TooDear, say: Say) -> str:
+    return f"Queued for owned GPUs: {_dear(why, say)}."
+
+
+def _dear(why: r.TooDear, say: Say) -> str:
+    before = f", {say.cash(why.spent)} of it is spent or held" if why.spent else ""
+    return (
+        f"{why.offer} costs about {say.cash(why.cost)}, and one job may cost {say.cash(why.limit)}{before}"
+        f"{_where(why.source)}"
+    )
+
+
+def team_at_limit(why: r.TeamAtLimit, say: Say) -> str:
+    return (
+        f"Queued: {why.team} may have {count(why.limit, 'GPU')} at once; it has {why.used:,}{say.age}, and this needs "
+        f"{why.needed:,}{_where(why.source)}."
+    )
+
+
+def egress_spent(why: r.EgressSpent, _: Say) -> str:
+    month = f" in {why.period}" if why.period else ""
+    return (
+        f"Queued for owned GPUs: {why.team} may bring {_size(why.limit_bytes)} out of rented sites{month}; "
+        f"{_size(why.used_bytes)} is counted, and its output is {_size(why.needed_bytes)}{_where(why.source)}."
+    )
+
+
+def _size(size_bytes: int) -> str:
+    if size_bytes >= 1000 * GB:
+        return f"{size_bytes / (1000 * GB):.2f} TB"
+    return f"{size_bytes / GB:.1f} GB" if size_bytes >= GB else f"{size_bytes / (GB // 1000):.1f} MB"
+
+
+def in_quiet_hours(why: r.InQuietHours, _: Say) -> str:
+    until = f"until {instant(why.ends_at)}, in quiet hours"
+    return f"Queued for owned GPUs: nothing new is rented {until}{_where(why.source)}."
+
+
+def headroom_kept(why: r.HeadroomKept, say: Say) -> str:
+    whom = f"{why.for_class} jobs" if why.for_class else "others"
+    gpus = f"{count(why.gpus, 'GPU')} of {why.site} {'is' if why.gpus == 1 else 'are'} kept free for {whom}"
+    return f"{sentence(why.wait, say)} Until {instant(why.ends_at)} {gpus}{_where(why.source)}."
+
+
+def ran_too_long(why: r.RanTooLong, _: Say) -> str:
+    return (
+        f"Failed: it has run {duration(why.ran_ms)}, and jobs of class {why.job_class} may run "
+        f"{duration(why.longest_ms)}{_where(why.source)}."
+    )
+
+
 # --- moves, refusals, ends -------------------------------------------------------------------------------------------
 
 
@@ -396,12 +489,16 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.AimsAtSpend: aims_at_spend,
     r.ApprovalDenied: approval_denied,
     r.AwaitsApproval: awaits_approval,
+    r.BurstAllowed: burst_allowed,
     r.CancelAsked: cancel_asked,
     r.CapBinds: cap_binds,
     r.CheaperElsewhere: cheaper_elsewhere,
     r.ComesHome: comes_home,
     r.Displaced: displaced,
+    r.EgressSpent: egress_spent,
     r.EndsAlike: ends_alike,
+    r.HeadroomKept: headroom_kept,
+    r.InQuietHours: in_quiet_hours,
     r.JoinsNode: joins_node,
     r.LeaseNotRenewed: lease_not_renewed,
     r.LostNode: lost_node,
@@ -410,6 +507,7 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.NeverStarted: never_started,
     r.NoMoreWork: no_more_work,
     r.NoRoomThere: no_room_there,
+    r.NoTriggerHolds: no_trigger_holds,
     r.NotStarting: not_starting,
     r.NotWorthWaiting: not_worth_waiting,
     r.NothingAllowed: nothing_allowed,
@@ -421,11 +519,14 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.PlacementsPaused: placements_paused,
     r.Preempted: preempted,
     r.QueueFull: queue_full,
+    r.RanTooLong: ran_too_long,
     r.RateBinds: rate_binds,
     r.RoomMade: room_made,
     r.ScopeFrozen: scope_frozen,
     r.StartFailed: start_failed,
     r.SuspendAsked: suspend_asked,
+    r.TeamAtLimit: team_at_limit,
+    r.TooDear: too_dear,
     r.TooWide: too_wide,
     r.WaitWorth: wait_worth,
     r.WaitedLongest: waited_longest,

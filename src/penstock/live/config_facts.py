@@ -47,6 +47,7 @@ def policy_of(file: "SitesFile") -> Policy:
         least_lease_ms=said.least_lease_ms,
         settle_ms=said.stay_ms,
         least_left_ms=said.least_left_ms,
+        governance=file.governance,
     )
 
 

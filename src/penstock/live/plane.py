@@ -49,6 +49,7 @@ from penstock.live.site_probe import SiteProbe
 from penstock.live.space_reserve import SpaceReserve
 from penstock.live.view import Alarm, View, picture
 from penstock.live.what_if import Question, Unanswered
+from penstock.policy import hours
 
 __all__ = ["KeyReused", "NotReady", "Plane", "Quarantined", "Setup", "Told"]
 
@@ -336,9 +337,9 @@ class Plane:
     def _planned(self, copy: State, spec: JobSpec) -> Plan:
         """The facts of the turn that would accept it; the sequencer opens budget periods in the same turn."""
         now, sequencer = self.clock.now(), self.sequencer
-        also = tuple(periods.due(sequencer.calendar, copy.ledger.periods, now))
+        also: list[Fact] = [*periods.due(sequencer.calendar, copy.ledger.periods, now), *hours.due(copy, (), now)]
         number = copy.numbered + 1
-        return plan(copy, sequencer.rules, e.JobSubmitted(now, number, f"{sequencer.ids}{number}", spec), also)
+        return plan(copy, sequencer.rules, e.JobSubmitted(now, number, f"{sequencer.ids}{number}", spec), tuple(also))
 
     async def _what_if(self, answer: Callable[[State], T]) -> T:
         async with self._what_ifs:

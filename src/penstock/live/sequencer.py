@@ -34,6 +34,7 @@ from penstock.live.background_snapshot import BackgroundSnapshot
 from penstock.live.before import REPLACES, Before
 from penstock.live.fact_bounds import storable
 from penstock.live.periods import Calendar
+from penstock.policy import hours
 
 #: Snapshot after so many events, which a restart folds in a quarter of a second, and at least as many as there are jobs
 #: in the state, because packing them takes longer than folding their events.
@@ -311,8 +312,8 @@ class _Batch:
             deadline = sequencer.next_deadline()
             if deadline is None or deadline > self.now:
                 return
-            facts = [e.Woke(self.now)]
-        self._record(facts, stamped)
+        facts += hours.due(state, facts, self.now)  # only with something else: by themselves they change nothing
+        self._record(facts or [e.Woke(self.now)], stamped)
 
     def take_one_by_one(self, units: Sequence[Ask]) -> None:
         """Something in the batch made the engine raise. Try each request alone, and quarantine those that

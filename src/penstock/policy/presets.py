@@ -3,6 +3,7 @@ one engine: first come first served, first fit, and a patience that is a share o
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from math import isqrt
 from typing import Final, Protocol
@@ -78,6 +79,16 @@ def ours(name: str, value: str, target_delay_ms: Millis = 0, target_spend: Money
         share_nodes=True,
         reserve=True,
     )
+
+
+def at_cost_of_delay(chosen: Policy, value: str | None, target_delay_ms: Millis = 0, target_spend: Money = 0) -> Policy:
+    """One of ours at another cost of delay, or one that follows a target; None: at its own."""
+    asked = ours("penstock", value or DEFAULT_VALUE, target_delay_ms, target_spend).waiting
+    per_hour = chosen.waiting.value_per_hour if value is None else asked.value_per_hour
+    waiting = replace(
+        chosen.waiting, value_per_hour=per_hour, target_delay_ms=target_delay_ms, target_spend=target_spend
+    )
+    return replace(chosen, knob=chosen.knob if value is None else value, waiting=waiting)
 
 
 def _waiting(kind: str, budget: Fraction, jobs: Sequence[HasRun], queue_cap: int | None) -> Waiting:

@@ -20,7 +20,7 @@ from penstock.sim.engine.chance import normal, uniform
 from penstock.sim.engine.report import Report, Tally
 from penstock.sim.engine.simulator import Knowledge, known, opening, simulate, truths
 from penstock.sim.engine.spot import ZONES, made_up_zone
-from penstock.sim.engine.world import Fault, World, Zone
+from penstock.sim.engine.world import Fault, Truth, World, Zone
 from penstock.sim.traces.trace import TraceJob
 
 Costs: TypeAlias = Literal["l0", "l1", "l2"]
@@ -141,20 +141,30 @@ def run(scenario: Scenario, policy: Policy, see: Callable[[Step, Engine], None] 
     jobs = scenario.jobs
     true = truths(jobs)
     tally = Tally(true, jobs[0].submit_at, jobs[-1].submit_at)
+    began = time.process_time()
+    engine = play(scenario, policy, tally.see if see is None else _both(tally.see, see), true)
+    return tally.report(engine, time.process_time() - began), engine
+
+
+def play(
+    scenario: Scenario,
+    policy: Policy,
+    see: Callable[[Step, Engine], None],
+    true: Mapping[str, Truth] | None = None,
+) -> Engine:
+    """Simulate. `see` gets each step."""
+    jobs = scenario.jobs
     policy = replace(policy, currency=scenario.currency, data_rules=scenario.data_rules + policy.data_rules)
     world = World(
         scenario.sites,
-        true,
+        truths(jobs) if true is None else true,
         seed=scenario.seed,
         zones=scenario.zones,
         faults=scenario.faults,
         data={item.id: item for item in scenario.data},
     )
     first = opening(scenario.sites, policy, jobs[0].submit_at, scenario.caps, scenario.data)
-    began = time.process_time()
-    watch = tally.see if see is None else _both(tally.see, see)
-    engine = simulate(jobs, world, first, watch)
-    return tally.report(engine, time.process_time() - began), engine
+    return simulate(jobs, world, first, see)
 
 
 def _both(first: Callable[[Step, Engine], None], two: Callable[[Step, Engine], None]) -> Callable[[Step, Engine], None]:

@@ -85,6 +85,7 @@ SHORT: Final[dict[str, str]] = {
     "CapRaiseAsked": "A person asks for a higher cap of {event.scope}; another must approve it.",
     "CapRaiseDenied": "A person denied a higher cap of {event.scope}.",
     "PeriodOpened": "The budgets of {event.period} are open.",
+    "HoursOpened": "Hours of the policy: {event.window}.",
     "TokenIssued": "Token {event.token} was made.",
     "TokenRevoked": "Token {event.token} was revoked.",
     "LogRead": "Somebody who sees all teams read its log.",

@@ -12,7 +12,7 @@ from penstock.core.decide.quotes import OfferRate, Quote
 from penstock.core.fold.learned import loss_ppm
 from penstock.core.fold.state import Attempt, Job, Node, State
 from penstock.core.model.types import Offer
-from penstock.core.units import PERMILLE, Instant, Millis, Money, ceil_div, cost_of
+from penstock.core.units import NEVER, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
 
 #: How many nodes of one offer with equally many spare GPUs are considered.
 LOOKED_AT = 8
@@ -21,7 +21,7 @@ LOOKED_AT = 8
 def for_job(state: State, job: Job, expected_ms: Millis, now: Instant, leaving: tuple[str, ...] = ()) -> list[Quote]:
     """All ways to rent, the cheapest first: nodes of its own at each offer, and the best seat on one that is there."""
     found = quotes.for_job(state, job, expected_ms, now)
-    if not state.seats or not state.policy.share_nodes or not _may_join(state, job):
+    if not state.seats or not (state.policy.share_nodes or state.idle) or not _may_join(state, job):
         return found
     left_ms = max(0, expected_ms - job.kept_ms)
     seats = [
@@ -31,6 +31,8 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant, leaving: 
         for node in _with_room(state, job, offer)
         if node.id not in leaving
     ]
+    if state.gated:
+        seats = quotes.within_limits(state, job, seats, now)
     if not seats:
         return found
     best = min(seats, key=lambda seat: (seat.total, state.nodes[seat.node].free, seat.node))
@@ -39,7 +41,8 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant, leaving: 
 
 def _may_join(state: State, job: Job) -> bool:
     """A job with a cap of its own needs a hold of its own, and in scopes that froze nothing starts."""
-    return job.spec.cap is None and not any(scope in state.ledger.frozen for scope in job.shape.scopes)
+    capped = job.spec.cap is not None or (state.team_rules and "job:" + job.id in state.ledger.caps)
+    return not capped and not any(scope in state.ledger.frozen for scope in job.shape.scopes)
 
 
 def _leaves_free(rate: OfferRate) -> bool:
@@ -54,14 +57,14 @@ def _with_room(state: State, job: Job, offer: Offer) -> list[Node]:
         nodes = state.seats.get((offer.id, job.shape.scopes, free))
         if nodes:
             found += [node for node in list(nodes.values())[:LOOKED_AT] if _terms_hold(state, job, node)]
-    return found
+    return found if state.policy.share_nodes else [node for node in found if node.id in state.idle]
 
 
 def _terms_hold(state: State, job: Job, node: Node) -> bool:
     """Its hold pays for as long a last checkpoint as the job may take, and its lease is not about to end."""
     lease, spec = state.ledger.leases[node.id], job.spec
     terms = lease.hold.terms
-    ending = lease.denied or lease.wanted_at < lease.deadline_at
+    ending = lease.denied or lease.wanted_at < lease.deadline_at or lease.renew_at == NEVER
     return not ending and terms.grace_ms >= spec.grace_ms and terms.lease_max_ms == spec.lease_max_ms
 
 

@@ -8,9 +8,22 @@ zero patience gets one pass before it bursts.
 from collections.abc import Iterable
 from heapq import heappop
 
-from penstock.core.decide import defragment, giveback, leases, moves, ordering, placement, preemption, retries, targets
+from penstock.core.decide import (
+    defragment,
+    giveback,
+    leases,
+    limits,
+    moves,
+    ordering,
+    placement,
+    preemption,
+    retries,
+    targets,
+    triggers,
+)
 from penstock.core.decide.placement import Choices
 from penstock.core.decide.rules import Candidate, Rules, could_hold, preference_of, widest_of
+from penstock.core.fold.governed import HELD, open_until
 from penstock.core.fold.state import Job, Lane, RareChanges, Shape, State
 from penstock.core.model.events import JobRefused, OfferClosed, OfferOpened, ShapeJudged, StopPromised, WaitPromised
 from penstock.core.model.reasons import CancelAsked, MoveAsked, NothingAllowed, PlacementsPaused, SuspendAsked, TooWide
@@ -51,28 +64,36 @@ def decide(choices: Choices, rules: Rules) -> None:
     if state.aim.next_at <= now:
         targets.follow(choices)
 
-    # 6. Placements, with the GPUs and money that the steps above freed.
+    # 6. Stop jobs that have run as long as their class may: their next attempts are not placed below.
+    if state.run_ends and state.run_ends[0][0] <= now:
+        end_long_runs(choices)
+
+    # 7. Placements, with the GPUs and money that the steps above freed.
     overdue = bool(state.timers) and state.timers[0][0] <= now  # a job's patience is over
     if state.paused:
         hold_off(choices)
     elif changes.arrived or changes.freed or rare.room or overdue:
         place_all(choices, overdue)
+    if state.governed and not state.paused and triggers.awaited(state) and triggers.one_holds(state, now):
+        spend_room(choices, {HELD: None})
 
-    # 7. Shorten leases after a lowered cap: new placements count, too.
+    # 8. Shorten leases after a lowered cap: new placements count, too.
     if rare.stale:
         leases.call_back(choices)
 
-    # 8. Renewals: an attempt stopped above gets at most one more lease, and a denied one may drain.
+    # 9. Renewals: an attempt stopped above gets at most one more lease, and a denied one may drain.
     if state.renewals and state.renewals[0][0] <= now:
         renew(choices)
 
-    # 9. Moves between rented offers: a renewal is when an attempt is reviewed.
+    # 10. Moves between rented offers: a renewal is when an attempt is reviewed.
     if changes.review and policy.share_nodes and policy.home and not state.paused:
         moves.move_on(choices)
 
-    # 10. Release idle nodes, last: a job that bursts in this step may have joined one.
+    # 11. Release idle nodes, last: a job that bursts in this step may have joined one.
     if rare.idle:
         giveback.idle(choices, rare.idle)
+    if state.idle:
+        giveback.rested(choices)
 
 
 def hear(choices: Choices, rare: RareChanges) -> None:
@@ -106,7 +127,9 @@ def renew(choices: Choices) -> None:
     jobs.
     """
     state = choices.state
+    hidden = hide(choices)
     leases.renew(choices)
+    limits.show(hidden)
     if state.changes.closing:
         leases.settle(choices)
         if state.changes.rare.room and not state.paused:
@@ -120,11 +143,28 @@ def _lets_others_in(policy: Policy) -> bool:
 
 def tidy_up(choices: Choices) -> None:
     """Standing GPUs are free and queued jobs had their turn: rented jobs come home, and small ones are defragmented."""
+    hidden = hide(choices)
     moves.come_home(choices)
     if choices.state.policy.defragment:
         defragment.defragment(choices)
+    limits.show(hidden)
     if choices.state.changes.closing:
         leases.settle(choices)
+
+
+def hide(choices: Choices, job_class: str = "") -> limits.Hidden:
+    """Headroom that is kept from jobs of this class, out of sight of what reads the pools themselves."""
+    state = choices.state
+    return limits.hide(state, job_class, choices.now) if state.policy.governance.headroom else []
+
+
+def end_long_runs(choices: Choices) -> None:
+    """Stop attempts whose job has run as long as its class may, but for the time of a last checkpoint."""
+    state, now = choices.state, choices.now
+    while state.run_ends and state.run_ends[0][0] <= now:
+        attempt = state.run_ends[0][2]
+        because = limits.ran_too_long(state, attempt.job, now)
+        choices.record(StopPromised(now, attempt.id, "fail", yields=False, because=because))
 
 
 def hold_off(choices: Choices) -> None:
@@ -142,6 +182,8 @@ def place(choices: Choices, arrived: list[Job]) -> None:
         shape = job.shape
         if job.queued and shape.judged and not shape.standing and not shape.rented and shape.base is None:
             refuse(choices, shape)  # as others of its shape were before
+        elif state.class_rules and job.queued and limits.left_to_run(state, job) == 0:
+            choices.record(JobRefused(choices.now, job.id, limits.ran_too_long(state, job, choices.now)))
     if state.reserved and state.changes.freed:
         placement.start_reserved(choices)
     fresh_lanes = None if state.changes.freed or not policy.backfill else arrived
@@ -171,9 +213,9 @@ def pass_queue(choices: Choices, arrived: list[Job] | None) -> None:
         if len(arrived) == 1:
             job = arrived[0]
             lane = job.shape.lane
-            if lane is not None and job.queued and lane.heap[0][1] is job and lane.fits():
+            if lane is not None and job.queued and lane.heap[0][1] is job and ordering.fits(state, lane, choices.now):
                 placement.start_standing(choices, job)
-            if lane is None or not lane.heap or not lane.fits():
+            if lane is None or not lane.heap or not ordering.fits(state, lane, choices.now):
                 return
         lanes = dict.fromkeys(job.shape.lane for job in arrived if job.shape.lane is not None)
     while state.waiting:
@@ -210,12 +252,18 @@ def cap_queue(choices: Choices, cap: int) -> None:
 
 
 def make_room(choices: Choices, arrived: list[Job]) -> None:
-    policy = choices.state.policy
+    state, policy = choices.state, choices.state.policy
     for job in arrived:
-        if job.queued and policy.preempt and job.spec.priority > 0 and preemption.preempt(choices, job):
+        if state.at_once and limits.team_at_limit(state, job) is not None:
             continue
-        if job.queued and policy.displace and not job.shape.rented:
+        hidden = hide(choices, job.spec.job_class)
+        if job.queued and policy.preempt and job.spec.priority > 0 and preemption.preempt(choices, job):
+            limits.show(hidden)
+            continue
+        quiet = state.gated and limits.quiet_hours(state, choices.now) is not None
+        if job.queued and policy.displace and not job.shape.rented and not quiet:
             preemption.displace(choices, job)
+        limits.show(hidden)
 
 
 def spend_room(choices: Choices, scopes: dict[str, None]) -> None:
@@ -303,7 +351,9 @@ def answer_requests(choices: Choices, requests: list[tuple[str, str]]) -> None:
         if not offer_id:
             choices.record(StopPromised(choices.now, job.attempt.id, "cancel", yields=False, because=CancelAsked()))
         elif not state.paused and placement.may_move(state, job, choices.now):
+            hidden = hide(choices, job.spec.job_class)
             placement.move(choices, job, state.offers[offer_id], MoveAsked(job.attempt.offer.id, job.attempt.kept_ms))
+            limits.show(hidden)
     if state.changes.closing:  # an attempt that had not started is over at once
         leases.settle(choices)
 
@@ -332,4 +382,18 @@ def next_deadline(state: State) -> Instant:
         soonest = state.retries[0][0]
     if state.closed:
         soonest = min([soonest, *(until for name, until in state.closed.items() if name in state.pools)])
+    if state.run_ends and state.run_ends[0][0] < soonest:
+        soonest = state.run_ends[0][0]
+    if state.idle:
+        soonest = min([soonest, *(giveback.kept_until(state, node) for node in state.idle.values())])
+    if state.governed and state.waiting and not state.paused:
+        soonest = min(soonest, _policy_changes_at(state))
+    return soonest
+
+
+def _policy_changes_at(state: State) -> Instant:
+    """When a trigger will hold for queued jobs, or headroom that is kept from them ends."""
+    soonest = triggers.next_at(state) if triggers.awaited(state) else NEVER
+    for rule in state.policy.governance.headroom:
+        soonest = min(soonest, open_until(state, rule.id, state.at) or NEVER)
     return soonest

@@ -7,7 +7,7 @@ the GPUs that idle meanwhile.
 
 from collections.abc import Iterator
 
-from penstock.core.decide import moves, placement, quotes
+from penstock.core.decide import limits, moves, placement, quotes
 from penstock.core.decide.placement import Choices
 from penstock.core.fold.pool import Pool
 from penstock.core.fold.state import Attempt, Job, State
@@ -50,7 +50,9 @@ def defragment(choices: Choices) -> None:
 def _wishes(state: State, offer_id: str, pool: Pool, now: Instant) -> Iterator[Beneficiary]:
     for lane in state.lanes:
         job = lane.head()
-        if job is not None and _unfit(pool, lane.width) and offer_id in job.shape.standing and job.shape.rented:
+        if job is None or (lane.limited and limits.hinder(state, job, now)):
+            continue
+        if _unfit(pool, lane.width) and offer_id in job.shape.standing and job.shape.rented:
             offers = quotes.for_job(state, job, state.expect(job), now)
             if offers:
                 yield Beneficiary(offers[0].cost, job, None)

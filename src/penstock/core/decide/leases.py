@@ -1,5 +1,6 @@
 """The money of what already runs: settled when it is gone, renewed while there is room, drained when there is not."""
 
+from penstock.core.decide import limits
 from penstock.core.decide.placement import Choices, move, wait_for_money
 from penstock.core.fold.ledger import Lease, renew_at, sum_of
 from penstock.core.fold.state import Attempt, State
@@ -13,7 +14,7 @@ from penstock.core.model.events import (
     StopPromised,
 )
 from penstock.core.model.reasons import Denial, LeaseNotRenewed
-from penstock.core.units import MINUTE, NEVER, Instant, Money
+from penstock.core.units import MINUTE, NEVER, Instant, Millis, Money
 
 
 def settle(choices: Choices) -> None:
@@ -44,11 +45,15 @@ def renew(choices: Choices) -> None:
     renewals = state.renewals
     while renewals and renewals[0][0] <= now:
         lease = renewals[0][2]
-        found = state.ledger.renewal(lease, now, state.policy.least_lease_ms)
+        most_ms = _needed_ms(state, lease, now) if state.class_rules else NEVER
+        if now + most_ms <= lease.deadline_at:
+            _renew_no_more(choices, lease)
+            continue
+        found = state.ledger.renewal(lease, now, state.policy.least_lease_ms, most_ms)
         if isinstance(found, tuple):
             deadline, parts = found
             charged = state.ledger.charge(lease, now)
-            again = _again(state, lease, now, deadline)
+            again = _again(state, lease, now, deadline) if deadline < now + most_ms else NEVER
             choices.record(
                 LeaseRenewed(
                     at=now, hold=lease.hold.id, charged=charged, parts=parts, deadline_at=deadline, renew_at=again
@@ -56,6 +61,30 @@ def renew(choices: Choices) -> None:
             )
         else:
             _deny(choices, lease, found)
+
+
+def _needed_ms(state: State, lease: Lease, now: Instant) -> Millis:
+    """How long those on it may still run by the limits of their classes; NEVER: as long as it takes."""
+    attempts = _attempts_on(state, lease)
+    if not attempts:
+        return NEVER
+    most_ms = 0
+    for attempt in attempts:
+        left_ms = limits.left_to_run(state, attempt.job)
+        if left_ms is None:
+            return NEVER
+        most_ms = max(most_ms, left_ms - (0 if attempt.started_at is None else now - attempt.started_at))
+    return most_ms
+
+
+def _renew_no_more(choices: Choices, lease: Lease) -> None:
+    """It lasts as long as anybody on it may run: charge it, and ask no more."""
+    ledger, now, deadline = choices.state.ledger, choices.now, lease.deadline_at
+    charged = ledger.charge(lease, now)
+    parts = ledger.cover_from(lease, now)
+    choices.record(
+        LeaseRenewed(at=now, hold=lease.hold.id, charged=charged, parts=parts, deadline_at=deadline, renew_at=NEVER)
+    )
 
 
 def _again(state: State, lease: Lease, now: Instant, deadline: Instant) -> Instant:

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from penstock.core.decide import limits
 from penstock.core.fold.fair_share import had
 from penstock.core.fold.state import Job, Lane, OrderKey, State
 from penstock.core.units import Instant
@@ -26,11 +27,16 @@ def turn(state: State, lanes: Iterable[Lane], now: Instant) -> Lane | None:
     fair = state.policy.ordering == "fair"
     for lane in lanes:
         heap = lane.heap
-        if heap:
+        if heap and not (lane.limited and limits.steps_aside(state, lane, now)):
             key = heap[0][0] if not fair else fair_key(state, lane, heap[0][0], now)
             if (best is None or key < best_key) and (not backfill or lane.fits()):  # type: ignore[operator]  # one kind of key at a time
                 best, best_key = lane, key
     return best if best is None or backfill or best.fits() else None
+
+
+def fits(state: State, lane: Lane, now: Instant) -> bool:
+    """Whether the lane's head may start on standing GPUs now."""
+    return limits.fits(state, lane, now) if lane.limited else lane.fits()
 
 
 def fair_key(state: State, lane: Lane, key: OrderKey, now: Instant) -> Key:
@@ -43,7 +49,8 @@ def ahead(state: State, job: Job, now: Instant) -> int:
     lane = job.shape.lane
     assert lane is not None
     if state.policy.ordering != "fair":
-        return _before(lane, job.key)
+        lanes = [other for other in state.lanes if other.starts is lane.starts] if lane.limited else [lane]
+        return sum([_before(other, job.key) for other in lanes])
     priority, _ = job.key  # type: ignore[misc]  # the keys of `fair` are pairs
     mine, total = had(state.uses, lane.team, state.policy, now), 0
     for other in state.lanes:

@@ -2,21 +2,26 @@
 it with the numbers it used; `cycle` decides when each is called.
 """
 
-from penstock.core.decide import approvals, colocation, lookahead, ordering, quotes, waiting
+from penstock.core.decide import approvals, colocation, limits, lookahead, ordering, quotes, triggers, waiting
 from penstock.core.decide.approvals import Barrier
 from penstock.core.decide.quotes import Quote
 from penstock.core.decide.rules import BuiltInRules, Rules
 from penstock.core.fold.apply import APPLY
+from penstock.core.fold.governed import EGRESS, GPUS, HELD, open_until
 from penstock.core.fold.pool import Pool, Slots
 from penstock.core.fold.state import Job, State
 from penstock.core.ids import attempt_id, node_id
 from penstock.core.model.events import JobRefused, Promise, ReservePromised, StartPromised, StopPromised, WaitPromised
 from penstock.core.model.reasons import (
+    Burst,
+    BurstAllowed,
     Denial,
     EndsAlike,
+    HeadroomKept,
     JoinsNode,
     LostNode,
     NoRoomThere,
+    NoTriggerHolds,
     NotWorthWaiting,
     OnlyOwned,
     OwnedFree,
@@ -24,6 +29,8 @@ from penstock.core.model.reasons import (
     QueueFull,
     Reason,
     StartFailed,
+    TeamAtLimit,
+    TooDear,
     WaitedLongest,
     WaitsForOwned,
     WaitWorth,
@@ -59,11 +66,18 @@ def start_standing(choices: Choices, job: Job, after: tuple[str, ...] = ()) -> b
     state, now = choices.state, choices.now
     lane = job.shape.lane
     assert lane is not None
+    kept: dict[str, int] = {}
+    if lane.limited:
+        if limits.team_at_limit(state, job) is not None:
+            return False
+        kept = limits.kept_free(state, lane.job_class, now)
     for offer_id, pool in lane.pools:
         offer = state.offers[offer_id]
+        if kept:
+            pool = limits.visible(pool, kept.get(offer_id, 0))  # as this job sees it
         if not pool.fits(lane.width):
             continue
-        width, scale = _widest(job, pool) if job.spec.scaling else (lane.width, PERMILLE)
+        width, scale = _widest(state, job, pool) if job.spec.scaling else (lane.width, PERMILLE)
         speed = quotes.rate_of(job.shape, state, offer).speed_permille * scale // PERMILLE
         because: Reason
         if state.policy.packing == "ends_alike":
@@ -85,9 +99,10 @@ def _where_ends_are_alike(
     return slots, EndsAlike(choices.now - job.submitted_at, pool.free_gpus, run_ms, busy_ms)
 
 
-def _widest(job: Job, pool: Pool) -> tuple[int, int]:
+def _widest(state: State, job: Job, pool: Pool) -> tuple[int, int]:
+    room = limits.room_of(state, job.spec.team) if state.at_once else None
     for width, scale in reversed(job.spec.scaling):
-        if width > job.spec.gpus and pool.fits(width):
+        if width > job.spec.gpus and pool.fits(width) and (room is None or width <= room):
             return width, scale
     return job.spec.gpus, PERMILLE
 
@@ -132,6 +147,10 @@ def answer(choices: Choices, job: Job) -> bool:
     """Record that the job waits, and why; True instead if its patience is over already."""
     state, now = choices.state, choices.now
     shape, spec = job.shape, job.spec
+    at_limit = limits.team_at_limit(state, job) if state.at_once else None
+    if at_limit is not None:
+        _wait_for_team(choices, job, at_limit)
+        return False
     free = 0
     for _, pool in shape.lane.pools if shape.lane else ():
         free += pool.free_gpus
@@ -151,8 +170,31 @@ def answer(choices: Choices, job: Job) -> bool:
     offers = colocation.for_job(state, job, expected, now)
     cost = offers[0].cost if offers else None
     because = WaitsForOwned(patience_ms=allowed, expected_run_ms=expected, free_gpus=free, burst_cost=cost)
-    choices.record(WaitPromised(now, job.id, until, because, patience_ms=allowed))
+    choices.record(WaitPromised(now, job.id, until, _behind_headroom(choices, job, because), patience_ms=allowed))
     return False
+
+
+def _wait_for_team(choices: Choices, job: Job, because: TeamAtLimit) -> None:
+    """Its team has as many GPUs as it may: it is asked again when some of them are free."""
+    choices.record(WaitPromised(choices.now, job.id, NEVER, because, scope=GPUS + because.team))
+
+
+def _behind_headroom(choices: Choices, job: Job, because: WaitsForOwned | WaitWorth | OnlyOwned) -> Reason:
+    """With the headroom that keeps the job from GPUs on which it would fit, if there is any."""
+    state, lane = choices.state, job.shape.lane
+    if lane is None or not lane.limited or not state.policy.governance.headroom or not lane.fits():
+        return because
+    for rule in limits.open_headroom(state, lane.job_class, choices.now):
+        if any(state.offers[offer].site == rule.site for offer, pool in lane.pools if pool.fits(lane.width)):
+            return HeadroomKept(
+                site=rule.site,
+                gpus=rule.gpus,
+                for_class=rule.job_class,
+                ends_at=open_until(state, rule.id, choices.now) or choices.now,
+                source=rule.source,
+                wait=because,
+            )
+    return because
 
 
 def _last_failure(job: Job) -> StartFailed | None:
@@ -201,9 +243,9 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
         leave_at=worth.leave_at,
         dearer_permille=worth.dearer_permille,
     )
-    patience = worth.allowed_ms
+    patience, told = worth.allowed_ms, _behind_headroom(choices, job, because)
     choices.record(
-        WaitPromised(now, job.id, until, because, patience_ms=patience, about_ms=about, worst_ms=worst),
+        WaitPromised(now, job.id, until, told, patience_ms=patience, about_ms=about, worst_ms=worst),
     )
     return False
 
@@ -223,7 +265,8 @@ def _soonest(choices: Choices, job: Job, until: Instant) -> Millis:
 
 def _only_owned(choices: Choices, job: Job, free: int) -> None:
     if not reserve(choices, job):
-        because = _last_failure(job) or OnlyOwned(free_gpus=free, rule=_why_it_stays(choices.state, job))
+        stays = OnlyOwned(free_gpus=free, rule=_why_it_stays(choices.state, job))
+        because = _last_failure(job) or _behind_headroom(choices, job, stays)
         choices.record(WaitPromised(choices.now, job.id, _patience_over_at(choices, job), because))
 
 
@@ -286,12 +329,21 @@ def start_reserved(choices: Choices) -> None:
         offer_id, nodes = job.reserved
         pool = state.pools[offer_id]
         slots = pool.slots_on(nodes, job.spec.gpus) if pool.open else ()
-        if slots:
+        if slots and not (state.governed and _kept_from_reserved(choices, job, offer_id)):
             offer = state.offers[offer_id]
             speed = quotes.rate_of(job.shape, state, offer).speed_permille
             because = OwnedFree(choices.now - job.submitted_at, sum(pool.free[node] for node in nodes))
             width = job.spec.gpus
             choices.record(promise_start(choices, job, offer, because, width, speed, (), slots))
+
+
+def _kept_from_reserved(choices: Choices, job: Job, offer_id: str) -> bool:
+    """Its team is at its limit, or headroom needs the GPUs that are reserved for it, too."""
+    state, site = choices.state, choices.state.offers[offer_id].site
+    rules = limits.open_headroom(state, job.spec.job_class, choices.now)
+    kept = sum([rule.gpus for rule in rules if rule.site == site])
+    free = sum([pool.free_gpus for name, pool in state.pools.items() if state.offers[name].site == site]) if kept else 0
+    return limits.team_at_limit(state, job) is not None or free < kept
 
 
 # --- rented GPUs -----------------------------------------------------------------------------------------------------
@@ -306,6 +358,15 @@ def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
         return False
     expected = state.expect(job)
     ranked = colocation.for_job(state, job, expected, now)
+    asked: triggers.Asked | None = None
+    if state.gated:
+        if _held_back(choices, job, ranked, expected, queue_cap):
+            return False
+        asked = triggers.ask(state, job, ranked[0], now) if ranked and triggers.binds(state, job) else None
+        if asked is not None and asked.holds is None:
+            if queue_cap is None:
+                _wait_for_trigger(choices, job, ranked[0], asked)
+            return False
     if state.policy.pace and ranked and _paced(choices, job, ranked[0], queue_cap):
         return False
     denied: Denial | None = None
@@ -316,7 +377,8 @@ def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
             if asks and (found := approvals.barrier(state, choices.rules, job, quote, now)) is not None:
                 barrier = found if barrier is None or barrier.refuses else barrier
                 continue
-            because = _why_burst(choices, job, quote, ranked, expected, queue_cap)
+            why = _why_burst(choices, job, quote, ranked, expected, queue_cap)
+            because = _as_allowed(choices, job, why, asked, expected) if state.gated else why
             choices.record(promise_rented(choices, job, quote, holds, (), because))
             return True
         denied = denied or holds
@@ -326,6 +388,61 @@ def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
         else:
             _record_short(choices, job, denied)
     return False
+
+
+def _held_back(choices: Choices, job: Job, ranked: list[Quote], expected: Millis, queue_cap: int | None) -> bool:
+    """A limit of the policy keeps it from bursting now: record which, and until when."""
+    state, now = choices.state, choices.now
+    at_limit = limits.team_at_limit(state, job)
+    if at_limit is not None:
+        if queue_cap is None and job.short_of != GPUS + at_limit.team:  # otherwise recorded already
+            _wait_for_team(choices, job, at_limit)
+        return True
+    quiet = limits.quiet_hours(state, now)
+    if quiet is not None:
+        if queue_cap is None:
+            choices.record(WaitPromised(now, job.id, quiet.ends_at, quiet))
+        return True
+    spent = limits.egress_spent(state, job, now)
+    dear = [] if ranked or spent is not None else _too_dear(choices, job, expected)
+    if spent is None and not dear:
+        return False
+    if queue_cap is None:
+        scope = EGRESS + job.spec.team if spent is not None else "job:" + job.id
+        until = _patience_over_at(choices, job)
+        if (job.short_of != scope or job.until_at != until) and not reserve(choices, job):  # otherwise recorded already
+            choices.record(WaitPromised(now, job.id, until, spent or dear[0], scope=scope))
+    return True
+
+
+def _too_dear(choices: Choices, job: Job, expected: Millis) -> list[TooDear]:
+    """Offers that the policy's limits on one job's cost exclude, the cheapest first."""
+    state, now = choices.state, choices.now
+    if not limits.limits_prices(state, job):
+        return []
+    found = [
+        limits.too_dear(state, job, quote.offer, quote.cost) for quote in quotes.at_any_price(state, job, expected, now)
+    ]
+    return sorted([dear for dear in found if dear is not None], key=lambda dear: (dear.cost, dear.offer))
+
+
+def _wait_for_trigger(choices: Choices, job: Job, quote: Quote, asked: triggers.Asked) -> None:
+    """No trigger holds. It is asked again when one may: at an instant of its own, or with all others of its scope."""
+    now = choices.now
+    if (job.short_of == HELD and job.until_at > now) or reserve(choices, job):  # recorded already
+        return
+    because = NoTriggerHolds(waited_ms=now - job.submitted_at, offer=quote.offer.id, cost=quote.cost, seen=asked.seen)
+    until = min(asked.again_at, _patience_over_at(choices, job))
+    choices.record(WaitPromised(now, job.id, until, because, scope=HELD))
+
+
+def _as_allowed(
+    choices: Choices, job: Job, because: Burst, asked: triggers.Asked | None, expected: Millis
+) -> Burst | BurstAllowed:
+    """With the trigger that held, and the offers that were passed over."""
+    passed_over = tuple(_too_dear(choices, job, expected))
+    trigger = asked.holds if asked is not None else None
+    return BurstAllowed(because, trigger, passed_over) if trigger is not None or passed_over else because
 
 
 def _without_approval(choices: Choices, job: Job, barrier: Barrier, ranked: list[Quote]) -> None:
@@ -369,7 +486,7 @@ def _paced(choices: Choices, job: Job, quote: Quote, queue_cap: int | None) -> b
 
 def _why_burst(
     choices: Choices, job: Job, quote: Quote, ranked: list[Quote], expected: Millis, queue_cap: int | None
-) -> Reason:
+) -> Burst:
     passed_over = _passed_over(quote, ranked) if len(ranked) > 1 else ""
     if job.lost:
         return LostNode(job.lost, job.kept_ms, job.redone_ms, quote.cost, passed_over)
@@ -463,7 +580,9 @@ def fund(choices: Choices, job: Job, quote: Quote) -> tuple[Hold, ...] | Denial:
     state = choices.state
     if quote.node:
         return ()
-    return state.ledger.authorise(scopes_of(job), _things(job, quote), choices.now, state.policy.least_lease_ms)
+    most_ms = limits.needed_ms(state, job, quote.start_ms) if state.class_rules else NEVER
+    things, least_ms = _things(job, quote), state.policy.least_lease_ms
+    return state.ledger.authorise(scopes_of(state, job), things, choices.now, least_ms, most_ms)
 
 
 def fund_all(choices: Choices, starts: list[tuple[Job, Quote]], payer: Job) -> list[tuple[Hold, ...]] | Denial:
@@ -471,7 +590,11 @@ def fund_all(choices: Choices, starts: list[tuple[Job, Quote]], payer: Job) -> l
     state = choices.state
     wanted = [_things(job, quote) for job, quote in starts]
     things = [thing for some in wanted for thing in some]
-    holds = state.ledger.authorise(scopes_of(payer), things, choices.now, state.policy.least_lease_ms)
+    most_ms = NEVER
+    if state.class_rules:
+        most_ms = max([limits.needed_ms(state, job, quote.start_ms) for job, quote in starts])
+    least_ms = state.policy.least_lease_ms
+    holds = state.ledger.authorise(scopes_of(state, payer), things, choices.now, least_ms, most_ms)
     if not isinstance(holds, tuple):
         return holds
     left = iter(holds)
@@ -500,10 +623,12 @@ def promise_rented(
     return promise_start(choices, job, offer, because, width, speed, after, nodes=nodes)
 
 
-def scopes_of(job: Job) -> tuple[str, ...]:
-    """The scopes that pay: equal for every job of a shape, plus the job's own cap if it has one."""
+def scopes_of(state: State, job: Job) -> tuple[str, ...]:
+    """The scopes that pay: equal for every job of a shape, plus the job's own cap if it has one, or its team's rule."""
     scopes = job.shape.scopes
-    return scopes if job.spec.cap is None else (*scopes, "job:" + job.id)
+    if job.spec.cap is None and not (state.team_rules and "job:" + job.id in state.ledger.caps):
+        return scopes
+    return (*scopes, "job:" + job.id)
 
 
 # --- moving ----------------------------------------------------------------------------------------------------------
@@ -530,6 +655,8 @@ def move(choices: Choices, job: Job, offer: Offer, because: Reason, after: tuple
     if offer.id not in job.shape.rented or not quotes.available(state, offer, rate, job.spec.gpus, choices.now):
         return False
     quote = quotes.quote(job.shape, offer, rate, max(0, state.expect(job) - job.kept_ms))
+    if state.gated and not quotes.within_limits(state, job, [quote], choices.now):
+        return False
     return move_rented(choices, job, quote, because)
 
 
@@ -537,7 +664,8 @@ def move_rented(choices: Choices, job: Job, quote: Quote, because: Reason) -> bo
     """Move to rented nodes, launched or joined, if there is money."""
     old = job.attempt
     assert old is not None
-    if needs_approval(choices, job, quote):
+    quiet = choices.state.gated and limits.quiet_hours(choices.state, choices.now) is not None
+    if quiet or needs_approval(choices, job, quote):
         return False
     holds = fund(choices, job, quote)
     if not isinstance(holds, tuple):

@@ -8,6 +8,7 @@ owned GPU would lose to a cheaper rented one.
 from math import isqrt
 from typing import Final
 
+from penstock.core.decide import limits
 from penstock.core.decide.rules import preference_of, speed_on
 from penstock.core.fold.learned import loss_ppm
 from penstock.core.fold.state import Job, Shape, State
@@ -44,6 +45,21 @@ class Quote:
 
 def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Quote]:
     """Allowed rented offers that seem to have capacity, cheapest first; ties by name."""
+    found = at_any_price(state, job, expected_ms, now)
+    return within_limits(state, job, found, now) if state.gated else found
+
+
+def within_limits(state: State, job: Job, quotes: list[Quote], now: Instant) -> list[Quote]:
+    """Those that the policy's limits on one job's cost, and on what leaves rented sites, leave."""
+    if limits.egress_spent(state, job, now) is not None:
+        return []
+    if not limits.limits_prices(state, job):
+        return quotes
+    return [quote for quote in quotes if limits.too_dear(state, job, quote.offer, quote.cost) is None]
+
+
+def at_any_price(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Quote]:
+    """The same, also of those that the policy's limits exclude at this moment."""
     shape, quotes = job.shape, []
     left_ms = expected_ms - job.kept_ms if job.kept_ms < expected_ms else 0
     ways = shape.ways or ways_of(shape, state)

@@ -51,7 +51,7 @@ def weigh(state: State, job: Job, quote: Quote) -> DelayBudget:
     allowed = quote.cost * dearer * HOUR // (PERMILLE * per_hour) if per_hour else waiting.most_ms
     leave_at = 0
     if job.spec.deadline_at is not None:
-        leave_at = _leave_at(state, job, quote, job.spec.deadline_at)
+        leave_at = latest_leave_at(state, job, quote, job.spec.deadline_at)
         allowed = _in_time(job, quote.cost, per_hour, allowed, leave_at - job.submitted_at)
         leave_at = max(0, leave_at)
     return DelayBudget(quote.cost, per_hour, min(allowed, _longest(state, job, quote, allowed)), leave_at, dearer)
@@ -65,7 +65,7 @@ def _longest(state: State, job: Job, quote: Quote, allowed_ms: Millis) -> Millis
     return max(most // 2, min(most, most + quotes.ON_TOP_MS - quotes.late_at_worst(state, job, quote)))
 
 
-def _leave_at(state: State, job: Job, quote: Quote, deadline_at: Instant) -> Instant:
+def latest_leave_at(state: State, job: Job, quote: Quote, deadline_at: Instant) -> Instant:
     """When it must be asked for there so that four of five such jobs would be done in time."""
     left_ms = max(0, max(state.expect(job), state.history.at_worst(job.spec)) - job.kept_ms)
     return deadline_at - quote.start_ms - ceil_div(left_ms * PERMILLE, quote.rate.speed_permille)

@@ -8,7 +8,7 @@ late (an end after a loss, an answer to something that is gone) change nothing: 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from penstock.core.fold import money, retries
+from penstock.core.fold import governed, money, retries
 from penstock.core.fold.attempts import (
     attempt_checkpointed,
     attempt_ended,
@@ -83,6 +83,8 @@ def begin_step(state: State, at: Instant) -> None:
     state.steps += 1
     if state.short and state.ledger.crossed(state.at, at):  # a new month has new room
         state.changes.note_rare().room.update(dict.fromkeys(state.short))
+    if state.governed:
+        governed.pass_time(state, at)
     state.at = at
     if state.retries and state.retries[0][0] <= at:
         retries.reopen(state, at)
@@ -117,6 +119,7 @@ def policy_set(state: State, event: e.PolicySet) -> None:
     state.aim = Aim(event.at)
     if waiting.target_delay_ms or waiting.target_spend:
         state.aim.next_at = event.at + waiting.look_every_ms
+    governed.govern(state)
     judge_anew(state)
 
 
@@ -235,6 +238,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.DetailsErased: audited,
     e.EventQuarantined: event_quarantined,
     e.ExecStarted: audited,
+    e.HoursOpened: governed.hours_opened,
     e.JobRefused: job_refused,
     e.JobSubmitted: job_submitted,
     e.LeaseCalledBack: money.lease_called_back,

@@ -3,7 +3,7 @@
 Actions are noted here, where the promise becomes state, so that what is said and what is owed cannot differ.
 """
 
-from penstock.core.fold import money, retries
+from penstock.core.fold import governed, money, retries
 from penstock.core.fold.learned import Losses
 from penstock.core.fold.queue import count_use, dequeue, enqueue, prove
 from penstock.core.fold.state import Attempt, Job, Node, State, launch_action, start_action, without
@@ -114,6 +114,8 @@ def start_promised(state: State, event: e.StartPromised) -> None:
             count_use(state, job, event.width)
     elif job.spec.checkpoint_every_ms is not None and job.spec.interruptible:
         state.away.setdefault(job.spec.gpus, {})[attempt.id] = attempt
+    if state.team_rules:
+        governed.placed(state, attempt, event.rented)
     if event.nodes or event.hold or event.joins or event.after or event.copies:
         _note_needs(state, event, attempt)
     begin_if_ready(state, attempt)
@@ -160,6 +162,8 @@ def _ask_for_nodes(state: State, nodes: tuple[NodeAsk, ...], attempt: Attempt) -
 
 def _join(state: State, node: Node, attempt: Attempt) -> None:
     attempt.nodes = (node.id,)
+    if state.idle:
+        state.idle.pop(node.id, None)
     money.join(state, node.id, attempt)
     touch_node(state, node)
     node.on[attempt.id] = attempt.width
@@ -212,6 +216,8 @@ def attempt_started(state: State, event: e.AttemptStarted) -> None:
             state.touched.jobs.setdefault(job, job.phase)
         if job.started_at is None:
             job.started_at = event.at
+        if state.class_rules:
+            governed.began(state, attempt)
         job.lost = ""  # not before: a next place may be refused, and then it is still lost
         if isinstance(job.because, NotStarting):
             job.because = attempt.because
@@ -275,6 +281,9 @@ def attempt_stopped(state: State, event: e.AttemptStopped) -> None:
     if attempt.job.cancelled or attempt.job.id in state.suspended:
         _drop_next(state, attempt.job)
     _over(state, attempt, "stopped", billed=True, leaves=then == "move")
+    if then == "fail" and not attempt.job.cancelled:
+        _end(state, attempt.job, "failed")
+        return
     _go_on(state, attempt.job, "paused" if then == "pause" else "waiting")
 
 
@@ -294,6 +303,8 @@ def _go_on(state: State, job: Job, otherwise: JobPhase) -> None:
         following = job.next
         touch_attempt(state, following)
         job.attempt, job.next, job.offer = following, None, following.offer.id
+        if state.at_once:
+            governed.took_over(state, following)
         if job.phase == "leaving":
             move_job(state, job, "placed")
         following.resume_ms = following.kept_ms = job.kept_ms
@@ -342,6 +353,9 @@ def lose(state: State, attempt_id: str, kept_ms: Millis, billed: bool) -> None:
     if job.cancelled or job.id in state.suspended:
         _drop_next(state, job)
     _over(state, attempt, outcome, billed=billed, leaves=False)
+    if attempt.then == "fail" and not job.cancelled:
+        _end(state, job, "failed")
+        return
     _go_on(state, job, "waiting")
 
 
@@ -371,13 +385,21 @@ def stop_promised(state: State, event: e.StopPromised) -> None:
         _go_on(state, job, "paused" if event.then == "pause" else "waiting")
         return
     move_attempt(state, attempt, "stopping")
+    if state.run_ends:
+        governed.drop_stale_run_ends(state)
     state.changes.actions.append(StopAttempt(attempt.id, job.spec.grace_ms))
 
 
 def _over(state: State, attempt: Attempt, outcome: str, billed: bool, leaves: bool) -> None:
     """The attempt is over: free its GPUs, nodes and money, and start attempts that waited for it."""
     billed = billed and attempt.phase != "promised"  # the site was never asked for it
+    if state.team_rules:
+        governed.left(state, attempt, never_ran=outcome == "refused" or attempt.phase == "promised")
     move_attempt(state, attempt, "over")
+    if attempt.started_at is not None:
+        attempt.job.ran_ms += state.at - attempt.started_at
+        if state.run_ends:
+            governed.drop_stale_run_ends(state)
     attempt.outcome, attempt.ended_at = outcome, state.at
     del state.attempts[attempt.id]
     if attempt.yielded:
@@ -422,6 +444,7 @@ def _leave_node(state: State, node: Node, attempt: Attempt, leaves: bool) -> Non
     else:
         node.idle_at = state.at
         state.changes.note_rare().idle.append(node)
+        governed.rests(state, node)
 
 
 def _leave(state: State, attempt: Attempt) -> None:
@@ -445,7 +468,7 @@ def _end(state: State, job: Job, phase: JobPhase) -> None:
     state.suspended.pop(job.id, None)
     state.approvals.pop(job.id, None)
     state.ended[phase] = state.ended.get(phase, 0) + 1
-    if job.spec.cap is not None:
+    if job.spec.cap is not None or job.spent or state.team_rules:
         money.forget_job(state, "job:" + job.id)
 
 

@@ -24,6 +24,7 @@ def check(state: State) -> None:
         sold = attempt.offer.sold_by == "attempt" and not state.standing(attempt.offer)
         assert not sold or attempt.lease in state.ledger.leases, f"attempt {attempt.id} has no hold"
     _check_bills(state)
+    _check_limits(state)
     for due_at, _, job in state.timers[:1]:
         assert job.until_at == due_at, f"the next timer, at {due_at}, is of job {job.id}, due at {job.until_at}"
     for due_at, _, offer, job in state.retries[:1]:
@@ -92,6 +93,19 @@ def _check_bills(state: State) -> None:
         jobs[attempt.job] = jobs.get(attempt.job, 0) + amount
     for job, amount in jobs.items():
         assert job.held == amount, f"job {job.id}: {job.held} held, {amount} in its holds"
+
+
+def _check_limits(state: State) -> None:
+    """Counters of a policy file's limits are the sums they claim to be."""
+    for team, gpus in state.at_once.items():
+        now = [attempt for attempt in state.attempts.values() if attempt.job.attempt is attempt]
+        counted = sum(attempt.width for attempt in now if attempt.job.spec.team == team)
+        assert gpus == counted, f"{team} has {gpus} GPUs at once, but {counted} counted"
+    for node in state.idle.values():
+        assert not node.on, f"node {node.id} is idle with {list(node.on)} on it"
+        assert node.phase == "idle", f"node {node.id} is idle and {node.phase}"
+    for _, _, attempt in state.run_ends[:1]:
+        assert attempt.phase == "running", f"the next to run too long, {attempt.id}, is {attempt.phase}"
 
 
 def _check_kept(state: State) -> None:

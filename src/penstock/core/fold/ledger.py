@@ -107,16 +107,24 @@ class Ledger:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def authorise(
-        self, scopes: tuple[str, ...], wanted: list[tuple[str, Terms]], now: Instant, least_ms: Millis
+        self,
+        scopes: tuple[str, ...],
+        wanted: list[tuple[str, Terms]],
+        now: Instant,
+        least_ms: Millis,
+        most_ms: Millis = NEVER,
     ) -> tuple[Hold, ...] | Denial:
-        """Holds for all of these things or for none, as long as room allows; or the scope that binds."""
+        """Holds for all of these things or for none, as long as room allows; or the scope that binds.
+
+        `most_ms`: it is not needed for longer, and not renewed once it covers that.
+        """
         if self.rate_caps and (denied := self._rate_denial(scopes, wanted)):
             return denied
-        found = self._longest(scopes, wanted, now, opened_at=now, mine=(), least_ms=least_ms)
+        found = self._longest(scopes, wanted, now, opened_at=now, mine=(), least_ms=least_ms, most_ms=most_ms)
         if not isinstance(found, tuple):
             return found
         deadline, covers = found
-        again = renew_at(now, deadline)
+        again = renew_at(now, deadline) if deadline < now + most_ms else NEVER
         return tuple(
             [
                 Hold(thing, scopes, terms, now, deadline, again, parts)
@@ -124,7 +132,9 @@ class Ledger:
             ]
         )
 
-    def renewal(self, lease: Lease, now: Instant, least_ms: Millis) -> tuple[Instant, Parts] | Denial:
+    def renewal(
+        self, lease: Lease, now: Instant, least_ms: Millis, most_ms: Millis = NEVER
+    ) -> tuple[Instant, Parts] | Denial:
         """A later deadline and what must be held for it, once what was metered is charged."""
         hold = lease.hold
         mine = tuple(Part(part.period, -part.amount) for part in lease.parts) + self.charge(lease, now)
@@ -138,6 +148,7 @@ class Ledger:
             mine=mine,
             least_ms=least_ms,
             later_than=lease.deadline_at,
+            most_ms=most_ms,
         )
         if not isinstance(found, tuple):
             return found
@@ -180,6 +191,10 @@ class Ledger:
         """What must still be held if the thing ends by `deadline_at`, counting from what was charged."""
         return self._cover(lease.hold.terms, lease.charged_to, lease.opened_at, deadline_at)
 
+    def cover_from(self, lease: Lease, now: Instant) -> Parts:
+        """What must still be held to the deadline it has, once what was metered by now is charged."""
+        return self._cover(lease.hold.terms, now, lease.opened_at if lease.asked else now, lease.deadline_at)
+
     def exposure(self) -> tuple[Money, Instant]:
         """If Penstock died now: at most this much more would be spent, the last of it then."""
         held = sum(lease.held for lease in self.leases.values())
@@ -215,6 +230,11 @@ class Ledger:
     def cap_job(self, scope: str, cap: Money) -> None:
         """A job's own cap, for its whole life."""
         self.caps[scope] = cap
+
+    def open_job(self, scope: str, cap: Money, spent: Money) -> None:
+        """A cap on a job that has cost so much before."""
+        self.caps[scope] = cap
+        self._account(scope, "").spent = spent
 
     def open_period(self, starts_at: Instant, ends_at: Instant, name: str) -> None:
         if (starts_at, ends_at, name) not in self.periods:
@@ -285,6 +305,7 @@ class Ledger:
         mine: Parts,
         least_ms: Millis,
         later_than: Instant = -1,
+        most_ms: Millis = NEVER,
     ) -> tuple[Instant, list[Parts]] | Denial:
         """The longest lease that leaves a fifth of every cap free, or takes a quarter of the room; or the least.
 
@@ -294,7 +315,7 @@ class Ledger:
             return ScopeFrozen(scope, self.overrun)
         # The first scope holds all others' money. Without a cap it is bounded by what the books can store.
         capped = [scope for scope in scopes if scope in self.caps or scope == scopes[0]]
-        length = max(wanted[0][1].lease_max_ms, least_ms)
+        length, least_ms = min(max(wanted[0][1].lease_max_ms, least_ms), most_ms), min(least_ms, most_ms)
         if now + length <= later_than:  # its lease was made when the least was longer
             length = later_than - now + least_ms
         while True:

@@ -170,7 +170,9 @@ def settled(state: State, event: e.Settled) -> None:
 
 def forget_job(state: State, job_scope: str) -> None:
     """Once the job has ended and nothing is held for it any more."""
-    if not any(job_scope in lease.hold.scopes for lease in state.ledger.leases.values()):
+    ledger = state.ledger
+    known = job_scope in ledger.caps or (job_scope, "") in ledger.accounts
+    if known and not any(job_scope in lease.hold.scopes for lease in state.ledger.leases.values()):
         state.ledger.forget_job(job_scope)
 
 

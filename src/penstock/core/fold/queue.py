@@ -15,7 +15,7 @@ from penstock.core.ids import members
 from penstock.core.model import events as e
 from penstock.core.model.governance import Governance
 from penstock.core.model.types import JobSpec
-from penstock.core.units import NEVER, Instant
+from penstock.core.units import NEVER, Instant, Money
 
 
 def judge_anew(state: State) -> None:
@@ -67,9 +67,18 @@ def _admit(state: State, job_id: str, spec: JobSpec, at: Instant, shape: Shape) 
     state.jobs[job_id] = job
     if state.touched is not None:
         state.touched.jobs[job] = ""
-    if spec.cap is not None:
-        state.ledger.cap_job("job:" + job_id, spec.cap)
+    cap = cap_of(state, spec)
+    if cap is not None:
+        state.ledger.cap_job("job:" + job_id, cap)
     enqueue(state, job)
+
+
+def cap_of(state: State, spec: JobSpec) -> Money | None:
+    """On one job's rent, over all its attempts: its own, or its team's, whichever is less."""
+    rule = state.team_rules.get(spec.team) if state.team_rules else None
+    if rule is None or rule.per_job is None:
+        return spec.cap
+    return rule.per_job if spec.cap is None else min(spec.cap, rule.per_job)
 
 
 def enqueue(state: State, job: Job) -> None:
@@ -193,17 +202,22 @@ def shape_judged(state: State, event: e.ShapeJudged) -> None:
 
 
 def _lane(state: State, shape: Shape) -> Lane:
-    """One lane per team under fair share, otherwise one for all."""
-    known = (shape.standing, shape.spec.gpus)
-    team = shape.spec.team if state.policy.ordering == "fair" else ""
-    lane = state.lane_of.get((*known, team))
+    """One lane per team under fair share, or for a team with a limit on GPUs, and for a class with headroom; otherwise
+    one for all.
+    """
+    known, spec, headroom = (shape.standing, shape.spec.gpus), shape.spec, state.policy.governance.headroom
+    team = spec.team if state.policy.ordering == "fair" or spec.team in state.at_once else ""
+    job_class = spec.job_class if headroom and any(rule.job_class == spec.job_class for rule in headroom) else ""
+    lane = state.lane_of.get((*known, team, job_class))
     if lane is None:
         starts = state.starts.get(known)
         if starts is None:
             starts = state.starts[known] = Starts(*known)
         pools = tuple((offer, state.pools[offer]) for offer in shape.standing)
         counted = state.policy.waiting.kind == "worth"
-        lane = state.lane_of[(*known, team)] = Lane(len(state.lanes), shape.spec.gpus, pools, starts, team, counted)
+        lane = Lane(len(state.lanes), spec.gpus, pools, starts, team, counted)
+        lane.job_class, lane.limited = job_class, bool(headroom) or spec.team in state.at_once
+        state.lane_of[(*known, team, job_class)] = lane
         state.lanes.append(lane)
     return lane
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from penstock.core.fold import retries
+from penstock.core.fold import governed, retries
 from penstock.core.fold.attempts import begin_if_ready, close_to_others, found_room, lose, saw, set_open
 from penstock.core.fold.money import drop_stale_renewals
 from penstock.core.fold.pool import Pool
@@ -99,6 +99,7 @@ def node_ready(state: State, event: e.NodeReady) -> None:
         found_room(state, node.offer)
     if not node.on:
         state.changes.note_rare().idle.append(node)
+        governed.rests(state, node)
     for attempt in [state.attempts[name] for name in node.on]:
         attempt.missing = without(attempt.missing, node.id)
         begin_if_ready(state, attempt)
@@ -133,6 +134,7 @@ def _gone(state: State, node: Node, billed: bool, lost: bool = False) -> None:
     leaves = node.leaves or node.phase == "returning"
     move_node(state, node, "gone")
     del state.nodes[node.id]
+    state.idle.pop(node.id, None)
     close_to_others(state, node)
     state.in_use[node.offer.id, node.gpus] -= 1
     if billed:
@@ -160,6 +162,7 @@ def _standing_node(state: State, node_id: str, up: bool) -> None:
 def release_promised(state: State, event: e.ReleasePromised) -> None:
     node = state.nodes[event.node]
     move_node(state, node, "returning")
+    state.idle.pop(node.id, None)
     close_to_others(state, node)
     # Never renewed again: if the release fails for good, its deadline ends it.
     state.ledger.leases[node.id].renew_at = NEVER

@@ -15,6 +15,7 @@ from penstock.core.fold.pool import Pool, Slots
 from penstock.core.fold.runtimes import LifeTable, Recent, Runtimes
 from penstock.core.model.actions import Action, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
 from penstock.core.model.events import ApprovalAnswered, ApprovalAsked, CapRaiseAsked, StartPromised
+from penstock.core.model.governance import ClassRule, TeamRule
 from penstock.core.model.lifecycle import AttemptPhase, JobPhase, NodePhase
 from penstock.core.model.reasons import Reason, StartFailed
 from penstock.core.model.types import STANDING, DataSet, JobSpec, Offer, Policy, Site
@@ -38,7 +39,7 @@ class Setback:
 class Job:
     __slots__ = (
         "attempt", "attempts", "because", "cancelled", "ended_at", "foretold", "held", "id", "keeper", "kept_ms", "key",
-        "losses", "lost", "moved_at", "moves", "next", "offer", "patience_ms", "phase", "queued", "queued_at",
+        "losses", "lost", "moved_at", "moves", "next", "offer", "patience_ms", "phase", "queued", "queued_at", "ran_ms",
         "redone_ms", "reserved", "seq", "setbacks", "shape", "short_of", "spec", "spent", "started_at", "submitted_at",
         "told_ms", "until_at",
     )  # fmt: skip
@@ -58,6 +59,7 @@ class Job:
         self.keeper = ""  #: the attempt that wrote that checkpoint
         self.told_ms: Millis | None = None  #: its whole run time, projected from its progress
         self.redone_ms: Millis = 0
+        self.ran_ms: Millis = 0  #: by the clock, in all its attempts that are over
         self.lost = ""  #: its preempted attempt, until it runs again
         self.short_of = ""  #: the scope whose cap binds it
         self.moves = 0
@@ -202,12 +204,14 @@ class Shape:
 class Lane:
     """Queued jobs that fit exactly where the lane's others fit, in the policy's order."""
 
-    __slots__ = ("heap", "keys", "number", "pools", "starts", "team", "width")
+    __slots__ = ("heap", "job_class", "keys", "limited", "number", "pools", "starts", "team", "width")
 
     def __init__(
         self, number: int, width: int, pools: tuple[tuple[str, Pool], ...], starts: Starts, team: str, counted: bool
     ) -> None:
         self.number, self.width, self.pools, self.starts, self.team = number, width, pools, starts, team
+        self.job_class = ""  #: of its jobs, if headroom is kept for that class
+        self.limited = False  #: whether headroom, or a team's limit on GPUs, may keep its jobs from free ones
         self.heap: list[tuple[OrderKey, Job]] = []
         #: Of the queued jobs, in order; None where the policy does not ask how many are ahead of a job.
         self.keys: list[Any] | None = [] if counted else None
@@ -306,12 +310,13 @@ class Touched:
 
 class State:
     __slots__ = (
-        "aim", "alarms", "approvals", "at", "attempts", "away", "bills", "changes", "closed", "data", "ended",
-        "followers", "history", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites",
-        "newest", "nodes", "numbered", "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised",
-        "raises", "refusals", "renewals", "replicas", "reserved", "retries", "revision", "seats", "seq", "shape_list",
-        "shapes", "short", "sites", "stale_shapes", "starts", "steps", "suspended", "timers", "touched", "uses",
-        "value_per_hour", "waiting", "yielding",
+        "aim", "alarms", "approvals", "at", "at_once", "attempts", "away", "bills", "busy_since", "changes",
+        "class_rules", "closed", "data", "egress", "ended", "followers", "gated", "governed", "history", "hours",
+        "idle", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes",
+        "numbered", "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "raises",
+        "refusals", "renewals", "replicas", "reserved", "retries", "revision", "run_ends", "seats", "seq", "shape_list",
+        "shapes", "short", "sites", "stale_shapes", "starts", "steps", "suspended", "team_rules", "timers", "touched",
+        "uses", "value_per_hour", "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -357,6 +362,19 @@ class State:
         self.retries: list[tuple[Instant, int, str, Job]] = []  #: when a job may be started at an offer again
         self.reserved: dict[str, Job] = {}  #: jobs with reserved nodes
         self.short: dict[str, dict[str, Job]] = {}  #: scope -> jobs that wait for money in it
+        # What a policy file says of the moment; all of these are empty without one. `fold/governed` keeps them.
+        self.governed = False  #: something of the moment is to be noted as time passes
+        self.gated = False  #: a burst needs more than offers and money
+        self.team_rules: dict[str, TeamRule] = {}  #: by team, of those with a limit
+        self.class_rules: dict[str, ClassRule] = {}  #: by class
+        self.hours: dict[str, tuple[tuple[Instant, Instant], ...]] = {}  #: by window: when it is open, not yet over
+        self.at_once: dict[str, int] = {}  #: by team with a limit: GPUs that its jobs have or are promised
+        self.egress: dict[tuple[str, str], int] = {}  #: by team with a limit, and period: bytes of declared outputs
+        self.busy_since: dict[int, Instant] = {}  #: by a trigger's threshold: since when utilisation has reached it
+        self.run_ends: list[
+            tuple[Instant, int, Attempt]
+        ] = []  #: when a running attempt must stop for its class's limit
+        self.idle: dict[str, Node] = {}  #: rented nodes that are kept though nothing is on them
         self.ledger = Ledger()
         self.bills: dict[str, Bill] = {}  #: by hold, while it is open
         self.history: Runtimes = Recent()
@@ -464,6 +482,11 @@ class State:
         yield (list(ledger.frozen), ledger.overrun)
         if self.suspended:  # older journals have none, and keep their digests
             yield list(self.suspended)
+        if self.hours or self.at_once or self.egress or self.busy_since or self.idle:
+            yield (list(self.hours.items()), list(self.at_once.items()), list(self.egress.items()))
+            yield (sorted(self.busy_since.items()), list(self.idle))
+        if self.run_ends:
+            yield sorted((at, seq) for at, seq, attempt in self.run_ends if attempt.phase == "running")
         if self.approvals:
             yield [(job, *map(list, _said(known))) for job, known in self.approvals.items()]
         if self.raises:

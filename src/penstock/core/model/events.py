@@ -52,6 +52,16 @@ class PeriodOpened:
 
 
 @value
+class HoursOpened:
+    """Hours of the policy, like its quiet hours, from the calendar. Told ahead, so that the core needs no time zone."""
+
+    at: Instant
+    window: str
+    starts_at: Instant
+    ends_at: Instant
+
+
+@value
 class CapSet:
     """A cap on spending. `scope` is `org`, `team:NAME`, `project:NAME`; None takes the cap away."""
 
@@ -476,7 +486,7 @@ class WaitPromised:
     job: str
     until_at: Instant
     because: Reason
-    scope: str = ""  # whose money it waits for: asked again when that scope has room
+    scope: str = ""  # whose money or limit it waits for: asked again when that scope has room
     patience_ms: Millis | None = None  # how long it may wait for standing GPUs; None: as it was told before
     about_ms: Millis = 0  # its start as foretold, p50 and p90 from now: `learned` compares them with what comes
     worst_ms: Millis = 0  # 0: nothing was foretold
@@ -556,7 +566,7 @@ class StopPromised:
 
     at: Instant
     attempt: str
-    then: Literal["wait", "move", "pause", "cancel"]
+    then: Literal["wait", "move", "pause", "cancel", "fail"]
     yields: bool
     because: Reason
 
@@ -673,6 +683,7 @@ Fact: TypeAlias = (
     | Paused
     | Resumed
     | PeriodOpened
+    | HoursOpened
     | CapSet
     | CapRaiseAsked
     | CapRaiseDenied
@@ -734,6 +745,7 @@ RANK: Final[dict[type, int]] = {kind: rank for rank, kind in enumerate(FACTS)}
 _ID: Final[dict[type, str]] = {
     PolicySet: "revision",
     PeriodOpened: "period",
+    HoursOpened: "window",
     **dict.fromkeys((CapSet, CapRaiseAsked, CapRaiseDenied), "scope"),
     SiteLost: "site",
     NodesSeen: "offer",

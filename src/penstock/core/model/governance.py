@@ -75,10 +75,21 @@ class PriceLimit:
 
 
 @value
+class Window:
+    """Hours of the day in a time zone. The core only carries it along; `policy.hours` tells when it is open."""
+
+    id: str  # names the hours, so that other hours are another window
+    from_minute: int  # of the local day
+    to_minute: int  # not after `from_minute`: of the next day
+    zone: str = "UTC"
+    days: tuple[int, ...] = ()  # on which it begins, Monday is 0; empty: every day
+
+
+@value
 class QuietHours:
     """While it is open nothing new is rented. When it is open comes in as events: the core knows no time zones."""
 
-    id: str  # of its hours, like `quiet_hours[0]`
+    id: str  # of its window
     source: str = ""
 
 
@@ -86,7 +97,7 @@ class QuietHours:
 class Headroom:
     """Owned GPUs kept free for jobs of one class while its hours are open; an empty class: for other people's pods."""
 
-    id: str
+    id: str  # of its window
     site: str
     gpus: int
     job_class: str = ""
@@ -128,6 +139,7 @@ class Governance:
     approvals: tuple[ApprovalRule, ...] = ()
     rules: tuple[DenyRule, ...] = ()
     shaped_by: tuple[ShapedBy, ...] = ()  # what `rules` read beside what always makes a shape
+    windows: tuple[Window, ...] = ()  # the hours of `quiet_hours` and `headroom`
     version: int = 0  # of the file's schema; 0: there is no file
     digest: str = ""  # of the file's text
 

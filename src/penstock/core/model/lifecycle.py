@@ -28,7 +28,7 @@ JOB: Final[dict[JobPhase, dict[JobPhase, str]]] = {
         "waiting": "it stopped, and is queued again",
         "paused": "it stopped because a cap was reached; it waits for money or for owned GPUs",
         "done": "it succeeded before the stop reached it",
-        "failed": "it failed before the stop reached it",
+        "failed": "it failed before the stop reached it, or had run as long as its class may",
         "cancelled": "it stopped because a person cancelled it",
     },
     "paused": {

@@ -6,6 +6,7 @@ explains: what a promise does to the state stands in the promise's own fields.
 
 from typing import Final, Literal, TypeAlias, get_args
 
+from penstock.core.model.governance import TriggerKind
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
 
@@ -290,6 +291,100 @@ class TooWide:
 
 
 @value
+class TriggerSeen:
+    """A trigger of the policy, and what was seen of it."""
+
+    trigger: TriggerKind
+    threshold: int  # jobs, milliseconds, thousandths; 1 for `deadline_at_risk`
+    seen: int  # in the same unit; for `deadline_at_risk` the latest it can leave, 0 if it has no deadline
+    source: str  # file and line
+    for_ms: Millis = 0  # how long it must have held
+    held_ms: Millis = 0  # how long it has
+
+
+@value
+class NoTriggerHolds:
+    """Not yet: it would burst now, but no trigger of the policy holds, and one must."""
+
+    waited_ms: Millis
+    offer: str
+    cost: Money
+    seen: tuple[TriggerSeen, ...]
+    kind: Literal["NoTriggerHolds"] = "NoTriggerHolds"
+
+
+@value
+class TooDear:
+    """Not there: it is expected to cost more than the policy lets one job cost."""
+
+    offer: str
+    cost: Money  # expected
+    limit: Money
+    spent: Money  # by this job, and held for it: counted against the limit
+    source: str
+    kind: Literal["TooDear"] = "TooDear"
+
+
+@value
+class TeamAtLimit:
+    """Not yet: its team has as many GPUs as it may have at once."""
+
+    team: str
+    used: int
+    needed: int
+    limit: int
+    source: str
+    kind: Literal["TeamAtLimit"] = "TeamAtLimit"
+
+
+@value
+class EgressSpent:
+    """Not yet: its output would exceed what its team may bring out of rented sites in this month."""
+
+    team: str
+    period: str
+    used_bytes: int
+    needed_bytes: int
+    limit_bytes: int
+    source: str
+    kind: Literal["EgressSpent"] = "EgressSpent"
+
+
+@value
+class InQuietHours:
+    """Not yet: nothing new is rented during these hours."""
+
+    window: str
+    ends_at: Instant
+    source: str
+    kind: Literal["InQuietHours"] = "InQuietHours"
+
+
+@value
+class HeadroomKept:
+    """Not yet: it would fit on standing GPUs, but these are kept free for others during these hours."""
+
+    site: str
+    gpus: int
+    for_class: str  # empty: for other people's pods
+    ends_at: Instant
+    source: str
+    wait: WaitsForOwned | WaitWorth | OnlyOwned
+    kind: Literal["HeadroomKept"] = "HeadroomKept"
+
+
+@value
+class RanTooLong:
+    """Stopped, or never started again: it has run as long as jobs of its class may."""
+
+    job_class: str
+    ran_ms: Millis  # in all its attempts
+    longest_ms: Millis
+    source: str
+    kind: Literal["RanTooLong"] = "RanTooLong"
+
+
+@value
 class NothingAllowed:
     """Refused: what could hold it is forbidden; the first rule that said so, with file and line."""
 
@@ -338,6 +433,20 @@ class LostNode:
     cost: Money
     passed_over: str = ""  # a cheaper offer, where losses or copies could make it later than anybody may be
     kind: Literal["LostNode"] = "LostNode"
+
+
+#: Why a job burst, as the engine weighed it.
+Burst: TypeAlias = PatienceOver | NotWorthWaiting | JoinsNode | QueueFull | LostNode
+
+
+@value
+class BurstAllowed:
+    """Burst, as the policy file lets it: the trigger that held, and what was passed over as too dear."""
+
+    burst: Burst
+    trigger: TriggerSeen | None
+    passed_over: tuple[TooDear, ...] = ()
+    kind: Literal["BurstAllowed"] = "BurstAllowed"
 
 
 @value
@@ -471,6 +580,14 @@ Reason: TypeAlias = (
     | NoMoreWork
     | NotStarting
     | StartFailed
+    | NoTriggerHolds
+    | BurstAllowed
+    | TooDear
+    | TeamAtLimit
+    | EgressSpent
+    | InQuietHours
+    | HeadroomKept
+    | RanTooLong
     | NeverStarted
 )
 REASONS: Final[dict[str, type]] = {cls.__name__: cls for cls in get_args(Reason)}

@@ -10,10 +10,11 @@ import multiprocessing
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from math import floor, log, log10
@@ -22,11 +23,11 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from penstock.core.errors import BadInput
-from penstock.core.model.types import STANDING
-from penstock.core.units import HOUR, MICRO, SECOND, money
+from penstock.core.model.types import STANDING, DataRule, Policy
+from penstock.core.units import HOUR, MICRO, SECOND, Money, money
 from penstock.core.values import value
 from penstock.formatting import SYMBOLS, duration
-from penstock.policy.presets import OURS, policy
+from penstock.policy.presets import OURS, at_cost_of_delay, policy
 from penstock.sim.charts.comparison import Column, Comparison, Curve, Mark
 from penstock.sim.engine.report import Report
 from penstock.sim.scenario import PER_GPU_HOUR, Scenario, run
@@ -74,6 +75,19 @@ class Case:
     nodes: int
     costs: str
     knowledge: str
+
+
+@value
+class FilePolicy:
+    """What a policy file says, as one more policy to compare, under the file's name."""
+
+    policy: Policy
+    caps: tuple[tuple[str, Money | None, Money | None], ...] = ()
+    data_rules: tuple[DataRule, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.policy.name
 
 
 @value
@@ -153,6 +167,14 @@ class Task:
     knob: str = ""
 
 
+@value
+class Ground:
+    """What all tasks share; each worker gets it once."""
+
+    scenarios: tuple[Scenario, ...]
+    files: Mapping[str, FilePolicy]
+
+
 Answer: TypeAlias = PolicyPoint | Bound
 
 
@@ -160,6 +182,7 @@ def measure(
     cases: Sequence[Case],
     lines: Iterable[tuple[str, str]],
     *,
+    files: Sequence[FilePolicy] = (),
     workers: int = 1,
     with_bound: bool = True,
     advance: Callable[[int], None] = lambda _: None,
@@ -167,9 +190,9 @@ def measure(
     """Every (policy, knob) of `lines` for every case. Results keep the order of the arguments."""
     lines = list(lines)
     tasks = list(tasks_of(len(cases), lines, with_bound))
-    scenarios = [case.scenario for case in cases]
+    ground = Ground(tuple(case.scenario for case in cases), {file.name: file for file in files})
     work = _one_by_one if workers == 1 or len(tasks) == 1 else _side_by_side
-    answers = dict(zip(tasks, work(scenarios, tasks, min(workers, len(tasks)), advance), strict=True))
+    answers = dict(zip(tasks, work(ground, tasks, min(workers, len(tasks)), advance), strict=True))
     return [_compared(case, i, lines, answers) for i, case in enumerate(cases)]
 
 
@@ -189,6 +212,11 @@ def lines_for(
         if name in wanted or name == BURST_AT_ONCE
         for knob in ((budgets if contender.waits_by_budget else costs if name in OURS else ()) or contender.knobs)
     ]
+
+
+def lines_of(file: FilePolicy, costs_of_delay: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """A file's policy at its own cost of delay, or at the given ones; those of its classes stay."""
+    return [(file.name, cost.strip()) for cost in costs_of_delay or (file.policy.knob,)]
 
 
 def tasks_of(cases: int, lines: Sequence[tuple[str, str]], with_bound: bool) -> Iterator[Task]:
@@ -215,20 +243,18 @@ def _compared(case: Case, index: int, lines: Sequence[tuple[str, str]], answers:
 # ---- the work, here or in other processes -------------------------------------------------------------------------
 
 
-def _one_by_one(
-    scenarios: Sequence[Scenario], tasks: Sequence[Task], _: int, advance: Callable[[int], None]
-) -> Iterator[Answer]:
+def _one_by_one(ground: Ground, tasks: Sequence[Task], _: int, advance: Callable[[int], None]) -> Iterator[Answer]:
     for task in tasks:
-        yield _answer(scenarios[task.case], task)
+        yield _answer(ground, task)
         advance(1)
 
 
 def _side_by_side(
-    scenarios: Sequence[Scenario], tasks: Sequence[Task], workers: int, advance: Callable[[int], None]
+    ground: Ground, tasks: Sequence[Task], workers: int, advance: Callable[[int], None]
 ) -> Iterator[Answer]:
     """In spawned processes, which behave alike on every system; each gets the traces once."""
     others = multiprocessing.active_children()
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (tuple(scenarios),)) as pool:
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (ground,)) as pool:
         try:
             with _interrupts_held():
                 answers = [pool.submit(_answer_task, task) for task in tasks]
@@ -260,23 +286,29 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-#: In a worker: its traces.
-_mine: list[Scenario] = []
+#: In a worker: its traces and files.
+_mine: list[Ground] = []
 
 
-def _begin(scenarios: Sequence[Scenario]) -> None:
-    _mine[:] = scenarios
+def _begin(ground: Ground) -> None:
+    _mine[:] = [ground]
 
 
 def _answer_task(task: Task) -> Answer:
-    return _answer(_mine[task.case], task)
+    return _answer(_mine[0], task)
 
 
-def _answer(scenario: Scenario, task: Task) -> Answer:
+def _answer(ground: Ground, task: Task) -> Answer:
     began = time.perf_counter()
+    scenario = ground.scenarios[task.case]
     if not task.policy:
         return _bound(scenario, began)
-    report, _ = run(scenario, policy(task.policy, task.knob, scenario.jobs))
+    if file := ground.files.get(task.policy):
+        ruled = replace(scenario, caps=file.caps, data_rules=scenario.data_rules + file.data_rules)
+        value = None if task.knob == file.policy.knob else task.knob
+        report, _ = run(ruled, at_cost_of_delay(file.policy, value))
+    else:
+        report, _ = run(scenario, policy(task.policy, task.knob, scenario.jobs))
     cost = report.cloud_cost + report.deferred_gpu_hours * PER_GPU_HOUR / MICRO
     return PolicyPoint(report, round(cost, 2), round(time.perf_counter() - began, 3))
 

@@ -12,6 +12,7 @@ from penstock.core.ids import members
 from penstock.core.model import events as e
 from penstock.core.model.types import DataSet, Policy, Site
 from penstock.core.units import DAY, NEVER, Instant, Money
+from penstock.policy import hours
 from penstock.sim.engine.chance import normal
 from penstock.sim.engine.world import Truth, World
 from penstock.sim.traces.trace import TraceJob
@@ -95,7 +96,7 @@ def _run(
     engine: Engine,
 ) -> None:
     handle, do, state = engine.handle, world.do, engine.state
-    step = handle(*first)
+    step = handle(*first, *hours.due(state, first, first[0].at))
     see(step, engine)
     coming, total = 0, len(jobs)
     comes_at = jobs[0].submit_at if jobs else NEVER
@@ -124,9 +125,11 @@ def _run(
                 facts.append(open_month(now, month))
                 month += 1
                 opens_at += MONTH_MS
+            if not facts and deadline > now:  # the world's event for now was cancelled
+                continue
+            if state.policy.governance.windows:
+                facts += hours.due(state, facts, now)
             if not facts:
-                if deadline > now:  # the world's event for now was cancelled
-                    continue
                 facts.append(e.Woke(now))
         step = handle(*facts)
         see(step, engine)

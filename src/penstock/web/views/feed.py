@@ -98,7 +98,9 @@ def _words(event: schemas.Event) -> tuple[str, str]:
 
 
 def _goes(event: schemas.Event) -> str:
-    match _because(event):
+    because = event.event.get("because")
+    within = because.get("burst") if isinstance(because, dict) else None  # as the engine weighed it, within its policy
+    match within["kind"] if isinstance(within, dict) else _because(event):
         case "ComesHome" | "LeaseNotRenewed":
             return "moves home to"
         case "LostNode":
