@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 
+from penstock.config import SitesFile
 from penstock.core.decide.rules import Rules
 from penstock.core.model import events as e
 from penstock.core.model.governance import NONE, Governance
@@ -21,6 +22,7 @@ from penstock.journal.open import open_journal, open_reader
 from penstock.journal.states import ENDED
 from penstock.live.clock import Clock
 from penstock.live.plane import Plane, Setup
+from penstock.live.policy_changes import PolicyChanges
 from penstock.telemetry import Metrics
 from penstock.web.access import Guard
 from penstock.web.app import Limits, build, guard_of
@@ -114,6 +116,7 @@ async def running(
         site.id: LocalDriver(site, home / site.id, journal.installation, store, clock.now, settings) for site in places
     }
     plane = Plane(journal, drivers, Setup(opening, rules=rules), clock)
+    plane.policies = PolicyChanges(plane, SitesFile("USD", places), str(home / "policy.yaml"))
     await plane.start()
     reader = open_reader(str(home / "journal.db"))
     guard = guard_of(home, plane, limits)

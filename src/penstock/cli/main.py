@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "List offers: prices, start times, preemption rates, and whether caps hold there.",
     ),
     "budget": ("penstock.cli.spending:budget", "Show budgets: caps, spent and held money; or set caps."),
+    "policy": ("penstock.cli.policy", "Apply, list, show and roll back the policy of a running Penstock."),
     "approvals": ("penstock.cli.approvals", "List what waits for a person; approve or deny it."),
     "exposure": ("penstock.cli.spending:exposure", "Show the most that would still be spent if Penstock died now."),
     "costs": ("penstock.cli.spending:costs", "Show GPU hours and costs by day, offer and team."),

@@ -399,6 +399,42 @@ class CapAnswer(Shape):
     reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
 
 
+class PolicyText(Shape):
+    text: str = Field(max_length=1 << 20, description="A policy file, as YAML.")
+    name: str = Field(default="policy", max_length=300, pattern=r"^[^\x00-\x1f\x7f]*$", description="Named in errors.")
+    reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
+    yes: bool = Field(default=False, description="Also if running jobs would not be allowed where they are.")
+
+
+class StrandedJob(Shape):
+    job: str
+    team: str
+    offer: str
+    rule: str
+    where: str
+
+
+class PolicyApplied(Shape):
+    revision: int = Field(description="In force now.")
+    changed: bool = Field(description="False: nothing was done.")
+    stranded: list[StrandedJob] = Field(description="Running jobs that would not be allowed where they are.")
+    raised: list[str] = Field(description="Caps that the file raises: each waits for approval.")
+    says: str
+
+
+class PolicyRevision(Shape):
+    revision: int
+    at: At
+    by: str = Field(description="Who applied it; empty: a start, or a file that changed.")
+    reason: str
+    digest: str = Field(description="SHA-256 of the policy file; empty: there was none.")
+    text: str = Field(description="The file; only where one revision is asked for.")
+
+
+class PolicyHistory(Shape):
+    revisions: list[PolicyRevision]
+
+
 class Event(Shape):
     """One event of the journal. Streamed with `id` as the server-sent event's id: send it back as Last-Event-ID."""
 

@@ -21,6 +21,9 @@ class PolicySet:
     at: Instant
     revision: int
     policy: Policy
+    by: str = ""  # who applied it; empty: a start, or a file that changed
+    reason: str = ""
+    details: str = ""
 
 
 @value
