@@ -65,6 +65,9 @@ class SnapshotCollector(Collector):
         yield _one("penstock_running_attempts", "Attempts that are running.", view.running)
         yield _one("penstock_exposure", "Most that would be spent if Penstock died now.", view.exposure / MICRO)
         yield _one("penstock_alarms", "Things that a person should look at.", len(view.alarms))
+        drifts = any(alarm.kind == "drift" for alarm in view.alarms)
+        yield _one("penstock_policy_drift", "1 if another policy is in force than the policy file says.", drifts)
+        yield _one("penstock_policy_revision", "The policy in force.", view.revision)
         yield _one("penstock_approvals_pending", "Jobs and caps that wait for a person.", _pending(view))
         asked = [request.request.at for request in view.approvals] + [wish.at for wish in view.raises]
         age = (view.at - min(asked)) / SECOND if asked else 0.0

@@ -150,13 +150,13 @@ async def running(
         clock = _clock(options)
         homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
         plane = make_plane(options, file, journal, reader, clock, homes)
-        plane.policies = PolicyChanges(plane, _without_policy(options), options.policy)
         guard = guard_of(options.home, plane)
         with reachable():
             _know_tokens(guard.tokens, reader, options.home, older)
         store = store_of(*_checkpoints(options, file, journal.installation))
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
         app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
+        app.state.policies = policies = PolicyChanges(plane, _without_policy(options), options.policy)
         anchoring = Anchoring(options.anchors, journal, lambda: plane.claims.head, clock.now, plane.alarms.set)
         with reachable():
             anchoring.check()
@@ -173,7 +173,7 @@ async def running(
                 _calm_the_collector()
                 async with (
                     _beside(keep_sweeping(store, reader, clock), anchoring.run()),
-                    _reloading(plane.policies),
+                    _reloading(policies),
                     _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.manager,
                 ):
                     yield plane, lambda: str(app.state.links.make(guard.tokens.find(secret)))

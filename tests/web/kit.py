@@ -48,7 +48,10 @@ CLOUD = Site(
 class Penstock:
     """What a test holds: its parts, and clients by token."""
 
-    def __init__(self, home: Path, plane: Plane, reader: Reader, guard: Guard, url: str) -> None:
+    def __init__(
+        self, home: Path, plane: Plane, reader: Reader, guard: Guard, url: str, policies: PolicyChanges
+    ) -> None:
+        self.policies = policies
         self.home, self.plane, self.reader, self.guard, self.url = home, plane, reader, guard, url
         self.clients: list[httpx2.AsyncClient] = []
         self.admin = self.client(own_secret(guard.tokens, home / "token"))
@@ -116,20 +119,21 @@ async def running(
         site.id: LocalDriver(site, home / site.id, journal.installation, store, clock.now, settings) for site in places
     }
     plane = Plane(journal, drivers, Setup(opening, rules=rules), clock)
-    plane.policies = PolicyChanges(plane, SitesFile("USD", places), str(home / "policy.yaml"))
     await plane.start()
     reader = open_reader(str(home / "journal.db"))
     guard = guard_of(home, plane, limits)
     guard.tokens.read(reader)
     metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
     sock = bind("127.0.0.1", 0)
-    penstock = Penstock(home, plane, reader, guard, address_of(sock))
+    app = build(plane, reader, guard, metrics, limits)
+    app.state.policies = policies = PolicyChanges(plane, SitesFile("USD", places), str(home / "policy.yaml"))
+    penstock = Penstock(home, plane, reader, guard, address_of(sock), policies)
     try:
         await guard.tokens.record()
         async with (
             guard.denials.saved(),
             guard.tokens.followed(reader),
-            serving(build(plane, reader, guard, metrics, limits), sock),
+            serving(app, sock),
         ):
             try:
                 yield penstock

@@ -17,8 +17,9 @@ def command(file: str, as_json: bool) -> int:
     from penstock.cli import terminal
     from penstock.journal.open import read
     from penstock.journal.redecide import redecide
+    from penstock.policy.rules import PolicyRules
 
-    verdict = redecide(read(file), most=SHOWN)
+    verdict = redecide(read(file), SHOWN, PolicyRules())
     if as_json:
         terminal.print_json(verdict)
     elif not verdict.different:

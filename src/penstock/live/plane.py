@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Any, Final, TypeAlias, TypeVar
 
 from penstock.config.teams import Team
-from penstock.core.decide.rules import BuiltInRules, Rules
+from penstock.core.decide.rules import Rules
 from penstock.core.errors import BadInput
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
@@ -42,7 +42,6 @@ from penstock.live.config_facts import RaisedCap
 from penstock.live.dispatch import Dispatch
 from penstock.live.fact_bounds import bounded
 from penstock.live.periods import Calendar, Periods
-from penstock.live.policy_changes import PolicyChanges
 from penstock.live.recover import Belief, Differences
 from penstock.live.sequencer import Ask, KeyReused, Quarantined, Raised, Sequencer, SiteAction, Taken, Told, pack_work
 from penstock.live.site_claims import SiteClaims
@@ -51,6 +50,7 @@ from penstock.live.space_reserve import SpaceReserve
 from penstock.live.view import Alarm, View, picture
 from penstock.live.what_if import Question, Unanswered
 from penstock.policy import hours
+from penstock.policy.rules import PolicyRules
 
 __all__ = ["KeyReused", "NotReady", "Plane", "Quarantined", "Setup", "Told"]
 
@@ -117,7 +117,7 @@ class Plane:
         self.clock = clock or Clock()
         self.thread = thread or ThreadPoolExecutor(1, thread_name_prefix="penstock-engine")
         self.installation = journal.installation
-        calendar, rules = self.setup.calendar or Periods(), self.setup.rules or BuiltInRules()
+        calendar, rules = self.setup.calendar or Periods(), self.setup.rules or PolicyRules()
         self.sequencer = Sequencer(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
         self.clock_watch = ClockWatch(self.clock, self.alarms.set, self.setup.accept_clock)
@@ -151,7 +151,6 @@ class Plane:
         )
         self._drawn: View | None = None
         self.raised_caps: dict[str, RaisedCap] = {}  #: by scope: the file raises it, and nobody has accepted it
-        self.policies: PolicyChanges | None = None  #: takes policy files; wiring knows the sites that they are for
         self.number = 0  #: the journal's last row
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  #: done when the plane has stopped
         self._asks: deque[Waiting] = deque()

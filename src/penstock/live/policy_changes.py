@@ -22,10 +22,10 @@ from penstock.core.model import events as e
 from penstock.core.model.types import Policy
 from penstock.core.values import value
 from penstock.live import config_facts
+from penstock.live.plane import NotReady, Plane
 
 if TYPE_CHECKING:
     from penstock.config import SitesFile
-    from penstock.live.plane import Plane
 
 LOOK_SECONDS: Final = 2.0  #: how often the file is looked at
 MOST_BYTES: Final = 1 << 20  #: of a policy file
@@ -43,7 +43,7 @@ class Stranded:
 
 
 @value
-class Applied:
+class PolicyOutcome:
     revision: int  # in force now
     changed: bool  # False: nothing was recorded
     stranded: tuple[Stranded, ...]
@@ -52,7 +52,7 @@ class Applied:
 
 
 class PolicyChanges:
-    def __init__(self, plane: "Plane", sites: "SitesFile", path: str = "") -> None:
+    def __init__(self, plane: Plane, sites: "SitesFile", path: str = "") -> None:
         """`sites`: without any policy file. `path`: the file that `up --policy` names; empty: none."""
         self.plane, self.sites, self.path = plane, sites, path
         self.doing = asyncio.Lock()
@@ -68,7 +68,7 @@ class PolicyChanges:
         details: str = "",
         blobs: Mapping[str, bytes] | None = None,
         strand: bool = True,
-    ) -> Applied:
+    ) -> PolicyOutcome:
         """Raises `BadInput` for a file that cannot be used, and `NotReady`. Unless `strand`, nothing is done if a
         running job would be stranded.
         """
@@ -78,14 +78,14 @@ class PolicyChanges:
             news, stranded = await self.plane.consider(lambda state, rules: _considered(state, rules, said))
             revision = self.plane.view.revision
             if stranded and not strand:
-                return Applied(revision, False, stranded, (), _asks(stranded))
+                return PolicyOutcome(revision, False, stranded, (), _asks(stranded))
             facts = [_by(fact, by, reason, details) for fact in news]
             if facts:
                 texts = {hashlib.sha256(raw).hexdigest(): raw, **(blobs or {})}
                 await self.plane.tell(*facts, blobs=texts)
             self.plane.configure(said, file.teams)
             raised, revision = await self.plane.consider(lambda state, _: _raised(state, said))
-            return Applied(revision, bool(facts), stranded, raised, _says(revision, bool(facts)))
+            return PolicyOutcome(revision, bool(facts), stranded, raised, _says(revision, bool(facts)))
 
     def read(self, raw: bytes, name: str) -> "SitesFile":
         """The sites file as this policy file makes it."""
@@ -105,7 +105,7 @@ class PolicyChanges:
             raw = await asyncio.to_thread(Path(self.path).read_bytes)
             self.seen = hashlib.sha256(raw).hexdigest()
             done = await self.apply(raw, self.path, reason="the file changed")
-        except (BadInput, OSError) as error:
+        except (BadInput, OSError, NotReady) as error:
             says = f"{self.path} is not in force: {error} The policy before it stays."
             self.plane.alarms.set("policy", "policy file", says)
             return says
@@ -134,8 +134,8 @@ class PolicyChanges:
         if not self.path or not self.seen or in_force == self.seen:
             return ""
         return (
-            f"Another policy is in force than {self.path} says: revision {self.plane.view.revision} was applied since. "
-            "A restart follows the file. Write what is in force into it: penstock policy show"
+            f"Another policy is in force than {self.path} says: revision {self.plane.view.revision}. A restart follows "
+            "the file. Correct the file; what is in force: penstock policy show"
         )
 
 

@@ -330,7 +330,7 @@ class Cap(Shape):
     per_hour: int | None = Field(default=None, ge=0, le=10**18)
 
 
-class CapWish(Cap):
+class CapRequest(Cap):
     """A higher cap for one's own team."""
 
     reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")

@@ -42,7 +42,8 @@ async def asks(penstock: Penstock, client: httpx2.AsyncClient, jobs: int = 1, **
 
 async def cap_of(penstock: Penstock, scope: str) -> int | None:
     rows = (await penstock.admin.get("/v1/budget")).json()["scopes"]
-    return next(row["cap"] for row in rows if row["scope"] == scope)
+    found: int | None = next(row["cap"] for row in rows if row["scope"] == scope)
+    return found
 
 
 async def named(penstock: Penstock, role: str, name: str, team: str = "") -> tuple[str, httpx2.AsyncClient]:

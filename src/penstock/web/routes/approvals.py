@@ -159,12 +159,12 @@ def _must_have_role(caller: Token, found: list[OpenApproval]) -> None:
 
 @routes.post(
     "/budget/raise",
-    openapi_extra=deps.shape_of_body(schemas.CapWish),
+    openapi_extra=deps.shape_of_body(schemas.CapRequest),
     summary="Ask for a higher cap of one's own team",
 )
 async def ask_for_cap(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas.Done:
     """It holds once another person has approved it. Another team's cap is not found."""
-    wish, known = await deps.read_shape(request, schemas.CapWish), details(request)
+    wish, known = await deps.read_shape(request, schemas.CapRequest), details(request)
     if caller.team and wish.scope != f"team:{caller.team}":
         raise not_found("budget", wish.scope)
     caps = {scope: (per_month, per_hour) for scope, per_month, per_hour in plane.view.caps}

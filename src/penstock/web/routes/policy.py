@@ -8,7 +8,7 @@ from penstock.core.model.events import PolicySet
 from penstock.journal.journal import Reader
 from penstock.live.policy_changes import PolicyChanges
 from penstock.web import deps, schemas
-from penstock.web.deps import MayOperate, MayRead, PlaneHere, ReaderHere
+from penstock.web.deps import MayOperate, MayRead, ReaderHere
 from penstock.web.details import details
 from penstock.web.problems import conflict, not_found
 
@@ -17,12 +17,12 @@ MOST: Final = 500  #: revisions that are listed
 
 
 @routes.post("/policy", openapi_extra=deps.shape_of_body(schemas.PolicyText), summary="Apply a policy file")
-async def apply(request: Request, plane: PlaneHere, caller: MayOperate) -> schemas.PolicyApplied:
+async def apply(request: Request, caller: MayOperate) -> schemas.PolicyApplied:
     """All of it or nothing. If running jobs would be stranded, nothing is done unless `yes`. A raised cap waits for
     approval.
     """
     text, known = await deps.read_shape(request, schemas.PolicyText), details(request)
-    changes: PolicyChanges | None = plane.policies
+    changes: PolicyChanges | None = request.app.state.policies
     if changes is None:
         raise conflict("This Penstock takes no policy file.")
     done = await changes.apply(
