@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, H
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from penstock.core.units import MICRO
+from penstock.core.units import MICRO, SECOND
 from penstock.journal import states
 from penstock.journal.rows import JobCount
 from penstock.live.view import SiteView, View
@@ -65,6 +65,13 @@ class SnapshotCollector(Collector):
         yield _one("penstock_running_attempts", "Attempts that are running.", view.running)
         yield _one("penstock_exposure", "Most that would be spent if Penstock died now.", view.exposure / MICRO)
         yield _one("penstock_alarms", "Things that a person should look at.", len(view.alarms))
+        drifts = any(alarm.kind == "drift" for alarm in view.alarms)
+        yield _one("penstock_policy_drift", "1 if another policy is in force than the policy file says.", drifts)
+        yield _one("penstock_policy_revision", "The policy in force.", view.revision)
+        yield _one("penstock_approvals_pending", "Jobs and caps that wait for a person.", _pending(view))
+        asked = [request.request.at for request in view.approvals] + [wish.at for wish in view.raises]
+        age = (view.at - min(asked)) / SECOND if asked else 0.0
+        yield _one("penstock_approvals_oldest_seconds", "Age of the oldest unanswered request.", age)
         steps = CounterMetricFamily("penstock_steps", "Rows of the journal.")
         steps.add_metric([], view.number)
         yield steps
@@ -81,6 +88,10 @@ class SnapshotCollector(Collector):
         for row in self.counts():
             jobs.add_metric([row.state, row.team], row.jobs)
         yield jobs
+
+
+def _pending(view: View) -> int:
+    return len(view.approvals) + len(view.raises)
 
 
 def _one(name: str, text: str, number: float) -> Metric:

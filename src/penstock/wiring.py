@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import hashlib
 import os
 import signal
 import socket
@@ -33,6 +34,7 @@ from penstock.live.config_facts import configured
 from penstock.live.home_folder import close_file, make_home, secret_key, write_address
 from penstock.live.periods import Periods
 from penstock.live.plane import NotReady, Plane, Setup
+from penstock.live.policy_changes import PolicyChanges
 from penstock.live.space_reserve import SpaceReserve
 
 if TYPE_CHECKING:
@@ -154,6 +156,7 @@ async def running(
         store = store_of(*_checkpoints(options, file, journal.installation))
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
         app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
+        app.state.policies = policies = PolicyChanges(plane, _without_policy(options), options.policy)
         anchoring = Anchoring(options.anchors, journal, lambda: plane.claims.head, clock.now, plane.alarms.set)
         with reachable():
             anchoring.check()
@@ -166,10 +169,11 @@ async def running(
             try:
                 await _begin(plane)
                 secret = await _record_tokens(guard.tokens, reader, options.home, older)
-                _say([*file.notes, *unmatched_caps(file), *plane.raised_caps.values()])
+                _say([*file.notes, *unmatched_caps(file), *[raised.says for raised in plane.raised_caps.values()]])
                 _calm_the_collector()
                 async with (
                     _beside(keep_sweeping(store, reader, clock), anchoring.run()),
+                    _reloading(policies),
                     _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.manager,
                 ):
                     yield plane, lambda: str(app.state.links.make(guard.tokens.find(secret)))
@@ -198,6 +202,31 @@ async def _followed(certificate: "Certificate | None", plane: Plane) -> AsyncIte
     certificate.show()
     async with _beside(certificate.follow(functools.partial(plane.alarms.set, "certificate", "tls"))):
         yield
+
+
+@contextlib.asynccontextmanager
+async def _reloading(changes: PolicyChanges) -> AsyncIterator[None]:
+    """The policy file is applied again when it changes, and on SIGHUP."""
+    if not changes.path:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    with contextlib.suppress(NotImplementedError):  # not on Windows
+        loop.add_signal_handler(signal.SIGHUP, told.set)
+    try:
+        async with _beside(changes.watch(), _on_signal(told, changes)):
+            yield
+    finally:
+        with contextlib.suppress(NotImplementedError):
+            loop.remove_signal_handler(signal.SIGHUP)
+
+
+async def _on_signal(told: asyncio.Event, changes: PolicyChanges) -> None:
+    while True:
+        await told.wait()
+        told.clear()
+        _say([await changes.reload()])
 
 
 @contextlib.asynccontextmanager
@@ -319,6 +348,7 @@ def make_plane(
     speed = options.speed if options.rehearse else 1
     setup = Setup(
         opening=configured(file),
+        texts=_texts(options, file),
         accept_raised_caps=options.accept_raised_caps,
         accept_clock=options.accept_clock,
         holder=f"{socket.gethostname()}:{options.home.absolute()}",
@@ -560,6 +590,17 @@ def _sites(options: Options) -> SitesFile:
     from penstock.policy.file import governed, read_policy
 
     return governed(file, read_policy(options.policy, file))
+
+
+def _texts(options: Options, file: SitesFile) -> tuple[tuple[str, bytes], ...]:
+    """The policy file's text, unless it has changed since it was read."""
+    if not options.policy:
+        return ()
+    from penstock.config.document import read_bytes
+
+    raw = read_bytes(options.policy)
+    digest = hashlib.sha256(raw).hexdigest()
+    return ((digest, raw),) if digest == file.governance.digest else ()
 
 
 def _without_policy(options: Options) -> SitesFile:

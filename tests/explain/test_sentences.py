@@ -225,8 +225,8 @@ TOLD: list[tuple[Any, str]] = [
     (
         r.AwaitsApproval("odd", "board", "cloud", 32 * MICRO, NOON, "", "no such field: quote.price"),
         (
-            "Queued: bursting to cloud for about $32.00 needs approval by a board before day 1, 12:00 (rule odd). Owned "
-            "GPUs that become free are used meanwhile. The rule cannot be evaluated, so it asks: no such field: "
+            "Queued: bursting to cloud for about $32.00 needs approval by a board before day 1, 12:00 (rule odd). "
+            "Owned GPUs that become free are used meanwhile. The rule cannot be evaluated, so it asks: no such field: "
             "quote.price."
         ),
     ),

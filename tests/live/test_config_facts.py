@@ -26,7 +26,7 @@ class Penstock:
     def start(self, file: Cap | None, accept: bool = False) -> list[str]:
         said = () if file in (None, (None, None)) else (e.CapSet(0, "org", *file, from_file=True),)
         self.hear(*news(self.engine.state, said, (), accept_raised_caps=accept))
-        return list(raised_caps(self.engine.state, said).values())
+        return [raised.says for raised in raised_caps(self.engine.state, said).values()]
 
     def sets(self, cap: Cap) -> None:
         self.hear(e.CapSet(0, "org", *cap))

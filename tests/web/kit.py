@@ -8,7 +8,10 @@ from typing import Any
 
 import httpx2
 
+from penstock.config import SitesFile
+from penstock.core.decide.rules import Rules
 from penstock.core.model import events as e
+from penstock.core.model.governance import NONE, Governance
 from penstock.core.model.types import NodeShape, Offer, Policy, Site
 from penstock.core.units import HOUR, SECOND, money
 from penstock.data.checkpoints import FolderStore
@@ -19,6 +22,7 @@ from penstock.journal.open import open_journal, open_reader
 from penstock.journal.states import ENDED
 from penstock.live.clock import Clock
 from penstock.live.plane import Plane, Setup
+from penstock.live.policy_changes import PolicyChanges
 from penstock.telemetry import Metrics
 from penstock.web.access import Guard
 from penstock.web.app import Limits, build, guard_of
@@ -44,7 +48,10 @@ CLOUD = Site(
 class Penstock:
     """What a test holds: its parts, and clients by token."""
 
-    def __init__(self, home: Path, plane: Plane, reader: Reader, guard: Guard, url: str) -> None:
+    def __init__(
+        self, home: Path, plane: Plane, reader: Reader, guard: Guard, url: str, policies: PolicyChanges
+    ) -> None:
+        self.policies = policies
         self.home, self.plane, self.reader, self.guard, self.url = home, plane, reader, guard, url
         self.clients: list[httpx2.AsyncClient] = []
         self.admin = self.client(own_secret(guard.tokens, home / "token"))
@@ -89,12 +96,17 @@ class Penstock:
 
 @asynccontextmanager
 async def running(
-    home: Path, *sites: Site, limits: Limits = UNLIMITED, caps: dict[str, str] | None = None
+    home: Path,
+    *sites: Site,
+    limits: Limits = UNLIMITED,
+    caps: dict[str, str] | None = None,
+    governance: Governance = NONE,
+    rules: Rules | None = None,
 ) -> AsyncIterator[Penstock]:
     """A policy that bursts at once, on a lab of two GPUs unless told otherwise."""
     places = sites or (LAB,)
     journal = open_journal(str(home / "journal.db"))
-    policy = Policy("nowait", burst=True)
+    policy = Policy("nowait", burst=True, governance=governance)
     opening: tuple[e.Fact, ...] = (
         e.PolicySet(0, 1, policy),
         *(e.CapSet(0, scope, money(cap)) for scope, cap in (caps or {}).items()),
@@ -106,20 +118,22 @@ async def running(
     drivers = {
         site.id: LocalDriver(site, home / site.id, journal.installation, store, clock.now, settings) for site in places
     }
-    plane = Plane(journal, drivers, Setup(opening), clock)
+    plane = Plane(journal, drivers, Setup(opening, rules=rules), clock)
     await plane.start()
     reader = open_reader(str(home / "journal.db"))
     guard = guard_of(home, plane, limits)
     guard.tokens.read(reader)
     metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
     sock = bind("127.0.0.1", 0)
-    penstock = Penstock(home, plane, reader, guard, address_of(sock))
+    app = build(plane, reader, guard, metrics, limits)
+    app.state.policies = policies = PolicyChanges(plane, SitesFile("USD", places), str(home / "policy.yaml"))
+    penstock = Penstock(home, plane, reader, guard, address_of(sock), policies)
     try:
         await guard.tokens.record()
         async with (
             guard.denials.saved(),
             guard.tokens.followed(reader),
-            serving(build(plane, reader, guard, metrics, limits), sock),
+            serving(app, sock),
         ):
             try:
                 yield penstock

@@ -14,7 +14,7 @@ from penstock.web.tokens import MAY, PREFIX, Role
 from tests.awaiting import story
 from tests.web.kit import WAITS, Penstock, python, running
 
-ROLES: tuple[Role, ...] = ("admin", "operator", "member", "viewer")
+ROLES: tuple[Role, ...] = ("admin", "operator", "approver", "member", "viewer")
 
 
 # --- routes ----------------------------------------------------------------------------------------------------------
@@ -75,6 +75,9 @@ BODIES: dict[str, Any] = {
     "/v1/plan": {"gpus": 1, "command": "true"},
     "/v1/jobs/{job}/move": {"offer": "lab/owned"},
     "/v1/budget": {"scope": "team:a", "per_month": 1},
+    "/v1/budget/raise": {"scope": "team:a", "per_month": 1},
+    "/v1/budget/approval": {"scope": "team:a", "approved": True},
+    "/v1/jobs/{job}/approval": {"approved": True},
     "/v1/tokens": {"role": "viewer"},
 }
 

@@ -1,7 +1,10 @@
-"""`penstock policy`: check, test, explain, compare and export a policy file. Its commands are in `policy_*`."""
+"""`penstock policy`: check, test, compare and export a policy file; apply it, and see what was in force. Its commands are
+in `policy_*`.
+"""
 
 import click
 
+from penstock.cli.policy_apply import apply, history, rollback, show
 from penstock.cli.policy_check import check
 from penstock.cli.policy_diff import command as diff
 from penstock.cli.policy_explain import explain
@@ -11,8 +14,8 @@ from penstock.cli.policy_test import schema, test
 
 @click.group("policy")
 def command() -> None:
-    """Check, test, explain, compare and export a policy file."""
+    """Check, test, explain, compare, export and apply a policy file."""
 
 
-for one in (check, test, explain, diff, export, schema):
+for one in (check, test, explain, diff, apply, history, show, rollback, export, schema):
     command.add_command(one)

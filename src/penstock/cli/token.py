@@ -13,7 +13,10 @@ def command() -> None:
 
 @command.command("make")
 @click.option(
-    "--role", type=click.Choice(["admin", "operator", "member", "viewer"]), default="member", show_default=True
+    "--role",
+    type=click.Choice(["admin", "operator", "approver", "member", "viewer"]),
+    default="member",
+    show_default=True,
 )
 @click.option("--team", default="", help="Limit the token to this team.  [default: all teams]")
 @click.option("--days", default=0, help="Days until it expires.  [default: never]")

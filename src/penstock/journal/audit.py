@@ -52,9 +52,20 @@ def _answered(event: e.ApprovalAnswered) -> Deed:
     return "approve" if event.approved else "deny", event.job, before, after
 
 
+def _policy(event: e.PolicySet) -> Deed | None:
+    """Only what a person applied; starts and files are in the policy's own history."""
+    before, after = f"revision {event.revision - 1}", f"revision {event.revision}"
+    return ("policy", event.policy.governance.digest, before, after) if event.by else None
+
+
 def _cap(event: e.CapSet) -> Deed:
     before = _amounts(event.before_per_period, event.before_per_hour)
     return "cap", event.scope, before, _amounts(event.per_period, event.per_hour)
+
+
+def _raise(event: e.CapRaiseAsked) -> Deed:
+    before = _amounts(event.before_per_period, event.before_per_hour)
+    return "cap asked", event.scope, before, _amounts(event.per_period, event.per_hour)
 
 
 def _amounts(per_period: int | None, per_hour: int | None) -> str:
@@ -75,7 +86,10 @@ TOLD: Final[Mapping[type, Callable[[Any], Deed | None]]] = {
     e.ResumeRequested: lambda event: ("resume job", event.job, "", ""),
     e.MoveRequested: lambda event: ("move", event.job, event.before, event.offer),
     e.ApprovalAnswered: _answered,
+    e.PolicySet: _policy,
     e.CapSet: _cap,
+    e.CapRaiseAsked: _raise,
+    e.CapRaiseDenied: lambda event: ("cap denied", event.scope, "", ""),
     e.Paused: lambda _: ("pause", "", "", ""),
     e.Resumed: lambda _: ("resume", "", "", ""),
     e.TokenIssued: _issued,
@@ -87,8 +101,8 @@ TOLD: Final[Mapping[type, Callable[[Any], Deed | None]]] = {
 }
 #: All that `AuditRow.did` may say.
 DID: Final = (
-    "cancel", "move", "retry", "approve", "deny", "cap", "pause", "resume", "token made", "token revoked", "login",
-    "log read", "exec", "leave", "erase",
+    "cancel", "move", "retry", "approve", "deny", "policy", "cap", "cap asked", "cap denied", "pause", "resume",
+    "token made", "token revoked", "login", "log read", "exec", "leave", "erase",
 )  # fmt: skip
 
 

@@ -52,15 +52,19 @@ class Admission:
         """`queued` counts a team's queued jobs in the journal; a thread calls it, and rarely. `capped`: the scopes with
         a cap; `registered`: the data sets. `now`: in seconds, steady. `classes`: those that the policy declares.
         """
-        self.teams = {team.name: team for team in teams}
+        self.use(teams)
         self.data_teams, self.capped, self.registered = dict(data_teams), capped, registered
         self.classes = classes
+        self.queues = Queues(queued, now)
+        self.growth = Growth(now)
+
+    def use(self, teams: Iterable[Team]) -> None:
+        """What each may use from now on."""
+        self.teams = {team.name: team for team in teams}
         self.owners: dict[str, list[str]] = {}  #: project -> teams
         for team in self.teams.values():
             for project in team.projects:
                 self.owners.setdefault(project, []).append(team.name)
-        self.queues = Queues(queued, now)
-        self.growth = Growth(now)
 
     async def admitted(self, spec: JobSpec, size: int = 0, *, trusted: bool = False) -> "Entering":
         """Submit the job within this. Raises `NotAdmitted`. `size`: of the request, in bytes; `trusted`: asked by an

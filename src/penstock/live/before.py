@@ -10,7 +10,7 @@ from penstock.core.model import events as e
 from penstock.core.units import Money
 
 #: Facts that replace something. All others pass unchanged, and submissions pay nothing for this.
-REPLACES: Final = (e.CapSet, e.CancelRequested, e.MoveRequested, e.ApprovalAnswered)
+REPLACES: Final = (e.CapSet, e.CapRaiseAsked, e.CancelRequested, e.MoveRequested, e.ApprovalAnswered)
 
 
 class Before:
@@ -26,6 +26,10 @@ class Before:
                 ledger = self.state.ledger
                 per_period, per_hour = self.caps.get(scope, (ledger.caps.get(scope), ledger.rate_caps.get(scope)))
                 self.caps[scope] = fact.per_period, fact.per_hour
+                return replace(fact, before_per_period=per_period, before_per_hour=per_hour)
+            case e.CapRaiseAsked(scope=scope):
+                ledger = self.state.ledger
+                per_period, per_hour = self.caps.get(scope, (ledger.caps.get(scope), ledger.rate_caps.get(scope)))
                 return replace(fact, before_per_period=per_period, before_per_hour=per_hour)
             case e.CancelRequested(job=name, by=by) if by and (job := self.state.jobs.get(name)) is not None:
                 return replace(fact, before=job.phase)

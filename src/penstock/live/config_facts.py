@@ -11,6 +11,7 @@ from penstock.core.model import events as e
 from penstock.core.model.events import Fact
 from penstock.core.model.types import Policy
 from penstock.core.units import MICRO, Money
+from penstock.core.values import value
 from penstock.formatting import money
 from penstock.policy.presets import DEFAULT_VALUE, ours
 
@@ -74,7 +75,7 @@ def _changed_caps(state: State, configured: Sequence[Fact]) -> Iterator[tuple[e.
         fact = said.get(scope) or e.CapSet(0, scope, None, None, from_file=True)  # no longer in the file
         if ledger.file_caps.get(scope) != _cap(fact):
             in_force = (ledger.caps.get(scope), ledger.rate_caps.get(scope))
-            yield fact, in_force, (_lower(in_force[0], fact.per_period), _lower(in_force[1], fact.per_hour))
+            yield fact, in_force, (lower_of(in_force[0], fact.per_period), lower_of(in_force[1], fact.per_hour))
 
 
 def _cap_news(state: State, configured: Sequence[Fact], accept_raised: bool) -> Iterator[Fact]:
@@ -86,29 +87,44 @@ def _cap_news(state: State, configured: Sequence[Fact], accept_raised: bool) -> 
             yield e.CapSet(0, fact.scope, *lowest)
 
 
-def raised_caps(state: State, configured: Sequence[Fact]) -> dict[str, str]:
-    """Scope -> a sentence, for each cap that the file raises and nobody has accepted yet."""
+@value
+class RaisedCap:
+    """A cap that a file raises and nobody has accepted yet."""
+
+    fact: e.CapSet  # as the file says it
+    in_force: Cap
+    says: str
+
+
+def raised_caps(state: State, configured: Sequence[Fact]) -> dict[str, RaisedCap]:
+    """By scope."""
     currency = state.policy.currency
     return {
-        fact.scope: (
-            f"The sites file says {_in_words(_cap(fact), currency)} for {fact.scope}, which is more than "
-            f"{_in_words(in_force, currency)} in force now; the lower one stays. To raise it, start once with "
-            "--accept-raised-caps or use `penstock budget`; to keep it, write it into the file."
-        )
+        fact.scope: RaisedCap(fact, in_force, _raised(fact, in_force, currency))
         for fact, in_force, lowest in _changed_caps(state, configured)
         if lowest != _cap(fact)
     }
+
+
+def _raised(fact: e.CapSet, in_force: Cap, currency: str) -> str:
+    return (
+        f"The sites file says {in_words(_cap(fact), currency)} for {fact.scope}, which is more than "
+        f"{in_words(in_force, currency)} in force now; the lower one stays. To raise it, approve it (`penstock "
+        f"approvals approve {fact.scope}`), or start once with --accept-raised-caps; to keep it, write it into the "
+        "file."
+    )
 
 
 def _cap(fact: e.CapSet) -> Cap:
     return fact.per_period, fact.per_hour
 
 
-def _lower(one: Money | None, other: Money | None) -> Money | None:
+def lower_of(one: Money | None, other: Money | None) -> Money | None:
+    """None: no cap."""
     return min((amount for amount in (one, other) if amount is not None), default=None)
 
 
-def _in_words(cap: Cap, currency: str) -> str:
+def in_words(cap: Cap, currency: str) -> str:
     per_month, per_hour = cap
     parts = [
         f"{money(amount, currency)} {per}"

@@ -38,6 +38,7 @@ from penstock.live.admission import Admission
 from penstock.live.alarms import Alarms
 from penstock.live.clock import Clock
 from penstock.live.clock_watch import ClockWatch
+from penstock.live.config_facts import RaisedCap
 from penstock.live.dispatch import Dispatch
 from penstock.live.fact_bounds import bounded
 from penstock.live.periods import Calendar, Periods
@@ -91,6 +92,7 @@ class Setup:
     stand_by: bool = False  # wait while another process writes the journal, instead of refusing
     calendar: Calendar | None = None  # of budget periods; None: months in UTC
     rules: Rules | None = None
+    texts: tuple[tuple[str, bytes], ...] = ()  # the policy file that `opening` comes from, by its digest
     ids: str = "j"  # prefix of new jobs' ids
     lease_ms: Millis = 30 * SECOND  # on the journal: how long another process waits if we disappear
     beat_ms: Millis = 5 * SECOND  # how often the journal's lease is renewed and the wall clock checked
@@ -148,7 +150,7 @@ class Plane:
             classes=lambda: self._classes,
         )
         self._drawn: View | None = None
-        self.raised_caps: dict[str, str] = {}  #: scope -> a sentence: the file raises it, and nobody has accepted it
+        self.raised_caps: dict[str, RaisedCap] = {}  #: by scope: the file raises it, and nobody has accepted it
         self.number = 0  #: the journal's last row
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  #: done when the plane has stopped
         self._asks: deque[Waiting] = deque()
@@ -218,7 +220,10 @@ class Plane:
         facts = news + self._take_heard()
         if facts or not self.number:
             try:
-                self._note(await self._think(self.sequencer.take, (), facts, self.clock.now()))
+                policy = tuple(fact for fact in facts if isinstance(fact, e.PolicySet))
+                asks = [Ask(policy, self.setup.texts)] if policy else []
+                others = [fact for fact in facts if fact not in policy]
+                self._note(await self._think(self.sequencer.take, asks, others, self.clock.now()))
             except Raised as error:  # stay up, so that a person sees why; turns try it again
                 self._set_back([], facts, error)
         await self._publish()
@@ -341,6 +346,17 @@ class Plane:
         number = copy.numbered + 1
         return plan(copy, sequencer.rules, e.JobSubmitted(now, number, f"{sequencer.ids}{number}", spec), tuple(also))
 
+    async def consider(self, answer: Callable[[State, Rules], T]) -> T:
+        """An answer about the state as it is, between two steps. It must change nothing, and be quick."""
+        if self._trouble:
+            raise NotReady(self._trouble)
+        return await self._think(lambda: answer(self.sequencer.state_now(), self.sequencer.rules))
+
+    def configure(self, opening: tuple[Fact, ...], teams: tuple[Team, ...]) -> None:
+        """The configuration says this from now on; what was new in it is recorded already."""
+        self.setup = replace(self.setup, opening=opening, teams=teams)
+        self.admission.use(teams)
+
     async def _what_if(self, answer: Callable[[State], T]) -> T:
         async with self._what_ifs:
             question = await self._think(lambda: Question(self.sequencer.state_now(), answer))
@@ -457,10 +473,10 @@ class Plane:
         self._drawn_at, self._stale = self.clock.now(), False
         self.alarms.set("snapshot", "snapshot", self.sequencer.doubt)
         for scope in self.raised_caps.keys() | raised.keys():
-            self.alarms.set("cap", f"cap of {scope}", raised.get(scope, ""))
+            self.alarms.set("cap", f"cap of {scope}", raised[scope].says if scope in raised else "")
         self.raised_caps = raised
 
-    def _draw(self) -> tuple[View, dict[str, str]]:
+    def _draw(self) -> tuple[View, dict[str, RaisedCap]]:
         self._wakes_at = self.sequencer.next_deadline()
         self.sequencer.save()
         state = self.sequencer.state_now()

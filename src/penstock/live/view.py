@@ -3,7 +3,8 @@
 It is an immutable value of one instant. Lists of jobs come from the journal's reader instead.
 """
 
-from penstock.core.fold.state import State
+from penstock.core.fold.state import State, open_request
+from penstock.core.model.events import ApprovalAsked, CapRaiseAsked
 from penstock.core.model.types import Offer, Policy
 from penstock.core.units import Instant, Money
 from penstock.core.values import value
@@ -62,6 +63,16 @@ class SpendRate:
 
 
 @value
+class OpenApproval:
+    """A request that a person has not answered yet, and whose job it is about."""
+
+    request: ApprovalAsked
+    team: str
+    user: str
+    name: str
+
+
+@value
 class View:
     number: int  # the last step's row
     at: Instant
@@ -78,6 +89,9 @@ class View:
     running: int
     ended: tuple[tuple[str, int], ...]  # (phase, count)
     alarms: tuple[Alarm, ...]
+    approvals: tuple[OpenApproval, ...] = ()  # the oldest first
+    raises: tuple[CapRaiseAsked, ...] = ()  # higher caps that somebody asks for
+    caps: tuple[tuple[str, Money | None, Money | None], ...] = ()  # scope, per month, per hour
 
 
 def picture(state: State, alarms: tuple[Alarm, ...]) -> View:
@@ -100,7 +114,24 @@ def picture(state: State, alarms: tuple[Alarm, ...]) -> View:
         running=sum(attempt.phase == "running" for attempt in state.attempts.values()),
         ended=tuple(state.ended.items()),
         alarms=alarms,
+        approvals=_approvals(state),
+        raises=tuple(state.raises.values()),
+        caps=tuple(
+            (scope, ledger.caps.get(scope), ledger.rate_caps.get(scope))
+            for scope in dict.fromkeys((*ledger.caps, *ledger.rate_caps))
+            if not scope.startswith("job:")
+        ),
     )
+
+
+def _approvals(state: State) -> tuple[OpenApproval, ...]:
+    """Linear in the jobs that somebody was asked about."""
+    found: list[OpenApproval] = []
+    for name, known in state.approvals.items():
+        asked, job = open_request(known, "", state.at), state.jobs[name]
+        if asked is not None:
+            found.append(OpenApproval(asked, job.spec.team, job.spec.user, job.spec.name))
+    return tuple(sorted(found, key=lambda one: (one.request.at, one.request.job)))
 
 
 def _rates(state: State) -> tuple[SpendRate, ...]:

@@ -9,10 +9,18 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from penstock.core.decide.governance import objections, with_because
-from penstock.core.decide.rules import ALLOWED, BuiltInRules, Candidate, Verdict, built_in_objections
-from penstock.core.model.governance import NONE, DenyRule, Governance
+from penstock.core.decide.rules import (
+    ALLOWED,
+    ApprovalNeed,
+    BuiltInRules,
+    Candidate,
+    QuoteNumbers,
+    Verdict,
+    built_in_objections,
+)
+from penstock.core.model.governance import NONE, ApprovalRule, DenyRule, Governance
 from penstock.policy.expressions import BadExpression, Expression, compiled
-from penstock.policy.fields import OF_RULES, SHAPED_BY, Field, read, shaped_by
+from penstock.policy.fields import OF_APPROVALS, OF_RULES, SHAPED_BY, Field, QuotedCandidate, read, shaped_by
 
 #: A rule with what it was compiled to, or with why it was not.
 Condition: TypeAlias = tuple[DenyRule, Expression | str]
@@ -40,6 +48,12 @@ class PolicyRules:
                 return objection
         return ALLOWED
 
+    def approvals(self, asked: Candidate, quote: QuoteNumbers) -> tuple[ApprovalNeed, ...]:
+        """The rules that want a person's word for this quote; one that fails, or cannot be compiled, wants it, too."""
+        quoted = QuotedCandidate(asked, quote.cost, quote.per_hour, quote.run_ms, quote.start_ms)
+        needs = [_need(rule, quoted) for rule in asked.policy.governance.approvals]
+        return tuple([need for need in needs if need is not None])
+
     def all_verdicts(self, asked: Candidate) -> tuple[Verdict, ...]:
         """Every objection, in the order of `verdict`: the first of these is its answer. Empty: allowed."""
         return (*built_in_objections(asked), *objections(asked), *self._denials(asked))
@@ -61,6 +75,15 @@ class PolicyRules:
         reads = {name for _, made in self._conditions if isinstance(made, Expression) for name in made.reads}
         self._fields = tuple(field for field in OF_RULES if field.name in reads)
         self._rules = governance.rules
+
+
+def _need(rule: ApprovalRule, quoted: QuotedCandidate) -> ApprovalNeed | None:
+    try:
+        condition = compiled(rule.when, OF_APPROVALS)  # compiled once for each text
+    except BadExpression as error:
+        return ApprovalNeed(rule, str(error))
+    answer = condition.holds(read([field for field in OF_APPROVALS if field.name in condition.reads], quoted))
+    return None if answer is False else ApprovalNeed(rule, "" if answer is True else answer)
 
 
 def _condition(rule: DenyRule, governance: Governance) -> Expression | str:

@@ -23,6 +23,7 @@ from penstock.web.limits import MOST_HELD, MOST_HELD_EACH, MOST_STREAMS, BodyLim
 from penstock.web.log_reads import LogReads
 from penstock.web.parsing import Parsing
 from penstock.web.routes import (
+    approvals,
     audit,
     control,
     front_doors,
@@ -33,6 +34,7 @@ from penstock.web.routes import (
     logs,
     money,
     pages,
+    policy,
     sites,
     stream,
 )
@@ -79,11 +81,12 @@ def build(
     )
     app.state.plane, app.state.reader, app.state.guard, app.state.metrics = plane, reader, guard, metrics
     app.state.manager = None  # the front door's `Manager`; wiring starts it after the plane
+    app.state.policies = None  # takes policy files; wiring knows the sites that they are for
     app.state.parsing, app.state.bodies = Parsing(), Room(MOST_HELD, MOST_HELD_EACH)
     app.state.streams = Room(MOST_STREAMS * 20, MOST_STREAMS)
     app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
     app.include_router(jobs.quick)  # the busiest routes match first
-    for part in (jobs, logs, job_exec, control, stream, sites, front_doors, money, audit, login):
+    for part in (jobs, logs, job_exec, control, stream, sites, front_doors, money, approvals, policy, audit, login):
         app.include_router(part.routes)
     for people in (login.people, list_page.routes, pages.routes):
         app.include_router(people)

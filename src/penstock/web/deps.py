@@ -63,6 +63,7 @@ Anybody: TypeAlias = Annotated[Token, Depends(Needs("nothing"))]
 MayRead: TypeAlias = Annotated[Token, Depends(Needs("read"))]
 MaySubmit: TypeAlias = Annotated[Token, Depends(Needs("submit"))]
 MayOperate: TypeAlias = Annotated[Token, Depends(Needs("operate"))]
+MayApprove: TypeAlias = Annotated[Token, Depends(Needs("approve"))]
 MayGiveTokens: TypeAlias = Annotated[Token, Depends(Needs("tokens"))]
 MayAudit: TypeAlias = Annotated[Token, Depends(Needs("audit"))]
 

@@ -82,6 +82,8 @@ SHORT: Final[dict[str, str]] = {
     "OfferClosed": "{event.offer} had no capacity; Penstock tries it again later.",
     "OfferOpened": "Penstock tries {event.offer} again.",
     "CapSet": "The cap of {event.scope} was set.",
+    "CapRaiseAsked": "A person asks for a higher cap of {event.scope}; another must approve it.",
+    "CapRaiseDenied": "A person denied a higher cap of {event.scope}.",
     "PeriodOpened": "The budgets of {event.period} are open.",
     "HoursOpened": "Hours of the policy: {event.window}.",
     "TokenIssued": "Token {event.token} was made.",

@@ -330,6 +330,111 @@ class Cap(Shape):
     per_hour: int | None = Field(default=None, ge=0, le=10**18)
 
 
+class CapRequest(Cap):
+    """A higher cap for one's own team."""
+
+    reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
+
+
+class CheaperWay(Shape):
+    offer: str
+    cost: Money
+    delay_ms: Ms = Field(description="Expected, until the job runs there.")
+
+
+class Approval(Shape):
+    """A job that bursts only if a person approves it. Unanswered by `until_at` means no."""
+
+    job: str
+    name: str
+    team: str
+    user: str
+    at: At
+    until_at: At
+    rule: str
+    source: str = Field(description="File and line of the rule.")
+    role: str = Field(description="Who may answer.", examples=["role:approver"])
+    words: str = Field(description="The rule's own.")
+    error: str = Field(description="Why the rule could not be evaluated; empty if it could.")
+    offer: str
+    cost: Money
+    amount: Money = Field(description="What an approval covers: the cost, with what the job has spent so far.")
+    gpus: int
+    run_ms: Ms
+    start_ms: Ms
+    per_hour: Money
+    cheaper: list[CheaperWay]
+    says: str
+
+
+class CapRaise(Shape):
+    """A higher cap that somebody asks for, or that a file says. The one in force stays until it is approved."""
+
+    scope: str
+    at: At | None
+    by: str = Field(description="Who asks: an opaque id; empty: a file.")
+    reason: str
+    per_month: Money | None
+    per_hour: Money | None
+    in_force_per_month: Money | None
+    in_force_per_hour: Money | None
+    says: str
+
+
+class Approvals(Shape):
+    currency: str
+    jobs: list[Approval]
+    caps: list[CapRaise]
+
+
+class Answer(Shape):
+    approved: bool
+    reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$", examples=["for the paper"])
+    amount: int | None = Field(default=None, ge=0, le=10**18, description="Approve only up to this; null: as asked.")
+
+
+class CapAnswer(Shape):
+    scope: str = Field(pattern=r"^(org|(team|project):[A-Za-z0-9][A-Za-z0-9._-]{0,62})$", examples=["team:vision"])
+    approved: bool
+    reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
+
+
+class PolicyText(Shape):
+    text: str = Field(max_length=1 << 20, description="A policy file, as YAML.")
+    name: str = Field(default="policy", max_length=300, pattern=r"^[^\x00-\x1f\x7f]*$", description="Named in errors.")
+    reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
+    yes: bool = Field(default=False, description="Also if running jobs would not be allowed where they are.")
+
+
+class StrandedJob(Shape):
+    job: str
+    team: str
+    offer: str
+    rule: str
+    where: str
+
+
+class PolicyApplied(Shape):
+    revision: int = Field(description="In force now.")
+    changed: bool = Field(description="False: nothing was done.")
+    stranded: list[StrandedJob] = Field(description="Running jobs that would not be allowed where they are.")
+    raised: list[str] = Field(description="Caps that the file raises: each waits for approval.")
+    says: str
+
+
+class PolicyRevision(Shape):
+    revision: int
+    at: At
+    by: str = Field(description="Who applied it; empty: a start, or a file that changed.")
+    reason: str
+    digest: str = Field(description="SHA-256 of the policy file; empty: there was none.")
+    text: str = Field(description="The file; only where one revision is asked for.")
+
+
+class PolicyHistory(Shape):
+    revisions: list[PolicyRevision]
+
+
 class Event(Shape):
     """One event of the journal. Streamed with `id` as the server-sent event's id: send it back as Last-Event-ID."""
 
@@ -386,7 +491,7 @@ class Done(Shape):
 
 
 class TokenAsk(Shape):
-    role: Literal["admin", "operator", "member", "viewer"] = "member"
+    role: Literal["admin", "operator", "approver", "member", "viewer"] = "member"
     team: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,62})?$", examples=["vision"])
     days: int = Field(default=0, ge=0, le=3650, description="0: until it is revoked.")
     name: str = Field(

@@ -21,11 +21,12 @@ from penstock.journal.tokens import RevocationRow, TokenRow
 from penstock.web.details import NONE, Details
 from penstock.web.problems import Problem
 
-Permission: TypeAlias = Literal["nothing", "read", "submit", "operate", "tokens", "audit"]
-Role: TypeAlias = Literal["admin", "operator", "member", "viewer"]
+Permission: TypeAlias = Literal["nothing", "read", "submit", "operate", "approve", "tokens", "audit"]
+Role: TypeAlias = Literal["admin", "operator", "approver", "member", "viewer"]
 MAY: Final[dict[str, tuple[Permission, ...]]] = {
-    "admin": ("read", "submit", "operate", "tokens", "audit"),
-    "operator": ("read", "submit", "operate"),
+    "admin": ("read", "submit", "operate", "approve", "tokens", "audit"),
+    "operator": ("read", "submit", "operate", "approve"),
+    "approver": ("read", "approve"),
     "member": ("read", "submit"),
     "viewer": ("read",),
 }

@@ -448,6 +448,8 @@ def _as_allowed(
     passed_over = tuple(_too_dear(choices, job, expected))
     trigger = asked.holds if asked is not None else None
     return BurstAllowed(because, trigger, passed_over) if trigger is not None or passed_over else because
+
+
 def _without_approval(choices: Choices, job: Job, barrier: Barrier, ranked: list[Quote]) -> None:
     """Ask a person, or wait for their answer. If that is no, it waits for owned GPUs or an offer that is closed now;
     where there are none, it is refused.

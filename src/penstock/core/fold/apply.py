@@ -157,11 +157,20 @@ def period_opened(state: State, event: e.PeriodOpened) -> None:
 def cap_set(state: State, event: e.CapSet) -> None:
     before = state.ledger.caps.get(event.scope)
     state.ledger.set_cap(event.scope, event.per_period, event.per_hour)
+    state.raises.pop(event.scope, None)  # granted, or overtaken
     if event.from_file:
         state.ledger.file_caps[event.scope] = (event.per_period, event.per_hour)
     state.changes.note_rare().room[event.scope] = None
     if event.per_period is not None and (before is None or event.per_period < before):
         state.changes.note_rare().stale = True
+
+
+def cap_raise_asked(state: State, event: e.CapRaiseAsked) -> None:
+    state.raises[event.scope] = event
+
+
+def cap_raise_denied(state: State, event: e.CapRaiseDenied) -> None:
+    state.raises.pop(event.scope, None)
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -224,6 +233,8 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.CancelRequested: cancel_requested,
     e.SuspendRequested: suspend_requested,
     e.ResumeRequested: resume_requested,
+    e.CapRaiseAsked: cap_raise_asked,
+    e.CapRaiseDenied: cap_raise_denied,
     e.CapSet: cap_set,
     e.ClockJumped: clock_jumped,
     e.DataSetRegistered: data_set_registered,

@@ -14,7 +14,7 @@ from penstock.core.fold.ledger import Lease, Ledger
 from penstock.core.fold.pool import Pool, Slots
 from penstock.core.fold.runtimes import LifeTable, Recent, Runtimes
 from penstock.core.model.actions import Action, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
-from penstock.core.model.events import ApprovalAnswered, ApprovalAsked, StartPromised
+from penstock.core.model.events import ApprovalAnswered, ApprovalAsked, CapRaiseAsked, StartPromised
 from penstock.core.model.governance import ClassRule, ShapedBy, TeamRule
 from penstock.core.model.lifecycle import AttemptPhase, JobPhase, NodePhase
 from penstock.core.model.reasons import Reason, StartFailed
@@ -313,10 +313,10 @@ class State:
         "aim", "alarms", "approvals", "at", "at_once", "attempts", "away", "bills", "busy_since", "changes",
         "class_rules", "closed", "data", "egress", "ended", "followers", "gated", "governed", "history", "hours",
         "idle", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes",
-        "numbered", "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "refusals",
-        "renewals", "replicas", "reserved", "retries", "revision", "run_ends", "seats", "seq", "shape_list", "shapes",
-        "short", "sites", "stale_shapes", "starts", "steps", "suspended", "team_rules", "timers", "touched", "uses",
-        "value_per_hour", "waiting", "yielding",
+        "numbered", "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "raises",
+        "refusals", "renewals", "replicas", "reserved", "retries", "revision", "run_ends", "seats", "seq", "shape_list",
+        "shapes", "short", "sites", "stale_shapes", "starts", "steps", "suspended", "team_rules", "timers", "touched",
+        "uses", "value_per_hour", "waiting", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -332,6 +332,7 @@ class State:
         self.paused = False  #: a person paused placements
         self.suspended: dict[str, None] = {}  #: jobs that a person suspended: once their attempt is over, not queued
         self.approvals: dict[str, JobApprovals] = {}  #: by job; of few, and only under a policy that asks for them
+        self.raises: dict[str, CapRaiseAsked] = {}  #: scope -> the higher cap that somebody asks for
         self.alarms: list[tuple[Instant, str, str]] = []  #: at, kind, text; the newest few
         self.sites: dict[str, Site] = {}
         self.offers: dict[str, Offer] = {}
@@ -488,6 +489,8 @@ class State:
             yield sorted((at, seq) for at, seq, attempt in self.run_ends if attempt.phase == "running")
         if self.approvals:
             yield [(job, *map(list, _said(known))) for job, known in self.approvals.items()]
+        if self.raises:
+            yield list(self.raises.items())
         if ledger.file_caps:  # older journals have none, and keep their digests
             yield list(ledger.file_caps.items())
         yield [(key, a.cap, a.held, a.spent) for key, a in ledger.accounts.items()]

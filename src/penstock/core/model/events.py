@@ -21,6 +21,9 @@ class PolicySet:
     at: Instant
     revision: int
     policy: Policy
+    by: str = ""  # who applied it; empty: a start, or a file that changed
+    reason: str = ""
+    details: str = ""
 
 
 @value
@@ -74,6 +77,34 @@ class CapSet:
     before_per_period: Money | None = None  # the cap that it replaces
     before_per_hour: Money | None = None
     from_file: bool = False  # the sites file says so; told again only when the file has changed
+    asked_by: str = ""  # who asked for it, where another person approved
+
+
+@value
+class CapRaiseAsked:
+    """A member of the team asks for a higher cap. It holds only when somebody else has set it: raising one's own cap
+    takes two."""
+
+    at: Instant
+    scope: str
+    per_period: Money | None
+    per_hour: Money | None = None
+    by: str = ""
+    reason: str = ""
+    details: str = ""
+    before_per_period: Money | None = None  # the cap in force
+    before_per_hour: Money | None = None
+
+
+@value
+class CapRaiseDenied:
+    """A person denies a higher cap that another asked for."""
+
+    at: Instant
+    scope: str
+    by: str = ""
+    reason: str = ""
+    details: str = ""
 
 
 @value
@@ -657,6 +688,8 @@ Fact: TypeAlias = (
     | PeriodOpened
     | HoursOpened
     | CapSet
+    | CapRaiseAsked
+    | CapRaiseDenied
     | SiteJoined
     | SiteBack
     | NodesSeen
@@ -716,7 +749,7 @@ _ID: Final[dict[type, str]] = {
     PolicySet: "revision",
     PeriodOpened: "period",
     HoursOpened: "window",
-    CapSet: "scope",
+    **dict.fromkeys((CapSet, CapRaiseAsked, CapRaiseDenied), "scope"),
     SiteLost: "site",
     NodesSeen: "offer",
     SiteBack: "site",

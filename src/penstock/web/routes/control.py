@@ -103,9 +103,9 @@ def names_of(reader: Reader, tokens: Iterable[str]) -> dict[str, str]:
 async def make_token(request: Request, guard: GuardHere, caller: MayGiveTokens) -> schemas.TokenMade:
     """Answered once it is durable: every control plane of this journal knows it within a second."""
     ask = await deps.read_shape(request, schemas.TokenAsk)
-    if ask.team and ask.role not in ("member", "viewer"):
+    if ask.team and ask.role not in ("member", "viewer", "approver"):
         raise Problem(
-            422, "bad-input", f"A {ask.role} sees all teams; leave 'team' out, or make it a member or viewer."
+            422, "bad-input", f"A {ask.role} sees all teams; leave 'team' out, or make it a member, viewer or approver."
         )
     expires_at = int(time()) + ask.days * DAY_SECONDS if ask.days else 0
     token, secret = await guard.tokens.issue(

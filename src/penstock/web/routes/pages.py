@@ -30,6 +30,7 @@ from penstock.web.html import ForPeople, html
 from penstock.web.problems import not_found
 from penstock.web.routes import jobs, logs, money, stream
 from penstock.web.routes import sites as site_routes
+from penstock.web.routes.approvals import job_shape
 from penstock.web.tokens import Token
 from penstock.web.views import feed, formats, queue, sites, spending, timeline
 from penstock.web.views import job as told
@@ -79,6 +80,7 @@ def _now(plane: Plane, reader: Reader, caller: Token, listing: schemas.Sites) ->
         "running": queue.running(runs, terms(listing), at, currency),
         "running_note": _shown(len(runs), counts["active"][0], "newest first"),
         "feed": _feed(plane, reader, caller, at),
+        "approvals": _approvals(view, caller, at),
         "month": formats.month(view.period),
         **_spending(plane, reader, caller, at),
     }
@@ -121,6 +123,23 @@ def _notices(view: View, trouble: str, caller: Token, at: Instant) -> list[dict[
         made.append(_notice("warn", "Paused.", "Running jobs continue; nothing new starts until: penstock resume", ""))
     alarms = () if caller.team else view.alarms
     return made + [_notice("alarm", alarm.text, "", f"since {formats.clock(alarm.at, at)}") for alarm in alarms]
+
+
+def _approvals(view: View, caller: Token, at: Instant) -> list[dict[str, str]]:
+    """Only shown: an answer needs a token that may approve, and a cookie changes nothing."""
+    found = [one for one in view.approvals if caller.sees(one.team)][:ROWS]
+    return [
+        {
+            "href": queue.href(one.request.job),
+            "name": one.name or one.request.job,
+            "team": one.team,
+            "says": job_shape(one, view).says,
+            "cost": cash(one.request.amount, view.policy.currency),
+            "until": formats.clock(one.request.until_at, at),
+            "do": f"penstock approvals approve {one.request.job}",
+        }
+        for one in found
+    ]
 
 
 def _notice(kind: str, what: str, so: str, when: str) -> dict[str, str]:

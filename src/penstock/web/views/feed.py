@@ -33,6 +33,8 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
     "SiteBack": ("done", ""),
     "OfferClosed": ("no", ""),
     "CapSet": ("note", ""),
+    "CapRaiseAsked": ("wait", ""),
+    "CapRaiseDenied": ("no", ""),
     "PolicySet": ("note", ""),
     "Paused": ("wait", "A person paused new starts"),
     "Resumed": ("start", "A person resumed new starts"),

@@ -1,0 +1,84 @@
+"""`penstock approvals`: what waits for a person, and their answers."""
+
+from typing import Any
+
+import click
+
+from penstock.cli.client import Client, job_path, talks
+from penstock.cli.output import answer, listed, moment, money, span, table
+
+
+@click.group("approvals")
+def command() -> None:
+    """List what waits for a person; approve or deny it."""
+
+
+@command.command("ls")
+@listed
+@talks
+def list_all(client: Client, as_json: bool, output: str) -> None:
+    """List open requests: jobs that may burst only with approval, and caps that somebody wants raised."""
+    found = client.get("/v1/approvals")
+
+    def draw(wide: bool) -> None:
+        currency = found["currency"]
+        columns = ["job", "team", "up to", "offer", "by", "before", "rule"] + (["cheaper"] if wide else [])
+        rows = [_row(one, currency, wide) for one in found["jobs"]]
+        table("Approvals", columns, rows, "No job waits for approval.")
+        caps = [[cap["scope"], cap["by"] or "a file", cap["says"]] for cap in found["caps"]]
+        if caps:
+            table("Higher caps", ["scope", "asked by", "what"], caps, "")
+
+    answer(found, "json" if as_json else output, draw)
+
+
+def _row(one: dict[str, Any], currency: str, wide: bool) -> list[object]:
+    rule = f"{one['rule']} ({one['source']})" if one["source"] else one["rule"]
+    row = [one["job"], one["team"], money(one["amount"], currency), one["offer"], one["role"].removeprefix("role:")]
+    ways = [f"{way['offer']}: {money(way['cost'], currency)} in {span(way['delay_ms'])}" for way in one["cheaper"]]
+    return [*row, moment(one["until_at"]), rule] + (["; ".join(ways) or "-"] if wide else [])
+
+
+@command.command("approve")
+@click.argument("what", metavar="JOB|SCOPE")
+@click.option("--reason", default="", help="Why; recorded with the answer.")
+@click.option(
+    "--up-to", default="", metavar="AMOUNT", help="Approve less than what was asked for.  [default: all of it]"
+)
+@talks
+def approve(client: Client, what: str, reason: str, up_to: str, as_json: bool) -> None:
+    """Approve that a job bursts, or a higher cap (team:NAME)."""
+    from penstock.core.errors import BadInput
+    from penstock.core.units import money as typed
+
+    if up_to and (_is_scope(what) or typed(up_to) < 0):
+        raise BadInput("--up-to is an amount, like 2500, and for a job; a cap is approved as it was asked for.")
+    _tell(client, what, as_json, approved=True, reason=reason, amount=typed(up_to) if up_to else None)
+
+
+@command.command("deny")
+@click.argument("what", metavar="JOB|SCOPE")
+@click.option("--reason", default="", help="Why; the job's owner sees it.")
+@talks
+def deny(client: Client, what: str, reason: str, as_json: bool) -> None:
+    """Deny it: the job stays on owned GPUs, or is refused; the cap stays as it is."""
+    _tell(client, what, as_json, approved=False, reason=reason, amount=None)
+
+
+def _tell(client: Client, what: str, as_json: bool, *, approved: bool, reason: str, amount: int | None) -> None:
+    said: dict[str, Any] = {"approved": approved, "reason": reason}
+    if _is_scope(what):
+        told = client.post("/v1/budget/approval", {"scope": what, **said})
+    else:
+        told = client.post(job_path(what, "/approval"), {**said, "amount": amount})
+    if as_json:
+        from penstock.cli.terminal import print_json
+
+        print_json(told)
+    else:
+        click.echo(f"{what}: {told['says']}")
+
+
+def _is_scope(what: str) -> bool:
+    """No job's id has a colon."""
+    return what == "org" or ":" in what

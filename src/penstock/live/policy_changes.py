@@ -1,0 +1,184 @@
+"""Applies a policy file to a running plane: all of it or nothing. `penstock policy apply`, SIGHUP and the file's watch
+call it.
+
+    changes = PolicyChanges(plane, sites, "policy.yaml")
+    done = await changes.apply(raw, "policy.yaml", by=token)      # BadFile: the policy in force stays
+
+The file's text is kept as a blob beside `PolicySet`, by the digest that the event names, so that any revision can be
+shown and applied again. A cap that the file raises waits for a person, as at every start (`config_facts`).
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.decide.rules import Candidate, Rules
+from penstock.core.errors import BadInput
+from penstock.core.fold.state import State
+from penstock.core.model import events as e
+from penstock.core.model.types import Policy
+from penstock.core.values import value
+from penstock.live import config_facts
+from penstock.live.plane import NotReady, Plane
+
+if TYPE_CHECKING:
+    from penstock.config import SitesFile
+
+LOOK_SECONDS: Final = 2.0  #: how often the file is looked at
+MOST_BYTES: Final = 1 << 20  #: of a policy file
+
+
+@value
+class Stranded:
+    """A running job whose place the new policy would not allow. It is not stopped."""
+
+    job: str
+    team: str
+    offer: str
+    rule: str
+    where: str
+
+
+@value
+class PolicyOutcome:
+    revision: int  # in force now
+    changed: bool  # False: nothing was recorded
+    stranded: tuple[Stranded, ...]
+    raised: tuple[str, ...]  # sentences: caps that wait for approval
+    says: str
+
+
+class PolicyChanges:
+    def __init__(self, plane: Plane, sites: "SitesFile", path: str = "") -> None:
+        """`sites`: without any policy file. `path`: the file that `up --policy` names; empty: none."""
+        self.plane, self.sites, self.path = plane, sites, path
+        self.doing = asyncio.Lock()
+        self.seen = ""  #: digest of the file as it was last looked at
+
+    async def apply(
+        self,
+        raw: bytes,
+        name: str,
+        *,
+        by: str = "",
+        reason: str = "",
+        details: str = "",
+        blobs: Mapping[str, bytes] | None = None,
+        strand: bool = True,
+    ) -> PolicyOutcome:
+        """Raises `BadInput` for a file that cannot be used, and `NotReady`. Unless `strand`, nothing is done if a
+        running job would be stranded.
+        """
+        async with self.doing:
+            file = await asyncio.to_thread(self.read, raw, name)
+            said = config_facts.configured(file)
+            news, stranded = await self.plane.consider(lambda state, rules: _considered(state, rules, said))
+            revision = self.plane.view.revision
+            if stranded and not strand:
+                return PolicyOutcome(revision, False, stranded, (), _asks(stranded))
+            facts = [_by(fact, by, reason, details) for fact in news]
+            if facts:
+                texts = {hashlib.sha256(raw).hexdigest(): raw, **(blobs or {})}
+                await self.plane.tell(*facts, blobs=texts)
+            self.plane.configure(said, file.teams)
+            raised, revision = await self.plane.consider(lambda state, _: _raised(state, said))
+            return PolicyOutcome(revision, bool(facts), stranded, raised, _says(revision, bool(facts)))
+
+    def read(self, raw: bytes, name: str) -> "SitesFile":
+        """The sites file as this policy file makes it."""
+        from penstock.policy.file import governed, parse_policy
+
+        if len(raw) > MOST_BYTES:
+            raise BadInput(f"{name} has {len(raw):,} bytes, and a policy file has at most {MOST_BYTES:,}.")
+        return governed(self.sites, parse_policy(raw, name, self.sites))
+
+    # --- the file itself -----------------------------------------------------------------------------------------
+
+    async def reload(self) -> str:
+        """Apply the file as it is now; what came of it, in a sentence. A file that cannot be used raises an alarm, and
+        the policy in force stays.
+        """
+        try:
+            raw = await asyncio.to_thread(Path(self.path).read_bytes)
+            self.seen = hashlib.sha256(raw).hexdigest()
+            done = await self.apply(raw, self.path, reason="the file changed")
+        except (BadInput, OSError, NotReady) as error:
+            says = f"{self.path} is not in force: {error} The policy before it stays."
+            self.plane.alarms.set("policy", "policy file", says)
+            return says
+        self.plane.alarms.set("policy", "policy file", "")
+        return done.says
+
+    async def watch(self) -> None:
+        """Reload the file whenever its content changes. What is in force and not in the file is named as drift."""
+        self.seen = await asyncio.to_thread(self._digest)
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            found = await asyncio.to_thread(self._digest)
+            if found and found != self.seen:
+                await self.reload()
+            self.plane.alarms.set("drift", "policy drift", self.drift())
+
+    def _digest(self) -> str:
+        try:
+            return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
+        except OSError:
+            return ""
+
+    def drift(self) -> str:
+        """A sentence if another policy is in force than the file says; empty if not, or if there is no file."""
+        in_force = self.plane.view.policy.governance.digest
+        if not self.path or not self.seen or in_force == self.seen:
+            return ""
+        return (
+            f"Another policy is in force than {self.path} says: revision {self.plane.view.revision}. A restart follows "
+            "the file. Correct the file; what is in force: penstock policy show"
+        )
+
+
+def _considered(
+    state: State, rules: Rules, said: tuple[e.Fact, ...]
+) -> tuple[list[e.CapSet | e.PolicySet], tuple[Stranded, ...]]:
+    """What is new, without what only a start tells; and whom it would strand."""
+    news = [fact for fact in config_facts.news(state, said, state.sites) if isinstance(fact, (e.CapSet, e.PolicySet))]
+    policy = next((fact.policy for fact in news if isinstance(fact, e.PolicySet)), None)
+    return news, () if policy is None else stranded_by(state, rules, policy)
+
+
+def stranded_by(state: State, rules: Rules, policy: Policy) -> tuple[Stranded, ...]:
+    """Running jobs that may be where they are now, and might not be under this policy."""
+    found = []
+    for attempt in state.attempts.values():
+        spec, offer = attempt.job.spec, state.offers.get(attempt.offer.id)
+        if offer is None:
+            continue
+        data = tuple(state.data[name] for name in spec.data if name in state.data)
+        asked = Candidate(spec, state.sites[offer.site], offer, data, state.policy)
+        after = rules.verdict(replace(asked, policy=policy))
+        if not after.allowed and rules.verdict(asked).allowed:
+            found.append(Stranded(attempt.job.id, spec.team, offer.id, after.rule, after.where))
+    return tuple(found)
+
+
+def _by(fact: e.CapSet | e.PolicySet, by: str, reason: str, details: str) -> e.CapSet | e.PolicySet:
+    """A lowered cap is the person's, too."""
+    if isinstance(fact, e.PolicySet):
+        return replace(fact, by=by, reason=reason, details=details)
+    return replace(fact, by=by, details=details)
+
+
+def _raised(state: State, said: tuple[e.Fact, ...]) -> tuple[tuple[str, ...], int]:
+    return tuple(one.says for one in config_facts.raised_caps(state, said).values()), state.revision
+
+
+def _asks(stranded: tuple[Stranded, ...]) -> str:
+    if len(stranded) == 1:
+        return "1 running job would not be allowed where it is; it would not be stopped."
+    return f"{len(stranded)} running jobs would not be allowed where they are; they would not be stopped."
+
+
+def _says(revision: int, changed: bool) -> str:
+    return f"Revision {revision} is in force." if changed else f"Nothing changes: revision {revision} says the same."

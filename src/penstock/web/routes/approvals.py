@@ -1,0 +1,238 @@
+"""Routes about approvals: what waits for a person, and their answers. Nobody answers their own request."""
+
+from typing import Final
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+
+from penstock.core.ids import array_of
+from penstock.core.model.events import ApprovalAnswered, CapRaiseAsked, CapRaiseDenied, CapSet, StartPromised
+from penstock.explain.sentences import role
+from penstock.formatting import money
+from penstock.journal.journal import Reader
+from penstock.live.config_facts import in_words, lower_of
+from penstock.live.plane import Plane
+from penstock.live.view import OpenApproval, View
+from penstock.web import deps, schemas
+from penstock.web.access import own
+from penstock.web.deps import MayApprove, MayRead, MaySubmit, PlaneHere, ReaderHere
+from penstock.web.details import details
+from penstock.web.people import is_same_person
+from penstock.web.problems import Problem, conflict, not_found
+from penstock.web.tokens import Token
+
+routes: Final = APIRouter(prefix="/v1", tags=["approvals"], responses=deps.PROBLEMS)
+
+
+# --- what waits ------------------------------------------------------------------------------------------------------
+
+
+@routes.get("/approvals", summary="What waits for a person, the oldest first")
+async def approvals(plane: PlaneHere, caller: MayRead) -> schemas.Approvals:
+    view = plane.view
+    return schemas.Approvals(
+        currency=view.policy.currency,
+        jobs=[job_shape(found, view) for found in view.approvals if caller.sees(found.team)],
+        caps=[cap for cap in _caps(plane, view) if not caller.team or cap.scope == f"team:{caller.team}"],
+    )
+
+
+def job_shape(found: OpenApproval, view: View) -> schemas.Approval:
+    asked, currency = found.request, view.policy.currency
+    ways = [schemas.CheaperWay(offer=offer, cost=cost, delay_ms=ms) for offer, cost, ms in asked.cheaper]
+    says = (
+        f"Bursting to {asked.offer} for about {money(asked.cost, currency)} needs approval by {role(asked.role)} "
+        f"(rule {asked.rule}{f', {asked.source}' if asked.source else ''})."
+    )
+    return schemas.Approval.of(asked, name=found.name, team=found.team, user=found.user, cheaper=ways, says=says)
+
+
+def _caps(plane: Plane, view: View) -> list[schemas.CapRaise]:
+    wishes = [_wish(asked, view.policy.currency) for asked in view.raises]
+    asked = [wish.scope for wish in wishes]
+    said = [
+        schemas.CapRaise(
+            scope=raised.fact.scope,
+            at=None,
+            by="",
+            reason="",
+            per_month=raised.fact.per_period,
+            per_hour=raised.fact.per_hour,
+            in_force_per_month=raised.in_force[0],
+            in_force_per_hour=raised.in_force[1],
+            says=raised.says,
+        )
+        for raised in plane.raised_caps.values()
+        if raised.fact.scope not in asked
+    ]
+    return wishes + said
+
+
+def _wish(asked: CapRaiseAsked, currency: str) -> schemas.CapRaise:
+    before = (asked.before_per_period, asked.before_per_hour)
+    wanted = in_words((asked.per_period, asked.per_hour), currency)
+    return schemas.CapRaise(
+        scope=asked.scope,
+        at=asked.at,
+        by=asked.by,
+        reason=asked.reason,
+        per_month=asked.per_period,
+        per_hour=asked.per_hour,
+        in_force_per_month=before[0],
+        in_force_per_hour=before[1],
+        says=f"{asked.by} asks for {wanted} for {asked.scope}, instead of {in_words(before, currency)}.",
+    )
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+@routes.post(
+    "/jobs/{job:job}/approval",
+    openapi_extra=deps.shape_of_body(schemas.Answer),
+    summary="Approve or deny that a job bursts",
+)
+async def answer(request: Request, job: str, plane: PlaneHere, reader: ReaderHere, caller: MayApprove) -> schemas.Asked:
+    """Of an array: all of its jobs that ask. An approval covers the amount that was asked for, and no more."""
+    said = await deps.read_shape(request, schemas.Answer)
+    found = [one for one in plane.view.approvals if job in (one.request.job, array_of(one.request.job))]
+    if not found:
+        await run_in_threadpool(_must_exist, reader, caller, job)
+        raise conflict(f"{job} asks for no approval now; `penstock why {job}` says what it does.")
+    own(caller, found[0].team, "job", job)
+    await _second_person(reader, caller, found[0].user, f"{job} is your own job")
+    _must_have_role(caller, found)
+    known = details(request)
+    facts = [_answered(one, said, caller, known.digest) for one in found]
+    told = await plane.tell(*facts, blobs=known.blobs)
+    (step,) = await run_in_threadpool(reader.steps, told.number - 1, 1)
+    jobs = [fact.job for fact in facts]
+    so = any(isinstance(event, StartPromised) and event.job in jobs for event in step.outputs)
+    return schemas.Asked(job=job, so=so if said.approved else True, says=_said(said, found, so, plane.view))
+
+
+def _answered(one: OpenApproval, said: schemas.Answer, caller: Token, digest: str) -> ApprovalAnswered:
+    asked = one.request
+    return ApprovalAnswered(
+        at=0,
+        job=asked.job,
+        approved=said.approved,
+        by=caller.id,
+        reason=said.reason,
+        details=digest,
+        rule=asked.rule,
+        amount=asked.amount if said.amount is None else min(said.amount, asked.amount),
+    )
+
+
+def _said(said: schemas.Answer, found: list[OpenApproval], so: bool, view: View) -> str:
+    if not said.approved:
+        return "Denied: it does not burst."
+    amounts = [one.request.amount if said.amount is None else min(said.amount, one.request.amount) for one in found]
+    upto = money(max(amounts), view.policy.currency)
+    each = " each" if len(found) > 1 else ""
+    return f"Approved up to {upto}{each}" + ("; it starts now." if so else ".")
+
+
+def _must_exist(reader: Reader, caller: Token, job: str) -> None:
+    """An array has no row of its own: its first job stands for it."""
+    if reader.job(job) is None and reader.job(f"{job}/0") is not None:
+        job = f"{job}/0"
+    deps.find_job(reader, caller, job)
+
+
+async def _second_person(reader: Reader, caller: Token, asker: str, whose: str) -> None:
+    if await run_in_threadpool(is_same_person, reader, caller, asker):
+        raise Problem(403, "forbidden", f"{whose}; another person must answer.")
+
+
+def _must_have_role(caller: Token, found: list[OpenApproval]) -> None:
+    """Admins answer for everybody: they could make a token of any role."""
+    wanted = {one.request.role.removeprefix("role:") for one in found}
+    if caller.role != "admin" and wanted != {caller.role}:
+        names = " and ".join(role(name) for name in sorted(wanted))
+        raise Problem(403, "forbidden", f"This needs {names}, and your token is of role {caller.role}.")
+
+
+# --- caps ------------------------------------------------------------------------------------------------------------
+
+
+@routes.post(
+    "/budget/raise",
+    openapi_extra=deps.shape_of_body(schemas.CapRequest),
+    summary="Ask for a higher cap of one's own team",
+)
+async def ask_for_cap(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas.Done:
+    """It holds once another person has approved it. Another team's cap is not found."""
+    wish, known = await deps.read_shape(request, schemas.CapRequest), details(request)
+    if caller.team and wish.scope != f"team:{caller.team}":
+        raise not_found("budget", wish.scope)
+    caps = {scope: (per_month, per_hour) for scope, per_month, per_hour in plane.view.caps}
+    in_force = caps.get(wish.scope, (None, None))
+    if (
+        lower_of(in_force[0], wish.per_month) == wish.per_month
+        and lower_of(in_force[1], wish.per_hour) == wish.per_hour
+    ):
+        raise conflict(f"This would not raise the cap of {wish.scope}; ask an operator to lower it.")
+    plane.admission.grow(caller.team or "default")
+    fact = CapRaiseAsked(
+        at=0,
+        scope=wish.scope,
+        per_period=wish.per_month,
+        per_hour=wish.per_hour,
+        by=caller.id,
+        reason=wish.reason,
+        details=known.digest,
+    )
+    told = await plane.tell(fact, blobs=known.blobs)
+    says = f"Asked: the cap of {wish.scope} stays as it is until another person approves (penstock approvals)."
+    return schemas.Done(number=told.number, says=says)
+
+
+@routes.post(
+    "/budget/approval",
+    openapi_extra=deps.shape_of_body(schemas.CapAnswer),
+    summary="Approve or deny a higher cap that another person or a file asks for",
+)
+async def answer_cap(request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayApprove) -> schemas.Done:
+    said, known = await deps.read_shape(request, schemas.CapAnswer), details(request)
+    if caller.team and said.scope != f"team:{caller.team}":
+        raise not_found("budget", said.scope)
+    wish = next((asked for asked in plane.view.raises if asked.scope == said.scope), None)
+    raised = plane.raised_caps.get(said.scope)
+    if wish is None and (raised is None or not said.approved):
+        raise conflict(f"Nobody asks for a higher cap of {said.scope}.")
+    if wish is not None:
+        await _second_person(reader, caller, wish.by, f"You asked for this cap of {said.scope} yourself")
+    if not said.approved:
+        denied = CapRaiseDenied(0, said.scope, by=caller.id, reason=said.reason, details=known.digest)
+        told = await plane.tell(denied, blobs=known.blobs)
+        return schemas.Done(number=told.number, says=f"Denied: the cap of {said.scope} stays as it is.")
+    told = await plane.tell(
+        _granted(wish, None if raised is None else raised.fact, caller, known.digest), blobs=known.blobs
+    )
+    return schemas.Done(number=told.number, says=f"Approved: the cap of {said.scope} is raised.")
+
+
+def _granted(wish: CapRaiseAsked | None, raised: CapSet | None, caller: Token, digest: str) -> CapSet:
+    """What a person asked for goes before what a file says."""
+    if wish is not None:
+        return CapSet(
+            at=0,
+            scope=wish.scope,
+            per_period=wish.per_period,
+            per_hour=wish.per_hour,
+            by=caller.id,
+            details=digest,
+            asked_by=wish.by,
+        )
+    assert raised is not None
+    return CapSet(
+        at=0,
+        scope=raised.scope,
+        per_period=raised.per_period,
+        per_hour=raised.per_hour,
+        by=caller.id,
+        details=digest,
+        from_file=True,
+    )

@@ -1,0 +1,135 @@
+"""`penstock approvals` and `penstock policy` against a real `penstock up`, as people type them."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli.main import main
+from tests.cli.test_live import Says, started, stopped
+
+SITES = """
+currency: USD
+sites:
+  - name: cloud
+    driver: rehearsal
+    offers:
+      - {name: pods, term: on_demand, gpu: H100, gpus_per_node: 8, start: 1s, price: {per: gpu_hour, list: 3},
+         guarantee: timer, kill: 1s}
+"""
+POLICY = """version: 1
+approvals:
+  - {name: all, when: quote.cost >= 0.0, by: role:approver, within: 4h}
+"""
+
+
+class Running:
+    def __init__(self, folder: Path, server: subprocess.Popen[str], address: str) -> None:
+        self.folder, self.server, self.address = folder, server, address
+        self.policy = folder / "policy.yaml"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One rented site, simulated, and a policy by which every burst needs approval."""
+    folder = tmp_path_factory.mktemp("approvals")
+    (folder / "sites.yaml").write_text(SITES)
+    (folder / "policy.yaml").write_text(POLICY)
+    files = ("--sites", str(folder / "sites.yaml"), "--policy", str(folder / "policy.yaml"))
+    server, address = started(folder / "home", "--port", "0", "--rehearse", *files)
+    try:
+        yield Running(folder, server, address)
+    finally:
+        stopped(server)
+
+
+@pytest.fixture
+def says(running: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Says:
+    monkeypatch.setenv("PENSTOCK_HOME", str(running.folder / "home"))
+    monkeypatch.delenv("PENSTOCK_URL", raising=False)
+    monkeypatch.delenv("PENSTOCK_TOKEN", raising=False)
+
+    def run(*args: str, code: int = 0) -> str:
+        capfd.readouterr()
+        assert main(args) == code, capfd.readouterr().err
+        said = capfd.readouterr()
+        return said.out + (said.err if code else "")
+
+    return run
+
+
+def shown(says: Says, *args: str) -> Any:
+    return json.loads(says(*args, "--json"))
+
+
+def until(says: Says, *args: str, what: str) -> Any:
+    """The answer, once it has this in it."""
+    for _ in range(600):
+        found = says(*args, "--json")
+        if what in found:
+            return json.loads(found)
+        time.sleep(0.05)
+    raise AssertionError(f"{args} never says {what}")
+
+
+def test_a_job_waits_until_another_person_approves(
+    running: Running, says: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (running.folder / "job.yaml").write_text("{command: 'true', gpus: 8, run_time: 1h}")
+    job = says("submit", str(running.folder / "job.yaml")).strip().split()[-1]
+    (one,) = until(says, "approvals", "ls", what=job)["jobs"]
+    assert (one["rule"], one["amount"], one["source"][-2:]) == ("all", one["cost"], ":3")
+    assert job in says("approvals", "ls", "-o", "wide")
+    assert "is your own job; another person must answer." in says("approvals", "approve", job, code=4)
+    bob = says("token", "make", "--role", "approver", "--name", "Bob").strip()
+    with monkeypatch.context() as env:
+        env.setenv("PENSTOCK_URL", running.address)
+        env.setenv("PENSTOCK_TOKEN", bob)
+        assert says("approvals", "approve", job, "--reason", "for the paper").startswith(f"{job}: Approved up to $24")
+    until(says, "job", job, what='"running"')
+    assert "for the paper" in says("why", job)
+    assert "asks for no approval now" in says("approvals", "deny", job, code=2)
+
+
+def test_a_policy_is_applied_listed_shown_and_rolled_back(says: Says, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text("version: 1\n")
+    before = shown(says, "policy", "history")["revisions"][0]["revision"]
+    assert says("policy", "show") == POLICY
+    assert says("policy", "apply", str(other), "--reason", "try") == f"Revision {before + 1} is in force.\n"
+    assert says("policy", "show") == "version: 1\n"
+    assert "try" in says("policy", "history")
+    assert says("policy", "rollback", str(before)) == f"Revision {before + 2} is in force.\n"
+    assert says("policy", "show", str(before + 2)) == POLICY
+    other.write_text("version: 99\n")
+    assert "version" in says("policy", "apply", str(other), code=2)
+    assert "no such file" in says("policy", "apply", str(tmp_path / "none.yaml"), code=2).lower()
+    assert shown(says, "policy", "history")["revisions"][0]["revision"] == before + 2
+
+
+def test_the_file_is_applied_when_it_changes_and_on_sighup(running: Running, says: Says) -> None:
+    running.policy.write_text(POLICY.replace("4h", "3h"))
+    os.kill(running.server.pid, signal.SIGHUP)
+    until(says, "policy", "show", what="within: 3h")
+    running.policy.write_text("version: 99\n")
+    for _ in range(600):
+        checks = complaints(says)
+        if "is not in force" in checks:
+            break
+        time.sleep(0.05)
+    assert "is not in force" in checks
+    running.policy.write_text(POLICY)
+    until(says, "policy", "show", what="within: 4h")
+
+
+def complaints(says: Says) -> str:
+    try:
+        return says("doctor", code=1)
+    except AssertionError:  # nothing to complain of yet
+        return ""

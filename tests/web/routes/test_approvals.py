@@ -1,0 +1,203 @@
+"""Approvals over the API: who may answer, what they see, and that nobody answers their own request."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from penstock.core.model.governance import ApprovalRule, Governance
+from penstock.core.units import HOUR, MICRO
+from tests.awaiting import story
+from tests.core.asking import AskingRules
+from tests.web.kit import CLOUD, Penstock, running
+
+RULE = ApprovalRule("all", "always", "role:approver", within_ms=4 * HOUR, because="Ask first", source="policy.yaml:3")
+ASKING = Governance(approvals=(RULE,), version=1)
+
+
+def asking(home: Path, **more: Any) -> Any:
+    return running(home, CLOUD, governance=ASKING, rules=AskingRules(), **more)
+
+
+async def answers(client: httpx2.AsyncClient, job: str, approved: bool, **more: Any) -> httpx2.Response:
+    return await client.post(f"/v1/jobs/{job}/approval", json={"approved": approved, **more})
+
+
+async def waits(penstock: Penstock, what: str, count: int) -> list[dict[str, Any]]:
+    """What waits for a person, once the view shows so many: it is published just after a request is answered."""
+    while True:
+        found: list[dict[str, Any]] = (await penstock.admin.get("/v1/approvals")).json()[what]
+        if len(found) == count:
+            return found
+        await asyncio.sleep(0.01)
+
+
+async def asks(penstock: Penstock, client: httpx2.AsyncClient, jobs: int = 1, **job: Any) -> str:
+    """A job that was submitted and waits for approval."""
+    name = await penstock.submits(client, **job)
+    await waits(penstock, "jobs", jobs)
+    return name
+
+
+async def cap_of(penstock: Penstock, scope: str) -> int | None:
+    rows = (await penstock.admin.get("/v1/budget")).json()["scopes"]
+    found: int | None = next(row["cap"] for row in rows if row["scope"] == scope)
+    return found
+
+
+async def named(penstock: Penstock, role: str, name: str, team: str = "") -> tuple[str, httpx2.AsyncClient]:
+    """A token that was made for somebody."""
+    made = await penstock.admin.post("/v1/tokens", json={"role": role, "team": team, "name": name})
+    assert made.status_code == 201, made.text
+    return made.json()["id"], penstock.client(made.json()["secret"])
+
+
+@story
+async def test_what_waits_is_listed_with_its_quote_and_rule(tmp_path: Path) -> None:
+    async with asking(tmp_path) as penstock:
+        job = await asks(penstock, penstock.team("a"), gpus=2, run_time="1h", name="finetune")
+        found = (await penstock.team("a", "viewer").get("/v1/approvals")).json()
+        (one,) = found["jobs"]
+        shown = {key: one[key] for key in ("job", "name", "team", "rule", "source", "role", "words", "offer", "gpus")}
+        assert shown == {
+            "job": job, "name": "finetune", "team": "a", "rule": "all", "source": "policy.yaml:3",
+            "role": "role:approver", "words": "Ask first", "offer": "cloud/pods", "gpus": 2,
+        }  # fmt: skip
+        assert one["amount"] == one["cost"] == 3_600_000
+        assert one["until_at"] - one["at"] == 4 * HOUR
+        assert one["says"] == (
+            "Bursting to cloud/pods for about $3.60 needs approval by an approver (rule all, policy.yaml:3)."
+        )
+        assert (await penstock.team("b", "viewer").get("/v1/approvals")).json()["jobs"] == []
+        detail = (await penstock.admin.get(f"/v1/jobs/{job}")).json()
+        assert (detail["state"], detail["because"]["kind"]) == ("queued", "AwaitsApproval")
+        page = await penstock.admin.get("/")
+        assert f"penstock approvals approve {job}" in page.text
+        metrics = (await penstock.admin.get("/metrics")).text
+        assert "penstock_approvals_pending 1.0" in metrics
+        assert "penstock_approvals_oldest_seconds" in metrics
+
+
+@story
+async def test_an_approver_approves_and_it_runs_and_the_audit_says_who(tmp_path: Path) -> None:
+    async with asking(tmp_path) as penstock:
+        job = await asks(penstock, penstock.team("a"), run_time="1h")
+        ada, client = await named(penstock, "approver", "Ada")
+        told = await answers(client, job, True, reason="for the paper")
+        assert told.status_code == 200, told.text
+        assert told.json() == {"job": job, "so": True, "says": "Approved up to $3.60; it starts now."}
+        assert (await penstock.until(job))["state"] == "succeeded"
+        (entry,) = (await penstock.admin.get("/v1/audit", params={"did": "approve"})).json()["entries"]
+        assert (entry["who"], entry["name"], entry["about"]) == (ada, "Ada", job)
+        assert (entry["before"], entry["after"]) == ("", str(3_600_000))
+        await waits(penstock, "jobs", 0)
+        again = await answers(client, job, True)
+        assert again.status_code == 409
+        lines = [line["text"] for line in (await penstock.admin.get(f"/v1/jobs/{job}/story")).json()["lines"]]
+        assert f"{ada} approved it, up to $3.60: for the paper." in lines
+
+
+@story
+async def test_a_denied_job_that_no_owned_gpus_can_run_is_refused(tmp_path: Path) -> None:
+    async with asking(tmp_path) as penstock:
+        job = await asks(penstock, penstock.team("a"))
+        ada, client = await named(penstock, "approver", "Ada")
+        assert (await answers(client, job, False, reason="Too dear")).json()["says"] == "Denied: it does not burst."
+        found = await penstock.until(job)
+        assert found["state"] == "refused"
+        assert f"{ada} denied bursting to cloud/pods" in found["because"]["says"]
+
+
+@story
+async def test_nobody_answers_for_their_own_job(tmp_path: Path) -> None:
+    """Neither by the token it was submitted with, nor by another one that was made for the same name."""
+    async with asking(tmp_path) as penstock:
+        _, operator = await named(penstock, "operator", "Ada")
+        _, approver = await named(penstock, "approver", "Ada")
+        job = await asks(penstock, operator)
+        for client in (operator, approver):
+            told = await answers(client, job, True)
+            assert (told.status_code, told.json()["detail"]) == (
+                403, f"{job} is your own job; another person must answer."
+            )  # fmt: skip
+        _, other = await named(penstock, "approver", "Bob")
+        assert (await answers(other, job, True)).status_code == 200
+
+
+@story
+async def test_only_the_named_role_answers_and_only_for_its_teams(tmp_path: Path) -> None:
+    async with asking(tmp_path) as penstock:
+        job = await asks(penstock, penstock.team("a"))
+        told = await answers(penstock.client(penstock.token("operator")[1]), job, True)
+        assert (told.status_code, told.json()["detail"]) == (
+            403, "This needs an approver, and your token is of role operator."
+        )  # fmt: skip
+        assert (await answers(penstock.team("b", "approver"), job, True)).status_code == 404
+        assert (await answers(penstock.team("a", "member"), job, True)).status_code == 403
+        assert (await answers(penstock.team("a", "approver"), job, True)).status_code == 200
+
+
+@story
+async def test_an_array_is_answered_as_a_whole(tmp_path: Path) -> None:
+    async with asking(tmp_path) as penstock:
+        job = await asks(penstock, penstock.team("a"), jobs=2, count=2)
+        client = penstock.client(penstock.token("approver")[1])
+        assert (await answers(client, "none", True)).status_code == 404
+        assert (await answers(client, job, True)).status_code == 200
+        assert (await penstock.until(f"{job}/1"))["state"] == "succeeded"
+
+
+@story
+async def test_less_may_be_approved_than_was_asked_for(tmp_path: Path) -> None:
+    async with asking(tmp_path) as penstock:
+        job = await asks(penstock, penstock.team("a"), run_time="1h")
+        client = penstock.client(penstock.token("approver")[1])
+        told = await answers(client, job, True, amount=1 * MICRO)
+        assert told.json() == {"job": job, "so": False, "says": "Approved up to $1.00."}
+        assert (await penstock.until(job))["state"] == "refused"
+
+
+# --- caps ------------------------------------------------------------------------------------------------------------
+
+
+@story
+async def test_raising_ones_own_teams_cap_takes_a_second_person(tmp_path: Path) -> None:
+    async with running(tmp_path, caps={"team:a": "10"}) as penstock:
+        _, member = await named(penstock, "member", "Ada", team="a")
+        _, same = await named(penstock, "approver", "Ada")
+        bob, other = await named(penstock, "approver", "Bob")
+        wish = {"scope": "team:a", "per_month": 20 * MICRO, "reason": "a deadline"}
+        assert (await member.put("/v1/budget", json={"scope": "team:a", "per_month": 20 * MICRO})).status_code == 403
+        assert (await member.post("/v1/budget/raise", json={**wish, "scope": "team:b"})).status_code == 404
+        assert (await member.post("/v1/budget/raise", json={**wish, "per_month": 5 * MICRO})).status_code == 409
+        told = await member.post("/v1/budget/raise", json=wish)
+        assert told.json()["says"] == (
+            "Asked: the cap of team:a stays as it is until another person approves (penstock approvals)."
+        )
+        (cap,) = await waits(penstock, "caps", 1)
+        assert (cap["scope"], cap["reason"], cap["per_month"]) == ("team:a", "a deadline", 20 * MICRO)
+        assert cap["in_force_per_month"] == 10 * MICRO
+        answer = {"scope": "team:a", "approved": True}
+        assert (await same.post("/v1/budget/approval", json=answer)).status_code == 403
+        assert (await other.post("/v1/budget/approval", json=answer)).json()["says"] == (
+            "Approved: the cap of team:a is raised."
+        )
+        assert await cap_of(penstock, "team:a") == 20 * MICRO
+        assert (await waits(penstock, "caps", 0)) == []
+        (entry, *_) = (await penstock.admin.get("/v1/audit", params={"did": "cap"})).json()["entries"]
+        assert (entry["who"], entry["before"], entry["after"]) == (bob, "10000000 a month", "20000000 a month")
+
+
+@story
+async def test_a_denied_cap_stays_as_it_is(tmp_path: Path) -> None:
+    async with running(tmp_path, caps={"team:a": "10"}) as penstock:
+        member, approver = penstock.team("a"), penstock.client(penstock.token("approver")[1])
+        await member.post("/v1/budget/raise", json={"scope": "team:a", "per_month": 20 * MICRO})
+        await waits(penstock, "caps", 1)
+        told = await approver.post("/v1/budget/approval", json={"scope": "team:a", "approved": False})
+        assert told.json()["says"] == "Denied: the cap of team:a stays as it is."
+        assert await cap_of(penstock, "team:a") == 10 * MICRO
+        await waits(penstock, "caps", 0)
+        again = await approver.post("/v1/budget/approval", json={"scope": "team:a", "approved": True})
+        assert again.status_code == 409
