@@ -163,6 +163,28 @@ TOLD: list[tuple[Any, str]] = [
         "Makes room for stays (1 GPU), which cannot burst. Its rent of about $1.00 is charged to that job's budget.",
     ),
     (r.Preempted("b", 5, 0), "Preempted by b, which has priority 5; its own priority is 0."),
+    (
+        r.ClassPreempted("b", "critical", "experiment", "policy.yaml:7"),
+        "Preempted by b: class critical may stop jobs of class experiment (policy.yaml:7).",
+    ),
+    (
+        r.AboveShare("vision", 16, 8, "speech", 3 * MICRO, "policy.yaml:2"),
+        (
+            "Its team vision has 16 owned GPUs for a share of 8, and team speech waits for its own (policy.yaml:2). "
+            "It costs about $3.00."
+        ),
+    ),
+    (
+        r.ShareReturned("s", "speech", "vision", 16, 8, 3 * MICRO, "policy.yaml:2"),
+        (
+            "Makes room for s of team speech: team vision has 16 owned GPUs for a share of 8 (policy.yaml:2). The "
+            "rent, about $3.00, is its own."
+        ),
+    ),
+    (
+        r.OnlyOwned(0, "class inference stays on owned GPUs", "policy.yaml:4"),
+        "Queued for owned GPUs: 0 GPUs free. It cannot burst: class inference stays on owned GPUs (policy.yaml:4).",
+    ),
     (r.TooWide(999, 8, "lab/owned"), "Refused: it needs 999 GPUs at once; the largest offer, lab/owned, has 8."),
     (
         r.NothingAllowed("lab/a", "GPU A100 is not one it can use", "built in"),
