@@ -1,8 +1,8 @@
 """The documents are true: what they run is run, what they name exists, and what can be generated is generated.
 
 As a program (`make docs`) this file writes what its tests compare: docs/lifecycle.md, docs/vocabulary.md,
-docs/conformance.md, docs/compare.svg, and the answers of every block below `<!-- run -->`. Blocks below
-`<!-- file: NAME -->` are the files that those commands read.
+docs/conformance.md, docs/policy.md with its schema, docs/compare.svg, and the answers of every block below
+`<!-- run -->`. Blocks below `<!-- file: NAME -->` are the files that those commands read.
 """
 
 import contextlib
@@ -27,6 +27,7 @@ import penstock
 from penstock.cli.main import COMMANDS, load, main
 from penstock.core import values
 from penstock.core.model import actions, events, lifecycle, reasons
+from tests import policy_page
 from tests.conformance.document import document
 from tests.conftest import ROOT
 from tests.test_layers import CORE, drawing
@@ -108,6 +109,11 @@ VOCABULARY = """# Events, reasons and actions
 Every word that the engine hears and says. `make docs` generates this page from the docstrings of
 `src/penstock/core/model/events.py`, `src/penstock/core/model/reasons.py` and `src/penstock/core/model/actions.py`;
 [the design](design.md#facts-promises-reasons) says how they work together."""
+
+
+def test_the_policy_files_page_and_schema_are_made_of_its_keys() -> None:
+    assert (DOCS / "policy.md").read_text("utf-8") == fresh(policy_page.page()), "run `make docs`"
+    assert policy_page.SCHEMA.read_text("utf-8") == policy_page.schema(), "run `make docs`"
 
 
 def test_lives_are_drawn_from_the_tables() -> None:
@@ -348,6 +354,8 @@ def write() -> None:
     (DOCS / "lifecycle.md").write_text(lifecycle.document(), "utf-8")
     (DOCS / "vocabulary.md").write_text(vocabulary(), "utf-8")
     (DOCS / "conformance.md").write_text(document(), "utf-8")
+    (DOCS / "policy.md").write_text(fresh(policy_page.page()), "utf-8")
+    policy_page.SCHEMA.write_text(policy_page.schema(), "utf-8")
     PICTURE.write_text(drawn(), "utf-8")
     for page in PAGES:
         old = page.read_text("utf-8")

@@ -118,6 +118,7 @@ def test_the_file_is_applied_when_it_changes_and_on_sighup(running: Running, say
     os.kill(running.server.pid, signal.SIGHUP)
     until(says, "policy", "show", what="within: 3h")
     running.policy.write_text("version: 99\n")
+    checks = ""
     for _ in range(600):
         checks = complaints(says)
         if "is not in force" in checks:

@@ -19,6 +19,7 @@ from penstock.core.model.types import DataRule
 from penstock.core.units import HOUR, MINUTE, money
 from penstock.live.config_facts import configured, policy_of
 from penstock.policy.file import PolicyFile, governed, parse_policy, read_policy
+from penstock.policy.hours import window
 from penstock.policy.sections import PolicyFileSection
 from tests.conftest import ROOT
 
@@ -47,7 +48,11 @@ allow: {clouds: [aws, ovhcloud], regions: ["eu-*"], families: [p4d, "gpu_*"], gp
 data:
   personal: {locations: [EU], laws: [EU]}
   restricted: {sites: [lab]}
+quiet_hours: [{from: "22:00", to: "06:00", zone: Europe/Berlin}]
 idle_nodes_end_after: 10m
+headroom:
+  - {site: lab, gpus: 8, from: "22:00", to: "06:00", zone: Europe/Berlin, for: inference}
+  - {site: lab, gpus: 2, days: [tue, mon]}
 approvals:
   - {when: "quote.cost > 2000", by: role:approver, within: 4h}
 rules:
@@ -83,6 +88,8 @@ def site_file(more: str = "") -> SitesFile:
 
 def test_every_part_of_the_file_becomes_a_value_with_its_line() -> None:
     made = parsed(WHOLE)
+    night = window(22 * 60, 6 * 60, "Europe/Berlin")
+    early = window(0, 24 * 60, "UTC", (0, 1))
     assert made.governance == g.Governance(
         classes=(
             g.ClassRule("inference", "owned", because="flat cost, low latency", source="policy.yaml:11"),
@@ -110,12 +117,18 @@ def test_every_part_of_the_file_becomes_a_value_with_its_line() -> None:
         ),
         never_above=g.PriceLimit(money("4.50"), money("2000"), "policy.yaml:20"),
         allow=g.Allow(("aws", "ovhcloud"), ("eu-*",), ("p4d", "gpu_*"), ("H100",), "policy.yaml:21"),
+        quiet_hours=(g.QuietHours(night.id, "policy.yaml:25"),),
+        headroom=(
+            g.Headroom(night.id, "lab", 8, "inference", "policy.yaml:28"),
+            g.Headroom(early.id, "lab", 2, source="policy.yaml:29"),
+        ),
+        windows=(night, early),
         idle_nodes_end_after_ms=10 * MINUTE,
         approvals=(
-            g.ApprovalRule("approval-1", "quote.cost > 2000", "approver", 4 * HOUR, source="policy.yaml:27"),
-            g.ApprovalRule("wide", "job.gpus > 64", "lead", HOUR, "half of the cluster", "policy.yaml:30"),
+            g.ApprovalRule("approval-1", "quote.cost > 2000", "approver", 4 * HOUR, source="policy.yaml:31"),
+            g.ApprovalRule("wide", "job.gpus > 64", "lead", HOUR, "half of the cluster", "policy.yaml:34"),
         ),
-        rules=(g.DenyRule("old-cards", 'offer.gpu == "H100"', "tests use older cards", "policy.yaml:29"),),
+        rules=(g.DenyRule("old-cards", 'offer.gpu == "H100"', "tests use older cards", "policy.yaml:33"),),
         version=1,
         digest=hashlib.sha256(WHOLE.encode()).hexdigest(),
     )
@@ -125,7 +138,10 @@ def test_every_part_of_the_file_becomes_a_value_with_its_line() -> None:
         ("project:atlas", None, money("10")),
         ("team:vision", money("20000"), money("120")),
     )
-    assert made.data_rules == (DataRule("personal", (), ("EU",), ("EU",)), DataRule("restricted", ("lab",)))
+    assert made.data_rules == (
+        DataRule("personal", (), ("EU",), ("EU",), "policy.yaml:23"),
+        DataRule("restricted", ("lab",), source="policy.yaml:24"),
+    )
     assert made.teams == (
         Team("vision", ("vision",), ("atlas",), ("training",), 7, 50, 1_000_000_000),
         Team("speech"),

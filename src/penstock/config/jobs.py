@@ -9,6 +9,7 @@ import json
 import math
 import re
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin
 
@@ -135,6 +136,16 @@ def _job(found: object, page: Document) -> JobFile:
         deadline_ms=None if row.deadline is None else int(row.deadline),
         team=str(row.team or ""),
     )
+
+
+def spec_of(found: object, page: Document, place: str) -> JobSpec:
+    """The request that a job's keys in another file stand for: no command is needed, and one GPU is the default."""
+    found = {"command": ["true"], "gpus": "1", **found} if isinstance(found, dict) else found
+    row = converted(_long_form(found), JobSection, page, place)
+    for check in (_check_sizes, _check_models, _check_widths):
+        page.attempt(check, row, page)
+    deadline_at = None if row.deadline is None else int(row.deadline)
+    return replace(_spec(row), team=str(row.team or USUAL.team), deadline_at=deadline_at)
 
 
 def plain_json(raw: bytes, page: Document) -> object:

@@ -122,6 +122,11 @@ def _parsed(raw: bytes, page: Document) -> SitesFile:
     return page.whole(lambda: _sites_file(converted(plain(raw, page), FileSection, page), page))
 
 
+def sites_of(found: object, page: Document) -> SitesFile:
+    """Sites that stand in another file, under the same keys."""
+    return _sites_file(converted(found, FileSection, page), page)
+
+
 def _sites_file(file: FileSection, page: Document) -> SitesFile:
     """Each part is attempted by itself, so that all of them are checked."""
     attempt = page.attempt
@@ -377,7 +382,7 @@ def _time_zone(file: FileSection, page: Document) -> str:
 
 def notes_of(sites: Iterable[Site], data: Iterable[DataSet], rules: Sequence[DataRule]) -> tuple[str, ...]:
     """What is allowed but probably not meant, a sentence each."""
-    return (*_offer_notes(sites), *_data_notes(list(sites), data, rules))
+    return (*_offer_notes(sites), *data_notes(list(sites), data, rules))
 
 
 def _offer_notes(sites: Iterable[Site]) -> Iterator[str]:
@@ -388,7 +393,7 @@ def _offer_notes(sites: Iterable[Site]) -> Iterator[str]:
             yield f"{offer.id} has no guarantee: a cap holds there only while Penstock runs."
 
 
-def _data_notes(sites: Sequence[Site], data: Iterable[DataSet], rules: Sequence[DataRule]) -> Iterator[str]:
+def data_notes(sites: Sequence[Site], data: Iterable[DataSet], rules: Sequence[DataRule]) -> Iterator[str]:
     ruled = {rule.data_class for rule in rules}
     for data_class in dict.fromkeys(item.data_class for item in data if item.data_class):
         if data_class not in ruled:

@@ -3,7 +3,7 @@
 import math
 import os.path
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 from penstock.config.convert import Section
 from penstock.config.document import Document, shown, unknown
@@ -12,6 +12,7 @@ from penstock.core.model import governance as g
 from penstock.core.units import MICRO, PERMILLE, Money
 from penstock.policy.expressions import BadExpression, compiled
 from penstock.policy.fields import OF_APPROVALS, OF_RULES, Field
+from penstock.policy.hours import DAY_MINUTES, window
 from penstock.policy.rules import with_shapes
 from penstock.policy.sections import (
     VERSION,
@@ -25,6 +26,7 @@ from penstock.policy.sections import (
     QuietHoursSection,
     RuleSection,
     TeamRulesSection,
+    Weekday,
 )
 
 R = TypeVar("R", bound=Section)
@@ -32,7 +34,6 @@ T = TypeVar("T")
 TRIGGERS: Final[tuple[g.TriggerKind, ...]] = ("queued_jobs", "expected_wait", "utilisation", "deadline_at_risk")
 #: Conditions that change from moment to moment, so that it means something how long they have held.
 LASTING: Final = ("queued_jobs", "utilisation")
-DAY_MINUTES: Final = 24 * 60
 
 
 def governance_of(row: PolicyFileSection, page: Document, digest: str) -> g.Governance:
@@ -50,6 +51,7 @@ def governance_of(row: PolicyFileSection, page: Document, digest: str) -> g.Gove
         idle_nodes_end_after_ms=attempt(lambda: whole(row.idle_nodes_end_after)),
         approvals=attempt(lambda: (*_each(page, "approvals", row.approvals, _approval), *_asking_rules(row, page))),
         rules=attempt(lambda: tuple(_denying_rules(row, page))),
+        windows=attempt(_windows, row, page),
         version=VERSION,
         digest=digest,
     )
@@ -170,21 +172,29 @@ def _price_limit(row: PriceLimitSection | None, page: Document, place: str) -> g
 def _quiet_hours(row: QuietHoursSection, page: Document, place: str) -> g.QuietHours:
     if not row.owned_only:
         page.report(f"{place}.owned_only", "hours in which renting is allowed are like all others; leave them out")
-    _check_begin(row.begins, page, place)
-    return g.QuietHours(id=place, source=source(page, place))
+    return g.QuietHours(id=_window(row, page, place).id, source=source(page, place))
 
 
-def _check_begin(begins: int, page: Document, place: str) -> None:
-    if begins >= DAY_MINUTES:
-        page.report(f"{place}.from", 'a day ends at 24:00; write "00:00" for the beginning of the next')
+def _window(row: QuietHoursSection | HeadroomSection, page: Document, place: str) -> g.Window:
+    """Its hours. Those that are alike are one window."""
+    if row.begins >= DAY_MINUTES:
+        page.refuse(f"{place}.from", 'a day ends at 24:00; write "00:00" for the beginning of the next')
+    days = sorted({get_args(Weekday).index(day) for day in row.days})
+    return window(int(row.begins), int(row.ends), str(row.zone), tuple(days))
+
+
+def _windows(file: PolicyFileSection, page: Document) -> tuple[g.Window, ...]:
+    rows: list[tuple[str, QuietHoursSection | HeadroomSection]]
+    rows = [(f"quiet_hours[{k}]", row) for k, row in enumerate(file.quiet_hours)]
+    rows += [(f"headroom[{k}]", row) for k, row in enumerate(file.headroom)]
+    return tuple(dict.fromkeys(_window(row, page, place) for place, row in rows))
 
 
 def _headroom(row: HeadroomSection, page: Document, place: str, file: PolicyFileSection) -> g.Headroom:
     if row.job_class is not None:
         known_class(row.job_class, file, page, f"{place}.for")
-    _check_begin(row.begins, page, place)
     return g.Headroom(
-        id=place,
+        id=_window(row, page, place).id,
         site=str(row.site),
         gpus=int(row.gpus),
         job_class=str(row.job_class or ""),

@@ -22,7 +22,7 @@ from penstock.core.model.governance import Governance
 from penstock.core.model.types import STANDING, DataRule
 from penstock.core.units import Money
 from penstock.core.values import value
-from penstock.policy.compile import amount, governance_of, words
+from penstock.policy.compile import amount, governance_of, source, words
 from penstock.policy.sections import VERSION, DataClassSection, LimitsSection, PolicyFileSection, TeamRulesSection
 
 NEEDS: Final = "'version: 1' (examples/policy.yaml shows how)"
@@ -87,7 +87,7 @@ def _policy_file(raw: bytes, page: Document, sites: SitesFile | None) -> PolicyF
         governance=governance_of(row, page, hashlib.sha256(raw).hexdigest()),
         options=attempt(lambda: options_of(_options(row), page, "")),
         caps=attempt(lambda: tuple(_caps(row, page))),
-        data_rules=attempt(lambda: tuple(_data_rules(row))),
+        data_rules=attempt(lambda: tuple(_data_rules(row, page))),
         teams=attempt(lambda: tuple(attempt(_team, str(name), team) for name, team in row.teams.items())),
         lines=tuple((place, line) for place, line in page.lines.items() if place),
         text=raw.decode("utf-8-sig"),
@@ -126,9 +126,10 @@ def _cap(
     yield scope, amount(row.per_month), amount(row.per_hour)
 
 
-def _data_rules(row: PolicyFileSection) -> Iterator[DataRule]:
+def _data_rules(row: PolicyFileSection, page: Document) -> Iterator[DataRule]:
     for name, rule in row.data.items():
-        yield DataRule(str(name), words(rule.sites), words(rule.locations), words(rule.laws))
+        where = source(page, f"data.{name}")
+        yield DataRule(str(name), words(rule.sites), words(rule.locations), words(rule.laws), where)
 
 
 def _team(name: str, row: TeamRulesSection) -> Team:

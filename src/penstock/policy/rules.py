@@ -11,12 +11,12 @@ from typing import TypeAlias
 from penstock.core.decide.governance import objections, with_because
 from penstock.core.decide.rules import (
     ALLOWED,
-    ALWAYS,
     ApprovalNeed,
     BuiltInRules,
     Candidate,
     QuoteNumbers,
     Verdict,
+    built_in_objections,
 )
 from penstock.core.model.governance import NONE, ApprovalRule, DenyRule, Governance
 from penstock.policy.expressions import BadExpression, Expression, compiled
@@ -56,8 +56,7 @@ class PolicyRules:
 
     def all_verdicts(self, asked: Candidate) -> tuple[Verdict, ...]:
         """Every objection, in the order of `verdict`: the first of these is its answer. Empty: allowed."""
-        built_in = [Verdict(False, said, "built in") for rule in ALWAYS if (said := rule(asked))]
-        return (*built_in, *objections(asked), *self._denials(asked))
+        return (*built_in_objections(asked), *objections(asked), *self._denials(asked))
 
     def _denials(self, asked: Candidate) -> list[Verdict]:
         governance = asked.policy.governance

@@ -3,6 +3,7 @@
 A verdict is made once per shape and offer and recorded (`ShapeJudged`), so a replay needs no rules.
 """
 
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 from penstock.core.model.governance import ApprovalRule
@@ -75,13 +76,20 @@ class BuiltInRules:
     """What holds without any policy file: it must fit, find what it needs, and its data and its price allow it."""
 
     def verdict(self, asked: Candidate) -> Verdict:
-        for rule in ALWAYS:
-            if said := rule(asked):
-                return Verdict(False, said, "built in")
+        for objection in built_in_objections(asked):
+            return objection
         return ALLOWED
 
     def approvals(self, asked: Candidate, quote: QuoteNumbers) -> tuple[ApprovalNeed, ...]:  # noqa: ARG002 - never asks
         return ()
+
+
+def built_in_objections(asked: Candidate) -> Iterator[Verdict]:
+    """All that stands against it, in the order of `ALWAYS`."""
+    for rule in ALWAYS:
+        if said := rule(asked):
+            where = _data_source(asked) if rule is data_may_go else ""
+            yield Verdict(False, said, where or "built in")
 
 
 def fits_at_all(asked: Candidate) -> str:
@@ -169,16 +177,25 @@ def data_may_go(asked: Candidate) -> str:
     What a job brings along is at its home already, and goes to any other site only where its declared class allows.
     Being a front door excepts no site: another job's home is not this one's, and a job may have none.
     """
-    spec, site = asked.spec, asked.site
-    if len(asked.data) < len(spec.data):
+    if len(asked.data) < len(asked.spec.data):
         return "a data set is not registered"
+    name = _kept_class(asked)
+    return "" if name is None else f"data class {name or 'unknown'} may not go to {asked.site.id}"
+
+
+def _kept_class(asked: Candidate) -> str | None:
+    """The first class of its data that may not go there."""
+    spec, site = asked.spec, asked.site
     classes = [data_set.data_class for data_set in asked.data if data_set.site != site.id]
     if spec.data_class and site.id != spec.home:
         classes.append(spec.data_class)
-    for name in classes:
-        if not _class_allows(name, site, asked.policy):
-            return f"data class {name or 'unknown'} may not go to {site.id}"
-    return ""
+    return next((name for name in classes if not _class_allows(name, site, asked.policy)), None)
+
+
+def _data_source(asked: Candidate) -> str:
+    """Where the rule stands that keeps its data; empty if there is none for the class."""
+    name = _kept_class(asked)
+    return next((rule.source for rule in asked.policy.data_rules if rule.data_class == name), "")
 
 
 def price_is_bounded(asked: Candidate) -> str:

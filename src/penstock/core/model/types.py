@@ -250,6 +250,7 @@ class DataRule:
     sites: tuple[str, ...] = ()
     locations: tuple[str, ...] = ()
     laws: tuple[str, ...] = ()
+    source: str = ""  # file and line; empty: of a sites file
 
 
 @value
