@@ -59,12 +59,12 @@ def test_a_bad_file_is_all_its_errors_for_people_and_for_machines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "job.yaml"
-    path.write_text("gpus: two\ncommand: x\nclass: big\n")
+    path.write_text("gpus: two\ncommand: x\nclass: very big\n")
     told = (
         f"Error: {path}: 2 errors.\n"
         f"{path}, line 1, gpus: 'two' is not a whole number from 1 to 1,000,000.\n"
-        f"{path}, line 3, class: unknown word 'big'; "
-        "known here: experiment, training, inference, critical, interactive.\n"
+        f"{path}, line 3, class: 'very big' is not a name: "
+        "up to 63 letters, digits, '-', '_' and '.', without spaces or slashes.\n"
     )
     assert cli.main(["submit", str(path)]) == 2
     assert capsys.readouterr() == ("", told)

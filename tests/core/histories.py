@@ -10,12 +10,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from penstock.core.decide.rules import Candidate
 from penstock.core.engine import Engine, Step, replay
 from penstock.core.fold.invariants import check
 from penstock.core.model import events as e
 from penstock.core.model.governance import (
+    NONE,
     BurstTrigger,
     ClassRule,
+    DenyRule,
     Governance,
     Headroom,
     PriceLimit,
@@ -37,8 +40,10 @@ from penstock.core.model.types import (
 )
 from penstock.core.units import DAY, GB, HOUR, MICRO, MINUTE, NEVER, Instant, Millis, Money
 from penstock.policy import hours
+from penstock.policy.rules import PolicyRules, with_shapes
 from tests.core.owed import Owed
 from tests.core.provider import Provider
+from tests.policy.slow_reading import PIECES, denied_slowly
 
 MONTH: Millis = 30 * DAY
 MOST_STEPS = 160
@@ -132,6 +137,8 @@ def specs(draw: st.DrawFn) -> JobSpec:
     return JobSpec(
         gpus,
         team=draw(pick(*TEAMS)),
+        user=draw(pick("ann", "bob")),
+        job_class=draw(pick("training", "training", "experiment")),
         project=draw(pick("", "", "x")),
         expected_run_ms=draw(pick(None, run_ms, run_ms // 2 + 1)),
         checkpoint_every_ms=draw(pick(None, 15 * MINUTE, 15 * MINUTE, 7 * MINUTE)),
@@ -183,6 +190,32 @@ def policies(draw: st.DrawFn) -> Policy:
         exhausted=draw(pick("checkpoint_stop", "move_home")),
         least_lease_ms=draw(pick(MINUTE, 10 * MINUTE, 10 * MINUTE)),
         settle_ms=draw(pick(0, 30 * MINUTE)),
+        governance=draw(governances()) if draw(st.booleans()) else NONE,
+    )
+
+
+@st.composite
+def governances(draw: st.DrawFn) -> Governance:
+    """What a policy file may say of classes, teams and rules."""
+    classes = [
+        ClassRule(
+            name,
+            where=draw(pick("owned_first", "owned_first", "owned", "rented")),
+            spot=draw(pick("allowed", "allowed", "required", "forbidden")),
+            cost_of_delay=draw(pick(None, 3 * MICRO)),
+            preempts=draw(pick((), ("experiment",), ("training",))),
+        )
+        for name in ("training", "experiment")
+    ]
+    teams = [TeamRule(team, share_permille=draw(pick(None, 0, 250, 500))) for team in TEAMS]
+    rules = [DenyRule(text, text) for text in draw(st.lists(pick(*[text for text, _ in PIECES]), max_size=1))]
+    return with_shapes(
+        Governance(
+            classes=tuple(classes) if draw(st.booleans()) else (),
+            teams=tuple(teams) if draw(st.booleans()) else (),
+            never_above=draw(pick(None, None, PriceLimit(per_gpu_hour=2 * MICRO))),
+            rules=tuple(rules),
+        )
     )
 
 
@@ -234,7 +267,7 @@ def _pushing(spec: JobSpec, k: int) -> JobSpec:
 
 
 @st.composite
-def governances(draw: st.DrawFn) -> Governance:
+def governances_of_the_moment(draw: st.DrawFn) -> Governance:
     """What a policy file may say of the moment."""
     night, day = hours.window(60, 150, "Europe/Berlin"), hours.window(*draw(pick((0, 1440), (10, 300), (0, 90))))
     triggers = [
@@ -379,7 +412,7 @@ class Life:
             history.sites, self.jobs, history.seed, history.slow_permille, history.hears_after_ms,
             history.refuses_permille,
         )  # fmt: skip
-        self.engine = Engine()
+        self.engine = Engine(PolicyRules())
         self.steps: list[Step] = []
         self.owed = Owed()
         self.submitted: list[str] = []
@@ -537,6 +570,8 @@ class Life:
             if isinstance(promise, e.Settled):
                 self.closed_is_gone(promise)
                 self.splits_are_exact(promise, step.at)
+            if isinstance(promise, e.StartPromised):
+                self.is_allowed(promise)
         for thing in self.provider.things.values():
             rule(thing.until is not None or thing.id in ledger.leases, "8 every live thing has a hold", thing.id)
         self.worst_is_covered()
@@ -565,6 +600,18 @@ class Life:
             fine = limit is None or rate <= limit or before is None or rate <= before.get(("rate", scope), 0)
             rule(fine, "7 rates of live things <= rate cap", f"{scope}: {rate} of {limit}")
         self.before = now
+
+    def is_allowed(self, start: e.StartPromised) -> None:
+        """By the second reading of the policy in force."""
+        state = self.engine.state
+        offer, spec = state.offers[start.offer], self.jobs[start.job][1]
+        asked = Candidate(spec, state.sites[offer.site], offer, (), state.policy)
+        rules = [holds for text, holds in PIECES if text in [rule.deny for rule in state.policy.governance.rules]]
+        rule(
+            not denied_slowly(asked, rules),
+            "13 nothing starts where the policy forbids it",
+            f"{start.job} at {offer.id}: {type(start.because).__name__}",
+        )
 
     def closed_is_gone(self, settled: e.Settled) -> None:
         thing = self.provider.things.get(settled.hold)
@@ -630,7 +677,7 @@ class Life:
 
     def crash(self, now: Instant) -> None:
         """4: the fold of the record is the state; 5: what is outstanding is said again, and nothing happens twice."""
-        again = replay((step.at, step.inputs, step.outputs) for step in self.steps)
+        again = replay(((step.at, step.inputs, step.outputs) for step in self.steps), Engine(PolicyRules()))
         mine, theirs = (list(map(repr, engine.state.canonical())) for engine in (self.engine, again))
         rule(mine == theirs, "4 the state is the fold of the record")
         self.engine = again

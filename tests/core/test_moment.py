@@ -6,7 +6,7 @@ from hypothesis import Phase, given, seed, settings
 from penstock.core.model.events import StartPromised, StopPromised, WaitPromised
 from penstock.core.model.governance import Governance
 from penstock.journal.redecide import redecide
-from tests.core.histories import History, governances, governed, histories, live
+from tests.core.histories import History, governances_of_the_moment, governed, histories, live
 
 SEEN = (
     "NoTriggerHolds",
@@ -26,7 +26,7 @@ def explore(number: int, examples: int) -> dict[str, int]:
 
     @seed(number)
     @settings(max_examples=examples, phases=[Phase.explicit, Phase.generate], database=None)
-    @given(histories(), governances())
+    @given(histories(), governances_of_the_moment())
     def every_history(history: History, governance: Governance) -> None:
         life = live(governed(history, governance))
         assert redecide(life.steps, 1).different == 0

@@ -8,7 +8,7 @@ import click
 
 if TYPE_CHECKING:
     from penstock.core.model.types import JobSpec
-    from penstock.policy.judge import Judged
+    from penstock.policy.judge import OfferVerdicts
 
 
 @click.command("explain")
@@ -75,12 +75,12 @@ def _from_file(path: str) -> "JobSpec":
     return replace(found.spec, team=found.team or found.spec.team, deadline_at=found.deadline_ms)
 
 
-def _record(found: "Judged") -> dict[str, object]:
+def _record(found: "OfferVerdicts") -> dict[str, object]:
     against = [{"rule": verdict.rule, "where": verdict.where} for verdict in found.against]
     return {"offer": found.offer, "allowed": found.allowed, "against": against}
 
 
-def _draw(job: str, spec: "JobSpec", found: "tuple[Judged, ...]") -> None:
+def _draw(job: str, spec: "JobSpec", found: "tuple[OfferVerdicts, ...]") -> None:
     from penstock.cli.output import safe
     from penstock.policy.judge import in_words
 

@@ -23,7 +23,7 @@ from penstock.config.scalars import Text
 from penstock.config.sites import sites_of
 from penstock.core.model.types import JobSpec, Policy
 from penstock.core.values import value
-from penstock.policy.judge import Judged, in_words, judged
+from penstock.policy.judge import OfferVerdicts, in_words, judged
 
 NEEDS: Final = "'cases' (docs/policy.md shows how)"
 Expected: TypeAlias = Literal["allowed", "denied"]
@@ -38,7 +38,7 @@ class CaseSection(Section, frozen=True):
 
 
 @value
-class Case:
+class PolicyCase:
     name: str
     spec: JobSpec
     expect: Expected
@@ -49,14 +49,14 @@ class Case:
 
 @value
 class CaseResult:
-    case: Case
+    case: PolicyCase
     faults: tuple[str, ...] = ()  # a sentence each; empty: as expected
 
 
 @value
 class CaseFile:
     sites: SitesFile
-    cases: tuple[Case, ...]
+    cases: tuple[PolicyCase, ...]
 
 
 def beside(policy: str) -> str:
@@ -78,7 +78,7 @@ def run_cases(file: CaseFile, policy: Policy) -> Iterator[CaseResult]:
         yield CaseResult(case, tuple(fault for fault in faults if fault))
 
 
-def _fault(case: Case, found: Judged) -> str:
+def _fault(case: PolicyCase, found: OfferVerdicts) -> str:
     if found.allowed and case.expect == "denied":
         return f"{found.offer} is allowed, and was expected to be denied."
     if not found.allowed and case.expect == "allowed":
@@ -114,7 +114,7 @@ def _sites(found: dict[str, Any], page: Document, sites: str) -> SitesFile:
     return sites_of({key: part for key, part in found.items() if key != "cases"}, page)
 
 
-def _case(row: object, page: Document, place: str, sites: Callable[[], SitesFile]) -> Case:
+def _case(row: object, page: Document, place: str, sites: Callable[[], SitesFile]) -> PolicyCase:
     if not isinstance(row, dict):
         page.refuse(place, "a case is a group of keys: name, job, at, expect, rule")
     spec = page.attempt(spec_of, row.get("job", {}), page, f"{place}.job")
@@ -125,7 +125,7 @@ def _case(row: object, page: Document, place: str, sites: Callable[[], SitesFile
             page.report(f"{place}.at[{k}]", unknown("there is no offer", name, offers))
     if case.rule is not None and case.expect == "allowed":
         page.report(f"{place}.rule", "what is allowed has no rule against it; leave 'rule' out")
-    return Case(
+    return PolicyCase(
         name=str(case.name),
         spec=replace(spec, user=str(case.user or "")),
         expect=case.expect,

@@ -12,7 +12,7 @@ BUILT_IN: Final = "built in"
 
 
 @value
-class Judged:
+class OfferVerdicts:
     """One offer, and all verdicts against it, the one on record first."""
 
     offer: str
@@ -23,12 +23,12 @@ class Judged:
         return not self.against
 
 
-def judged(spec: JobSpec, sites: Iterable[Site], data: Iterable[DataSet], policy: Policy) -> tuple[Judged, ...]:
+def judged(spec: JobSpec, sites: Iterable[Site], data: Iterable[DataSet], policy: Policy) -> tuple[OfferVerdicts, ...]:
     """All offers, in the sites' order."""
     rules = PolicyRules()
     own = tuple(data_set for data_set in data if data_set.id in spec.data)
     return tuple(
-        Judged(offer.id, rules.all_verdicts(Candidate(spec, site, offer, own, policy)))
+        OfferVerdicts(offer.id, rules.all_verdicts(Candidate(spec, site, offer, own, policy)))
         for site, offer in offers_of(sites)
     )
 
