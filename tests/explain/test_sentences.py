@@ -274,6 +274,66 @@ TOLD: list[tuple[Any, str]] = [
         ),
     ),
     (r.NeverStarted(), "Node returned: the job it was rented for does not start there."),
+    (
+        r.NoTriggerHolds(
+            0, "pods", 8 * MICRO,
+            (
+                r.TriggerSeen("queued_jobs", 20, 1, "p.yaml:1"), r.TriggerSeen("expected_wait", 2 * HOUR, HOUR, ""),
+                r.TriggerSeen("utilisation", 950, 975, "", 15 * MINUTE, 5 * MINUTE),
+                r.TriggerSeen("deadline_at_risk", 1, NOON, ""), r.TriggerSeen("deadline_at_risk", 1, 0, ""),
+            ),
+        ),
+        (
+            "Queued for owned GPUs: it would burst to pods for about $8.00, but no trigger of the policy holds: 1 job "
+            "is queued, it holds from 20 (p.yaml:1); the expected wait is 1 h, it holds from 2 h; 97.5 % of owned GPUs "
+            "are in use for 5 min, it holds from 95 % for 15 min; to meet its deadline it must burst by day 1, 12:00; "
+            "it has no deadline."
+        ),
+    ),
+    (
+        r.BurstAllowed(
+            r.QueueFull(3, 2, MICRO), r.TriggerSeen("queued_jobs", 2, 3, "p.yaml:1"),
+            (r.TooDear("dear", 9 * MICRO, 5 * MICRO, 0, "p.yaml:2"),),
+        ),
+        (
+            "3 jobs are queued, and the queue holds 2; the newest bursts. It costs about $1.00. Trigger of the policy: "
+            "3 jobs are queued, it holds from 2 (p.yaml:1). Passed over: dear costs about $9.00, and one job may cost "
+            "$5.00 (p.yaml:2)."
+        ),
+    ),
+    (
+        r.TooDear("dear", 9 * MICRO, 10 * MICRO, 4 * MICRO, "p.yaml:2"),
+        (
+            "Queued for owned GPUs: dear costs about $9.00, and one job may cost $10.00, $4.00 of it is spent or held "
+            "(p.yaml:2)."
+        ),
+    ),
+    (
+        r.TeamAtLimit("red", 6, 4, 8, "p.yaml:3"),
+        "Queued: red may have 8 GPUs at once; it has 6, and this needs 4 (p.yaml:3).",
+    ),
+    (
+        r.EgressSpent("red", "2026-11", 4_900_000_000_000, 200_000_000_000, 5_000_000_000_000, "p.yaml:3"),
+        (
+            "Queued for owned GPUs: red may bring 5.00 TB out of rented sites in 2026-11; 4.90 TB is counted, and its "
+            "output is 200.0 GB (p.yaml:3)."
+        ),
+    ),
+    (
+        r.InQuietHours("22:00-12:00 UTC", NOON, "p.yaml:4"),
+        "Queued for owned GPUs: nothing new is rented until day 1, 12:00, in quiet hours (p.yaml:4).",
+    ),
+    (
+        r.HeadroomKept("lab", 1, "", NOON, "p.yaml:5", r.OnlyOwned(1, "data stays")),
+        (
+            "Queued for owned GPUs: 1 GPU free (too few, or on several nodes). It cannot burst: data stays. Until day "
+            "1, 12:00 1 GPU of lab is kept free for others (p.yaml:5)."
+        ),
+    ),
+    (
+        r.RanTooLong("experiment", 2 * HOUR, 2 * HOUR, "p.yaml:6"),
+        "Failed: it has run 2 h, and jobs of class experiment may run 2 h (p.yaml:6).",
+    ),
 ]  # fmt: skip
 
 
