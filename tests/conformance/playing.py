@@ -28,6 +28,9 @@ Json = dict[str, Any]
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
 #: A failed pod is replaced after ten seconds, the next one after twenty.
 STILL_S: Final = 24.0
+#: A real pod that does not heed SIGTERM ends after its grace of thirty, and all of them share one machine.
+STILL_REAL_S: Final = 50.0
+LIMIT_REAL_S: Final = 150.0
 QUIET_S: Final = 1.0
 LIMIT_S: Final = 60.0
 EVICTIONS: Final = "eviction"
@@ -216,7 +219,7 @@ class Play:
                 before, since = now, time.monotonic()
             return time.monotonic() - since > QUIET_S
 
-        if not await self.ground.until(look, LIMIT_S):
+        if not await self.ground.until(look, self._limit_s):
             raise Lost(f"the plain Job never settled at {name!r}: {(self.last or {}).get('status')}")
 
     async def _until_like(
@@ -231,9 +234,14 @@ class Play:
             now = of(self._fields())
             if now != before:
                 before, since = now, time.monotonic()
-            return not self._unexplained(wanted, now, name) or time.monotonic() - since > STILL_S
+            return not self._unexplained(wanted, now, name) or time.monotonic() - since > still_s
 
-        await self.ground.until(look, LIMIT_S)
+        still_s = STILL_REAL_S if self.ground.real else STILL_S
+        await self.ground.until(look, self._limit_s)
+
+    @property
+    def _limit_s(self) -> float:
+        return LIMIT_REAL_S if self.ground.real else LIMIT_S
 
     def _unexplained(self, wanted: Fields, now: Fields, name: str) -> list[Difference]:
         return unexplained(differences(wanted, now, self.case.name, self.mode, name), self.allowed)

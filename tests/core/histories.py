@@ -246,7 +246,7 @@ def governances(draw: st.DrawFn) -> Governance:
     red = TeamRule(
         "red",
         gpus_at_once=draw(pick(16, 8, None)),
-        per_job=draw(pick(None, 40 * MICRO, 3 * MICRO)),
+        per_job=draw(pick(40 * MICRO, None, 3 * MICRO)),
         egress_bytes_per_month=draw(pick(41 * GB, 3 * GB, None)),
         source="p:5",
     )
@@ -256,7 +256,7 @@ def governances(draw: st.DrawFn) -> Governance:
         ),
         teams=draw(pick((), (red,), (red,), (red, TeamRule("blue", gpus_at_once=12, source="p:6")))),
         burst_when=tuple(draw(st.lists(pick(*triggers), min_size=draw(pick(0, 1, 1)), max_size=2, unique=True))),
-        never_above=draw(pick(None, None, PriceLimit(per_job=20 * MICRO, source="p:7"))),
+        never_above=draw(pick(PriceLimit(per_job=20 * MICRO, source="p:7"), None, None)),
         quiet_hours=draw(pick((), (QuietHours(night.id, "p:8"),))),
         headroom=draw(pick((Headroom(day.id, "lab", 4, draw(pick("inference", "")), "p:9"),), ())),
         idle_nodes_end_after_ms=draw(pick(None, 7 * MINUTE, HOUR)),

@@ -45,7 +45,11 @@ def test_every_limit_holds_in_every_history(part: int) -> None:
 
 
 def test_every_reason_is_given_in_some_history() -> None:
-    found = explore(77, 150)
+    found = dict.fromkeys(SEEN, 0)
+    for number in range(77, 83):  # what one seed draws depends on the modules that are loaded, too
+        found = {kind: found[kind] + more for kind, more in explore(number, 60).items()}
+        if all(found.values()):
+            break
     assert all(found.values()), found
 
 

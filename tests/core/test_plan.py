@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from penstock.core.decide.rules import BuiltInRules
 from penstock.core.engine import Engine, Step
 from penstock.core.model import events as e
 from penstock.core.model.lifecycle import Broken
@@ -27,6 +26,7 @@ from penstock.core.model.types import STANDING, JobSpec, Waiting
 from penstock.core.plan import Plan, plan
 from penstock.core.units import HOUR, MICRO, MINUTE, Instant
 from penstock.live import snapshot
+from penstock.policy.rules import PolicyRules
 from tests.core.histories import History, Life, histories, packed, rented, specs, tense
 
 ANSWERED = (e.StartPromised, e.WaitPromised, e.ReservePromised, e.JobRefused)
@@ -37,7 +37,7 @@ def cut_short(history: History, cut: int) -> Engine:
     """The engine somewhere in the middle of a history."""
     life = Life(history)
     life.run()
-    engine = Engine()
+    engine = Engine(PolicyRules())
     for step in life.steps[: 1 + cut % len(life.steps)]:
         engine.handle(*step.inputs)
     return engine
@@ -50,7 +50,7 @@ def submission(engine: Engine, spec: JobSpec, now: Instant) -> e.JobSubmitted:
 def planned(engine: Engine, submitted: e.JobSubmitted) -> Plan:
     """On a copy, and the engine knows nothing of it."""
     before = engine.state.digest()
-    found = plan(snapshot.unpack(snapshot.pack(engine.state)), BuiltInRules(), submitted)
+    found = plan(snapshot.unpack(snapshot.pack(engine.state)), PolicyRules(), submitted)
     assert engine.state.digest() == before
     return found
 
@@ -132,6 +132,6 @@ def bursts_to_the_first_that_is_paid(found: Plan) -> None:
 
 def test_a_submission_that_the_engine_ignores_has_no_plan() -> None:
     """Its number is known already: told twice, the engine hears it once."""
-    engine = Engine()
+    engine = Engine(PolicyRules())
     with pytest.raises(Broken, match="gave planned no answer"):
         planned(engine, e.JobSubmitted(0, -1, JOB, JobSpec(1)))

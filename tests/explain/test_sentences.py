@@ -33,7 +33,7 @@ TOLD: list[tuple[Any, str]] = [
         ),
         (
             "Queued for up to 54 min, until day 1, 12:00: 0 GPUs free, 6 jobs ahead. Owned GPUs are expected only in "
-            "8 h (p50). Bursting now costs about $17.90 for 7 h; at $20.00/h of delay that is 54 min."
+            "8 h (p50). Bursting now costs about $17.90 for 7 h; at $20.00/h 54 min of delay cost as much."
         ),
     ),
     (
@@ -43,8 +43,9 @@ TOLD: list[tuple[Any, str]] = [
         ),
         (
             "Queued for up to 12 h, until day 1, 12:00: 0 GPUs free, 1 job ahead. Expected start in 8 min (p50), 20 "
-            "min (p90). Bursting now costs about $20.00 for 1 h; at $1.00/h of delay that, counted 2.50 times for the "
-            "month's budget, is 50 h, limited to 12 h. To meet its deadline it must burst by day 1, 12:00."
+            "min (p90). Bursting now costs about $20.00 for 1 h; at $1.00/h and with money counted 2.50 times for "
+            "the month's budget, 50 h of delay cost as much; it may wait 12 h. To meet its deadline it must "
+            "burst by day 1, 12:00."
         ),
     ),
     (
@@ -61,7 +62,7 @@ TOLD: list[tuple[Any, str]] = [
     (
         r.WaitedLongest(13 * HOUR, 12 * HOUR, 2 * HOUR),
         (
-            "It cannot burst and has been queued for 13 h; the limit is 12 h. All GPUs it needs are expected to be "
+            "It cannot burst and has been queued for 13 h; the limit is 12 h. The reserved nodes are expected to be "
             "free in 2 h."
         ),
     ),
@@ -79,16 +80,16 @@ TOLD: list[tuple[Any, str]] = [
     (
         r.NotWorthWaiting(54 * MINUTE, 18 * MICRO, 20 * MICRO, 54 * MINUTE, 2 * MINUTE, 7 * HOUR, "", 0),
         (
-            "Owned GPUs were full, the earliest start there in 2 min; it was queued for 54 min. It costs about $18.00 "
-            "for 7 h; at $20.00/h of delay that is 54 min."
+            "Owned GPUs were full (earliest start in 2 min); it was queued for 54 min. It costs about $18.00 "
+            "for 7 h; at $20.00/h 54 min of delay cost as much."
         ),
     ),
     (
         r.NotWorthWaiting(0, 18 * MICRO, 20 * MICRO, 108 * MINUTE, 0, HOUR, "c", MICRO, passed_over="d"),
         (
-            "Owned GPUs were full. It costs about $18.00 for 1 h; at $20.00/h of delay that, counted 2.00 times for "
-            "the month's budget, is 1 h 48 min; c costs $1.00. d is cheaper, but preemptions or copies there could "
-            "delay it beyond the limit."
+            "Owned GPUs were full. It costs about $18.00 for 1 h; at $20.00/h and with money counted 2.00 times for "
+            "the month's budget, 1 h 48 min of delay cost as much; c costs $1.00. d is cheaper, but preemptions "
+            "or copies there could delay it beyond the limit."
         ),
     ),
     (
@@ -98,7 +99,10 @@ TOLD: list[tuple[Any, str]] = [
             "costs $8.00."
         ),
     ),
-    (r.QueueFull(1, 0, MICRO), "1 job is queued, and the queue holds 0; the newest bursts. It costs about $1.00."),
+    (
+        r.QueueFull(1, 0, MICRO),
+        "1 job is queued, and the policy allows 0: the newest one bursts. It costs about $1.00.",
+    ),
     (
         r.LostNode("a.1", 30 * MINUTE, 5 * MINUTE, MICRO),
         "Resumes after a.1 was preempted: 30 min of work kept, 5 min repeated. It costs about $1.00 to the end.",
@@ -115,8 +119,8 @@ TOLD: list[tuple[Any, str]] = [
     (
         r.Paced("org", "2026-11", 100 * MICRO, 40 * MICRO, 38 * MICRO, 5 * MICRO),
         (
-            "Queued until day 1, 12:00, or for owned GPUs: org may spend $100.00 in 2026-11, $40.00 of it by now; "
-            "$38.00 is spent or held, and this needs about $5.00."
+            "Queued until day 1, 12:00, or until owned GPUs are free: the budget of org is released evenly, $40.00 of "
+            "$100.00 in 2026-11 so far; $38.00 is spent or held, and this needs about $5.00."
         ),
     ),
     (
@@ -130,12 +134,18 @@ TOLD: list[tuple[Any, str]] = [
     ),
     (
         r.AimsAtSpend(30 * MICRO, 25 * MICRO, 900 * MICRO, 20 * MICRO),
-        "Jobs cost $30.00 lately; the target of $900.00 allows $25.00 for that time. The cost of delay was $20.00/h.",
+        (
+            "Jobs cost $30.00 since the last adjustment; the target of $900.00 allows $25.00 for that time. The cost "
+            "of delay was $20.00/h."
+        ),
     ),
     (r.MoveAsked("cloud/a", 30 * MINUTE), "A person moved it from cloud/a; 30 min of work kept."),
     (
         r.ComesHome(2 * HOUR, 8 * MICRO, 5 * MINUTE, MICRO),
-        "Moves to owned GPUs: about 2 h left, $8.00 if rented; the move delays it by 5 min, which costs $1.00.",
+        (
+            "Moves to owned GPUs: about 2 h left, which would cost $8.00 if rented; the move delays it by 5 min, which "
+            "costs $1.00."
+        ),
     ),
     (
         r.CheaperElsewhere(2 * HOUR, 8 * MICRO, 3 * MICRO, 5 * MINUTE, MICRO),
@@ -146,13 +156,35 @@ TOLD: list[tuple[Any, str]] = [
     ),
     (
         r.MovesTogether("wide", 8, 5 * MICRO, MICRO),
-        "Moves so that wide (8 GPUs) fits: all moves save $5.00 and cost $1.00.",
+        "Moves so that wide (8 GPUs) fits: together the moves save $5.00 and cost $1.00.",
     ),
     (
         r.Displaced("stays", 1, MICRO),
-        "Makes room for stays (1 GPU), which cannot burst and pays the rent, about $1.00.",
+        "Makes room for stays (1 GPU), which cannot burst. Its rent of about $1.00 is charged to that job's budget.",
     ),
     (r.Preempted("b", 5, 0), "Preempted by b, which has priority 5; its own priority is 0."),
+    (
+        r.ClassPreempted("b", "critical", "experiment", "policy.yaml:7"),
+        "Preempted by b: class critical may stop jobs of class experiment (policy.yaml:7).",
+    ),
+    (
+        r.AboveShare("vision", 16, 8, "speech", 3 * MICRO, "policy.yaml:2"),
+        (
+            "Its team vision has 16 owned GPUs for a share of 8, and team speech waits for its own (policy.yaml:2). "
+            "It costs about $3.00."
+        ),
+    ),
+    (
+        r.ShareReturned("s", "speech", "vision", 16, 8, 3 * MICRO, "policy.yaml:2"),
+        (
+            "Makes room for s of team speech: team vision has 16 owned GPUs for a share of 8 (policy.yaml:2). The "
+            "rent, about $3.00, is its own."
+        ),
+    ),
+    (
+        r.OnlyOwned(0, "class inference stays on owned GPUs", "policy.yaml:4"),
+        "Queued for owned GPUs: 0 GPUs free. It cannot burst: class inference stays on owned GPUs (policy.yaml:4).",
+    ),
     (r.TooWide(999, 8, "lab/owned"), "Refused: it needs 999 GPUs at once; the largest offer, lab/owned, has 8."),
     (
         r.NothingAllowed("lab/a", "GPU A100 is not one it can use", "built in"),

@@ -20,6 +20,7 @@ from penstock.journal import schema as t
 from penstock.journal.projection import attempt_row, hold_row, job_row, node_row, project
 from penstock.journal.rows import AttemptRow, ClosedRow, JobRow, UsedRow
 from penstock.live import snapshot
+from penstock.policy.rules import PolicyRules
 from tests.core.histories import History, Life, histories, packed, tense
 from tests.stories.kit import (
     Penstock,
@@ -80,7 +81,7 @@ def tables_of(steps: Iterable[Step]) -> Stored:
 
 def follow(life: Life) -> Stored:
     """Step by step with an engine that decides, compared with its state at every one."""
-    stored, engine = Stored(), Engine()
+    stored, engine = Stored(), Engine(PolicyRules())
     engine.state.watch()
     for step in life.steps:
         assert engine.handle(*step.inputs) == step

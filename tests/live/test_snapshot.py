@@ -15,6 +15,7 @@ from penstock.core.model import events as e
 from penstock.core.model.types import JobSpec, NodeShape, Offer, Policy, Site, Waiting
 from penstock.core.units import DAY, HOUR
 from penstock.live import snapshot
+from penstock.policy.rules import PolicyRules
 from tests.conftest import ROOT
 from tests.core.histories import History, Life, histories
 from tests.parity import chosen, scenario, steps_of
@@ -116,7 +117,7 @@ def test_from_a_snapshot_on_the_same_is_decided() -> None:
 
 
 def restored(engine: Engine) -> Engine:
-    again = Engine()
+    again = Engine(PolicyRules())
     again.state = snapshot.unpack(snapshot.pack(engine.state))
     return again
 

@@ -70,8 +70,8 @@ def test_a_deadline_pulls_a_job_out_early() -> None:
     assert penstock.hears(nothing, at="10:50") == [launch("b.1/n0", at="cloud")]
     assert penstock.story("b")[-1] == (
         "Bursts to cloud with 8 GPUs. Owned GPUs were full; it was queued for 1 h 50 min. It costs about $9.33 for 1 "
-        "h; at $1.00/h of delay that is 9 h 20 min, limited to 1 h 50 min. To meet its deadline it had to burst by "
-        "day 1, 10:50. $96.27 is held, enough to run until day 1, 22:50 and to stop."
+        "h; at $1.00/h 9 h 20 min of delay cost as much; it may wait 1 h 50 min. To meet its deadline it had to burst "
+        "by day 1, 10:50. $96.27 is held, enough to run until day 1, 22:50 and to stop."
     )
 
 
@@ -201,8 +201,8 @@ def test_for_a_job_that_waited_longest_and_cannot_leave_nodes_are_kept() -> None
         "Submitted by default: 16 GPUs, expected to run 1 h.",
         "Queued for owned GPUs: 0 GPUs free. It cannot burst: data class unknown may not go to cloud.",
         (
-            "Nodes 0, 1 of lab are reserved for it. It cannot burst and has been queued for 4 h; the limit is 4 h. All "
-            "GPUs it needs are expected to be free in 30 min."
+            "Nodes 0, 1 of lab are reserved for it. It cannot burst and has been queued for 4 h; the limit is 4 h. The "
+            "reserved nodes are expected to be free in 30 min."
         ),
         "Starts on lab with 16 GPUs. 16 GPUs were free after 4 h 40 min in the queue.",
     ]

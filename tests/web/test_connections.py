@@ -124,7 +124,7 @@ def test_requests_of_all_addresses_start_in_turn() -> None:
         await asyncio.sleep(0)
         assert len(order) == 2 * STARTS_IN_A_TURN
         assert order.index("other") == STARTS_IN_A_TURN + 1
-        for _ in range(10):
+        for _ in range(101 // STARTS_IN_A_TURN):
             await asyncio.sleep(0)
         assert len(order) == 101
         assert (turns.waiting, turns.begun) == ({}, 0)

@@ -1,5 +1,5 @@
-"""`penstock policy`: check, test, compare and export a policy file; apply it, and see what was in force. Its commands are
-in `policy_*`.
+"""`penstock policy`: check, test, compare and export a policy file; apply it, and see what was in force. Its commands
+are in `policy_*`.
 """
 
 import click

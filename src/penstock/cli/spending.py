@@ -102,7 +102,7 @@ def exposure(client: Client, as_json: bool, output: str) -> None:
         last = f", the last of it at {moment(until)}" if until else ""
         click.echo(f"If Penstock died now, at most {most} more would be spent{last}.")
         if exposed["soft"]:
-            click.echo(f"{money(exposed['soft'], currency)} of it is soft: nothing there ends by itself.")
+            click.echo(f"{money(exposed['soft'], currency)} of it has soft caps: nothing there ends without Penstock.")
         for name in ("teams", "sites"):
             rows = [[row["name"], money(row["most"], currency), moment(row["until_at"])] for row in exposed[name]]
             if rows:

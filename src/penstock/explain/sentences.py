@@ -114,10 +114,12 @@ def _as_delay(why: r.WaitWorth | r.NotWorthWaiting, say: Say) -> str:
         return f"delay costs nothing, and the longest wait is {duration(why.patience_ms)}"
     plain_ms = why.cost * HOUR // why.value_per_hour
     dearer = why.dearer_permille if isinstance(why, r.WaitWorth) else why.patience_ms * PERMILLE // max(1, plain_ms)
-    weighted = f", counted {dearer / PERMILLE:.2f} times for the month's budget," if dearer > PERMILLE else ""
+    weighted = (
+        f" and with money counted {dearer / PERMILLE:.2f} times for the month's budget," if dearer > PERMILLE else ""
+    )
     worth_ms = plain_ms * max(PERMILLE, dearer) // PERMILLE
-    limited = f", limited to {duration(why.patience_ms)}" if duration(why.patience_ms) != duration(worth_ms) else ""
-    return f"at {say.cash(why.value_per_hour)}/h of delay that{weighted} is {duration(worth_ms)}{limited}"
+    limited = f"; it may wait {duration(why.patience_ms)}" if duration(why.patience_ms) != duration(worth_ms) else ""
+    return f"at {say.cash(why.value_per_hour)}/h{weighted} {duration(worth_ms)} of delay cost as much{limited}"
 
 
 def only_owned(why: r.OnlyOwned, say: Say) -> str:
@@ -126,7 +128,7 @@ def only_owned(why: r.OnlyOwned, say: Say) -> str:
 
 def waited_longest(why: r.WaitedLongest, say: Say) -> str:
     queued = f"has been queued for {duration(why.waited_ms + say.age_ms)}; the limit is {duration(why.most_ms)}"
-    free = f"All GPUs it needs were expected{say.age}" if say.age_ms else "All GPUs it needs are expected"
+    free = f"The reserved nodes were expected{say.age}" if say.age_ms else "The reserved nodes are expected"
     return f"It cannot burst and {queued}. {free} to be free in {duration(why.free_in_ms)}."
 
 
@@ -144,7 +146,7 @@ def patience_over(why: r.PatienceOver, say: Say) -> str:
 
 def not_worth_waiting(why: r.NotWorthWaiting, say: Say) -> str:
     soon = why.soonest_ms and not why.failed_at
-    soonest = f", the earliest start there in {duration(why.soonest_ms)}" if soon else ""
+    soonest = f" (earliest start in {duration(why.soonest_ms)})" if soon else ""
     queued = f"; it was queued for {duration(why.waited_ms)}" if why.waited_ms else ""
     due = f" To meet its deadline it had to burst by {instant(why.leave_at)}." if why.leave_at else ""
     return (
@@ -173,7 +175,7 @@ def _runner_up(why: r.PatienceOver | r.NotWorthWaiting, say: Say) -> str:
 
 def queue_full(why: r.QueueFull, say: Say) -> str:
     return (
-        f"{are(why.waiting, 'job')} queued, and the queue holds {why.queue_cap:,}; the newest bursts. "
+        f"{are(why.waiting, 'job')} queued, and the policy allows {why.queue_cap:,}: the newest one bursts. "
         f"It costs about {say.cash(why.cost)}."
     )
 
@@ -211,9 +213,9 @@ def period_unknown(_: r.PeriodUnknown, __: Say) -> str:
 
 def paced(why: r.Paced, say: Say) -> str:
     return (
-        f"Queued {say.until or 'for now'}, or for owned GPUs: {why.scope} may spend {say.cash(why.cap)} in "
-        f"{why.period}, {say.cash(why.released)} of it by now; {say.cash(why.used)} is spent or held, and this needs "
-        f"about {say.cash(why.needed)}."
+        f"Queued {say.until or 'for now'}, or until owned GPUs are free: the budget of {why.scope} is released evenly, "
+        f"{say.cash(why.released)} of {say.cash(why.cap)} in {why.period} so far; {say.cash(why.used)} is spent or "
+        f"held, and this needs about {say.cash(why.needed)}."
     )
 
 
@@ -234,8 +236,8 @@ def aims_at_delay(why: r.AimsAtDelay, say: Say) -> str:
 
 def aims_at_spend(why: r.AimsAtSpend, say: Say) -> str:
     return (
-        f"Jobs cost {say.cash(why.spent)} lately; the target of {say.cash(why.target)} allows {say.cash(why.share)} "
-        f"for that time. The cost of delay was {say.cash(why.before_per_hour)}/h."
+        f"Jobs cost {say.cash(why.spent)} since the last adjustment; the target of {say.cash(why.target)} "
+        f"allows {say.cash(why.share)} for that time. The cost of delay was {say.cash(why.before_per_hour)}/h."
     )
 
 
@@ -370,8 +372,8 @@ def _denied(why: r.Denial, say: Say) -> str:
 
 def comes_home(why: r.ComesHome, say: Say) -> str:
     return (
-        f"Moves to owned GPUs: about {duration(why.left_ms)} left, {say.cash(why.saves)} if rented; the move delays it "
-        f"by {duration(why.move_ms)}, which costs {say.cash(why.move_worth)}."
+        f"Moves to owned GPUs: about {duration(why.left_ms)} left, which would cost {say.cash(why.saves)} if rented; "
+        f"the move delays it by {duration(why.move_ms)}, which costs {say.cash(why.move_worth)}."
     )
 
 
@@ -384,15 +386,15 @@ def cheaper_elsewhere(why: r.CheaperElsewhere, say: Say) -> str:
 
 def moves_together(why: r.MovesTogether, say: Say) -> str:
     return (
-        f"Moves so that {why.gainer} ({count(why.gainer_gpus, 'GPU')}) fits: all moves save {say.cash(why.gains)} and "
-        f"cost {say.cash(why.costs)}."
+        f"Moves so that {why.gainer} ({count(why.gainer_gpus, 'GPU')}) fits: together the moves save "
+        f"{say.cash(why.gains)} and cost {say.cash(why.costs)}."
     )
 
 
 def displaced(why: r.Displaced, say: Say) -> str:
     return (
-        f"Makes room for {why.gainer} ({count(why.gainer_gpus, 'GPU')}), which cannot burst and pays the rent, about "
-        f"{say.cash(why.cost)}."
+        f"Makes room for {why.gainer} ({count(why.gainer_gpus, 'GPU')}), which cannot burst. "
+        f"Its rent of about {say.cash(why.cost)} is charged to that job's budget."
     )
 
 

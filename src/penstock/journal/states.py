@@ -36,6 +36,7 @@ _PHASE_OF: Final[dict[str, str]] = {
     "refused": "refused",
     "cancelled": "cancelled",
 }
+_STATE_OF: Final[dict[str, JobState]] = {_PHASE_OF[state]: state for state in JOB_STATES}
 _OVER: Final[dict[str, AttemptState]] = {
     "done": "succeeded",
     "failed": "failed",
@@ -65,7 +66,7 @@ def job_state(phase: str, attempt_phase: str = "") -> JobState:
     """`attempt_phase`: the phase of the job's live attempt; empty if it has none."""
     if phase == "placed":
         return "running" if attempt_phase == "running" else "starting"
-    return next(state for state in JOB_STATES if _PHASE_OF[state] == phase)
+    return _STATE_OF[phase]
 
 
 def attempt_state(phase: str, outcome: str) -> AttemptState:

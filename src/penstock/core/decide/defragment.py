@@ -105,7 +105,8 @@ def _cost(state: State, attempt: Attempt, now: Instant) -> Money:
 def _movable(state: State, attempt: Attempt, now: Instant) -> bool:
     job = attempt.job
     on_one_node = len(attempt.slots) == 1 and attempt.phase in ("starting", "running") and job.next is None
-    return on_one_node and placement.may_move(state, job, now)
+    allowed = attempt.offer.id in job.shape.standing  # a policy that came later may forbid to start it there again
+    return on_one_node and allowed and placement.may_move(state, job, now)
 
 
 def _one_shift(choices: Choices, offer_id: str, pool: Pool, width: int) -> list[Relocation]:

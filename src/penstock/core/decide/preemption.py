@@ -80,7 +80,7 @@ def return_shares(choices: Choices, job: Job) -> bool:
     def give_way(victims: list[Attempt]) -> bool:
         starts = [(victim.job, ways[victim.id]) for victim in victims]
         limited = [way.offer.id for _, way in starts if not way.rate.endless]
-        payers = dict.fromkeys([placement.scopes_of(other) for other, _ in starts])
+        payers = dict.fromkeys([placement.scopes_of(state, other) for other, _ in starts])
         if len(payers) > 1 or len(limited) > len(dict.fromkeys(limited)):  # each was placed as if it moved alone
             return False
         if victims and sum([victim.width for victim in victims]) > spare[victims[0].job.spec.team]:

@@ -32,7 +32,7 @@ def govern(state: State) -> None:
     state.governed = bool(state.gated or told.headroom)
     state.at_once = _count_gpus(state)
     state.egress = _count_egress(state)
-    used = [rule.id for rule in (*told.quiet_hours, *told.headroom)]
+    used = [quiet.id for quiet in told.quiet_hours] + [kept.id for kept in told.headroom]
     state.hours = {window: hours for window, hours in state.hours.items() if window in used}
     levels = [trigger.threshold for trigger in told.burst_when if trigger.kind == "utilisation"]
     state.busy_since = {level: since for level, since in state.busy_since.items() if level in levels}

@@ -436,8 +436,21 @@ class LostNode:
     kind: Literal["LostNode"] = "LostNode"
 
 
+@value
+class AboveShare:
+    """Burst: its team has its share of the owned GPUs, and a team within its own waits for them."""
+
+    team: str
+    gpus: int  # owned ones that the team has
+    share_gpus: int  # its share
+    waiting_team: str
+    cost: Money
+    where: str  # file and line of the share
+    kind: Literal["AboveShare"] = "AboveShare"
+
+
 #: Why a job burst, as the engine weighed it.
-Burst: TypeAlias = PatienceOver | NotWorthWaiting | JoinsNode | QueueFull | LostNode
+Burst: TypeAlias = PatienceOver | NotWorthWaiting | JoinsNode | QueueFull | LostNode | AboveShare
 
 
 @value
@@ -498,19 +511,6 @@ class ClassPreempted:
     own_class: str
     where: str  # file and line that say so
     kind: Literal["ClassPreempted"] = "ClassPreempted"
-
-
-@value
-class AboveShare:
-    """Burst: its team has its share of the owned GPUs, and a team within its own waits for them."""
-
-    team: str
-    gpus: int  # owned ones that the team has
-    share_gpus: int  # its share
-    waiting_team: str
-    cost: Money
-    where: str  # file and line of the share
-    kind: Literal["AboveShare"] = "AboveShare"
 
 
 @value

@@ -33,7 +33,7 @@ OVER: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 @value
-class Endpoint:
+class PodAddress:
     """A pod that has a host name."""
 
     index: int
@@ -63,7 +63,7 @@ class Execution:
         self.reported = Reported()  #: progress and checkpoints reported so far
         self.shown: RunningPods | None = None  #: its pods' counts, as last reported
         self.address = ""  #: the rendezvous address that its pods were told
-        self.endpoints: tuple[Endpoint, ...] = ()  #: the host names of its pods, as last written
+        self.endpoints: tuple[PodAddress, ...] = ()  #: the host names of its pods, as last written
         self.news = asyncio.Event()
         self.newer = asyncio.Event()  #: set, and replaced, when a newer version of the Job is seen
 

@@ -9,7 +9,7 @@ are those of the home Job's pods.
 from typing import Final
 
 from penstock.drivers.driver import Unreachable, Unstartable
-from penstock.drivers.kubernetes.cache import Endpoint, Execution
+from penstock.drivers.kubernetes.cache import Execution, PodAddress
 from penstock.drivers.kubernetes.connection import Connection
 from penstock.drivers.kubernetes.pods import is_active, is_ready, said
 from penstock.kube import annotations, errors
@@ -55,11 +55,11 @@ def _comparable(service: Obj) -> Obj:
     return {key: part for key, part in service["spec"].items() if key != "ports"}
 
 
-def wanted(execution: Execution) -> tuple[Endpoint, ...]:
+def wanted(execution: Execution) -> tuple[PodAddress, ...]:
     """Every live pod that has an address, by its index."""
     ranks = execution.ranks().items() if said(execution.job, annotations.HOST_NAMES) else ()
     return tuple(
-        Endpoint(index, str(pod["status"]["podIP"]), str(pod["metadata"]["name"]), is_ready(pod))
+        PodAddress(index, str(pod["status"]["podIP"]), str(pod["metadata"]["name"]), is_ready(pod))
         for index, pod in sorted(ranks)
         if pod["status"].get("podIP") and is_active(pod) and not pod["metadata"].get("deletionTimestamp")
     )
@@ -108,7 +108,7 @@ def _name(execution: Execution, number: int) -> str:
     return f"{execution.name}-names-{number}"
 
 
-def _slice(here: Connection, execution: Execution, endpoints: tuple[Endpoint, ...], unready: bool) -> Obj:
+def _slice(here: Connection, execution: Execution, endpoints: tuple[PodAddress, ...], unready: bool) -> Obj:
     meta = execution.job["metadata"]
     job, _, service = said(execution.job, annotations.HOST_NAMES).partition(".")
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
@@ -126,7 +126,7 @@ def _slice(here: Connection, execution: Execution, endpoints: tuple[Endpoint, ..
     }
 
 
-def _endpoint(job: str, endpoint: Endpoint, namespace: str, unready: bool) -> Obj:
+def _endpoint(job: str, endpoint: PodAddress, namespace: str, unready: bool) -> Obj:
     return {
         "addresses": [endpoint.address],
         "hostname": f"{job}-{endpoint.index}",
