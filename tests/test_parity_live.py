@@ -16,6 +16,7 @@ from penstock.core.engine import Step
 from penstock.journal.journal import Row
 from penstock.journal.open import open_journal
 from penstock.journal.redecide import redecide
+from penstock.policy.rules import PolicyRules
 from tests.conftest import ROOT
 from tests.parity import chosen, fingerprint, governed, narrow, scenario, steps_of
 from tests.parity_live import live, plain
@@ -57,7 +58,7 @@ def test_they_are_the_same_under_a_policy_file_that_has_all_of_the_moment(name: 
     steps, rows = both(str(tmp_path), name, jobs=200, with_file=True)
     for step, row in zip(steps, rows, strict=True):
         assert plain(row) == plain(step)
-    assert redecide(rows, 1).different == 0
+    assert redecide(rows, 1, PolicyRules()).different == 0
     kinds = {event.because.kind for step in steps for event in step.outputs if hasattr(event, "because")}
     assert kinds >= {"BurstAllowed", "NoTriggerHolds", "TooDear", "TeamAtLimit", "EgressSpent", "InQuietHours"}
     assert kinds >= {"HeadroomKept", "RanTooLong"}

@@ -16,6 +16,7 @@ from penstock.core.fold.pool import Pool
 from penstock.core.fold.state import Attempt, Node, State
 from penstock.core.model import events
 from penstock.core.model.types import Part
+from penstock.core.units import NEVER
 from tests.core.histories import Violated, live, packed, tense
 from tests.core.test_promises import explore
 
@@ -79,8 +80,8 @@ def settled_when_told_to_stop(patch: Patch) -> None:
 
 
 def renewed_without_asking(patch: Patch) -> None:
-    def wrong(self: Ledger, lease: Any, now: int, least_ms: int) -> Any:
-        deadline = now + max(least_ms, lease.hold.terms.lease_max_ms)
+    def wrong(self: Ledger, lease: Any, now: int, least_ms: int, most_ms: int = NEVER) -> Any:
+        deadline = now + min(max(least_ms, lease.hold.terms.lease_max_ms), most_ms)
         return deadline, self._cover(lease.hold.terms, now, lease.hold.opened_at, deadline)
 
     patch.setattr(Ledger, "renewal", wrong)

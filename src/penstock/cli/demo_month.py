@@ -250,6 +250,7 @@ def _verify(show: Shown, report: "Report", engine: "Engine", trace: "Trace", jou
     from penstock.core.fold.invariants import check
     from penstock.journal.open import read
     from penstock.journal.redecide import redecide
+    from penstock.policy.rules import PolicyRules
 
     show.say("\nChecked:")
     show.claim("every job ran to its end, once", _all_done(report, trace, engine))
@@ -257,7 +258,7 @@ def _verify(show: Shown, report: "Report", engine: "Engine", trace: "Trace", jou
     again = replay((row.at, row.inputs, row.outputs) for row in read(str(journal))).state
     show.claim("the journal replays to the same state, its chain whole", again.digest() == engine.state.digest())
     show.claim("every invariant of that state holds", _holds(lambda: check(again)))
-    verdict = redecide(read(str(journal)), most=1)
+    verdict = redecide(read(str(journal)), 1, PolicyRules())
     show.claim(f"{verdict.promises:,} promises, decided again, are the same", not verdict.different)
 
 
