@@ -10,7 +10,7 @@ from penstock.live.policy_changes import PolicyChanges
 from penstock.web import deps, schemas
 from penstock.web.deps import MayOperate, MayRead, ReaderHere
 from penstock.web.details import details
-from penstock.web.problems import conflict, not_found
+from penstock.web.problems import Problem, conflict, not_found
 
 routes: Final = APIRouter(prefix="/v1", tags=["policy"], responses=deps.PROBLEMS)
 MOST: Final = 500  #: revisions that are listed
@@ -48,8 +48,11 @@ def history(reader: ReaderHere, caller: MayRead) -> schemas.PolicyHistory:  # no
 def show(
     revision: Annotated[int, Path(ge=0, lt=1 << 62, description="0: the one in force.")],
     reader: ReaderHere,
-    caller: MayRead,  # noqa: ARG001 - as above
+    caller: MayRead,
 ) -> schemas.PolicyRevision:
+    """Of all teams, so a team's token does not do."""
+    if caller.team:
+        raise Problem(403, "forbidden", "A policy file is about all teams; use a token that is not for one team.")
     for event in revisions(reader):
         if revision in (0, event.revision):
             return _revision(reader, event, text=True)
