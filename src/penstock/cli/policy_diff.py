@@ -163,10 +163,14 @@ def _cells(sums: "Sums", currency: str) -> list[object]:
 
 
 def _draw_rules(old: "Outcomes", new: "Outcomes") -> None:
-    counts: dict[tuple[str, str], list[int]] = {}
+    """A rule that both files have is one row, with both places."""
+    jobs: dict[str, list[int]] = {}
+    places: dict[str, dict[str, None]] = {}
     for k, outcomes in enumerate((old, new)):
         for found in outcomes.rules:
-            counts.setdefault((found.rule, found.where), [0, 0])[k] = found.jobs
+            jobs.setdefault(found.rule, [0, 0])[k] += found.jobs
+            places.setdefault(found.rule, {})[found.where] = None
+    counts = {(rule, ", ".join(places[rule])): both for rule, both in jobs.items()}
     _draw_counts("Jobs that a rule denied something", ("rule", "where"), counts, MOST_RULES)
 
 

@@ -27,6 +27,8 @@ BUILT_IN: Final = "built in"
 CAPS: Final = ("CapBinds", "RateBinds", "Paced")
 #: Reasons of the moment by which a policy file keeps a job from bursting or running; each names its file and line.
 OF_POLICY: Final = {
+    "ApprovalDenied": "nobody approved it in time",
+    "AwaitsApproval": "it needs an approval",
     "EgressSpent": "its team's output of this month",
     "HeadroomKept": "GPUs are kept free",
     "InQuietHours": "quiet hours",
