@@ -14,7 +14,7 @@ from penstock.core.model.governance import (
     QuietHours,
     TeamRule,
 )
-from penstock.core.model.types import Policy
+from penstock.core.model.types import JOB_CLASSES, Policy
 from penstock.core.units import DAY, GB, HOUR, MINUTE, money
 from penstock.journal import codec
 from penstock.policy import hours
@@ -47,7 +47,10 @@ def governed(made: Scenario, chosen: Policy) -> Policy:
     teams = dict.fromkeys(job.spec.team for job in made.jobs)
     night, day = hours.window(22 * 60, 5 * 60, "Europe/Berlin"), hours.window(8 * 60, 20 * 60, "Europe/Berlin")
     governance = Governance(
-        classes=(ClassRule("training", longest_ms=5 * HOUR, source="p:1"),),
+        classes=(
+            ClassRule("training", longest_ms=5 * HOUR, source="p:1"),
+            *(ClassRule(name) for name in JOB_CLASSES if name != "training"),
+        ),
         teams=tuple(
             TeamRule(team, gpus_at_once=8, per_job=money("25"), egress_bytes_per_month=30 * GB, source="p:2")
             for team in teams

@@ -27,6 +27,7 @@ from penstock.core.model.governance import (
 )
 from penstock.core.model.reasons import BurstAllowed, JoinsNode, LostNode, NotWorthWaiting, PatienceOver, QueueFull
 from penstock.core.model.types import (
+    JOB_CLASSES,
     DataRule,
     DataSet,
     EgressTier,
@@ -286,6 +287,7 @@ def governances_of_the_moment(draw: st.DrawFn) -> Governance:
     return Governance(
         classes=(
             ClassRule("experiment", where=draw(pick("owned_first", "rented")), longest_ms=draw(pick(20, 90)) * MINUTE),
+            *(ClassRule(name) for name in JOB_CLASSES if name != "experiment"),
         ),
         teams=draw(pick((), (red,), (red,), (red, TeamRule("blue", gpus_at_once=12, source="p:6")))),
         burst_when=tuple(draw(st.lists(pick(*triggers), min_size=draw(pick(0, 1, 1)), max_size=2, unique=True))),

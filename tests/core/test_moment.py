@@ -6,6 +6,7 @@ from hypothesis import Phase, given, seed, settings
 from penstock.core.model.events import StartPromised, StopPromised, WaitPromised
 from penstock.core.model.governance import Governance
 from penstock.journal.redecide import redecide
+from penstock.policy.rules import PolicyRules
 from tests.core.histories import History, governances_of_the_moment, governed, histories, live
 
 SEEN = (
@@ -29,7 +30,7 @@ def explore(number: int, examples: int) -> dict[str, int]:
     @given(histories(), governances_of_the_moment())
     def every_history(history: History, governance: Governance) -> None:
         life = live(governed(history, governance))
-        assert redecide(life.steps, 1).different == 0
+        assert redecide(life.steps, 1, PolicyRules()).different == 0
         for step in life.steps:
             for event in step.outputs:
                 if isinstance(event, (WaitPromised, StartPromised, StopPromised)) and event.because.kind in found:

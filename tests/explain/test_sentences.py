@@ -297,8 +297,8 @@ TOLD: list[tuple[Any, str]] = [
         ),
         (
             "3 jobs are queued, and the policy allows 2: the newest one bursts. It costs about $1.00. Trigger of the "
-            "policy: 3 jobs are queued, it holds from 2 (p.yaml:1). Passed over: dear costs about $9.00, and one job may cost "
-            "$5.00 (p.yaml:2)."
+            "policy: 3 jobs are queued, it holds from 2 (p.yaml:1). Passed over: dear costs about $9.00, and one job "
+            "may cost $5.00 (p.yaml:2)."
         ),
     ),
     (
