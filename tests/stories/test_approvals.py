@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from penstock.core.decide.rules import BuiltInRules
 from penstock.core.model import events as e
 from penstock.core.model.governance import ApprovalRule, Governance
 from penstock.core.model.reasons import ApprovalDenied, AwaitsApproval, OnlyOwned, PatienceOver
@@ -328,4 +329,5 @@ def test_decided_again_from_the_record_all_is_equal() -> None:
 
 def test_built_in_rules_never_ask() -> None:
     penstock = given(offer("cloud", price="4"), asking())
+    penstock.engine.rules = BuiltInRules()
     assert penstock.hears(submitted("a"), at="09:00") == [launch("a.1/n0", at="cloud")]
