@@ -48,7 +48,7 @@ def test_a_labelled_job_runs_and_completes_and_its_home_job_shows_all_of_it(
                 "finalizers", []
             )
             await here.says("a", "Succeeded")
-            log = f" Its log: kubectl penstock logs -f a -n {here.namespace}"  # for whoever reads it in `kubectl describe`
+            log = f" Its log: kubectl penstock logs -f a -n {here.namespace}"
             assert here.text("a").replace(log, "") == " ".join(here.why("j0"))
 
     asyncio.run(tell())
