@@ -56,6 +56,15 @@ TOLD: list[tuple[Any, str]] = [
         ),
     ),
     (
+        r.PatienceOver(
+            0, 0, HOUR, MICRO, "", 0, barred_by="class experiment runs on rented GPUs only (policy.yaml:26)"
+        ),
+        (
+            "It may not use owned GPUs: class experiment runs on rented GPUs only (policy.yaml:26); its policy lets no "
+            "job wait. It costs about $1.00 for 1 h."
+        ),
+    ),
+    (
         r.OnlyOwned(0, "data class secret may not go to cloud"),
         "Queued for owned GPUs: 0 GPUs free. It cannot burst: data class secret may not go to cloud.",
     ),
@@ -284,7 +293,7 @@ TOLD: list[tuple[Any, str]] = [
             ),
         ),
         (
-            "Queued for owned GPUs: it would burst to pods for about $8.00, but no trigger of the policy holds: 1 job "
+            "Queued: it would burst to pods for about $8.00, but no trigger of the policy holds: 1 job "
             "is queued, it holds from 20 (p.yaml:1); the expected wait is 1 h, it holds from 2 h; 97.5 % of owned GPUs "
             "are in use for 5 min, it holds from 95 % for 15 min; to meet its deadline it must burst by day 1, 12:00; "
             "it has no deadline."
@@ -304,7 +313,7 @@ TOLD: list[tuple[Any, str]] = [
     (
         r.TooDear("dear", 9 * MICRO, 10 * MICRO, 4 * MICRO, "p.yaml:2"),
         (
-            "Queued for owned GPUs: dear costs about $9.00, and one job may cost $10.00, $4.00 of it is spent or held "
+            "Queued: dear costs about $9.00, and one job may cost $10.00, $4.00 of it is spent or held "
             "(p.yaml:2)."
         ),
     ),
@@ -315,13 +324,13 @@ TOLD: list[tuple[Any, str]] = [
     (
         r.EgressSpent("red", "2026-11", 4_900_000_000_000, 200_000_000_000, 5_000_000_000_000, "p.yaml:3"),
         (
-            "Queued for owned GPUs: red may bring 5.00 TB out of rented sites in 2026-11; 4.90 TB is counted, and its "
+            "Queued: red may bring 5.00 TB out of rented sites in 2026-11; 4.90 TB is counted, and its "
             "output is 200.0 GB (p.yaml:3)."
         ),
     ),
     (
         r.InQuietHours("22:00-12:00 UTC", NOON, "p.yaml:4"),
-        "Queued for owned GPUs: nothing new is rented until day 1, 12:00, in quiet hours (p.yaml:4).",
+        "Queued: nothing new is rented until day 1, 12:00, in quiet hours (p.yaml:4).",
     ),
     (
         r.HeadroomKept("lab", 1, "", NOON, "p.yaml:5", r.OnlyOwned(1, "data stays")),

@@ -108,7 +108,7 @@ def test_a_job_bursts_once_so_many_are_queued() -> None:
     assert penstock.story("a")[1:3] == [
         "Queued for up to 10 min, until day 1, 09:10: 0 GPUs free. Bursting now costs about $8.00 for 1 h.",
         (
-            "Queued for owned GPUs: it would burst to pods for about $8.00, but no trigger of the policy holds: "
+            "Queued: it would burst to pods for about $8.00, but no trigger of the policy holds: "
             "1 job is queued, it holds from 2 (policy.yaml:7)."
         ),
     ]
@@ -230,9 +230,7 @@ def test_an_offer_above_the_limit_for_one_job_is_passed_over() -> None:
     # The dear one starts at once and costs 24; the other costs 16 with its start, and 30 for the delay.
     assert penstock.hears(submitted("a"), at="09:00") == []
     assert penstock.why("a") == TooDear("slow", usd("16"), usd("10"), 0, AT)
-    assert penstock.story("a")[1] == (
-        "Queued for owned GPUs: slow costs about $16.00, and one job may cost $10.00 (policy.yaml:7)."
-    )
+    assert penstock.story("a")[1] == ("Queued: slow costs about $16.00, and one job may cost $10.00 (policy.yaml:7).")
     assert penstock.hears(submitted("b", gpus=4), at="09:00") == [start("b.1", on="slow")]
     allowed = penstock.why("b")
     assert isinstance(allowed, BurstAllowed)
@@ -323,7 +321,7 @@ def test_a_team_brings_only_so_much_out_of_rented_sites_in_a_month() -> None:
     spent = EgressSpent("red", "month 1", 6 * GB, 6 * GB, 10 * GB, AT)
     assert penstock.promises == [WaitPromised(clock("09:01"), "b", 1 << 62, spent, scope="egress:red")]
     assert penstock.story("b")[1] == (
-        "Queued for owned GPUs: red may bring 10.0 GB out of rented sites in month 1; 6.0 GB is counted, and its "
+        "Queued: red may bring 10.0 GB out of rented sites in month 1; 6.0 GB is counted, and its "
         "output is 6.0 GB (policy.yaml:7)."
     )
     penstock.hears(started("a.1"), at="09:02")
@@ -357,7 +355,7 @@ def test_nothing_new_is_rented_in_quiet_hours_and_what_runs_stays() -> None:
     because = InQuietHours("night", clock("day 2, 06:00"), AT)
     assert penstock.promises == [WaitPromised(clock("22:00"), "b", clock("day 2, 06:00"), because)]
     assert penstock.story("b")[1] == (
-        "Queued for owned GPUs: nothing new is rented until day 2, 06:00, in quiet hours (policy.yaml:7)."
+        "Queued: nothing new is rented until day 2, 06:00, in quiet hours (policy.yaml:7)."
     )
     # A preempted one would be rented anew.
     assert penstock.hears(lost("a.1", "15m"), at="23:00") == []

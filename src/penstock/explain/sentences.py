@@ -157,6 +157,8 @@ def not_worth_waiting(why: r.NotWorthWaiting, say: Say) -> str:
 
 
 def _why_not_owned(why: r.PatienceOver | r.NotWorthWaiting) -> str:
+    if why.barred_by:
+        return f"It may not use owned GPUs: {why.barred_by}"
     return f"Its start at {why.failed_at} failed" if why.failed_at else "Owned GPUs were full"
 
 
@@ -247,7 +249,7 @@ def aims_at_spend(why: r.AimsAtSpend, say: Say) -> str:
 def no_trigger_holds(why: r.NoTriggerHolds, say: Say) -> str:
     seen = "; ".join(_trigger(trigger) for trigger in why.seen)
     return (
-        f"Queued for owned GPUs: it would burst to {why.offer} for about {say.cash(why.cost)}, but no trigger of the "
+        f"Queued: it would burst to {why.offer} for about {say.cash(why.cost)}, but no trigger of the "
         f"policy holds{say.age}: {seen}."
     )
 
@@ -284,7 +286,7 @@ def _where(source: str) -> str:
 
 
 def too_dear(why: r.TooDear, say: Say) -> str:
-    return f"Queued for owned GPUs: {_dear(why, say)}."
+    return f"Queued: {_dear(why, say)}."
 
 
 def _dear(why: r.TooDear, say: Say) -> str:
@@ -305,7 +307,7 @@ def team_at_limit(why: r.TeamAtLimit, say: Say) -> str:
 def egress_spent(why: r.EgressSpent, _: Say) -> str:
     month = f" in {why.period}" if why.period else ""
     return (
-        f"Queued for owned GPUs: {why.team} may bring {_size(why.limit_bytes)} out of rented sites{month}; "
+        f"Queued: {why.team} may bring {_size(why.limit_bytes)} out of rented sites{month}; "
         f"{_size(why.used_bytes)} is counted, and its output is {_size(why.needed_bytes)}{_where(why.source)}."
     )
 
@@ -318,7 +320,7 @@ def _size(size_bytes: int) -> str:
 
 def in_quiet_hours(why: r.InQuietHours, _: Say) -> str:
     until = f"until {instant(why.ends_at)}, in quiet hours"
-    return f"Queued for owned GPUs: nothing new is rented {until}{_where(why.source)}."
+    return f"Queued: nothing new is rented {until}{_where(why.source)}."
 
 
 def headroom_kept(why: r.HeadroomKept, say: Say) -> str:

@@ -502,6 +502,7 @@ def _why_burst(
         return shares.burst_reason(above, quote.cost)
     waited = choices.now - job.submitted_at
     failed_at = _failed_at(choices.state, job)
+    barred_by = "" if job.shape.standing or failed_at else _barred_by(choices.state, job)
     next_offer, next_cost = "", 0
     if len(ranked) > 1:
         after = ranked[1] if quote is ranked[0] else ranked[0]
@@ -533,8 +534,9 @@ def _why_burst(
             leave_at=worth.leave_at,
             passed_over=passed_over,
             failed_at=failed_at,
+            barred_by=barred_by,
         )
-    return PatienceOver(waited, job.patience_ms, expected, quote.cost, next_offer, next_cost, failed_at)
+    return PatienceOver(waited, job.patience_ms, expected, quote.cost, next_offer, next_cost, failed_at, barred_by)
 
 
 def _failed_at(state: State, job: Job) -> str:
@@ -543,6 +545,14 @@ def _failed_at(state: State, job: Job) -> str:
     if shape.standing or not shape.without:
         return ""
     return next((offer for offer in shape.without if offer in state.pools), "")
+
+
+def _barred_by(state: State, job: Job) -> str:
+    """The rule that keeps it from standing offers, with file and line; empty if there are none."""
+    for offer, rule, where in job.shape.excluded:
+        if offer in state.pools:
+            return f"{rule} ({in_file(where)})" if in_file(where) else rule
+    return ""
 
 
 def _passed_over(quote: Quote, ranked: list[Quote]) -> str:

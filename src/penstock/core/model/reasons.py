@@ -67,6 +67,7 @@ class PatienceOver:
     next_offer: str  # the runner-up, empty if there was none
     next_cost: Money
     failed_at: str = ""  # a standing offer where its start failed; empty: they were full
+    barred_by: str = ""  # the rule, with file and line, that keeps it from standing offers; empty: it may use some
     kind: Literal["PatienceOver"] = "PatienceOver"
 
 
@@ -103,6 +104,7 @@ class NotWorthWaiting:
     leave_at: Instant = 0  # the latest it can leave and still meet its deadline; 0 if it has none
     passed_over: str = ""  # a cheaper offer, where losses or copies could make it later than anybody may be
     failed_at: str = ""  # a standing offer where its start failed; empty: they were full
+    barred_by: str = ""  # the rule, with file and line, that keeps it from standing offers; empty: it may use some
     kind: Literal["NotWorthWaiting"] = "NotWorthWaiting"
 
 
