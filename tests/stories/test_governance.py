@@ -67,8 +67,9 @@ def test_a_class_that_rents_leaves_owned_gpus_alone_though_they_are_free() -> No
     penstock = given(site("lab"), offer("cloud", term="spot", most="2"), governed(classes=(EXPERIMENT,)))
     assert penstock.hears(submitted("a", job_class="experiment"), at="09:00") == [launch("a.1/n0", at="cloud")]
     assert penstock.story("a")[-1].startswith(
-        "Bursts to cloud with 8 GPUs. It may not use owned GPUs: class experiment runs on rented GPUs only (policy.yaml:5)"
-    ), penstock.story("a")
+        "Bursts to cloud with 8 GPUs. It may not use owned GPUs: class experiment runs on rented GPUs only "
+        "(policy.yaml:5); "
+    )
 
 
 def test_a_class_that_must_rent_spot_passes_cheaper_offers_over() -> None:
