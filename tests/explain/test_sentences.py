@@ -33,7 +33,7 @@ TOLD: list[tuple[Any, str]] = [
         ),
         (
             "Queued for up to 54 min, until day 1, 12:00: 0 GPUs free, 6 jobs ahead. Owned GPUs are expected only in "
-            "8 h (p50). Bursting now costs about $17.90 for 7 h; at $20.00/h 54 min of delay cost as much."
+            "8 h (p50). Bursting now costs about $17.90 for 7 h; at $20.00/h, 54 min of delay cost as much."
         ),
     ),
     (
@@ -90,7 +90,7 @@ TOLD: list[tuple[Any, str]] = [
         r.NotWorthWaiting(54 * MINUTE, 18 * MICRO, 20 * MICRO, 54 * MINUTE, 2 * MINUTE, 7 * HOUR, "", 0),
         (
             "Owned GPUs were full (earliest start in 2 min); it was queued for 54 min. It costs about $18.00 "
-            "for 7 h; at $20.00/h 54 min of delay cost as much."
+            "for 7 h; at $20.00/h, 54 min of delay cost as much."
         ),
     ),
     (

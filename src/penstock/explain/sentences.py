@@ -115,11 +115,11 @@ def _as_delay(why: r.WaitWorth | r.NotWorthWaiting, say: Say) -> str:
     plain_ms = why.cost * HOUR // why.value_per_hour
     dearer = why.dearer_permille if isinstance(why, r.WaitWorth) else why.patience_ms * PERMILLE // max(1, plain_ms)
     weighted = (
-        f" and with money counted {dearer / PERMILLE:.2f} times for the month's budget," if dearer > PERMILLE else ""
+        f" and with money counted {dearer / PERMILLE:.2f} times for the month's budget" if dearer > PERMILLE else ""
     )
     worth_ms = plain_ms * max(PERMILLE, dearer) // PERMILLE
     limited = f"; it may wait {duration(why.patience_ms)}" if duration(why.patience_ms) != duration(worth_ms) else ""
-    return f"at {say.cash(why.value_per_hour)}/h{weighted} {duration(worth_ms)} of delay cost as much{limited}"
+    return f"at {say.cash(why.value_per_hour)}/h{weighted}, {duration(worth_ms)} of delay cost as much{limited}"
 
 
 def only_owned(why: r.OnlyOwned, say: Say) -> str:
