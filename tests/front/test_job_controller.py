@@ -163,7 +163,7 @@ def test_a_label_without_managed_by_is_explained_and_runs_nowhere(penstock: Call
     [
         (home_job("a", gpus=0), "NoGPUs", "asks for no GPUs"),
         (home_job("a", annotations={"deadline": "soon"}), "NotUnderstood", "'soon' and not an instant"),
-        (home_job("a", annotations={"class": "urgent"}), "NotUnderstood", "known: experiment, training"),
+        (home_job("a", annotations={"class": "very urgent"}), "NotUnderstood", "penstock.dev/class"),
         (home_job("a", annotations={"run-time": "-1h"}), "NotUnderstood", "penstock.dev/run-time"),
     ],
 )

@@ -65,7 +65,8 @@ def _play_on_clusters(keep: bool, out: Path, as_json: bool) -> int:
         voice.say("Starting three clusters with real nodes: about half a minute.")
         with ClusterGroup(Path(home) / "bed", clusters.PLANS) as group:
             sites = clusters.sites_file(group, Path(home) / "plane")
-            machine = Machine(Path(home) / "plane", sites, [cluster.network.host for cluster in group.clusters()])
+            hosts = [cluster.network.host for cluster in group.clusters()]
+            machine = Machine(Path(home) / "plane", sites, hosts, clusters.POLICY)
             with machine:
                 try:
                     figures, seen = clusters.play(machine, group, voice)

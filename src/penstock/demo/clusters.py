@@ -42,6 +42,7 @@ OURS: Final = "penstock"  #: the namespace abroad where they run
 SECRET: Final = "checkpoints"  #: how a pod of that cluster reaches the S3 server
 POD: Final = Path(__file__).with_name("pod.py")
 SITES: Final = Path(__file__).with_name("clusters.yaml")
+POLICY: Final = Path(__file__).with_name("clusters_policy.yaml")
 
 #: Steps of 50 ms. The first two fill the lab; the third is the longest, so it is still away when there is room again.
 JOBS: Final = {"resnet": 800, "phonemes": 900, "segments": 1500}

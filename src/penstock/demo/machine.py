@@ -25,12 +25,14 @@ from penstock.drivers.records import write
 LIMIT_S: Final = 60  #: a process that needs longer is not well
 NOTHING: Final[Mapping[str, str]] = {}
 SITES: Final = Path(__file__).with_name("sites.yaml")
+POLICY: Final = Path(__file__).with_name("policy.yaml")
 
 
 class Machine:
-    def __init__(self, home: Path, sites: Path = SITES, hosts: Sequence[str] = ()) -> None:
+    def __init__(self, home: Path, sites: Path = SITES, hosts: Sequence[str] = (), policy: Path = POLICY) -> None:
         """`hosts`: addresses of this machine where its containers look for the S3 server."""
         self.home, self.journal, self.sites, self.hosts = home, home / "journal.db", sites, hosts
+        self.policy = policy
         self.plane: subprocess.Popen[str] | None = None
         self.address, self.port, self.kills = "", 0, 0
         # Not the Penstock that the person has otherwise, nor their buckets.
@@ -64,7 +66,8 @@ class Machine:
 
     def start(self) -> None:
         """`penstock up`, at the same address each time. Returns when it takes submissions."""
-        options = ["--home", str(self.home), "--sites", str(self.sites), "--port", str(self.port), "--json"]
+        options = ["--home", str(self.home), "--sites", str(self.sites), "--policy", str(self.policy)]
+        options += ["--port", str(self.port), "--json"]
         options += ["--trust-teams"]  # the demo's teams are one person's
         self.plane = subprocess.Popen(
             [*COMMAND, "up", *options],

@@ -13,9 +13,10 @@ from penstock.core.ids import site_of
 from penstock.core.model.types import Offer, Policy, Site, Waiting
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
-from penstock.demo.machine import SITES
+from penstock.demo.machine import POLICY, SITES
 from penstock.demo.observer import JobTrail, Observer
 from penstock.live.config_facts import policy_of
+from penstock.policy.file import governed, read_policy
 from penstock.sim.engine.simulator import opening, simulate, truths
 from penstock.sim.engine.world import Fault, World, Zone
 from penstock.sim.traces.trace import TraceJob
@@ -39,7 +40,8 @@ class SimulatedDay:
 
 def days(seen: Observer) -> list[SimulatedDay]:
     """Everything on demand, owned only, ours: each with the jobs, run times, starts and losses that really were."""
-    file = read_sites(str(SITES))
+    sites = read_sites(str(SITES))
+    file = governed(sites, read_policy(str(POLICY), sites))
     ours, jobs = policy_of(file), [_as_it_ran(trail) for trail in seen.jobs.values()]
     rented = tuple(_endless(site) for site in file.sites if site.id == ON_DEMAND)
     at_once = Policy("nowait", waiting=Waiting("nowait"))

@@ -352,10 +352,13 @@ class Plane:
             raise NotReady(self._trouble)
         return await self._think(lambda: answer(self.sequencer.state_now(), self.sequencer.rules))
 
-    def configure(self, opening: tuple[Fact, ...], teams: tuple[Team, ...]) -> None:
-        """The configuration says this from now on; what was new in it is recorded already."""
+    async def configure(self, opening: tuple[Fact, ...], teams: tuple[Team, ...]) -> None:
+        """The configuration says this from now on; what was new in it is recorded already. When this returns, caps that
+        it raises wait for a person.
+        """
         self.setup = replace(self.setup, opening=opening, teams=teams)
         self.admission.use(teams)
+        await self._publish()
 
     async def _what_if(self, answer: Callable[[State], T]) -> T:
         async with self._what_ifs:

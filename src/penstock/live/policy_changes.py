@@ -83,7 +83,7 @@ class PolicyChanges:
             if facts:
                 texts = {hashlib.sha256(raw).hexdigest(): raw, **(blobs or {})}
                 await self.plane.tell(*facts, blobs=texts)
-            self.plane.configure(said, file.teams)
+            await self.plane.configure(said, file.teams)
             raised, revision = await self.plane.consider(lambda state, _: _raised(state, said))
             return PolicyOutcome(revision, bool(facts), stranded, raised, _says(revision, bool(facts)))
 
