@@ -225,8 +225,8 @@ async def test_addresses_do_not_become_metrics(tmp_path: Path) -> None:
 
 def test_the_documentation_names_every_metric_and_no_other() -> None:
     view = SimpleNamespace(
-        **dict.fromkeys(("paused", "waiting", "running", "exposure", "number"), 0),
-        **dict.fromkeys(("alarms", "sites", "budgets", "ended"), ()),
+        **dict.fromkeys(("paused", "waiting", "running", "exposure", "number", "revision"), 0),
+        **dict.fromkeys(("alarms", "sites", "budgets", "ended", "approvals", "raises"), ()),
         period="",
     )
     metrics = Metrics(lambda: cast("View", view), lambda: True, list)
