@@ -23,6 +23,7 @@ from penstock.core.errors import BadInput
 from penstock.core.model.governance import Governance
 from penstock.core.model.types import DataRule, DataSet, EgressTier, Extras, NodeShape, Offer, Quoted, Site
 from penstock.core.units import DAY, HOUR, MINUTE, money
+from penstock.policy.file import governed, read_policy
 from tests.config.tables import levels, stated
 from tests.conftest import ROOT
 
@@ -746,8 +747,9 @@ def assert_plain(found: object) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_each_example_loads_without_a_note(path: Path) -> None:
     made = read_sites(str(path))
-    assert made.notes == ()
     assert_plain(made)
+    governing = governed(made, read_policy(str(path.with_name("policy.yaml")), made))  # the data's rules are there
+    assert governing.notes == ()
 
 
 @pytest.mark.parametrize(("noted", "block"), re.findall(r"(<!-- notes -->\n)?```yaml\n(.*?)```", DOC, re.DOTALL))

@@ -45,7 +45,7 @@ async def test_yaml_is_taken_as_well_as_json(tmp_path: Path) -> None:
 @story
 async def test_everything_wrong_with_a_job_is_one_answer(tmp_path: Path) -> None:
     async with running(tmp_path) as penstock:
-        answer = await penstock.admin.post("/v1/jobs", json={"gpus": 0, "comand": "x", "class": "big"})
+        answer = await penstock.admin.post("/v1/jobs", json={"gpus": 0, "comand": "x", "class": "very big"})
         assert answer.json()["detail"].startswith("The job: 3 errors.\nThe job, gpus: '0' is not")
         assert answer.json()["errors"] == [
             {"line": None, "key": "gpus", "message": "'0' is not a whole number from 1 to 1,000,000."},
@@ -53,7 +53,8 @@ async def test_everything_wrong_with_a_job_is_one_answer(tmp_path: Path) -> None
             {
                 "line": None,
                 "key": "class",
-                "message": "unknown word 'big'; known here: experiment, training, inference, critical, interactive.",
+                "message": "'very big' is not a name: up to 63 letters, digits, '-', '_' and '.', without spaces or "
+                "slashes.",
             },
         ]
         yaml = {"Content-Type": "application/yaml"}
