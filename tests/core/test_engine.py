@@ -9,6 +9,7 @@ from penstock.core.model import events as e
 from penstock.core.model.lifecycle import Broken
 from penstock.core.model.reasons import CapBinds, PlacementsPaused, WaitWorth
 from penstock.core.model.types import JobSpec, Policy
+from penstock.policy.rules import PolicyRules
 from tests.core.histories import History, Life, histories
 
 
@@ -70,7 +71,8 @@ class Twin(Life):
 
     def step(self, *facts: e.Fact):  # type: ignore[no-untyped-def]  # as in Life
         if len(self.steps) == self.from_step:
-            self.twin = replay((step.at, step.inputs, step.outputs) for step in self.steps)
+            record = ((step.at, step.inputs, step.outputs) for step in self.steps)
+            self.twin = replay(record, Engine(PolicyRules()))
             assert self.twin.state.digest() == self.engine.state.digest()
         if self.twin is not None and self.compared < 100:
             again = self.twin.handle(*facts)

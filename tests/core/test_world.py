@@ -8,6 +8,7 @@ from penstock.core.engine import Engine, Step
 from penstock.core.fold.invariants import check
 from penstock.core.model.types import DataSet
 from penstock.core.units import GB, HOUR
+from penstock.policy.rules import PolicyRules
 from penstock.sim.engine.simulator import opening, simulate, truths
 from penstock.sim.engine.world import Fault, World
 from penstock.sim.traces.trace import TraceJob
@@ -65,7 +66,7 @@ def test_the_simulated_world_sees_nothing_twice_nothing_overfull_and_nothing_unp
     faults = [Fault(at, about[0], about[1]) for at, kind, about in history.commands if kind == "site"]
     world = World(history.sites, truths(jobs), seed=history.seed, faults=faults, data={item.id: item for item in DATA})
     watcher = Watcher(world)
-    engine = Engine()
+    engine = Engine(PolicyRules())
     first = opening(history.sites, history.policy, history.zero, history.caps, DATA)
     try:
         simulate(jobs, world, first, watcher.see, engine)

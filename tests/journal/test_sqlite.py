@@ -12,6 +12,7 @@ from penstock.journal.hash_chain import GENESIS
 from penstock.journal.open import read
 from penstock.journal.redecide import redecide
 from penstock.journal.sqlite import BulkJournal
+from penstock.policy.rules import PolicyRules
 from tests.core.histories import History, Life, histories
 from tests.stories.kit import ended, nothing, offer, policy, site, submitted
 from tests.stories.kit import given as given_story
@@ -45,7 +46,7 @@ def test_what_is_read_folds_to_the_live_state_and_decides_the_same(
     ]
     again = replay((row.at, row.inputs, row.outputs) for row in rows)
     assert list(map(repr, again.state.canonical())) == list(map(repr, life.engine.state.canonical()))
-    verdict = redecide(rows, most=3)
+    verdict = redecide(rows, 3, PolicyRules())
     assert verdict.first == ()
     assert (verdict.steps, verdict.different) == (len(rows), 0)
 

@@ -27,7 +27,7 @@ def test_what_comes_back_decides_the_same(history: History, cut: int) -> None:
     life = Life(history)
     life.run()
     at = cut % len(life.steps)
-    engine = Engine()
+    engine = Engine(PolicyRules())
     for step in life.steps[:at]:
         engine.handle(*step.inputs)
     again = restored(engine)
