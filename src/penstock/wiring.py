@@ -163,7 +163,7 @@ async def running(
         async with (
             guard.denials.saved(),
             guard.tokens.followed(reader),
-            serving(app, sock, certificate.context if certificate else None, proxies=options.proxies),
+            serving(app, sock, certificate, proxies=options.proxies),
             _followed(certificate, plane),
         ):
             try:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, Self
 
 from penstock.core.values import value
+from penstock.web.tls import Certificate
 
 #: Why `accept` may fail although the listening socket is well: wait, and close somebody's connection.
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -122,7 +123,7 @@ class Connections:
     """All connections of a server, by address."""
 
     def __init__(
-        self, bounds: Bounds, make: Callable[[Peer], asyncio.Protocol], tls: ssl.SSLContext | None = None
+        self, bounds: Bounds, make: Callable[[Peer], asyncio.Protocol], tls: Certificate | None = None
     ) -> None:
         self.bounds, self.make, self.tls = bounds, make, tls
         self.peers: Counter[str] = Counter()  #: by address
@@ -182,8 +183,9 @@ class Connections:
     async def _start(self, peer: Peer) -> None:
         loop = asyncio.get_running_loop()
         limit: dict[str, Any] = {"ssl_handshake_timeout": self.bounds.head_seconds} if self.tls else {}
+        context = self.tls.context if self.tls else None  # the newest: a renewed certificate makes another one
         try:
-            await loop.connect_accepted_socket(lambda: self.make(peer), peer.sock, ssl=self.tls, **limit)
+            await loop.connect_accepted_socket(lambda: self.make(peer), peer.sock, ssl=context, **limit)
         except (OSError, TimeoutError, ssl.SSLError, asyncio.CancelledError):  # no TLS, or none in time
             peer.sock.close()
             self.gone(peer)

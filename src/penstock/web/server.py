@@ -5,7 +5,6 @@ import contextlib
 import ipaddress
 import logging
 import socket
-import ssl
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ import uvicorn
 from penstock.core.errors import BadInput
 from penstock.web.connections import Bounds, Connections, Peer
 from penstock.web.http_connection import MOST_MESSAGE, HttpConnection
+from penstock.web.tls import Certificate
 
 #: Seconds that a connection without a request stays open.
 KEEP_ALIVE_SECONDS: Final = 30
@@ -53,7 +53,7 @@ def address_of(sock: socket.socket, *, tls: bool = False) -> str:
 async def serving(
     app: Any,
     sock: socket.socket,
-    tls: ssl.SSLContext | None = None,
+    tls: Certificate | None = None,
     bounds: Bounds | None = None,
     proxies: str = "",
 ) -> AsyncIterator[None]:
@@ -101,7 +101,7 @@ def _cut_in_silence() -> Iterator[None]:
 class _Server(uvicorn.Server):
     """`penstock up` handles signals, not uvicorn; and `Connections` accepts."""
 
-    def __init__(self, config: uvicorn.Config, bounds: Bounds, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, config: uvicorn.Config, bounds: Bounds, tls: Certificate | None) -> None:
         super().__init__(config)
         self.bounded = Connections(bounds, self._connection, tls)
 

@@ -18,8 +18,9 @@ BLOCK: Final = "-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----"
 
 
 class Certificate:
-    """`context` serves new connections, with the newest good pair. A copy of the certificate is at `shown`, where
-    commands on this machine find whom to trust.
+    """`context` is for new connections, with the newest good pair; it is never changed, only replaced: a handshake
+    that met a context between its new certificate and its new key would fail. A copy of the certificate is
+    at `shown`, where commands on this machine find whom to trust.
     """
 
     def __init__(self, certificate: Path, key: Path, shown: Path) -> None:
@@ -45,9 +46,9 @@ class Certificate:
 
     def _renew(self) -> str:
         try:
-            _context(self.certificate, self.key)  # tried on another context: the old pair stays if this one is bad
-            self.context.load_cert_chain(self.certificate, self.key, _no_password)
+            context = _context(self.certificate, self.key)
             self.show()
+            self.context = context
         except (BadInput, OSError, ValueError) as error:
             return f"{error} The certificate of before is still used."
         return ""

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.kube.connect import network_path
 from penstock.kube.connect.network_path import BrokenPath, NetworkPath, walk
-from tests.hostile.test_tls import make
+from tests.web.certificates import make
 
 Serve = Callable[[socket.socket], None]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
