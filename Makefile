@@ -29,8 +29,8 @@ demo: .venv/.installed  ## ten small trainings on this machine, under a real con
 
 # With PENSTOCK_REQUIRE_ALL=1 no test may be skipped, and some want Kubernetes: built once, then found in the cache.
 # Pytest's exit code 1: all tests ran, and some failed.
-test: lint $(if $(filter 1,$(PENSTOCK_REQUIRE_ALL)),kube)  ## format, lint, types and all tests; AGAIN=1 as CI does: what failed is tried again, alone
-	@$(PYTEST) --durations 10 || { code=$$?; [ "$(AGAIN)" = 1 ] && [ $$code = 1 ] && $(BIN)/python -m tests.again; }
+test: lint $(if $(filter 1,$(PENSTOCK_REQUIRE_ALL)),kube)  ## format, lint, types and all tests; AGAIN=1 as CI does: what failed is tried again, alone; EVERY=1 all of the tests that take turns
+	@$(PYTEST) --durations 10 $(if $(EVERY),--every) || { code=$$?; [ "$(AGAIN)" = 1 ] && [ $$code = 1 ] && $(BIN)/python -m tests.again; }
 
 check: lint  ## the same without the slow tests
 	@$(PYTEST) -m "not slow"

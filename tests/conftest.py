@@ -40,6 +40,8 @@ class Part(StrEnum):
     TRACES = "recorded traces: PENSTOCK_SHARED names their folder; generated load is tested"
 
 
+pytest_plugins = ["tests.turns"]
+
 # Deadlines and speed checks are off: how fast a shared machine is today is not what these tests are about.
 settings.register_profile(
     "ci", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -55,6 +55,7 @@ def test_every_reason_is_given_in_some_history() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("part", range(8))
 def test_every_limit_holds_in_a_thousand_more(part: int) -> None:
     explore(500 + part, 130)

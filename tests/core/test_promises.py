@@ -48,6 +48,7 @@ def test_every_promise_holds_where_nodes_are_shared() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("part", range(8))
 def test_every_promise_holds_in_two_thousand_more(part: int) -> None:
     explore(1_000 + part, 260, live)

@@ -250,6 +250,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("name", BASELINES)
 @pytest.mark.parametrize(("trace", "nodes"), SETTINGS)
 def test_a_whole_recorded_trace_starts_as_the_yardstick_says(
@@ -265,6 +266,7 @@ def check_whole(trace: str, nodes: int, name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("trace", "nodes"), SETTINGS)
 def test_a_whole_recorded_trace_replays_from_its_journal(
     trace: str, nodes: int, tmp_path: Path, engine: Path | None

@@ -184,11 +184,12 @@ class Client:
 
     def _trust(self) -> "ssl.SSLContext | bool":
         """What TLS trusts: for our own server exactly its certificate, otherwise the system's certificates and
-        those in PENSTOCK_CA_FILE.
+        those in PENSTOCK_CA_FILE. Nobody over plain HTTP.
         """
-        if not self.url.startswith("https:"):
-            return True
         import ssl
+
+        if not self.url.startswith("https:"):
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # reading the system's certificates takes 50 ms
 
         own, authorities = home() / "certificate.pem", os.environ.get("PENSTOCK_CA_FILE")
         try:

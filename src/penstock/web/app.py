@@ -2,10 +2,9 @@
 `wiring` calls it.
 """
 
-import json
 from pathlib import Path
 from time import monotonic, perf_counter, time
-from typing import Any, Protocol
+from typing import Protocol
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,6 +17,7 @@ from penstock.web import problems
 from penstock.web.access import Guard, check_routes
 from penstock.web.browsers import BrowserRules
 from penstock.web.denials import Denials
+from penstock.web.description import Description
 from penstock.web.fast_route import FastRoutes
 from penstock.web.limits import MOST_HELD, MOST_HELD_EACH, MOST_STREAMS, BodyLimit, Buckets, Room
 from penstock.web.log_reads import LogReads
@@ -96,8 +96,7 @@ def build(
     app.add_middleware(BrowserRules)
     app.add_middleware(Measured, metrics=metrics)
     check_routes(app)
-    app.openapi_schema = described(app)
-    app.state.description = json.dumps(app.openapi_schema).encode()  # once: anybody may ask for it
+    app.state.description = Description(app)
     return app
 
 
@@ -112,14 +111,6 @@ def guard_of(home: Path, plane: Plane, limits: Limits = Limits()) -> Guard:  # n
         submits=Buckets(limits.submits_per_second, limits.submits_burst, monotonic),
         strangers=Buckets(limits.strangers_per_second, limits.strangers_burst, monotonic),
     )
-
-
-def described(app: FastAPI) -> dict[str, Any]:
-    """OpenAPI with our bearer authentication."""
-    schema = app.openapi()
-    schema.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    schema["security"] = [{"token": []}]
-    return schema
 
 
 class Measured:

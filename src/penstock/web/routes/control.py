@@ -130,4 +130,4 @@ async def revoke_token(
 
 @routes.get("/v1/openapi.json", tags=["health"], response_model=dict[str, Any], summary="This API's own description")
 async def description(request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - as above
-    return Response(request.app.state.description, media_type="application/json")
+    return Response(await request.app.state.description.text(), media_type="application/json")
