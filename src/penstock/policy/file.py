@@ -29,6 +29,7 @@ from penstock.policy.sections import VERSION, DataClassSection, LimitsSection, P
 NEEDS: Final = "'version: 1' (examples/policy.yaml shows how)"
 MOST_NODES: Final = 50_000  #: words, lists and groups of keys
 OPTIONS: Final = tuple(keys_of(PolicySection))
+MOST_PARTS: Final = 1_000  #: teams, classes, rules and whatever else a key has
 CONDITIONS: Final = ("deny", "approval", "when")  #: keys of rules and approvals that are text in CEL
 MOST_CONDITIONS: Final = 500
 MOST_CONDITION_TEXT: Final = 50_000  #: characters of all of them
@@ -83,6 +84,7 @@ def _policy_file(raw: bytes, page: Document, sites: SitesFile | None) -> PolicyF
     found = plain(raw, page, "policy file", NEEDS, MOST_NODES)
     _check_version(found, page)
     row = converted(found, PolicyFileSection, page)
+    _bound_parts(found, page)
     _bound_conditions(found, page)
     attempt = page.attempt
     if sites is not None:
@@ -109,6 +111,13 @@ def _check_version(found: object, page: Document) -> None:
             "version",
             f"this file is of version {version[:9]}, and this Penstock reads version {VERSION}; install a newer one",
         )
+
+
+def _bound_parts(found: object, page: Document) -> None:
+    """Each decision looks at many of them: ten thousand would hold up everybody's jobs."""
+    for key, inside in found.items() if isinstance(found, dict) else ():
+        if isinstance(inside, dict | list) and len(inside) > MOST_PARTS:
+            page.refuse(str(key), f"{len(inside):,} entries are too many; at most {MOST_PARTS:,}")
 
 
 def _bound_conditions(found: object, page: Document) -> None:
