@@ -252,6 +252,14 @@ def test_a_newer_version_is_refused_before_its_keys_are_judged() -> None:
         (b"a: " + b"{a: " * 60 + b"}" * 60, "nested too deeply for a policy file."),
         (b"version: 1\nrules: [" + b"a," * 60_000 + b"]", "more than 50,000 words, lists and keys; this cannot be a"),
         (b"\xff", "not UTF-8 text; save the file as UTF-8."),
+        (
+            b"version: 1\nteams: {" + b",".join(b"t%d: {}" % k for k in range(1_001)) + b"}",
+            "line 2, teams: 1,001 entries are too many; at most 1,000.",
+        ),
+        (
+            b"version: 1\nrules: [" + b",".join(b"{name: r%d, deny: 'false'}" % k for k in range(501)) + b"]",
+            "line 2, rules: 501 conditions in CEL with 2,505 characters; a file has at most 500 with 50,000.",
+        ),
     ],
 )
 def test_a_hostile_file_costs_little_and_is_refused(raw: bytes, sentence: str) -> None:

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from penstock.web.connections import STARTS_IN_A_TURN, Bounds, Connections, Peer, Turns, address_key
+from penstock.web.connections import (
+    LONG_TURN_SECONDS,
+    PARSE_SECONDS,
+    STARTS_IN_A_TURN,
+    Bounds,
+    Connections,
+    Peer,
+    Turns,
+    address_key,
+)
 
 
 class Quiet:
@@ -116,7 +125,7 @@ def test_requests_of_all_addresses_start_in_turn() -> None:
     """One address asks a hundred times at once; another one's question is among the first of the next turn."""
 
     async def inside() -> None:
-        turns, order = Turns(), list[str]()
+        turns, order = Turns(now=lambda: 0.0), list[str]()
         for k in range(100):
             turns.start("greedy", lambda k=k: order.append(f"greedy {k}"))  # type: ignore[misc]  # its own k
         turns.start("other", lambda: order.append("other"))
@@ -128,6 +137,49 @@ def test_requests_of_all_addresses_start_in_turn() -> None:
             await asyncio.sleep(0)
         assert len(order) == 101
         assert (turns.waiting, turns.begun) == ({}, 0)
+
+    asyncio.run(inside())
+
+
+def test_what_clients_sent_is_parsed_for_some_milliseconds_in_a_turn() -> None:
+    async def inside() -> None:
+        clock, order = [0.0], list[str]()
+        turns = Turns(now=lambda: clock[0])
+
+        def parse(data: bytes) -> None:
+            clock[0] += PARSE_SECONDS / 2
+            order.append(data.decode())
+
+        for k in range(5):
+            if turns.has_time:
+                turns.parse(parse, b"%d" % k)
+            else:
+                turns.later("greedy", lambda k=k: turns.parse(parse, b"%d" % k))  # type: ignore[misc]  # its own k
+        assert order == ["0", "1"]
+        await asyncio.sleep(0)
+        assert order == ["0", "1", "2", "3"]
+        await asyncio.sleep(0)
+        assert (order, turns.waiting) == (["0", "1", "2", "3", "4"], {})
+
+    asyncio.run(inside())
+
+
+def test_requests_that_take_long_start_one_by_one() -> None:
+    async def inside() -> None:
+        clock, begun = [0.0], list[int]()
+        turns = Turns(now=lambda: clock[0])
+
+        def begin() -> None:
+            begun.append(1)
+            clock[0] += 2 * LONG_TURN_SECONDS
+
+        for _ in range(STARTS_IN_A_TURN + 3):
+            turns.start("a", begin)
+        assert len(begun) == STARTS_IN_A_TURN
+        await asyncio.sleep(0)
+        assert len(begun) == STARTS_IN_A_TURN + 1
+        await asyncio.sleep(0)
+        assert len(begun) == STARTS_IN_A_TURN + 2
 
     asyncio.run(inside())
 

@@ -6,14 +6,18 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
+from penstock.config import read_sites
 from penstock.config.jobs import parse_job
 from penstock.core.errors import BadFile, BadInput
+from penstock.policy.file import governed, parse_policy
 from penstock.web import parsing as module
 from penstock.web.parsing import Parsing, Worker, is_small
 from penstock.web.problems import Problem
+from tests.conftest import ROOT
 
 YAML = b"""
 command: [a]
@@ -44,6 +48,26 @@ def test_a_worker_reads_what_we_read() -> None:
             with pytest.raises(BadFile) as there:
                 await parsing.job("a", b"gpus: no\nnome: x\n", as_json=False)
             assert there.value.errors == here.value.errors
+
+    asyncio.run(story())
+
+
+def test_a_worker_reads_a_policy_file_as_we_do() -> None:
+    text = (ROOT / "examples/policy.yaml").read_text()
+    sites = replace(read_sites(str(ROOT / "examples/sites.yaml")), moved=())
+    here = parse_policy(text.encode(), "policy.yaml", sites)
+
+    async def story() -> None:
+        async with workers() as parsing:
+            body = {"text": text, "name": "policy.yaml", "reason": "a test"}
+            asked, there = await parsing.policy("a", json.dumps(body).encode(), sites)
+            assert (asked.text, asked.reason, asked.yes) == (text, "a test", False)
+            assert governed(sites, there) == governed(sites, here)
+            with pytest.raises(BadFile, match="headroom"):  # it knows the sites
+                await parsing.policy("a", json.dumps(body).encode(), replace(sites, sites=()))
+            for wrong, says in ((b"{}", "body.text: Field required"), (b"[", "body: Invalid JSON")):
+                with pytest.raises(Problem, match=says):
+                    await parsing.policy("a", wrong, sites)
 
     asyncio.run(story())
 
@@ -90,7 +114,7 @@ def test_bodies_of_one_token_wait_for_each_other_and_not_for_those_of_another(mo
         for _ in range(5):
             await asyncio.sleep(0)
         assert order == ["0", "other"]  # one of each, though the other came last
-        with pytest.raises(Problem, match="Too many large jobs"):
+        with pytest.raises(Problem, match="Too many large bodies"):
             await parsing.job("greedy", b"one more", as_json=False)
         go.set()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar, Union, ge
 import msgspec
 
 from penstock.config.document import UNREAD, Document, unknown
-from penstock.config.scalars import scalar
+from penstock.config.scalars import SCALARS, scalar
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -70,23 +70,28 @@ def converted(found: object, kind: type[R], page: Document, place: str = "") -> 
     for name, content in found.items():
         now = kind.renamed.get(name, name)
         if now in keys:
-            _tell_renamed(name, now, found, page, place)
-            fields[keys[now].field] = _value(content, keys[now].hint, page, f"{place}.{name}".lstrip("."))
+            if name != now:
+                _tell_renamed(name, now, found, page, place)
+            fields[keys[now].field] = _value(content, keys[now].hint, page, f"{place}.{name}" if place else name)
         else:
             meant = page.hint(name, keys)
             page.report(place, unknown("unknown key", name, keys, meant), key=name)
             if meant and meant not in found:  # misspelt, so not reported as missing
                 fields[keys[meant].field] = UNREAD
-    for name, key in keys.items():
-        if key.required and key.field not in fields:
+    for name, field in _required(kind):
+        if field not in fields:
             page.report(place, f"the key '{name}' is missing")
-            fields[key.field] = UNREAD
+            fields[field] = UNREAD
     return kind(**fields)
 
 
+@cache
+def _required(kind: type[Section]) -> tuple[tuple[str, str], ...]:
+    """Keys that must be there, with their fields."""
+    return tuple((name, key.field) for name, key in keys_of(kind).items() if key.required)
+
+
 def _tell_renamed(name: str, now: str, found: dict[str, object], page: Document, place: str) -> None:
-    if name == now:
-        return
     inner = f"{place}.{name}".lstrip(".")
     if now in found:
         page.report(inner, f"this is the old name of '{now}', which is here, too; keep that one")
@@ -99,6 +104,8 @@ def _value(found: object, hint: Any, page: Document, place: str) -> Any:
     """The value at a place, as its type hint says: scalar, word, section, list or table."""
     if found is UNREAD:
         return UNREAD
+    if hint in SCALARS:  # nearly all are
+        return _scalar(found, hint, page, place)
     origin, args = _parts(hint)
     if origin in (Union, UnionType):
         return None if found is None and NoneType in args else _value(found, _choice(found, args), page, place)
@@ -108,10 +115,12 @@ def _value(found: object, hint: Any, page: Document, place: str) -> Any:
         return _list(found, args[0], page, place)
     if origin is dict:
         return _table(found, args, page, place)
-    if issubclass(hint, Section):
-        return converted(found, hint, page, place)
+    return converted(found, hint, page, place)
+
+
+def _scalar(found: object, kind: type, page: Document, place: str) -> Any:
     try:
-        return scalar(hint, found)
+        return scalar(kind, found)
     except ValueError as error:
         page.report(place, str(error))
         return UNREAD
@@ -125,9 +134,15 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def _choice(found: object, args: tuple[Any, ...]) -> Any:
     """Of a union's members, the one that fits what is there."""
+    first, table = _members(args)
+    return first if table is None or isinstance(found, str) else table
+
+
+@cache
+def _members(args: tuple[Any, ...]) -> tuple[Any, Any]:
+    """The first member of a union beside None, and the first table, if there is one."""
     hints = [arg for arg in args if arg is not NoneType]
-    tables = [hint for hint in hints if get_origin(hint) is dict]
-    return tables[0] if tables and not isinstance(found, str) else hints[0]
+    return hints[0], next((hint for hint in hints if get_origin(hint) is dict), None)
 
 
 def _word(found: object, words: tuple[str, ...], page: Document, place: str) -> Any:

@@ -9,6 +9,7 @@ import json
 import math
 import re
 import types
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin
@@ -156,7 +157,8 @@ def plain_json(raw: bytes, page: Document) -> object:
         )
         if len(raw) > MOST_NODES or raw.count(b"[") + raw.count(b"{") > MOST_DEPTH:  # fewer bytes cannot exceed them
             _check_bounds(found, page)
-        return _texts(found)
+        plain_words = b"true" not in raw and b"false" not in raw and b"\0" not in raw  # zero bytes: UTF-16
+        return found if plain_words else _texts(found)
     except UnicodeDecodeError:
         page.fail(None, "not UTF-8 text; send it as UTF-8")
     except json.JSONDecodeError as error:
@@ -181,11 +183,11 @@ def _check_bounds(found: object, page: Document) -> None:
 
 
 def _once(pairs: list[tuple[str, object]], page: Document) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, content in pairs:
-        if key in found:
-            page.report("", f"the key {shown(key)} is there twice")
-        found[key] = content
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        for key, times in Counter(key for key, _ in pairs).items():
+            if times > 1:
+                page.report("", f"the key {shown(key)} is there twice")
     return found
 
 
@@ -224,9 +226,9 @@ def _check_command(row: JobSection, page: Document) -> None:
 
 
 def _check_sizes(row: JobSection, page: Document) -> None:
-    sizes = {"command": lambda: len(row.command), "env": lambda: len(row.env), "count": lambda: row.count}
-    for place, count in sizes.items():
-        size = page.attempt(count)
+    parts = (("command", row.command), ("env", row.env))
+    sizes = [(place, len(part)) for place, part in parts if part is not UNREAD]
+    for place, size in [*sizes, ("count", row.count)]:
         if size is not UNREAD and size > MOST_PARTS:
             page.report(place, f"{size:,} are too many; at most {MOST_PARTS:,}")
     page.attempt(_check_gpus, row, page)
@@ -290,7 +292,7 @@ def _spec(row: JobSection) -> JobSpec:
         mig_profile=str(row.mig or ""),
         scaling=tuple((int(wide.gpus), _permille(wide.speed)) for wide in row.scaling),
         interruptible=bool(row.interruptible),
-        penalty_per_hour=math.ceil(row.penalty_per_hour * MICRO),
+        penalty_per_hour=math.ceil(row.penalty_per_hour * MICRO) if row.penalty_per_hour else 0,
         data=tuple(str(name) for name in row.data),
         data_class=str(row.data_class or ""),
         output_bytes=int(row.output or 0),

@@ -228,7 +228,7 @@ def _word(text: str) -> Word | None:
 
 def _is_encodable(text: str) -> bool:
     """Half of a surrogate pair, which JSON can spell, cannot be given to a process."""
-    return not any(0xD800 <= ord(letter) < 0xE000 for letter in text)
+    return text.isascii() or not any(0xD800 <= ord(letter) < 0xE000 for letter in text)
 
 
 def _priority(text: str) -> Priority | None:

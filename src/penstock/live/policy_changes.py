@@ -26,6 +26,7 @@ from penstock.live.plane import NotReady, Plane
 
 if TYPE_CHECKING:
     from penstock.config import SitesFile
+    from penstock.policy.file import PolicyFile
 
 LOOK_SECONDS: Final = 2.0  #: how often the file is looked at
 MOST_BYTES: Final = 1 << 20  #: of a policy file
@@ -63,6 +64,7 @@ class PolicyChanges:
         raw: bytes,
         name: str,
         *,
+        file: "PolicyFile | None" = None,
         by: str = "",
         reason: str = "",
         details: str = "",
@@ -70,11 +72,11 @@ class PolicyChanges:
         strand: bool = True,
     ) -> PolicyOutcome:
         """Raises `BadInput` for a file that cannot be used, and `NotReady`. Unless `strand`, nothing is done if a
-        running job would be stranded.
+        running job would be stranded. `file`: what it says, if somebody has parsed it for these sites already.
         """
         async with self.doing:
-            file = await asyncio.to_thread(self.read, raw, name)
-            said = config_facts.configured(file)
+            sites = await asyncio.to_thread(self.read, raw, name, file)
+            said = config_facts.configured(sites)
             news, stranded = await self.plane.consider(lambda state, rules: _considered(state, rules, said))
             revision = self.plane.view.revision
             if stranded and not strand:
@@ -83,17 +85,22 @@ class PolicyChanges:
             if facts:
                 texts = {hashlib.sha256(raw).hexdigest(): raw, **(blobs or {})}
                 await self.plane.tell(*facts, blobs=texts)
-            await self.plane.configure(said, file.teams)
+            await self.plane.configure(said, sites.teams)
             raised, revision = await self.plane.consider(lambda state, _: _raised(state, said))
             return PolicyOutcome(revision, bool(facts), stranded, raised, _says(revision, bool(facts)))
 
-    def read(self, raw: bytes, name: str) -> "SitesFile":
-        """The sites file as this policy file makes it."""
+    def read(self, raw: bytes, name: str, file: "PolicyFile | None" = None) -> "SitesFile":
+        """The sites file as this policy file makes it. Its conditions are compiled then, so that no decision waits for
+        that.
+        """
         from penstock.policy.file import governed, parse_policy
+        from penstock.policy.rules import compile_all
 
         if len(raw) > MOST_BYTES:
             raise BadInput(f"{name} has {len(raw):,} bytes, and a policy file has at most {MOST_BYTES:,}.")
-        return governed(self.sites, parse_policy(raw, name, self.sites))
+        found = file or parse_policy(raw, name, self.sites)
+        compile_all(found.governance)
+        return governed(self.sites, found)
 
     # --- the file itself -----------------------------------------------------------------------------------------
 

@@ -22,12 +22,17 @@ from penstock.core.model.governance import Governance
 from penstock.core.model.types import STANDING, DataRule
 from penstock.core.units import Money
 from penstock.core.values import value
+from penstock.formatting import count
 from penstock.policy.compile import amount, governance_of, source, words
 from penstock.policy.sections import VERSION, DataClassSection, LimitsSection, PolicyFileSection, TeamRulesSection
 
 NEEDS: Final = "'version: 1' (examples/policy.yaml shows how)"
 MOST_NODES: Final = 50_000  #: words, lists and groups of keys
 OPTIONS: Final = tuple(keys_of(PolicySection))
+MOST_PARTS: Final = 1_000  #: teams, classes, rules and whatever else a key has
+CONDITIONS: Final = ("deny", "approval", "when")  #: keys of rules and approvals that are text in CEL
+MOST_CONDITIONS: Final = 500
+MOST_CONDITION_TEXT: Final = 50_000  #: characters of all of them
 
 
 @value
@@ -79,6 +84,8 @@ def _policy_file(raw: bytes, page: Document, sites: SitesFile | None) -> PolicyF
     found = plain(raw, page, "policy file", NEEDS, MOST_NODES)
     _check_version(found, page)
     row = converted(found, PolicyFileSection, page)
+    _bound_parts(found, page)
+    _bound_conditions(found, page)
     attempt = page.attempt
     if sites is not None:
         for check in (_check_sites, _check_doors, _check_currency, _check_said_once):
@@ -104,6 +111,30 @@ def _check_version(found: object, page: Document) -> None:
             "version",
             f"this file is of version {version[:9]}, and this Penstock reads version {VERSION}; install a newer one",
         )
+
+
+def _bound_parts(found: object, page: Document) -> None:
+    """Each decision looks at many of them: ten thousand would hold up everybody's jobs."""
+    for key, inside in found.items() if isinstance(found, dict) else ():
+        if isinstance(inside, dict | list) and len(inside) > MOST_PARTS:
+            page.refuse(str(key), f"{len(inside):,} entries are too many; at most {MOST_PARTS:,}")
+
+
+def _bound_conditions(found: object, page: Document) -> None:
+    """Before any is compiled, which takes milliseconds for a long one; each is asked for every shape and offer."""
+    rows = [row for key in ("rules", "approvals") for row in _listed(found, key) if isinstance(row, dict)]
+    texts = [text for row in rows for key in CONDITIONS if isinstance(text := row.get(key), str)]
+    if len(texts) > MOST_CONDITIONS or sum(map(len, texts)) > MOST_CONDITION_TEXT:
+        page.refuse(
+            "rules",
+            f"{count(len(texts), 'condition')} in CEL with {sum(map(len, texts)):,} characters; a file has at most "
+            f"{MOST_CONDITIONS} with {MOST_CONDITION_TEXT:,}",
+        )
+
+
+def _listed(found: object, key: str) -> list[object]:
+    inside = found.get(key) if isinstance(found, dict) else None
+    return inside if isinstance(inside, list) else []
 
 
 def _options(row: PolicyFileSection) -> PolicySection:

@@ -102,6 +102,14 @@ def _denied(rule: DenyRule, answer: str | bool) -> Verdict:
     return Verdict(False, with_because(said, rule.because), rule.source)
 
 
+def compile_all(governance: Governance) -> None:
+    """Compile all conditions, which are then remembered: decisions are made where nobody wants to wait for it."""
+    for rule in governance.rules:
+        compiled(rule.deny, OF_RULES)
+    for approval in governance.approvals:
+        compiled(approval.when, OF_APPROVALS)
+
+
 def with_shapes(governance: Governance) -> Governance:
     """The same, saying what of a job its rules read. Whoever makes a `Governance` of a file calls this last.
 

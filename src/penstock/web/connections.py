@@ -19,6 +19,7 @@ import socket
 import ssl
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from time import perf_counter
 from typing import Any, Final, Protocol, Self
 
 from penstock.core.values import value
@@ -29,6 +30,8 @@ EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 REST_SECONDS: Final = 0.1  #: after such a failure
 SWEEP_SECONDS: Final = 1.0
 STARTS_IN_A_TURN: Final = 4  #: requests; one takes about a millisecond, and every other client waits for the turn
+LONG_TURN_SECONDS: Final = 0.006  #: requests that take longer start one by one
+PARSE_SECONDS: Final = 0.003  #: of a turn, to parse what clients sent; the rest waits for the next turn
 IN_A_ROW: Final = 4  #: connections accepted in a turn; one takes about half a millisecond
 BUSY_BODY: Final = (
     b'{"type":"urn:penstock:busy","title":"Service Unavailable","status":503,'
@@ -87,36 +90,65 @@ class Peer:
 
 
 class Turns:
-    """Starts requests: a few in each turn of the event loop, and those of all addresses in turn, so that a thousand
-    that arrive at once neither hold the loop nor delay somebody else's one.
+    """Parses and starts requests: a few in each turn of the event loop, and those of all addresses in turn, so that a
+    thousand that arrive at once neither hold the loop nor delay somebody else's one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = perf_counter) -> None:
+        self.now = now
         self.waiting: dict[str, deque[Callable[[], None]]] = {}  #: by address; the first is next
-        self.begun = 0  #: in this turn
+        self.began_at = 0.0  #: this turn
+        self.scheduled = False  #: the next one
+        self.begun = 0  #: requests in this turn
+        self.most = STARTS_IN_A_TURN  #: fewer after a long turn
+        self.parsed = 0.0  #: seconds of this turn
 
     def start(self, address: str, begin: Callable[[], None]) -> None:
         """Call `begin` now, or in one of the next turns."""
-        if self.waiting or self.begun >= STARTS_IN_A_TURN:
-            self.waiting.setdefault(address, deque()).append(begin)
+        if self.waiting or self.begun >= self.most:
+            self.waiting.setdefault(address, deque()).append(lambda: self._begin(begin))
             return
         self._begin(begin)
 
+    @property
+    def has_time(self) -> bool:
+        """False if what clients sent in this turn has taken long enough to parse."""
+        return self.parsed < PARSE_SECONDS
+
+    def parse(self, parse: Callable[[bytes], None], data: bytes) -> None:
+        """Call `parse` now, and count the time that it takes."""
+        self._schedule()
+        before = self.now()
+        try:
+            parse(data)
+        finally:
+            self.parsed += self.now() - before
+
+    def later(self, address: str, parse: Callable[[], None]) -> None:
+        """Call `parse` in one of the next turns; it calls the other one."""
+        self._schedule()
+        self.waiting.setdefault(address, deque()).append(parse)
+
     def _begin(self, begin: Callable[[], None]) -> None:
         self.begun += 1
-        if self.begun == 1:
-            asyncio.get_running_loop().call_soon(self._next)
+        self._schedule()
         begin()
 
+    def _schedule(self) -> None:
+        if not self.scheduled:
+            self.scheduled, self.began_at = True, self.now()
+            asyncio.get_running_loop().call_soon(self._next)
+
     def _next(self) -> None:
-        self.begun = 0
-        while self.waiting and self.begun < STARTS_IN_A_TURN:
+        self.most = STARTS_IN_A_TURN if self.now() - self.began_at < LONG_TURN_SECONDS else 1
+        self.scheduled, self.begun, self.parsed = False, 0, 0.0
+        while self.waiting and self.begun < self.most and self.has_time:
             address = next(iter(self.waiting))
             queue = self.waiting.pop(address)
-            begin = queue.popleft()
+            first = queue.popleft()
             if queue:
                 self.waiting[address] = queue  # behind the others
-            self._begin(begin)
+            first()
 
 
 class Connections:

@@ -1,8 +1,10 @@
 """Dependencies of all routes: the plane, the journal's reader, the caller. Also converts values to JSON shapes."""
 
-from collections.abc import AsyncIterator
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Sequence
+from operator import attrgetter
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
+import msgspec
 from fastapi import Depends, Request
 from pydantic import ValidationError
 from starlette.convertors import Convertor, register_url_convertor
@@ -130,19 +132,43 @@ def job_detail(row: JobRow, currency: str, now: Instant, **more: object) -> sche
     return schemas.JobDetail.of(row, **_said(row, currency, now), **more)
 
 
-def _said(row: JobRow, currency: str, now: Instant) -> dict[str, object]:
-    """Fields that are shown differently from how they are stored. A queue reason comes with its age: GPUs may have
-    become free since.
+def jobs_json(rows: Sequence[JobRow], following: int | None, currency: str, now: Instant) -> bytes:
+    """`schemas.Jobs` as JSON, in a fifth of the time that making the shapes takes: rows are what the journal holds, and
+    need no check.
     """
-    queued = row.phase == "waiting" and row.decided_at is not None
-    minutes = max(0, now - (row.decided_at or now)) // MINUTE if queued else 0
-    because = explain.reason(row.because, row.until_at, currency, minutes)
+    return msgspec.json.encode({"jobs": [_job_json(row, currency, now) for row in rows], "next": following})
+
+
+def _job_json(row: JobRow, currency: str, now: Instant) -> dict[str, object]:
+    """In the order of the shape's fields; those that are shown differently are replaced."""
+    kind, because = explain.reason_json(row.because, row.until_at, currency, _age_minutes(row, now))
+    shown = dict(zip(JOB_KEYS, stored_of(row), strict=True))
+    shown["state"] = state_of(row)
+    shown["preempted"] = states.is_preempted(row.phase, row.last_outcome, kind)
+    shown["until_at"], shown["because"] = moment(row.until_at), because
+    return shown
+
+
+JOB_KEYS: Final = tuple(field.alias or name for name, field in schemas.Job.model_fields.items())
+#: A row has neither state nor preempted; its phase holds their place.
+stored_of: Final = attrgetter(*({"state": "phase", "preempted": "phase"}.get(n, n) for n in schemas.Job.model_fields))
+
+
+def _said(row: JobRow, currency: str, now: Instant) -> dict[str, object]:
+    """Fields that are shown differently from how they are stored."""
+    because = explain.reason(row.because, row.until_at, currency, _age_minutes(row, now))
     return {
         "state": state_of(row),
         "preempted": states.is_preempted(row.phase, row.last_outcome, because.kind if because else ""),
         "until_at": moment(row.until_at),
         "because": because,
     }
+
+
+def _age_minutes(row: JobRow, now: Instant) -> int:
+    """A queue reason comes with its age: GPUs may have become free since."""
+    queued = row.phase == "waiting" and row.decided_at is not None
+    return max(0, now - (row.decided_at or now)) // MINUTE if queued else 0
 
 
 def state_of(row: JobRow) -> states.JobState:

@@ -6,6 +6,8 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
+
 from penstock.core.model import events as e
 from penstock.core.model.reasons import REASONS
 from penstock.core.model.reasons import Reason as CoreReason
@@ -24,6 +26,13 @@ def reason(because: str, until_at: Instant | None, currency: str, minutes_ago: i
         return None
     numbers: dict[str, Any] = json.loads(because)
     return reason_shape(codec.reader(REASONS[numbers["kind"]])(numbers), until_at, currency, minutes_ago)
+
+
+@lru_cache(maxsize=4_096)
+def reason_json(because: str, until_at: Instant | None, currency: str, minutes_ago: int = 0) -> tuple[str, msgspec.Raw]:
+    """The same as JSON, and its kind; null and empty if there is none."""
+    found = reason(because, until_at, currency, minutes_ago)
+    return ("", msgspec.Raw(b"null")) if found is None else (found.kind, msgspec.Raw(found.model_dump_json().encode()))
 
 
 def reason_shape(made: CoreReason, until_at: Instant | None, currency: str, minutes_ago: int = 0) -> Reason:

@@ -4,15 +4,18 @@
     @quick.post("/jobs", response_model=schemas.Submitted)
     async def submit(request: Request, caller: MaySubmit) -> Response: ...
 
-The endpoint takes the request and the caller, and builds its response itself. Resolving arguments and validating
-the response takes FastAPI as long as all the rest of a submission; its exception and exit-stack layers and the search
-for the route take a fifth of that rest. `FastRoutes` calls the route without them.
+The endpoint takes the request and the caller, and what it declares of the query by keyword, and builds its response
+itself. Resolving arguments and validating the response takes FastAPI as long as all the rest of a submission; its
+exception and exit-stack layers and the search for the route take a fifth of that rest. `FastRoutes` calls the route
+without them.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.dependencies.utils import request_params_to_args
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -27,12 +30,22 @@ class FastRoute(APIRoute):
         needs = needed(self.dependant)
         if needs is None:
             raise RuntimeError(f"{self.path} declares no permission; add Needs(...)")
-        endpoint: Callable[[Request, Token], Awaitable[Response]] = self.endpoint
+        endpoint: Callable[..., Awaitable[Response]] = self.endpoint
 
         async def handle(request: Request) -> Response:
-            return await endpoint(request, await needs(request))
+            caller: Token = await needs(request)
+            # Without a query, the endpoint's own defaults hold.
+            asked = self._asked(request) if request.scope["query_string"] else {}
+            return await endpoint(request, caller, **asked)
 
         return handle
+
+    def _asked(self, request: Request) -> dict[str, Any]:
+        """What the query says, checked as FastAPI does it."""
+        found, errors = request_params_to_args(self.dependant.query_params, request.query_params)
+        if errors:
+            raise RequestValidationError(errors)
+        return found
 
 
 class FastRoutes:

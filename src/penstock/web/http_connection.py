@@ -23,6 +23,8 @@ MOST_HEADERS: Final = 100
 MOST_PARAMETERS: Final = 1_100  #: of a query; a command of `penstock exec` has up to a thousand words
 MOST_COOKIES: Final = 8_192  #: bytes
 AT_ONCE: Final = ("/healthz", "/readyz")  #: never wait for other requests: whoever probes us would restart us
+PROBES: Final = tuple(f"GET {path} ".encode() for path in AT_ONCE)
+MOST_UNPARSED: Final = 65_536  #: bytes of one client that wait to be parsed; then we read no more of it
 MOST_PIPELINED: Final = 16  #: requests that a client may send before it has the answer to the first
 MOST_ON_WIRE: Final = 2 * MOST_BYTES  #: bytes of a body with its chunks' sizes and extensions
 MOST_CHUNKS: Final = 4_096  #: of one body, unless they are large
@@ -72,6 +74,7 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
         self.chunks = self.head = 0
         self.excess: Excess | None = None
         self.running: RequestResponseCycle | None = None  #: the request that is worked on; `cycle` is the newest
+        self.unparsed = bytearray()  #: what waits for its turn
 
     # --- what the client sends ----------------------------------------------------------------------------------------
 
@@ -82,6 +85,24 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        """Parsed now or in one of the next turns, so that a thousand clients that write at once hold nobody up."""
+        turns = self.bounded.turns
+        if not self.unparsed and (turns.has_time or data.startswith(PROBES)):
+            turns.parse(self._parse, data)
+            return
+        if not self.unparsed:
+            turns.later(self.peer.address, self._parse_waiting)
+        self.unparsed += data
+        if len(self.unparsed) > MOST_UNPARSED:
+            self.flow.pause_reading()
+
+    def _parse_waiting(self) -> None:
+        data, self.unparsed = bytes(self.unparsed), bytearray()
+        if len(data) > MOST_UNPARSED:
+            self.flow.resume_reading()
+        self.bounded.turns.parse(self._parse, data)
+
+    def _parse(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
         self.wire += len(data)

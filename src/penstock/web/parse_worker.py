@@ -12,13 +12,19 @@ import signal
 import struct
 import sys
 import traceback
-from typing import IO, Any, Final
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from penstock.config import SitesFile
 from penstock.config.jobs import JobFile, parse_job, parse_json_job
 from penstock.core.errors import BadFile, BadInput
+from penstock.core.model.types import Site
 from penstock.front.home_job_file import home_job_file
+
+if TYPE_CHECKING:
+    from penstock.policy.file import PolicyFile
 
 MOST_CPU_SECONDS: Final = 2.0  #: for one body; the worst that is within all other limits takes a tenth of a second
 MOST_MEMORY: Final = 1 << 30  #: bytes
@@ -38,8 +44,10 @@ def main() -> None:
         raw = read(asked)
         if raw is None:
             return
+        about = msgspec.json.decode(header)
+        _prepare(about)
         signal.setitimer(signal.ITIMER_PROF, MOST_CPU_SECONDS)
-        answer = msgspec.json.encode(_answer(msgspec.json.decode(header), raw))
+        answer = msgspec.json.encode(_answer(about, raw))
         signal.setitimer(signal.ITIMER_PROF, 0)
         write(answers, answer)
 
@@ -60,15 +68,22 @@ def write(stream: IO[bytes], *parts: bytes) -> None:
     stream.flush()
 
 
+def _prepare(header: dict[str, Any]) -> None:
+    """Load what the parse needs before its time begins."""
+    if "policy" in header:
+        import penstock.policy.file
+        import penstock.web.schemas  # noqa: F401 - `_policy` uses both
+
+
 def _answer(header: dict[str, Any], raw: bytes) -> dict[str, Any]:
     try:
-        return {"file": _parsed(header, raw)}
+        return _policy(header, raw) if "policy" in header else {"file": _parsed(header, raw)}
     except BadFile as bad:
         return {"errors": bad.errors, "more": bad.more}
     except BadInput as bad:
         return {"says": str(bad)}
     except MemoryError:
-        return {"says": "The job needs too much memory to be read; leave out what is not part of it."}
+        return {"says": "This needs too much memory to be read; leave out what is not part of it."}
     except Exception:  # noqa: BLE001 - whatever it is, the control plane logs it
         return {"bug": traceback.format_exc()}
 
@@ -79,6 +94,40 @@ def _parsed(header: dict[str, Any], raw: bytes) -> JobFile:
         if found is not None:
             return found
     return (parse_json_job if header["json"] else parse_job)(raw, "The job")
+
+
+def _policy(header: dict[str, Any], raw: bytes) -> dict[str, Any]:
+    """The body of `POST /v1/policy`: what it asks for, and the policy file in it; or what is wrong with the body."""
+    from pydantic import ValidationError
+
+    from penstock.policy.file import parse_policy
+    from penstock.web.schemas import PolicyText
+
+    try:
+        asked = PolicyText.model_validate_json(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        return {"invalid": {"loc": ("body", *first["loc"]), "msg": first["msg"]}}
+    sites = msgspec.convert(header["policy"], type=SitesOfPolicy)
+    known = SitesFile(sites.currency, sites.sites, moved=sites.moved)
+    return {"asked": asked.model_dump(), "policy": _short(parse_policy(asked.text.encode(), asked.name, known))}
+
+
+class SitesOfPolicy(msgspec.Struct):
+    """What of a sites file a policy file is checked against."""
+
+    currency: str
+    sites: tuple[Site, ...]
+    moved: tuple[tuple[str, int, int], ...]
+
+    @classmethod
+    def of(cls, file: SitesFile) -> "SitesOfPolicy":
+        return cls(file.currency, file.sites, file.moved)
+
+
+def _short(policy: "PolicyFile") -> "PolicyFile":
+    """Without its text, which the asker has, and with the lines of its first keys alone: `governed` needs no more."""
+    return replace(policy, text="", lines=tuple(line for line in policy.lines if line[0].isidentifier()))
 
 
 if __name__ == "__main__":

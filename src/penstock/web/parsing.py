@@ -1,4 +1,5 @@
-"""Parses job files where they cannot hold up anybody else: small JSON at once, everything else in worker processes.
+"""Parses job files and policy files where they cannot hold up anybody else: small JSON at once, everything else in
+worker processes.
 
     parsing = Parsing()                                             # one per app
     file = await parsing.job(caller.id, raw, as_json=False)
@@ -20,12 +21,15 @@ from typing import Any, Final
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
+from penstock.config import SitesFile
 from penstock.config.jobs import JobFile, parse_json_job
 from penstock.core.errors import BadFile, BadInput, FileError
 from penstock.core.units import Instant
 from penstock.journal import codec
-from penstock.web.parse_worker import read, write
-from penstock.web.problems import Problem
+from penstock.policy.file import PolicyFile
+from penstock.web.parse_worker import SitesOfPolicy, read, write
+from penstock.web.problems import Problem, invalid
+from penstock.web.schemas import PolicyText
 
 #: JSON of up to so many bytes with up to so many marks, each of which can begin a word, takes a millisecond: no worker
 #: is needed.
@@ -52,7 +56,7 @@ class Parsing:
         """A job file. Raises `BadInput`."""
         if as_json and is_small(raw):
             return parse_json_job(raw, "The job")
-        return await self._ask(caller, {"json": as_json}, raw)
+        return _job_file(await self._ask(caller, {"json": as_json}, raw, "The job"))
 
     async def job_or_home_job(
         self, caller: str, raw: bytes, *, as_json: bool, home: str, at: Instant, known: Sequence[str]
@@ -60,14 +64,26 @@ class Parsing:
         """A job file, or a Kubernetes Job as one."""
         if as_json and is_small(raw) and b'"kind"' not in raw:
             return parse_json_job(raw, "The job")
-        return await self._ask(caller, {"json": as_json, "home": home, "at": at, "known": known}, raw)
+        header = {"json": as_json, "home": home, "at": at, "known": known}
+        return _job_file(await self._ask(caller, header, raw, "The job"))
 
-    async def _ask(self, caller: str, header: dict[str, Any], raw: bytes) -> JobFile:
+    async def policy(self, caller: str, raw: bytes, sites: SitesFile) -> tuple[PolicyText, PolicyFile]:
+        """The body of a request to apply a policy file, and what the file says; without its text and lines."""
+        answer = await self._ask(caller, {"policy": SitesOfPolicy.of(sites)}, raw, "The policy file")
+        match answer:
+            case {"asked": asked, "policy": policy}:
+                return PolicyText.model_validate(asked), msgspec.convert(policy, type=PolicyFile)
+            case {"invalid": error}:
+                raise invalid([error])
+            case _:
+                raise _bad(answer)
+
+    async def _ask(self, caller: str, header: dict[str, Any], raw: bytes, what: str) -> dict[str, Any]:
         async with self._turn(caller):
             answer = await run_in_threadpool(self._answer, header, raw)
         if answer is None:
-            raise BadInput("The job takes too long to be read; leave out what is not part of it.")
-        return _job_file(answer)
+            raise BadInput(f"{what} takes too long to be read; leave out what is not part of it.")
+        return answer
 
     def _answer(self, header: dict[str, Any], raw: bytes) -> dict[str, Any] | None:
         """In a thread: None if the worker ended instead."""
@@ -91,7 +107,7 @@ class Parsing:
     async def _turn(self, caller: str) -> AsyncIterator[None]:
         """One body of each token at a time, and then one for each worker, in the order in which they came."""
         if self.waiting[caller] >= MOST_WAITING:
-            raise Problem(429, "too-many", "Too many large jobs of yours wait to be read; send fewer at a time.")
+            raise Problem(429, "too-many", "Too many large bodies of yours wait to be read; send fewer at a time.")
         self.waiting[caller] += 1
         lock = self.locks.setdefault(caller, asyncio.Lock())
         try:
@@ -108,16 +124,21 @@ def is_small(raw: bytes) -> bool:
 
 
 def _job_file(answer: dict[str, Any]) -> JobFile:
+    if "file" not in answer:
+        raise _bad(answer)
+    file: JobFile = codec.reader(JobFile)(answer["file"])
+    return file
+
+
+def _bad(answer: dict[str, Any]) -> Exception:
+    """Why there is no file, as the worker said."""
     match answer:
-        case {"file": found}:
-            file: JobFile = codec.reader(JobFile)(found)
-            return file
         case {"errors": errors, "more": more}:
-            raise BadFile([FileError(*error) for error in errors], more)
+            return BadFile([FileError(*error) for error in errors], more)
         case {"says": says}:
-            raise BadInput(says)
+            return BadInput(says)
         case _:
-            raise RuntimeError(f"a worker failed to parse a job:\n{answer.get('bug')}")
+            return RuntimeError(f"a worker failed to parse a body:\n{answer.get('bug')}")
 
 
 class Worker:

@@ -4,6 +4,9 @@ from pathlib import Path
 
 from penstock.core.model.events import PolicySet
 from penstock.core.model.types import Policy
+from penstock.core.units import MINUTE
+from penstock.journal.rows import Filter
+from penstock.web import deps, schemas
 from tests.awaiting import story
 from tests.web.kit import CLOUD, LAB, WAITS, python, running
 
@@ -105,6 +108,38 @@ async def test_pages_list_every_job_once_newest_first(tmp_path: Path) -> None:
         assert (await penstock.admin.get("/v1/jobs", params={"state": "placed"})).status_code == 422
         for job in made:
             await penstock.admin.post(f"/v1/jobs/{job}/cancel")
+
+
+@story
+async def test_a_page_is_what_its_shape_says(tmp_path: Path) -> None:
+    """Pages are written without making the shapes; byte for byte they are the same."""
+    async with running(tmp_path) as penstock:
+        await penstock.until(await penstock.submits(name='Prüfung "1" \N{SNOWMAN}', priority=3))
+        for team in ("a", "b"):
+            await penstock.submits(penstock.team(team), gpus=2, command=WAITS, run_time="1h")
+        rows, now = penstock.reader.jobs(Filter()), penstock.plane.view.at + 7 * MINUTE
+        shapes = schemas.Jobs(jobs=[deps.job_shape(row, "EUR", now) for row in rows], next=3)
+        assert deps.jobs_json(rows, 3, "EUR", now) == shapes.model_dump_json().encode()
+        assert {job.state for job in shapes.jobs} >= {"queued", "succeeded"}
+        assert any("7 min ago" in job.because.says for job in shapes.jobs if job.because)
+
+
+@story
+async def test_a_wrong_query_is_one_sentence(tmp_path: Path) -> None:
+    wrong = {
+        "limit=201": "query.limit: Input should be less than or equal to 200.",
+        "limit=50&limit=x": "query.limit: Input should be a valid integer, unable to parse string as an integer.",
+        "after=-1": "query.after: Input should be greater than or equal to 0.",
+        "after=": "query.after: Input should be a valid integer, unable to parse string as an integer.",
+        f"text={'x' * 201}": "query.text: String should have at most 200 characters.",
+        "&".join(["team=a"] * 51): "query.team: List should have at most 50 items after validation, not 51.",
+    }
+    async with running(tmp_path) as penstock:
+        for query, says in wrong.items():
+            told = await penstock.admin.get(f"/v1/jobs?{query}")
+            assert (told.status_code, told.json()["detail"]) == (422, says)
+        assert (await penstock.client("").get("/v1/jobs?limit=201")).status_code == 401
+        assert (await penstock.admin.get("/v1/jobs?limit=1&limit=2&unknown=3")).json() == {"jobs": [], "next": None}
 
 
 @story

@@ -62,6 +62,25 @@ async def test_a_bad_file_is_one_answer_and_the_policy_in_force_stays(tmp_path: 
 
 
 @story
+async def test_a_large_file_is_applied_and_one_that_is_too_large_or_too_dear_is_not(tmp_path: Path) -> None:
+    """A file of more than 4 kB was refused, and a megabyte of it was parsed where everybody else waits."""
+    async with governed(tmp_path) as penstock:
+        large = OPEN + "# why we do this\n" * 50_000
+        assert (await apply(penstock, large)).json()["says"] == "Revision 2 is in force."
+        assert (await penstock.admin.get("/v1/policy/revisions/2")).json()["text"] == large
+        assert (await apply(penstock, large * 2)).status_code == 413
+        rules = [f'{{name: r{k}, deny: job.team == "{"t" * 1_800}"}}' for k in range(500)]
+        told = await apply(penstock, f"{OPEN}rules: [{', '.join(rules)}]\n")
+        assert (told.status_code, told.json()["errors"][0]["message"]) == (
+            422,
+            "500 conditions in CEL with 907,000 characters; a file has at most 500 with 50,000.",
+        )
+        keys = b"{" + b",".join(b'"k%d":1' % k for k in range(90_000)) + b"}"
+        assert (await penstock.admin.post("/v1/policy", content=keys)).json()["detail"] == "body.text: Field required."
+        assert [row["revision"] for row in await history(penstock)] == [2, 1]
+
+
+@story
 async def test_running_jobs_that_it_would_strand_are_named_first(tmp_path: Path) -> None:
     async with governed(tmp_path, CLOUD) as penstock:
         job = await penstock.submits(penstock.team("a"), command=WAITS)

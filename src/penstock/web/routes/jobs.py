@@ -25,7 +25,7 @@ from penstock.drivers.driver import Work
 from penstock.explain.story import tell
 from penstock.journal import states
 from penstock.journal.journal import Reader
-from penstock.journal.rows import AttemptRow, Filter
+from penstock.journal.rows import AttemptRow, Filter, JobRow
 from penstock.journal.states import JobState, OldState
 from penstock.kube.job_needs import known_gpus
 from penstock.live.plane import Plane
@@ -253,11 +253,11 @@ async def move(request: Request, job: str, plane: PlaneHere, reader: ReaderHere,
 # --- looking ---------------------------------------------------------------------------------------------------------
 
 
-@routes.get("/jobs", response_model=schemas.Jobs, summary="Jobs, newest first")
-def jobs(
-    plane: PlaneHere,
-    reader: ReaderHere,
+@quick.get("/jobs", response_model=schemas.Jobs, summary="Jobs, newest first")
+async def jobs(
+    request: Request,
     caller: MayRead,
+    *,
     team: Annotated[list[str], Query(description="Of these teams only.", max_length=50)] = [],  # noqa: B006 - FastAPI copies it
     state: Annotated[list[JobState], Query(description="In these states only.", max_length=9)] = [],  # noqa: B006 - likewise
     phase: Annotated[
@@ -269,21 +269,35 @@ def jobs(
     after: Annotated[int | None, Query(ge=0, lt=1 << 62, description="`next` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
+    plane: Plane = request.app.state.plane
     wanted = Filter(tuple(team), text=text, user=user, states=states.from_old((*state, *phase)))
-    found = page_of(plane, reader, caller, wanted, after, limit)
-    return answered(found, 200, **({"Deprecation": PHASE_DEPRECATED, "Link": STATE_DOCUMENTED} if phase else {}))
+    page = await run_in_threadpool(_page_json, plane, request.app.state.reader, caller, wanted, after, limit)
+    headers = {"Deprecation": PHASE_DEPRECATED, "Link": STATE_DOCUMENTED} if phase else {}
+    return Response(page, 200, headers, "application/json")
+
+
+def _page_json(plane: Plane, reader: Reader, caller: Token, wanted: Filter, after: int | None, limit: int) -> bytes:
+    rows, following = _rows(reader, caller, wanted, after, limit)
+    return deps.jobs_json(rows, following, plane.view.policy.currency, deps.instant(plane))
 
 
 def page_of(
     plane: Plane, reader: Reader, caller: Token, wanted: Filter, after: int | None = None, limit: int = 50
 ) -> schemas.Jobs:
-    """Jobs of the caller's own teams, whatever the filter says."""
+    rows, following = _rows(reader, caller, wanted, after, limit)
+    currency, now = plane.view.policy.currency, deps.instant(plane)
+    return schemas.Jobs(jobs=[deps.job_shape(row, currency, now) for row in rows], next=following)
+
+
+def _rows(
+    reader: Reader, caller: Token, wanted: Filter, after: int | None, limit: int
+) -> tuple[list[JobRow], int | None]:
+    """Jobs of the caller's own teams, whatever the filter says; and where the next page begins."""
     if wanted.teams and caller.team and caller.team not in wanted.teams:
-        return schemas.Jobs(jobs=[], next=None)
+        return [], None
     rows = reader.jobs(replace(wanted, teams=caller.teams or wanted.teams), after, limit + 1)
-    page, currency, now = rows[:limit], plane.view.policy.currency, deps.instant(plane)
-    following = page[-1].number if len(rows) > limit else None
-    return schemas.Jobs(jobs=[deps.job_shape(row, currency, now) for row in page], next=following)
+    page = rows[:limit]
+    return page, page[-1].number if len(rows) > limit else None
 
 
 @routes.get("/jobs/{job:job}/story", summary="Why a job is where it is")

@@ -10,6 +10,8 @@ from penstock.live.policy_changes import PolicyChanges
 from penstock.web import deps, schemas
 from penstock.web.deps import MayOperate, MayRead, ReaderHere
 from penstock.web.details import details
+from penstock.web.limits import MOST_BYTES, read_body, room_for_body
+from penstock.web.parsing import Parsing
 from penstock.web.problems import Problem, conflict, not_found
 
 routes: Final = APIRouter(prefix="/v1", tags=["policy"], responses=deps.PROBLEMS)
@@ -21,13 +23,19 @@ async def apply(request: Request, caller: MayOperate) -> schemas.PolicyApplied:
     """All of it or nothing. If running jobs would be stranded, nothing is done unless `yes`. A raised cap waits for
     approval.
     """
-    text, known = await deps.read_shape(request, schemas.PolicyText), details(request)
     changes: PolicyChanges | None = request.app.state.policies
     if changes is None:
         raise conflict("This Penstock takes no policy file.")
+    parsing: Parsing = request.app.state.parsing
+    with room_for_body(request, caller.id):
+        raw = await read_body(request, MOST_BYTES)
+        text, file = await parsing.policy(caller.id, raw, changes.sites)
+    request.app.state.guard.tokens.demand(caller)  # a body may take long to arrive
+    known = details(request)
     done = await changes.apply(
         text.text.encode(),
         text.name,
+        file=file,
         by=caller.id,
         reason=text.reason,
         details=known.digest,
