@@ -22,7 +22,7 @@ from penstock.core.model.governance import Governance
 from penstock.core.model.types import STANDING, DataRule
 from penstock.core.units import Money
 from penstock.core.values import value
-from penstock.policy.compile import amount, governance_of, source, words
+from penstock.policy.compile import amount, governance_of, words
 from penstock.policy.sections import VERSION, DataClassSection, LimitsSection, PolicyFileSection, TeamRulesSection
 
 NEEDS: Final = "'version: 1' (examples/policy.yaml shows how)"
@@ -130,7 +130,7 @@ def _cap(
 
 def _data_rules(row: PolicyFileSection, page: Document) -> Iterator[DataRule]:
     for name, rule in row.data.items():
-        where = source(page, f"data.{name}")
+        where = page.source(f"data.{name}")
         yield DataRule(str(name), words(rule.sites), words(rule.locations), words(rule.laws), where)
 
 
