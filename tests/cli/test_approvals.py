@@ -26,6 +26,8 @@ sites:
 POLICY = """version: 1
 approvals:
   - {name: all, when: quote.cost >= 0.0, by: role:approver, within: 4h}
+rules:
+  - {name: wide, deny: job.gpus > 64, because: One rack only}
 """
 
 
@@ -111,6 +113,37 @@ def test_a_policy_is_applied_listed_shown_and_rolled_back(says: Says, tmp_path: 
     assert "version" in says("policy", "apply", str(other), code=2)
     assert "no such file" in says("policy", "apply", str(tmp_path / "none.yaml"), code=2).lower()
     assert shown(says, "policy", "history")["revisions"][0]["revision"] == before + 2
+
+
+def test_a_job_that_a_running_penstock_knows_is_explained_as_the_files_explain_it(
+    running: Running, says: Says, tmp_path: Path
+) -> None:
+    policy, sites = tmp_path / "policy.yaml", running.folder / "sites.yaml"
+    policy.write_text(POLICY)
+    says("policy", "apply", str(policy))
+    (tmp_path / "job.yaml").write_text("{command: 'true', gpus: 72, run_time: 1h}")
+    job = says("submit", str(tmp_path / "job.yaml")).strip().split()[-1]
+    asked = ("policy", "explain", "--job", job)
+    for form in ((), ("-o", "table"), ("-o", "yaml"), ("--json",)):
+        assert says(*asked, *form) == says(*asked, "--sites", str(sites), "--policy", str(policy), *form)
+    assert shown(says, *asked) == {
+        "job": job,
+        "class": "training",
+        "team": "default",
+        "gpus": 72,
+        "offers": [
+            {
+                "offer": "cloud/pods",
+                "allowed": False,
+                "against": [{"rule": "rule wide: One rack only", "where": "policy.yaml:5"}],
+            }
+        ],
+    }
+    assert "cloud/pods: denied: rule wide: One rack only (policy.yaml:5)" in says(*asked)
+    assert "no job" in says("policy", "explain", "--job", "none", code=2)
+    refused = says("policy", "explain", "--job", str(tmp_path / "job.yaml"), code=2)
+    assert "needs --sites FILE, the offers to judge" in refused
+    assert "leave one of them out" in says(*asked, "--sites", str(sites), "--url", running.address, code=2)
 
 
 def test_the_file_is_applied_when_it_changes_and_on_sighup(running: Running, says: Says) -> None:

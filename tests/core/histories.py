@@ -309,6 +309,20 @@ def governed(history: History, governance: Governance) -> History:
     return replace(history, jobs=jobs, commands=commands, policy=replace(history.policy, governance=governance))
 
 
+def limited_later(history: History, minutes: int, per_job: Money) -> History:
+    """The same with a limit for one job of a team that comes while jobs run. Nobody pays for another."""
+    red = TeamRule("red", per_job=per_job, source="p:5")
+    policy = replace(history.policy, share_nodes=False, displace=False, governance=NONE)
+    limited = replace(policy, governance=Governance(teams=(red,), version=1))
+    kept = [one for one in history.commands if one[1] != "policy"]
+    commands = sorted([*kept, (history.zero + minutes * MINUTE, "policy", limited)], key=lambda one: one[0])
+    jobs = tuple(
+        replace(job, at=history.zero + (job.at - history.zero) // 6, spec=replace(job.spec, team=TEAMS[k % 3 // 2]))
+        for k, job in enumerate(history.jobs)
+    )
+    return replace(history, policy=policy, commands=tuple(commands), jobs=jobs)
+
+
 def _classed(job: Asked, k: int) -> JobSpec:
     return replace(
         job.spec,
@@ -550,6 +564,10 @@ class Life:
                 lowered = lowered and falls and (new_rate is not None or old_rate is None)
                 if old_rate is not None and new_rate is not None and new_rate > old_rate:
                     lowered = False
+            if isinstance(fact, e.PolicySet) and any(team.per_job for team in fact.policy.governance.teams):
+                self.before, lowered = None, False
+                if self.steps:
+                    self.lowered |= {f"job:{job}": None for job in self.jobs}
         return lowered
 
     # --- after every step --------------------------------------------------------------------------------------------

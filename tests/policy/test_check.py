@@ -104,6 +104,20 @@ def test_some_are_found_without_a_sites_file(text: str, said: str) -> None:
     assert warning.startswith(said)
 
 
+def test_classes_that_preempt_each_other_are_warned_of() -> None:
+    """The engine lets neither stop the other, since their jobs would take turns for ever; nobody was told."""
+    assert told("classes:\n  a: {preempts: [b]}\n  b: {preempts: [a]}") == [
+        "line 3, classes.a.preempts[0]: Class b preempts a, too: neither stops the other's jobs.",
+        "line 4, classes.b.preempts[0]: Class a preempts b, too: neither stops the other's jobs.",
+    ]
+    around = "classes:\n  a: {preempts: [b, d]}\n  b: {preempts: [c]}\n  c: {preempts: [a]}\n  d: {}"
+    assert told(around) == [
+        "line 3, classes.a.preempts[0]: Class b preempts c, which preempts a: neither stops the other's jobs.",
+        "line 4, classes.b.preempts[0]: Class c preempts a, which preempts b: neither stops the other's jobs.",
+        "line 5, classes.c.preempts[0]: Class a preempts b, which preempts c: neither stops the other's jobs.",
+    ]
+
+
 def test_a_cap_below_what_is_spent_and_a_team_that_is_not_named_are_told_by_the_journal() -> None:
     spent = {"team:a": money("6"), "org": money("9"), "team:b": 0}
     text = "organisation: {per_month: 10}\nteams: {a: {per_month: 5}}"

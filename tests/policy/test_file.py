@@ -132,7 +132,9 @@ def test_every_part_of_the_file_becomes_a_value_with_its_line() -> None:
         version=1,
         digest=hashlib.sha256(WHOLE.encode()).hexdigest(),
     )
-    assert made.options == PolicyOptions(cost_of_delay=money("7.50"), come_home=False, hard_caps=True)
+    assert made.options == PolicyOptions(
+        cost_of_delay=money("7.50"), come_home=False, hard_caps=True, hard_caps_source="policy.yaml:35"
+    )
     assert made.caps == (
         ("org", money("50000"), None),
         ("project:atlas", None, money("10")),
@@ -154,6 +156,7 @@ def test_the_sites_file_then_says_what_the_policy_file_says() -> None:
     policy = policy_of(file)
     assert policy.governance == parsed(WHOLE).governance
     assert (policy.require_hard_caps, policy.home, policy.waiting.value_per_hour) == (True, False, money("7.5"))
+    assert policy.hard_caps_source == "policy.yaml:35"
     assert policy.data_rules == parsed(WHOLE).data_rules
     assert [fact for fact in configured(file) if type(fact).__name__ == "CapSet"] == [
         *configured(SitesFile("USD", (), caps=parsed(WHOLE).caps))[:3]

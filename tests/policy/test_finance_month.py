@@ -1,34 +1,75 @@
-"""The finance firm of examples/policy.yaml on generated jobs: its policy's promises, read from the journal's rows."""
+"""The finance firm of examples/policy.yaml: its policy's promises, read from the journal's rows.
 
+A slice of its trace over 31 days, from the middle of one month into the next, with a monthly cap in the slice's scale.
+The same file then drives `simulate`, `compare`, `shadow` and `up --rehearse`.
+"""
+
+import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from penstock.cli.main import main
 from penstock.cli.scenario_options import policy_of_file, scenario_at, under_policy
 from penstock.config import SitesFile, read_sites
 from penstock.core.engine import Engine, Step
-from penstock.core.model.events import JobRefused, StartPromised
+from penstock.core.model.events import JobFailed, JobRefused, JobSubmitted, StartPromised, StopPromised, WaitPromised
 from penstock.core.model.types import JobSpec
+from penstock.core.units import DAY, money
 from penstock.explain.sentences import Say, sentence
 from penstock.journal.open import read
 from penstock.journal.sqlite import BulkJournal
+from penstock.live.config_facts import policy_of
+from penstock.sim.analysis.shadow import compare, lives
 from penstock.sim.engine.simulator import known
 from penstock.sim.scenario import prepare, run
 from penstock.sim.traces.generate import generate
 from penstock.sim.traces.trace import TraceJob
+from tests.cli.test_live import started, stopped
 from tests.conftest import ROOT
+from tests.front.test_shadow import followed, seen
 
-EXAMPLES = ROOT / "examples"
-POLICY = str(EXAMPLES / "policy.yaml")
-#: More work than the firm's own GPUs do in the time.
-JOBS, DAYS = 400, 1.0
+SITES = str(ROOT / "examples" / "sites.yaml")
+JOBS, DAYS = 600, 31.0
+STARTS_AT = 14 * DAY  #: of a simulated month of 30
+CAP = "300"  #: a month: more than is wanted in the first one, and less than in the second
 CLASSES_OF_DATA = ("", "personal", "restricted", "public")
 
+#: A cluster that is watched: half of its GPUs are headroom by day.
+WATCHED = """
+currency: EUR
+sites:
+  - {name: lab, front_door: true, driver: kubernetes,
+     offers: [{name: a100, term: owned, gpu: A100-80GB, gpus_per_node: 8, nodes: 2}]}
+  - name: aws
+    driver: kubernetes
+    cloud: aws
+    region: eu-central-1
+    maps: {namespaces: {vision: vision}}
+    offers:
+      - {name: on-demand, term: on_demand, gpu: A100-80GB, family: p4de, gpus_per_node: 8, guarantee: timer,
+         price: {per: gpu_hour, list: 1}}
+      - {name: spot, term: spot, gpu: A100-80GB, family: p4de, gpus_per_node: 8, guarantee: timer,
+         price: {per: gpu_hour, list: 1, most: 2}}
+"""
 
-@cache
-def firm() -> SitesFile:
-    return under_policy(read_sites(str(EXAMPLES / "sites.yaml")), POLICY)
+
+@pytest.fixture
+def policy(tmp_path: Path) -> str:
+    text = (ROOT / "examples" / "policy.yaml").read_text("utf-8")
+    assert "per_month: 50000" in text
+    path = tmp_path / "policy.yaml"
+    path.write_text(text.replace("per_month: 50000", f"per_month: {CAP}"))
+    return str(path)
+
+
+def firm(policy: str) -> SitesFile:
+    return under_policy(read_sites(SITES), policy)
 
 
 @cache
@@ -36,14 +77,20 @@ def jobs() -> tuple[TraceJob, ...]:
     """Every fourth job brings along data of each class."""
     made = generate(JOBS, seed=17, days=DAYS, widest=32).jobs
     return tuple(
-        replace(job, spec=replace(job.spec, data_class=CLASSES_OF_DATA[k % len(CLASSES_OF_DATA)]))
+        replace(
+            job,
+            submit_at=STARTS_AT + job.submit_at,
+            spec=replace(job.spec, data_class=CLASSES_OF_DATA[k % len(CLASSES_OF_DATA)]),
+        )
         for k, job in enumerate(made)
     )
 
 
-def month(journal: Path) -> Engine:
+def month(policy: str, journal: Path) -> Engine:
     """The whole run, in a journal; after every step no cap is crossed."""
-    scenario = scenario_at(firm(), prepare(known(jobs(), "e2", 0), "l1"), {})
+    file = firm(policy)
+    scenario = scenario_at(file, prepare(known(jobs(), "e2", 0), "l1"), {})
+    faults = tuple(replace(fault, at=STARTS_AT + fault.at) for fault in scenario.faults)
 
     def see(step: Step, engine: Engine) -> None:
         kept.append(step)
@@ -51,28 +98,118 @@ def month(journal: Path) -> Engine:
             assert account.cap is None or account.spent + account.held <= account.cap, scope
 
     with BulkJournal(str(journal)) as kept:
-        _, engine = run(scenario, policy_of_file(firm(), POLICY), see)
+        _, engine = run(replace(scenario, faults=faults), policy_of_file(file, policy), see)
     return engine
 
 
-def test_a_month_of_the_finance_firm_keeps_what_its_policy_promises(tmp_path: Path) -> None:
-    engine = month(tmp_path / "month.journal")
-    specs: dict[str, JobSpec] = {job.id: job.spec for job in jobs()}
-    offers = {offer.id: offer for site in firm().sites for offer in site.offers}
-    outputs = [event for row in read(str(tmp_path / "month.journal")) for event in row.outputs]
+def promises_hold(policy: str, journal: Path) -> list[Any]:
+    """By the record: every rented hour is spot, data stays where it may be, and each refusal names its line."""
+    rows = list(read(str(journal)))
+    offers = {offer.id: offer for site in firm(policy).sites for offer in site.offers}
+    specs: dict[str, JobSpec] = {e.job: e.spec for row in rows for e in row.inputs if isinstance(e, JobSubmitted)}
+    outputs = [event for row in rows for event in row.outputs]
     starts = [event for event in outputs if isinstance(event, StartPromised)]
-    refusals = [event for event in outputs if isinstance(event, JobRefused)]
     rented = [start for start in starts if start.rented]
-
-    assert len(rented) > 20, "otherwise this shows nothing"
-    assert {offers[start.offer].term for start in rented} == {"spot"}
-    assert "inference" not in {specs[start.job].job_class for start in rented}
+    assert {offers[start.offer].term for start in rented} <= {"spot"}
+    assert not {specs[start.job].job_class for start in rented} & {"inference", "interactive", "compliance"}
+    assert not [start for start in starts if not start.rented and specs[start.job].job_class == "experiment"]
     went = Counter((specs[start.job].data_class, offers[start.offer].site) for start in starts)
-    assert {site for data_class, site in went if data_class == "restricted"} == {"lab"}
+    assert {site for data_class, site in went if data_class == "restricted"} <= {"lab"}
     assert "aws-frankfurt" not in {site for data_class, site in went if data_class == "personal"}
-    assert ("public", "aws-frankfurt") in went
-
-    said = {sentence(event.because, Say("EUR")) for event in refusals}
-    assert refusals
+    said = {sentence(e.because, Say("EUR")) for e in outputs if isinstance(e, (JobRefused, JobFailed))}
     assert all("policy.yaml:" in words or "at most" in words for words in said), said
-    assert engine.state.ledger.accounts["org", "month 1"].spent > 0
+    return outputs
+
+
+def test_a_month_of_the_finance_firm_keeps_what_its_policy_promises(policy: str, tmp_path: Path) -> None:
+    engine = month(policy, tmp_path / "month.journal")
+    outputs = promises_hold(policy, tmp_path / "month.journal")
+    starts = [event for event in outputs if isinstance(event, StartPromised)]
+
+    assert sum(start.rented for start in starts) > 30, "otherwise this shows nothing"
+    assert any(isinstance(event, JobRefused) for event in outputs)
+    assert max(start.at for start in starts) - min(start.at for start in starts) > 30 * DAY
+    accounts = engine.state.ledger.accounts
+    for name in ("month 1", "month 2"):
+        assert money("200") < accounts["org", name].spent <= money(CAP)
+    waits = Counter(event.because.kind for event in outputs if isinstance(event, WaitPromised))
+    assert min(waits["CapBinds"], waits["InQuietHours"]) > 0
+    for stop in [event for event in outputs if isinstance(event, StopPromised) and event.then == "fail"]:
+        assert "policy.yaml:" in sentence(stop.because, Say("EUR"))
+
+
+def test_simulate_and_compare_take_the_same_file(
+    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ("--generate", "150", "--seed", "17", "--sites", SITES, "--policy", policy, "--json")
+    assert main(["simulate", *asked, "--journal", "simulated.journal"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["jobs"] > 100, report["policy"]) == (True, "policy.yaml")
+    outputs = promises_hold(policy, tmp_path / "simulated.journal")
+    assert any(isinstance(event, StartPromised) and event.rented for event in outputs)
+    assert main(["compare", *asked, "--policies", "nowait", "--no-bound", "--workers", "1"]) == 0
+    compared = json.loads(capsys.readouterr().out)["traces"][0]
+    assert "policy.yaml" in json.dumps(compared)
+
+
+def test_shadow_takes_the_same_file(policy: str, tmp_path: Path) -> None:
+    """Three Jobs for a lab that has room for one: the others burst to spot, though nodes on demand are as cheap."""
+    from penstock.cli.shadow import _scenario
+
+    (tmp_path / "sites.yaml").write_text(WATCHED)
+    file = under_policy(read_sites(str(tmp_path / "sites.yaml")), policy)
+    found = followed(*(seen(f"train-{k}", 8, "08:00:00", "", "16:00:00", uid=f"u-{k}") for k in range(3)))
+    observed = lives(found, 0)
+    steps: list[Step] = []
+    scenario = _scenario(observed, file)
+    (day,) = compare(found, observed, scenario, policy_of(file), "lab")
+    run(scenario, policy_of_file(file, policy), lambda step, _: steps.append(step))
+    starts = [event for step in steps for event in step.outputs if isinstance(event, StartPromised)]
+    assert {start.offer for start in starts if start.rented} == {"aws/spot"}
+    assert (day.jobs, day.would_burst, day.stays_home) == (3, 2, 0)
+    assert 0 < day.would_cost <= money(CAP)
+
+
+def test_a_rehearsal_takes_the_same_file(
+    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server, _ = started(tmp_path / "home", "--port", "0", "--rehearse", "--sites", SITES, "--policy", policy)
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PENSTOCK_URL", raising=False)
+    monkeypatch.delenv("PENSTOCK_TOKEN", raising=False)
+
+    def says(*words: str) -> str:
+        capfd.readouterr()
+        assert main(words) == 0, capfd.readouterr().err
+        return capfd.readouterr().out
+
+    try:
+        asked = {
+            "inference": "{command: 'true', gpus: 8, class: inference, team: vision}",
+            "secret": "{command: 'true', gpus: 8, class: experiment, team: vision, data_class: restricted}",
+        }
+        verdicts = {name: _explained(says, tmp_path, name, text) for name, text in asked.items()}
+        shown = json.loads(says("policy", "history", "--json"))["revisions"][0]
+        assert shown["revision"] == 1
+    finally:
+        stopped(server)
+    assert [offer for offer, allowed in verdicts["inference"].items() if allowed] == [
+        "lab/a100",
+        "aws-frankfurt/reserved",
+    ]
+    assert not any(verdicts["secret"].values())
+
+
+def _explained(says: Any, folder: Path, name: str, text: str) -> dict[str, bool]:
+    path = folder / f"{name}.yaml"
+    path.write_text(text)
+    job = says("submit", str(path)).strip().split()[-1]
+    offers: Sequence[dict[str, Any]] = json.loads(says("policy", "explain", "--job", job, "--json"))["offers"]
+    assert all("policy.yaml:" in one["against"][0]["where"] for one in offers if not _by_itself(one))
+    return {one["offer"]: one["allowed"] for one in offers}
+
+
+def _by_itself(one: dict[str, Any]) -> bool:
+    """Allowed, or excluded by what the job asks for and not by the policy."""
+    return bool(one["allowed"]) or one["against"][0]["where"] == "built in"

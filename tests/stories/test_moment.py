@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.core.model import events as e
-from penstock.core.model.events import JobRefused, ReleasePromised, StopPromised, WaitPromised
+from penstock.core.model.events import JobFailed, ReleasePromised, RenewalDenied, StopPromised, WaitPromised
 from penstock.core.model.governance import (
     BurstTrigger,
     ClassRule,
@@ -15,6 +15,7 @@ from penstock.core.model.governance import (
 )
 from penstock.core.model.reasons import (
     BurstAllowed,
+    CapBinds,
     EgressSpent,
     HeadroomKept,
     InQuietHours,
@@ -31,12 +32,13 @@ from penstock.core.model.reasons import (
     WaitsForOwned,
 )
 from penstock.core.model.types import Waiting
-from penstock.core.units import GB, HOUR, MINUTE
+from penstock.core.units import GB, HOUR, MINUTE, Money
 from tests.stories.kit import (
     Penstock,
     Told,
     asked_to_move,
     clock,
+    confirmed,
     ended,
     given,
     gone,
@@ -262,6 +264,61 @@ def test_a_job_never_costs_more_than_its_teams_limit_however_long_it_runs() -> N
         penstock.takes(e.Woke(wakes))
         assert sum(penstock.account("job:a", "")) <= usd("3")
     assert isinstance(penstock.promise(StopPromised), StopPromised)
+
+
+def test_a_lease_from_before_its_teams_limit_is_renewed_only_within_it() -> None:
+    """It was bound with the job's next attempt only, and a job that was never interrupted cost what it liked."""
+    red = TeamRule("red", per_job=usd("6"), source=AT)
+    penstock = given(offer("pods", sold_by="attempt", sizes=(1,)), says(""))
+    penstock.hears(submitted("a", gpus=1, run="9h", team="red", lease_max_ms="4h"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    assert penstock.hears(says("", teams=(red,), revision=2), at="10:00") == []
+    assert penstock.account("job:a", "") == (penstock.held(), 0)
+    renew_until_it_stops(penstock, "a", usd("6"))
+    assert penstock.account("job:a", "")[1] > usd("5")  # it could use what the limit leaves
+    assert isinstance(penstock.promise(RenewalDenied).because, CapBinds)
+
+
+def test_a_limit_below_what_is_held_calls_the_lease_back() -> None:
+    red = TeamRule("red", per_job=usd("2"), source=AT)
+    penstock = given(offer("pods", sold_by="attempt", sizes=(1,)), says(""))
+    penstock.hears(submitted("a", gpus=1, run="9h", team="red", lease_max_ms="4h"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    assert penstock.hears(says("", teams=(red,), revision=2), at="10:00") == [set_deadline("a.1", "10:10")]
+    penstock.hears(confirmed("a.1", "10:10"), at="10:00")
+    assert penstock.held() < usd("2")
+    renew_until_it_stops(penstock, "a", usd("2"))
+
+
+def test_jobs_that_share_a_node_since_before_their_teams_limit_leave_when_their_part_is_spent() -> None:
+    red = TeamRule("red", per_job=usd("12"), source=AT)
+    penstock = given(offer("cloud", price="1"), says("", share_nodes=True))
+    penstock.hears(submitted("a", gpus=6, run="9h", team="red", lease_max_ms="1h"), at="09:00")
+    penstock.hears(ready("a.1/n0"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    assert penstock.hears(submitted("b", gpus=2, run="9h", team="red", lease_max_ms="1h"), at="09:00") == [
+        start("b.1", on="cloud", nodes=("a.1/n0",))
+    ]
+    penstock.hears(started("b.1"), at="09:00")
+    penstock.hears(says("", teams=(red,), revision=2, share_nodes=True), at="09:10")
+    for _ in range(9):
+        penstock.takes(e.Woke(penstock.wakes() or 0))
+        if penstock.phase("a") != "placed":
+            break
+    assert penstock.promise(StopPromised).attempt == "a.1"  # three quarters of the node are its part
+    assert (penstock.account("job:a", ""), penstock.account("job:b", "")) == ((0, usd("9")), (0, usd("3")))
+    assert penstock.phase("b") == "placed"
+
+
+def renew_until_it_stops(penstock: Penstock, job: str, limit: Money) -> None:
+    for _ in range(60):
+        wakes = penstock.wakes()
+        if wakes is None or penstock.phase(job) != "placed":
+            break
+        penstock.takes(e.Woke(wakes))
+        assert sum(penstock.account("job:" + job, "")) <= limit
+    assert penstock.promise(StopPromised).attempt == job + ".1"
+    assert penstock.account("job:" + job, "")[1] <= limit
 
 
 # --- GPUs of a team at once ------------------------------------------------------------------------------------------
@@ -495,13 +552,35 @@ def test_a_lease_is_renewed_no_further_than_its_class_may_run() -> None:
     assert penstock.wakes() == clock("13:58")
 
 
-def test_a_job_that_used_up_its_time_while_nobody_looked_is_not_started_again() -> None:
+def test_a_job_that_used_up_its_time_while_nobody_looked_has_failed() -> None:
+    """With the control plane alive it is stopped in time, and has failed; it ended as refused, which is what a job is
+    that never ran.
+    """
     short = ClassRule("experiment", longest_ms=2 * HOUR, source=AT)
     penstock = given(site("lab"), says("", classes=(short,)))
     penstock.hears(submitted("a", run="5h", job_class="experiment"), at="09:00")
     penstock.hears(started("a.1"), at="09:00")
     penstock.hears(lost("a.1", "2h"), at="12:00")
-    assert penstock.promises == [JobRefused(clock("12:00"), "a", RanTooLong("experiment", 3 * HOUR, 2 * HOUR, AT))]
+    assert penstock.promises == [JobFailed(clock("12:00"), "a", RanTooLong("experiment", 3 * HOUR, 2 * HOUR, AT))]
+    assert penstock.engine.state.ended == {"failed": 1}
+    assert penstock.story("a")[-1] == (
+        "Failed: it has run 3 h, and jobs of class experiment may run 2 h (policy.yaml:7)."
+    )
+
+
+def test_a_rented_job_that_stopped_at_its_deadline_while_nobody_looked_has_failed_too() -> None:
+    short = ClassRule("experiment", longest_ms=2 * HOUR, source=AT)
+    penstock = given(offer("pods", sold_by="attempt", sizes=(1,)), says("", classes=(short,)))
+    told = penstock.hears(submitted("a", run="5h", job_class="experiment"), at="09:00")
+    assert told == [start("a.1", on="pods", deadline_at=clock("11:00"))]
+    penstock.hears(started("a.1"), at="09:00")
+    # It ended by itself at 11:00; the control plane is back at 12:00 and hears of it.
+    assert penstock.hears(stopped("a.1", "2h"), at="12:00") == []
+    assert penstock.promise(JobFailed) == JobFailed(
+        clock("12:00"), "a", RanTooLong("experiment", 3 * HOUR, 2 * HOUR, AT)
+    )
+    assert penstock.engine.state.ended == {"failed": 1}
+    assert (penstock.held(), penstock.engine.state.attempts) == (0, {})
 
 
 def test_a_new_policy_asks_all_again() -> None:

@@ -231,6 +231,15 @@ def test_a_policy_may_demand_hard_caps() -> None:
     assert penstock.why("a") == because
 
 
+def test_a_demand_for_hard_caps_names_the_line_that_makes_it() -> None:
+    """It said "built in", and nobody found the line that denied the offer."""
+    file = policy(require_hard_caps=True, hard_caps_source="policy.yaml:7")
+    penstock = given(offer("cloud", guarantee="none"), file)
+    penstock.hears(submitted("a"), at="09:00")
+    because = NothingAllowed("cloud", "policy demands hard caps, and nothing there ends without us", "policy.yaml:7")
+    assert penstock.why("a") == because
+
+
 def test_a_mig_profile_is_a_resource_of_its_own() -> None:
     penstock = given(site("lab", nodes=1, gpus=7, mig_profile="1g.10gb"), site("whole", nodes=1, gpus=8))
     assert penstock.hears(submitted("slice", gpus=1, mig_profile="1g.10gb"), at="09:00") == [

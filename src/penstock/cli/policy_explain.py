@@ -1,53 +1,79 @@
-"""`penstock policy explain`: where a job may run under a policy, and which rules stand against each offer."""
+"""`penstock policy explain`: where a job may run under a policy, and which rules stand against each offer.
+
+With a sites file it judges by the files; without one it asks a running Penstock, by the policy in force there.
+"""
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.output import FORMS, answer, safe, table
+
 if TYPE_CHECKING:
     from penstock.core.model.types import JobSpec
-    from penstock.policy.judge import OfferVerdicts
 
 
 @click.command("explain")
-@click.option("--job", required=True, metavar="ID|FILE", help="A job file, or the id of a job in the journal.")
-@click.option("--policy", "file", default="policy.yaml", show_default=True, metavar="FILE", help="Policy file.")
-@click.option("--sites", required=True, metavar="FILE", help="Sites file: the offers to judge.")
-@click.option("--team", default="", metavar="TEAM", help="Whose job it is.  [default: as the job says]")
+@click.option("--job", required=True, metavar="ID|FILE", help="The id of a job; with --sites also a job file.")
+@click.option("--policy", "file", default="", metavar="FILE", help="Policy file, with --sites.  [default: policy.yaml]")
+@click.option(
+    "--sites", default="", metavar="FILE", help="Sites file: the offers to judge, instead of a running Penstock's."
+)
+@click.option("--team", default="", metavar="TEAM", help="Whose job it is, with --sites.  [default: as the job says]")
 @click.option(
     "--journal",
     default="",
     envvar="PENSTOCK_JOURNAL",
     metavar="WHERE",
-    help="Journal of the job, also in $PENSTOCK_JOURNAL.  [default: in the state folder]",
+    help="Journal of the job, with --sites, also in $PENSTOCK_JOURNAL.  [default: in the state folder]",
 )
+@click.option("--url", metavar="URL", help="Address of another Penstock than this machine's.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def explain(job: str, file: str, sites: str, team: str, journal: str, as_json: bool) -> None:
-    """Explain where a job may run: every offer, and all that stands against it, with file and line."""
+@click.option("-o", "--output", type=click.Choice(("text", *FORMS)), default="text", help="Output format.")
+def explain(
+    job: str, file: str, sites: str, team: str, journal: str, url: str | None, as_json: bool, output: str
+) -> None:
+    """Explain where a job may run: every offer, and all that stands against it, with file and line.
+
+    A job that a running Penstock knows is judged by the policy in force there. With --sites the files alone are asked.
+    """
+    found = _by_files(job, file, sites, team, journal, url) if sites else _by_api(job, file, team, url)
+    answer(found, "json" if as_json else output, lambda _: _text(found) if output == "text" else _table(found))
+
+
+def _by_api(job: str, file: str, team: str, url: str | None) -> Any:
+    from penstock.cli.client import Client, job_path
+    from penstock.core.errors import BadInput
+
+    if _is_file(job) or file or team:
+        what = f"The job file {job}" if _is_file(job) else "--policy" if file else "--team"
+        raise BadInput(f"{what} needs --sites FILE, the offers to judge; a running Penstock is asked about a job's id.")
+    return Client(url).get(job_path(job, "/verdicts"))
+
+
+def _by_files(job: str, file: str, sites: str, team: str, journal: str, url: str | None) -> dict[str, Any]:
     from dataclasses import replace
 
     from penstock.cli.policy_check import policy_and_sites
-    from penstock.cli.terminal import print_json
+    from penstock.core.errors import BadInput
     from penstock.live.config_facts import policy_of
-    from penstock.policy.judge import judged
+    from penstock.policy.judge import judged, verdicts_record
 
-    _, merged = policy_and_sites(file, sites)
+    if url:
+        raise BadInput("--url asks a running Penstock, and --sites asks the files; leave one of them out.")
+    _, merged = policy_and_sites(file or "policy.yaml", sites)
     spec = _spec(job, journal)
     spec = replace(spec, team=team or spec.team)
-    found = judged(spec, merged.sites, merged.data, policy_of(merged))
-    if as_json:
-        print_json({"job": job, "class": spec.job_class, "team": spec.team, "offers": [_record(one) for one in found]})
-    else:
-        _draw(job, spec, found)
+    return verdicts_record(job, spec, judged(spec, merged.sites, merged.data, policy_of(merged)))
 
 
 def _spec(job: str, journal: str) -> "JobSpec":
     """A file where there is one of this name, else a job of the journal."""
     from penstock.core.errors import BadInput
 
-    if os.path.exists(job) or job.endswith((".yaml", ".yml", ".json")):
+    if _is_file(job):
         return _from_file(job)
     from penstock.cli.client import home
     from penstock.journal.open import open_reader
@@ -65,6 +91,10 @@ def _spec(job: str, journal: str) -> "JobSpec":
     return spec
 
 
+def _is_file(job: str) -> bool:
+    return os.path.exists(job) or job.endswith((".yaml", ".yml", ".json"))
+
+
 def _from_file(path: str) -> "JobSpec":
     from dataclasses import replace
 
@@ -75,25 +105,31 @@ def _from_file(path: str) -> "JobSpec":
     return replace(found.spec, team=found.team or found.spec.team, deadline_at=found.deadline_ms)
 
 
-def _record(found: "OfferVerdicts") -> dict[str, object]:
-    against = [{"rule": verdict.rule, "where": verdict.where} for verdict in found.against]
-    return {"offer": found.offer, "allowed": found.allowed, "against": against}
-
-
-def _draw(job: str, spec: "JobSpec", found: "tuple[OfferVerdicts, ...]") -> None:
-    from penstock.cli.output import safe
-    from penstock.policy.judge import in_words
-
-    click.echo(safe(f"{job}: class {spec.job_class}, team {spec.team}, {spec.gpus} GPU{'' if spec.gpus == 1 else 's'}"))
-    for one in found:
-        if one.allowed:
-            click.echo(safe(f"  {one.offer}: allowed"))
+def _text(found: dict[str, Any]) -> None:
+    gpus = found["gpus"]
+    click.echo(
+        safe(f"{found['job']}: class {found['class']}, team {found['team']}, {gpus} GPU{'' if gpus == 1 else 's'}")
+    )
+    for one in found["offers"]:
+        if one["allowed"]:
+            click.echo(safe(f"  {one['offer']}: allowed"))
             continue
-        first, *others = [in_words(verdict) for verdict in one.against]
-        click.echo(safe(f"  {one.offer}: denied: {first}"))
+        first, *others = [f"{verdict['rule']} ({verdict['where']})" for verdict in one["against"]]
+        click.echo(safe(f"  {one['offer']}: denied: {first}"))
         for other in others:
             click.echo(safe(f"    also: {other}"))
-    allowed = sum(one.allowed for one in found)
+    allowed = sum(one["allowed"] for one in found["offers"])
     click.echo(
-        f"{allowed:,} of {len(found):,} offers allowed. Prices, caps and the moment are weighed when it is placed."
+        f"{allowed:,} of {len(found['offers']):,} offers allowed. Prices, caps and the moment are weighed when it is "
+        "placed."
     )
+
+
+def _table(found: dict[str, Any]) -> None:
+    """A line for each rule against an offer."""
+    rows: list[list[str]] = []
+    for one in found["offers"]:
+        verdicts = [(verdict["rule"], verdict["where"]) for verdict in one["against"]] or [("", "")]
+        said = "yes" if one["allowed"] else "no"
+        rows += [[one["offer"] if k == 0 else "", said if k == 0 else "", *row] for k, row in enumerate(verdicts)]
+    table(f"Where {found['job']} may run", ["offer", "allowed", "rule against it", "file and line"], rows, "No offers.")

@@ -8,6 +8,7 @@ code that uses it ends its part, too, without a further error, because the first
 """
 
 import difflib
+import os.path
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -108,6 +109,10 @@ class Document:
         while place and place not in self.lines:
             place = place[: max(place.rfind("."), place.rfind("["), 0)]
         return self.lines[place] if place else None
+
+    def source(self, place: str) -> str:
+        """The file's own name and the line, as reasons show them."""
+        return f"{os.path.basename(self.name)}:{self.line(place) or 1}"
 
     def span(self, key: str) -> tuple[int, int]:
         """The first and the last line of a key with all that is in it."""

@@ -71,6 +71,7 @@ class PolicyOptions:
     displace: bool = False
     when_exhausted: Literal["checkpoint_stop", "move_home"] = "checkpoint_stop"
     hard_caps: bool = False
+    hard_caps_source: str = ""  # file and line
 
 
 @value
@@ -368,6 +369,7 @@ def options_of(row: PolicySection, page: Document, place: str) -> PolicyOptions:
         displace=bool(row.displace),
         when_exhausted=row.when_exhausted,
         hard_caps=bool(row.hard_caps),
+        hard_caps_source=page.source(f"{place}.hard_caps".lstrip(".")) if row.hard_caps else "",
     )
 
 

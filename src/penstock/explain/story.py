@@ -68,7 +68,7 @@ class StoryTeller:
                 if until < NEVER:  # otherwise its failed start told all
                     why = f": {as_sentence(words)}" if words else "."
                     self._say(event.at, f"Queued until {instant(until)}, then it bursts. {offer} cannot start it{why}")
-            case e.WaitPromised() | e.JobRefused():
+            case e.WaitPromised() | e.JobRefused() | e.JobFailed():
                 self._say(event.at, self.sentence(event.because, getattr(event, "until_at", NEVER)))
             case e.StartPromised():
                 self.attempts[event.attempt] = event

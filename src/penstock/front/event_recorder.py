@@ -16,7 +16,15 @@ from penstock.explain.story import StoryLine, StoryTeller
 from penstock.front.status import Why, when
 from penstock.kube.references import Json, part
 
-BAD: Final = ("JobRefused", "AttemptLost", "AttemptRefused", "AttemptStuck", "RenewalDenied", "RetryPromised")
+BAD: Final = (
+    "JobRefused",
+    "JobFailed",
+    "AttemptLost",
+    "AttemptRefused",
+    "AttemptStuck",
+    "RenewalDenied",
+    "RetryPromised",
+)
 COMPONENT: Final = "penstock"
 LONGEST: Final = 1000  #: characters of an Event's message
 RUNNING: Final = "Running"

@@ -150,7 +150,8 @@ def _type(hint: Any) -> str:
 LOOKED_UP: Final = {
     "decided_at": (
         "(select steps.at from happened join steps on steps.number = happened.number where happened.job = jobs.id and "
-        "happened.kind in ('WaitPromised', 'ReservePromised', 'StartPromised', 'StopPromised', 'JobRefused') "
+        "happened.kind in ('WaitPromised', 'ReservePromised', 'StartPromised', 'StopPromised', 'JobRefused', "
+        "'JobFailed') "
         "order by happened.number desc limit 1)"
     ),
     "attempt_phase": "coalesce((select attempts.phase from attempts where attempts.id = jobs.attempt), '')",

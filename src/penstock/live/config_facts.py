@@ -44,6 +44,7 @@ def policy_of(file: "SitesFile") -> Policy:
         displace=said.displace,
         exhausted=said.when_exhausted,
         require_hard_caps=said.hard_caps,
+        hard_caps_source=said.hard_caps_source,
         least_lease_ms=said.least_lease_ms,
         settle_ms=said.stay_ms,
         least_left_ms=said.least_left_ms,

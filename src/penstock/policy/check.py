@@ -10,6 +10,7 @@ from typing import Final
 
 from penstock.config import SitesFile
 from penstock.config.sites import data_notes
+from penstock.core.decide.governance import stoppable
 from penstock.core.errors import FileError
 from penstock.core.model.governance import Allow, ClassRule, Governance
 from penstock.core.model.types import STANDING, JobSpec, Policy
@@ -137,17 +138,35 @@ def _plain_keys(file: PolicyFile) -> Iterator[FileError]:
         rule = classes.get(kept.job_class)
         if rule is not None and rule.where == "rented":
             yield at(f"headroom[{k}]", f"Jobs of class {rule.name} never run on owned GPUs: nobody uses these.")
-    yield from _preempting(classes, at)
+    yield from _preempting(governance, classes, at)
 
 
-def _preempting(classes: Mapping[str, ClassRule], at: _At) -> Iterator[FileError]:
+def _preempting(governance: Governance, classes: Mapping[str, ClassRule], at: _At) -> Iterator[FileError]:
     for rule in classes.values():
         for k, other in enumerate(rule.preempts):
+            place = f"classes.{rule.name}.preempts[{k}]"
             if other in classes and classes[other].where == "rented":
-                place = f"classes.{rule.name}.preempts[{k}]"
                 yield at(place, f"Jobs of class {other} never run on owned GPUs: there is nothing to preempt.")
+            if other not in stoppable(governance, rule):
+                yield at(
+                    place,
+                    f"Class {other} preempts {_way_back(classes, other, rule.name)}: neither stops the other's jobs.",
+                )
         if rule.where == "rented" and rule.preempts:
             yield at(f"classes.{rule.name}.preempts", f"Jobs of class {rule.name} never run on owned GPUs.")
+
+
+def _way_back(classes: Mapping[str, ClassRule], name: str, back: str) -> str:
+    """From a class to one that it may stop, also by way of others: the shortest."""
+    ways, seen = [(name, "")], {name}
+    for last, told in ways:
+        for other in classes[last].preempts if last in classes else ():
+            if other == back:
+                return f"{told}{back}" if told else f"{back}, too"
+            if other not in seen:
+                seen.add(other)
+                ways.append((other, f"{told}{other}, which preempts "))
+    return back
 
 
 def _caps(file: PolicyFile, currency: str, spent: Mapping[str, Money]) -> Iterator[FileError]:

@@ -1,7 +1,6 @@
 """From the policy file's rows to `Governance`, each part with its file and line. `file` calls `governance_of`."""
 
 import math
-import os.path
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar, get_args
 
@@ -58,11 +57,6 @@ def governance_of(row: PolicyFileSection, page: Document, digest: str) -> g.Gove
     return made if page.errors else with_shapes(made)
 
 
-def source(page: Document, place: str) -> str:
-    """The file's own name and the line, as reasons show them."""
-    return f"{os.path.basename(page.name)}:{page.line(place) or 1}"
-
-
 def amount(found: Amount | None) -> Money | None:
     return None if found is None else math.ceil(found * MICRO)
 
@@ -106,7 +100,7 @@ def _class(name: str, row: ClassSection, page: Document, place: str, file: Polic
         cost_of_delay=amount(row.cost_of_delay),
         preempts=words(row.preempts),
         because=str(row.because or ""),
-        source=source(page, place),
+        source=page.source(place),
     )
 
 
@@ -120,7 +114,7 @@ def _team(name: str, row: TeamRulesSection, page: Document, place: str, file: Po
         per_job=amount(row.per_job),
         egress_bytes_per_month=whole(row.egress_per_month),
         allow=page.attempt(allow_of, row.allow, page, f"{place}.allow"),
-        source=source(page, place),
+        source=page.source(place),
     )
 
 
@@ -132,7 +126,7 @@ def allow_of(row: AllowSection | None, page: Document, place: str) -> g.Allow | 
         regions=words(row.regions),
         families=words(row.families),
         gpus=words(row.gpus),
-        source=source(page, place),
+        source=page.source(place),
     )
 
 
@@ -145,7 +139,7 @@ def _trigger(row: BurstWhenSection, page: Document, place: str) -> g.BurstTrigge
     if row.held_for and kind not in LASTING:
         page.report(f"{place}.for", f"'for' is of {' and '.join(LASTING)}; leave it out")
     return g.BurstTrigger(
-        kind=kind, threshold=_threshold(kind, row), for_ms=int(row.held_for), source=source(page, place)
+        kind=kind, threshold=_threshold(kind, row), for_ms=int(row.held_for), source=page.source(place)
     )
 
 
@@ -166,13 +160,13 @@ def _price_limit(row: PriceLimitSection | None, page: Document, place: str) -> g
         return None
     if row.per_gpu_hour is None and row.per_job is None:
         page.refuse(place, "the key 'per_gpu_hour' is missing, or 'per_job'; a limit needs an amount")
-    return g.PriceLimit(amount(row.per_gpu_hour), amount(row.per_job), source(page, place))
+    return g.PriceLimit(amount(row.per_gpu_hour), amount(row.per_job), page.source(place))
 
 
 def _quiet_hours(row: QuietHoursSection, page: Document, place: str) -> g.QuietHours:
     if not row.owned_only:
         page.report(f"{place}.owned_only", "hours in which renting is allowed are like all others; leave them out")
-    return g.QuietHours(id=_window(row, page, place).id, source=source(page, place))
+    return g.QuietHours(id=_window(row, page, place).id, source=page.source(place))
 
 
 def _window(row: QuietHoursSection | HeadroomSection, page: Document, place: str) -> g.Window:
@@ -198,7 +192,7 @@ def _headroom(row: HeadroomSection, page: Document, place: str, file: PolicyFile
         site=str(row.site),
         gpus=int(row.gpus),
         job_class=str(row.job_class or ""),
-        source=source(page, place),
+        source=page.source(place),
     )
 
 
@@ -211,7 +205,7 @@ def _approval(row: ApprovalSection, page: Document, place: str) -> g.ApprovalRul
         by=str(row.by),
         within_ms=int(row.within),
         because=str(row.because or ""),
-        source=source(page, place),
+        source=page.source(place),
     )
 
 
@@ -222,7 +216,7 @@ def _denying_rules(file: PolicyFileSection, page: Document) -> Iterator[g.DenyRu
         if row.approval is None:
             yield page.attempt(
                 lambda row=row, place=place: g.DenyRule(  # type: ignore[misc]
-                    str(row.name), str(row.deny), str(row.because or ""), source(page, place)
+                    str(row.name), str(row.deny), str(row.because or ""), page.source(place)
                 )
             )
 
@@ -241,7 +235,7 @@ def _asking_rule(row: RuleSection, page: Document, place: str) -> g.ApprovalRule
         by=str(row.by),
         within_ms=int(row.within or 0),
         because=str(row.because or ""),
-        source=source(page, place),
+        source=page.source(place),
     )
 
 

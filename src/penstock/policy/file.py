@@ -161,7 +161,7 @@ def _cap(
 
 def _data_rules(row: PolicyFileSection, page: Document) -> Iterator[DataRule]:
     for name, rule in row.data.items():
-        where = source(page, f"data.{name}")
+        where = page.source(f"data.{name}")
         yield DataRule(str(name), words(rule.sites), words(rule.locations), words(rule.laws), where)
 
 

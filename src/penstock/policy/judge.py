@@ -1,7 +1,7 @@
 """Every offer under a policy: allowed for a job, or what stands against it. `penstock policy` explains it."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from penstock.core.decide.rules import Candidate, Verdict
 from penstock.core.model.types import DataSet, JobSpec, Offer, Policy, Site
@@ -31,6 +31,19 @@ def judged(spec: JobSpec, sites: Iterable[Site], data: Iterable[DataSet], policy
         OfferVerdicts(offer.id, rules.all_verdicts(Candidate(spec, site, offer, own, policy)))
         for site, offer in offers_of(sites)
     )
+
+
+def verdicts_record(job: str, spec: JobSpec, found: Iterable[OfferVerdicts]) -> dict[str, Any]:
+    """What `penstock policy explain` and the API answer."""
+    offers = [
+        {
+            "offer": one.offer,
+            "allowed": one.allowed,
+            "against": [{"rule": verdict.rule, "where": verdict.where} for verdict in one.against],
+        }
+        for one in found
+    ]
+    return {"job": job, "class": spec.job_class, "team": spec.team, "gpus": spec.gpus, "offers": offers}
 
 
 def offers_of(sites: Iterable[Site]) -> list[tuple[Site, Offer]]:

@@ -431,6 +431,27 @@ class PolicyRevision(Shape):
     text: str = Field(description="The file; only where one revision is asked for.")
 
 
+class VerdictShape(Shape):
+    rule: str
+    where: str = Field(description="File and line of the rule, or 'built in'.", examples=["policy.yaml:23"])
+
+
+class OfferVerdictsShape(Shape):
+    offer: str
+    allowed: bool
+    against: list[VerdictShape] = Field(description="All that stands against it; the first is the one on record.")
+
+
+class JobVerdicts(Shape):
+    """Where a job may run under the policy in force. Prices, caps and the moment are weighed when it is placed."""
+
+    job: str
+    job_class: str = Field(alias="class")
+    team: str
+    gpus: int
+    offers: list[OfferVerdictsShape]
+
+
 class PolicyHistory(Shape):
     revisions: list[PolicyRevision]
 

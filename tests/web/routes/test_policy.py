@@ -51,6 +51,22 @@ async def test_a_file_is_applied_listed_shown_and_rolled_back(tmp_path: Path) ->
 
 
 @story
+async def test_where_a_job_may_run_is_told_to_its_team(tmp_path: Path) -> None:
+    async with governed(tmp_path, LAB, CLOUD) as penstock:
+        await apply(penstock, NO_CLOUD)
+        job = await penstock.submits(penstock.team("a"), gpus=1)
+        told = (await penstock.team("a").get(f"/v1/jobs/{job}/verdicts")).json()
+        against = [{"rule": "rule stay-home: Nothing leaves", "where": "policy.yaml:3"}]
+        assert (told["job"], told["team"], told["gpus"]) == (job, "a", 1)
+        assert told["offers"] == [
+            {"offer": "lab/owned", "allowed": True, "against": []},
+            {"offer": "cloud/pods", "allowed": False, "against": against},
+        ]
+        assert (await penstock.team("b").get(f"/v1/jobs/{job}/verdicts")).status_code == 404
+        assert (await penstock.admin.get("/v1/jobs/none/verdicts")).status_code == 404
+
+
+@story
 async def test_a_bad_file_is_one_answer_and_the_policy_in_force_stays(tmp_path: Path) -> None:
     async with governed(tmp_path) as penstock:
         for text in ("version: 99\n", "teams: [", "version: 1\nrules: [{name: a, deny: 'job.nothing > 1'}]\n"):

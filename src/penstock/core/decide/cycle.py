@@ -25,7 +25,15 @@ from penstock.core.decide.placement import Choices
 from penstock.core.decide.rules import Candidate, Rules, could_hold, preference_of, widest_of
 from penstock.core.fold.governed import HELD, open_until
 from penstock.core.fold.state import Job, Lane, RareChanges, Shape, State
-from penstock.core.model.events import JobRefused, OfferClosed, OfferOpened, ShapeJudged, StopPromised, WaitPromised
+from penstock.core.model.events import (
+    JobFailed,
+    JobRefused,
+    OfferClosed,
+    OfferOpened,
+    ShapeJudged,
+    StopPromised,
+    WaitPromised,
+)
 from penstock.core.model.reasons import CancelAsked, MoveAsked, NothingAllowed, PlacementsPaused, SuspendAsked, TooWide
 from penstock.core.model.types import Offer, Policy
 from penstock.core.units import NEVER, Instant, Millis
@@ -183,12 +191,12 @@ def place(choices: Choices, arrived: list[Job]) -> None:
         if job.queued and shape.judged and not shape.standing and not shape.rented and shape.base is None:
             refuse(choices, shape)  # as others of its shape were before
         elif state.class_rules and job.queued and limits.left_to_run(state, job) == 0:
-            choices.record(JobRefused(choices.now, job.id, limits.ran_too_long(state, job, choices.now)))
+            choices.record(JobFailed(choices.now, job.id, limits.ran_too_long(state, job, choices.now)))
     if state.reserved and state.changes.freed:
         placement.start_reserved(choices)
     fresh_lanes = None if state.changes.freed or not policy.backfill else arrived
     pass_queue(choices, fresh_lanes)
-    if policy.preempt or policy.displace or policy.governance.classes or policy.governance.teams:
+    if policy.preempt or policy.displace or state.class_preempts or state.team_shares:
         make_room(choices, arrived)
     cap = policy.waiting.queue_cap
     if cap is not None and state.waiting > cap:
@@ -264,12 +272,13 @@ def make_room(choices: Choices, arrived: list[Job]) -> None:
 
 def _make_room_for(choices: Choices, job: Job, quiet: bool) -> None:
     """The first way that finds GPUs counts. In quiet hours nobody is displaced, because that rents."""
-    policy = choices.state.policy
+    state = choices.state
+    policy = state.policy
     if job.queued and policy.preempt and job.spec.priority > 0 and preemption.preempt(choices, job):
         return
-    if job.queued and policy.governance.classes and preemption.preempt_classes(choices, job):
+    if job.queued and state.class_preempts and preemption.preempt_classes(choices, job):
         return
-    if job.queued and policy.governance.teams and not quiet and preemption.return_shares(choices, job):
+    if job.queued and state.team_shares and not quiet and preemption.return_shares(choices, job):
         return
     if job.queued and policy.displace and not job.shape.rented and not quiet:
         preemption.displace(choices, job)

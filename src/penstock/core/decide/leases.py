@@ -13,8 +13,8 @@ from penstock.core.model.events import (
     Settled,
     StopPromised,
 )
-from penstock.core.model.reasons import Denial, LeaseNotRenewed
-from penstock.core.units import MINUTE, NEVER, Instant, Millis, Money
+from penstock.core.model.reasons import CapBinds, Denial, LeaseNotRenewed
+from penstock.core.units import MINUTE, NEVER, Instant, Millis, Money, ceil_div
 
 
 def settle(choices: Choices) -> None:
@@ -59,8 +59,28 @@ def renew(choices: Choices) -> None:
                     at=now, hold=lease.hold.id, charged=charged, parts=parts, deadline_at=deadline, renew_at=again
                 )
             )
+            if state.team_rules:
+                _drain_sharers(choices, lease)
         else:
             _deny(choices, lease, found)
+
+
+def _drain_sharers(choices: Choices, lease: Lease) -> None:
+    """Jobs that share a node since before their team had a limit for one job: who cannot pay its part leaves."""
+    state, bill = choices.state, choices.state.bills[lease.hold.id]
+    gpus = sum([share.gpus for share in bill.shares.values()])
+    for share in list(bill.shares.values()):
+        job = share.attempt.job
+        scope = "job:" + job.id
+        cap, account = state.ledger.caps.get(scope), state.ledger.accounts.get((scope, ""))
+        if cap is None or account is None or scope in lease.hold.scopes or not share.gpus:
+            continue
+        needed = ceil_div(lease.held * share.gpus, gpus)
+        if account.held + account.spent + needed > cap:
+            denied = CapBinds(
+                scope=scope, period="", cap=cap, spent=account.spent, held=account.held, needed=needed, kept_free=0
+            )
+            _drain(choices, share.attempt, denied)
 
 
 def _needed_ms(state: State, lease: Lease, now: Instant) -> Millis:
@@ -129,7 +149,9 @@ def call_back(choices: Choices) -> None:
         if account.cap is None or account.held + account.spent <= account.cap:
             continue
         for lease in list(state.ledger.leases.values()):
-            touches = scope in lease.hold.scopes and any(part.period == period for part in lease.parts)
+            touches = scope in lease.hold.scopes and (
+                not period or any(part.period == period for part in lease.parts)  # a job's cap is for its life
+            )
             if touches and lease.wanted_at > short:
                 choices.record(LeaseCalledBack(now, lease.hold.id, short))
 

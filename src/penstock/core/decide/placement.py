@@ -157,7 +157,7 @@ def answer(choices: Choices, job: Job) -> bool:
     if not shape.rented or not state.policy.burst:
         _only_owned(choices, job, free)
         return False
-    if state.policy.governance.teams and shares.above(state, job) is not None:
+    if state.team_shares and shares.above(state, job) is not None:
         return True
     expected = state.expect(job)
     failed = _last_failure(job)
@@ -497,7 +497,7 @@ def _why_burst(
         return LostNode(job.lost, job.kept_ms, job.redone_ms, quote.cost, passed_over)
     if queue_cap is not None:
         return QueueFull(choices.state.waiting, queue_cap, quote.cost)
-    above = shares.above(choices.state, job) if choices.state.policy.governance.teams else None
+    above = shares.above(choices.state, job) if choices.state.team_shares else None
     if above is not None:
         return shares.burst_reason(above, quote.cost)
     waited = choices.now - job.submitted_at

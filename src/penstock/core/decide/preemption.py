@@ -58,8 +58,6 @@ def return_shares(choices: Choices, job: Job) -> bool:
     or for one that may not leave. No team is brought below its share.
     """
     state, now = choices.state, choices.now
-    if not shares.declared(state):
-        return False
     if not shares.is_within(state, job) and (job.shape.rented or not state.policy.displace):
         return False
     ways: dict[str, Quote] = {}

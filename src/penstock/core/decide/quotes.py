@@ -9,7 +9,6 @@ from math import isqrt
 from typing import Final
 
 from penstock.core.decide import limits
-from penstock.core.decide.governance import class_rule
 from penstock.core.decide.rules import preference_of, speed_on
 from penstock.core.fold.learned import loss_ppm
 from penstock.core.fold.state import Job, Shape, State
@@ -85,10 +84,8 @@ def ranked(state: State, job: Job, quotes: list[Quote], now: Instant) -> list[Qu
 def worth_of(state: State, job: Job) -> Money:
     """The job's cost of delay per hour: its class's own, or the policy's value times its class's weight."""
     policy = state.policy
-    if policy.governance.classes:
-        rule = class_rule(policy.governance, job.spec.job_class)
-        if rule is not None and rule.cost_of_delay is not None:
-            return rule.cost_of_delay
+    if state.delay_costs and job.spec.job_class in state.delay_costs:
+        return state.delay_costs[job.spec.job_class]
     value, weights = state.value_per_hour, policy.class_weights
     return value * dict(weights).get(job.spec.job_class, PERMILLE) // PERMILLE if weights else value
 

@@ -3,7 +3,7 @@
 A verdict is made once per shape and offer and recorded (`ShapeJudged`), so a replay needs no rules.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from penstock.core.model.governance import ApprovalRule
@@ -89,8 +89,14 @@ def built_in_objections(asked: Candidate) -> Iterator[Verdict]:
     """All that stands against it, in the order of `ALWAYS`."""
     for rule in ALWAYS:
         if said := rule(asked):
-            where = _data_source(asked) if rule is data_may_go else ""
-            yield Verdict(False, said, where or BUILT_IN)
+            yield Verdict(False, said, _source(rule, asked) or BUILT_IN)
+
+
+def _source(rule: Callable[[Candidate], str], asked: Candidate) -> str:
+    """File and line, where people wrote what the rule asks for."""
+    if rule is data_may_go:
+        return _data_source(asked)
+    return asked.policy.hard_caps_source if rule is cap_is_hard else ""
 
 
 def in_file(where: str) -> str:

@@ -22,10 +22,6 @@ class Above:
     waiting_team: str
 
 
-def declared(state: State) -> bool:
-    return any(rule.share_permille is not None for rule in state.policy.governance.teams)
-
-
 def above(state: State, job: Job) -> Above | None:
     """Only the first of each lane is asked who waits: under fair share each team has its own lanes."""
     rule = team_rule(state.policy.governance, job.spec.team)

@@ -38,6 +38,13 @@ def job_refused(state: State, event: e.JobRefused) -> None:
     _end(state, job, "refused")
 
 
+def job_failed(state: State, event: e.JobFailed) -> None:
+    job = state.jobs[event.job]
+    job.because = event.because
+    dequeue(state, job)
+    _end(state, job, "failed")
+
+
 def cancel_requested(state: State, event: e.CancelRequested) -> None:
     job = state.jobs.get(event.job)
     if job is None or job.cancelled:

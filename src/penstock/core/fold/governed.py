@@ -7,10 +7,11 @@ Without such a policy all of this is empty, and none of it is called but `govern
 from heapq import heappop, heappush
 from typing import Final
 
+from penstock.core.fold.money import bind_to_jobs
 from penstock.core.fold.queue import ask_all, cap_of
 from penstock.core.fold.state import Attempt, Node, State
 from penstock.core.model.events import HoursOpened
-from penstock.core.model.governance import TeamRule
+from penstock.core.model.governance import ClassRule, Governance, TeamRule
 from penstock.core.units import PERMILLE, Instant
 
 #: Scopes of jobs that wait, beside those of money: for a trigger; and, before a team's name, for its limit on GPUs, or
@@ -26,7 +27,10 @@ def govern(state: State) -> None:
     if state.gated:
         _forget_answers(state)
     state.team_rules = {rule.team: rule for rule in told.teams if _has_limit(rule)}
-    state.class_rules = {rule.name: rule for rule in told.classes}
+    state.team_shares = any(rule.share_permille is not None for rule in told.teams)
+    state.class_rules = {rule.name: rule for rule in told.classes if _is_asked(rule, told)}
+    state.class_preempts = any(rule.preempts for rule in told.classes)
+    state.delay_costs = {rule.name: rule.cost_of_delay for rule in told.classes if rule.cost_of_delay is not None}
     prices = told.never_above is not None and told.never_above.per_job is not None
     state.gated = bool(told.burst_when or told.quiet_hours or state.team_rules or prices)
     state.governed = bool(state.gated or told.headroom)
@@ -53,6 +57,11 @@ def _forget_answers(state: State) -> None:
 def _has_limit(rule: TeamRule) -> bool:
     limits = (rule.gpus_at_once, rule.per_job, rule.egress_bytes_per_month)
     return any(limit is not None for limit in limits)
+
+
+def _is_asked(rule: ClassRule, told: Governance) -> bool:
+    """Others are only judged once for each shape: while jobs run, nobody asks."""
+    return rule.longest_ms is not None or (rule.where == "rented" and bool(told.burst_when))
 
 
 # --- hours -----------------------------------------------------------------------------------------------------------
@@ -175,9 +184,7 @@ def _count_egress(state: State) -> dict[tuple[str, str], int]:
 
 
 def _cap_jobs(state: State) -> None:
-    """Each job's own cap, or its team's for one job. What a job has cost before counts; what is held for it as yet
-    binds with its next attempt.
-    """
+    """Each job's own cap, or its team's for one job. What a job has cost before counts, and what is held for it."""
     ledger = state.ledger
     for job in state.jobs.values():
         scope, cap = "job:" + job.id, cap_of(state, job.spec)
@@ -187,6 +194,9 @@ def _cap_jobs(state: State) -> None:
             ledger.open_job(scope, cap, job.spent)
         else:
             ledger.set_cap(scope, cap, None)
+    if any(rule.per_job is not None for rule in state.team_rules.values()):
+        bind_to_jobs(state)
+        state.changes.note_rare().stale = True
 
 
 # --- limits of classes, and of idle nodes ----------------------------------------------------------------------------

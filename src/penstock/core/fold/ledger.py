@@ -7,6 +7,7 @@ The promise rests on two inequalities. Held covers the worst end: the price ceil
 kill, rounded up to the billing step. And held + spent <= cap is asked in all scopes before anything is promised.
 """
 
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from penstock.core.model.reasons import CapBinds, Denial, PeriodUnknown, RateBinds, ScopeFrozen
@@ -235,6 +236,13 @@ class Ledger:
         """A cap on a job that has cost so much before."""
         self.caps[scope] = cap
         self._account(scope, "").spent = spent
+
+    def bind(self, lease: Lease, job_scope: str) -> None:
+        """From now on the lease counts for a job's cap, too. What it cost before is in `open_job`."""
+        hold = lease.hold
+        lease.hold = replace(hold, scopes=(*hold.scopes, job_scope))
+        self._account(job_scope, "").held += lease.held
+        self.rates[job_scope] = self.rates.get(job_scope, 0) + hold.terms.most_per_hour
 
     def open_period(self, starts_at: Instant, ends_at: Instant, name: str) -> None:
         if (starts_at, ends_at, name) not in self.periods:

@@ -6,7 +6,7 @@ Part of `apply`, which calls these; `leases` makes the promises that they apply.
 from heapq import heappop, heappush
 
 from penstock.core.fold.ledger import Lease, Parts, sum_of
-from penstock.core.fold.state import Attempt, Bill, BillShare, State, Touched
+from penstock.core.fold.state import Attempt, Bill, BillShare, Job, State, Touched
 from penstock.core.fold.transitions import touch_attempt, touch_job
 from penstock.core.model import events as e
 from penstock.core.model.actions import SetDeadline
@@ -24,6 +24,22 @@ def open_lease(state: State, hold: Hold, owner: Attempt, gpus: int) -> Lease:
     heappush(state.renewals, (hold.renew_at, hold.id, lease))
     _hold(state, lease, bill, sum_of(hold.parts))
     return lease
+
+
+def bind_to_jobs(state: State) -> None:
+    """Leases that were opened before their jobs had a cap count for it from now on. What several jobs share, or did,
+    counts for none of them as a whole: each pays its part when it is charged.
+    """
+    ledger = state.ledger
+    for lease in ledger.leases.values():
+        bill = state.bills[lease.hold.id]
+        job = bill.owner.job
+        scope = "job:" + job.id
+        alone = all(share.attempt.job is job for share in bill.shares.values())
+        alone = alone and lease.charged <= bill.owner.spent
+        if alone and scope in ledger.caps and lease.hold.scopes == job.shape.scopes:
+            ledger.bind(lease, scope)
+            _hold(state, lease, bill, 0)
 
 
 def join(state: State, hold: str, attempt: Attempt) -> None:
@@ -68,23 +84,23 @@ def _charge(state: State, lease: Lease, bill: Bill, charged: Parts) -> None:
         _touch_spend(state.touched, lease, charged)
     if len(bill.shares) == 1 and owner.id in bill.shares:  # nearly always: nobody shares it
         bill.shares[owner.id].gpu_ms, bill.counted_to = 0, state.at
-        _pay(state, owner, total)
+        _pay(state, lease, owner, total)
     else:
-        _split(state, bill, total)
+        _split(state, lease, bill, total)
 
 
-def _split(state: State, bill: Bill, total: Money) -> None:
+def _split(state: State, lease: Lease, bill: Bill, total: Money) -> None:
     bill.count(state.at)
     left, whole = total, sum([share.gpu_ms for share in bill.shares.values()])
     for share in list(bill.shares.values()):
         if share.gpu_ms:
             amount = total * share.gpu_ms // whole
             left -= amount
-            _pay(state, share.attempt, amount)
+            _pay(state, lease, share.attempt, amount)
         share.gpu_ms = 0
         if not share.gpus:  # it has left, and paid
             del bill.shares[share.attempt.id]
-    _pay(state, bill.owner, left)  # what rounding leaves
+    _pay(state, lease, bill.owner, left)  # what rounding leaves
 
 
 def _touch_spend(touched: Touched, lease: Lease, parts: Parts) -> None:
@@ -92,12 +108,21 @@ def _touch_spend(touched: Touched, lease: Lease, parts: Parts) -> None:
         touched.spend[lease.hold.scopes, part.period] = None
 
 
-def _pay(state: State, attempt: Attempt, amount: Money) -> None:
+def _pay(state: State, lease: Lease, attempt: Attempt, amount: Money) -> None:
     attempt.spent += amount
     attempt.job.spent += amount
+    if state.team_rules:
+        _count_share(state, lease, attempt.job, amount)
     if state.touched is not None:
         touch_attempt(state, attempt)
         touch_job(state, attempt.job)
+
+
+def _count_share(state: State, lease: Lease, job: Job, amount: Money) -> None:
+    """Of a lease that counts for no job as a whole."""
+    account = state.ledger.accounts.get(("job:" + job.id, ""))
+    if account is not None and lease.hold.scopes == job.shape.scopes:
+        account.spent += amount
 
 
 def lease_renewed(state: State, event: e.LeaseRenewed) -> None:

@@ -311,12 +311,13 @@ class Touched:
 class State:
     __slots__ = (
         "aim", "alarms", "approvals", "at", "at_once", "attempts", "away", "bills", "busy_since", "changes",
-        "class_rules", "closed", "data", "egress", "ended", "followers", "gated", "governed", "history", "hours",
-        "idle", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses", "lost_sites", "newest", "nodes",
-        "numbered", "offers", "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "raises",
-        "refusals", "renewals", "replicas", "reserved", "retries", "revision", "run_ends", "seats", "seq", "shape_list",
-        "shapes", "short", "sites", "stale_shapes", "starts", "steps", "suspended", "team_rules", "timers", "touched",
-        "uses", "value_per_hour", "waiting", "yielding",
+        "class_preempts", "class_rules", "closed", "data", "delay_costs", "egress", "ended", "followers", "gated",
+        "governed", "history", "hours", "idle", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses",
+        "lost_sites", "newest", "nodes", "numbered", "offers", "on_node", "owed", "paused", "policy", "pools",
+        "probing", "promised", "raises", "refusals", "renewals", "replicas", "reserved", "retries", "revision",
+        "run_ends", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "starts", "steps",
+        "suspended", "team_rules", "team_shares", "timers", "touched", "uses", "value_per_hour", "waiting",
+        "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -366,7 +367,10 @@ class State:
         self.governed = False  #: something of the moment is to be noted as time passes
         self.gated = False  #: a burst needs more than offers and money
         self.team_rules: dict[str, TeamRule] = {}  #: by team, of those with a limit
-        self.class_rules: dict[str, ClassRule] = {}  #: by class
+        self.team_shares = False  #: a team has a share of the owned GPUs
+        self.class_rules: dict[str, ClassRule] = {}  #: by class, of those with a limit, or without triggers
+        self.class_preempts = False  #: a class may stop another's jobs
+        self.delay_costs: dict[str, Money] = {}  #: by class, of those with a cost of delay of their own
         self.hours: dict[str, tuple[tuple[Instant, Instant], ...]] = {}  #: by window: when it is open, not yet over
         self.at_once: dict[str, int] = {}  #: by team with a limit: GPUs that its jobs have or are promised
         self.egress: dict[tuple[str, str], int] = {}  #: by team with a limit, and period: bytes of declared outputs

@@ -482,6 +482,15 @@ class JobRefused:
 
 
 @value
+class JobFailed:
+    """This job has run as long as it may, while nobody could stop it in time, and ends."""
+
+    at: Instant
+    job: str
+    because: Reason
+
+
+@value
 class WaitPromised:
     """Not yet: it is asked again at `until_at` at the latest. The reason only explains; what the wait does is here."""
 
@@ -722,6 +731,7 @@ Fact: TypeAlias = (
 Promise: TypeAlias = (
     ShapeJudged
     | JobRefused
+    | JobFailed
     | WaitPromised
     | ApprovalAsked
     | StartPromised

@@ -14,6 +14,7 @@ JOB: Final[dict[JobPhase, dict[JobPhase, str]]] = {
     "waiting": {
         "placed": "the engine promised it GPUs, and holds the money if they are rented",
         "refused": "no offer is large enough, no rule allows one, or an approval that it needs is denied",
+        "failed": "its attempt ended before it was stopped, and it had run as long as its class may",
         "cancelled": "a person cancelled it before it ran",
     },
     "placed": {
@@ -34,6 +35,7 @@ JOB: Final[dict[JobPhase, dict[JobPhase, str]]] = {
     "paused": {
         "placed": "there is money again, or owned GPUs are free",
         "refused": "the offers that could run it are gone or no longer allowed, or an approval that it needs is denied",
+        "failed": "its attempt ended at its own deadline, and it had run as long as its class may",
         "cancelled": "a person cancelled it",
     },
     "done": {},

@@ -284,6 +284,7 @@ class Policy:
     settle_ms: Millis = 30 * MINUTE  # after a move a job stays at least this long
     least_left_ms: Millis = 30 * MINUTE  # with less than this left nothing comes home, whatever the price
     governance: Governance = NONE  # what a policy file says
+    hard_caps_source: str = ""  # file and line that demand hard caps
 
 
 def fill(shapes: tuple[NodeShape, ...], width: int) -> tuple[tuple[NodeShape, int], ...]:

@@ -127,6 +127,10 @@ class _Folded:
     def refused(self, event: e.JobRefused) -> None:
         self.lives[event.job].fate = "refused"
 
+    def failed(self, event: e.JobFailed) -> None:
+        """As one that was stopped in time."""
+        self.lives[event.job].fate = "stopped"
+
     def stop_promised(self, event: e.StopPromised) -> None:
         """It has run as long as its class may: longer under another policy."""
         life = self.lives.get(job_of(event.attempt))
@@ -216,6 +220,7 @@ NOTE: Final[dict[type, Callable[[_Folded, Any], None]]] = {
     e.AttemptLost: _Folded.broken_off,
     e.CancelRequested: _Folded.cancelled,
     e.JobRefused: _Folded.refused,
+    e.JobFailed: _Folded.failed,
     e.StopPromised: _Folded.stop_promised,
     e.SiteJoined: _Folded.site_joined,
     e.NodesSeen: _Folded.nodes_seen,

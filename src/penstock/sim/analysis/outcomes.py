@@ -198,6 +198,11 @@ class Watch:
             live[0].delay_ms, live[0].started = STOPPED, event.because
             self._note_policy(live[0], event.because)
 
+    def failed(self, event: e.JobFailed) -> None:
+        fared = self.fared[event.job]
+        fared.delay_ms, fared.started = STOPPED, event.because
+        self._note_policy(fared, event.because)
+
     def renewal_denied(self, event: e.RenewalDenied) -> None:
         fared, _ = self.payers[event.hold]
         self._note_cap(fared, event.because)
@@ -367,6 +372,7 @@ NOTE: Final[dict[type, Callable[[Watch, Any], None]]] = {
     e.JobSubmitted: Watch.submitted,
     e.ShapeJudged: Watch.judged,
     e.JobRefused: Watch.refused,
+    e.JobFailed: Watch.failed,
     e.WaitPromised: Watch.waits,
     e.RenewalDenied: Watch.renewal_denied,
     e.StopPromised: Watch.stop_promised,

@@ -1,14 +1,20 @@
-"""Routes about the policy in force: apply a file, list the revisions, show one."""
+"""Routes about the policy in force: apply a file, list the revisions, show one, explain where a job may run."""
 
+from dataclasses import replace
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Request
+from starlette.concurrency import run_in_threadpool
 
-from penstock.core.model.events import PolicySet
+from penstock.core.fold.state import State
+from penstock.core.ids import array_of
+from penstock.core.model.events import Fact, PolicySet, SiteJoined
+from penstock.core.model.types import DataSet, Policy, Site
 from penstock.journal.journal import Reader
 from penstock.live.policy_changes import PolicyChanges
+from penstock.policy.judge import judged, verdicts_record
 from penstock.web import deps, schemas
-from penstock.web.deps import MayOperate, MayRead, ReaderHere
+from penstock.web.deps import MayOperate, MayRead, PlaneHere, ReaderHere
 from penstock.web.details import details
 from penstock.web.limits import MOST_BYTES, read_body, room_for_body
 from penstock.web.parsing import Parsing
@@ -65,6 +71,29 @@ def show(
         if revision in (0, event.revision):
             return _revision(reader, event, text=True)
     raise not_found("revision", str(revision))
+
+
+@routes.get("/jobs/{job:job}/verdicts", summary="Where a job may run, and which rules stand against each offer")
+async def verdicts(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> schemas.JobVerdicts:
+    """Under the policy in force, with the offers as Penstock knows them now."""
+    await run_in_threadpool(deps.find_job, reader, caller, job)
+    spec = await run_in_threadpool(lambda: reader.spec(job) or reader.spec(array_of(job)))
+    if spec is None:
+        raise not_found("job", job)
+    sites, data, policy = await plane.consider(lambda state, _: _in_force(state, plane.setup.opening))
+    found = await run_in_threadpool(judged, spec, sites, data, policy)
+    return schemas.JobVerdicts.model_validate(verdicts_record(job, spec, found))
+
+
+def _in_force(state: State, configured: tuple[Fact, ...]) -> tuple[tuple[Site, ...], tuple[DataSet, ...], Policy]:
+    """Sites in the sites file's order. An offer's nodes are those that its site has reported."""
+    listed = [fact.site.id for fact in configured if isinstance(fact, SiteJoined)]
+    ids = [*(name for name in listed if name in state.sites), *(name for name in state.sites if name not in listed)]
+    sites = [
+        replace(site, offers=tuple(state.offers[offer.id] for offer in site.offers))
+        for site in [state.sites[name] for name in ids]
+    ]
+    return tuple(sites), tuple(state.data.values()), state.policy
 
 
 def revisions(reader: Reader) -> list[PolicySet]:

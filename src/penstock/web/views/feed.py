@@ -16,6 +16,7 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
     "ReservePromised": ("wait", "has nodes reserved"),
     "StopPromised": ("back", "is stopping"),
     "JobRefused": ("no", "was refused"),
+    "JobFailed": ("no", "has failed"),
     "AttemptLost": ("lost", "was preempted"),
     "AttemptStuck": ("no", "has not started yet"),
     "AttemptRefused": ("no", "was not started"),
