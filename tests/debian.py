@@ -24,13 +24,13 @@ def install(*packages: str) -> bool:
 
 def unpack(package: str, folder: Path) -> bool:
     """Only unpacks a package, so that no service starts and nothing is installed; what it needs must be there."""
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+    if getpass.getuser() != "root" or shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         return False
     folder.mkdir(parents=True, exist_ok=True)
     get = f"apt-get -q -o APT::Sandbox::User=root download {package}"
     script = f"(({get} || (apt-get update -q && {get})) && dpkg-deb -x {package}_*.deb .)"
     done = subprocess.run(
-        ["sh", "-c", script],
+        ["flock", "/var/lock/penstock-packages", "sh", "-c", script],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from tests import debian
+from tests.awaiting import LIMIT_S
 from tests.conftest import REQUIRE_ALL, Part
 
 CONFIG = "global: {scrape_interval: 1h}\n"
@@ -71,7 +72,8 @@ def _start(programs: Path, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
 
 def _is_ready(process: "subprocess.Popen[bytes]", url: str) -> bool:
     """Until it serves, or has ended because its port was taken."""
-    while process.poll() is None:
+    until = time.monotonic() + LIMIT_S
+    while process.poll() is None and time.monotonic() < until:
         try:
             if httpx2.get(f"{url}/-/ready").status_code == 200:
                 return True

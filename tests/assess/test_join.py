@@ -98,6 +98,18 @@ def test_clocks_that_cannot_be_compared_and_sources_without_a_job_are_refused() 
         join([reading("csv a")])
 
 
+def test_a_span_leaves_out_what_lies_outside_of_it() -> None:
+    early = job("lab/early", submitted_at=ZERO - DAY, started_at=ZERO - DAY, ended_at=ZERO - HOUR)
+    across = job("lab/across", submitted_at=ZERO - DAY, started_at=ZERO - HOUR, ended_at=ZERO + HOUR)
+    late = job("lab/late", submitted_at=ZERO + DAY, started_at=ZERO + DAY, ended_at=ZERO + DAY + HOUR)
+    history = join([reading("sacct a", early, across, job(), late)], ZERO, ZERO + DAY)
+    assert [one.id for one in history.jobs] == ["lab/across", "lab/a"]
+    report = assess(history, gpu_hour=None, currency="USD")
+    assert (report.use.total.allocated, report.waits.all.jobs) == (8 + 16, 1)
+    with pytest.raises(BadInput, match="None of the 1 jobs that were seen lies between"):
+        join([reading("sacct a", job())], ZERO + DAY)
+
+
 def test_a_month_without_a_wait_says_so() -> None:
     told = sentences.waits(report_of(reading("cluster lab", job(started_at=ZERO + MINUTE))))
     assert told[0] == (

@@ -30,7 +30,7 @@ Answer = Callable[[dict[str, str]], httpx2.Response]
 
 @pytest.mark.slow
 def test_a_real_prometheus_tells_waits_demand_and_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    month = generated_month(3, jobs=60, days=4, load=0.6)
+    month = generated_month(3, jobs=40, days=3, load=0.6)
     from_at = month.jobs[0].submitted_at // HOUR * HOUR
     to_at = max(job.ended_at for job in month.jobs) + HOUR
     metrics = months.open_metrics(month, 2 * MINUTE, from_at, to_at)

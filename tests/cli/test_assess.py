@@ -55,6 +55,7 @@ def test_redacted_output_holds_no_name(tmp_path: Path, capsys: pytest.CaptureFix
         (["--kubeconfig", "nowhere.yaml"], "nowhere.yaml cannot be used"),
         (["--prometheus", "nowhere"], "is no address"),
         (["--prometheus", "https://p.example", "--until", "soon"], "--until 'soon' is no time"),
+        (["--demo", "--from", "2026-10-02T00:00:00Z", "--until", "2026-10-01T00:00:00Z"], "is not before --until"),
         (["--demo", "--time-zone", "Mars"], "--time-zone 'Mars' is no time zone"),
         (["--demo", "--gpu-hour", "-1"], "cannot be negative"),
         (["--demo", "--currency", "euro"], "is no currency"),

@@ -10,7 +10,6 @@ from typing import Final
 from penstock.assess.history import (
     EVIDENCE,
     VAGUE_START,
-    Coverage,
     Cut,
     Disagreement,
     Evidence,
@@ -29,16 +28,22 @@ TOLERANCE_MS: Final[Millis] = 5 * MINUTE
 RANK: Final = {evidence: rank for rank, evidence in enumerate(EVIDENCE)}
 
 
-def join(readings: Sequence[SourceReading]) -> MonthHistory:
-    """Raises `BadInput` if no source saw a job, or their clocks cannot be compared."""
+def join(
+    readings: Sequence[SourceReading], from_at: Instant | None = None, to_at: Instant | None = None
+) -> MonthHistory:
+    """Of all that was seen, or of the span that is asked for. Raises `BadInput` if no source saw a job in it, or their
+    clocks cannot be compared.
+    """
     _check(readings)
     differences = _Differences()
-    jobs, teams = _joined(readings, differences)
+    joined, teams = _joined(readings, differences)
     owned, owned_by = _owned(readings, differences)
     seen = [cover for cover in (reading.coverage for reading in readings) if cover.from_at is not None]
-    from_at = min(cover.from_at or 0 for cover in seen)
-    to_at = max(cover.to_at or 0 for cover in seen)
-    from_at = max(from_at, _first_submission(jobs, readings, from_at))
+    from_at = min(cover.from_at or 0 for cover in seen) if from_at is None else from_at
+    to_at = max(cover.to_at or 0 for cover in seen) if to_at is None else to_at
+    jobs = [job for job in joined if _first_at(job) < to_at and _last_at(job) >= from_at]
+    if not jobs:
+        raise BadInput(f"None of the {len(joined):,} jobs that were seen lies between --from and --until.")
     return MonthHistory(
         from_at=from_at,
         to_at=max(to_at, from_at + 1),
@@ -62,18 +67,6 @@ def _check(readings: Sequence[SourceReading]) -> None:
     zeros = [reading.coverage.source for reading in readings if reading.jobs and not reading.calendar]
     if zeros and len([reading for reading in readings if reading.jobs]) > 1:
         raise BadInput(f"{zeros[0]} counts seconds from a zero of its own; it cannot be joined with other sources.")
-
-
-def _first_submission(jobs: Sequence[JobRecord], readings: Sequence[SourceReading], from_at: Instant) -> Instant:
-    """A file begins with its first submission: a long run that began weeks before it does not make it a longer file."""
-    sampled = [cover.from_at for cover in _covers(readings) if cover.source.startswith("Prometheus")]
-    submitted = [job.submitted_at for job in jobs if job.submitted_at is not None]
-    starts = [at for at in (*sampled, min(submitted, default=None)) if at is not None]
-    return min(starts, default=from_at)
-
-
-def _covers(readings: Sequence[SourceReading]) -> Iterable[Coverage]:
-    return (reading.coverage for reading in readings)
 
 
 # --- jobs -------------------------------------------------------------------------------------------------------------
@@ -125,12 +118,14 @@ def _first_at(job: JobRecord) -> Instant:
     return min((at for at in (job.submitted_at, job.started_at, job.ended_at) if at is not None), default=0)
 
 
+def _last_at(job: JobRecord) -> Instant:
+    """A job that is still queued goes on."""
+    times = [at for at in (job.submitted_at, job.started_at, job.ended_at) if at is not None]
+    return 1 << 62 if job.outcome == "queued" else max(times, default=0)
+
+
 def _overlap(job: JobRecord, other: JobRecord) -> bool:
-    last = [
-        max((at for at in (one.submitted_at, one.started_at, one.ended_at) if at is not None), default=1 << 62)
-        for one in (job, other)
-    ]
-    return _first_at(job) <= last[1] + TOLERANCE_MS and _first_at(other) <= last[0] + TOLERANCE_MS
+    return _first_at(job) <= _last_at(other) + TOLERANCE_MS and _first_at(other) <= _last_at(job) + TOLERANCE_MS
 
 
 def _merged(one: JobRecord, other: JobRecord, differences: "_Differences") -> JobRecord:
@@ -254,11 +249,15 @@ def _use(
                 sums[hour, job.team][0] += ms * job.gpus
     for k, reading in enumerate(readings):
         for row in reading.measured:
+            if not from_at - HOUR < row.at < to_at:
+                continue
             found = sums[row.at, teams[k, row.job]]
             found[1] += row.measured_gpu_ms
             found[2] += row.used_gpu_ms
     for (at, team), (allocated, measured, used) in sorted(sums.items()):
-        yield HourOfUse(at, team, max(allocated, measured), measured, used)
+        # Samples are minutes apart, so a short run may be measured for longer than it ran.
+        whole = min(measured, allocated)
+        yield HourOfUse(at, team, allocated, whole, used * whole // measured if measured else 0)
 
 
 def hours_between(begin: Instant, end: Instant) -> Iterator[tuple[Instant, Millis]]:

@@ -71,8 +71,8 @@ class WaitReport:
 
 
 def waits_of(history: MonthHistory) -> WaitReport:
-    known = [(job, wait) for job in history.jobs if (wait := job.wait_ms) is not None]
-    ran = [job for job in history.jobs if job.started_at is not None]
+    ran = [job for job in history.jobs if job.started_at is not None and job.started_at >= history.from_at]
+    known = [(job, wait) for job in ran if (wait := job.wait_ms) is not None]
     unknown = sum(job.wait_ms is None and not _goes_on_elsewhere(job) for job in ran)
     queued = [job for job in history.jobs if job.outcome == "queued" and job.submitted_at is not None]
     still = [max(0, history.to_at - (job.submitted_at or 0)) for job in queued]

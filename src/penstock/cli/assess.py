@@ -25,9 +25,14 @@ MOST_ROWS = 10  #: of a table; --json has them all
 @click.option("--prometheus", metavar="URL", help="A Prometheus server with kube-state-metrics and DCGM.")
 @click.option("--prometheus-token", metavar="FILE", help="Bearer token.  [default: $PENSTOCK_PROMETHEUS_TOKEN]")
 @click.option(
-    "--days", type=click.IntRange(1, 366), default=30, show_default=True, help="How far back Prometheus is asked."
+    "--days",
+    type=click.IntRange(1, 366),
+    default=30,
+    show_default=True,
+    help="How far back the cluster and Prometheus are asked.",
 )
-@click.option("--until", metavar="TIME", help="Where these days end, like 2026-11-01T00:00:00Z.  [default: now]")
+@click.option("--from", "since", metavar="TIME", help="Leave out what lies before, like 2026-10-01T00:00:00Z.")
+@click.option("--until", metavar="TIME", help="The same for its end, and where the days end.")
 @click.option(
     "--time-zone", default="UTC", show_default=True, metavar="ZONE", help="Of times without a zone, and of days."
 )
@@ -49,7 +54,11 @@ def command(as_json: bool, **how: Any) -> None:
         raise BadInput(f"--gpu-hour {how['gpu_hour']}: an amount cannot be negative.")
     if not (how["currency"].isascii() and how["currency"].isupper() and len(how["currency"]) == 3):
         raise BadInput(f"--currency '{how['currency']}' is no currency; write it like EUR.")
-    history = _hidden(_owning(join(list(_readings(how))), how["owned_gpus"]), how["hide"])
+    from_at, to_at = _instant("--from", how["since"]), _instant("--until", how["until"])
+    if from_at is not None and to_at is not None and from_at >= to_at:
+        raise BadInput(f"--from {how['since']} is not before --until {how['until']}.")
+    joined = join(list(_readings(how)), from_at, to_at)
+    history = _hidden(_owning(joined, how["owned_gpus"]), how["hide"])
     report = assess(history, gpu_hour=price, currency=how["currency"], zone=zone_named(how["time_zone"]))
     if as_json:
         _print_json(report)
@@ -81,7 +90,7 @@ def _readings(how: dict[str, Any]) -> "Iterator[SourceReading]":
         from penstock.assess.sources.kubernetes import read_seen
 
         yield from (read_seen(path) for path in how["seen"])
-    yield from (read_sacct(path, zone) for path in how["sacct"])
+    yield from (read_sacct(path, zone, bounded=bool(how["since"])) for path in how["sacct"])
     yield from (read_table(path, zone, _columns(how["columns"])) for path in how["tables"])
     if how["prometheus"]:
         yield _of_prometheus(how)
@@ -91,7 +100,7 @@ def _of_cluster(how: dict[str, Any]) -> "SourceReading":
     from penstock.assess.sources.kubernetes import read_cluster
     from penstock.cli.clusters import ask
 
-    return ask(how, lambda cluster: read_cluster(cluster, how["namespace"]))
+    return ask(how, lambda cluster: read_cluster(cluster, how["namespace"], how["days"]))
 
 
 def _of_prometheus(how: dict[str, Any]) -> "SourceReading":
@@ -102,7 +111,7 @@ def _of_prometheus(how: dict[str, Any]) -> "SourceReading":
     from penstock.cli.terminal import progress
     from penstock.core.units import DAY, HOUR, SECOND
 
-    to_at = _instant("--until", how["until"]) if how["until"] else int(time() * SECOND)
+    to_at = _instant("--until", how["until"]) or int(time() * SECOND)
     span = how["days"] * DAY
     server = Prometheus(how["prometheus"], token_of(how["prometheus_token"]))
     try:
@@ -112,9 +121,11 @@ def _of_prometheus(how: dict[str, Any]) -> "SourceReading":
         server.close()
 
 
-def _instant(option: str, text: str) -> int:
+def _instant(option: str, text: str | None) -> int | None:
     from penstock.assess.sources.reading import from_text
 
+    if not text:
+        return None
     try:
         return from_text(text)
     except ValueError:

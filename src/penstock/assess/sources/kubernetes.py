@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.assess.history import Evidence, JobRecord, Outcome, OwnedGpus, SourceReading
 from penstock.assess.sources.reading import NO_GPU, coverage_of, from_text, numbered, recurring_key
 from penstock.core.errors import BadInput
-from penstock.core.units import SECOND, Instant
+from penstock.core.units import DAY, SECOND, Instant
 from penstock.kube import annotations, gpu_models, gpu_requests
-from penstock.kube.client import JOBS, NODES, PODS, Kind
+from penstock.kube.client import JOBS, NODES, PAGE, PODS, Kind
 from penstock.kube.errors import Forbidden, NotFound
 from penstock.kube.kueue import is_kueues
 from penstock.kube.references import Json, part, parts, pod_of
@@ -36,24 +36,25 @@ DELETED: Final = (
 NOT_USED: Final = "The API server tells nothing of how GPUs were used."
 
 
-async def read_cluster(cluster: "Cluster", namespace: str = "") -> SourceReading:
-    """What may not be listed is said, and the rest is read."""
+async def read_cluster(cluster: "Cluster", namespace: str = "", days: int = 30, page: int = PAGE) -> SourceReading:
+    """What may not be listed is said, and the rest is read. `days`: how far back; pods of a service may be years old.
+    `page`: how many objects at a time.
+    """
     missing: list[str] = []
-    jobs = await _listed(cluster, JOBS, namespace, missing)
-    pods = await _listed(cluster, PODS, namespace, missing)
-    nodes = await _listed(cluster, NODES, "", missing)
+
+    async def listed(kind: Kind, within: str = namespace) -> list[Json]:
+        try:
+            return (await cluster.list(kind, within, page=page))[0]
+        except Forbidden as error:
+            missing.append(f"{kind.resource} cannot be listed: {str(error).rstrip('.')}.")
+            return []
+
+    jobs, pods, nodes = await listed(JOBS), await listed(PODS), await listed(NODES, "")
     kueue = await _workloads(cluster)
-    workloads = await _listed(cluster, kueue, namespace, missing) if kueue else []
+    workloads = await listed(kueue) if kueue else []
     now = int(cluster.time_there.timestamp() * SECOND)
-    return reading_of(jobs, pods, nodes, workloads, now=now, source=f"cluster {cluster.context}", missing=missing)
-
-
-async def _listed(cluster: "Cluster", kind: Kind, namespace: str, missing: list[str]) -> list[Json]:
-    try:
-        return (await cluster.list(kind, namespace))[0]
-    except Forbidden as error:
-        missing.append(f"{kind.resource} cannot be listed: {error}.".replace("..", "."))
-        return []
+    source = f"cluster {cluster.context}"
+    return reading_of(jobs, pods, nodes, workloads, now=now, from_at=now - days * DAY, source=source, missing=missing)
 
 
 async def _workloads(cluster: "Cluster") -> Kind | None:
@@ -96,6 +97,7 @@ def reading_of(
     *,
     now: Instant,
     source: str,
+    from_at: Instant = 0,
     missing: Iterable[str] = (),
 ) -> SourceReading:
     models = {str(part(node, "metadata").get("name")): _model_of_node(node) for node in nodes}
@@ -118,9 +120,13 @@ def reading_of(
         record = _read_or_leave(lambda several, owner=owner: view.controller(owner, several), some)
         if isinstance(record, JobRecord):
             records.append(record)
+    records = [job for job in records if job.ended_at is None or job.ended_at > from_at]
+    first = min((job.submitted_at for job in records if job.submitted_at is not None), default=0)
     owned = _owned(nodes, now)
     lacks = [*missing, NOT_USED, DELETED]
-    coverage = coverage_of(source, records, to_at=now or None, left_out=left_out, missing=lacks)
+    coverage = coverage_of(
+        source, records, from_at=max(first, from_at) or None, to_at=now or None, left_out=left_out, missing=lacks
+    )
     by = "the cluster's nodes today" if owned else ""
     return SourceReading(coverage, tuple(numbered(records)), owned, by, manifests=tuple(manifests.items()))
 

@@ -59,7 +59,7 @@ def read_prometheus(
     coverage = coverage_of(
         source,
         records,
-        from_at=month.first_at if seen else None,
+        from_at=month.first_at // HOUR * HOUR if seen else None,
         to_at=month.last_at if seen else None,
         missing=missing,
     )
@@ -172,7 +172,11 @@ class _Month:
         pod = _pod_of(series.labels)
         if pod is None or pod not in self.pods:
             return
+        life = self.pods[pod]
+        begin, end = life.started_at or 0, life.completed_at or 1 << 62
         for at, number in series.points:
+            if not begin <= at < end:
+                continue  # a server shows the last sample for five minutes, also after the pod has ended
             self.used.setdefault((pod, at // HOUR * HOUR), [0.0, 0.0])[column] += number * scale * STEP_MS
 
     def _known(self, series: Series) -> _Life | None:

@@ -26,14 +26,21 @@ from penstock.sim.traces.trace import text_of
 
 NEEDED: Final = (("JobID",), ("Submit",), ("Start",), ("State",), ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES"))
 GRES: Final = re.compile(r"(?:gres[:/])?gpu(?::(?P<model>[^:,()]+?))??[:=](?P<count>\d{1,7})(?:\([^)]*\))?", re.ASCII)
+UNBOUNDED: Final = (
+    "Jobs that ended before the --starttime of sacct are not in it, so what lies before is incomplete; --from leaves"
+    " it out."
+)
 NO_TIME: Final = ("", "Unknown", "None", "N/A")
 SLICES: Final = "slices of GPUs"
 OUTCOMES: Final[dict[str, Outcome]] = {"COMPLETED": "succeeded", "CANCELLED": "cancelled"}
 RUNNING: Final = ("RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "COMPLETING", "STAGE_OUT")
 
 
-def read_sacct(path: str, zone: tzinfo) -> SourceReading:
-    return read_file(path, partial(_read, path, zone))
+def read_sacct(path: str, zone: tzinfo, *, bounded: bool = False) -> SourceReading:
+    """`bounded`: the report leaves out what lies before --starttime. Otherwise it says that this part is incomplete."""
+    reading = read_file(path, partial(_read, path, zone))
+    cover = reading.coverage
+    return reading if bounded else replace(reading, coverage=replace(cover, missing=(*cover.missing, UNBOUNDED)))
 
 
 def _read(path: str, zone: tzinfo, errors: Errors) -> SourceReading:
