@@ -33,6 +33,7 @@ class Part(StrEnum):
     HELM = "helm: `make kube` builds it once, in about three minutes"
     S3 = "S3 server: `make kube` builds versitygw once, in about two minutes"
     POSTGRES = "PostgreSQL server: apt-get install postgresql"
+    PROMETHEUS = "Prometheus: apt-get install prometheus"
     CHROMIUM = "Chromium: apt-get install chromium"
     COMPILER = "C compiler with Python's headers: apt-get install gcc python3-dev"
     LINUX = "Linux: its fork copies a process with threads"

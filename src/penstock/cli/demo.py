@@ -107,7 +107,8 @@ def _play(keep: bool, out: Path, as_json: bool) -> int:
     if not keep:
         voice.say(
             f"\nThe page was at {machine.address}/ and `make demo KEEP=1` leaves it there to look at. Try next:\n"
-            f"  penstock why {job} --journal {journal}\n  penstock redecide {journal}\n  penstock up"
+            f"  penstock why {job} --journal {journal}\n  penstock redecide {journal}\n  penstock up\n"
+            "  penstock assess --demo"
         )
         click.echo(json.dumps(figures))
     for claim in untrue(figures):

@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show which Jobs of a cluster could burst, and what blocks the others.",
     ),
     "policy": ("penstock.cli.policy", "Check, test, explain, compare, export and apply a policy file."),
+    "assess": ("penstock.cli.assess", "Assess a month of your own: GPUs used, waits, demand; read only."),
     "shadow": ("penstock.cli.shadow", "Show what Penstock would have done with a cluster's Jobs; read only."),
     "simulate": ("penstock.cli.simulate", "Simulate a trace of jobs: waits, costs, GPU use."),
     "compare": ("penstock.cli.compare", "Compare policies on the same jobs, side by side."),

@@ -64,7 +64,7 @@ Key: TypeAlias = tuple[str, ...]
 
 def penstock_rows(text: str, clock: TraceClock, errors: Errors) -> Iterator[Row]:
     """Rows of our own schema; only submit_s, duration_s and gpus are required."""
-    header, numbered = _table(text, errors)
+    header, numbered = table_of(text, errors)
     for column in ("submit_s", "duration_s", "gpus"):
         if column not in header:
             hint = "other names need a column mapping"
@@ -77,7 +77,7 @@ def penstock_rows(text: str, clock: TraceClock, errors: Errors) -> Iterator[Row]
 def mapped_rows(text: str, clock: TraceClock, columns: Mapping[str, str], errors: Errors) -> Iterator[Row]:
     """Rows of a table with a column mapping."""
     _check_mapping(columns, errors)
-    header, numbered = _table(text, errors)
+    header, numbered = table_of(text, errors)
     for field, column in columns.items():
         if column not in header:
             errors.add(Unreadable(f"there is no column {column} for {field}, only {_listed(header)}", line=1))
@@ -97,7 +97,7 @@ def _check_mapping(columns: Mapping[str, str], errors: Errors) -> None:
         errors.add(Unreadable("the column mapping has no column for duration, nor for both start and end"))
 
 
-def _table(text: str, errors: Errors) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+def table_of(text: str, errors: Errors) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     numbered = _numbered(text, errors)
     header = [name.strip() for name in next(numbered, (1, []))[1]]
     for name, count in Counter(header).items():

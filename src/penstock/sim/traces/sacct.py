@@ -56,7 +56,7 @@ def sacct_rows(text: str, clock: TraceClock, errors: Errors) -> Iterator[Row]:
     header = first.rstrip("\r").split("|")
     _check(header, errors)
     errors.check()  # without its columns no row makes sense
-    return each(_jobs(header, lines, errors), _Reader(clock), errors)
+    return each(jobs_of(header, lines, errors), _Reader(clock), errors)
 
 
 def _check(header: list[str], errors: Errors) -> None:
@@ -68,7 +68,7 @@ def _check(header: list[str], errors: Errors) -> None:
             errors.add(Unreadable(f"there is no column {' or '.join(names)}, only {there}", line=1))
 
 
-def _jobs(header: list[str], lines: list[str], errors: Errors) -> Iterator[tuple[int, Fields]]:
+def jobs_of(header: list[str], lines: list[str], errors: Errors) -> Iterator[tuple[int, Fields]]:
     for number, line in enumerate(lines, start=2):
         cells = line.rstrip("\r").split("|")
         if cells == [""]:
@@ -87,20 +87,20 @@ class _Reader:
         self.specs: dict[JobSpec, JobSpec] = {}  # equal specs are kept once
 
     def __call__(self, job: Fields, /) -> Row:
-        asked = _asked(job)
+        asked = asked_gpus(job)
         if isinstance(asked, str):
             return asked
-        if _is_unended(job):
+        if is_unended(job):
             return NOT_ENDED
-        run_ms = _elapsed(job)
+        run_ms = elapsed_ms(job)
         if run_ms == 0:
-            never = _state(job) == "CANCELLED" or job.get("Start") in ("None", "Unknown")
+            never = state_of(job) == "CANCELLED" or job.get("Start") in ("None", "Unknown")
             return NEVER_STARTED if never else NO_RUN_TIME
         return TraceRow(job["JobID"], self._submitted(job), run_ms, self._spec(job, *asked))
 
     def parts(self, job: Fields, /) -> Iterable[Callable[[], object]]:
-        ended = [] if _is_unended(job) else [partial(_elapsed, job), partial(self._submitted, job)]
-        return [partial(_asked, job), *ended]
+        ended = [] if is_unended(job) else [partial(elapsed_ms, job), partial(self._submitted, job)]
+        return [partial(asked_gpus, job), *ended]
 
     def _submitted(self, job: Fields) -> Instant:
         return self.clock.submitted(job["Submit"], "Submit")
@@ -116,20 +116,20 @@ class _Reader:
         return self.specs.setdefault(spec, spec)
 
 
-def _state(job: Fields) -> str:
+def state_of(job: Fields) -> str:
     return job["State"].partition(" ")[0]  # "CANCELLED by 1001"
 
 
-def _is_unended(job: Fields) -> bool:
-    return _state(job) in UNENDED or job.get("End") == "Unknown"
+def is_unended(job: Fields) -> bool:
+    return state_of(job) in UNENDED or job.get("End") == "Unknown"
 
 
-def _asked(job: Fields) -> tuple[int, str] | str:
+def asked_gpus(job: Fields) -> tuple[int, str] | str:
     tres = "AllocTRES" if job.get("AllocTRES") else "ReqTRES"  # a job that never started has nothing allocated
-    return _gpus(job.get(tres, ""), tres)
+    return gpus_of_tres(job.get(tres, ""), tres)
 
 
-def _gpus(tres: str, field: str) -> tuple[int, str] | str:
+def gpus_of_tres(tres: str, field: str) -> tuple[int, str] | str:
     """How many, and of which MIG profile, from `cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=64G`; or why it is left out."""
     amounts = dict(part.partition("=")[::2] for part in tres.split(","))
     typed = {name[len("gres/gpu:") :]: count for name, count in amounts.items() if name.startswith("gres/gpu:")}
@@ -141,7 +141,7 @@ def _gpus(tres: str, field: str) -> tuple[int, str] | str:
     return (total, profiles.pop()) if len(profiles) == 1 else MIXED
 
 
-def _elapsed(job: Fields) -> Millis:
+def elapsed_ms(job: Fields) -> Millis:
     if job.get("ElapsedRaw"):
         return millis(job["ElapsedRaw"], "ElapsedRaw")
     text = job.get("Elapsed", "")

@@ -56,7 +56,7 @@ def read(
     """Reads the jobs of a file; `-` is standard input. Raises one `BadFile` with all errors, by file and row."""
 
     def rows(clock: TraceClock, errors: Errors) -> Iterator[Row]:
-        text = _text(path)
+        text = text_of(path)
         return _rows(text, format or _guess(text, columns), columns, clock, errors)
 
     return _read("standard input" if path == "-" else path, rows)
@@ -79,7 +79,7 @@ def _read(name: str, rows: Callable[[TraceClock, Errors], Iterator[Row]]) -> Tra
         raise BadFile(errors.found) from None
 
 
-def _text(path: str) -> str:
+def text_of(path: str) -> str:
     content = _bytes(path)
     if content[:2] == GZIP_MAGIC:
         content = _unzipped(content)

@@ -1,0 +1,270 @@
+"""Joins what several sources say of one month. Better evidence wins, field by field; where two good sources differ,
+that is named and not averaged. `penstock assess` calls it with all readings.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from penstock.assess.history import (
+    EVIDENCE,
+    VAGUE_START,
+    Cut,
+    Disagreement,
+    Evidence,
+    HourOfUse,
+    JobRecord,
+    MonthHistory,
+    OwnedGpus,
+    SourceReading,
+)
+from penstock.assess.owned import OwnedSteps
+from penstock.core.errors import BadInput
+from penstock.core.units import HOUR, MINUTE, Instant, Millis
+
+#: Two clocks and a scrape interval; further apart, two sources disagree.
+TOLERANCE_MS: Final[Millis] = 5 * MINUTE
+RANK: Final = {evidence: rank for rank, evidence in enumerate(EVIDENCE)}
+
+
+def join(
+    readings: Sequence[SourceReading], from_at: Instant | None = None, to_at: Instant | None = None
+) -> MonthHistory:
+    """Of all that was seen, or of the span that is asked for. Raises `BadInput` if no source saw a job in it, or their
+    clocks cannot be compared.
+    """
+    _check(readings)
+    differences = _Differences()
+    joined, teams = _joined(readings, differences)
+    owned, owned_by = _owned(readings, differences)
+    seen = [cover for cover in (reading.coverage for reading in readings) if cover.from_at is not None]
+    from_at = min(cover.from_at or 0 for cover in seen) if from_at is None else from_at
+    last = max(cover.to_at or 0 for cover in seen)
+    ends_at = last + 1 if to_at is None else to_at  # what happened in the last instant was seen, too
+    to_at = last if to_at is None else to_at
+    jobs = [job for job in joined if _first_at(job) < ends_at and _last_at(job) >= from_at]
+    if not jobs:
+        raise BadInput(f"None of the {len(joined):,} jobs that were seen lies between --from and --until.")
+    return MonthHistory(
+        from_at=from_at,
+        to_at=max(to_at, from_at + 1),
+        jobs=tuple(jobs),
+        owned=owned,
+        owned_by=owned_by,
+        use=tuple(_use(jobs, readings, teams, from_at, to_at)),
+        coverage=tuple(reading.coverage for reading in readings),
+        disagreements=differences.found(),
+        manifests=tuple({key: job for reading in readings for key, job in reading.manifests}.items()),
+        calendar=readings[0].calendar,
+    )
+
+
+def _check(readings: Sequence[SourceReading]) -> None:
+    if not any(reading.jobs for reading in readings):
+        said = [f"{cover.source}: {' '.join(cover.missing)}" for cover in (reading.coverage for reading in readings)]
+        left = [f"{count:,} × {why}" for reading in readings for why, count in reading.coverage.left_out]
+        more = f" Left out: {', '.join(left)}." if left else ""
+        raise BadInput(f"No job with GPUs was seen, so there is nothing to assess. {' '.join(said)}{more}".strip())
+    zeros = [reading.coverage.source for reading in readings if reading.jobs and not reading.calendar]
+    if zeros and len([reading for reading in readings if reading.jobs]) > 1:
+        raise BadInput(f"{zeros[0]} counts seconds from a zero of its own; it cannot be joined with other sources.")
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def _joined(
+    readings: Sequence[SourceReading], differences: "_Differences"
+) -> tuple[list[JobRecord], dict[tuple[int, str], str]]:
+    """The jobs by time, and the team of each job by its source's number and id there."""
+    found: list[JobRecord] = []
+    by_name: dict[str, list[int]] = defaultdict(list)
+    by_uid: dict[str, int] = {}
+    where: dict[tuple[int, str], int] = {}
+    for k, reading in enumerate(readings):
+        before = len(found)
+        for job in reading.jobs:
+            same = _same(job, found, by_name, by_uid, before) if k else None
+            if same is not None:
+                found[same] = _merged(found[same], job, differences)
+                where[k, job.id] = same
+                continue
+            where[k, job.id] = len(found)
+            by_name[_stem(job.id)].append(len(found))
+            if job.uid:
+                by_uid[job.uid] = len(found)
+            found.append(job)
+    teams = {there: found[index].team for there, index in where.items()}
+    return sorted(found, key=lambda job: (_first_at(job), job.id)), teams
+
+
+def _same(
+    job: JobRecord, found: list[JobRecord], by_name: dict[str, list[int]], by_uid: dict[str, int], before: int
+) -> int | None:
+    """The record of the same job in an earlier source: of the same uid, or of the same id and time."""
+    if job.uid and by_uid.get(job.uid, before) < before:
+        return by_uid[job.uid]
+    for index in by_name.get(_stem(job.id), ()):
+        other = found[index]
+        if index < before and not (job.uid and other.uid) and _overlap(job, other):
+            return index
+    return None
+
+
+def _stem(job_id: str) -> str:
+    return job_id.partition("#")[0]
+
+
+def _first_at(job: JobRecord) -> Instant:
+    return min((at for at in (job.submitted_at, job.started_at, job.ended_at) if at is not None), default=0)
+
+
+def _last_at(job: JobRecord) -> Instant:
+    """A job that is still queued goes on."""
+    times = [at for at in (job.submitted_at, job.started_at, job.ended_at) if at is not None]
+    return 1 << 62 if job.outcome == "queued" else max(times, default=0)
+
+
+def _overlap(job: JobRecord, other: JobRecord) -> bool:
+    return _first_at(job) <= _last_at(other) + TOLERANCE_MS and _first_at(other) <= _last_at(job) + TOLERANCE_MS
+
+
+def _merged(one: JobRecord, other: JobRecord, differences: "_Differences") -> JobRecord:
+    """Field by field, the better evidence. The earliest submission is the true one: a pod comes after its Job."""
+    start = _better(_start(one), _start(other))
+    end = _better(_end(one), _end(other))
+    differences.times("started", one, other, _start(one), _start(other))
+    differences.times("ended", one, other, _end(one), _end(other))
+    differences.gpus(one, other)
+    submitted = [job for job in (one, other) if job.submitted_at is not None]
+    first = min(submitted, key=lambda job: job.submitted_at or 0, default=one)
+    best = one if start[2] == one.started_by else other
+    measured = one if one.used_gpu_ms is not None else other
+    return replace(
+        one,
+        source=f"{one.source} + {other.source}",
+        gpus=best.gpus,
+        name=one.name or other.name,
+        team=one.team or other.team,
+        user=one.user or other.user,
+        gpu_model=one.gpu_model or other.gpu_model,
+        key=one.key or other.key,
+        submitted_at=first.submitted_at,
+        submitted_by=first.submitted_by,
+        started_at=start[1],
+        started_by=start[2],
+        ended_at=end[1],
+        ended_by=end[2],
+        outcome=one.outcome if one.outcome != "unknown" else other.outcome,
+        cut=_cut(start[0], end[0]),
+        rented=one.rented or other.rented,
+        uid=one.uid or other.uid,
+        used_gpu_ms=measured.used_gpu_ms,
+        measured_gpu_ms=measured.measured_gpu_ms,
+        idle_gpu_ms=measured.idle_gpu_ms,
+        memory_permille=measured.memory_permille,
+        checkpoints=one.checkpoints if one.checkpoints is not None else other.checkpoints,
+        volumes=one.volumes if one.volumes is not None else other.volumes,
+        data=one.data if one.data is not None else other.data,
+    )
+
+
+_Time = tuple[bool, Instant | None, Evidence]  #: whether it is cut there, when, and how that is known
+
+
+def _start(job: JobRecord) -> _Time:
+    return job.cut in ("start", "both"), job.started_at, job.started_by
+
+
+def _end(job: JobRecord) -> _Time:
+    return job.cut in ("end", "both"), job.ended_at, job.ended_by
+
+
+def _better(one: _Time, other: _Time) -> _Time:
+    def rank(time: _Time) -> tuple[bool, bool, int]:
+        return time[1] is None, time[0], RANK[time[2]]
+
+    return min(one, other, key=rank)
+
+
+def _cut(start: bool, end: bool) -> Cut:
+    return "both" if start and end else "start" if start else "end" if end else ""
+
+
+class _Differences:
+    def __init__(self) -> None:
+        self.counts: dict[tuple[str, str, str], tuple[int, int, str]] = {}
+
+    def times(self, field: str, one: JobRecord, other: JobRecord, a: _Time, b: _Time) -> None:
+        if a[1] is None or b[1] is None or a[0] or b[0] or a[2] in VAGUE_START or b[2] in VAGUE_START:
+            return
+        if abs(a[1] - b[1]) > TOLERANCE_MS:
+            kept, lost = (one, other) if _better(a, b) is a else (other, one)
+            self.note(field, kept.source, lost.source, one.id, abs(a[1] - b[1]))
+
+    def gpus(self, one: JobRecord, other: JobRecord) -> None:
+        if one.gpus != other.gpus:
+            kept, lost = (one, other) if _better(_start(one), _start(other)) == _start(one) else (other, one)
+            self.note("gpus", kept.source, lost.source, one.id, abs(one.gpus - other.gpus))
+
+    def note(self, field: str, kept: str, other: str, example: str, apart: int) -> None:
+        count, worst, name = self.counts.get((field, kept, other), (0, -1, ""))
+        self.counts[field, kept, other] = (count + 1, max(worst, apart), example if apart > worst else name)
+
+    def found(self) -> tuple[Disagreement, ...]:
+        return tuple(
+            Disagreement(field, kept, other, count, example, worst)
+            for (field, kept, other), (count, worst, example) in sorted(self.counts.items())
+        )
+
+
+# --- owned GPUs and use -----------------------------------------------------------------------------------------------
+
+
+def _owned(readings: Sequence[SourceReading], differences: _Differences) -> tuple[tuple[OwnedGpus, ...], str]:
+    """Of the source that follows them longest; another that ends with a different number disagrees."""
+    known = [reading for reading in readings if reading.owned]
+    if not known:
+        return (), ""
+    best = max(known, key=lambda reading: reading.owned[-1].at - reading.owned[0].at)
+    last = OwnedSteps(best.owned).last
+    for reading in known:
+        other = OwnedSteps(reading.owned).last
+        if reading is not best and other != last:
+            differences.note("owned GPUs", best.coverage.source, reading.coverage.source, "", abs(other - last))
+    return tuple(sorted(best.owned, key=lambda row: (row.at, row.model))), best.owned_by
+
+
+def _use(
+    jobs: Iterable[JobRecord],
+    readings: Iterable[SourceReading],
+    teams: Mapping[tuple[int, str], str],
+    from_at: Instant,
+    to_at: Instant,
+) -> Iterator[HourOfUse]:
+    """Allocated GPU time follows from the jobs, used time from whoever measured it."""
+    sums: dict[tuple[Instant, str], list[Millis]] = defaultdict(lambda: [0, 0, 0])
+    for job in jobs:
+        if job.started_at is not None and job.ended_at is not None:
+            for hour, ms in hours_between(max(job.started_at, from_at), min(job.ended_at, to_at)):
+                sums[hour, job.team][0] += ms * job.gpus
+    for k, reading in enumerate(readings):
+        for row in reading.measured:
+            if not from_at - HOUR < row.at < to_at:
+                continue
+            found = sums[row.at, teams[k, row.job]]
+            found[1] += row.measured_gpu_ms
+            found[2] += row.used_gpu_ms
+    for (at, team), (allocated, measured, used) in sorted(sums.items()):
+        # Samples are minutes apart, so a short run may be measured for longer than it ran.
+        whole = min(measured, allocated)
+        yield HourOfUse(at, team, allocated, whole, used * whole // measured if measured else 0)
+
+
+def hours_between(begin: Instant, end: Instant) -> Iterator[tuple[Instant, Millis]]:
+    """Each full or partial hour of a span, with how much of it lies in the span."""
+    at = begin // HOUR * HOUR
+    while at < end:
+        yield at, min(end, at + HOUR) - max(begin, at)
+        at += HOUR

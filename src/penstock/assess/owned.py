@@ -1,0 +1,34 @@
+"""How many GPUs are owned at an instant. `join`, `use` and `waits` ask it."""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from penstock.assess.history import OwnedGpus
+from penstock.core.units import Instant
+
+
+class OwnedSteps:
+    """All models together. Before the first row of a model, as many as in it."""
+
+    def __init__(self, rows: Iterable[OwnedGpus]) -> None:
+        by_time = sorted(rows, key=lambda row: row.at)
+        counts: dict[str, int] = {}
+        for row in reversed(by_time):
+            counts[row.model] = row.gpus
+        self.instants: list[Instant] = []
+        self.totals: list[int] = [sum(counts.values())]
+        for row in by_time:
+            counts[row.model] = row.gpus
+            self.instants.append(row.at)
+            self.totals.append(sum(counts.values()))
+
+    def at(self, instant: Instant) -> int:
+        return self.totals[bisect_right(self.instants, instant)]
+
+    @property
+    def last(self) -> int:
+        return self.totals[-1]
+
+    def changes(self, from_at: Instant, to_at: Instant) -> list[Instant]:
+        """Instants within the span at which the number may change."""
+        return [at for at in self.instants if from_at < at < to_at]

@@ -1,0 +1,159 @@
+"""The report in sentences, each with its numbers. What is not known is said as such. `penstock assess` prints them, and
+they are in its JSON.
+"""
+
+from collections.abc import Iterator
+
+from penstock.assess.history import Coverage, Disagreement
+from penstock.assess.report import AssessReport
+from penstock.assess.use import IDLE_WORDS
+from penstock.assess.waits import NO_WAIT_MS, WaitRange
+from penstock.core.units import DAY, HOUR
+from penstock.formatting import count, duration, instant, money
+
+
+def not_seen(report: AssessReport) -> list[str]:
+    """What could not be seen, and how sure the rest is: the first thing that the report says."""
+    return list(_not_seen(report))
+
+
+def _not_seen(report: AssessReport) -> Iterator[str]:
+    spans = ", ".join(f"{_span(cover)} of {cover.source}" for cover in report.sources)
+    yield f"Seen: {spans}. {count(report.jobs, 'job')}; {_share(report.cut, report.ran)} of run times cut off."
+    waits = report.waits
+    ran = waits.all.jobs + waits.unknown
+    if ran:
+        known = waits.all.jobs
+        yield f"The wait is known of {known:,} of {count(ran, 'job')} that ran ({_share(known, ran)})."
+    total = report.use.total
+    if total.measured:
+        yield f"Use was measured over {_share(total.measured, total.allocated)} of the allocated GPU time."
+    else:
+        yield "How the allocated GPUs were used is not known: no source measured it."
+    if waits.demand.owned_is_known:
+        yield f"{count(waits.demand.owned_gpus, 'owned GPU')}, by {report.owned_by}."
+    else:
+        yield (
+            f"No source says how many GPUs are owned. The most seen in use at once, {waits.demand.owned_gpus:,}, stands"
+            " in for them; --owned-gpus says how many there are."
+        )
+    for cover in report.sources:
+        yield from (f"{cover.source}: {words}" for words in cover.missing)
+        if cover.left_out:
+            left = ", ".join(f"{number:,} × {why}" for why, number in cover.left_out)
+            yield f"{cover.source}: left out {left}."
+    yield from (_disagreement(row) for row in report.disagreements)
+
+
+def use(report: AssessReport) -> list[str]:
+    return list(_use(report))
+
+
+def _use(report: AssessReport) -> Iterator[str]:
+    total, used = report.use.total, report.use.total.used_share
+    owned = report.use.owned_gpu_hours
+    of_owned = f", {_share(total.allocated, owned)} of the owned {owned:,.0f}" if owned else ""
+    yield f"{total.allocated:,.0f} GPU-hours were allocated{of_owned}."
+    by_hour, days = report.use.by_hour_of_day, max(1.0, _length(report) / DAY)
+    if len(by_hour) == DAY // HOUR:
+        most, least = (pick(by_hour, key=lambda row: row.allocated) for pick in (max, min))
+        yield (
+            f"Most were allocated at {most.label} ({most.allocated / days:,.1f} GPUs on average), fewest at"
+            f" {least.label} ({least.allocated / days:,.1f})."
+        )
+    if used is None:
+        yield "How much of them was used is not known."
+        return
+    yield f"Of the {total.measured:,.0f} measured, {total.used:,.0f} were used: {used:.0%}.".replace("%", " %")
+    assumed = ", an assumption that --gpu-hour replaces" if report.gpu_hour_is_assumed else ""
+    price = f"{money(report.gpu_hour, report.currency)} a GPU-hour{assumed}"
+    idle = report.use
+    if not idle.idle_jobs:
+        yield f"No allocation was idle ({IDLE_WORDS})."
+        return
+    yield (
+        f"{count(idle.idle_jobs, 'job')} held GPUs that were idle ({IDLE_WORDS}): {idle.idle_gpu_hours:,.0f} GPU-hours,"
+        f" {money(idle.idle_cost, report.currency)} at {price}."
+    )
+
+
+def waits(report: AssessReport) -> list[str]:
+    return list(_waits(report))
+
+
+def _waits(report: AssessReport) -> Iterator[str]:
+    found = report.waits
+    if not found.all.jobs:
+        yield "No wait is known."
+    elif found.none_waited:
+        yield (
+            f"A month without a wait: 0 of {count(found.all.jobs, 'job')} whose wait is known waited longer than"
+            f" {duration(NO_WAIT_MS)}. For the sake of waits nothing needs to change."
+        )
+    else:
+        yield (
+            f"{found.all.waited:,} of {count(found.all.jobs, 'job')} waited longer than {duration(NO_WAIT_MS)}. Median"
+            f" {_time(found.all.median_ms)}, p95 {_time(found.all.p95_ms)}, {found.all.sum_ms / HOUR:,.0f} h in all."
+        )
+    if found.unknown or found.queued:
+        unknown = [count(found.unknown, "job") + " of unknown wait"] if found.unknown else []
+        queued = [count(found.queued, "job") + " still queued"] if found.queued else []
+        yield (
+            f"With {' and '.join(unknown + queued)}, the median is {_between(found.median)}, and p95"
+            f" {_between(found.p95)}."
+        )
+    if found.queued:
+        yield f"{count(found.queued, 'job')} had not started at the end, the oldest after {_time(found.queued_ms)}."
+    yield from _demand(report)
+
+
+def _demand(report: AssessReport) -> Iterator[str]:
+    demand = report.waits.demand
+    when = instant(demand.peak_at)
+    yield f"Demand: {demand.gpu_hours:,.0f} GPU-hours; at its peak {count(demand.peak_gpus, 'GPU')}, {when}."
+    what = f"the {count(demand.owned_gpus, 'owned GPU')}" if demand.owned_is_known else f"{demand.owned_gpus:,} GPUs"
+    if demand.hours_above:
+        yield (
+            f"It was above {what} for {demand.hours_above:,.0f} h ({_share(demand.hours_above * HOUR, _length(report))}"
+            f" of the time), by {demand.gpu_hours_above:,.0f} GPU-hours in all."
+        )
+    else:
+        yield f"It was never above {what}."
+
+
+def _length(report: AssessReport) -> int:
+    return max(1, report.to_at - report.from_at)
+
+
+def _span(cover: Coverage) -> str:
+    if cover.from_at is None or cover.to_at is None:
+        return "nothing"
+    length = cover.to_at - cover.from_at
+    return count(round(length / DAY), "day") if length >= DAY else f"{length / HOUR:.0f} h"
+
+
+def _disagreement(row: Disagreement) -> str:
+    if row.field == "owned GPUs":
+        return f"{row.kept} and {row.other} differ by {row.worst:,} owned GPUs; the first is used."
+    apart = f"by up to {row.worst:,} GPUs" if row.field == "gpus" else f"by up to {_time(row.worst)}"
+    what = "in width" if row.field == "gpus" else f"on when a job {row.field}"
+    jobs = f"{count(row.count, 'job')}, {apart} ({row.example})"
+    return f"{row.kept} and {row.other} differ {what} for {jobs}; the first is used."
+
+
+def _between(found: WaitRange) -> str:
+    if found.high_ms is None:
+        return f"at least {_time(found.low_ms)}"
+    if found.low_ms == found.high_ms:
+        return _time(found.low_ms)
+    return f"between {_time(found.low_ms)} and {_time(found.high_ms)}"
+
+
+def _time(ms: int) -> str:
+    return duration(ms) if ms else "0 s"
+
+
+def _share(part: float, whole: float | None) -> str:
+    """A part as people say it; small ones are not rounded to nothing."""
+    share = 100 * part / whole if whole else 0.0
+    return f"{share:.1f} %" if 0 < share < 1 else f"{share:.0f} %"

@@ -1,0 +1,69 @@
+"""`penstock assess`: what it prints, what it refuses, and that it writes nothing."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.assess.demo_month import generated_month
+from penstock.cli.main import main
+from tests.assess import months
+
+
+def test_the_demo_says_first_what_could_not_be_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["assess", "--demo"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("What could not be seen, and how sure the rest is\n  Seen: ")
+    assert told.index("\nUse\n") < told.index("\nWaits\n")
+    assert "\x1b" not in told
+    assert told.endswith("Nothing was written anywhere.\n")
+
+
+def test_json_has_the_sentences_and_every_hour(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    month = generated_month(1, jobs=100, days=5)
+    path = tmp_path / "jobs.csv"
+    path.write_text(months.table(month))
+    before = sorted(tmp_path.iterdir())
+    assert main(["assess", "--csv", str(path), "--owned-gpus", "16", "--currency", "EUR", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["jobs"] == 100
+    assert report["waits"]["demand"]["owned_gpus"] == 16
+    assert report["says"]["not_seen"][0].startswith("Seen: ")
+    assert "How the allocated GPUs were used is not known: no source measured it." in report["says"]["not_seen"]
+    assert sum(row["allocated"] for row in report["use"]["by_hour"]) == pytest.approx(months.gpu_hours(month))
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_redacted_output_holds_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "secret-project.csv"
+    path.write_text(months.table(generated_month(1, jobs=100, days=5)))
+    assert main(["assess", "--csv", str(path), "--redact", "--json"]) == 0
+    told = capsys.readouterr().out
+    for name in ("vision", "language", "speech", "secret-project", str(tmp_path)):
+        assert name not in told
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "Name a source"),
+        (["--demo", "--csv", "a.csv"], "no other source with it"),
+        (["--csv", "nowhere.csv"], "nowhere.csv: cannot be read"),
+        (["--sacct", "nowhere.txt"], "nowhere.txt: cannot be read"),
+        (["--shadow", "nowhere.json"], "nowhere.json: cannot be read"),
+        (["--journal", "nowhere.journal"], "nowhere.journal"),
+        (["--kubeconfig", "nowhere.yaml"], "nowhere.yaml cannot be used"),
+        (["--prometheus", "nowhere"], "is no address"),
+        (["--prometheus", "https://p.example", "--until", "soon"], "--until 'soon' is no time"),
+        (["--demo", "--from", "2026-10-02T00:00:00Z", "--until", "2026-10-01T00:00:00Z"], "is not before --until"),
+        (["--demo", "--time-zone", "Mars"], "--time-zone 'Mars' is no time zone"),
+        (["--demo", "--gpu-hour", "-1"], "cannot be negative"),
+        (["--demo", "--currency", "euro"], "is no currency"),
+        (["--csv", "a.csv", "--column", "submit"], "write it as FIELD=NAME"),
+    ],
+)
+def test_bad_input_is_one_sentence(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["assess", *words]) == 2
+    told = capsys.readouterr().err
+    assert why in told
+    assert "Traceback" not in told
