@@ -218,6 +218,7 @@ def test_no_part_of_the_model_is_out_of_the_files_reach() -> None:
         "SitesFile.kubernetes",  # of sites that are clusters: tests/config/test_clusters.py
         "Site.has",
         "Offer.has",  # of clusters: tests/kube/test_job_needs.py
+        "Offer.closed",  # tests/live/test_site_changes.py
         "SitesFile.rehearsed",
         "SitesFile.governance",  # of a policy file: tests/policy/test_file.py
         "DataRule.source",  # likewise

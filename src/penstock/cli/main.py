@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show which Jobs of a cluster could burst, and what blocks the others.",
     ),
     "policy": ("penstock.cli.policy", "Check, test, explain, compare, export and apply a policy file."),
+    "apply": ("penstock.cli.sites_apply", "Apply a sites file to the running Penstock: all of it, or nothing."),
     "shadow": ("penstock.cli.shadow", "Show what Penstock would have done with a cluster's Jobs; read only."),
     "simulate": ("penstock.cli.simulate", "Simulate a trace of jobs: waits, costs, GPU use."),
     "compare": ("penstock.cli.compare", "Compare policies on the same jobs, side by side."),

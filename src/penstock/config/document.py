@@ -8,6 +8,7 @@ code that uses it ends its part, too, without a further error, because the first
 """
 
 import difflib
+import os.path
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -256,6 +257,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def shown(text: str, longest: int = 60) -> str:
     """Quoted, escaped and shortened."""
     return repr(text if len(text) <= longest else text[: longest - 1] + "…")
+
+
+def source(page: "Document", place: str) -> str:
+    """The file's own name and the line, as reasons show them."""
+    return f"{os.path.basename(page.name)}:{page.line(place) or 1}"
 
 
 def _bare(text: str) -> str:

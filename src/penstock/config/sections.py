@@ -96,6 +96,7 @@ class OfferSection(Section, frozen=True):
     guarantee: Guarantee | None = None
     extras: ExtrasSection | None = None
     kubernetes: NodeSelectionSection | None = None
+    closed: Flag = Flag(False)
 
 
 class TierSection(Section, frozen=True):

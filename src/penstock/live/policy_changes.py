@@ -52,10 +52,14 @@ class PolicyOutcome:
 
 
 class PolicyChanges:
-    def __init__(self, plane: Plane, sites: "SitesFile", path: str = "") -> None:
-        """`sites`: without any policy file. `path`: the file that `up --policy` names; empty: none."""
+    def __init__(self, plane: Plane, sites: "SitesFile", path: str = "", text: bytes = b"") -> None:
+        """`sites`: without any policy file. `path`: the file that `up --policy` names; empty: none. `text`: of that
+        file, as the start read it.
+        """
         self.plane, self.sites, self.path = plane, sites, path
-        self.doing = asyncio.Lock()
+        self.doing = asyncio.Lock()  #: a policy file or a sites file is being applied
+        #: The policy file in force, and its name; None: there is none.
+        self.text: tuple[bytes, str] | None = (text, path) if text else None
         self.seen = ""  #: digest of the file as it was last looked at
 
     async def apply(
@@ -83,8 +87,9 @@ class PolicyChanges:
             if facts:
                 texts = {hashlib.sha256(raw).hexdigest(): raw, **(blobs or {})}
                 await self.plane.tell(*facts, blobs=texts)
+            self.text = raw, name
             await self.plane.configure(said, file.teams)
-            raised, revision = await self.plane.consider(lambda state, _: _raised(state, said))
+            raised, revision = await self.plane.consider(lambda state, _: raised_by(state, said))
             return PolicyOutcome(revision, bool(facts), stranded, raised, _says(revision, bool(facts)))
 
     def read(self, raw: bytes, name: str) -> "SitesFile":
@@ -94,6 +99,12 @@ class PolicyChanges:
         if len(raw) > MOST_BYTES:
             raise BadInput(f"{name} has {len(raw):,} bytes, and a policy file has at most {MOST_BYTES:,}.")
         return governed(self.sites, parse_policy(raw, name, self.sites))
+
+    def govern(self, sites: "SitesFile") -> "SitesFile":
+        """Another sites file as the policy file in force makes it. Raises `BadInput` if they do not fit."""
+        from penstock.policy.file import governed, parse_policy
+
+        return sites if self.text is None else governed(sites, parse_policy(*self.text, sites))
 
     # --- the file itself -----------------------------------------------------------------------------------------
 
@@ -170,7 +181,8 @@ def _by(fact: e.CapSet | e.PolicySet, by: str, reason: str, details: str) -> e.C
     return replace(fact, by=by, details=details)
 
 
-def _raised(state: State, said: tuple[e.Fact, ...]) -> tuple[tuple[str, ...], int]:
+def raised_by(state: State, said: tuple[e.Fact, ...]) -> tuple[tuple[str, ...], int]:
+    """Caps that wait for a person, a sentence each, and the revision in force."""
     return tuple(one.says for one in config_facts.raised_caps(state, said).values()), state.revision
 
 

@@ -1,12 +1,11 @@
 """From the policy file's rows to `Governance`, each part with its file and line. `file` calls `governance_of`."""
 
 import math
-import os.path
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar, get_args
 
 from penstock.config.convert import Section
-from penstock.config.document import Document, shown, unknown
+from penstock.config.document import Document, shown, source, unknown
 from penstock.config.scalars import Amount, Name
 from penstock.core.model import governance as g
 from penstock.core.units import MICRO, PERMILLE, Money
@@ -56,11 +55,6 @@ def governance_of(row: PolicyFileSection, page: Document, digest: str) -> g.Gove
         digest=digest,
     )
     return made if page.errors else with_shapes(made)
-
-
-def source(page: Document, place: str) -> str:
-    """The file's own name and the line, as reasons show them."""
-    return f"{os.path.basename(page.name)}:{page.line(place) or 1}"
 
 
 def amount(found: Amount | None) -> Money | None:

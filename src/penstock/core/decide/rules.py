@@ -89,13 +89,18 @@ def built_in_objections(asked: Candidate) -> Iterator[Verdict]:
     """All that stands against it, in the order of `ALWAYS`."""
     for rule in ALWAYS:
         if said := rule(asked):
-            where = _data_source(asked) if rule is data_may_go else ""
+            where = _data_source(asked) if rule is data_may_go else asked.offer.closed if rule is is_open else ""
             yield Verdict(False, said, where or BUILT_IN)
 
 
 def in_file(where: str) -> str:
     """File and line of a policy's rule; empty for ours."""
     return "" if where == BUILT_IN else where
+
+
+def is_open(asked: Candidate) -> str:
+    """What runs there stays until it ends."""
+    return "the offer is closed" if asked.offer.closed else ""
 
 
 def fits_at_all(asked: Candidate) -> str:
@@ -221,6 +226,7 @@ def may_be_lost(asked: Candidate) -> str:
 
 #: In the order they are asked; the first that objects is the reason on record.
 ALWAYS: Final = (
+    is_open,
     fits_at_all,
     gpu_wanted,
     finds_what_it_needs,
