@@ -86,11 +86,11 @@ class SiteDrivers:
             driver.use(site)
         elif isinstance(driver, Rehearsal):
             driver.stage.use(site)
-        else:
+        elif site.id in (clusters := dict(file.kubernetes)):
             from penstock.drivers.kubernetes.driver import KubernetesDriver
 
             assert isinstance(driver, KubernetesDriver)
-            driver.use(site, dict(dict(file.kubernetes)[site.id].places))
+            driver.use(site, dict(clusters[site.id].places))
 
     def forget(self, site: str) -> None:
         """Its driver is closed."""
@@ -240,6 +240,8 @@ def _needs_restart(before: SitesFile, after: SitesFile) -> Iterator[str]:
     for key in ("currency", "time_zone"):
         if getattr(before, key) != getattr(after, key):
             yield f"'{key}' changes from {getattr(before, key)} to {getattr(after, key)}"
+    if before.policy_config_map != after.policy_config_map:
+        yield "'policy_config_map' changes"
     if before.faults != after.faults:
         yield "'faults' changes"
     if before.data_folders != after.data_folders and (before.local or after.local):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.config import LocalSite, SitesFile, read_sites, this_machine, unmatched_caps
 from penstock.core.errors import BadInput
+from penstock.core.model.events import PolicySet
 from penstock.drivers.driver import Refused
 from penstock.drivers.local import isolation, limits
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
@@ -35,6 +36,7 @@ from penstock.options import Options
 from penstock.site_drivers import SiteDrivers, execution_cluster, extra, has_own_users
 
 if TYPE_CHECKING:
+    from penstock.config.sites import ConfigMapKey
     from penstock.front.home_cluster import ExecutionCluster
     from penstock.front.home_jobs import HomeJobs
     from penstock.front.manager import Manager
@@ -111,6 +113,7 @@ async def running(
     sys.setswitchinterval(TURN_SECONDS)
     digest = digest_of(options.sites)  # before it is read: a change meanwhile is a change
     base = _without_policy(options)
+    named = _config_map(options, base)
     file, text = _governed(options, base)
     make_home(options.home)
     older = older_tokens(options.home / "tokens.json")  # before anything is opened: a damaged file changes nothing
@@ -120,6 +123,8 @@ async def running(
     with contextlib.closing(opened) as journal, contextlib.closing(open_reader(where)) as reader:
         clock = _clock(options)
         homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
+        if named is not None:
+            file, text = await _from_cluster(base, named, homes, reader)
         sites = SiteDrivers(options, file, journal.installation, reader, clock, homes)
         plane = make_plane(options, file, text, journal, reader, clock, sites)
         guard = guard_of(options.home, plane)
@@ -127,7 +132,7 @@ async def running(
             _know_tokens(guard.tokens, reader, options.home, older)
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
         app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
-        app.state.policies = policies = PolicyChanges(plane, base, options.policy, text)
+        app.state.policies = policies = PolicyChanges(plane, base, named.title if named else options.policy, text)
         app.state.sites = changes = SiteChanges(plane, policies, sites, options.sites, digest)
         anchoring = Anchoring(options.anchors, journal, lambda: plane.claims.head, clock.now, plane.alarms.set)
         with reachable():
@@ -145,7 +150,8 @@ async def running(
                 _calm_the_collector()
                 async with (
                     _beside(keep_sweeping(sites.store, reader, clock), anchoring.run()),
-                    _reloading(policies, changes),
+                    _reloading(*([] if named else [policies]), changes),
+                    _policy_followed(named, homes, policies, clock),
                     _doors(homes, _elsewhere(file, homes), sites, plane, reader, options.home) as app.state.manager,
                 ):
                     yield plane, lambda: str(app.state.links.make(guard.tokens.find(secret)))
@@ -428,6 +434,59 @@ def _governed(options: Options, file: SitesFile) -> tuple[SitesFile, bytes]:
 
     raw = read_bytes(options.policy)
     return governed(file, parse_policy(raw, options.policy, file)), raw
+
+
+def _config_map(options: Options, file: SitesFile) -> "ConfigMapKey | None":
+    """Where the policy comes from, unless a file has it."""
+    named = None if options.rehearse else file.policy_config_map
+    if named is not None and options.policy:
+        raise BadInput(
+            f"{options.sites} says that {named.title} has the policy ('policy_config_map'), and --policy says"
+            f" {options.policy}; take one of them away."
+        )
+    return named
+
+
+async def _from_cluster(
+    file: SitesFile, named: "ConfigMapKey", homes: "Sequence[HomeJobs]", reader: Reader
+) -> tuple[SitesFile, bytes]:
+    """What is in force stays until the ConfigMap is heard; a first start reads it, and fails without it."""
+    from penstock.front.policy_config_map import first_text
+    from penstock.policy.file import governed, parse_policy
+
+    with reachable():
+        text = await asyncio.to_thread(_text_in_force, reader)
+    cluster = next(home.cluster for home in homes if home.site == named.site)
+    try:
+        text = text or await first_text(cluster, named)
+        return governed(file, parse_policy(text, named.title, file)), text
+    except BadInput:
+        for home in homes:
+            await home.cluster.close()
+        raise
+
+
+def _text_in_force(reader: Reader) -> bytes:
+    """The policy file that the journal has last; empty: there is none."""
+    for happening in reader.feed(limit=1, kinds=("PolicySet",)):
+        digest = happening.event.policy.governance.digest if isinstance(happening.event, PolicySet) else ""
+        return (reader.blob(digest) or b"") if digest else b""
+    return b""
+
+
+@contextlib.asynccontextmanager
+async def _policy_followed(
+    named: "ConfigMapKey | None", homes: "Sequence[HomeJobs]", changes: PolicyChanges, clock: Clock
+) -> AsyncIterator[None]:
+    """The ConfigMap with the policy is watched while this lasts."""
+    if named is None:
+        yield
+        return
+    from penstock.front.policy_config_map import PolicyConfigMap
+
+    cluster = next(home.cluster for home in homes if home.site == named.site)
+    async with _beside(PolicyConfigMap(cluster, named, changes, clock.now).run()):
+        yield
 
 
 def _without_policy(options: Options) -> SitesFile:
