@@ -218,6 +218,8 @@ def test_no_part_of_the_model_is_out_of_the_files_reach() -> None:
         "SitesFile.kubernetes",  # of sites that are clusters: tests/config/test_clusters.py
         "Site.has",
         "Offer.has",  # of clusters: tests/kube/test_job_needs.py
+        "Offer.closed",  # tests/live/test_site_changes.py
+        "SitesFile.policy_config_map",  # of a home cluster: tests/config/test_clusters.py
         "SitesFile.rehearsed",
         "SitesFile.governance",  # of a policy file: tests/policy/test_file.py
         "DataRule.source",  # likewise
@@ -670,13 +672,13 @@ def test_odd_words_are_escaped_and_cut_in_the_sentence() -> None:
     """A key of the file once stood raw in the place: a control character or a page of text reached the terminal."""
     assert refused(site(OWNED) + '"\\e[2J": 1') == (
         "s.yaml, line 6: unknown key '\\x1b[2J'; known here: sites, currency, rates, data, data_rules, caps, teams, "
-        "faults, policy, time_zone."
+        "faults, policy, policy_config_map, time_zone."
     )
     assert refused(site(OWNED) + f'"\\a{"x" * 500}": !t 1').splitlines()[1:] == [
         f"s.yaml, line 6, \\x07{'x' * 128}…: the YAML tag '!t' means nothing here; leave it out.",
         (
             f"s.yaml, line 6: unknown key '\\x07{'x' * 58}…'; known here: sites, currency, rates, data, data_rules, "
-            "caps, teams, faults, policy, time_zone."
+            "caps, teams, faults, policy, policy_config_map, time_zone."
         ),
     ]
 

@@ -16,10 +16,12 @@ LAYERS: list[list[str]] = [
     ["cli"],
     ["demo"],
     ["wiring", "assess"],
+    ["site_drivers"],
     ["web", "front", "live", "sim", "telemetry"],
     ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config", "devcluster"],
     ["kube", "explain"],  # how to speak to clusters, and how to speak to people
     ["formatting", "terminal"],  # numbers as people write them, and tables
+    ["options"],  # what `penstock up` is given
     ["core", "sdk"],  # the sdk runs inside jobs and knows nothing of us
 ]
 #: Imports within one row: (who, whom) -> why. `live` and `sim` never import each other, whatever the reason.

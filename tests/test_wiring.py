@@ -24,7 +24,8 @@ from penstock.journal.open import open_journal, open_reader
 from penstock.journal.redecide import redecide
 from penstock.live.clock import Clock
 from penstock.live.config_facts import policy_of
-from penstock.wiring import Options, drivers
+from penstock.options import Options
+from penstock.site_drivers import SiteDrivers
 from tests.conftest import ROOT
 
 LIMIT_S = 60  #: a wait that takes longer has failed
@@ -186,7 +187,7 @@ def test_the_sites_file_says_how_sites_are_reached_and_what_waiting_is_worth(tmp
         closing(open_journal(str(tmp_path / "j.db"))) as journal,
         closing(open_reader(str(tmp_path / "j.db"))) as reader,
     ):
-        made = drivers(Options(tmp_path), file, journal.installation, reader, Clock())
+        made = SiteDrivers(Options(tmp_path), file, journal.installation, reader, Clock()).all(file)
     assert [type(driver).__name__ for driver in made.values()] == ["LocalDriver", "Rehearsal"]
 
 
@@ -215,15 +216,18 @@ def test_what_is_wrong_with_it_is_named_by_line(change: tuple[bytes, bytes], say
 def test_a_site_without_a_driver_is_refused_unless_it_is_rehearsed(tmp_path: Path) -> None:
     path = tmp_path / "sites.yaml"
     path.write_bytes(FILE.replace(b"    driver: rehearsal\n", b""))
+    file = parse_sites(path.read_bytes(), str(path))
+    made = SiteDrivers(Options(tmp_path, str(path)), file, "i", None, Clock())  # type: ignore[arg-type]  # nobody reads
     with pytest.raises(BadInput, match="site 'cloud' says nothing of how it is reached"):
-        drivers(Options(tmp_path, str(path)), parse_sites(path.read_bytes(), str(path)), "i", None, Clock())  # type: ignore[arg-type]  # nobody reads
+        made.all(file)
 
 
 def test_checkpoints_of_local_sites_go_to_a_bucket_if_one_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def asked() -> dict[str, str]:
-        (driver,) = drivers(Options(tmp_path), this_machine(gpus=0), "i", None, Clock()).values()  # type: ignore[arg-type]  # nobody reads
+        file = this_machine(gpus=0)
+        (driver,) = SiteDrivers(Options(tmp_path), file, "i", None, Clock()).all(file).values()  # type: ignore[arg-type]  # nobody reads
         assert isinstance(driver, LocalDriver)
         return driver.checkpoints.ready("here", "j1", "j1.1", "")
 
@@ -233,3 +237,36 @@ def test_checkpoints_of_local_sites_go_to_a_bucket_if_one_is_named(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     assert asked()["PENSTOCK_CHECKPOINT_URL"] == "s3://ours/penstock/j1"
     assert asked()["AWS_ENDPOINT_URL"] == "http://127.0.0.1:9"
+
+
+LAB = """sites:
+  - name: lab
+    driver: rehearsal
+    offers:
+      - {name: owned, gpu: A100, term: owned, gpus_per_node: 8, nodes: 1}
+"""
+
+
+@pytest.mark.slow
+def test_sites_change_by_command_and_by_their_file_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, file, other = tmp_path / "home", tmp_path / "sites.yaml", tmp_path / "other.yaml"
+    more = LAB.removeprefix("sites:\n").replace("lab", "annex")
+    file.write_text(LAB)
+    with up(home, "--sites", str(file)) as (process, client):
+        monkeypatch.setenv("PENSTOCK_HOME", str(home))
+        other.write_text(LAB + more)
+        assert main(["apply", "-f", str(other), "--reason", "a new room"]) == 0
+        assert "Site annex was added, with 1 offer." in capsys.readouterr().out
+        other.write_text(LAB.replace("lab", "elsewhere").replace("A100", "[]"))
+        assert main(["apply", "-f", str(other)]) == 2
+        assert "other.yaml, line 5" in capsys.readouterr().err
+        file.write_text(LAB + more + more.replace("annex", "barn"))
+        process.send_signal(signal.SIGHUP)
+        until = time.monotonic() + LIMIT_S
+        while len(sites := client.get("/v1/sites").json()["sites"]) < 3 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert [site["id"] for site in sites] == ["lab", "annex", "barn"]
+        (entry,) = client.get("/v1/audit", params={"did": "site"}).json()["entries"]
+        assert (entry["about"], entry["before"], entry["after"]) == ("annex", "", "annex/owned")

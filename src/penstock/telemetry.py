@@ -19,6 +19,14 @@ from penstock.live.view import SiteView, View
 #: Seconds; answers are meant to take a few milliseconds, and a durable submit a few more.
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
+#: The alarm's kind, the metric and its help: of files that were not applied, and of what is in force instead of them.
+OF_FILES: Final = (
+    ("policy", "penstock_policy_rejected", "1 if the policy file or ConfigMap cannot be used as it is."),
+    ("drift", "penstock_policy_drift", "1 if another policy is in force than the policy file or ConfigMap says."),
+    ("sites", "penstock_sites_rejected", "1 if the sites file cannot be applied as it is."),
+    ("sites drift", "penstock_sites_drift", "1 if other sites are in force than the sites file says."),
+)
+
 
 class Metrics:
     def __init__(
@@ -65,8 +73,9 @@ class SnapshotCollector(Collector):
         yield _one("penstock_running_attempts", "Attempts that are running.", view.running)
         yield _one("penstock_exposure", "Most that would be spent if Penstock died now.", view.exposure / MICRO)
         yield _one("penstock_alarms", "Things that a person should look at.", len(view.alarms))
-        drifts = any(alarm.kind == "drift" for alarm in view.alarms)
-        yield _one("penstock_policy_drift", "1 if another policy is in force than the policy file says.", drifts)
+        kinds = [alarm.kind for alarm in view.alarms]
+        for kind, name, words in OF_FILES:
+            yield _one(name, words, kind in kinds)
         yield _one("penstock_policy_revision", "The policy in force.", view.revision)
         yield _one("penstock_approvals_pending", "Jobs and caps that wait for a person.", _pending(view))
         asked = [request.request.at for request in view.approvals] + [wish.at for wish in view.raises]

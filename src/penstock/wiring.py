@@ -14,19 +14,14 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from zoneinfo import ZoneInfo
 
 from penstock.config import LocalSite, SitesFile, read_sites, this_machine, unmatched_caps
 from penstock.core.errors import BadInput
-from penstock.core.model.types import Site
-from penstock.core.values import value
-from penstock.drivers.driver import Driver, Refused
+from penstock.core.model.events import PolicySet
+from penstock.drivers.driver import Refused
 from penstock.drivers.local import isolation, limits
-from penstock.drivers.local.driver import LocalDriver
-from penstock.drivers.local.store import PASSED_ON, LocalSettings
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
 from penstock.journal.open import is_postgres, open_journal, open_reader, reachable
 from penstock.live.clock import Clock, ClockMemory, clock_at
@@ -35,44 +30,21 @@ from penstock.live.home_folder import close_file, make_home, secret_key, write_a
 from penstock.live.periods import Periods
 from penstock.live.plane import NotReady, Plane, Setup
 from penstock.live.policy_changes import PolicyChanges
+from penstock.live.site_changes import SiteChanges, digest_of
 from penstock.live.space_reserve import SpaceReserve
+from penstock.options import Options
+from penstock.site_drivers import SiteDrivers, execution_cluster, extra, has_own_users
 
 if TYPE_CHECKING:
+    from penstock.config.sites import ConfigMapKey
     from penstock.front.home_cluster import ExecutionCluster
     from penstock.front.home_jobs import HomeJobs
     from penstock.front.manager import Manager
-    from penstock.kube.maps import Maps
-    from penstock.kube.node_selection import ClusterSite
-    from penstock.sim.engine.rehearsal import Stage
     from penstock.web.tls import Certificate
     from penstock.web.tokens import Token, Tokens
 
-#: Where jobs with users of their own have their folders: they may not enter the home folder.
-JOBS: Final = Path("/var/lib/penstock-jobs")
 #: Threads take turns this often: what is asked while the engine thinks is answered within a few of these.
 TURN_SECONDS: Final = 0.001
-
-
-@value
-class Options:
-    home: Path
-    sites: str = ""  # a sites file; empty: this machine
-    policy: str = ""  # a policy file; empty: as the sites file says
-    journal: str = ""  # a file or postgresql://...; empty: in the home folder
-    listen: str = "127.0.0.1"
-    port: int = 0  # 0: any free one
-    rehearse: bool = False  # the sites' world is simulated
-    speed: int = 1  # of a rehearsal: so many seconds in one
-    stand_by: bool = False
-    tls_cert: str = ""  # a certificate's file, with its key's; empty: plain HTTP
-    tls_key: str = ""
-    plain_http: bool = False  # also where others than this machine can read it
-    proxies: str = ""  # addresses that are believed about their clients' addresses
-    anchors: tuple[str, ...] = ()  # files that the journal's head is appended to; -: standard error
-    accept_raised_caps: bool = False  # may the sites file raise a cap above the one in force?
-    accept_clock: bool = False  # is the wall clock right, however far it is ahead?
-    trust_teams: bool = False  # jobs of local sites run as our own user, whichever team's they are
-    umask: int = 0o022  # of jobs that run as our own user
 
 
 def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -131,7 +103,6 @@ async def running(
     options: Options, sock: socket.socket, certificate: "Certificate | None" = None
 ) -> AsyncIterator[tuple[Plane, Callable[[], str]]]:
     """A plane that serves its API on this socket, from before it is ready until it has let go; and browsers' links."""
-    from penstock.data.checkpoints import store_of
     from penstock.live.anchoring import Anchoring
     from penstock.live.retention import keep_sweeping
     from penstock.telemetry import Metrics
@@ -140,7 +111,10 @@ async def running(
     from penstock.web.token_files import older_tokens
 
     sys.setswitchinterval(TURN_SECONDS)
-    file = _sites(options)
+    digest = digest_of(options.sites)  # before it is read: a change meanwhile is a change
+    base = _without_policy(options)
+    named = _config_map(options, base)
+    file, text = _governed(options, base)
     make_home(options.home)
     older = older_tokens(options.home / "tokens.json")  # before anything is opened: a damaged file changes nothing
     where = options.journal or str(options.home / "journal.db")
@@ -149,14 +123,17 @@ async def running(
     with contextlib.closing(opened) as journal, contextlib.closing(open_reader(where)) as reader:
         clock = _clock(options)
         homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
-        plane = make_plane(options, file, journal, reader, clock, homes)
+        if named is not None:
+            file, text = await _from_cluster(base, named, homes, reader)
+        sites = SiteDrivers(options, file, journal.installation, reader, clock, homes)
+        plane = make_plane(options, file, text, journal, reader, clock, sites)
         guard = guard_of(options.home, plane)
         with reachable():
             _know_tokens(guard.tokens, reader, options.home, older)
-        store = store_of(*_checkpoints(options, file, journal.installation))
         metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
         app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
-        app.state.policies = policies = PolicyChanges(plane, _without_policy(options), options.policy)
+        app.state.policies = policies = PolicyChanges(plane, base, named.title if named else options.policy, text)
+        app.state.sites = changes = SiteChanges(plane, policies, sites, options.sites, digest)
         anchoring = Anchoring(options.anchors, journal, lambda: plane.claims.head, clock.now, plane.alarms.set)
         with reachable():
             anchoring.check()
@@ -172,9 +149,10 @@ async def running(
                 _say([*file.notes, *unmatched_caps(file), *[raised.says for raised in plane.raised_caps.values()]])
                 _calm_the_collector()
                 async with (
-                    _beside(keep_sweeping(store, reader, clock), anchoring.run()),
-                    _reloading(policies),
-                    _doors(homes, _elsewhere(file, homes), plane, reader, options.home) as app.state.manager,
+                    _beside(keep_sweeping(sites.store, reader, clock), anchoring.run()),
+                    _reloading(*([] if named else [policies]), changes),
+                    _policy_followed(named, homes, policies, clock),
+                    _doors(homes, _elsewhere(file, homes), sites, plane, reader, options.home) as app.state.manager,
                 ):
                     yield plane, lambda: str(app.state.links.make(guard.tokens.find(secret)))
             finally:
@@ -205,9 +183,10 @@ async def _followed(certificate: "Certificate | None", plane: Plane) -> AsyncIte
 
 
 @contextlib.asynccontextmanager
-async def _reloading(changes: PolicyChanges) -> AsyncIterator[None]:
-    """The policy file is applied again when it changes, and on SIGHUP."""
-    if not changes.path:
+async def _reloading(*files: PolicyChanges | SiteChanges) -> AsyncIterator[None]:
+    """The policy file and the sites file are applied again when they change, and on SIGHUP."""
+    given = [changes for changes in files if changes.path]
+    if not given:
         yield
         return
     loop = asyncio.get_running_loop()
@@ -215,18 +194,19 @@ async def _reloading(changes: PolicyChanges) -> AsyncIterator[None]:
     with contextlib.suppress(NotImplementedError):  # not on Windows
         loop.add_signal_handler(signal.SIGHUP, told.set)
     try:
-        async with _beside(changes.watch(), _on_signal(told, changes)):
+        async with _beside(*[changes.watch() for changes in given], _on_signal(told, given)):
             yield
     finally:
         with contextlib.suppress(NotImplementedError):
             loop.remove_signal_handler(signal.SIGHUP)
 
 
-async def _on_signal(told: asyncio.Event, changes: PolicyChanges) -> None:
+async def _on_signal(told: asyncio.Event, files: Sequence[PolicyChanges | SiteChanges]) -> None:
     while True:
         await told.wait()
         told.clear()
-        _say([await changes.reload()])
+        for changes in files:
+            _say([await changes.reload()])
 
 
 @contextlib.asynccontextmanager
@@ -298,7 +278,12 @@ async def _begin(plane: Plane) -> None:
 
 @contextlib.asynccontextmanager
 async def _doors(
-    homes: "list[HomeJobs]", elsewhere: "list[ExecutionCluster]", plane: Plane, reader: Reader, home: Path
+    homes: "list[HomeJobs]",
+    elsewhere: "list[ExecutionCluster]",
+    sites: SiteDrivers,
+    plane: Plane,
+    reader: Reader,
+    home: Path,
 ) -> "AsyncIterator[Manager | None]":
     """Home clusters are watched while this lasts."""
     if not homes:
@@ -307,6 +292,12 @@ async def _doors(
     from penstock.front.manager import Manager
 
     hall = Manager(homes, plane, reader, home / "leaving", elsewhere)
+
+    def meet(one: "ExecutionCluster") -> None:
+        elsewhere.append(one)
+        hall.add(one)
+
+    sites.meet = meet
     task = asyncio.create_task(hall.keep_open())
     try:
         yield hall
@@ -343,12 +334,19 @@ async def _until_told(plane: Plane) -> None:
 
 
 def make_plane(
-    options: Options, file: SitesFile, journal: Journal, reader: Reader, clock: Clock, homes: "Sequence[HomeJobs]" = ()
+    options: Options,
+    file: SitesFile,
+    text: bytes,
+    journal: Journal,
+    reader: Reader,
+    clock: Clock,
+    sites: SiteDrivers,
 ) -> Plane:
+    """`text`: of the policy file; empty: there is none."""
     speed = options.speed if options.rehearse else 1
     setup = Setup(
         opening=configured(file),
-        texts=_texts(options, file),
+        texts=((hashlib.sha256(text).hexdigest(), text),) if text else (),
         accept_raised_caps=options.accept_raised_caps,
         accept_clock=options.accept_clock,
         holder=f"{socket.gethostname()}:{options.home.absolute()}",
@@ -359,13 +357,10 @@ def make_plane(
         data_teams=file.data_teams,
         queued=reader.queued,
         reserve=_reserve(options),
-        turns_away=lambda spec: next(filter(None, (site.turns_away(spec.team) for site in local)), ""),
+        turns_away=sites.turns_away,
     )
-    made = drivers(options, file, journal.installation, reader, clock)
-    local = [driver for driver in made.values() if isinstance(driver, LocalDriver)]
-    plane = Plane(journal, _gated(made, homes, reader), setup, clock)
-    for driver in local:
-        driver.alarm = plane.alarms.set
+    plane = Plane(journal, sites.all(file), setup, clock)
+    sites.alarm = plane.alarms.set
     return plane
 
 
@@ -376,23 +371,13 @@ def _reserve(options: Options) -> SpaceReserve | None:
     return SpaceReserve(Path(options.journal).absolute().parent if options.journal else options.home)
 
 
-def _gated(made: Mapping[str, Driver], homes: "Sequence[HomeJobs]", reader: Reader) -> Mapping[str, Driver]:
-    """Where there is a front door, a home Job is bound before anything is started for it."""
-    if not homes:
-        return made
-    from penstock.front.binding_driver import BindingDriver
-
-    by_site = {home.site: home for home in homes}
-    return {site: BindingDriver(driver, by_site, reader.story) for site, driver in made.items()}
-
-
 def _homes(options: Options, file: SitesFile) -> "list[HomeJobs]":
     """The clusters that people apply their Jobs to."""
     doors = [site.id for site in file.sites if site.front_door and not options.rehearse]
     homes = [(site, said) for site, said in file.kubernetes if site in doors]
     if not homes:
         return []
-    with _extra(homes[0][0]):
+    with extra(homes[0][0]):
         from penstock.front.home_cluster import HomeCluster
         from penstock.front.home_jobs import HomeJobs
         from penstock.kube.access import connect
@@ -403,94 +388,10 @@ def _homes(options: Options, file: SitesFile) -> "list[HomeJobs]":
 
 
 def _elsewhere(file: SitesFile, homes: "Sequence[HomeJobs]") -> "list[ExecutionCluster]":
-    """The other clusters, where attempts of home Jobs run. Nothing is sent by these connections before we leave."""
-    if not homes:
-        return []
-    from penstock.front.home_cluster import ExecutionCluster
-    from penstock.kube.access import connect
-
-    doors, maps = [home.site for home in homes], {one.site: one for one in file.maps}
-    return [
-        ExecutionCluster(site, connect(said.access), _namespaces(said, maps.get(site)))
-        for site, said in file.kubernetes
-        if site not in doors
-    ]
-
-
-def _namespaces(said: "ClusterSite", maps: "Maps | None") -> tuple[str, ...]:
-    """All that attempts run in there."""
-    mapped = tuple(to for _, to in maps.namespaces) if maps else ()
-    return tuple(dict.fromkeys((said.namespace, *said.namespaces, *mapped)))
-
-
-def drivers(options: Options, file: SitesFile, installation: str, reader: Reader, clock: Clock) -> Mapping[str, Driver]:
-    local, clusters = dict(file.local), dict(file.kubernetes)
-    rehearsed = [site for site in file.sites if options.rehearse or site.id in file.rehearsed]
-    stage = _stage(file, reader, clock) if rehearsed else None
-    made: dict[str, Driver] = {}
-    for site in file.sites:
-        if stage is not None and site in rehearsed:
-            made[site.id] = _rehearsal(site, stage)
-        elif site.id in local:
-            made[site.id] = _local(site, local[site.id], options, file, installation, reader, clock)
-        elif site.id in clusters:
-            made[site.id] = _kubernetes(site, clusters[site.id], file, options.home, installation, clock)
-        else:
-            raise BadInput(
-                f"{options.sites}: site '{site.id}' says nothing of how it is reached; give it 'driver: local',"
-                " 'driver: kubernetes' or 'driver: rehearsal', or start with --rehearse."
-            )
-    return made
-
-
-def _local(
-    site: Site, said: LocalSite, options: Options, file: SitesFile, installation: str, reader: Reader, clock: Clock
-) -> Driver:
-    from penstock.data.checkpoints import store_of
-
-    own_users = has_own_users(options)
-    settings = LocalSettings(
-        notice_ms=said.notice_ms,
-        grace_ms=said.grace_ms,
-        losses=said.losses_ms,
-        data=file.data_folders,
-        pass_on=(*PASSED_ON, *said.pass_env),
-        jobs=str(_jobs_folder(site.id, said, installation)) if own_users else "",
-        one_team=not own_users and not options.trust_teams,
-        log_bytes=said.log_bytes,
-        memory=said.memory,
-        processes=said.processes,
-        cgroups=limits.top() if own_users else "",
-        umask=0o077 if own_users else options.umask,
-    )
-
-    def team_of(job: str) -> str:
-        found = reader.job(job)
-        return found.team if found is not None else ""
-
-    store = store_of(*_checkpoints(options, file, installation))
-    folder = options.home / "sites" / site.id
-    return LocalDriver(site, folder, installation, store, clock.now, settings, team_of)
-
-
-def has_own_users(options: Options) -> bool:
-    """True if each job of a local site has a user of its own."""
-    return not options.trust_teams and not isolation.missing()
-
-
-def _jobs_folder(site: str, said: LocalSite, installation: str) -> Path:
-    return (Path(said.folder) if said.folder else JOBS) / installation / site
-
-
-def _checkpoints(
-    options: Options, file: SitesFile, installation: str
-) -> tuple[Mapping[str, Path], Callable[[str], int]]:
-    """Each site's folder for checkpoints, and whose they are."""
-    folders = {site.id: options.home / "sites" / site.id for site in file.sites}
-    if not has_own_users(options):
-        return folders, lambda _: 0
-    own = {site: _jobs_folder(site, said, installation) for site, said in file.local}
-    return folders | own, lambda job: isolation.uid_of(installation, job)
+    """The other clusters, where attempts of home Jobs run."""
+    doors = [home.site for home in homes]
+    clusters = [(site, said) for site, said in file.kubernetes if site not in doors] if homes else []
+    return [execution_cluster(file, site, said) for site, said in clusters]
 
 
 def _say_how_jobs_run(options: Options, file: SitesFile) -> None:
@@ -521,86 +422,71 @@ def _how_jobs_run(options: Options, sites: str, local: Mapping[str, LocalSite]) 
         yield "There are no cgroups of version 2 that Penstock can write: 'memory' of local sites limits nothing."
 
 
-def _kubernetes(
-    site: Site, said: "ClusterSite", file: SitesFile, home: Path, installation: str, clock: Clock
-) -> Driver:
-    with _extra(site.id):
-        from penstock.drivers.kubernetes.connection import KubernetesSettings
-        from penstock.drivers.kubernetes.driver import KubernetesDriver
-        from penstock.kube.access import connect
-    from penstock.data.checkpoints import NoStore, bucket
-
-    zone = ZoneInfo(file.time_zone)
-    maps = next((maps for maps in file.maps if maps.site == site.id), None)
-    settings = KubernetesSettings(
-        namespace=said.namespace,
-        namespaces=_namespaces(said, maps),
-        places=said.places,
-        shared=said.shared,
-        secret=said.secret,
-        maps=maps,
-        grace_ms=said.grace_ms,
-        room_ms=said.room_ms,
-        scale_ms=said.scale_ms,
-        hour=lambda: datetime.now(zone).hour,
-    )
-    folder, store = home / "sites" / site.id, bucket(said.secret) or NoStore()
-    return KubernetesDriver(site, folder, installation, store, clock.now, lambda: connect(said.access), settings)
-
-
-@contextlib.contextmanager
-def _extra(site: str) -> Iterator[None]:
-    """What clusters need is installed only where somebody has one."""
-    try:
-        yield
-    except ImportError as error:
-        needed = "pip install 'penstock[kubernetes]'"
-        raise BadInput(f"Site '{site}' is a cluster, and {error.name} is not installed: {needed}.") from None
-
-
-def _rehearsal(site: Site, stage: "Stage") -> Driver:
-    from penstock.sim.engine.rehearsal import Rehearsal
-
-    return Rehearsal(site.id, stage)
-
-
-def _stage(file: SitesFile, reader: Reader, clock: Clock) -> "Stage":
-    from penstock.core.model.types import JobSpec
-    from penstock.sim.engine.rehearsal import Guessed, Stage, at_speed
-    from penstock.sim.engine.world import Fault, World
-
-    zero = clock.now()
-    world = World(
-        file.sites,
-        Guessed(lambda job: reader.spec(job) or JobSpec(1)),
-        faults=[Fault(zero + at, what, lasts) for at, what, lasts in file.faults],
-        data={item.id: item for item in file.data},
-    )
-    return Stage(world, clock.now, at_speed(clock.now, clock.speed))
-
-
 # --- without a sites file --------------------------------------------------------------------------------------------
 
 
-def _sites(options: Options) -> SitesFile:
-    """What the sites file says, and the policy file beside it."""
-    file = _without_policy(options)
+def _governed(options: Options, file: SitesFile) -> tuple[SitesFile, bytes]:
+    """What the sites file says with the policy file beside it, and that file's text; empty: there is none."""
     if not options.policy:
-        return file
-    from penstock.policy.file import governed, read_policy
-
-    return governed(file, read_policy(options.policy, file))
-
-
-def _texts(options: Options, file: SitesFile) -> tuple[tuple[str, bytes], ...]:
-    """The policy file's text, unless it has changed since it was read."""
-    if not options.policy:
-        return ()
+        return file, b""
     from penstock.config.document import read_bytes
+    from penstock.policy.file import governed, parse_policy
 
     raw = read_bytes(options.policy)
-    digest = hashlib.sha256(raw).hexdigest()
-    return ((digest, raw),) if digest == file.governance.digest else ()
+    return governed(file, parse_policy(raw, options.policy, file)), raw
+
+
+def _config_map(options: Options, file: SitesFile) -> "ConfigMapKey | None":
+    """Where the policy comes from, unless a file has it."""
+    named = None if options.rehearse else file.policy_config_map
+    if named is not None and options.policy:
+        raise BadInput(
+            f"{options.sites} says that {named.title} has the policy ('policy_config_map'), and --policy says"
+            f" {options.policy}; take one of them away."
+        )
+    return named
+
+
+async def _from_cluster(
+    file: SitesFile, named: "ConfigMapKey", homes: "Sequence[HomeJobs]", reader: Reader
+) -> tuple[SitesFile, bytes]:
+    """What is in force stays until the ConfigMap is heard; a first start reads it, and fails without it."""
+    from penstock.front.policy_config_map import first_text
+    from penstock.policy.file import governed, parse_policy
+
+    with reachable():
+        text = await asyncio.to_thread(_text_in_force, reader)
+    cluster = next(home.cluster for home in homes if home.site == named.site)
+    try:
+        text = text or await first_text(cluster, named)
+        return governed(file, parse_policy(text, named.title, file)), text
+    except BadInput:
+        for home in homes:
+            await home.cluster.close()
+        raise
+
+
+def _text_in_force(reader: Reader) -> bytes:
+    """The policy file that the journal has last; empty: there is none."""
+    for happening in reader.feed(limit=1, kinds=("PolicySet",)):
+        digest = happening.event.policy.governance.digest if isinstance(happening.event, PolicySet) else ""
+        return (reader.blob(digest) or b"") if digest else b""
+    return b""
+
+
+@contextlib.asynccontextmanager
+async def _policy_followed(
+    named: "ConfigMapKey | None", homes: "Sequence[HomeJobs]", changes: PolicyChanges, clock: Clock
+) -> AsyncIterator[None]:
+    """The ConfigMap with the policy is watched while this lasts."""
+    if named is None:
+        yield
+        return
+    from penstock.front.policy_config_map import PolicyConfigMap
+
+    cluster = next(home.cluster for home in homes if home.site == named.site)
+    async with _beside(PolicyConfigMap(cluster, named, changes, clock.now).run()):
+        yield
 
 
 def _without_policy(options: Options) -> SitesFile:

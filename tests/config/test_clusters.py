@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.config.sites import parse_sites
+from penstock.config.sites import ConfigMapKey, parse_sites
 from penstock.core.errors import BadInput
 from penstock.kube.access import Access
 from penstock.kube.node_selection import ClusterSite, NodeSelection, Toleration
@@ -107,3 +107,20 @@ def test_only_a_cluster_says_itself_how_many_nodes_it_has() -> None:
     text = "currency: USD\nsites:\n  - {name: lab, offers: [{name: a, term: owned, gpu: A, gpus_per_node: 1}]}\n"
     with pytest.raises(BadInput, match="'nodes' is missing"):
         parse_sites(text.encode(), "f")
+
+
+HOME = FILE.replace("driver: kubernetes", "driver: kubernetes\n    front_door: true") + "policy_config_map: {named}\n"
+
+
+def test_the_config_map_with_the_policy_is_in_a_home_cluster() -> None:
+    def named(text: str, file: str = HOME) -> ConfigMapKey | None:
+        said = file.format(kubernetes="{namespace: ps}", standing="", rented="", price="{list: 2}", named=text)
+        return parse_sites(said.encode(), "sites.yaml").policy_config_map
+
+    assert named("{site: lab, name: rules}") == ConfigMapKey("lab", "ps", "rules", "policy.yaml")
+    every = "{site: lab, namespace: gitops, name: rules, key: p.yaml}"
+    assert named(every) == ConfigMapKey("lab", "gitops", "rules", "p.yaml")
+    with pytest.raises(BadInput, match="there is no cluster with 'front_door: true' named 'lab'"):
+        named(every, HOME.replace("front_door: true", "front_door: false"))
+    with pytest.raises(BadInput, match="'Rules' is not a ConfigMap's name"):
+        named("{site: lab, name: Rules}")

@@ -29,7 +29,14 @@ IN_CLUSTER = {**RENTED, "name": "pods", "kubernetes": {"tolerations": [{}]}}
 #: Something at every level, with no more keys than must be there.
 SITES: dict[str, Any] = {
     "sites": [
-        {"name": "cluster", "kubernetes": {}, "maps": {}, "offers": [IN_CLUSTER], "egress": [{"per_gb": 1}]},
+        {
+            "name": "cluster",
+            "front_door": True,
+            "kubernetes": {},
+            "maps": {},
+            "offers": [IN_CLUSTER],
+            "egress": [{"per_gb": 1}],
+        },
         {"name": "here", "local": {}, "offers": [RENTED, SHAPED, OWNED, {**RENTED, "name": "more", "extras": {}}]},
     ],
     "rates": [{"currency": "EUR", "rate": 1, "dated": "2026-08-22"}],
@@ -39,6 +46,7 @@ SITES: dict[str, Any] = {
     "teams": [{"name": "vision"}],
     "faults": [{"at": "1h", "what": "here", "lasts": "1h"}],
     "policy": {},
+    "policy_config_map": {"site": "cluster", "name": "rules"},
 }
 JOB: dict[str, Any] = {"command": "x", "gpus": 1, "gpu": [{"model": "A"}], "scaling": [{"gpus": 2, "speed": 2}]}
 LEVELS = {place: row for place, row in levels("", FileSection) if place != "sites.offers.shapes.price"}  # "as above"

@@ -63,6 +63,8 @@ def generated() -> dict[str, str]:
         "home": manifests.SHOWING,
         "exec": manifests.RUNNING,
         "kubeconfigs": kubeconfigs,
+        "policy": manifests.POLICY_READING,
+        "policyEvents": [manifests.POLICY_TELLING],
     }
     return {
         "rights.json": json.dumps(rights, indent=2) + "\n",
@@ -88,20 +90,26 @@ def test_the_chart_has_the_version_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "namespaces", "commands", "secrets"),
+    ("role", "namespaces", "commands", "secrets", "policy"),
     [
-        ("look", [], False, []),
-        ("act", ["vision"], True, []),
-        ("home", ["vision", "nlp"], False, ["east", "west"]),
-        ("home", ["vision"], True, []),
+        ("look", [], False, [], ""),
+        ("act", ["vision"], True, [], ""),
+        ("home", ["vision", "nlp"], False, ["east", "west"], "penstock-policy"),
+        ("home", ["vision"], True, [], "rules"),
     ],
 )
 def test_its_rights_are_those_of_manifests_rule_by_rule(
-    role: manifests.Role, namespaces: list[str], commands: bool, secrets: list[str]
+    role: manifests.Role, namespaces: list[str], commands: bool, secrets: list[str], policy: str
 ) -> None:
-    rights = {"role": role, "namespaces": namespaces, "exec": commands, "kubeconfigSecrets": secrets}
+    rights = {
+        "role": role,
+        "namespaces": namespaces,
+        "exec": commands,
+        "kubeconfigSecrets": secrets,
+        "policyConfigMap": policy,
+    }
     made = rendered({**LEAST, "rights": rights}, release="pen", namespace="platform")
-    printed = manifests.rbac(role, "pen", "platform", namespaces, commands=commands, secrets=secrets)
+    printed = manifests.rbac(role, "pen", "platform", namespaces, commands=commands, secrets=secrets, policy=policy)
     assert by_name(made, printed) == by_name(printed, printed)
 
 

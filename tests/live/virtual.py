@@ -37,6 +37,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         (self.last if last else self.quiet).append(waits)
         await waits
 
+    def run_in_executor(self, executor: Executor | None, func: Any, *args: Any) -> "asyncio.Future[Any]":  # type: ignore[override]  # any types
+        """What is given to some thread is done at once: virtual time stands still meanwhile."""
+        return super().run_in_executor(executor or SameThread(), func, *args)
+
     def _run_once(self) -> None:
         if not self._ready:
             self._let_time_pass()

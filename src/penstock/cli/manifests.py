@@ -38,6 +38,8 @@ def command() -> None:
 @click.option("--exec", "commands", is_flag=True, help="Also allow `penstock exec` in pods.")
 @click.option("--secret", "secrets", multiple=True, metavar="NAME",
               help="A Secret with another cluster's kubeconfig, to read; repeatable.")  # fmt: skip
+@click.option("--policy-config-map", "policy", default="", metavar="NAME",
+              help="The ConfigMap with the policy file, to watch.")  # fmt: skip
 @as_user
 @as_group
 @named
@@ -47,6 +49,7 @@ def rbac(
     also: tuple[str, ...],
     commands: bool,
     secrets: tuple[str, ...],
+    policy: str,
     users: tuple[str, ...],
     groups: tuple[str, ...],
     account: str,
@@ -58,7 +61,7 @@ def rbac(
     if commands and role == "look":
         raise click.UsageError("--exec is not for looking; say --role act or home.")
     logins = manifests.Logins(_names(users), _names(groups))
-    _print(manifests.rbac(role, account, own, also, commands=commands, secrets=secrets, logins=logins))
+    _print(manifests.rbac(role, account, own, also, commands=commands, secrets=secrets, policy=policy, logins=logins))
 
 
 @command.command("admission")

@@ -17,13 +17,17 @@ MOST_SHOWN: Final = 20  #: stranded jobs
 @talks
 def apply(client: Client, file: str, reason: str, yes: bool, as_json: bool) -> None:
     """Apply a policy file to the running Penstock: all of it, or nothing."""
+    _apply(client, {"text": text_of(file), "name": file, "reason": reason}, yes, as_json)
+
+
+def text_of(file: str) -> str:
+    """A file that the server shall read."""
     from penstock.config.document import read_bytes
 
     try:
-        text = read_bytes(file).decode("utf-8")
+        return read_bytes(file).decode("utf-8")
     except UnicodeDecodeError:
         raise Failed(f"{file} is not UTF-8 text.") from None
-    _apply(client, {"text": text, "name": file, "reason": reason}, yes, as_json)
 
 
 @click.command("rollback")

@@ -80,7 +80,8 @@ def command(
     """Start the Penstock server in the foreground."""
     import asyncio
 
-    from penstock.wiring import Options, event_loop, up
+    from penstock.options import Options
+    from penstock.wiring import event_loop, up
 
     if speed != 1 and not rehearse:
         raise click.UsageError("--speed is of a rehearsal; add --rehearse.")

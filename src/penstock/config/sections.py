@@ -96,6 +96,7 @@ class OfferSection(Section, frozen=True):
     guarantee: Guarantee | None = None
     extras: ExtrasSection | None = None
     kubernetes: NodeSelectionSection | None = None
+    closed: Flag = Flag(False)
 
 
 class TierSection(Section, frozen=True):
@@ -228,6 +229,13 @@ class PolicySection(Section, frozen=True):
     hard_caps: Flag = Flag(False)
 
 
+class ConfigMapSection(Section, frozen=True):
+    site: Name
+    name: Word
+    namespace: Word | None = None
+    key: Word = Word("policy.yaml")
+
+
 class FileSection(Section, frozen=True):
     sites: tuple[SiteSection, ...]
     currency: Currency = Currency("USD")
@@ -238,4 +246,5 @@ class FileSection(Section, frozen=True):
     teams: tuple[TeamSection, ...] = ()
     faults: tuple[FaultSection, ...] = ()
     policy: PolicySection = PolicySection()
+    policy_config_map: ConfigMapSection | None = None
     time_zone: Text | None = None

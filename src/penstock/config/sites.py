@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from penstock.config.clusters import cluster_of
+from penstock.config.clusters import A_NAMESPACE, cluster_of
 from penstock.config.convert import Section, converted
 from penstock.config.document import UNREAD, Document, plain, read_bytes, shown, unknown
 from penstock.config.maps import maps_of, site_has
@@ -38,6 +38,7 @@ P = ParamSpec("P")
 R = TypeVar("R", bound=Section)
 T = TypeVar("T")
 Rates: TypeAlias = dict[str, Exchange]
+A_CONFIG_MAP: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 #: Keys that say what may be done, and not what exists: they belong into a policy file.
 MOVED: Final = ("policy", "caps", "teams", "data_rules")
 
@@ -75,6 +76,21 @@ class PolicyOptions:
 
 
 @value
+class ConfigMapKey:
+    """The key of a ConfigMap in a home cluster that has the policy file."""
+
+    site: str
+    namespace: str
+    name: str
+    key: str = "policy.yaml"
+
+    @property
+    def title(self) -> str:
+        """As sentences and rules name it."""
+        return f"ConfigMap {self.namespace}/{self.name}"
+
+
+@value
 class SitesFile:
     currency: str
     sites: tuple[Site, ...]
@@ -92,6 +108,7 @@ class SitesFile:
     kubernetes: tuple[tuple[str, ClusterSite], ...] = ()  # sites that are clusters
     teams: tuple[Team, ...] = ()  # what each team may use
     data_teams: tuple[tuple[str, tuple[str, ...]], ...] = ()  # data sets that only these teams may use
+    policy_config_map: ConfigMapKey | None = None  # where the policy file comes from, instead of a file
     governance: Governance = NONE  # what a policy file says; see `policy.file.governed`
     moved: tuple[
         tuple[str, int, int], ...
@@ -147,6 +164,7 @@ def _sites_file(file: FileSection, page: Document) -> SitesFile:
         rehearsed=attempt(lambda: tuple(str(row.name) for row in file.sites if row.driver == "rehearsal")),
         data_folders=attempt(_data_folders, file),
         policy=attempt(options_of, file.policy, page, "policy"),
+        policy_config_map=attempt(_config_map, file, page),
         time_zone=attempt(_time_zone, file, page),
         maps=attempt(_maps, file, maps),
         kubernetes=attempt(_clusters, file, maps, page),
@@ -436,6 +454,22 @@ def _known_site(name: str, also: tuple[str, ...], file: FileSection, page: Docum
     known = [*also, *(site.name for site in file.sites)]
     if name not in known:
         page.report(place, unknown("there is no site", name, known))
+
+
+def _config_map(file: FileSection, page: Document) -> ConfigMapKey | None:
+    row, place = file.policy_config_map, "policy_config_map"
+    if row is None:
+        return None
+    homes = [site for site in file.sites if site.front_door and site.reached_by == "kubernetes"]
+    home = next((site for site in homes if site.name == row.site), None)
+    if home is None:
+        known = [str(site.name) for site in homes]
+        page.refuse(f"{place}.site", unknown("there is no cluster with 'front_door: true' named", row.site, known))
+    own = str(home.kubernetes.namespace) if home.kubernetes is not None else "penstock"
+    for key, name, form in (("namespace", row.namespace or own, A_NAMESPACE), ("name", row.name, A_CONFIG_MAP)):
+        if not form.fullmatch(name):
+            page.report(f"{place}.{key}", f"{shown(name)} is not a {'ConfigMap' if key == 'name' else key}'s name")
+    return ConfigMapKey(str(row.site), str(row.namespace or own), str(row.name), str(row.key))
 
 
 def _strings(found: Iterable[str]) -> tuple[str, ...]:

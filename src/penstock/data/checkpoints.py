@@ -43,6 +43,10 @@ class FolderStore:
     def __init__(self, folders: Mapping[str, Path], user_of: Callable[[str], int] = lambda _: 0) -> None:
         self.folders, self.user_of = dict(folders), user_of
 
+    def add(self, site: str, folder: Path) -> None:
+        """Another site's, from now on. Others may be reading the folders at this instant."""
+        self.folders = {**self.folders, site: folder}
+
     def ready(self, site: str, job: str, attempt: str, earlier: str) -> dict[str, str]:
         store = JobCheckpoints(self.folders[site], job, self.user_of(job))
         with store.locked():  # two who are told at once bring it once

@@ -148,13 +148,18 @@ def _is_bad(event: Any) -> bool:
 
 def event_of(job: Json, part_name: str, reason: str, message: str, bad: bool, at: Instant) -> Json:
     """The Event as an API object. `part_name` ends its name and makes it unique for the Job."""
-    metadata = part(job, "metadata")
+    return event_about({**job, "apiVersion": "batch/v1", "kind": "Job"}, part_name, reason, message, bad, at)
+
+
+def event_about(thing: Json, part_name: str, reason: str, message: str, bad: bool, at: Instant) -> Json:
+    """The same about any object that says its kind."""
+    metadata = part(thing, "metadata")
     name = f"{str(metadata.get('name', ''))[:200]}.{str(metadata.get('uid', ''))[:8]}.{part_name}"
     return {
         "metadata": {"name": name, "namespace": metadata.get("namespace", "default")},
         "involvedObject": {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
+            "apiVersion": thing.get("apiVersion"),
+            "kind": thing.get("kind"),
             "name": metadata.get("name"),
             "namespace": metadata.get("namespace"),
             "uid": metadata.get("uid"),

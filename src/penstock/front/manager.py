@@ -37,16 +37,19 @@ class Manager:
         self.controllers = {
             site: JobController(home, plane, reader, self.follower) for site, home in self.homes.items()
         }
-        self.elsewhere = {
-            other.site: ClusterSweep(other.site, other.cluster, other.namespaces, plane.installation)
-            for other in others
-        }
+        self.elsewhere: dict[str, ClusterSweep] = {}
+        for other in others:
+            self.add(other)
         self.bringing: dict[str, asyncio.Event] = {site: asyncio.Event() for site in self.controllers}
         self.parted = {
             site: asyncio.Event() for site in self.controllers
         }  #: set when no cluster has anything of this home's Jobs
         for site, how in self._leaving().items():
             self._begin_to_leave(site, how)
+
+    def add(self, other: ExecutionCluster) -> None:
+        """Another execution cluster that is no home."""
+        self.elsewhere[other.site] = ClusterSweep(other.site, other.cluster, other.namespaces, self.plane.installation)
 
     async def keep_open(self) -> None:
         """Run until cancelled, and restart after a bug. An error in here never reaches the plane or running jobs."""

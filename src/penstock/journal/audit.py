@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from penstock.core.model import events as e
+from penstock.core.model.types import Site
 from penstock.core.units import Instant
 from penstock.core.values import value
 
@@ -58,6 +59,18 @@ def _policy(event: e.PolicySet) -> Deed | None:
     return ("policy", event.policy.governance.digest, before, after) if event.by else None
 
 
+def _site(event: e.SiteJoined | e.SiteRemoved) -> Deed | None:
+    """Only what a person applied. Offers by name; the event has all of both sites."""
+    site = event.site if isinstance(event, e.SiteJoined) else None
+    name = site.id if site is not None else str(event.site)
+    return ("site", name, _offers(event.before), _offers(site)) if event.by else None
+
+
+def _offers(site: Site | None) -> str:
+    offers = () if site is None else site.offers
+    return ", ".join(f"{offer.id} (closed)" if offer.closed else offer.id for offer in offers)
+
+
 def _cap(event: e.CapSet) -> Deed:
     before = _amounts(event.before_per_period, event.before_per_hour)
     return "cap", event.scope, before, _amounts(event.per_period, event.per_hour)
@@ -87,6 +100,8 @@ TOLD: Final[Mapping[type, Callable[[Any], Deed | None]]] = {
     e.MoveRequested: lambda event: ("move", event.job, event.before, event.offer),
     e.ApprovalAnswered: _answered,
     e.PolicySet: _policy,
+    e.SiteJoined: _site,
+    e.SiteRemoved: _site,
     e.CapSet: _cap,
     e.CapRaiseAsked: _raise,
     e.CapRaiseDenied: lambda event: ("cap denied", event.scope, "", ""),
@@ -101,7 +116,7 @@ TOLD: Final[Mapping[type, Callable[[Any], Deed | None]]] = {
 }
 #: All that `AuditRow.did` may say.
 DID: Final = (
-    "cancel", "move", "retry", "approve", "deny", "policy", "cap", "cap asked", "cap denied", "pause", "resume",
+    "cancel", "move", "retry", "approve", "deny", "policy", "site", "cap", "cap asked", "cap denied", "pause", "resume",
     "token made", "token revoked", "login", "log read", "exec", "leave", "erase",
 )  # fmt: skip
 

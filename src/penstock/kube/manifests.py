@@ -64,6 +64,9 @@ ACTING: Final = (
 )
 #: In namespaces with home Jobs, in addition.
 SHOWING: Final = (_rule("", "events", "create"),)
+#: Of the ConfigMap that has the policy, and for Events about it; only on request.
+POLICY_READING: Final = _rule("", "configmaps", "get list watch")
+POLICY_TELLING: Final = _rule("", "events", "create")
 #: For `penstock exec`, only on request: this right allows everything that those pods may do.
 RUNNING: Final = (_rule("", "pods/exec", "get create"),)  # newer clusters require `create`, too
 
@@ -76,11 +79,13 @@ def rbac(
     *,
     commands: bool = False,
     secrets: Sequence[str] = (),
+    policy: str = "",
     logins: Logins = NO_OTHERS,
 ) -> list[Json]:
     """A service account in namespace `own` with its rights: read only, or run attempts, or that and manage home Jobs.
     On request it may run commands in pods, and read these Secrets in `own`, which hold kubeconfigs of other clusters,
-    and write renewed tokens into them. `logins` get the same rights.
+    and write renewed tokens into them. `policy`: a ConfigMap in `own` with the policy file, to watch. `logins` get the
+    same rights.
     """
     subject = [
         {"kind": "ServiceAccount", "name": account, "namespace": own},
@@ -91,6 +96,9 @@ def rbac(
     if secrets:
         renewed = {**_rule("", "secrets", "get patch"), "resourceNames": list(secrets)}
         made += _granted([renewed], f"{account}-kubeconfigs", subject, own)
+    if policy:
+        reading = {**POLICY_READING, "resourceNames": [policy]}
+        made += _granted([reading, POLICY_TELLING], f"{account}-policy", subject, own)
     if role == "look":
         return [*made, *_granted(LOOKING, f"{account}-look", subject)]
     made += _granted([*EVERYWHERE, *([CHECKING_USERS] if role == "home" else [])], f"{account}-act", subject)

@@ -10,7 +10,15 @@ from penstock.core.model import events as e
 from penstock.core.units import Money
 
 #: Facts that replace something. All others pass unchanged, and submissions pay nothing for this.
-REPLACES: Final = (e.CapSet, e.CapRaiseAsked, e.CancelRequested, e.MoveRequested, e.ApprovalAnswered)
+REPLACES: Final = (
+    e.SiteJoined,
+    e.SiteRemoved,
+    e.CapSet,
+    e.CapRaiseAsked,
+    e.CancelRequested,
+    e.MoveRequested,
+    e.ApprovalAnswered,
+)
 
 
 class Before:
@@ -35,6 +43,10 @@ class Before:
                 return replace(fact, before=job.phase)
             case e.MoveRequested(job=name, by=by) if by and (job := self.state.jobs.get(name)) is not None:
                 return replace(fact, before=job.offer)
+            case e.SiteJoined(site=site):
+                return replace(fact, before=self.state.sites.get(site.id))
+            case e.SiteRemoved(site=name):
+                return replace(fact, before=self.state.sites.get(name))
             case e.ApprovalAnswered(job=name):
                 return self._answered(fact, name)
             case _:

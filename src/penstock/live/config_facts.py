@@ -64,6 +64,19 @@ def news(
     ]
 
 
+def kept_open(state: State, configured: Sequence[Fact], file: str) -> tuple[Fact, ...]:
+    """With the offers that left the file while something of ours is there: closed, until it has ended."""
+    used = {attempt.offer.id for attempt in state.attempts.values()} | {node.offer.id for node in state.nodes.values()}
+    return tuple(_with_used(state, fact, used, file) if isinstance(fact, e.SiteJoined) else fact for fact in configured)
+
+
+def _with_used(state: State, fact: e.SiteJoined, used: set[str], file: str) -> e.SiteJoined:
+    site, names = fact.site, [offer.id for offer in fact.site.offers]
+    left = [offer for offer in state.offers.values() if offer.site == site.id and offer.id not in names]
+    kept = tuple(replace(offer, closed=offer.closed or file) for offer in left if offer.id in used)
+    return replace(fact, site=replace(site, offers=(*site.offers, *kept))) if kept else fact
+
+
 def _is_file_cap(fact: Fact) -> bool:
     return isinstance(fact, e.CapSet) and fact.from_file
 

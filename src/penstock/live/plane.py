@@ -30,7 +30,7 @@ from penstock.core.model.types import JobSpec
 from penstock.core.plan import Plan, plan
 from penstock.core.units import HOUR, SECOND, Instant, Millis
 from penstock.core.values import value
-from penstock.drivers.driver import Command, Driver, SiteInventory, Work
+from penstock.drivers.driver import Command, Driver, Say, SiteInventory, Work
 from penstock.journal.journal import Fenced, Held, Journal, KeptClaim, Unwritable
 from penstock.kube.exec_protocol import Printed, Typed
 from penstock.live import config_facts, periods
@@ -113,7 +113,7 @@ class Plane:
         clock: Clock | None = None,
         thread: Executor | None = None,
     ) -> None:
-        self.journal, self.drivers, self.setup = journal, drivers, setup or Setup()
+        self.journal, self.drivers, self.setup = journal, dict(drivers), setup or Setup()
         self.clock = clock or Clock()
         self.thread = thread or ThreadPoolExecutor(1, thread_name_prefix="penstock-engine")
         self.installation = journal.installation
@@ -121,21 +121,10 @@ class Plane:
         self.sequencer = Sequencer(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
         self.clock_watch = ClockWatch(self.clock, self.alarms.set, self.setup.accept_clock)
-        self.dispatch = Dispatch(drivers, self.hear, self.alarms.set, self._leads)
+        self.dispatch = Dispatch(self.drivers, self.hear, self.alarms.set, self._leads)
         self.claims = SiteClaims(self.sequencer, drivers, self.setup.holder, self._think)
-        self.watches = {
-            site: SiteProbe(
-                site,
-                driver,
-                say=self.hear,
-                compare=self._compare,
-                now=self.clock.now,
-                alarm=self.alarms.set,
-                back=self.dispatch.try_again,
-                claim=self.claims.take,
-            )
-            for site, driver in drivers.items()
-        }
+        self.watches = {site: self._probe(site, driver, self.hear) for site, driver in drivers.items()}
+        self._probing: dict[str, asyncio.Task[None]] = {}
         self.beliefs = {site: Belief(site, self.setup.ids) for site in drivers}
         self._capped: Container[str] = ()  #: scopes with a cap, as of the view
         self._registered: Container[str] = ()  #: data sets, likewise
@@ -193,8 +182,20 @@ class Plane:
         self._begin(self._turns())
         self._begin(self._beats())
         self._begin(self.claims.run())
-        for watch in self.watches.values():
-            self._begin(watch.run(self.setup.look_ms))
+        for site, watch in self.watches.items():
+            self._probing[site] = self._begin(watch.run(self.setup.look_ms))
+
+    def _probe(self, site: str, driver: Driver, say: Say) -> SiteProbe:
+        return SiteProbe(
+            site,
+            driver,
+            say=say,
+            compare=self._compare,
+            now=self.clock.now,
+            alarm=self.alarms.set,
+            back=self.dispatch.try_again,
+            claim=self.claims.take,
+        )
 
     async def _claim(self) -> int:
         while True:
@@ -228,10 +229,11 @@ class Plane:
                 self._set_back([], facts, error)
         await self._publish()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)
         task.add_done_callback(self._ended)
         self._tasks.append(task)
+        return task
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         """One of our tasks ended by itself, so the plane stops. `over` carries the reason."""
@@ -270,6 +272,49 @@ class Plane:
         self.thread.shutdown()
         if not self.over.done():
             self.over.set_result(None)
+
+    # --- sites that come and go --------------------------------------------------------------------------------------
+
+    async def open_site(self, site: str, driver: Driver) -> "Callable[[], None]":
+        """Claim and open a site that the journal does not have yet. Call what it returns once `SiteJoined` is recorded:
+        facts of the site wait until then. Raises `Refused` and `Fenced`; a site that does not answer is probed again.
+        """
+        held: list[Fact] = []
+        joined = False
+
+        def say(fact: Fact) -> None:
+            self.hear(fact) if joined else held.append(fact)
+
+        def join() -> None:
+            nonlocal joined
+            joined = True
+            for fact in held:
+                self.hear(fact)
+            self._probing[site] = self._begin(watch.run(self.setup.look_ms))
+
+        self.drivers[site], self.beliefs[site] = driver, Belief(site, self.setup.ids)
+        self.claims.add(site, driver)
+        watch = self.watches[site] = self._probe(site, driver, say)
+        watch.lost = await self._think(lambda: site in self.sequencer.state_now().lost_sites)
+        try:
+            await watch.look()
+        except BaseException:
+            await self.close_site(site)
+            raise
+        return join
+
+    async def close_site(self, site: str) -> None:
+        """The journal has the site no longer, or not yet."""
+        if (task := self._probing.pop(site, None)) is not None:
+            self._tasks.remove(task)
+            task.cancel()
+            await asyncio.wait([task])
+        self.claims.remove(site)
+        self.beliefs.pop(site, None)
+        self.watches.pop(site, None)
+        self.alarms.set("", site, "")
+        if (driver := self.drivers.pop(site, None)) is not None:
+            await driver.close()
 
     # --- what one may ask --------------------------------------------------------------------------------------------
 
@@ -352,12 +397,19 @@ class Plane:
             raise NotReady(self._trouble)
         return await self._think(lambda: answer(self.sequencer.state_now(), self.sequencer.rules))
 
-    async def configure(self, opening: tuple[Fact, ...], teams: tuple[Team, ...]) -> None:
+    async def configure(
+        self,
+        opening: tuple[Fact, ...],
+        teams: tuple[Team, ...],
+        data_teams: Iterable[tuple[str, tuple[str, ...]]] | None = None,
+    ) -> None:
         """The configuration says this from now on; what was new in it is recorded already. When this returns, caps that
         it raises wait for a person.
         """
         self.setup = replace(self.setup, opening=opening, teams=teams)
         self.admission.use(teams)
+        if data_teams is not None:
+            self.admission.data_teams = dict(data_teams)
         await self._publish()
 
     async def _what_if(self, answer: Callable[[State], T]) -> T:
@@ -529,7 +581,10 @@ class Plane:
 
     async def _compare(self, site: str, seen: SiteInventory, asked_at: Instant) -> None:
         """Correct the state by what a site shows, and stop orphans there."""
-        found = await self._think(lambda: self.beliefs[site].differences(self.sequencer.state_now(), seen, asked_at))
+        belief = self.beliefs.get(site)
+        if belief is None:  # it was removed since
+            return
+        found = await self._think(lambda: belief.differences(self.sequencer.state_now(), seen, asked_at))
         for fact in found.facts:
             self.hear(fact)
         for attempt in found.recorded:

@@ -52,12 +52,25 @@ class PolicyOutcome:
     says: str
 
 
+@value
+class Reloaded:
+    """What came of a file that was found, and not given by a person."""
+
+    ok: bool
+    says: str
+    again: bool = False  # nothing could be recorded now
+
+
 class PolicyChanges:
-    def __init__(self, plane: Plane, sites: "SitesFile", path: str = "") -> None:
-        """`sites`: without any policy file. `path`: the file that `up --policy` names; empty: none."""
+    def __init__(self, plane: Plane, sites: "SitesFile", path: str = "", text: bytes = b"") -> None:
+        """`sites`: without any policy file. `path`: the file that `up --policy` names, or the ConfigMap; empty: none.
+        `text`: its content, as the start read it.
+        """
         self.plane, self.sites, self.path = plane, sites, path
-        self.doing = asyncio.Lock()
-        self.seen = ""  #: digest of the file as it was last looked at
+        self.doing = asyncio.Lock()  #: a policy file or a sites file is being applied
+        #: The policy file in force, and its name; None: there is none.
+        self.text: tuple[bytes, str] | None = (text, path) if text else None
+        self.seen = hashlib.sha256(text).hexdigest() if text else ""  #: digest of the file as it was last looked at
 
     async def apply(
         self,
@@ -85,8 +98,9 @@ class PolicyChanges:
             if facts:
                 texts = {hashlib.sha256(raw).hexdigest(): raw, **(blobs or {})}
                 await self.plane.tell(*facts, blobs=texts)
+            self.text = raw, name
             await self.plane.configure(said, sites.teams)
-            raised, revision = await self.plane.consider(lambda state, _: _raised(state, said))
+            raised, revision = await self.plane.consider(lambda state, _: raised_by(state, said))
             return PolicyOutcome(revision, bool(facts), stranded, raised, _says(revision, bool(facts)))
 
     def read(self, raw: bytes, name: str, file: "PolicyFile | None" = None) -> "SitesFile":
@@ -102,32 +116,58 @@ class PolicyChanges:
         compile_all(found.governance)
         return governed(self.sites, found)
 
+    def govern(self, sites: "SitesFile") -> "SitesFile":
+        """Another sites file as the policy file in force makes it. Raises `BadInput` if they do not fit."""
+        from penstock.policy.file import governed, parse_policy
+
+        return sites if self.text is None else governed(sites, parse_policy(*self.text, sites))
+
     # --- the file itself -----------------------------------------------------------------------------------------
 
     async def reload(self) -> str:
-        """Apply the file as it is now; what came of it, in a sentence. A file that cannot be used raises an alarm, and
-        the policy in force stays.
-        """
+        """Apply the file as it is now; what came of it, in a sentence."""
         try:
             raw = await asyncio.to_thread(Path(self.path).read_bytes)
-            self.seen = hashlib.sha256(raw).hexdigest()
-            done = await self.apply(raw, self.path, reason="the file changed")
-        except (BadInput, OSError, NotReady) as error:
-            says = f"{self.path} is not in force: {error} The policy before it stays."
-            self.plane.alarms.set("policy", "policy file", says)
-            return says
+        except OSError as error:
+            return self.reject(str(error)).says
+        return (await self.take(raw, "the file changed")).says
+
+    async def take(self, raw: bytes, reason: str) -> Reloaded:
+        """Apply what the file or ConfigMap says now. What cannot be used raises an alarm, and the policy in force
+        stays.
+        """
+        self.seen = hashlib.sha256(raw).hexdigest()
+        try:
+            done = await self.apply(raw, self.path, reason=reason)
+        except (BadInput, NotReady) as error:
+            return self.reject(str(error), again=isinstance(error, NotReady))
+        self.accept(raw)
+        return Reloaded(True, " ".join((done.says, *done.raised)))
+
+    def reject(self, why: str, again: bool = False) -> Reloaded:
+        says = f"{self.path} is not in force: {why} The policy before it stays."
+        self.plane.alarms.set("policy", "policy file", says)
+        return Reloaded(False, says, again)
+
+    def accept(self, raw: bytes) -> None:
+        """The file or ConfigMap says what is in force."""
+        self.seen = hashlib.sha256(raw).hexdigest()
         self.plane.alarms.set("policy", "policy file", "")
-        return done.says
+
+    def is_in_force(self, raw: bytes) -> bool:
+        return self.plane.view.policy.governance.digest == hashlib.sha256(raw).hexdigest()
 
     async def watch(self) -> None:
         """Reload the file whenever its content changes. What is in force and not in the file is named as drift."""
-        self.seen = await asyncio.to_thread(self._digest)
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
             found = await asyncio.to_thread(self._digest)
             if found and found != self.seen:
                 await self.reload()
-            self.plane.alarms.set("drift", "policy drift", self.drift())
+            self.note_drift()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def note_drift(self) -> None:
+        self.plane.alarms.set("drift", "policy drift", self.drift())
 
     def _digest(self) -> str:
         try:
@@ -177,7 +217,8 @@ def _by(fact: e.CapSet | e.PolicySet, by: str, reason: str, details: str) -> e.C
     return replace(fact, by=by, details=details)
 
 
-def _raised(state: State, said: tuple[e.Fact, ...]) -> tuple[tuple[str, ...], int]:
+def raised_by(state: State, said: tuple[e.Fact, ...]) -> tuple[tuple[str, ...], int]:
+    """Caps that wait for a person, a sentence each, and the revision in force."""
     return tuple(one.says for one in config_facts.raised_caps(state, said).values()), state.revision
 
 

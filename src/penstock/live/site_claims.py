@@ -48,6 +48,17 @@ class SiteClaims:
         self.due = asyncio.Event()
         self.taking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
+    def add(self, site: str, driver: Driver) -> None:
+        """A site that joins a running plane. Its probe takes it."""
+        if driver.claims is not None:
+            self.stores[site] = driver.claims
+
+    def remove(self, site: str) -> None:
+        """Its claim stays at the site as it is, as when we stop."""
+        for known in (self.stores, self.seen):
+            known.pop(site, None)
+        self.behind.discard(site)
+
     async def begin(self) -> None:
         """Take every site that answers: those first that know us, since a new one cannot tell whether we are a copy."""
         journal = self.sequencer.journal
@@ -128,7 +139,7 @@ class SiteClaims:
 
     def next(self) -> list[KeptClaim]:
         """New claims for the sites that have confirmed their last; the heartbeat commits them."""
-        ready = [self.kept[site] for site in self.seen if site not in self.behind]
+        ready = [self.kept[site] for site in self.seen if site in self.stores and site not in self.behind]
         return [KeptClaim(kept.site, secrets.token_hex(8), kept.incarnation, self.place) for kept in ready]
 
     def committed(self, claims: Iterable[KeptClaim], head: str) -> None:
@@ -160,6 +171,9 @@ class SiteClaims:
                 await self._tell(site)
 
     async def _tell(self, site: str) -> None:
+        if site not in self.stores or site not in self.seen:  # it was removed since
+            self.behind.discard(site)
+            return
         store, kept = self.stores[site], self.kept[site]
         try:
             self.seen[site] = await store.write(self._said(kept), self.seen[site])

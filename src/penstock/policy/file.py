@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.config import PolicyOptions, SitesFile
 from penstock.config.convert import converted, keys_of
-from penstock.config.document import Document, plain, read_bytes, shown, unknown
+from penstock.config.document import Document, plain, read_bytes, shown, source, unknown
 from penstock.config.sections import PolicySection
 from penstock.config.sites import notes_of, options_of
 from penstock.config.teams import Team
@@ -23,7 +23,7 @@ from penstock.core.model.types import STANDING, DataRule
 from penstock.core.units import Money
 from penstock.core.values import value
 from penstock.formatting import count
-from penstock.policy.compile import amount, governance_of, source, words
+from penstock.policy.compile import amount, governance_of, words
 from penstock.policy.sections import VERSION, DataClassSection, LimitsSection, PolicyFileSection, TeamRulesSection
 
 NEEDS: Final = "'version: 1' (examples/policy.yaml shows how)"

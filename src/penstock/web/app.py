@@ -81,6 +81,7 @@ def build(
     )
     app.state.plane, app.state.reader, app.state.guard, app.state.metrics = plane, reader, guard, metrics
     app.state.manager = None  # the front door's `Manager`; wiring starts it after the plane
+    app.state.sites = None  # takes sites files, likewise
     app.state.policies = None  # takes policy files; wiring knows the sites that they are for
     app.state.parsing, app.state.bodies = Parsing(), Room(MOST_HELD, MOST_HELD_EACH)
     app.state.streams = Room(MOST_STREAMS * 20, MOST_STREAMS)

@@ -85,6 +85,7 @@ SHORT: Final[dict[str, str]] = {
     "NodeGone": "Its node was returned.",
     "NodeRefused": "The provider has no such node now.",
     "SiteJoined": "Site {event.site.id} joined.",
+    "SiteRemoved": "Site {event.site} was removed from the sites file.",
     "SiteLost": "Site {event.site} cannot be reached.",
     "SiteBack": "Site {event.site} is back.",
     "NodesSeen": "{event.offer} reported its nodes.",

@@ -422,6 +422,21 @@ class PolicyApplied(Shape):
     says: str
 
 
+class SitesText(Shape):
+    text: str = Field(max_length=1 << 20, description="A sites file, as YAML.")
+    name: str = Field(
+        default="sites file", max_length=300, pattern=r"^[^\x00-\x1f\x7f]*$", description="Named in errors."
+    )
+    reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
+
+
+class SitesApplied(Shape):
+    changed: bool = Field(description="False: nothing was done.")
+    changes: list[str] = Field(description="What is different now, a sentence each.")
+    raised: list[str] = Field(description="Caps that the file raises: each waits for approval.")
+    says: str
+
+
 class PolicyRevision(Shape):
     revision: int
     at: At

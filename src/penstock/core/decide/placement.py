@@ -347,7 +347,8 @@ def _kept_from_reserved(choices: Choices, job: Job, offer_id: str) -> bool:
     state, site = choices.state, choices.state.offers[offer_id].site
     rules = limits.open_headroom(state, job.spec.job_class, choices.now)
     kept = sum([rule.gpus for rule in rules if rule.site == site])
-    free = sum([pool.free_gpus for name, pool in state.pools.items() if state.offers[name].site == site]) if kept else 0
+    offers = state.offers.values() if kept else ()  # a pool may be left of an offer that no file has any more
+    free = sum([state.pools[offer.id].free_gpus for offer in offers if offer.site == site and offer.id in state.pools])
     return limits.team_at_limit(state, job) is not None or free < kept
 
 

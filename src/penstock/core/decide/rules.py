@@ -96,12 +96,19 @@ def _source(rule: Callable[[Candidate], str], asked: Candidate) -> str:
     """File and line, where people wrote what the rule asks for."""
     if rule is data_may_go:
         return _data_source(asked)
+    if rule is is_open:
+        return asked.offer.closed
     return asked.policy.hard_caps_source if rule is cap_is_hard else ""
 
 
 def in_file(where: str) -> str:
     """File and line of a policy's rule; empty for ours."""
     return "" if where == BUILT_IN else where
+
+
+def is_open(asked: Candidate) -> str:
+    """What runs there stays until it ends."""
+    return "the offer is closed" if asked.offer.closed else ""
 
 
 def fits_at_all(asked: Candidate) -> str:
@@ -227,6 +234,7 @@ def may_be_lost(asked: Candidate) -> str:
 
 #: In the order they are asked; the first that objects is the reason on record.
 ALWAYS: Final = (
+    is_open,
     fits_at_all,
     gpu_wanted,
     finds_what_it_needs,

@@ -54,6 +54,7 @@ from penstock.core.fold.sites import (
     site_back,
     site_joined,
     site_lost,
+    site_removed,
 )
 from penstock.core.fold.state import Aim, RareChanges, State, Touched, without
 from penstock.core.model import events as e
@@ -276,6 +277,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.SiteBack: site_back,
     e.SiteJoined: site_joined,
     e.SiteLost: site_lost,
+    e.SiteRemoved: site_removed,
     e.StartPromised: start_promised,
     e.StopPromised: stop_promised,
     e.TokenIssued: audited,

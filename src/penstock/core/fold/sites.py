@@ -9,7 +9,7 @@ from penstock.core.fold.pool import Pool
 from penstock.core.fold.queue import judge_anew, keep_no_longer
 from penstock.core.fold.state import Node, State, without
 from penstock.core.fold.transitions import move_node, touch_offer
-from penstock.core.ids import standing_node
+from penstock.core.ids import site_of, standing_node
 from penstock.core.model import events as e
 from penstock.core.model.actions import ReleaseNode
 from penstock.core.model.types import Offer
@@ -30,6 +30,25 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
     state.changes.freed = True
     set_open(state)
     judge_anew(state)
+
+
+def site_removed(state: State, event: e.SiteRemoved) -> None:
+    """A site where something of ours is left stays: its end must find it."""
+    if event.site not in state.sites or count_at(state, event.site):
+        return
+    del state.sites[event.site]
+    state.lost_sites.pop(event.site, None)
+    for name in [name for name in (*state.offers, *state.pools) if site_of(name) == event.site]:
+        for known in (state.offers, state.pools, state.on_node, state.closed, state.refusals, state.probing):
+            known.pop(name, None)
+    set_open(state)
+    judge_anew(state)
+
+
+def count_at(state: State, site: str) -> int:
+    """Attempts and rented nodes that a site has of ours."""
+    attempts = [attempt for attempt in state.attempts.values() if attempt.offer.site == site]
+    return len(attempts) + len([node for node in state.nodes.values() if node.offer.site == site])
 
 
 def nodes_seen(state: State, event: e.NodesSeen) -> None:

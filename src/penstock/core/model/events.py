@@ -113,6 +113,22 @@ class SiteJoined:
 
     at: Instant
     site: Site
+    by: str = ""  # who applied the sites file; empty: a start, or a file that changed
+    reason: str = ""
+    details: str = ""
+    before: Site | None = None  # as it was; None: it is new
+
+
+@value
+class SiteRemoved:
+    """The sites file no longer has the site, and nothing of ours is there."""
+
+    at: Instant
+    site: str
+    by: str = ""
+    reason: str = ""
+    details: str = ""
+    before: Site | None = None
 
 
 @value
@@ -699,6 +715,7 @@ Fact: TypeAlias = (
     | CapSet
     | CapRaiseAsked
     | CapRaiseDenied
+    | SiteRemoved
     | SiteJoined
     | SiteBack
     | NodesSeen
@@ -761,6 +778,7 @@ _ID: Final[dict[type, str]] = {
     HoursOpened: "window",
     **dict.fromkeys((CapSet, CapRaiseAsked, CapRaiseDenied), "scope"),
     SiteLost: "site",
+    SiteRemoved: "site",
     NodesSeen: "offer",
     SiteBack: "site",
     ReplicaLanded: "data_set",

@@ -81,6 +81,7 @@ class Offer:
     quoted: Quoted | None = None
     has: tuple[str, ...] = ()  # what its nodes have: labels, and GPU models that it stands in for, as `rules` reads it
     family: str = ""  # of its node type, as the cloud names it: `p5`
+    closed: str = ""  # the file that closes it, with its line: no new attempt starts there; empty: it is open
 
 
 @value

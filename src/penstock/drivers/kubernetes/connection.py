@@ -73,6 +73,13 @@ class Connection:
         self.tasks = TaskSet()
         self.opened = False  #: the cache is complete, and each change is reported
 
+    def use(self, site: Site, places: Mapping[str, NodeSelection]) -> None:
+        """What the cluster offers from now on. Offers that are gone are still known: pods may run there."""
+        self.site, self.offers = site, self.offers | {offer.id: offer for offer in site.offers}
+        self.places = {**self.places, **places}
+        if self.connected:
+            self.executions.places = {name: (offer, self.places[name]) for name, offer in self.offers.items()}
+
     # --- coming and going --------------------------------------------------------------------------------------------
 
     @property

@@ -17,7 +17,7 @@ This file has the driver's calls. Their parts, in the order of an attempt's life
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -44,6 +44,7 @@ from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations, errors, pod_exec
 from penstock.kube.client import JOBS, Cluster
 from penstock.kube.exec_protocol import Printed, Typed
+from penstock.kube.node_selection import NodeSelection
 
 TICK_SECONDS: Final = 60.0  #: retry failed tasks, apply the hour's headroom, prune tombstones
 
@@ -72,6 +73,12 @@ class KubernetesDriver(BaseDriver):
         return self.lease_claim
 
     # --- coming and going --------------------------------------------------------------------------------------------
+
+    def use(self, site: Site, places: Mapping[str, NodeSelection]) -> None:
+        """What the cluster offers from now on, and by which nodes; what runs is not touched."""
+        self.site = site
+        self.here.use(site, places)
+        self.capacity.changed()
 
     async def open(self, say: Say) -> None:
         here = self.here

@@ -95,6 +95,11 @@ class LocalDriver(BaseDriver):
 
     # --- coming and going --------------------------------------------------------------------------------------------
 
+    def use(self, site: Site) -> None:
+        """What the site offers from now on; what runs is not touched."""
+        self.site = site
+        self.disk.use(site)
+
     async def open(self, say: Say) -> None:
         await self._do(self.disk.claim)
         await self._do(self.disk.prune)

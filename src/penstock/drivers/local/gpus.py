@@ -19,10 +19,15 @@ class Slots:
     def __init__(self, site: Site, devices: tuple[str, ...] | None = None) -> None:
         self.devices = found() if devices is None else devices
         self.first: dict[str, int] = {}
-        count = 0
+        self.count = 0
+        self.add(site)
+
+    def add(self, site: Site) -> None:
+        """Offers that are new come after all others, whose jobs keep their slots."""
         for offer in site.offers:
-            self.first[offer.id] = count
-            count += size(offer)
+            if offer.id not in self.first:
+                self.first[offer.id] = self.count
+                self.count += size(offer)
 
     def of_node(self, offer: Offer, node: int) -> range:
         """Slots of the n-th node of a standing offer."""

@@ -89,6 +89,11 @@ class LocalStore:
         self.team: str | None = None  #: whose site it is, where it is one team's
         self.damages: dict[str, str] = {}  #: by attempt: what is wrong with one of its files
 
+    def use(self, site: Site) -> None:
+        """What it offers from now on. Offers that are gone are still known: jobs may run there."""
+        self.site, self.offers = site, self.offers | {offer.id: offer for offer in site.offers}
+        self.slots.add(site)
+
     def claim(self) -> None:
         """Claim the folder for this installation; `Refused` if another one owns it."""
         for name in ("attempts", "nodes", "past"):

@@ -140,6 +140,9 @@ class _Folded:
     def site_joined(self, event: e.SiteJoined) -> None:
         self.sites[event.site.id] = event.site
 
+    def site_removed(self, event: e.SiteRemoved) -> None:
+        self.sites.pop(event.site, None)
+
     def nodes_seen(self, event: e.NodesSeen) -> None:
         self.nodes[event.offer] = event.nodes
 
@@ -223,6 +226,7 @@ NOTE: Final[dict[type, Callable[[_Folded, Any], None]]] = {
     e.JobFailed: _Folded.failed,
     e.StopPromised: _Folded.stop_promised,
     e.SiteJoined: _Folded.site_joined,
+    e.SiteRemoved: _Folded.site_removed,
     e.NodesSeen: _Folded.nodes_seen,
     e.DataSetRegistered: _Folded.registered,
     e.PeriodOpened: _Folded.opened,

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
-from penstock.core.model.types import JobSpec
+from penstock.core.model.types import JobSpec, Site
 from penstock.core.units import MINUTE, NEVER, SECOND, Instant, Millis
 from penstock.drivers.driver import (
     BaseDriver,
@@ -73,6 +73,10 @@ class Stage:
         self.logs: dict[str, bytes] = {}
         self.poked = asyncio.Event()
         self.moving: asyncio.Task[None] | None = None
+
+    def use(self, site: Site) -> None:
+        """What a site offers from now on. Offers that are gone are still known: jobs may run there."""
+        self.world.offers |= {offer.id: offer for offer in site.offers}
 
     # --- time --------------------------------------------------------------------------------------------------------
 

@@ -2,11 +2,14 @@
 
 from typing import Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
+from penstock.live.site_changes import SiteChanges
 from penstock.live.view import OfferView
 from penstock.web import deps, schemas
-from penstock.web.deps import MayRead, PlaneHere
+from penstock.web.deps import MayOperate, MayRead, PlaneHere
+from penstock.web.details import details
+from penstock.web.problems import conflict
 
 routes: Final = APIRouter(prefix="/v1", tags=["places"], responses=deps.PROBLEMS)
 
@@ -19,6 +22,24 @@ async def sites(plane: PlaneHere, caller: MayRead) -> schemas.Sites:  # noqa: AR
         for site in view.sites
     ]
     return schemas.Sites(at=view.at, currency=view.policy.currency, sites=shapes)
+
+
+@routes.post("/sites", openapi_extra=deps.shape_of_body(schemas.SitesText), summary="Apply a sites file")
+async def apply_sites(request: Request, caller: MayOperate) -> schemas.SitesApplied:
+    """All of it or nothing. What runs stays until it ends; a raised cap waits for approval."""
+    text, known = await deps.read_shape(request, schemas.SitesText), details(request)
+    changes: SiteChanges | None = request.app.state.sites
+    if changes is None:
+        raise conflict("This Penstock takes no sites file.")
+    done = await changes.apply(
+        text.text.encode(),
+        text.name,
+        by=caller.id,
+        reason=text.reason,
+        details=known.digest,
+        blobs=known.blobs,
+    )
+    return schemas.SitesApplied.of(done, changes=list(done.changes), raised=list(done.raised))
 
 
 @routes.get("/offers", summary="All offers: what there is, what it costs")

@@ -30,6 +30,7 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
     "ApprovalAsked": ("wait", "asks for approval"),
     "ApprovalAnswered": ("note", ""),
     "SiteJoined": ("note", ""),
+    "SiteRemoved": ("note", ""),
     "SiteLost": ("alarm", ""),
     "SiteBack": ("done", ""),
     "OfferClosed": ("no", ""),

@@ -1,0 +1,25 @@
+"""`penstock apply`: a sites file to a running Penstock."""
+
+import click
+
+from penstock.cli.client import Client, talks
+from penstock.cli.policy_apply import text_of
+
+
+@click.command("apply")
+@click.option("-f", "--filename", "file", required=True, metavar="FILE", help="The sites file.")
+@click.option("--reason", default="", help="Why; recorded with the change.")
+@talks
+def command(client: Client, file: str, reason: str, as_json: bool) -> None:
+    """Apply a sites file to the running Penstock: all of it, or nothing."""
+    told = client.post("/v1/sites", {"text": text_of(file), "name": file, "reason": reason})
+    if as_json:
+        from penstock.cli.terminal import print_json
+
+        print_json(told)
+        return
+    click.echo(told["says"])
+    for words in told["changes"]:
+        click.echo(words)
+    for words in told["raised"]:
+        click.echo(f"Notice: {words}", err=True)

@@ -1,0 +1,322 @@
+"""Applies a sites file to a running plane: all of it or nothing. `penstock apply`, SIGHUP and the file's watch call it.
+
+    changes = SiteChanges(plane, policies, drivers, "sites.yaml")
+    done = await changes.apply(raw, "sites.yaml", by=token)      # BadInput: what was in force stays
+
+What it says becomes the facts that a start would tell, with their author, so that a replay knows what was in force. An
+offer that leaves the file while something of ours is there is closed, and goes with a later change. A site where
+something of ours is left cannot be removed.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.core.errors import BadInput
+from penstock.core.fold.sites import count_at
+from penstock.core.fold.state import State
+from penstock.core.model import events as e
+from penstock.core.model.types import STANDING, Offer, Site
+from penstock.core.values import value
+from penstock.drivers.driver import Driver, Refused
+from penstock.formatting import money
+from penstock.journal.journal import Fenced
+from penstock.live import config_facts
+from penstock.live.plane import NotReady, Plane
+from penstock.live.policy_changes import LOOK_SECONDS, MOST_BYTES, PolicyChanges, raised_by
+
+if TYPE_CHECKING:
+    from penstock.config import SitesFile
+
+
+class Drivers(Protocol):
+    """What makes the sites' drivers; `site_drivers` has it."""
+
+    def make(self, file: "SitesFile", site: Site) -> Driver: ...
+
+    def use(self, file: "SitesFile", site: Site) -> None:
+        """What a site that has a driver offers from now on."""
+
+    def forget(self, site: str) -> None:
+        """Its driver is closed."""
+
+    def needs_restart(self, before: "SitesFile", after: "SitesFile") -> list[str]:
+        """What a running Penstock cannot take over."""
+
+
+@value
+class SitesOutcome:
+    changed: bool  # False: nothing was recorded
+    changes: tuple[str, ...]  # a sentence each
+    raised: tuple[str, ...]  # caps that wait for approval, likewise
+    says: str
+
+
+@value
+class _Change:
+    """What a file changes, of the state as it is."""
+
+    facts: tuple[e.Fact, ...]
+    says: tuple[str, ...]
+    joined: tuple[Site, ...]  # new ones
+    changed: tuple[Site, ...]
+    removed: tuple[str, ...]
+
+
+class SiteChanges:
+    def __init__(
+        self, plane: Plane, policies: PolicyChanges, drivers: Drivers, path: str = "", digest: str = ""
+    ) -> None:
+        """`policies`: has the sites file in force. `path`: the file that `up --sites` names; empty: none. `digest`: of
+        that file, as the start read it.
+        """
+        self.plane, self.policies, self.drivers, self.path = plane, policies, drivers, path
+        self.seen = digest  #: of the file as it was last looked at
+        self.applied = digest  #: of what was applied last
+
+    async def apply(
+        self,
+        raw: bytes,
+        name: str,
+        *,
+        by: str = "",
+        reason: str = "",
+        details: str = "",
+        blobs: Mapping[str, bytes] | None = None,
+    ) -> SitesOutcome:
+        """Raises `BadInput` for a file that cannot be used, and `NotReady`."""
+        async with self.policies.doing:
+            base, file = await asyncio.to_thread(self._read, raw, name)
+            said = config_facts.configured(file)
+            change = await self.plane.consider(lambda state, _: _considered(state, said, name))
+            facts = tuple(_by(fact, by, reason, details) for fact in change.facts)
+            joins = await self._open(file, change.joined)
+            try:
+                if facts:
+                    await self.plane.tell(*facts, blobs=blobs)
+            except BaseException:
+                await self._close([site.id for site in change.joined])
+                raise
+            await self._take_over(file, change, joins)
+            self.policies.sites, self.applied = base, hashlib.sha256(raw).hexdigest()
+            await self.plane.configure(said, file.teams, file.data_teams)
+            raised, _ = await self.plane.consider(lambda state, _: raised_by(state, said))
+            return SitesOutcome(bool(facts), change.says, raised, _says(name, change))
+
+    def _read(self, raw: bytes, name: str) -> "tuple[SitesFile, SitesFile]":
+        """The file, and the file as the policy in force makes it."""
+        from penstock.config import parse_sites
+
+        if len(raw) > MOST_BYTES:
+            raise BadInput(f"{name} has {len(raw):,} bytes, and a sites file has at most {MOST_BYTES:,}.")
+        base = parse_sites(raw, name)
+        if found := self.drivers.needs_restart(self.policies.sites, base):
+            raise BadInput(
+                f"{name} needs a restart of Penstock, and nothing was applied: {'; '.join(found)}. Jobs that run go on "
+                "while it restarts."
+            )
+        return base, self.policies.govern(base)
+
+    async def _open(self, file: "SitesFile", sites: tuple[Site, ...]) -> list[Callable[[], None]]:
+        """Open the drivers of new sites; one that obeys somebody else is refused, and none of them joins."""
+        joins: list[Callable[[], None]] = []
+        for k, site in enumerate(sites):
+            try:
+                joins.append(await self.plane.open_site(site.id, self.drivers.make(file, site)))
+            except BaseException as error:
+                await self._close([earlier.id for earlier in sites[: k + 1]])
+                if isinstance(error, (Refused, Fenced)):
+                    raise BadInput(f"Site {site.id} cannot join: {error} Nothing was applied.") from None
+                raise
+        return joins
+
+    async def _take_over(self, file: "SitesFile", change: _Change, joins: list[Callable[[], None]]) -> None:
+        """The journal has it."""
+        for site in change.changed:
+            if site.id in self.plane.drivers:
+                self.drivers.use(file, site)
+        for join in joins:
+            join()
+        there = await self.plane.consider(lambda state, _: [name for name in change.removed if name in state.sites])
+        await self._close([name for name in change.removed if name not in there])
+        if there:
+            raise BadInput(
+                f"A job started at {', '.join(there)} meanwhile, so it stays; all else is applied. Try again."
+            )
+
+    async def _close(self, sites: list[str]) -> None:
+        for site in sites:
+            await self.plane.close_site(site)
+            self.drivers.forget(site)
+
+    # --- the file itself -----------------------------------------------------------------------------------------
+
+    async def reload(self) -> str:
+        """Apply the file as it is now; what came of it, in a sentence. A file that cannot be used raises an alarm, and
+        what was in force stays.
+        """
+        try:
+            raw = await asyncio.to_thread(Path(self.path).read_bytes)
+            self.seen = hashlib.sha256(raw).hexdigest()
+            done = await self.apply(raw, self.path, reason="the file changed")
+        except (BadInput, OSError, NotReady) as error:
+            says = f"{self.path} is not in force: {error} The sites before it stay."
+            self.plane.alarms.set("sites", "sites file", says)
+            return says
+        self.plane.alarms.set("sites", "sites file", "")
+        return " ".join((done.says, *done.changes))
+
+    async def watch(self) -> None:
+        """Reload the file whenever its content changes. What is in force and not in the file is named as drift."""
+        while True:
+            found = await asyncio.to_thread(digest_of, self.path)
+            if found and found != self.seen:
+                await self.reload()
+            self.plane.alarms.set("sites drift", "sites drift", self.drift())
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def drift(self) -> str:
+        """A sentence if other sites are in force than the file says; empty if not, or if there is no file."""
+        if not self.path or not self.seen or self.seen == self.applied:
+            return ""
+        return f"Other sites are in force than {self.path} says. A restart follows the file. Correct the file."
+
+
+def digest_of(path: str) -> str:
+    """Of a file's content; empty if it cannot be read."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
+    except OSError:
+        return ""
+
+
+# --- what changes -----------------------------------------------------------------------------------------------------
+
+
+def _considered(state: State, said: tuple[e.Fact, ...], name: str) -> _Change:
+    """Raises `BadInput` for what cannot be while things run."""
+    file = Path(name).name
+    told = config_facts.kept_open(state, said, file)
+    sites = {fact.site.id: fact.site for fact in told if isinstance(fact, e.SiteJoined)}
+    removed = [site for site in state.sites if site not in sites]
+    if wrong := [*_still_used(state, removed, name), *_cannot_change(state, sites)]:
+        raise BadInput(" ".join((*wrong, "Nothing was applied.")))
+    news = config_facts.news(state, told, (*state.sites, *sites))
+    changed = [fact.site for fact in news if isinstance(fact, e.SiteJoined)]
+    joined = [site for site in changed if site.id not in state.sites]
+    gone = [e.SiteRemoved(0, site) for site in removed]
+    return _Change(
+        facts=(*gone, *news),
+        says=tuple(_sentences(state, gone, news)),
+        joined=tuple(joined),
+        changed=tuple(site for site in changed if site not in joined),
+        removed=tuple(removed),
+    )
+
+
+def _still_used(state: State, removed: list[str], name: str) -> Iterator[str]:
+    for site in removed:
+        if count := count_at(state, site):
+            things = "1 attempt or node" if count == 1 else f"{count} attempts and nodes"
+            yield (
+                f"Site {site} is not in {name}, and has {things} of ours: close its offers (closed: true), and remove "
+                "it when they have ended."
+            )
+
+
+def _cannot_change(state: State, sites: Mapping[str, Site]) -> Iterator[str]:
+    for site in sites.values():
+        for offer in site.offers:
+            pool, before = state.pools.get(offer.id), state.offers.get(offer.id)
+            if before is not None and (before.term in STANDING) != (offer.term in STANDING):
+                yield f"{offer.id} cannot become {offer.term}: give it another name."
+            elif pool is not None and not pool.names and (pool.per_node, pool.size) != _nodes(offer):
+                yield (
+                    f"{offer.id} has {pool.size} x {pool.per_node} GPUs, which does not change while it is there: "
+                    "write further nodes as an offer of their own."
+                )
+
+
+def _nodes(offer: Offer) -> tuple[int, int]:
+    return offer.shapes[-1].gpus, offer.shapes[-1].count or 0
+
+
+def _by(fact: e.Fact, by: str, reason: str, details: str) -> e.Fact:
+    if isinstance(fact, (e.PolicySet, e.SiteJoined, e.SiteRemoved)):
+        return replace(fact, by=by, reason=reason, details=details)
+    return replace(fact, by=by, details=details) if isinstance(fact, e.CapSet) else fact
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def _says(name: str, change: _Change) -> str:
+    if not change.facts:
+        return f"Nothing changes: {name} says what is in force."
+    count = len(change.says)
+    return f"{name} is in force: {count} {'change' if count == 1 else 'changes'}."
+
+
+def _sentences(state: State, gone: list[e.SiteRemoved], news: list[e.Fact]) -> Iterator[str]:
+    for site in gone:
+        yield f"Site {site.site} was removed."
+    for fact in news:
+        match fact:
+            case e.SiteJoined(site=after):
+                yield from _of_site(state, state.sites.get(after.id), after)
+            case e.DataSetRegistered(data_set=data):
+                yield f"Data set {data.id} is {'changed' if data.id in state.data else 'registered'}."
+            case e.CapSet(scope=scope):
+                cap = config_facts.in_words((fact.per_period, fact.per_hour), _currency(state))
+                yield f"The cap of {scope} is {cap}."
+            case e.PolicySet():
+                yield "The policy changes."
+            case _:
+                pass
+
+
+def _of_site(state: State, before: Site | None, after: Site) -> Iterator[str]:
+    if before is None:
+        count = len(after.offers)
+        yield f"Site {after.id} was added, with {count} {'offer' if count == 1 else 'offers'}."
+        return
+    known, offers = {offer.id: offer for offer in before.offers}, {offer.id: offer for offer in after.offers}
+    for name in dict.fromkeys((*known, *offers)):
+        yield from _of_offer(state, name, known.get(name), offers.get(name))
+    if replace(before, offers=()) != replace(after, offers=()):
+        yield f"Site {after.id} has other properties."
+
+
+def _of_offer(state: State, name: str, before: Offer | None, after: Offer | None) -> Iterator[str]:
+    if before == after:
+        return
+    if after is None:
+        yield f"{name} was removed."
+    elif before is None:
+        yield f"{name} was added: {_prices(state, after)}." if not after.closed else f"{name} was added, closed."
+    elif after.closed and not before.closed:
+        running = len([attempt for attempt in state.attempts.values() if attempt.offer.id == name])
+        stay = (
+            f"; {running} running {'attempt stays' if running == 1 else 'attempts stay'} until the end"
+            if running
+            else ""
+        )
+        yield f"{name} is closed by {after.closed}{stay}."
+    elif before.closed and not after.closed:
+        yield f"{name} is open again: {_prices(state, after)}."
+    elif _prices(state, before) != _prices(state, after):
+        yield f"{name} costs {_prices(state, after)}, before {_prices(state, before)}."
+    else:
+        yield f"{name} has other properties."
+
+
+def _prices(state: State, offer: Offer) -> str:
+    shapes = [f"{money(shape.price_per_hour, _currency(state))} for {shape.gpus} GPUs" for shape in offer.shapes]
+    return f"{', '.join(shapes)} an hour"
+
+
+def _currency(state: State) -> str:
+    return state.policy.currency

@@ -1,0 +1,199 @@
+"""A sites file applied to a running Penstock: all of it or nothing, while jobs run."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.config import parse_sites
+from penstock.core.errors import BadInput
+from penstock.core.model import events as e
+from penstock.drivers.driver import Work
+from penstock.journal.redecide import redecide
+from penstock.live.clock import Clock
+from penstock.live.config_facts import configured
+from penstock.live.plane import Plane
+from penstock.live.policy_changes import PolicyChanges
+from penstock.live.site_changes import SiteChanges
+from penstock.options import Options
+from penstock.site_drivers import SiteDrivers
+from tests.live.kit import Living, job, story
+from tests.live.memory import MemoryJournal
+from tests.live.virtual import VirtualClock
+
+LAB = """currency: USD
+sites:
+  - name: lab
+    driver: rehearsal
+    offers:
+      - {name: owned, gpu: A100, term: owned, gpus_per_node: 8, nodes: 1}
+"""
+CLOUD = """  - name: cloud
+    driver: rehearsal
+    offers:
+      - {name: pods, gpu: A100, term: on_demand, gpus_per_node: 8, sold_by: attempt, price: {list: 2}, kill: 1m,
+         guarantee: timer, billing_step: 1s}
+"""
+POLICY = "policy: {cost_of_delay: 1000}\n"
+
+
+class Here:
+    """A running plane and what applies files to it."""
+
+    def __init__(self, plane: Plane, changes: SiteChanges, world: Living) -> None:
+        self.plane, self.changes, self.world = plane, changes, world
+
+    async def apply(self, text: str, **more: Any) -> tuple[bool, tuple[str, ...]]:
+        done = await self.changes.apply(text.encode(), "etc/sites.yaml", **more)
+        return done.changed, done.changes
+
+
+@asynccontextmanager
+async def running(now: VirtualClock, home: Path, text: str) -> AsyncIterator[Here]:
+    file = parse_sites(text.encode(), "etc/sites.yaml")
+    world = Living(now, list(configured(file)), {}, MemoryJournal())
+    drivers = SiteDrivers(Options(home), file, "i", None, Clock())  # type: ignore[arg-type]  # nobody reads
+    drivers.stage = world.stage
+    world.drivers = drivers.all(file)
+    async with world.up() as plane:
+        changes = SiteChanges(plane, PolicyChanges(plane, file), drivers)
+        yield Here(plane, changes, world)
+
+
+@story("09:00")
+async def test_a_site_is_added_takes_a_job_and_is_removed_when_it_has_ended(now: VirtualClock, tmp_path: Path) -> None:
+    async with running(now, tmp_path, LAB + POLICY) as here:
+        await here.plane.submit(job(8, run="10h"), Work(()))
+        await here.plane.submit(job(8, run="10h"), Work(()))
+        await here.world.until("09:10")
+        assert len(here.world.state().attempts) == 1
+        assert await here.apply(LAB + CLOUD + POLICY, by="anna", reason="more work") == (
+            True,
+            ("Site cloud was added, with 1 offer.",),
+        )
+        await here.world.until("09:20")
+        assert [a.offer.id for a in here.world.state().attempts.values()] == ["lab/owned", "cloud/pods"]
+        (joined,) = [fact for fact in here.world.events(e.SiteJoined) if fact.by]
+        assert (joined.site.id, joined.by, joined.reason, joined.before) == ("cloud", "anna", "more work", None)
+        with pytest.raises(BadInput, match=r"Site cloud is not in etc/sites.yaml, and has 1 attempt or node of ours"):
+            await here.apply(LAB + POLICY)
+        assert "cloud" in here.world.state().sites
+        await here.world.until("15:00")
+        assert await here.apply(LAB + POLICY, by="anna") == (True, ("Site cloud was removed.",))
+        assert list(here.world.state().sites) == ["lab"]
+        assert list(here.plane.drivers) == ["lab"]
+        (removed,) = here.world.events(e.SiteRemoved)
+        assert (removed.by, removed.before.id) == ("anna", "cloud")
+        assert redecide(here.world.journal.read(), 1).different == 0
+
+
+@story("09:00")
+async def test_an_offer_is_repriced_and_closed_while_a_job_runs_there(now: VirtualClock, tmp_path: Path) -> None:
+    async with running(now, tmp_path, LAB + CLOUD + POLICY) as here:
+        for _ in range(2):
+            await here.plane.submit(job(8, run="10h"), Work(()))
+        await here.world.until("09:10")
+        dearer = CLOUD.replace("list: 2", "list: 3")
+        assert await here.apply(LAB + dearer + POLICY) == (
+            True,
+            ("cloud/pods costs $24.00 for 8 GPUs an hour, before $16.00 for 8 GPUs an hour.",),
+        )
+        closed = dearer.replace("billing_step: 1s", "billing_step: 1s, closed: true")
+        assert await here.apply(LAB + closed + POLICY) == (
+            True,
+            ("cloud/pods is closed by sites.yaml:11; 1 running attempt stays until the end.",),
+        )
+        third = (await here.plane.submit(job(8, run="10h"), Work(()))).answer
+        await here.world.until("09:30")
+        state = here.world.state()
+        assert [a.offer.id for a in state.attempts.values()] == ["lab/owned", "cloud/pods"]
+        excluded = state.jobs[third].shape.excluded
+        assert excluded == (("cloud/pods", "the offer is closed", "sites.yaml:11"),)
+        assert await here.apply(LAB + dearer + POLICY) == (
+            True,
+            ("cloud/pods is open again: $24.00 for 8 GPUs an hour.",),
+        )
+        await here.world.until("09:50")
+        assert len(here.world.state().attempts) == 3
+        assert redecide(here.world.journal.read(), 1).different == 0
+
+
+@story("09:00")
+async def test_an_offer_that_leaves_the_file_is_closed_while_it_is_used(now: VirtualClock, tmp_path: Path) -> None:
+    more = "      - {name: old, gpu: A100, term: owned, gpus_per_node: 8, nodes: 1}\n"
+    async with running(now, tmp_path, LAB + more + POLICY) as here:
+        for _ in range(2):
+            await here.plane.submit(job(8, run="2h"), Work(()))
+        await here.world.until("09:10")
+        assert await here.apply(LAB + POLICY) == (
+            True,
+            ("lab/old is closed by sites.yaml; 1 running attempt stays until the end.",),
+        )
+        assert await here.apply(LAB + POLICY) == (False, ())
+        await here.world.until("15:00")
+        assert here.world.state().jobs == {}
+        assert await here.apply(LAB + POLICY) == (True, ("lab/old was removed.",))
+        await here.plane.submit(job(8, run="1h"), Work(()))
+        await here.plane.submit(job(8, run="1h"), Work(()))
+        await here.world.until("15:10")
+        assert [a.offer.id for a in here.world.state().attempts.values()] == ["lab/owned"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            LAB.replace("USD", "EUR"),
+            "needs a restart of Penstock, and nothing was applied: 'currency' changes from USD",
+        ),
+        (LAB.replace("driver: rehearsal", "driver: local"), "site lab: its driver changes"),
+        (LAB.replace("nodes: 1", "nodes: 2"), "lab/owned has 1 x 8 GPUs, which does not change while it is there"),
+        (
+            LAB.replace("term: owned", "price: {list: 2}, term: on_demand"),
+            "lab/owned cannot become on_demand: give it another name.",
+        ),
+        (LAB.replace("term", "trem") + CLOUD, "trem"),
+        ("a: [", "sites.yaml"),
+    ],
+)
+@story("09:00")
+async def test_a_file_that_cannot_be_applied_changes_nothing(
+    now: VirtualClock, tmp_path: Path, text: str, says: str
+) -> None:
+    async with running(now, tmp_path, LAB + POLICY) as here:
+        rows = len(here.world.events())
+        with pytest.raises(BadInput) as error:
+            await here.apply(text + POLICY)
+        assert says in str(error.value)
+        assert (len(here.world.events()), list(here.plane.drivers)) == (rows, ["lab"])
+
+
+@story("09:00")
+async def test_a_raised_cap_waits_and_a_lowered_one_holds(now: VirtualClock, tmp_path: Path) -> None:
+    capped = LAB + "caps: [{scope: org, per_month: 77}]\n"
+    async with running(now, tmp_path, capped) as here:
+        done = await here.changes.apply(capped.replace("77", "200").encode(), "sites.yaml")
+        assert (done.changes, len(done.raised)) == ((), 1)
+        assert "penstock approvals approve org" in done.raised[0]
+        lower = await here.changes.apply(capped.replace("77", "50").encode(), "sites.yaml")
+        assert (lower.changes, lower.raised) == (("The cap of org is $50.00 a month.",), ())
+
+
+@story("09:00")
+async def test_the_file_is_reloaded_a_bad_one_is_an_alarm_and_drift_is_named(now: VirtualClock, tmp_path: Path) -> None:
+    path = tmp_path / "sites.yaml"
+    async with running(now, tmp_path, LAB + POLICY) as here:
+        here.changes.path = str(path)
+        path.write_text(LAB + CLOUD + POLICY)
+        assert (await here.changes.reload()).endswith("1 change. Site cloud was added, with 1 offer.")
+        path.write_text("sites: []\n")
+        assert "is not in force" in await here.changes.reload()
+        assert [alarm.kind for alarm in here.plane.view.alarms] == ["sites"]
+        assert list(here.plane.drivers) == ["lab", "cloud"]
+        path.write_text(LAB + CLOUD + POLICY)
+        await here.changes.reload()
+        assert (here.plane.view.alarms, here.changes.drift()) == ((), "")
+        await here.apply(LAB + POLICY)
+        assert "Other sites are in force than" in here.changes.drift()
