@@ -263,11 +263,6 @@ def shown(text: str, longest: int = 60) -> str:
     return repr(text if len(text) <= longest else text[: longest - 1] + "…")
 
 
-def source(page: "Document", place: str) -> str:
-    """The file's own name and the line, as reasons show them."""
-    return f"{os.path.basename(page.name)}:{page.line(place) or 1}"
-
-
 def _bare(text: str) -> str:
     """As `shown`, without the quotes: places and names are the file's words too."""
     return shown(text, 130)[1:-1]

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Final, NoReturn, TypeAlias
 
 from penstock.config.clusters import place_of
-from penstock.config.document import Document, source
+from penstock.config.document import Document
 from penstock.config.scalars import Amount, Count
 from penstock.config.sections import ExtrasSection, MapsSection, OfferSection, PriceSection, ShapeSection, SiteSection
 from penstock.core.model.types import STANDING, Extras, Guarantee, NodeShape, Offer, Quoted, SoldBy
@@ -135,7 +135,7 @@ class _OfferMaker:
             quoted=self.exchange.quoted,
             has=attempt(self._has),
             family=self._family(),
-            closed=source(self.page, f"{self.place}.closed") if row.closed else "",
+            closed=self.page.source(f"{self.place}.closed") if row.closed else "",
         )
 
     def _family(self) -> str:

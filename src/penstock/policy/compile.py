@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar, get_args
 
 from penstock.config.convert import Section
-from penstock.config.document import Document, shown, source, unknown
+from penstock.config.document import Document, shown, unknown
 from penstock.config.scalars import Amount, Name
 from penstock.core.model import governance as g
 from penstock.core.units import MICRO, PERMILLE, Money

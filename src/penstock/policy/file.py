@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.config import PolicyOptions, SitesFile
 from penstock.config.convert import converted, keys_of
-from penstock.config.document import Document, plain, read_bytes, shown, source, unknown
+from penstock.config.document import Document, plain, read_bytes, shown, unknown
 from penstock.config.sections import PolicySection
 from penstock.config.sites import notes_of, options_of
 from penstock.config.teams import Team
