@@ -23,6 +23,7 @@ from penstock.live.clock import Clock
 from penstock.options import Options
 
 if TYPE_CHECKING:
+    from penstock.drivers.kubernetes.driver import KubernetesDriver
     from penstock.front.home_cluster import ExecutionCluster
     from penstock.front.home_jobs import HomeJobs
     from penstock.kube.maps import Maps
@@ -47,6 +48,7 @@ class SiteDrivers:
         self.options, self.installation, self.reader, self.clock = options, installation, reader, clock
         self.homes = {home.site: home for home in homes}
         self.made: dict[str, Driver] = {}  #: by site, without what binds home Jobs
+        self.clusters: dict[str, KubernetesDriver] = {}  #: of these, those of clusters
         self.alarm: Callable[[str, str, str], None] = lambda _kind, _about, _text: None  #: set by `wiring`
         #: Called with clusters that are no home, where there are homes; set once the doors are open.
         self.meet: Callable[[ExecutionCluster], None] = lambda _: None
@@ -86,15 +88,18 @@ class SiteDrivers:
             driver.use(site)
         elif isinstance(driver, Rehearsal):
             driver.stage.use(site)
-        elif site.id in (clusters := dict(file.kubernetes)):
-            from penstock.drivers.kubernetes.driver import KubernetesDriver
+        elif site.id in self.clusters:
+            self.clusters[site.id].use(site, dict(dict(file.kubernetes)[site.id].places))
 
-            assert isinstance(driver, KubernetesDriver)
-            driver.use(site, dict(clusters[site.id].places))
+    def recorded(self, site: str) -> None:
+        """The journal has what it offers: a cluster says again how many nodes there are of it."""
+        if site in self.clusters:
+            self.clusters[site].tell_all()
 
     def forget(self, site: str) -> None:
         """Its driver is closed."""
         self.made.pop(site, None)
+        self.clusters.pop(site, None)
 
     def needs_restart(self, before: SitesFile, after: SitesFile) -> list[str]:
         """What a running Penstock cannot take over from a changed sites file, a sentence each."""
@@ -173,9 +178,10 @@ class SiteDrivers:
             hour=lambda: datetime.now(zone).hour,
         )
         folder, store = self.options.home / "sites" / site.id, bucket(said.secret) or NoStore()
-        return KubernetesDriver(
+        self.clusters[site.id] = driver = KubernetesDriver(
             site, folder, self.installation, store, self.clock.now, lambda: connect(said.access), settings
         )
+        return driver
 
     def _rehearsal(self, file: SitesFile, site: Site) -> Driver:
         from penstock.sim.engine.rehearsal import Rehearsal

@@ -2,10 +2,11 @@
 
 import pytest
 
-from penstock.config.sites import ConfigMapKey, parse_sites
+from penstock.config.sites import ConfigMapKey, parse_sites, read_sites
 from penstock.core.errors import BadInput
 from penstock.kube.access import Access
 from penstock.kube.node_selection import ClusterSite, NodeSelection, Toleration
+from tests.conftest import ROOT
 
 FILE = """
 currency: USD
@@ -124,3 +125,12 @@ def test_the_config_map_with_the_policy_is_in_a_home_cluster() -> None:
         named(every, HOME.replace("front_door: true", "front_door: false"))
     with pytest.raises(BadInput, match="'Rules' is not a ConfigMap's name"):
         named("{site: lab, name: Rules}")
+
+
+def test_the_example_names_its_config_map_and_closes_an_offer() -> None:
+    file = read_sites(str(ROOT / "examples" / "gitops.yaml"))
+    assert file.policy_config_map == ConfigMapKey("lab", "penstock", "penstock-policy", "policy.yaml")
+    offers = [offer for site in file.sites for offer in site.offers]
+    assert [(offer.id, offer.closed) for offer in offers] == [
+        ("lab/a100", ""), ("east/h100", ""), ("east/old", "gitops.yaml:14"),
+    ]  # fmt: skip

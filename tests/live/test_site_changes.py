@@ -197,3 +197,37 @@ async def test_the_file_is_reloaded_a_bad_one_is_an_alarm_and_drift_is_named(now
         assert (here.plane.view.alarms, here.changes.drift()) == ((), "")
         await here.apply(LAB + POLICY)
         assert "Other sites are in force than" in here.changes.drift()
+
+
+@story("09:00")
+async def test_an_offer_that_is_added_is_used_at_once_by_its_sites_own_driver(
+    now: VirtualClock, tmp_path: Path
+) -> None:
+    more = "      - {name: new, gpu: A100, term: owned, gpus_per_node: 8, nodes: 1}\n"
+    async with running(now, tmp_path, LAB + POLICY) as here:
+        for _ in range(2):
+            await here.plane.submit(job(8, run="10h"), Work(()))
+        await here.world.until("09:10")
+        assert await here.apply(LAB + more + POLICY) == (True, ("lab/new was added: $0.00 for 8 GPUs an hour.",))
+        await here.world.until("09:11")
+        assert [(a.offer.id, a.phase) for a in here.world.state().attempts.values()] == [
+            ("lab/owned", "running"),
+            ("lab/new", "running"),
+        ]
+
+
+@story("09:00")
+async def test_a_site_that_was_away_when_penstock_started_comes_back(now: VirtualClock, tmp_path: Path) -> None:
+    async with running(now, tmp_path, LAB + CLOUD + POLICY) as here:
+        world = here.world
+    file = parse_sites((LAB + POLICY).encode(), "sites.yaml")
+    drivers = SiteDrivers(Options(tmp_path), file, "i", None, Clock())  # type: ignore[arg-type]  # nobody reads
+    drivers.stage, world.drivers, world.facts = world.stage, {}, list(configured(file))
+    world.drivers = drivers.all(file)
+    async with world.up() as plane:
+        assert list(world.state().lost_sites) == ["cloud"]
+        changes = SiteChanges(plane, PolicyChanges(plane, file), drivers)
+        done = await changes.apply((LAB + CLOUD + POLICY).encode(), "sites.yaml")
+        assert done.changes == ("Site cloud is back.",)
+        await world.until("09:05")
+        assert list(world.state().lost_sites) == []

@@ -40,6 +40,8 @@ def _site_row(site: dict[str, Any], offer: dict[str, Any]) -> list[object]:
 def _now(reachable: bool, offer: dict[str, Any]) -> str:
     if not reachable:
         return "does not answer"
+    if offer.get("closed"):
+        return f"closed by {offer['closed']}"
     return f"closed until {moment(offer['closed_until_at'])}" if offer["closed_until_at"] else "open"
 
 

@@ -38,7 +38,10 @@ class Drivers(Protocol):
     def make(self, file: "SitesFile", site: Site) -> Driver: ...
 
     def use(self, file: "SitesFile", site: Site) -> None:
-        """What a site that has a driver offers from now on."""
+        """What a site that has a driver offers from now on. Before the journal has it: a start may follow at once."""
+
+    def recorded(self, site: str) -> None:
+        """The journal has what it offers: it may say what there is of it."""
 
     def forget(self, site: str) -> None:
         """Its driver is closed."""
@@ -61,7 +64,7 @@ class _Change:
 
     facts: tuple[e.Fact, ...]
     says: tuple[str, ...]
-    joined: tuple[Site, ...]  # new ones
+    joined: tuple[Site, ...]  # that have no driver yet
     changed: tuple[Site, ...]
     removed: tuple[str, ...]
 
@@ -91,20 +94,27 @@ class SiteChanges:
         async with self.policies.doing:
             base, file = await asyncio.to_thread(self._read, raw, name)
             said = config_facts.configured(file)
-            change = await self.plane.consider(lambda state, _: _considered(state, said, name))
+            reached = frozenset(self.plane.drivers)
+            change = await self.plane.consider(lambda state, _: _considered(state, said, name, reached))
             facts = tuple(_by(fact, by, reason, details) for fact in change.facts)
             joins = await self._open(file, change.joined)
+            for site in change.changed:
+                self.drivers.use(file, site)
             try:
                 if facts:
                     await self.plane.tell(*facts, blobs=blobs)
             except BaseException:
                 await self._close([site.id for site in change.joined])
                 raise
-            await self._take_over(file, change, joins)
+            for join in joins:
+                join()
+            for site in change.changed:
+                self.drivers.recorded(site.id)
             self.policies.sites, self.applied = base, hashlib.sha256(raw).hexdigest()
             await self.plane.configure(said, file.teams, file.data_teams)
+            await self._close_removed(change)
             raised, _ = await self.plane.consider(lambda state, _: raised_by(state, said))
-            return SitesOutcome(bool(facts), change.says, raised, _says(name, change))
+            return SitesOutcome(bool(change.says or facts), change.says, raised, _says(name, change))
 
     def _read(self, raw: bytes, name: str) -> "tuple[SitesFile, SitesFile]":
         """The file, and the file as the policy in force makes it."""
@@ -133,19 +143,11 @@ class SiteChanges:
                 raise
         return joins
 
-    async def _take_over(self, file: "SitesFile", change: _Change, joins: list[Callable[[], None]]) -> None:
-        """The journal has it."""
-        for site in change.changed:
-            if site.id in self.plane.drivers:
-                self.drivers.use(file, site)
-        for join in joins:
-            join()
+    async def _close_removed(self, change: _Change) -> None:
         there = await self.plane.consider(lambda state, _: [name for name in change.removed if name in state.sites])
         await self._close([name for name in change.removed if name not in there])
         if there:
-            raise BadInput(
-                f"A job started at {', '.join(there)} meanwhile, so it stays; all else is applied. Try again."
-            )
+            raise BadInput(f"A job started at {', '.join(there)} meanwhile, so it stays; all else is applied.")
 
     async def _close(self, sites: list[str]) -> None:
         for site in sites:
@@ -196,8 +198,8 @@ def digest_of(path: str) -> str:
 # --- what changes -----------------------------------------------------------------------------------------------------
 
 
-def _considered(state: State, said: tuple[e.Fact, ...], name: str) -> _Change:
-    """Raises `BadInput` for what cannot be while things run."""
+def _considered(state: State, said: tuple[e.Fact, ...], name: str, reached: frozenset[str]) -> _Change:
+    """Raises `BadInput` for what cannot be while things run. `reached`: sites that have a driver."""
     file = Path(name).name
     told = config_facts.kept_open(state, said, file)
     sites = {fact.site.id: fact.site for fact in told if isinstance(fact, e.SiteJoined)}
@@ -206,13 +208,14 @@ def _considered(state: State, said: tuple[e.Fact, ...], name: str) -> _Change:
         raise BadInput(" ".join((*wrong, "Nothing was applied.")))
     news = config_facts.news(state, told, (*state.sites, *sites))
     changed = [fact.site for fact in news if isinstance(fact, e.SiteJoined)]
-    joined = [site for site in changed if site.id not in state.sites]
+    joined = [site for site in sites.values() if site.id not in reached]
+    back = [f"Site {site.id} is back." for site in joined if site.id in state.sites]
     gone = [e.SiteRemoved(0, site) for site in removed]
     return _Change(
         facts=(*gone, *news),
-        says=tuple(_sentences(state, gone, news)),
+        says=(*_sentences(state, gone, news), *back),
         joined=tuple(joined),
-        changed=tuple(site for site in changed if site not in joined),
+        changed=tuple(site for site in changed if site.id in reached),
         removed=tuple(removed),
     )
 
@@ -254,7 +257,7 @@ def _by(fact: e.Fact, by: str, reason: str, details: str) -> e.Fact:
 
 
 def _says(name: str, change: _Change) -> str:
-    if not change.facts:
+    if not change.facts and not change.says:
         return f"Nothing changes: {name} says what is in force."
     count = len(change.says)
     return f"{name} is in force: {count} {'change' if count == 1 else 'changes'}."

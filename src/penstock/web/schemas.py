@@ -218,6 +218,7 @@ class Offer(Shape):
     lost: int
     free: list[int] = Field(description="Of a standing offer: free GPUs by node.")
     closed_until_at: At | None
+    closed: str = Field("", description="The file that closes it, and its line; empty: it is open.")
 
 
 class Site(Shape):

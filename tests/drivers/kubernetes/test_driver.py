@@ -18,6 +18,7 @@ from penstock.drivers.kubernetes.driver import KubernetesDriver
 from penstock.drivers.kubernetes.execution_job import rendezvous
 from penstock.kube import annotations
 from penstock.kube.access import Access
+from penstock.kube.node_selection import NodeSelection
 from tests.awaiting import story
 from tests.contract.kit import KubernetesGround, home_job, opened, start
 from tests.drivers.kubernetes.room import Room
@@ -488,3 +489,18 @@ async def _answers(driver: KubernetesDriver | Any) -> None:
             await asyncio.sleep(0.1)
         else:
             return
+
+
+@story
+async def test_an_offer_that_is_added_later_has_its_nodes_told_and_takes_a_start(ground: KubernetesGround) -> None:
+    async with opened(ground) as watch:
+        driver = watch.driver
+        assert isinstance(driver, KubernetesDriver)
+        new = replace(ground.site.offers[0], id="lab/new")
+        with pytest.raises(Refused, match="has no offer lab/new"):
+            await driver.start(start("long", offer="lab/new"), ground.work("long"))
+        driver.use(replace(ground.site, offers=(*ground.site.offers, new)), {"lab/new": NodeSelection()})
+        driver.tell_all()
+        await until(lambda: any(seen.offer == "lab/new" and seen.nodes for seen in watch.rooms))
+        await driver.start(start("long", offer="lab/new"), ground.work("long"))
+        await driver.stop("long.1", 0)

@@ -36,13 +36,16 @@ def site_removed(state: State, event: e.SiteRemoved) -> None:
     """A site where something of ours is left stays: its end must find it."""
     if event.site not in state.sites or count_at(state, event.site):
         return
+    judge_anew(state)  # first: nodes there may be reserved for a job
     del state.sites[event.site]
     state.lost_sites.pop(event.site, None)
     for name in [name for name in (*state.offers, *state.pools) if site_of(name) == event.site]:
-        for known in (state.offers, state.pools, state.on_node, state.closed, state.refusals, state.probing):
-            known.pop(name, None)
-    set_open(state)
-    judge_anew(state)
+        state.offers.pop(name, None)
+        state.pools.pop(name, None)
+        state.on_node.pop(name, None)
+        state.closed.pop(name, None)
+        state.refusals.pop(name, None)
+        state.probing.pop(name, None)
 
 
 def count_at(state: State, site: str) -> int:

@@ -78,6 +78,10 @@ class KubernetesDriver(BaseDriver):
         """What the cluster offers from now on, and by which nodes; what runs is not touched."""
         self.site = site
         self.here.use(site, places)
+
+    def tell_all(self) -> None:
+        """Report all capacity again: nobody heard it of an offer that was not on record."""
+        self.capacity.told.clear()
         self.capacity.changed()
 
     async def open(self, say: Say) -> None:

@@ -76,6 +76,8 @@ def _row(offer: schemas.Offer, cells: list[str], size: str, sites: schemas.Sites
 
 
 def _note(offer: schemas.Offer, tally: tuple[tuple[int, str], ...], now: Instant) -> str:
+    if offer.closed:
+        return f"closed by {offer.closed}"
     if offer.closed_until_at and offer.closed_until_at > now:
         return f"no capacity; next try {clock(offer.closed_until_at, now)}"
     if tally:
