@@ -115,9 +115,11 @@ def test_its_rights_are_those_of_manifests_rule_by_rule(
 
 @pytest.mark.parametrize("beta", [False, True])
 def test_its_policies_are_those_of_manifests(beta: bool) -> None:
-    admission = {"enabled": True, "mutating": True, "beta": beta}
+    others = ["system:serviceaccount:nlp:pen", "robot@example.com"] if beta else []
+    admission = {"enabled": True, "mutating": True, "beta": beta, "users": others}
     made = rendered({**LEAST, "admission": admission}, release="pen", namespace="platform")
-    printed = [*manifests.admission("pen", "platform"), *manifests.mutation(beta=beta)]
+    logins = manifests.Logins(tuple(others))
+    printed = [*manifests.admission("pen", "platform", logins), *manifests.mutation(beta=beta)]
     assert by_name(made, printed) == by_name(printed, printed)
 
 
@@ -174,6 +176,7 @@ def test_a_volume_holds_the_journal_of_one_replica_and_postgresql_that_of_severa
         ({"rights": {"role": "admin"}}, "role"),
         ({"rights": {"role": "look", "exec": True}}, "rights.exec is not for looking"),
         ({"rights": {"namespaces": ["Vision"]}}, "namespaces"),
+        ({"admission": {"enabled": True, "users": ["it's me"]}}, "users"),
         ({"admission": {"mutating": True}}, "admission.mutating needs admission.enabled"),
         ({"admission": {"enabled": True, "beta": True}}, "set both, or neither"),
         ({"image": {"repository": "x", "digest": "latest"}}, "digest"),

@@ -11,9 +11,10 @@ import pytest
 from penstock.core.model.types import Policy, Waiting
 from penstock.core.units import HOUR
 from penstock.devcluster import ClusterGroup
+from penstock.drivers.kubernetes import driver, terminate
 from penstock.kube import annotations
 from tests.clusters import emptied_namespace
-from tests.front.kit import DELAY, Clustered, binding, complete, failed, home_job, ours, running
+from tests.front.kit import DELAY, LIMIT_S, Clustered, binding, complete, failed, home_job, ours, running
 
 pytestmark = pytest.mark.slow
 Made = Callable[..., Clustered]
@@ -97,7 +98,12 @@ def test_a_job_that_no_node_can_take_says_so_at_once_rents_nothing_and_leaves_th
     asyncio.run(tell())
 
 
-def test_config_map_volume_and_image_are_mapped_where_it_bursts(penstock: Made) -> None:
+def test_config_map_volume_and_image_are_mapped_where_it_bursts_and_all_of_it_goes_with_the_home_job(
+    penstock: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ran elsewhere stayed for a day, and a copy for ever."""
+    monkeypatch.setattr(driver, "TICK_SECONDS", 0.5)
+    monkeypatch.setattr(terminate, "GONE_MS", 0)
     maps = {
         "images": (("lab.internal/", "mirror.example/"),),
         "volumes": (("scratch", "emptyDir"),),
@@ -125,6 +131,15 @@ def test_config_map_volume_and_image_are_mapped_where_it_bursts(penstock: Made) 
             assert mounted["s"]["emptyDir"] == {}
             copied = here.clusters["east"].get("-n", here.namespace, "configmap", mounted["c"]["configMap"]["name"])
             assert copied["data"] == {"lr": "0.1"}
+            assert [one["uid"] for one in copied["metadata"]["ownerReferences"]] == [there["metadata"]["uid"]]
+            here.delete("b")
+            await here.is_gone("b")
+            async with asyncio.timeout(LIMIT_S):
+                while (
+                    here.executions("east")
+                    or here.clusters["east"].get("-n", here.namespace, "configmaps", "-l", annotations.COPY)["items"]
+                ):
+                    await asyncio.sleep(0.2)
 
     asyncio.run(tell())
 

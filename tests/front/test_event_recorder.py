@@ -44,6 +44,19 @@ def test_that_it_runs_is_told_at_once_and_a_renewed_lease_only_with_what_comes_n
     assert (news_of(one).upto, news_of(one).reason, news_of(one).bad) == (6, "Preempted", True)
 
 
+def test_what_its_user_asked_for_has_an_event_of_its_own() -> None:
+    """A Job that was suspended just after it was preempted told only of the latter."""
+    one = recorder(SUBMITTED)
+    line = one.lines[0][2]
+    reasons = [("Preempted", True), ("Running", False), ("Suspended", False), ("Stopped", False), ("Resumed", False)]
+    one.lines += [(reason, bad, line) for reason, bad in [*reasons, ("NotStarting", True)]]
+    told = []
+    while one.news is not None:
+        told.append((news_of(one).reason, news_of(one).bad))
+        one.told = news_of(one).upto
+    assert told == [("Preempted", True), ("Suspended", False), ("Resumed", False), ("NotStarting", True)]
+
+
 def test_a_story_too_long_for_one_event_is_told_in_several_and_whole() -> None:
     one = recorder(*(e.WaitPromised(at, "j0", at + 60_000, r.PlacementsPaused()) for at in range(100)))
     told = []

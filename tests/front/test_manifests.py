@@ -28,7 +28,7 @@ from penstock.kube import annotations, kueue, manifests
 from penstock.kube.access import Access, connect
 from penstock.kube.job_needs import job_needs
 from tests.clusters import emptied_namespace
-from tests.front.kit import DELAY, Clustered, complete, home_job, running
+from tests.front.kit import DELAY, LIMIT_S, Clustered, complete, home_job, running
 
 pytestmark = pytest.mark.slow
 Json = dict[str, Any]
@@ -76,7 +76,7 @@ def test_a_right_that_is_missing_is_named_and_nothing_is_half_done(
 ) -> None:
     lab, east, namespace = place
     path = kubeconfig(lab, "home", namespace)
-    lab.kubectl("-n", namespace, "delete", "role", f"penstock-{namespace}-act")
+    lab.kubectl("-n", namespace, "delete", "role", manifests.granted_as(f"penstock-{namespace}", namespace, "act"))
     for thing in manifests.rbac("act", f"penstock-{namespace}", namespace):  # all but what home Jobs need
         if "rules" in thing:
             thing["rules"] = [rule for rule in thing["rules"] if rule["resources"] != ["jobs/status"]]
@@ -95,6 +95,93 @@ def test_a_right_that_is_missing_is_named_and_nothing_is_half_done(
                 while not (made := await asyncio.to_thread(here.executions, "lab")):
                     await asyncio.sleep(0.2)
             assert len(made) == 1
+
+    asyncio.run(tell())
+
+
+def test_two_installations_with_accounts_of_the_same_name_run_side_by_side_and_one_leaves(
+    own_bed: ClusterGroup, tmp_path: Path
+) -> None:
+    """The second took the first one's rights away: their roles had the same name."""
+    lab, east = own_bed.cluster("lab"), own_bed.cluster("east")
+
+    def rights(namespace: str) -> dict[str, Path]:
+        paths = {}
+        for cluster in (lab, east):  # the test bed has one kubeconfig for each account's name
+            path = paths[cluster.name] = tmp_path / f"{cluster.name}-{namespace}.kubeconfig"
+            path.write_bytes(cluster.token_for("side", [], namespace).read_bytes())
+        lab.apply(*manifests.rbac("home", "side", namespace))
+        east.apply(*manifests.rbac("act", "side", namespace))
+        return paths
+
+    with emptied_namespace(lab, east) as one, emptied_namespace(lab, east) as two:
+        mine, theirs = ((*(lab, east, name, tmp_path / name), rights(name)) for name in (one, two))
+        for *_, folder, _paths in (mine, theirs):
+            folder.mkdir()
+
+        async def tell() -> None:
+            async with _limited(*mine) as first, _limited(*theirs) as second:
+                for here in (first, second):
+                    here.apply(home_job("a", gpus=8))
+                    await here.shows("a", running)
+                assert [len(here.executions("lab") + here.executions("east")) for here in (first, second)] == [1, 1]
+                first.manager.leave("lab")
+                for site in ("lab", "east"):
+                    first.finish(site)
+                async with asyncio.timeout(LIMIT_S):
+                    await first.manager.controllers["lab"].left.wait()
+                assert running(await second.shows("a", running))
+                for site in ("lab", "east"):
+                    second.finish(site)
+                await second.shows("a", complete)
+                assert [alarm.text for alarm in second.plane.alarms.now()] == []
+
+        asyncio.run(tell())
+
+
+def _limited(lab: DevCluster, east: DevCluster, namespace: str, folder: Path, limited: dict[str, Path]) -> Clustered:
+    return Clustered(lab, east, namespace, folder, kubeconfig=limited["lab"], limited=limited)
+
+
+def in_headless(name: str, **more: Any) -> Json:
+    """Two pods that find each other by name."""
+    spec = {"completionMode": "Indexed", "parallelism": 2, "completions": 2}
+    return home_job(name, pod={"subdomain": "team"}, spec=spec, **more)
+
+
+@pytest.mark.parametrize(("site", "resource"), [("lab", "endpointslices.discovery.k8s.io"), ("east", "services")])
+def test_pods_that_could_not_find_each_other_do_not_start_and_an_event_names_the_right_that_is_missing(
+    place: tuple[DevCluster, DevCluster, str], tmp_path: Path, site: str, resource: str
+) -> None:
+    lab, east, namespace = place
+    limited = {"lab": kubeconfig(lab, "home", namespace), "east": kubeconfig(east, "act", namespace)}
+    role = manifests.granted_as(f"penstock-{namespace}", namespace, "act")
+    cluster = lab if site == "lab" else east
+    cluster.kubectl("-n", namespace, "delete", "role", role)
+    for thing in manifests.rbac("home" if site == "lab" else "act", f"penstock-{namespace}", namespace):
+        if thing["kind"] == "Role":
+            thing["rules"] = [rule for rule in thing["rules"] if rule["resources"] != [resource.partition(".")[0]]]
+        cluster.apply(thing)
+    service = {
+        "metadata": {"name": "team", "namespace": namespace},
+        "spec": {"clusterIP": "None", "selector": {"a": "b"}},
+    }
+    lab.apply({"apiVersion": "v1", "kind": "Service", **service})
+
+    async def tell() -> None:
+        maps = {"copy_services": True}
+        async with Clustered(
+            lab, east, namespace, tmp_path, kubeconfig=limited["lab"], limited=limited, maps=maps
+        ) as here:
+            if site == "east":
+                here.apply(home_job("full"))
+                await here.shows("full", running)
+            here.apply(in_headless("a", gpus=4))
+            told = await here.says("a", "NotStarting")
+            words = f"its pods find each other as a-0.team, and our account there may not create {resource}"
+            assert words in told["message"]
+            assert any(words in line for line in here.why("j1" if site == "east" else "j0"))
+            assert here.executions(site) == []
 
     asyncio.run(tell())
 

@@ -3,6 +3,7 @@ too often for the journal, which has the counts at the end.
 """
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Protocol, runtime_checkable
 
 from penstock.core.values import value
@@ -30,3 +31,11 @@ class CountsPods(Protocol):
 
     def when_pods_change(self, changed: Callable[[str], None]) -> None:
         """Call this with the attempt whenever its counts differ from before."""
+
+
+@runtime_checkable
+class KeepsForHomeJobs(Protocol):
+    """A driver that keeps what has ended, and need not after its home Job is gone."""
+
+    def ask_for_home_jobs(self, there: Callable[[], AbstractSet[str] | None]) -> None:
+        """`there` answers with the uids of all home Jobs that exist; None: not known now."""

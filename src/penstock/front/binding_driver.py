@@ -22,7 +22,7 @@ from penstock.core.units import SECOND, Millis
 from penstock.drivers.claim import ClaimStore
 from penstock.drivers.driver import Command, Driver, Say, SiteInventory, Unreachable, Unstartable, Work
 from penstock.drivers.earlier import Earlier, tallied, written
-from penstock.drivers.running_pods import CountsPods
+from penstock.drivers.running_pods import CountsPods, KeepsForHomeJobs
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.status import binding, bound_attempt, finalizers_of, is_suspended_by_user, log_command
 from penstock.journal.journal import Row, Unwritable
@@ -91,6 +91,13 @@ class BindingDriver:
         for home in self.homes.values():
             home.touch_soon(job_of(attempt))
 
+    def _home_jobs(self) -> set[str] | None:
+        """Only complete lists of all front doors prove that a home Job is gone."""
+        homes = self.homes.values()
+        if not homes or not all(home.is_in_step for home in homes):
+            return None
+        return {uid for home in homes for uid in home.uids}
+
     @property
     def claims(self) -> ClaimStore | None:
         return self.driver.claims
@@ -100,6 +107,8 @@ class BindingDriver:
             self.driver.when_pods_change(self._pods_changed)
             for home in self.homes.values():
                 home.counting.add(self.driver)
+        if isinstance(self.driver, KeepsForHomeJobs):
+            self.driver.ask_for_home_jobs(self._home_jobs)
         await self.driver.open(say)
 
     async def close(self) -> None:

@@ -88,17 +88,28 @@ class EventRecorder:
 
     @property
     def news(self) -> News | None:
-        """The next Event: as many untold lines as fit into one message."""
+        """The next Event: as many untold lines as fit into one message, and no two of which each needs its own name."""
         if not self.has_news:
             return None
         upto, letters = self.told + 1, len(self.lines[self.told][2].text)
-        while upto < len(self.lines) and letters + len(self.lines[upto][2].text) < LONGEST:
+        while (
+            upto < len(self.lines)
+            and letters + len(self.lines[upto][2].text) < LONGEST
+            and not self._needs_its_own(upto)
+        ):
             letters += 1 + len(self.lines[upto][2].text)
             upto += 1
         lines = self.lines[self.told : upto]
         words = " ".join(line.text for _, _, line in lines)
         runs = any(reason == RUNNING for reason, _, _ in lines)
         return News(upto, _word(lines), words, any(bad for _, bad, _ in lines), lines[-1][2].at, runs)
+
+    def _needs_its_own(self, number: int) -> bool:
+        """What its user asked for is told by its own name, whatever happened just before; and so is a failure after
+        it.
+        """
+        reason, bad, _ = self.lines[number]
+        return reason in ASKED or (bad and self.lines[self.told][0] in ASKED)
 
     @property
     def tells_of_a_start(self) -> bool:

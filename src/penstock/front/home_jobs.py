@@ -84,6 +84,10 @@ class HomeJobs:
             await informer.in_step.wait()
 
     @property
+    def is_in_step(self) -> bool:
+        return all(informer.in_step.is_set() for informer in self.informers.values())
+
+    @property
     def uids(self) -> set[str]:
         return {uid_of(job) for informer in self.informers.values() for job in informer}
 

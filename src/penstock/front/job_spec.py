@@ -207,7 +207,8 @@ def pods_at_once(job: Json) -> int:
     except NotWhole as error:
         raise Unfit("NotUnderstood", str(error)) from None
     if pods == 0:
-        raise Unfit("NoPods", "Its parallelism is 0, so there is nothing to run; write how many pods it has.")
+        what = "parallelism is" if part(job, "spec").get("parallelism") == 0 else "completions are"
+        raise Unfit("NoPods", f"Its {what} 0, so there is nothing to run; write how many pods it has.")
     return pods
 
 

@@ -46,6 +46,7 @@ CONNECT_SECONDS: Final = 5.0
 WATCH_SECONDS: Final = 3_000  #: then the server closes the watch, and the informer resumes from its version
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
+BY_KEY: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 VERBS: Final = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"}
 
@@ -150,6 +151,13 @@ class Cluster:
             change = {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": seen}}
         path, params = kind.path(namespace, name, part), {"dryRun": "All"} if dry_run else {}
         return await self._ask("PATCH", kind, path, change, params=params, sort=MERGE, part=part, rank=rank)
+
+    async def add_owner(self, kind: Kind, name: str, owner: Obj, namespace: str) -> Obj:
+        """The cluster deletes the object when all its owners are gone. Other owners stay, whoever adds them at the same
+        time.
+        """
+        change = {"metadata": {"ownerReferences": [owner]}}
+        return await self._ask("PATCH", kind, kind.path(namespace, name), change, sort=BY_KEY)
 
     async def apply(self, kind: Kind, obj: Obj, namespace: str, manager: str, *, dry_run: bool = False) -> Obj:
         """Server-side apply: create the object, or change what the manager's last apply had and this one has not. Takes

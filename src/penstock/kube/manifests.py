@@ -100,12 +100,20 @@ def rbac(
         reading = {**POLICY_READING, "resourceNames": [policy]}
         made += _granted([reading, POLICY_TELLING], f"{account}-policy", subject, own)
     if role == "look":
-        return [*made, *_granted(LOOKING, f"{account}-look", subject)]
-    made += _granted([*EVERYWHERE, *([CHECKING_USERS] if role == "home" else [])], f"{account}-act", subject)
+        return [*made, *_granted(LOOKING, granted_as(account, own, "look"), subject)]
+    name = granted_as(account, own, "act")
+    made += _granted([*EVERYWHERE, *([CHECKING_USERS] if role == "home" else [])], name, subject)
     for namespace in dict.fromkeys((own, *namespaces)):
         rules = (ACTING if role == "act" else ACTING + SHOWING) + (RUNNING if commands else ())
-        made += _granted(rules, f"{account}-act", subject, namespace)
+        made += _granted(rules, name, subject, namespace)
     return made
+
+
+def granted_as(account: str, own: str, role: Literal["look", "act"]) -> str:
+    """The name of roles and bindings that others may see, too: two installations whose accounts have the same name
+    would otherwise take each other's rights away. No namespace has a dot, so two of them never agree.
+    """
+    return f"{account}-{role}" if account == own else f"{own}.{account}-{role}"
 
 
 def _granted(rules: Iterable[Json], name: str, subjects: list[Json], namespace: str = "") -> list[Json]:

@@ -11,6 +11,7 @@ import pytest
 from penstock.core.model import events as e
 from penstock.devcluster.external import ExternalCluster
 from penstock.drivers.driver import NoCapacity, Unstartable, Work
+from penstock.drivers.kubernetes import trouble
 from penstock.drivers.kubernetes.driver import KubernetesDriver
 from penstock.drivers.kubernetes.pods import Trouble, is_being_created, trouble_of
 from penstock.drivers.kubernetes.trouble import NO_SUCH_NODES
@@ -75,6 +76,19 @@ async def test_what_no_node_can_take_is_told_in_the_schedulers_words_and_apart_f
         await again.close()
         assert isinstance(site.driver, KubernetesDriver)
         assert site.driver.capacity.avoided() == ()
+
+
+@pytest.mark.slow
+@story
+async def test_a_pod_that_no_scheduler_looks_at_is_told_and_given_up(
+    lab: ExternalCluster, room: Room, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its status says nothing at all, and the start waited for ever, with the offer's GPUs counted as taken."""
+    monkeypatch.setattr(trouble, "UNNOTICED_SECONDS", 1.0)
+    ground = KubernetesGround(lab.kubeconfig, namespace, tmp_path, **room.settings(image_ms=6000))
+    async with opened(ground) as site:
+        starting = asyncio.create_task(site.driver.start(start("a"), wanting("a", schedulerName="nobody")))
+        await _tells(site, "a", starting, "no scheduler has looked at its pods", "missing")
 
 
 @pytest.mark.slow
@@ -171,7 +185,7 @@ def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("one", "trouble"),
+    ("one", "found"),
     [
         (unscheduled("0/3 nodes"), Trouble("room", "no node for it: 0/3 nodes")),
         (
@@ -201,14 +215,15 @@ def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
         (pod(node="n1", containerStatuses=[waiting("ContainerCreating")]), None),
     ],
 )
-def test_a_pods_trouble_by_its_own_status(one: dict[str, Any], trouble: Trouble | None) -> None:
-    assert trouble_of({"metadata": {}, "spec": {}}, [one]) == trouble
+def test_a_pods_trouble_by_its_own_status(one: dict[str, Any], found: Trouble | None) -> None:
+    assert trouble_of({"metadata": {}, "spec": {}}, [one]) == found
 
 
 def test_a_pod_is_being_created_until_a_container_says_more() -> None:
     assert is_being_created(pod(node="n1"))
     assert is_being_created(pod(node="n1", containerStatuses=[waiting("ContainerCreating")]))
-    assert not is_being_created(pod())
+    assert is_being_created(pod())  # no scheduler has looked at it
+    assert not is_being_created(pod(conditions=[{"type": "PodScheduled", "status": "False"}]))
     assert not is_being_created(pod(node="n1", containerStatuses=[waiting("ErrImagePull")]))
     assert not is_being_created(pod(node="n1", initContainerStatuses=[{"state": {"running": {}}}]))
 

@@ -13,9 +13,11 @@ from penstock.core.model.types import JobSpec
 from penstock.devcluster import ClusterGroup
 from penstock.devcluster.external import ExternalCluster
 from penstock.drivers.driver import Work
+from penstock.drivers.kubernetes.execution_job import tombstone
 from penstock.front.uninstall import restore_jobs
 from penstock.kube import annotations
 from penstock.kube.access import Access, connect
+from penstock.kube.client import CONFIG_MAPS, JOBS, Cluster
 from penstock.kube.errors import Forbidden
 from tests.clusters import emptied_namespace
 from tests.front.kit import DELAY, LIMIT_S, SITES, Clustered, Penstock, binding, complete, home_job, running
@@ -212,3 +214,36 @@ def test_an_ordinary_job_is_what_it_was_without_us() -> None:
     assert made["metadata"] == {"name": "a", "namespace": "n", "labels": {"app": "train"}, "annotations": {}}
     assert set(made["spec"]) == {"template"}
     assert made["spec"]["template"]["metadata"] == {"labels": {"app": "train"}}
+
+
+def test_a_copy_that_another_installation_uses_stays_until_that_one_leaves(
+    lab: ExternalCluster, namespace: str
+) -> None:
+    async def tell() -> None:
+        cluster = connect(Access(kubeconfig=str(lab.kubeconfig)))
+        for installation in ("one", "two"):
+            stone = tombstone(installation, "j0.1", namespace)
+            del stone["metadata"]["finalizers"]
+            await cluster.create(JOBS, stone)
+        jobs = (await cluster.list(JOBS, namespace))[0]
+        copied = {"metadata": {"name": "settings-0", "labels": {annotations.COPY: "config-map"}}, "data": {"lr": "0.1"}}
+        await cluster.create(CONFIG_MAPS, copied, namespace)
+        for job in jobs:
+            owner = {"apiVersion": "batch/v1", "kind": "Job"} | {key: job["metadata"][key] for key in ("name", "uid")}
+            await cluster.add_owner(CONFIG_MAPS, "settings-0", owner, namespace)
+        assert await _swept(cluster, "one", namespace) == []
+        assert (await cluster.get(CONFIG_MAPS, "settings-0", namespace))["data"] == {"lr": "0.1"}
+        assert await _swept(cluster, "two", namespace) == []
+        assert (await cluster.list(CONFIG_MAPS, namespace, labels=annotations.COPY))[0] == []
+        await cluster.close()
+
+    asyncio.run(tell())
+
+
+async def _swept(cluster: Cluster, installation: str, namespace: str) -> list[str]:
+    """What remains when the cluster has collected what it collects."""
+    assert await restore_jobs.sweep(cluster, installation, namespace, restore_jobs.anybodys) == []
+    async with asyncio.timeout(LIMIT_S):
+        while remains := await restore_jobs.remains(cluster, installation, namespace):
+            await asyncio.sleep(0.2)
+    return remains

@@ -4,6 +4,7 @@ makes one and all of its parts use it.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Final
@@ -69,7 +70,11 @@ class Connection:
         self.namespaces = tuple(dict.fromkeys((settings.namespace, *settings.namespaces)))
         self.say: Say = to_nobody
         self.pods_changed: Callable[[str], None] = lambda _: None  #: called with an attempt whose pods' counts changed
-        self.names_hosts: set[str] = set()  #: namespaces where we may give pods their host names
+        #: Uids of all home Jobs that exist, at every front door; None: not known now.
+        self.home_jobs: Callable[[], AbstractSet[str] | None] = lambda: None
+        self.gone_at: dict[str, Instant] = {}  #: uids of home Jobs of executions here, and when each was missed first
+        #: What we may create to give pods their host names: a namespace, and a resource there.
+        self.names_hosts: set[tuple[str, str]] = set()
         self.tasks = TaskSet()
         self.opened = False  #: the cache is complete, and each change is reported
 

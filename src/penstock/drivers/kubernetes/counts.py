@@ -6,23 +6,27 @@ from collections.abc import Sequence
 
 from penstock.core.model.types import PodCounts
 from penstock.drivers.driver import SeenPhase
-from penstock.drivers.kubernetes.pods import condition, failed_by_itself, has_succeeded, is_batch, is_ready
+from penstock.drivers.kubernetes.pods import condition, failed_by_itself, has_succeeded, is_batch, is_ready, said
 from penstock.drivers.running_pods import RunningPods
-from penstock.kube import indexes
+from penstock.kube import annotations, indexes
 from penstock.kube.client import Obj
 
 
 def counts_now(job: Obj, pods: Sequence[Obj]) -> RunningPods:
-    """Ready ones by the pods if these know more: the Job controller takes a second to count them."""
+    """Ready ones by the pods if these know more: the Job controller takes a second to count them. Pods that we stop are
+    no failures, though the cluster counts them as such: a home Job that showed them once could not take it back.
+    """
     status = job.get("status") or {}
-    active = int(status.get("active") or 0)
+    active, failed = int(status.get("active") or 0), int(status.get("failed") or 0)
+    if said(job, annotations.ENDING) == "stopped":
+        failed = min(failed, _own_failures(job, pods))
     ready = max(int(status.get("ready") or 0), sum(map(is_ready, pods)))
     return RunningPods(
         active=active,
         ready=min(ready, active),
         terminating=int(status.get("terminating") or 0),
         succeeded=int(status.get("succeeded") or 0),
-        failed=int(status.get("failed") or 0),
+        failed=failed,
         completed_indexes=str(status.get("completedIndexes") or ""),
         failed_indexes=str(status.get("failedIndexes") or ""),
     )
@@ -38,8 +42,8 @@ def counts_at_end(job: Obj, pods: Sequence[Obj], phase: SeenPhase) -> PodCounts:
         failed = own if phase == "stopped" else max(now.failed, own + 1)
         kept = now if is_batch(job) else RunningPods()
         return PodCounts(kept.succeeded, failed, own, kept.completed_indexes, kept.failed_indexes)
-    said = condition(job, "Complete") or condition(job, "Failed") or {}
-    own = now.failed if said else max(now.failed, own)  # a Job that is over has counted all of them
+    over = condition(job, "Complete") or condition(job, "Failed") or {}
+    own = now.failed if over else max(now.failed, own)  # a Job that is over has counted all of them
     well = [pod for pod in pods if has_succeeded(pod)] if phase == "done" else []
     return PodCounts(
         succeeded=max(now.succeeded, len(well)),
@@ -47,8 +51,8 @@ def counts_at_end(job: Obj, pods: Sequence[Obj], phase: SeenPhase) -> PodCounts:
         own_failures=own,
         completed_indexes=indexes.together(now.completed_indexes, *(str(pod["index"]) for pod in well)),
         failed_indexes=now.failed_indexes,
-        reason=str(said.get("reason") or ""),
-        message=str(said.get("message") or ""),
+        reason=str(over.get("reason") or ""),
+        message=str(over.get("message") or ""),
     )
 
 

@@ -9,7 +9,7 @@ This file has the driver's calls. Their parts, in the order of an attempt's life
 - `connection.py`: settings, client, guarded changes; `ownership.py`: whose cluster and whose Job it is; `claim.py`:
   which control plane of that installation;
 - `execution_job.py`: the execution Job's manifest; `start.py`: creates it, and waits until it runs or gives up;
-  `seeding.py`: what of a batch is done already;
+  `copies.py`: what is copied for it; `seeding.py`: what of a batch is done already;
 - `cache.py`: informers' cache; `reconcile.py`: reacts to each change, up to the end;
 - `pods.py`: what a pod's status means; `counts.py`: how many there are; `logs.py`, `pod_logs.py`: its logs;
 - `deadlines.py` and `terminate.py`: deadlines, ends, tombstones;
@@ -18,6 +18,7 @@ This file has the driver's calls. Their parts, in the order of an attempt's life
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -193,6 +194,9 @@ class KubernetesDriver(BaseDriver):
 
     def when_pods_change(self, changed: Callable[[str], None]) -> None:
         self.here.pods_changed = changed
+
+    def ask_for_home_jobs(self, there: Callable[[], AbstractSet[str] | None]) -> None:
+        self.here.home_jobs = there
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
         """The last step that it reported, and of how many; 0 if it did not say."""

@@ -20,26 +20,29 @@ MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 MOST_ENDPOINTS: Final = 1_000  #: of one slice, by the API server's rule
 
 
-async def check(here: Connection, names: str, namespace: str) -> None:
-    """Raise `Unreachable`, which names the right that is missing, if these names could never resolve."""
-    if namespace in here.names_hosts:
-        return
-    if not await here.cluster.may("create", ENDPOINT_SLICES, namespace):
-        raise Unreachable(
-            f"its pods find each other as {names.replace('.', '-0.', 1)}, and our account there may not create"
-            f" {ENDPOINT_SLICES.resource}; grant it that (docs/kubernetes.md)"
-        )
-    here.names_hosts.add(namespace)
+async def check(here: Connection, names: str, namespace: str, *, copied: bool) -> None:
+    """Raise `Unreachable`, which names the right that is missing, if these names could never resolve. `copied`: their
+    Service must be copied there.
+    """
+    for kind in (ENDPOINT_SLICES, SERVICES) if copied else (ENDPOINT_SLICES,):
+        if (namespace, kind.resource) in here.names_hosts:
+            continue
+        if not await here.cluster.may("create", kind, namespace):
+            raise Unreachable(
+                f"its pods find each other as {names.replace('.', '-0.', 1)}, and our account there may not create"
+                f" {kind.resource}; grant it that (docs/kubernetes.md)"
+            )
+        here.names_hosts.add((namespace, kind.resource))
 
 
-async def copy_service(here: Connection, service: Obj, namespace: str) -> None:
+async def copy_service(here: Connection, service: Obj, namespace: str) -> bool:
     """Create the Service here, or bring our copy up to date. A Service that is not ours stays as it is; pods are found
-    by it if it selects them.
+    by it if it selects them. True if it is a copy.
     """
     metadata = service["metadata"]
     try:
         await here.cluster.create(SERVICES, service, namespace)
-        return
+        return True
     except errors.AlreadyExists:
         found = await here.cluster.get(SERVICES, metadata["name"], namespace)
     there = found["metadata"].get("annotations", {}).get(annotations.COPY_OF)
@@ -48,6 +51,7 @@ async def copy_service(here: Connection, service: Obj, namespace: str) -> None:
         raise Unstartable(words, here.settings.retry_ms, "unfit")
     if there is not None and any(found["spec"].get(key) != part for key, part in _comparable(service).items()):
         await here.cluster.patch(SERVICES, metadata["name"], {"spec": service["spec"]}, namespace)
+    return there is not None
 
 
 def _comparable(service: Obj) -> Obj:

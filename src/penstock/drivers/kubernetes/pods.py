@@ -280,10 +280,18 @@ def _unscheduled(reason: str, message: str) -> Trouble:
 
 
 def is_being_created(pod: Obj) -> bool:
-    """True if it has a node, and its containers are not there yet. Only its Events say what is in the way."""
+    """True if its containers are not there yet, though it has a node, or though a scheduler did not refuse it. Only its
+    Events say what is in the way.
+    """
     started = any((container.get("state") or {}).keys() - {"waiting"} for container in _all_containers(pod))
     waits = all(reason in CREATING for reason, _ in _waits(pod))
-    return _phase(pod) == "Pending" and bool(node_of(pod)) and waits and not started
+    return _phase(pod) == "Pending" and (bool(node_of(pod)) or is_unnoticed(pod)) and waits and not started
+
+
+def is_unnoticed(pod: Obj) -> bool:
+    """True if no scheduler has looked at it."""
+    conditions = [state["type"] for state in _conditions(pod)]
+    return _phase(pod) == "Pending" and not node_of(pod) and "PodScheduled" not in conditions
 
 
 def _waits(pod: Obj) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from penstock.core.model.types import STANDING
 from penstock.core.units import SECOND, Millis
 from penstock.data.checkpoints import Store
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable, Unstartable, Work
-from penstock.drivers.kubernetes import host_names, ownership, terminate
+from penstock.drivers.kubernetes import copies, host_names, ownership, terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.connection import FULL, Connection
@@ -21,7 +21,7 @@ from penstock.drivers.kubernetes.execution_job import host_names as names_in
 from penstock.drivers.kubernetes.pods import Trouble, node_of, said
 from penstock.drivers.kubernetes.trouble import NO_SUCH_NODES, events_about
 from penstock.kube import annotations, errors
-from penstock.kube.client import CONFIG_MAPS, JOBS, Obj
+from penstock.kube.client import JOBS
 from penstock.kube.maps import Maps
 from penstock.kube.portability import Rewritten, Unmapped, parsed, rewrite
 
@@ -40,10 +40,10 @@ class Starter:
         if namespace not in here.namespaces:
             raise Refused(f"site {here.site.id} does not use namespace {namespace}; add it to its 'namespaces'")
         if names := names_in(given.manifest):
-            await self._check_names(ask, names, namespace)
+            copied = any(copy["kind"] == "Service" for copy in given.copies)
+            await self._check_names(ask, names, namespace, copied=copied)
         order = self._order_of(ask, work, await self._variables(ask), namespace)
-        for copy in given.copies:
-            await self._create_once(copy, namespace)
+        made = [copy for copy in given.copies if await copies.ensure(here, copy, namespace)]
         ordered_at = here.clock()
         try:
             job = await here.cluster.create(JOBS, execution_job(order, given.manifest, ordered_at))
@@ -53,6 +53,8 @@ class Starter:
             return here.executions.note(found)
         execution = here.executions.note(job)
         execution.ordered_at = ordered_at
+        for copy in made:
+            await copies.own(here, copy, execution)
         return execution
 
     def manifest(self, work: Work, offer: str) -> Rewritten:
@@ -91,24 +93,15 @@ class Starter:
         except OSError as error:
             raise Unreachable(f"the checkpoint of {ask.earlier} could not be brought to {site}: {error}") from error
 
-    async def _check_names(self, ask: StartAttempt, names: str, namespace: str) -> None:
+    async def _check_names(self, ask: StartAttempt, names: str, namespace: str, *, copied: bool) -> None:
         """Say on the home Job, too, that its pods could not find each other: nothing runs before that is mended."""
         try:
-            await host_names.check(self.here, names, namespace)
+            await host_names.check(self.here, names, namespace, copied=copied)
         except Unreachable as error:
             if ask.attempt not in self.told:
                 self.told.add(ask.attempt)
                 self.here.say(e.AttemptStuck(self.here.clock(), ask.attempt, str(error)))
             raise
-
-    async def _create_once(self, copy: Obj, namespace: str) -> None:
-        if copy["kind"] == "Service":
-            await host_names.copy_service(self.here, copy, namespace)
-            return
-        try:
-            await self.here.cluster.create(CONFIG_MAPS, copy, namespace)
-        except errors.AlreadyExists:
-            return  # its name has a digest of its content
 
     # --- its beginning -----------------------------------------------------------------------------------------------
 

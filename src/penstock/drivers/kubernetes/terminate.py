@@ -4,8 +4,9 @@ asked; `reconcile` and `start` call it when a Job cannot go on.
 
 import math
 from datetime import datetime
+from typing import Final
 
-from penstock.core.units import SECOND, Millis
+from penstock.core.units import MINUTE, SECOND, Millis
 from penstock.drivers.kubernetes import host_names
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.connection import Connection
@@ -14,6 +15,8 @@ from penstock.drivers.kubernetes.pods import all_ready, is_active, said
 from penstock.kube import annotations, errors
 from penstock.kube.client import JOBS, PODS, Obj
 from penstock.kube.request_priority import LATER
+
+GONE_MS: Final[Millis] = 10 * MINUTE  #: from when a home Job is gone until what ran for it elsewhere goes, too
 
 
 async def end(here: Connection, execution: Execution, how: str, words: str, grace_ms: Millis | None = None) -> None:
@@ -55,15 +58,37 @@ async def forget(here: Connection, execution: Execution) -> None:
 
 
 async def prune(here: Connection) -> None:
-    """Delete tombstones that no late start can meet any more. The cluster deletes finished Jobs by itself (TTL)."""
+    """Delete what no late start can meet any more: old tombstones, and all that ran for a home Job that is gone. The
+    cluster deletes other finished Jobs by itself (TTL).
+    """
+    homeless = _homeless(here)
     for execution in here.executions:
         meta = execution.job["metadata"]
         age_ms = (here.cluster.time_there - datetime.fromisoformat(meta["creationTimestamp"])).total_seconds() * SECOND
-        if execution.forgotten and execution.job["spec"].get("suspend") and age_ms > here.settings.keep_ms:
+        old = bool(execution.job["spec"].get("suspend")) and age_ms > here.settings.keep_ms
+        if execution.forgotten and (old or _home_of(execution) in homeless):
             try:
                 await here.cluster.delete(JOBS, execution.name, execution.namespace, uid=meta["uid"])
             except errors.KubeError:
                 continue  # retried with the next tick
+
+
+def _homeless(here: Connection) -> set[str]:
+    """Uids of home Jobs that have been gone for so long that no start can still be on its way: a start binds its home
+    Job first.
+    """
+    there = here.home_jobs()
+    if there is None:
+        return set()
+    gone = {uid for execution in here.executions if (uid := _home_of(execution)) and uid not in there}
+    here.gone_at = {uid: here.gone_at.get(uid, here.clock()) for uid in gone}
+    return {uid for uid, since in here.gone_at.items() if here.clock() - since >= GONE_MS}
+
+
+def _home_of(execution: Execution) -> str:
+    """The uid of its home Job; empty if there is none, or the tombstone does not say."""
+    origin = said(execution.job, annotations.ORIGIN)
+    return origin if origin != said(execution.job, annotations.JOB) else ""
 
 
 def _ending(job: Obj, how: str, words: str, *, at_once: bool) -> Obj | None:
@@ -110,6 +135,7 @@ async def _leave_stone(here: Connection, execution: Execution) -> None:
     stone = tombstone(here.installation, execution.attempt, execution.namespace)
     stone["metadata"] |= {"ownerReferences": owners} if owners else {}
     stone["metadata"]["annotations"] |= {
+        **{key: text for key in (annotations.JOB, annotations.ORIGIN) if (text := said(execution.job, key))},
         annotations.FORGOTTEN: "true",
         annotations.ENDING: "lost",
         annotations.WORDS: "deleted",

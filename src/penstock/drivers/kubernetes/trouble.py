@@ -16,7 +16,7 @@ from penstock.core.values import value
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.connection import Connection
 from penstock.drivers.kubernetes.execution_job import rendezvous
-from penstock.drivers.kubernetes.pods import Trouble, is_being_created, node_of, said, trouble_of
+from penstock.drivers.kubernetes.pods import Trouble, is_being_created, is_unnoticed, node_of, said, trouble_of
 from penstock.kube import annotations, errors
 from penstock.kube.client import EVENTS, Obj
 
@@ -24,6 +24,10 @@ STABLE_SECONDS: Final = 2.0  #: trouble that passes sooner is not worth a word
 LOOKS_SECONDS: Final = (4.0, 8.0, 16.0, 30.0)  #: between looks at the Events; the last one again and again
 MOST_TOLD: Final = 20  #: reports of one attempt
 NO_PODS: Final = Trouble("pods", "the cluster makes no pod for it; a quota or a rule may be in the way")
+UNNOTICED: Final = Trouble(
+    "missing", "no scheduler has looked at its pods; is there one of the name that they ask for?"
+)
+UNNOTICED_SECONDS: Final = 20.0  #: how long a scheduler may be busy
 #: Kubelet's words for a volume whose object is not there.
 NOT_THERE: Final = re.compile("not found|non-existent|not registered|couldn't find key", re.IGNORECASE)
 #: An autoscaler's words for a pod that none of its nodes would suit, and not for one that is at its limit.
@@ -48,6 +52,8 @@ class TroubleReporter:
         if pods and not creating:
             execution.event = None
         found = trouble_of(job, pods) or (execution.event if creating else None)
+        if found is None and not job["spec"].get("suspend") and any(map(is_unnoticed, pods)):
+            found = UNNOTICED
         if not pods and not job["spec"].get("suspend"):
             found = execution.event or NO_PODS
         if execution.begun or (found is not None and rendezvous(execution.name) in found.words):
@@ -103,6 +109,8 @@ class TroubleReporter:
         offer, trouble = self.here.offers.get(said(execution.job, annotations.OFFER)), execution.trouble
         if trouble is not None and trouble.kind == "room" and offer is not None and offer.term not in STANDING:
             return offer.start_ms + int(STABLE_SECONDS * SECOND)
+        if trouble is UNNOTICED:
+            return int(UNNOTICED_SECONDS * SECOND)
         return int((LOOKS_SECONDS[0] if trouble is NO_PODS else STABLE_SECONDS / 2) * SECOND)
 
 

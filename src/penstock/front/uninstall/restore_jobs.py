@@ -137,10 +137,29 @@ async def sweep(cluster: Cluster, installation: str, namespace: str, mine: Calla
         else:
             await _drop(cluster, JOBS, job)
     if not needed and mine is anybodys:
+        others = _uids_of_others(
+            (await cluster.list(JOBS, namespace, labels=annotations.INSTALLATION))[0], installation
+        )
         for kind in (CONFIG_MAPS, SERVICES):
             for copied in await _listed(cluster, kind, namespace, labels=annotations.COPY):
-                await _drop(cluster, kind, copied)
+                if not _is_used_by(copied, others):
+                    await _drop(cluster, kind, copied)
     return needed
+
+
+def _uids_of_others(jobs: list[Json], installation: str) -> set[str]:
+    """Execution Jobs of other installations in the same namespace."""
+    ours = annotations.label_value(installation)
+    made_by = {str(part(job, "metadata").get("uid")): _installation_of(job) for job in jobs}
+    return {uid for uid, made in made_by.items() if made not in ("", ours)}
+
+
+def _installation_of(thing: Json) -> str:
+    return str(part(part(thing, "metadata"), "labels").get(annotations.INSTALLATION, ""))
+
+
+def _is_used_by(thing: Json, jobs: set[str]) -> bool:
+    return any(str(owner.get("uid")) in jobs for owner in part(thing, "metadata").get("ownerReferences") or [])
 
 
 async def _listed(cluster: Cluster, kind: Kind, namespace: str, labels: str = "") -> list[Json]:
@@ -155,10 +174,12 @@ async def _listed(cluster: Cluster, kind: Kind, namespace: str, labels: str = ""
 
 async def remains(cluster: Cluster, installation: str, namespace: str) -> list[str]:
     """Everything that still bears a mark of ours, as "kind namespace/name"."""
-    found = []
+    found, others = [], set[str]()
     for kind in (JOBS, CONFIG_MAPS, LEASES, SERVICES, ENDPOINT_SLICES):
         there = await _listed(cluster, kind, namespace)
-        found += [_word(kind, thing) for thing in there if _bears_our_mark(thing, installation)]
+        others |= _uids_of_others(there, installation) if kind is JOBS else set()
+        ours = [thing for thing in there if _bears_our_mark(thing, installation) and not _is_used_by(thing, others)]
+        found += [_word(kind, thing) for thing in ours]
     pods = (await cluster.list(PODS, namespace, labels=_made_by(installation)))[0]
     return found + [_word(PODS, pod) for pod in pods]
 

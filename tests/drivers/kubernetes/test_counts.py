@@ -1,0 +1,23 @@
+"""How many pods a home Job shows, by its execution Job and pods."""
+
+from penstock.core.model.types import PodCounts
+from penstock.drivers.kubernetes.counts import counts_at_end, counts_now
+from tests.drivers.kubernetes.test_pods import disrupted, ended, job, told
+
+
+def test_pods_that_we_stop_are_never_shown_as_failed_ones() -> None:
+    """A gang that its user suspended showed two failures, if the cluster counted before the journal had the end."""
+    pods = [told(ended(143)), told(ended(143))]
+    suspended = job("Failed", "DeadlineExceeded", ending="stopped", parallelism=2, completions=2)
+    suspended["status"] |= {"failed": 2}
+    assert counts_now(suspended, pods).failed == 0
+    assert counts_at_end(suspended, pods, "stopped") == PodCounts()
+    assert counts_now(suspended, [ended(1), *pods]).failed == 1  # this one failed before
+
+
+def test_pods_that_are_lost_count_as_failed_and_use_up_no_retry() -> None:
+    pods = [disrupted("EvictionByEvictionAPI"), told(ended(143))]
+    lost = job("Failed", "PodFailurePolicy", ending="lost", parallelism=2, completions=2)
+    lost["status"] |= {"failed": 2}
+    assert counts_now(lost, pods).failed == 2
+    assert counts_at_end(lost, pods, "lost") == PodCounts(failed=2)
