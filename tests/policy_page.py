@@ -46,15 +46,16 @@ schema](../examples/policy.schema.json) is what `penstock policy schema` prints:
 COMMANDS = """## Try it before it is live
 
 `penstock policy check` finds errors, and warns of what is probably not meant: a rule that never matches or that
-denies everything, two rules that contradict, a class for which no offer is left, a name that no site has, a cap
-below what is spent (`--journal`). Rules are judged by trying them on jobs and offers; each warning says on how
-many.
+denies everything, two rules that contradict, classes that preempt each other, a class for which no offer is left, a
+name that no site has, a cap below what is spent (`--journal`). Rules are judged by trying them on jobs and offers; each
+warning says on how many.
 
 `penstock policy test` runs the cases in `policy_test.yaml` beside the policy, and exits with 1 if one fails. A case
 is a job with the keys of a [job file](jobs.md), offers under `at` (all, if left out), and `expect`, `allowed` or
 `denied`; `rule` is a part of what a verdict against it says.
 
-`penstock policy explain` shows every offer: allowed, or the first rule against it and all others.
+`penstock policy explain` shows every offer: allowed, or the first rule against it and all others. With `--sites` the
+files answer; without it a running Penstock does, for a job that it knows and by the policy in force.
 
 ## A worked example
 

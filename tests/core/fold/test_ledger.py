@@ -134,6 +134,30 @@ def test_a_shorter_lease_never_holds_more(wanted: Terms, now: int, part: int) ->
     assert all(one.amount <= held[one.period] for one in ledger.shortened(lease, shorter))
 
 
+@given(SOME_TERMS, STARTS, st.integers(0, 10**9), st.sampled_from((MINUTE, 10 * MINUTE)), st.integers(0, 90))
+def test_a_lease_or_its_denial_is_what_trying_each_length_in_turn_gives(
+    wanted: Terms, now: int, cap: int, least_ms: int, minutes: int
+) -> None:
+    """Where the least lease does not fit, those between are not tried."""
+    ledger = books(org=cap)
+    things = [("thing", wanted)]
+    found = ledger.authorise(("org",), things, now, least_ms)
+    tried: object = None
+    length = max(wanted.lease_max_ms, least_ms)
+    while True:
+        tried = ledger._fitting(["org"], things, now, now, (), length, gentle=length > least_ms)
+        if isinstance(tried, list) or length == least_ms:
+            break
+        length = max(least_ms, length // 2)
+    if isinstance(found, tuple):
+        assert ([found[0].parts], found[0].deadline_at) == (tried, now + length)
+        ledger.open(found[0])
+        later = ledger.renewal(ledger.leases["thing"], now + minutes * MINUTE, least_ms)
+        assert not isinstance(later, tuple) or later[0] > found[0].deadline_at
+    else:
+        assert found == tried
+
+
 def test_a_lease_leaves_a_fifth_of_the_cap_or_takes_a_quarter_of_the_room_or_is_the_least() -> None:
     ledger = books(org=10_000_000)
     hold = opened(ledger, terms(lease_max_ms=12 * HOUR), 0)

@@ -306,13 +306,15 @@ def reserve(choices: Choices, job: Job) -> bool:
     taken = [other.reserved[0] for other in state.reserved.values() if other.reserved is not None]
     for offer_id in job.shape.standing:
         pool = state.pools[offer_id]
+        if offer_id in taken or not pool.open:  # asked first: what follows looks at every node
+            continue
         wanted, spare = ceil_div(job.spec.gpus, pool.per_node), max(0, pool.per_node - job.spec.gpus)
         soonest = sorted(
             (_free_in(state, offer_id, node, now), node)
             for node in range(pool.size)
             if pool.usable >> node & 1 and pool.others.get(node, 0) <= spare
         )
-        if offer_id in taken or not pool.open or len(soonest) < wanted:
+        if len(soonest) < wanted:
             continue
         because = WaitedLongest(now - job.queued_at, most, soonest[wanted - 1][0])
         nodes = tuple(sorted(node for _, node in soonest[:wanted]))

@@ -327,20 +327,40 @@ class Ledger:
         length, least_ms = min(max(wanted[0][1].lease_max_ms, least_ms), most_ms), min(least_ms, most_ms)
         if now + length <= later_than:  # its lease was made when the least was longer
             length = later_than - now + least_ms
+        asked_least = False
         while True:
-            deadline = now + length
-            covers = [self._cover(terms, now, opened_at, deadline) for _, terms in wanted]
-            known = () not in covers
-            need = covers[0]
-            if mine or len(covers) > 1:  # a renewal, or several nodes
-                need = (*mine, *(part for parts in covers for part in parts))
-            denied = self._denial(capped, need, gentle=length > least_ms) if known else PeriodUnknown(deadline)
-            if denied is None:
-                return deadline, covers
+            found = self._fitting(capped, wanted, now, opened_at, mine, length, gentle=length > least_ms)
+            if isinstance(found, list):
+                return now + length, found
             shorter = max(least_ms, length // 2)
             if shorter == length or now + shorter <= later_than:
-                return denied
+                return found
+            if not asked_least and shorter > least_ms and now + least_ms > later_than:
+                asked_least = True
+                least = self._fitting(capped, wanted, now, opened_at, mine, least_ms, gentle=False)
+                if not isinstance(least, list):
+                    return least  # where the least does not fit, none between does
             length = shorter
+
+    def _fitting(
+        self,
+        capped: list[str],
+        wanted: list[tuple[str, Terms]],
+        now: Instant,
+        opened_at: Instant,
+        mine: Parts,
+        length: Millis,
+        gentle: bool,
+    ) -> list[Parts] | Denial:
+        """What leases of this length hold, or what forbids them."""
+        deadline = now + length
+        covers = [self._cover(terms, now, opened_at, deadline) for _, terms in wanted]
+        if () in covers:
+            return PeriodUnknown(deadline)
+        need = covers[0]
+        if mine or len(covers) > 1:  # a renewal, or several nodes
+            need = (*mine, *(part for parts in covers for part in parts))
+        return self._denial(capped, need, gentle) or covers
 
     def _denial(self, capped: list[str], parts: Parts, gentle: bool) -> CapBinds | None:
         """The first of these scopes without room. `gentle`: part of the room stays free for others."""
