@@ -88,9 +88,9 @@ class BuiltInRules:
 def built_in_objections(asked: Candidate) -> Iterator[Verdict]:
     """All that stands against it, in the order of `ALWAYS`."""
     for rule in ALWAYS:
-        if said := rule(asked):
+        if words := rule(asked):
             where = _data_source(asked) if rule is data_may_go else ""
-            yield Verdict(False, said, where or BUILT_IN)
+            yield Verdict(False, words, where or BUILT_IN)
 
 
 def in_file(where: str) -> str:
