@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from penstock.core.decide import colocation, cycle, leases, placement, quotes
+from penstock.core.decide import choices, colocation, cycle, leases, quotes
 from penstock.core.fold import apply, queue
 from penstock.core.fold.ledger import Ledger
 from penstock.core.fold.pool import Pool
@@ -137,7 +137,7 @@ def next_place_before_the_last_is_left(patch: Patch) -> None:
 
 
 def yielded_gpus_taken_before_they_are_left(patch: Patch) -> None:
-    patch.setattr(placement, "_still_there", lambda *_: [])
+    patch.setattr(choices, "_still_there", lambda *_: [])
 
 
 def gpus_given_back_twice(patch: Patch) -> None:

@@ -9,8 +9,8 @@ If `handle` raises, this engine is dead: rebuild one from the journal.
 
 from collections.abc import Iterable, Iterator
 
+from penstock.core.decide.choices import Choices
 from penstock.core.decide.cycle import decide, next_deadline
-from penstock.core.decide.placement import Choices
 from penstock.core.decide.rules import BuiltInRules, Rules
 from penstock.core.fold.apply import APPLY, begin_step, fold_step
 from penstock.core.fold.state import State

@@ -39,20 +39,20 @@ def node_id(attempt: str, k: int) -> str:
 
 def attempt_of(thing: str) -> str:
     """The attempt that an attempt's, a rented node's or a hold's id begins with; empty: it is none of these."""
-    found = _ATTEMPT.fullmatch(thing)
-    return found["attempt"] if found else ""
+    match = _ATTEMPT.fullmatch(thing)
+    return match["attempt"] if match else ""
 
 
 def job_of(thing: str) -> str:
     """The job that an attempt's, a rented node's or a hold's id begins with; empty: it is none of these."""
-    found = _ATTEMPT.fullmatch(thing)
-    return found["job"] if found else ""
+    match = _ATTEMPT.fullmatch(thing)
+    return match["job"] if match else ""
 
 
 def attempt_number(attempt: str) -> int:
     """Which of its job's attempts it is; 0: it is none."""
-    found = _ATTEMPT.fullmatch(attempt)
-    return int(found["number"]) if found else 0
+    match = _ATTEMPT.fullmatch(attempt)
+    return int(match["number"]) if match else 0
 
 
 def job_concerned(event: object) -> str:

@@ -10,7 +10,7 @@ asks.
 from typing import Final, Literal, TypeAlias
 
 from penstock.core.decide import colocation, placement, quotes, waiting
-from penstock.core.decide.placement import Choices
+from penstock.core.decide.choices import Choices
 from penstock.core.decide.quotes import Quote
 from penstock.core.decide.rules import Rules
 from penstock.core.engine import Engine

@@ -51,9 +51,9 @@ def barrier(state: State, rules: Rules, job: Job, quote: Quote, now: Instant) ->
     )
     known = state.approvals.get(job.id)
     for need in rules.approvals(Candidate(spec, state.sites[offer.site], offer, data, state.policy), numbers):
-        found = _in_the_way(need, quote, known, job.spent + quote.cost, now)
-        if found is not None:
-            return found
+        barred = _in_the_way(need, quote, known, job.spent + quote.cost, now)
+        if barred is not None:
+            return barred
     return None
 
 
@@ -74,8 +74,8 @@ def _in_the_way(
     return Barrier(need, quote, "ask" if amount > asked.amount else "open", asked)
 
 
-def request(state: State, job: Job, found: Barrier, ranked: list[Quote], now: Instant) -> ApprovalAsked:
-    rule, quote = found.need.rule, found.quote
+def request(state: State, job: Job, barred: Barrier, ranked: list[Quote], now: Instant) -> ApprovalAsked:
+    rule, quote = barred.need.rule, barred.quote
     return ApprovalAsked(
         at=now,
         job=job.id,
@@ -92,7 +92,7 @@ def request(state: State, job: Job, found: Barrier, ranked: list[Quote], now: In
         cheaper=_cheaper(state, job, quote, ranked),
         source=rule.source,
         words=rule.because,
-        error=found.need.error,
+        error=barred.need.error,
     )
 
 
@@ -119,15 +119,15 @@ def awaits(asked: ApprovalAsked) -> AwaitsApproval:
     )
 
 
-def denial(found: Barrier) -> ApprovalDenied:
-    rule = found.need.rule
+def denial(barred: Barrier) -> ApprovalDenied:
+    rule = barred.need.rule
     return ApprovalDenied(
         rule=rule.name,
         role=rule.by,
-        offer=found.quote.offer.id,
-        cost=found.quote.cost,
-        answer="denied" if found.standing == "denied" else "unanswered",
-        by=found.by,
-        words=found.words,
+        offer=barred.quote.offer.id,
+        cost=barred.quote.cost,
+        answer="denied" if barred.standing == "denied" else "unanswered",
+        by=barred.by,
+        words=barred.words,
         source=rule.source,
     )

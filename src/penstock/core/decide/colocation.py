@@ -20,9 +20,9 @@ LOOKED_AT = 8
 
 def for_job(state: State, job: Job, expected_ms: Millis, now: Instant, leaving: tuple[str, ...] = ()) -> list[Quote]:
     """All ways to rent, the cheapest first: nodes of its own at each offer, and the best seat on one that is there."""
-    found = quotes.for_job(state, job, expected_ms, now)
+    launched = quotes.for_job(state, job, expected_ms, now)
     if not state.seats or not (state.policy.share_nodes or state.idle) or not _may_join(state, job):
-        return found
+        return launched
     left_ms = max(0, expected_ms - job.kept_ms)
     seats = [
         _seat(state, job, offer, rate, node, left_ms, now)
@@ -34,9 +34,9 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant, leaving: 
     if state.gated:
         seats = quotes.within_limits(state, job, seats, now)
     if not seats:
-        return found
+        return launched
     best = min(seats, key=lambda seat: (seat.total, state.nodes[seat.node].free, seat.node))
-    return quotes.ranked(state, job, [best, *found], now)
+    return quotes.ranked(state, job, [best, *launched], now)
 
 
 def _may_join(state: State, job: Job) -> bool:
@@ -52,12 +52,12 @@ def _leaves_free(rate: OfferRate) -> bool:
 
 def _with_room(state: State, job: Job, offer: Offer) -> list[Node]:
     """Of the same payer, wide enough, and on terms that hold for this job, too."""
-    found: list[Node] = []
+    joinable: list[Node] = []
     for free in range(job.spec.gpus, offer.shapes[-1].gpus + 1):
         nodes = state.seats.get((offer.id, job.shape.scopes, free))
         if nodes:
-            found += [node for node in list(nodes.values())[:LOOKED_AT] if _terms_hold(state, job, node)]
-    return found if state.policy.share_nodes else [node for node in found if node.id in state.idle]
+            joinable += [node for node in list(nodes.values())[:LOOKED_AT] if _terms_hold(state, job, node)]
+    return joinable if state.policy.share_nodes else [node for node in joinable if node.id in state.idle]
 
 
 def _terms_hold(state: State, job: Job, node: Node) -> bool:

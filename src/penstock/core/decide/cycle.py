@@ -17,11 +17,12 @@ from penstock.core.decide import (
     ordering,
     placement,
     preemption,
+    reservations,
     retries,
     targets,
     triggers,
 )
-from penstock.core.decide.placement import Choices
+from penstock.core.decide.choices import Choices
 from penstock.core.decide.rules import Candidate, Rules, could_hold, preference_of, widest_of
 from penstock.core.fold.governed import HELD, open_until
 from penstock.core.fold.state import Job, Lane, RareChanges, Shape, State
@@ -193,7 +194,7 @@ def place(choices: Choices, arrived: list[Job]) -> None:
         elif state.class_rules and job.queued and limits.left_to_run(state, job) == 0:
             choices.record(JobFailed(choices.now, job.id, limits.ran_too_long(state, job, choices.now)))
     if state.reserved and state.changes.freed:
-        placement.start_reserved(choices)
+        reservations.start_reserved(choices)
     fresh_lanes = None if state.changes.freed or not policy.backfill else arrived
     pass_queue(choices, fresh_lanes)
     if policy.preempt or policy.displace or state.class_preempts or state.team_shares:

@@ -8,7 +8,7 @@ the GPUs that idle meanwhile.
 from collections.abc import Iterator
 
 from penstock.core.decide import limits, moves, placement, quotes
-from penstock.core.decide.placement import Choices
+from penstock.core.decide.choices import Choices
 from penstock.core.fold.pool import Pool
 from penstock.core.fold.state import Attempt, Job, State
 from penstock.core.model.reasons import MovesTogether
@@ -121,9 +121,9 @@ def _one_shift(choices: Choices, offer_id: str, pool: Pool, width: int) -> list[
                 if not width - free <= gpus < width or not _movable(state, attempt, now):
                     continue
                 hole = _tightest(pool.free, gpus, 1 << node, pool.usable)
-                found = (_cost(state, attempt, now), attempt.job.seq, Relocation(attempt, hole)) if hole >= 0 else None
-                if found is not None and (best is None or found[:2] < best[:2]):
-                    best = found
+                option = (_cost(state, attempt, now), attempt.job.seq, Relocation(attempt, hole)) if hole >= 0 else None
+                if option is not None and (best is None or option[:2] < best[:2]):
+                    best = option
         if best is not None:
             return [best[2]]
     return []

@@ -4,7 +4,7 @@ says. `cycle` calls it.
 It comes last in a step, so that a job that bursts in the same step may have joined the node.
 """
 
-from penstock.core.decide.placement import Choices
+from penstock.core.decide.choices import Choices
 from penstock.core.fold.state import Node, State
 from penstock.core.model.events import ReleasePromised
 from penstock.core.model.reasons import NeverStarted, NoMoreWork

@@ -36,8 +36,8 @@ def _by_class(asked: Candidate, governance: Governance) -> Iterator[Verdict]:
     if rule is None:
         known = [other.name for other in governance.classes]
         listed = ", ".join(known[:MOST_LISTED]) + (", ..." if len(known) > MOST_LISTED else "")
-        said = f"class {name or '(none)'} is not in the policy, which has {listed}"
-        yield Verdict(False, said, governance.classes[0].source)
+        words = f"class {name or '(none)'} is not in the policy, which has {listed}"
+        yield Verdict(False, words, governance.classes[0].source)
         return
     if rule.where == "owned" and rented:
         yield _of_class(rule, "stays on owned GPUs")
@@ -57,18 +57,18 @@ def _not_allowed(asked: Candidate, allow: Allow | None, whom: str) -> Iterator[V
     """A value that nobody told is on no list."""
     if allow is None:
         return
-    for kind, found, names in (
+    for kind, there, names in (
         ("cloud", asked.site.cloud, allow.clouds),
         ("region", asked.site.region, allow.regions),
         ("family", asked.offer.family, allow.families),
         ("GPU", asked.offer.gpu_model, allow.gpus),
     ):
-        if names and not any(_is(found, name) for name in names):
-            yield Verdict(False, f"{kind} {found or 'unknown'} is not allowed{whom}", allow.source)
+        if names and not any(_is(there, name) for name in names):
+            yield Verdict(False, f"{kind} {there or 'unknown'} is not allowed{whom}", allow.source)
 
 
-def _is(found: str, name: str) -> bool:
-    return bool(found) and (found == name or (name.endswith("*") and found.startswith(name[:-1])))
+def _is(there: str, name: str) -> bool:
+    return bool(there) and (there == name or (name.endswith("*") and there.startswith(name[:-1])))
 
 
 def _too_dear(asked: Candidate, governance: Governance) -> Iterator[Verdict]:
@@ -78,8 +78,8 @@ def _too_dear(asked: Candidate, governance: Governance) -> Iterator[Verdict]:
     price = price_per_gpu_hour(asked.offer)
     if price > limit.per_gpu_hour:
         currency = asked.policy.currency
-        said = f"a GPU costs {_amount(price)} {currency} an hour there, above {_amount(limit.per_gpu_hour)}"
-        yield Verdict(False, said, limit.source)
+        words = f"a GPU costs {_amount(price)} {currency} an hour there, above {_amount(limit.per_gpu_hour)}"
+        yield Verdict(False, words, limit.source)
 
 
 def price_per_gpu_hour(offer: Offer) -> Money:
@@ -127,5 +127,5 @@ def _stops(governance: Governance, name: str, other: str) -> bool:
     return False
 
 
-def with_because(said: str, because: str) -> str:
-    return f"{said}: {because}" if because else said
+def with_because(words: str, because: str) -> str:
+    return f"{words}: {because}" if because else words

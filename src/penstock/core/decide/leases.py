@@ -1,7 +1,8 @@
 """The money of what already runs: settled when it is gone, renewed while there is room, drained when there is not."""
 
 from penstock.core.decide import limits
-from penstock.core.decide.placement import Choices, move, wait_for_money
+from penstock.core.decide.choices import Choices
+from penstock.core.decide.placement import move, wait_for_money
 from penstock.core.fold.ledger import Lease, renew_at, sum_of
 from penstock.core.fold.state import Attempt, State
 from penstock.core.model.events import (
@@ -49,9 +50,9 @@ def renew(choices: Choices) -> None:
         if now + most_ms <= lease.deadline_at:
             _renew_no_more(choices, lease)
             continue
-        found = state.ledger.renewal(lease, now, state.policy.least_lease_ms, most_ms)
-        if isinstance(found, tuple):
-            deadline, parts = found
+        renewal = state.ledger.renewal(lease, now, state.policy.least_lease_ms, most_ms)
+        if isinstance(renewal, tuple):
+            deadline, parts = renewal
             charged = state.ledger.charge(lease, now)
             again = _again(state, lease, now, deadline) if deadline < now + most_ms else NEVER
             choices.record(
@@ -62,7 +63,7 @@ def renew(choices: Choices) -> None:
             if state.team_rules:
                 _drain_sharers(choices, lease)
         else:
-            _deny(choices, lease, found)
+            _deny(choices, lease, renewal)
 
 
 def _drain_sharers(choices: Choices, lease: Lease) -> None:

@@ -1,5 +1,5 @@
 """Limits of a policy file that depend on the moment: quiet hours, headroom, GPUs of a team at once, what one job may
-cost, what may leave rented sites, and how long jobs of a class may run. `placement`, `quotes` and `cycle` ask it.
+cost, what may leave rented sites, and how long jobs of a class may run. `guards`, `placement`, `quotes`, `cycle` ask.
 
 Everything here answers, from the state and an instant; what is recorded is up to those who ask. A reason names the
 limit, the numbers seen, and the file and line that say so.
@@ -125,12 +125,12 @@ def show(hidden: Hidden) -> None:
 
 def quiet_hours(state: State, now: Instant) -> InQuietHours | None:
     """The quiet hours that are open now, those that last longest."""
-    found: InQuietHours | None = None
+    latest: InQuietHours | None = None
     for rule in state.policy.governance.quiet_hours:
         until = open_until(state, rule.id, now)
-        if until is not None and (found is None or until > found.ends_at):
-            found = InQuietHours(window=rule.id, ends_at=until, source=rule.source)
-    return found
+        if until is not None and (latest is None or until > latest.ends_at):
+            latest = InQuietHours(window=rule.id, ends_at=until, source=rule.source)
+    return latest
 
 
 def egress_spent(state: State, job: Job, now: Instant) -> EgressSpent | None:

@@ -3,7 +3,7 @@ restart and the work since the last checkpoint, at the cost of delay. `cycle` ca
 """
 
 from penstock.core.decide import colocation, placement, quotes
-from penstock.core.decide.placement import Choices
+from penstock.core.decide.choices import Choices
 from penstock.core.decide.quotes import Quote
 from penstock.core.fold.learned import loss_ppm
 from penstock.core.fold.state import Attempt, State
@@ -70,9 +70,9 @@ def move_on(choices: Choices) -> None:
     things = dict.fromkeys(state.changes.review)
     names = [name for thing in things for name in (state.nodes[thing].on if thing in state.nodes else (thing,))]
     for attempt in [state.attempts[name] for name in names if name in state.attempts]:
-        found = _cheaper(state, attempt, choices.now)
-        if found is not None:
-            placement.move_rented(choices, attempt.job, *found)
+        cheaper = _cheaper(state, attempt, choices.now)
+        if cheaper is not None:
+            placement.move_rented(choices, attempt.job, *cheaper)
 
 
 def _cheaper(state: State, attempt: Attempt, now: Instant) -> tuple[Quote, CheaperElsewhere] | None:

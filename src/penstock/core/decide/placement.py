@@ -1,27 +1,34 @@
-"""Placement decisions: start, burst, wait, reserve, move. Each function makes one kind of choice and records
+"""Placement decisions: start, burst, wait, move. Each function makes one kind of choice and records
 it with the numbers it used; `cycle` decides when each is called.
 """
 
-from penstock.core.decide import approvals, colocation, limits, lookahead, ordering, quotes, shares, triggers, waiting
-from penstock.core.decide.approvals import Barrier
+from penstock.core.decide import (
+    approvals,
+    colocation,
+    guards,
+    limits,
+    lookahead,
+    ordering,
+    quotes,
+    shares,
+    triggers,
+    waiting,
+)
+from penstock.core.decide.choices import Choices, promise_start
 from penstock.core.decide.quotes import Quote
-from penstock.core.decide.rules import BuiltInRules, Rules, in_file
-from penstock.core.fold.apply import APPLY
-from penstock.core.fold.governed import EGRESS, GPUS, HELD, open_until
+from penstock.core.decide.reservations import patience_over_at, reserve
+from penstock.core.decide.rules import in_file
 from penstock.core.fold.pool import Pool, Slots
 from penstock.core.fold.state import Job, State
 from penstock.core.ids import attempt_id, node_id
-from penstock.core.model.events import JobRefused, Promise, ReservePromised, StartPromised, StopPromised, WaitPromised
+from penstock.core.model.events import StartPromised, StopPromised, WaitPromised
 from penstock.core.model.reasons import (
     Burst,
-    BurstAllowed,
     Denial,
     EndsAlike,
-    HeadroomKept,
     JoinsNode,
     LostNode,
     NoRoomThere,
-    NoTriggerHolds,
     NotWorthWaiting,
     OnlyOwned,
     OwnedFree,
@@ -29,32 +36,11 @@ from penstock.core.model.reasons import (
     QueueFull,
     Reason,
     StartFailed,
-    TeamAtLimit,
-    TooDear,
-    WaitedLongest,
     WaitsForOwned,
     WaitWorth,
 )
 from penstock.core.model.types import Hold, NodeAsk, Offer, Terms
-from penstock.core.units import HOUR, MINUTE, NEVER, PERMILLE, Instant, Millis, ceil_div
-
-
-class Choices:
-    """The decisions of one step: every promise is applied as it is made, so the next choice sees it."""
-
-    __slots__ = ("foreseen", "now", "promises", "rules", "state")
-
-    def __init__(self, state: State, now: Instant) -> None:
-        self.state, self.now = state, now
-        self.rules: Rules = BuiltInRules()  #: the engine's own, from the first step on
-        self.promises: list[Promise] = []
-        #: Simulated start delays of the jobs weighed in this step, cached because they are asked for twice.
-        self.foreseen: dict[str, Millis] | None = None
-
-    def record(self, promise: Promise) -> None:
-        APPLY[type(promise)](self.state, promise)
-        self.promises.append(promise)
-
+from penstock.core.units import MINUTE, NEVER, PERMILLE, Instant, Millis, ceil_div
 
 # --- standing GPUs ---------------------------------------------------------------------------------------------------
 
@@ -107,39 +93,6 @@ def _widest(state: State, job: Job, pool: Pool) -> tuple[int, int]:
     return job.spec.gpus, PERMILLE
 
 
-def promise_start(
-    choices: Choices,
-    job: Job,
-    offer: Offer,
-    because: Reason,
-    width: int,
-    speed: int,
-    after: tuple[str, ...],  # attempts that must end first
-    slots: Slots = (),  # on standing GPUs: which ones
-    nodes: tuple[NodeAsk, ...] = (),  # on rented ones: nodes to launch, or a hold for the attempt, or a node to join
-    hold: Hold | None = None,
-    joins: str = "",
-) -> StartPromised:
-    """Builds every start promise."""
-    copies = quotes.missing_data(choices.state, job, offer, choices.now) if job.spec.data else ()
-    if slots and choices.state.yielding:
-        after = tuple(dict.fromkeys((*after, *_still_there(choices.state, offer, slots))))
-    attempt = attempt_id(job.id, job.attempts + 1) if hold is None else hold.id
-    now, resume_ms = choices.now, job.kept_ms
-    return StartPromised(
-        now, job.id, attempt, offer.id, width, speed, resume_ms, slots, nodes, hold, after, copies, because, joins
-    )
-
-
-def _still_there(state: State, offer: Offer, slots: Slots) -> list[str]:
-    """Attempts that yielded GPUs of these nodes and have not stopped yet; more may be free than the
-    beneficiary took.
-    """
-    nodes = [node for node, _ in slots]
-    leaving = [other for other in state.yielding.values() if other.offer.id == offer.id]
-    return [other.id for other in leaving if any(node in nodes for node, _ in other.yielded)]
-
-
 # --- waiting ---------------------------------------------------------------------------------------------------------
 
 
@@ -149,7 +102,7 @@ def answer(choices: Choices, job: Job) -> bool:
     shape, spec = job.shape, job.spec
     at_limit = limits.team_at_limit(state, job) if state.at_once else None
     if at_limit is not None:
-        _wait_for_team(choices, job, at_limit)
+        guards.wait_for_team(choices, job, at_limit)
         return False
     free = 0
     for _, pool in shape.lane.pools if shape.lane else ():
@@ -172,31 +125,8 @@ def answer(choices: Choices, job: Job) -> bool:
     offers = colocation.for_job(state, job, expected, now)
     cost = offers[0].cost if offers else None
     because = WaitsForOwned(allowed, expected, free, cost)
-    choices.record(WaitPromised(now, job.id, until, _behind_headroom(choices, job, because), patience_ms=allowed))
+    choices.record(WaitPromised(now, job.id, until, guards.behind_headroom(choices, job, because), patience_ms=allowed))
     return False
-
-
-def _wait_for_team(choices: Choices, job: Job, because: TeamAtLimit) -> None:
-    """Its team has as many GPUs as it may: it is asked again when some of them are free."""
-    choices.record(WaitPromised(choices.now, job.id, NEVER, because, scope=GPUS + because.team))
-
-
-def _behind_headroom(choices: Choices, job: Job, because: WaitsForOwned | WaitWorth | OnlyOwned) -> Reason:
-    """With the headroom that keeps the job from GPUs on which it would fit, if there is any."""
-    state, lane = choices.state, job.shape.lane
-    if lane is None or not lane.limited or not state.policy.governance.headroom or not lane.fits():
-        return because
-    for rule in limits.open_headroom(state, lane.job_class, choices.now):
-        if any(state.offers[offer].site == rule.site for offer, pool in lane.pools if pool.fits(lane.width)):
-            return HeadroomKept(
-                site=rule.site,
-                gpus=rule.gpus,
-                for_class=rule.job_class,
-                ends_at=open_until(state, rule.id, choices.now) or choices.now,
-                source=rule.source,
-                wait=because,
-            )
-    return because
 
 
 def _last_failure(job: Job) -> StartFailed | None:
@@ -245,7 +175,7 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
         leave_at=worth.leave_at,
         dearer_permille=worth.dearer_permille,
     )
-    patience, told = worth.allowed_ms, _behind_headroom(choices, job, because)
+    patience, told = worth.allowed_ms, guards.behind_headroom(choices, job, because)
     choices.record(
         WaitPromised(now, job.id, until, told, patience_ms=patience, about_ms=about, worst_ms=worst),
     )
@@ -269,8 +199,8 @@ def _only_owned(choices: Choices, job: Job, free: int) -> None:
     if not reserve(choices, job):
         rule, where = _why_it_stays(choices.state, job)
         stays = OnlyOwned(free_gpus=free, rule=rule, where=where)
-        because = _last_failure(job) or _behind_headroom(choices, job, stays)
-        choices.record(WaitPromised(choices.now, job.id, _patience_over_at(choices, job), because))
+        because = _last_failure(job) or guards.behind_headroom(choices, job, stays)
+        choices.record(WaitPromised(choices.now, job.id, patience_over_at(choices, job), because))
 
 
 def _why_it_stays(state: State, job: Job) -> tuple[str, str]:
@@ -288,72 +218,6 @@ def _why_it_stays(state: State, job: Job) -> tuple[str, str]:
     return "there is nothing to rent" if shape.judged else "no site has joined yet", ""
 
 
-def _patience_over_at(choices: Choices, job: Job) -> Instant:
-    """When a job that cannot leave has waited for the longest allowed time, and nodes are reserved for it."""
-    policy = choices.state.policy
-    if not policy.reserve or job.reserved is not None or not job.shape.standing:
-        return NEVER
-    over = job.queued_at + policy.waiting.most_ms
-    return over if over > choices.now else choices.now + HOUR
-
-
-def reserve(choices: Choices, job: Job) -> bool:
-    """Reserve the nodes that will be free soonest for the job that waited longest; one job per offer at a time."""
-    state, now = choices.state, choices.now
-    most = state.policy.waiting.most_ms
-    if not state.policy.reserve or job.reserved is not None or now - job.queued_at < most:
-        return False
-    taken = [other.reserved[0] for other in state.reserved.values() if other.reserved is not None]
-    for offer_id in job.shape.standing:
-        pool = state.pools[offer_id]
-        if offer_id in taken or not pool.open:  # asked first: what follows looks at every node
-            continue
-        wanted, spare = ceil_div(job.spec.gpus, pool.per_node), max(0, pool.per_node - job.spec.gpus)
-        soonest = sorted(
-            (_free_in(state, offer_id, node, now), node)
-            for node in range(pool.size)
-            if pool.usable >> node & 1 and pool.others.get(node, 0) <= spare
-        )
-        if len(soonest) < wanted:
-            continue
-        because = WaitedLongest(now - job.queued_at, most, soonest[wanted - 1][0])
-        nodes = tuple(sorted(node for _, node in soonest[:wanted]))
-        choices.record(ReservePromised(now, job.id, offer_id, nodes, because))
-        return True
-    return False
-
-
-def _free_in(state: State, offer_id: str, node: int, now: Instant) -> Millis:
-    there = state.on_node[offer_id][node].values()
-    return max((state.remaining(attempt.job, attempt.done_ms(now)) for attempt in there), default=0)
-
-
-def start_reserved(choices: Choices) -> None:
-    """Start jobs whose reserved nodes are free."""
-    state = choices.state
-    for job in list(state.reserved.values()):
-        assert job.reserved is not None
-        offer_id, nodes = job.reserved
-        pool = state.pools[offer_id]
-        slots = pool.slots_on(nodes, job.spec.gpus) if pool.open else ()
-        if slots and not (state.governed and _kept_from_reserved(choices, job, offer_id)):
-            offer = state.offers[offer_id]
-            speed = quotes.rate_of(job.shape, state, offer).speed_permille
-            because = OwnedFree(choices.now - job.submitted_at, sum(pool.free[node] for node in nodes))
-            width = job.spec.gpus
-            choices.record(promise_start(choices, job, offer, because, width, speed, (), slots))
-
-
-def _kept_from_reserved(choices: Choices, job: Job, offer_id: str) -> bool:
-    """Its team is at its limit, or headroom needs the GPUs that are reserved for it, too."""
-    state, site = choices.state, choices.state.offers[offer_id].site
-    rules = limits.open_headroom(state, job.spec.job_class, choices.now)
-    kept = sum([rule.gpus for rule in rules if rule.site == site])
-    offers = state.offers.values() if kept else ()  # a pool may be left of an offer that no file has any more
-    free = sum([state.pools[offer.id].free_gpus for offer in offers if offer.site == site and offer.id in state.pools])
-    return limits.team_at_limit(state, job) is not None or free < kept
-
-
 # --- rented GPUs -----------------------------------------------------------------------------------------------------
 
 
@@ -368,128 +232,34 @@ def burst(choices: Choices, job: Job, queue_cap: int | None = None) -> bool:
     ranked = colocation.for_job(state, job, expected, now)
     asked: triggers.Asked | None = None
     if state.gated:
-        if _held_back(choices, job, ranked, expected, queue_cap):
+        if guards.held_back(choices, job, ranked, expected, queue_cap):
             return False
         asked = triggers.ask(state, job, ranked[0], now) if ranked and triggers.binds(state, job) else None
         if asked is not None and asked.holds is None:
             if queue_cap is None:
-                _wait_for_trigger(choices, job, ranked[0], asked)
+                guards.wait_for_trigger(choices, job, ranked[0], asked)
             return False
-    if state.policy.pace and ranked and _paced(choices, job, ranked[0], queue_cap):
+    if state.policy.pace and ranked and guards.paced(choices, job, ranked[0], queue_cap):
         return False
     denied: Denial | None = None
     asks, barrier = state.policy.governance.approvals, None
     for quote in ranked:
         holds = fund(choices, job, quote)
         if isinstance(holds, tuple):
-            if asks and (found := approvals.barrier(state, choices.rules, job, quote, now)) is not None:
-                barrier = found if barrier is None or barrier.refuses else barrier
+            if asks and (unapproved := approvals.barrier(state, choices.rules, job, quote, now)) is not None:
+                barrier = unapproved if barrier is None or barrier.refuses else barrier
                 continue
             why = _why_burst(choices, job, quote, ranked, expected, queue_cap)
-            because = _as_allowed(choices, job, why, asked, expected) if state.gated else why
+            because = guards.as_allowed(choices, job, why, asked, expected) if state.gated else why
             choices.record(promise_rented(choices, job, quote, holds, (), because))
             return True
         denied = denied or holds
     if queue_cap is None:
         if barrier is not None and (denied is None or not barrier.refuses):
-            _without_approval(choices, job, barrier, ranked)
+            guards.without_approval(choices, job, barrier, ranked)
         else:
             _record_short(choices, job, denied)
     return False
-
-
-def _held_back(choices: Choices, job: Job, ranked: list[Quote], expected: Millis, queue_cap: int | None) -> bool:
-    """A limit of the policy keeps it from bursting now: record which, and until when."""
-    state, now = choices.state, choices.now
-    at_limit = limits.team_at_limit(state, job)
-    if at_limit is not None:
-        if queue_cap is None and job.short_of != GPUS + at_limit.team:  # otherwise recorded already
-            _wait_for_team(choices, job, at_limit)
-        return True
-    quiet = limits.quiet_hours(state, now)
-    if quiet is not None:
-        if queue_cap is None:
-            choices.record(WaitPromised(now, job.id, quiet.ends_at, quiet))
-        return True
-    spent = limits.egress_spent(state, job, now)
-    dear = [] if ranked or spent is not None else _too_dear(choices, job, expected)
-    if spent is None and not dear:
-        return False
-    if queue_cap is None:
-        scope = EGRESS + job.spec.team if spent is not None else "job:" + job.id
-        until = _patience_over_at(choices, job)
-        if (job.short_of != scope or job.until_at != until) and not reserve(choices, job):  # otherwise recorded already
-            choices.record(WaitPromised(now, job.id, until, spent or dear[0], scope=scope))
-    return True
-
-
-def _too_dear(choices: Choices, job: Job, expected: Millis) -> list[TooDear]:
-    """Offers that the policy's limits on one job's cost exclude, the cheapest first."""
-    state, now = choices.state, choices.now
-    if not limits.limits_prices(state, job):
-        return []
-    found = [
-        limits.too_dear(state, job, quote.offer, quote.cost) for quote in quotes.at_any_price(state, job, expected, now)
-    ]
-    return sorted([dear for dear in found if dear is not None], key=lambda dear: (dear.cost, dear.offer))
-
-
-def _wait_for_trigger(choices: Choices, job: Job, quote: Quote, asked: triggers.Asked) -> None:
-    """No trigger holds. It is asked again when one may: at an instant of its own, or with all others of its scope."""
-    now = choices.now
-    if (job.short_of == HELD and job.until_at > now) or reserve(choices, job):  # recorded already
-        return
-    because = NoTriggerHolds(waited_ms=now - job.submitted_at, offer=quote.offer.id, cost=quote.cost, seen=asked.seen)
-    until = min(asked.again_at, _patience_over_at(choices, job))
-    choices.record(WaitPromised(now, job.id, until, because, scope=HELD))
-
-
-def _as_allowed(
-    choices: Choices, job: Job, because: Burst, asked: triggers.Asked | None, expected: Millis
-) -> Burst | BurstAllowed:
-    """With the trigger that held, and the offers that were passed over."""
-    passed_over = tuple(_too_dear(choices, job, expected))
-    trigger = asked.holds if asked is not None else None
-    return BurstAllowed(because, trigger, passed_over) if trigger is not None or passed_over else because
-
-
-def _without_approval(choices: Choices, job: Job, barrier: Barrier, ranked: list[Quote]) -> None:
-    """Ask a person, or wait for their answer. If that is no, it waits for owned GPUs or an offer that is closed now;
-    where there are none, it is refused.
-    """
-    state, now = choices.state, choices.now
-    if not barrier.refuses:
-        asked = barrier.asked if barrier.standing == "open" else None
-        if asked is None:
-            asked = approvals.request(state, job, barrier, ranked, now)
-            choices.record(asked)
-        if job.until_at != asked.until_at:  # otherwise recorded already
-            choices.record(WaitPromised(now, job.id, asked.until_at, approvals.awaits(asked)))
-        return
-    because = approvals.denial(barrier)
-    quoted = [quote.offer.id for quote in ranked]
-    others = [max(state.closed.get(name, 0), now + MINUTE) for name in job.shape.rented if name not in quoted]
-    stays = job.shape.standing or (job.shape.base is not None and job.shape.base.standing)
-    if others or stays:
-        if not reserve(choices, job):
-            until = min([_patience_over_at(choices, job), *others])
-            choices.record(WaitPromised(now, job.id, until, because))
-    else:
-        choices.record(JobRefused(now, job.id, because))
-
-
-def _paced(choices: Choices, job: Job, quote: Quote, queue_cap: int | None) -> bool:
-    """The money released so far this period is used up: wait for more, or for standing GPUs."""
-    found = waiting.pace(choices.state, job, quote.cost, choices.now)
-    if found is None:
-        return False
-    because, enough_at = found
-    told = (
-        job.short_of == because.scope and choices.now < job.until_at <= enough_at
-    )  # recorded already; it is decided again
-    if queue_cap is None and not told and not reserve(choices, job):
-        choices.record(WaitPromised(choices.now, job.id, enough_at, because, scope=because.scope))
-    return True
 
 
 def _why_burst(
@@ -573,7 +343,7 @@ def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
         if denied.kind == "PeriodUnknown":
             wait_for_money(choices, job, NEVER, denied)
             return
-        until = _patience_over_at(choices, job)
+        until = patience_over_at(choices, job)
         if denied.scope != job.short_of or job.until_at != until:  # otherwise recorded already
             wait_for_money(choices, job, until, denied)
         return
@@ -682,7 +452,7 @@ def move_rented(choices: Choices, job: Job, quote: Quote, because: Reason) -> bo
     old = job.attempt
     assert old is not None
     quiet = choices.state.gated and limits.quiet_hours(choices.state, choices.now) is not None
-    if quiet or needs_approval(choices, job, quote):
+    if quiet or guards.needs_approval(choices, job, quote):
         return False
     holds = fund(choices, job, quote)
     if not isinstance(holds, tuple):
@@ -690,13 +460,6 @@ def move_rented(choices: Choices, job: Job, quote: Quote, because: Reason) -> bo
     choices.record(promise_rented(choices, job, quote, holds, (old.id,), because))
     choices.record(StopPromised(choices.now, old.id, "move", yields=False, because=because))
     return True
-
-
-def needs_approval(choices: Choices, job: Job, quote: Quote) -> bool:
-    """True if a person must approve that it goes there, and none has. For moves, which nobody is asked for."""
-    state = choices.state
-    asks = state.policy.governance.approvals
-    return bool(asks) and approvals.barrier(state, choices.rules, job, quote, choices.now) is not None
 
 
 def move_standing(

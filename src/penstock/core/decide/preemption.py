@@ -6,14 +6,14 @@ Whoever gives way is chosen so that as few as possible do, the least important a
 
 from collections.abc import Callable
 
-from penstock.core.decide import lookahead, placement, quotes, shares
+from penstock.core.decide import guards, lookahead, placement, quotes, shares
+from penstock.core.decide.choices import Choices, promise_start
 from penstock.core.decide.governance import class_rule, stoppable
-from penstock.core.decide.placement import Choices
 from penstock.core.decide.quotes import Quote
 from penstock.core.fold.pool import Pool
 from penstock.core.fold.state import Attempt, Job, State
 from penstock.core.model.events import StopPromised
-from penstock.core.model.reasons import ClassPreempted, Displaced, OwnedFree, Preempted, RoomMade
+from penstock.core.model.reasons import ClassPreempted, Displaced, OwnedFree, Preempted, Reason, RoomMade
 
 
 def preempt(choices: Choices, job: Job) -> bool:
@@ -57,76 +57,80 @@ def return_shares(choices: Choices, job: Job) -> bool:
     """Jobs of teams above their share move to rented offers, each at its own cost, for a job of a team within its own,
     or for one that may not leave. No team is brought below its share.
     """
-    state, now = choices.state, choices.now
+    state = choices.state
     if not shares.is_within(state, job) and (job.shape.rented or not state.policy.displace):
         return False
-    ways: dict[str, Quote] = {}
+    quoted: dict[str, Quote] = {}
     spare = shares.spare(state)
 
     def eligible(attempt: Attempt) -> bool:
-        other = attempt.job
-        if spare.get(other.spec.team, 0) < attempt.width or other.spec.team == job.spec.team:
-            return False
-        if not other.shape.rented or not placement.may_move(state, other, now):
-            return False
-        ranked = quotes.for_job(state, other, state.expect(other), now)
-        if not ranked or placement.needs_approval(choices, other, ranked[0]):
-            return False
-        ways[attempt.id] = ranked[0]
-        return True
+        team = attempt.job.spec.team
+        return team != job.spec.team and spare.get(team, 0) >= attempt.width and _can_rent(choices, attempt, quoted)
+
+    def because(other: Job, quote: Quote) -> Reason:
+        return shares.return_reason(state, job, other, quote.cost)
 
     def give_way(victims: list[Attempt]) -> bool:
-        starts = [(victim.job, ways[victim.id]) for victim in victims]
-        limited = [way.offer.id for _, way in starts if not way.rate.endless]
-        payers = dict.fromkeys([placement.scopes_of(state, other) for other, _ in starts])
-        if len(payers) > 1 or len(limited) > len(dict.fromkeys(limited)):  # each was placed as if it moved alone
+        if not victims:
+            return True
+        payers = dict.fromkeys([placement.scopes_of(state, victim.job) for victim in victims])
+        if len(payers) > 1 or sum([victim.width for victim in victims]) > spare[victims[0].job.spec.team]:
             return False
-        if victims and sum([victim.width for victim in victims]) > spare[victims[0].job.spec.team]:
-            return False
-        funded = placement.fund_all(choices, starts, victims[0].job) if starts else []
-        if not isinstance(funded, list):
-            return False
-        for victim, (other, way), money in zip(victims, starts, funded, strict=True):
-            because = shares.return_reason(state, job, other, way.cost)
-            choices.record(placement.promise_rented(choices, other, way, money, (victim.id,), because))
-            choices.record(StopPromised(now, victim.id, "move", yields=True, because=because))
-        return True
+        return _move_out(choices, victims, quoted, victims[0].job, because)
 
     return _make_room(choices, job, eligible, give_way)
 
 
 def displace(choices: Choices, job: Job) -> bool:
     """For a job that may not leave: move jobs that may to rented offers, on this job's account."""
-    state, now = choices.state, choices.now
-    ways: dict[str, Quote] = {}
+    quoted: dict[str, Quote] = {}
 
     def eligible(attempt: Attempt) -> bool:
-        other = attempt.job
-        if other.spec.priority > job.spec.priority or not other.shape.rented:
-            return False
-        if not placement.may_move(state, other, now):
-            return False
-        ranked = quotes.for_job(state, other, state.expect(other), now)
-        if not ranked or placement.needs_approval(choices, other, ranked[0]):
-            return False
-        ways[attempt.id] = ranked[0]
-        return True
+        return attempt.job.spec.priority <= job.spec.priority and _can_rent(choices, attempt, quoted)
+
+    def because(_: Job, quote: Quote) -> Reason:
+        return Displaced(job.id, job.spec.gpus, quote.cost)
 
     def give_way(victims: list[Attempt]) -> bool:
-        starts = [(victim.job, ways[victim.id]) for victim in victims]
-        limited = [way.offer.id for _, way in starts if not way.rate.endless]
-        if len(limited) > len(dict.fromkeys(limited)):  # each was placed as if it moved alone
-            return False
-        funded = placement.fund_all(choices, starts, job) if starts else []
-        if not isinstance(funded, list):
-            return False
-        for victim, (other, way), money in zip(victims, starts, funded, strict=True):
-            because = Displaced(job.id, job.spec.gpus, way.cost)
-            choices.record(placement.promise_rented(choices, other, way, money, (victim.id,), because))
-            choices.record(StopPromised(now, victim.id, "move", yields=True, because=because))
-        return True
+        return not victims or _move_out(choices, victims, quoted, job, because)
 
     return _make_room(choices, job, eligible, give_way)
+
+
+def _can_rent(choices: Choices, attempt: Attempt, quoted: dict[str, Quote]) -> bool:
+    """Whether its job may move to a rented offer now without asking anybody; `quoted` then has the best quote."""
+    state, now, job = choices.state, choices.now, attempt.job
+    if not job.shape.rented or not placement.may_move(state, job, now):
+        return False
+    ranked = quotes.for_job(state, job, state.expect(job), now)
+    if not ranked or guards.needs_approval(choices, job, ranked[0]):
+        return False
+    quoted[attempt.id] = ranked[0]
+    return True
+
+
+def _move_out(
+    choices: Choices,
+    victims: list[Attempt],
+    quoted: dict[str, Quote],
+    payer: Job,
+    because: Callable[[Job, Quote], Reason],
+) -> bool:
+    """Move all of these attempts to the offers they were quoted, or none. Each next attempt is promised before the stop
+    of the one it replaces.
+    """
+    starts = [(victim.job, quoted[victim.id]) for victim in victims]
+    limited = [quote.offer.id for _, quote in starts if not quote.rate.endless]
+    if len(limited) > len(dict.fromkeys(limited)):  # each was quoted as if it moved alone
+        return False
+    funded = placement.fund_all(choices, starts, payer)
+    if not isinstance(funded, list):
+        return False
+    for victim, (job, quote), holds in zip(victims, starts, funded, strict=True):
+        why = because(job, quote)
+        choices.record(placement.promise_rented(choices, job, quote, holds, (victim.id,), why))
+        choices.record(StopPromised(choices.now, victim.id, "move", yields=True, because=why))
+    return True
 
 
 def _make_room(
@@ -144,7 +148,7 @@ def _make_room(
         slots = pool.choose(job.spec.gpus, lookahead.plain(state.policy))
         after = tuple(victim.id for victim in victims if victim.phase != "over")
         width = job.spec.gpus
-        choices.record(placement.promise_start(choices, job, offer, because, width, speed, after, slots))
+        choices.record(promise_start(choices, job, offer, because, width, speed, after, slots))
         return True
     return False
 
@@ -153,9 +157,8 @@ def _victims(state: State, offer_id: str, width: int, eligible: Callable[[Attemp
     """The fewest attempts, lowest in priority and latest started, whose GPUs suffice together with the free ones."""
     pool = state.pools[offer_id]
     running = [a for a in state.attempts.values() if a.offer.id == offer_id and a.slots and eligible(a)]
-    running = [
-        a for a in running if not any(node in pool.owed for node, _ in a.slots)
-    ]  # their GPUs are promised to others
+    # Not those whose GPUs are promised to others already.
+    running = [a for a in running if not any(node in pool.owed for node, _ in a.slots)]
     running.sort(key=lambda a: (a.job.spec.priority, -a.promised_at, -a.job.seq))
     scratch = Pool(pool.per_node, pool.size)
     for node, free in enumerate(pool.free):

@@ -45,8 +45,8 @@ class Quote:
 
 def for_job(state: State, job: Job, expected_ms: Millis, now: Instant) -> list[Quote]:
     """Allowed rented offers that seem to have capacity, cheapest first; ties by name."""
-    found = at_any_price(state, job, expected_ms, now)
-    return within_limits(state, job, found, now) if state.gated else found
+    priced = at_any_price(state, job, expected_ms, now)
+    return within_limits(state, job, priced, now) if state.gated else priced
 
 
 def within_limits(state: State, job: Job, quotes: list[Quote], now: Instant) -> list[Quote]:

@@ -7,7 +7,7 @@ Progress, or a failure of another kind, starts the count anew. An offer without 
 
 from typing import Final
 
-from penstock.core.decide.placement import Choices
+from penstock.core.decide.choices import Choices
 from penstock.core.fold.state import Attempt, Shape
 from penstock.core.model.events import RetryPromised
 from penstock.core.model.reasons import StartFailed

@@ -88,8 +88,8 @@ class BuiltInRules:
 def built_in_objections(asked: Candidate) -> Iterator[Verdict]:
     """All that stands against it, in the order of `ALWAYS`."""
     for rule in ALWAYS:
-        if said := rule(asked):
-            yield Verdict(False, said, _source(rule, asked) or BUILT_IN)
+        if words := rule(asked):
+            yield Verdict(False, words, _source(rule, asked) or BUILT_IN)
 
 
 def _source(rule: Callable[[Candidate], str], asked: Candidate) -> str:

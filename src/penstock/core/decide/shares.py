@@ -49,21 +49,21 @@ def is_within(state: State, job: Job) -> bool:
 
 def spare(state: State) -> dict[str, int]:
     """Of each team above its share: how many owned GPUs it has beyond it."""
-    found: dict[str, int] = {}
+    spare_gpus: dict[str, int] = {}
     for rule in state.policy.governance.teams:
         if rule.share_permille is not None:
-            found[rule.team] = max(0, _has(state, rule.team) - _share_gpus(state, rule))
-    return found
+            spare_gpus[rule.team] = max(0, _has(state, rule.team) - _share_gpus(state, rule))
+    return spare_gpus
 
 
-def burst_reason(found: Above, cost: Money) -> AboveShare:
+def burst_reason(above_share: Above, cost: Money) -> AboveShare:
     return AboveShare(
-        team=found.rule.team,
-        gpus=found.gpus,
-        share_gpus=found.share_gpus,
-        waiting_team=found.waiting_team,
+        team=above_share.rule.team,
+        gpus=above_share.gpus,
+        share_gpus=above_share.share_gpus,
+        waiting_team=above_share.waiting_team,
         cost=cost,
-        where=found.rule.source,
+        where=above_share.rule.source,
     )
 
 

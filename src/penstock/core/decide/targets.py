@@ -7,7 +7,7 @@ at most a quarter: more delay than wanted raises it, more spending lowers it.
 
 from typing import Final
 
-from penstock.core.decide.placement import Choices
+from penstock.core.decide.choices import Choices
 from penstock.core.fold.state import State
 from penstock.core.model.events import ValueSet
 from penstock.core.model.reasons import AimsAtDelay, AimsAtSpend

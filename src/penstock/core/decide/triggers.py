@@ -34,10 +34,10 @@ def ask(state: State, job: Job, quote: Quote, now: Instant) -> Asked:
     seen: list[TriggerSeen] = []
     again_at = NEVER
     for trigger in state.policy.governance.burst_when:
-        found, holds, at = _see(state, job, quote, trigger, now)
+        seen_now, holds, at = _see(state, job, quote, trigger, now)
         if holds:
-            return Asked(found, (), NEVER)
-        seen.append(found)
+            return Asked(seen_now, (), NEVER)
+        seen.append(seen_now)
         again_at = min(again_at, at)
     return Asked(None, tuple(seen), again_at)
 
@@ -48,8 +48,8 @@ def _see(
     """What is seen of it, whether it holds, and when it will if nothing happens."""
     match trigger.kind:
         case "queued_jobs" | "utilisation":
-            found, holds = _see_common(state, trigger, now)
-            return found, holds, NEVER  # `next_at` has it for all jobs
+            seen_now, holds = _see_common(state, trigger, now)
+            return seen_now, holds, NEVER  # `next_at` has it for all jobs
         case "expected_wait":
             expected_ms = now - job.queued_at + _about_ms(state, job)
             at = max(now + MINUTE, now + trigger.threshold - expected_ms)

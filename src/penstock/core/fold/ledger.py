@@ -121,10 +121,10 @@ class Ledger:
         """
         if self.rate_caps and (denied := self._rate_denial(scopes, wanted)):
             return denied
-        found = self._longest(scopes, wanted, now, opened_at=now, mine=(), least_ms=least_ms, most_ms=most_ms)
-        if not isinstance(found, tuple):
-            return found
-        deadline, covers = found
+        longest = self._longest(scopes, wanted, now, opened_at=now, mine=(), least_ms=least_ms, most_ms=most_ms)
+        if not isinstance(longest, tuple):
+            return longest
+        deadline, covers = longest
         again = renew_at(now, deadline) if deadline < now + most_ms else NEVER
         return tuple(
             [
@@ -141,7 +141,7 @@ class Ledger:
         mine = tuple(Part(part.period, -part.amount) for part in lease.parts) + self.charge(lease, now)
         opened_at = lease.opened_at if lease.asked else now
         wanted = [(hold.id, hold.terms)]
-        found = self._longest(
+        longest = self._longest(
             hold.scopes,
             wanted,
             now,
@@ -151,9 +151,9 @@ class Ledger:
             later_than=lease.deadline_at,
             most_ms=most_ms,
         )
-        if not isinstance(found, tuple):
-            return found
-        deadline, (parts,) = found
+        if not isinstance(longest, tuple):
+            return longest
+        deadline, (parts,) = longest
         return deadline, parts
 
     def charge(self, lease: Lease, until: Instant) -> Parts:
@@ -209,8 +209,8 @@ class Ledger:
 
     def bounds_at(self, at: Instant) -> tuple[Instant, Instant]:
         """When the period of this instant began and ends; the last known one after all of them."""
-        found = [(start, end) for start, end, _ in self.periods if start <= at]
-        return found[-1] if found else (at, at)
+        begun = [(start, end) for start, end, _ in self.periods if start <= at]
+        return begun[-1] if begun else (at, at)
 
     def next_period_at(self, now: Instant) -> Instant:
         return next((start for start, _, _ in self.periods if start > now), NEVER)

@@ -321,8 +321,8 @@ def _lapse(state: State, job: Job) -> None:
 
 def keep_approvals(state: State, before: Governance, after: Governance) -> None:
     """Under a new policy: answers to rules that ask otherwise now, or no more, are void."""
-    said = {rule.name: replace(rule, source="") for rule in before.approvals}
-    same = [rule.name for rule in after.approvals if said.get(rule.name) == replace(rule, source="")]
+    rules_before = {rule.name: replace(rule, source="") for rule in before.approvals}
+    same = [rule.name for rule in after.approvals if rules_before.get(rule.name) == replace(rule, source="")]
     for job, known in list(state.approvals.items()):
         known.asked = {rule: asked for rule, asked in known.asked.items() if rule in same}
         known.answers = {rule: answer for rule, answer in known.answers.items() if rule in same}
