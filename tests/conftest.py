@@ -47,9 +47,11 @@ pytest_plugins = ["tests.turns"]
 settings.register_profile(
     "ci", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+# `make test-bare` hides programs, and examples need none: `make test` runs all of these very examples.
+settings.register_profile("bare", settings.get_profile("ci"), max_examples=10)
 # For a long look with new examples each time: pytest --hypothesis-profile=explore
 settings.register_profile("explore", max_examples=2_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("ci")
+settings.load_profile("bare" if os.environ.get("PENSTOCK_TEST_BARE") == "1" else "ci")
 
 
 def shared_data() -> Path:

@@ -58,7 +58,8 @@ SKIPS_WHOLE_FILE = "import pytest\npytest.importorskip('no_such_module')\n"
 def project(tmp_path: Path) -> Path:
     tests = tmp_path / "project" / "tests"
     tests.mkdir(parents=True)
-    shutil.copy(ROOT / "tests" / "conftest.py", tests)
+    for name in ("conftest.py", "turns.py"):
+        shutil.copy(ROOT / "tests" / name, tests)
     (tests / "test_skips.py").write_text(SKIPS)
     return tests.parent
 
@@ -67,7 +68,13 @@ def run(project: Path, *options: str, **env: str) -> str:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PENSTOCK_", "PYTEST_"))}
     command = [sys.executable, "-m", "pytest", "--import-mode=importlib", "-p", "no:randomly", "--rootdir=.", *options]
     done = subprocess.run(
-        command, cwd=project, env=clean | env, capture_output=True, text=True, check=False, timeout=60
+        command,
+        cwd=project,
+        env=clean | env | {"PYTHONPATH": str(project)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     return done.stdout + done.stderr
 
