@@ -58,7 +58,7 @@ def test_it_works_at_low_priority_and_leaves_nothing_behind() -> None:
     open_before = os.listdir("/proc/self/fd")
     question = Question(crowded(MANY).state, lambda _: os.nice(0))
     child = question.child
-    assert asyncio.run(question.answer()) == os.nice(0) + background_snapshot.POLITE
+    assert asyncio.run(question.answer()) == min(19, os.nice(0) + background_snapshot.POLITE)  # 19: as low as it gets
     assert os.listdir("/proc/self/fd") == open_before
     with pytest.raises(ChildProcessError):
         os.waitpid(child, 0)
