@@ -8,6 +8,7 @@ most that the control plane held; connections are those that it had open. A sect
 """
 
 import argparse
+import json
 import os
 import platform
 import statistics
@@ -179,6 +180,13 @@ BODIES: Final[dict[str, tuple[str, bytes]]] = {
     "320,000 empty objects": ("json", b'{"gpu":[' + b"{}," * (SIZE // 3) + b"{}]}"),
     "small bodies, all wrong": ("json", b'{"gpu":[' + b"{}," * 60 + b"{}]}"),
 }
+_TEAMS: Final = ",".join(['"a"'] * 450)
+#: Of a megabyte, and with as many conditions as there may be.
+POLICIES: Final = {
+    "policy files of a megabyte": "version: 1\nrules: [" + "a," * (SIZE // 2 - 100) + "]",
+    "policy files with long conditions": "version: 1\nrules:\n"
+    + "".join(f"- {{name: r{k}, deny: 'job.team in [{_TEAMS}]'}}\n" for k in range(25)),
+}
 
 
 @section
@@ -190,6 +198,10 @@ def requests(folder: Path, quick: bool) -> Iterator[Line]:
             client = plane.client(plane.token("member", "malicious"))
             post = _post(client, "/v1/jobs", body, f"application/{kind}")
             yield from attacked(plane, what, post, 2 if quick else 8, 8)
+        operator = plane.client(plane.token("operator"))
+        for what, text in POLICIES.items():
+            apply = _post(operator, "/v1/policy", json.dumps({"text": text}).encode(), "application/json")
+            yield from attacked(plane, what, apply, 2 if quick else 8, 8)
         stranger = plane.client("")
         fields = b"&".join(b"a%d=1" % k for k in range(SIZE // 8))
         form = _post(stranger, "/login", fields, "application/x-www-form-urlencoded")
