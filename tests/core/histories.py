@@ -284,8 +284,7 @@ def governances_of_the_moment(draw: st.DrawFn) -> Governance:
         egress_bytes_per_month=draw(pick(41 * GB, 3 * GB, None)),
         source="p:5",
     )
-    written = [text for text, _ in PIECES]
-    made = Governance(
+    return Governance(
         classes=(
             ClassRule("experiment", where=draw(pick("owned_first", "rented")), longest_ms=draw(pick(20, 90)) * MINUTE),
             *(ClassRule(name) for name in JOB_CLASSES if name != "experiment"),
@@ -297,9 +296,7 @@ def governances_of_the_moment(draw: st.DrawFn) -> Governance:
         headroom=draw(pick((Headroom(day.id, "lab", 4, draw(pick("inference", "")), "p:9"),), ())),
         idle_nodes_end_after_ms=draw(pick(None, 7 * MINUTE, HOUR)),
         windows=(night, day),
-        rules=tuple([DenyRule(text, text) for text in draw(st.lists(pick(*written), max_size=draw(pick(0, 0, 1))))]),
     )
-    return with_shapes(made)
 
 
 def governed(history: History, governance: Governance) -> History:
