@@ -180,8 +180,8 @@ async def running(
             finally:
                 await plane.stop()
                 await anchoring.write()
-                for one in homes:  # also if it never came as far as their doors: starts go through them
-                    await one.cluster.close()
+                for home in homes:  # also if it never came as far as their doors: starts go through them
+                    await home.cluster.close()
 
 
 def _open_journal(home: Path, where: str) -> Journal:
@@ -306,15 +306,15 @@ async def _doors(
         return
     from penstock.front.manager import Manager
 
-    hall = Manager(homes, plane, reader, home / "leaving", elsewhere)
-    task = asyncio.create_task(hall.keep_open())
+    manager = Manager(homes, plane, reader, home / "leaving", elsewhere)
+    task = asyncio.create_task(manager.keep_open())
     try:
-        yield hall
+        yield manager
     finally:
         task.cancel()
         await asyncio.wait([task])
-        for one in elsewhere:
-            await one.cluster.close()
+        for execution in elsewhere:
+            await execution.cluster.close()
 
 
 def _calm_the_collector() -> None:
@@ -389,7 +389,7 @@ def _gated(made: Mapping[str, Driver], homes: "Sequence[HomeJobs]", reader: Read
 def _homes(options: Options, file: SitesFile) -> "list[HomeJobs]":
     """The clusters that people apply their Jobs to."""
     doors = [site.id for site in file.sites if site.front_door and not options.rehearse]
-    homes = [(site, said) for site, said in file.kubernetes if site in doors]
+    homes = [(site, cluster) for site, cluster in file.kubernetes if site in doors]
     if not homes:
         return []
     with _extra(homes[0][0]):
@@ -397,9 +397,11 @@ def _homes(options: Options, file: SitesFile) -> "list[HomeJobs]":
         from penstock.front.home_jobs import HomeJobs
         from penstock.kube.access import connect
 
-    found = [HomeCluster(site, connect(said.access), (said.namespace, *said.namespaces)) for site, said in homes]
     key = secret_key(options.home / "users.key")
-    return [HomeJobs(home, key) for home in found]
+    return [
+        HomeJobs(HomeCluster(site, connect(cluster.access), (cluster.namespace, *cluster.namespaces)), key)
+        for site, cluster in homes
+    ]
 
 
 def _elsewhere(file: SitesFile, homes: "Sequence[HomeJobs]") -> "list[ExecutionCluster]":
@@ -409,18 +411,18 @@ def _elsewhere(file: SitesFile, homes: "Sequence[HomeJobs]") -> "list[ExecutionC
     from penstock.front.home_cluster import ExecutionCluster
     from penstock.kube.access import connect
 
-    doors, maps = [home.site for home in homes], {one.site: one for one in file.maps}
+    doors, maps = [home.site for home in homes], {maps.site: maps for maps in file.maps}
     return [
-        ExecutionCluster(site, connect(said.access), _namespaces(said, maps.get(site)))
-        for site, said in file.kubernetes
+        ExecutionCluster(site, connect(cluster.access), _namespaces(cluster, maps.get(site)))
+        for site, cluster in file.kubernetes
         if site not in doors
     ]
 
 
-def _namespaces(said: "ClusterSite", maps: "Maps | None") -> tuple[str, ...]:
+def _namespaces(cluster: "ClusterSite", maps: "Maps | None") -> tuple[str, ...]:
     """All that attempts run in there."""
     mapped = tuple(to for _, to in maps.namespaces) if maps else ()
-    return tuple(dict.fromkeys((said.namespace, *said.namespaces, *mapped)))
+    return tuple(dict.fromkeys((cluster.namespace, *cluster.namespaces, *mapped)))
 
 
 def drivers(options: Options, file: SitesFile, installation: str, reader: Reader, clock: Clock) -> Mapping[str, Driver]:
@@ -444,29 +446,29 @@ def drivers(options: Options, file: SitesFile, installation: str, reader: Reader
 
 
 def _local(
-    site: Site, said: LocalSite, options: Options, file: SitesFile, installation: str, reader: Reader, clock: Clock
+    site: Site, local: LocalSite, options: Options, file: SitesFile, installation: str, reader: Reader, clock: Clock
 ) -> Driver:
     from penstock.data.checkpoints import store_of
 
     own_users = has_own_users(options)
     settings = LocalSettings(
-        notice_ms=said.notice_ms,
-        grace_ms=said.grace_ms,
-        losses=said.losses_ms,
+        notice_ms=local.notice_ms,
+        grace_ms=local.grace_ms,
+        losses=local.losses_ms,
         data=file.data_folders,
-        pass_on=(*PASSED_ON, *said.pass_env),
-        jobs=str(_jobs_folder(site.id, said, installation)) if own_users else "",
+        pass_on=(*PASSED_ON, *local.pass_env),
+        jobs=str(_jobs_folder(site.id, local, installation)) if own_users else "",
         one_team=not own_users and not options.trust_teams,
-        log_bytes=said.log_bytes,
-        memory=said.memory,
-        processes=said.processes,
+        log_bytes=local.log_bytes,
+        memory=local.memory,
+        processes=local.processes,
         cgroups=limits.top() if own_users else "",
         umask=0o077 if own_users else options.umask,
     )
 
     def team_of(job: str) -> str:
-        found = reader.job(job)
-        return found.team if found is not None else ""
+        row = reader.job(job)
+        return row.team if row is not None else ""
 
     store = store_of(*_checkpoints(options, file, installation))
     folder = options.home / "sites" / site.id
@@ -478,8 +480,8 @@ def has_own_users(options: Options) -> bool:
     return not options.trust_teams and not isolation.missing()
 
 
-def _jobs_folder(site: str, said: LocalSite, installation: str) -> Path:
-    return (Path(said.folder) if said.folder else JOBS) / installation / site
+def _jobs_folder(site: str, local: LocalSite, installation: str) -> Path:
+    return (Path(local.folder) if local.folder else JOBS) / installation / site
 
 
 def _checkpoints(
@@ -489,7 +491,7 @@ def _checkpoints(
     folders = {site.id: options.home / "sites" / site.id for site in file.sites}
     if not has_own_users(options):
         return folders, lambda _: 0
-    own = {site: _jobs_folder(site, said, installation) for site, said in file.local}
+    own = {site: _jobs_folder(site, local, installation) for site, local in file.local}
     return folders | own, lambda job: isolation.uid_of(installation, job)
 
 
@@ -517,12 +519,12 @@ def _how_jobs_run(options: Options, sites: str, local: Mapping[str, LocalSite]) 
             f"Each job at {sites} has a user of its own, from uid {isolation.FIRST_UID} on: it reads what every user of"
             " this machine may read, and writes in its own folder. --trust-teams runs jobs as root instead."
         )
-    if any(said.memory for said in local.values()) and not (has_own_users(options) and limits.top()):
+    if any(site.memory for site in local.values()) and not (has_own_users(options) and limits.top()):
         yield "There are no cgroups of version 2 that Penstock can write: 'memory' of local sites limits nothing."
 
 
 def _kubernetes(
-    site: Site, said: "ClusterSite", file: SitesFile, home: Path, installation: str, clock: Clock
+    site: Site, cluster: "ClusterSite", file: SitesFile, home: Path, installation: str, clock: Clock
 ) -> Driver:
     with _extra(site.id):
         from penstock.drivers.kubernetes.connection import KubernetesSettings
@@ -533,19 +535,19 @@ def _kubernetes(
     zone = ZoneInfo(file.time_zone)
     maps = next((maps for maps in file.maps if maps.site == site.id), None)
     settings = KubernetesSettings(
-        namespace=said.namespace,
-        namespaces=_namespaces(said, maps),
-        places=said.places,
-        shared=said.shared,
-        secret=said.secret,
+        namespace=cluster.namespace,
+        namespaces=_namespaces(cluster, maps),
+        places=cluster.places,
+        shared=cluster.shared,
+        secret=cluster.secret,
         maps=maps,
-        grace_ms=said.grace_ms,
-        room_ms=said.room_ms,
-        scale_ms=said.scale_ms,
+        grace_ms=cluster.grace_ms,
+        room_ms=cluster.room_ms,
+        scale_ms=cluster.scale_ms,
         hour=lambda: datetime.now(zone).hour,
     )
-    folder, store = home / "sites" / site.id, bucket(said.secret) or NoStore()
-    return KubernetesDriver(site, folder, installation, store, clock.now, lambda: connect(said.access), settings)
+    folder, store = home / "sites" / site.id, bucket(cluster.secret) or NoStore()
+    return KubernetesDriver(site, folder, installation, store, clock.now, lambda: connect(cluster.access), settings)
 
 
 @contextlib.contextmanager
