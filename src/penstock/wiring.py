@@ -158,8 +158,8 @@ async def running(
             finally:
                 await plane.stop()
                 await anchoring.write()
-                for one in homes:  # also if it never came as far as their doors: starts go through them
-                    await one.cluster.close()
+                for home in homes:  # also if it never came as far as their doors: starts go through them
+                    await home.cluster.close()
 
 
 def _open_journal(home: Path, where: str) -> Journal:
@@ -291,21 +291,21 @@ async def _doors(
         return
     from penstock.front.manager import Manager
 
-    hall = Manager(homes, plane, reader, home / "leaving", elsewhere)
+    manager = Manager(homes, plane, reader, home / "leaving", elsewhere)
 
-    def meet(one: "ExecutionCluster") -> None:
-        elsewhere.append(one)
-        hall.add(one)
+    def meet(cluster: "ExecutionCluster") -> None:
+        elsewhere.append(cluster)
+        manager.add(cluster)
 
     sites.meet = meet
-    task = asyncio.create_task(hall.keep_open())
+    task = asyncio.create_task(manager.keep_open())
     try:
-        yield hall
+        yield manager
     finally:
         task.cancel()
         await asyncio.wait([task])
-        for one in elsewhere:
-            await one.cluster.close()
+        for execution in elsewhere:
+            await execution.cluster.close()
 
 
 def _calm_the_collector() -> None:
@@ -374,7 +374,7 @@ def _reserve(options: Options) -> SpaceReserve | None:
 def _homes(options: Options, file: SitesFile) -> "list[HomeJobs]":
     """The clusters that people apply their Jobs to."""
     doors = [site.id for site in file.sites if site.front_door and not options.rehearse]
-    homes = [(site, said) for site, said in file.kubernetes if site in doors]
+    homes = [(site, cluster) for site, cluster in file.kubernetes if site in doors]
     if not homes:
         return []
     with extra(homes[0][0]):
@@ -382,9 +382,11 @@ def _homes(options: Options, file: SitesFile) -> "list[HomeJobs]":
         from penstock.front.home_jobs import HomeJobs
         from penstock.kube.access import connect
 
-    found = [HomeCluster(site, connect(said.access), (said.namespace, *said.namespaces)) for site, said in homes]
     key = secret_key(options.home / "users.key")
-    return [HomeJobs(home, key) for home in found]
+    return [
+        HomeJobs(HomeCluster(site, connect(cluster.access), (cluster.namespace, *cluster.namespaces)), key)
+        for site, cluster in homes
+    ]
 
 
 def _elsewhere(file: SitesFile, homes: "Sequence[HomeJobs]") -> "list[ExecutionCluster]":
@@ -418,7 +420,7 @@ def _how_jobs_run(options: Options, sites: str, local: Mapping[str, LocalSite]) 
             f"Each job at {sites} has a user of its own, from uid {isolation.FIRST_UID} on: it reads what every user of"
             " this machine may read, and writes in its own folder. --trust-teams runs jobs as root instead."
         )
-    if any(said.memory for said in local.values()) and not (has_own_users(options) and limits.top()):
+    if any(site.memory for site in local.values()) and not (has_own_users(options) and limits.top()):
         yield "There are no cgroups of version 2 that Penstock can write: 'memory' of local sites limits nothing."
 
 

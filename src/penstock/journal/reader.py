@@ -167,11 +167,7 @@ class JournalReader:
     def feed(
         self, before: tuple[int, int] | None = None, limit: int = 50, kinds: tuple[str, ...] = ()
     ) -> list[Happening]:
-        clauses: list[tuple[str, tuple[Any, ...]]] = [(f"kind in ({marks(len(kinds))})", kinds)] if kinds else []
-        if before is not None:
-            clauses.append(("(number, part) < (?, ?)", before))
-        where = " and ".join(clause for clause, _ in clauses) or "1 = 1"
-        values = [value for _, some in clauses for value in some]
+        where, values = _where([(f"kind in ({marks(len(kinds))})", kinds)] if kinds else [], before)
         sql = (
             f"select number, part, min(job), min(kind) from happened where {where} "
             "group by number, part order by number desc, part desc limit ?"
@@ -252,11 +248,7 @@ class JournalReader:
 
     def audit(self, wanted: AuditFilter, before: tuple[int, int] | None = None, limit: int = 50) -> list[AuditRow]:
         named = [(name, getattr(wanted, name)) for name in ("who", "did", "about")]
-        clauses: list[tuple[str, tuple[Any, ...]]] = [(f"{name} = ?", (wish,)) for name, wish in named if wish]
-        if before is not None:
-            clauses.append(("(number, part) < (?, ?)", before))
-        where = " and ".join(clause for clause, _ in clauses) or "1 = 1"
-        values = [value for _, some in clauses for value in some]
+        where, values = _where([(f"{name} = ?", (wish,)) for name, wish in named if wish], before)
         sql = f"select {_columns(AuditRow)} from audit where {where} order by number desc, part desc limit ?"
         return self._made(AuditRow, sql, *values, limit)
 
@@ -307,6 +299,14 @@ SPEND = "select scope, period, spent, held from spend"
 
 def _columns(kind: type[Any]) -> str:
     return ", ".join(LOOKED_UP.get(field.name, f'"{field.name}"') for field in fields(kind))
+
+
+def _where(clauses: list[tuple[str, tuple[Any, ...]]], before: tuple[int, int] | None) -> tuple[str, list[Any]]:
+    """All of these clauses and, from the newest back, what is older than `before`; with the values for their marks."""
+    if before is not None:
+        clauses = [*clauses, ("(number, part) < (?, ?)", before)]
+    where = " and ".join(clause for clause, _ in clauses) or "1 = 1"
+    return where, [value for _, some in clauses for value in some]
 
 
 def _literal(text: str) -> str:

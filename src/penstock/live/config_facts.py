@@ -31,23 +31,23 @@ def configured(file: "SitesFile") -> tuple[Fact, ...]:
 
 def policy_of(file: "SitesFile") -> Policy:
     """The production policy, with what the sites file says otherwise."""
-    said = file.policy
-    base = ours("penstock" if said.come_home else "penstock-no-moves", DEFAULT_VALUE)
+    options = file.policy
+    base = ours("penstock" if options.come_home else "penstock-no-moves", DEFAULT_VALUE)
     return replace(
         base,
-        knob=str(said.cost_of_delay // MICRO),
+        knob=str(options.cost_of_delay // MICRO),
         currency=file.currency,
         data_rules=file.data_rules,
-        waiting=replace(base.waiting, value_per_hour=said.cost_of_delay, most_ms=said.longest_wait_ms),
-        share_nodes=said.share_nodes,
-        preempt=said.preempt,
-        displace=said.displace,
-        exhausted=said.when_exhausted,
-        require_hard_caps=said.hard_caps,
-        hard_caps_source=said.hard_caps_source,
-        least_lease_ms=said.least_lease_ms,
-        settle_ms=said.stay_ms,
-        least_left_ms=said.least_left_ms,
+        waiting=replace(base.waiting, value_per_hour=options.cost_of_delay, most_ms=options.longest_wait_ms),
+        share_nodes=options.share_nodes,
+        preempt=options.preempt,
+        displace=options.displace,
+        exhausted=options.when_exhausted,
+        require_hard_caps=options.hard_caps,
+        hard_caps_source=options.hard_caps_source,
+        least_lease_ms=options.least_lease_ms,
+        settle_ms=options.stay_ms,
+        least_left_ms=options.least_left_ms,
         governance=file.governance,
     )
 
@@ -56,10 +56,10 @@ def news(
     state: State, configured: Sequence[Fact], sites: Iterable[str], *, accept_raised_caps: bool = False
 ) -> list[Fact]:
     """The facts that are new. A recorded site without a driver is unreachable."""
-    found = [fact for fact in configured if not _is_file_cap(fact) and not known(state, fact)]
+    new = [fact for fact in configured if not _is_file_cap(fact) and not known(state, fact)]
     return [
         *_cap_news(state, configured, accept_raised_caps),
-        *found,
+        *new,
         *_unreachable(state, configured, set(sites)),
     ]
 
@@ -84,9 +84,9 @@ def _is_file_cap(fact: Fact) -> bool:
 def _changed_caps(state: State, configured: Sequence[Fact]) -> Iterator[tuple[e.CapSet, Cap, Cap]]:
     """The caps that the file says otherwise than it did last: each with what is in force, and the lower of both."""
     ledger = state.ledger
-    said = {fact.scope: fact for fact in configured if isinstance(fact, e.CapSet) and fact.from_file}
-    for scope in dict.fromkeys((*ledger.file_caps, *said)):
-        fact = said.get(scope) or e.CapSet(0, scope, None, None, from_file=True)  # no longer in the file
+    in_file = {fact.scope: fact for fact in configured if isinstance(fact, e.CapSet) and fact.from_file}
+    for scope in dict.fromkeys((*ledger.file_caps, *in_file)):
+        fact = in_file.get(scope) or e.CapSet(0, scope, None, None, from_file=True)  # no longer in the file
         if ledger.file_caps.get(scope) != _cap(fact):
             in_force = (ledger.caps.get(scope), ledger.rate_caps.get(scope))
             yield fact, in_force, (lower_of(in_force[0], fact.per_period), lower_of(in_force[1], fact.per_hour))

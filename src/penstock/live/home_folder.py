@@ -16,14 +16,14 @@ def make_home(home: Path) -> None:
     """Make the folder, or close one that others may enter: it holds tokens, and other people's words."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = home.stat()
-        if found.st_uid != os.geteuid():
+        status = home.stat()
+        if status.st_uid != os.geteuid():
             raise BadInput(
-                f"{home} belongs to another user (uid {found.st_uid}, and this is uid {os.geteuid()}), who could read"
+                f"{home} belongs to another user (uid {status.st_uid}, and this is uid {os.geteuid()}), who could read"
                 " tokens and journal; choose another with --home."
             )
-        if found.st_mode & 0o077:
-            _close(home, found.st_mode)
+        if status.st_mode & 0o077:
+            _close(home, status.st_mode)
     except OSError as error:
         raise BadInput(f"Cannot make the folder {home} ({error.strerror}); choose another with --home.") from None
     for path in home.iterdir():
@@ -46,8 +46,8 @@ def close_file(path: Path) -> None:
     that: closing a file again gives up all locks that this process has on it, SQLite's among them.
     """
     try:
-        found = path.lstat()
-        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o077:
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_mode & 0o077:
             path.chmod(0o600)
     except FileNotFoundError:
         return

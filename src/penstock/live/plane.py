@@ -584,26 +584,26 @@ class Plane:
         belief = self.beliefs.get(site)
         if belief is None:  # it was removed since
             return
-        found = await self._think(lambda: belief.differences(self.sequencer.state_now(), seen, asked_at))
-        for fact in found.facts:
+        differences = await self._think(lambda: belief.differences(self.sequencer.state_now(), seen, asked_at))
+        for fact in differences.facts:
             self.hear(fact)
-        for attempt in found.recorded:
+        for attempt in differences.recorded:
             self.dispatch.forget(site, attempt)
-        self._clear_away(site, found)
+        self._clear_away(site, differences)
 
-    def _clear_away(self, site: str, found: Differences) -> None:
+    def _clear_away(self, site: str, differences: Differences) -> None:
         """Stop orphans: attempts that run although their end is recorded. Alarm on strangers, which the journal never
         had.
         """
-        for attempt in found.orphans:
+        for attempt in differences.orphans:
             self.dispatch.do(SiteAction(StopAttempt(attempt, 0), site))
-        for attempt in found.strangers:
+        for attempt in differences.strangers:
             self.alarms.set(
                 "stranger",
                 attempt,
                 f"{attempt} runs at {site}, but the journal does not know it; Penstock leaves it alone. Check it.",
             )
-        for node in found.nodes:
+        for node in differences.nodes:
             self.dispatch.do(SiteAction(ReleaseNode(node), site))
 
     async def _beats(self) -> None:

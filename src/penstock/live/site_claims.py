@@ -62,10 +62,10 @@ class SiteClaims:
     async def begin(self) -> None:
         """Take every site that answers: those first that know us, since a new one cannot tell whether we are a copy."""
         journal = self.sequencer.journal
-        found: KeptClaims = await self.think(journal.claims)
+        recorded: KeptClaims = await self.think(journal.claims)
         self.place = await self.think(journal.place)
-        self.kept, self.head = dict(found.claims), found.head
-        if found.restored:  # the permission is for the sites that there are now, and for once
+        self.kept, self.head = dict(recorded.claims), recorded.head
+        if recorded.restored:  # the permission is for the sites that there are now, and for once
             fresh = [KeptClaim(site, "", "", RESTORING) for site in self.stores if site not in self.kept]
             await self.think(lambda: journal.keep_claims(self.sequencer.epoch, fresh, settled=True))
             self.kept |= {kept.site: kept for kept in fresh}
@@ -195,7 +195,7 @@ def objection(site: str, seen: SeenClaim, kept: Mapping[str, KeptClaim], place: 
     if seen.doubt:
         return f"Site {site} cannot tell whether this is its control plane: {seen.doubt}."
     if claim is None:
-        elsewhere = by_path and kept and all(one.place != place for one in kept.values())
+        elsewhere = by_path and kept and all(claimed.place != place for claimed in kept.values())
         return f"This journal is a copy: it was moved, and site {site} is not where it was." if elsewhere else ""
     if not claim.incarnation:  # an older Penstock was here
         return ""

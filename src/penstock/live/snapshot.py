@@ -45,10 +45,10 @@ def pack(state: State) -> bytes:
 def unpack(packed: bytes) -> State:
     """The state. Raises whatever damaged bytes make of it: `restored` is for bytes that somebody may have changed."""
     with _no_collection():
-        found = _Reader(io.BytesIO(zlib.decompress(packed))).load()
-    if not isinstance(found, State):
-        raise pickle.UnpicklingError(f"a snapshot holds a State, not a {type(found).__name__}")
-    return found
+        unpacked = _Reader(io.BytesIO(zlib.decompress(packed))).load()
+    if not isinstance(unpacked, State):
+        raise pickle.UnpicklingError(f"a snapshot holds a State, not a {type(unpacked).__name__}")
+    return unpacked
 
 
 def restored(number: int, packed: bytes) -> State:
@@ -66,10 +66,10 @@ class _Reader(pickle.Unpickler):
     """Unpickles only the core's own classes: write access to the journal's database must not become code execution."""
 
     def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name) if _is_ours(module, name) else None
-        if not isinstance(found, type):
+        kind = super().find_class(module, name) if _is_ours(module, name) else None
+        if not isinstance(kind, type):
             raise pickle.UnpicklingError(f"a snapshot may not hold {module}.{name}")
-        return found
+        return kind
 
 
 def _is_ours(module: str, name: str) -> bool:

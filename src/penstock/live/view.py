@@ -126,12 +126,12 @@ def picture(state: State, alarms: tuple[Alarm, ...]) -> View:
 
 def _approvals(state: State) -> tuple[OpenApproval, ...]:
     """Linear in the jobs that somebody was asked about."""
-    found: list[OpenApproval] = []
+    requests: list[OpenApproval] = []
     for name, known in state.approvals.items():
         asked, job = open_request(known, "", state.at), state.jobs[name]
         if asked is not None:
-            found.append(OpenApproval(asked, job.spec.team, job.spec.user, job.spec.name))
-    return tuple(sorted(found, key=lambda one: (one.request.at, one.request.job)))
+            requests.append(OpenApproval(asked, job.spec.team, job.spec.user, job.spec.name))
+    return tuple(sorted(requests, key=lambda approval: (approval.request.at, approval.request.job)))
 
 
 def _rates(state: State) -> tuple[SpendRate, ...]:

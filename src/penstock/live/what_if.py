@@ -65,10 +65,10 @@ class Question(Generic[T]):
 
     def _hear(self) -> None:
         with os.fdopen(self.pipe, "rb") as file:
-            said = file.read()
+            pickled = file.read()
         os.waitpid(self.child, 0)
         self.child = 0
-        self.found, self.error = pickle.loads(said) if said else (None, "it took too long")
+        self.found, self.error = pickle.loads(pickled) if pickled else (None, "it took too long")
 
 
 def _answered(copy: State, answer: Callable[[State], T]) -> tuple[T | None, str]:
@@ -87,8 +87,8 @@ def _answer_and_end(copy: State, answer: Callable[[State], T], out: int) -> NoRe
         signal.alarm(LONGEST_S)
         os.closerange(3, out)
         os.closerange(out + 1, os.sysconf("SC_OPEN_MAX"))
-        with os.fdopen(out, "wb") as said:
-            pickle.dump(_answered(copy, answer), said)
+        with os.fdopen(out, "wb") as pipe:
+            pickle.dump(_answered(copy, answer), pipe)
         os._exit(0)
     finally:
         os._exit(1)

@@ -108,7 +108,8 @@ async def read_shape(request: Request, shape: type[S]) -> S:
     try:
         return shape.model_validate_json(raw)
     except ValidationError as error:
-        raise invalid([{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False)]) from None
+        faults = error.errors(include_url=False)
+        raise invalid([{**fault, "loc": ("body", *fault["loc"])} for fault in faults]) from None
 
 
 def shape_of_body(shape: type[schemas.Shape]) -> dict[str, Any]:
@@ -117,11 +118,11 @@ def shape_of_body(shape: type[schemas.Shape]) -> dict[str, Any]:
 
 
 def find_job(reader: Reader, caller: Token, job: str) -> JobRow:
-    found = reader.job(job)
-    if found is None:
+    row = reader.job(job)
+    if row is None:
         raise not_found("job", job)
-    own(caller, found.team, "job", job)
-    return found
+    own(caller, row.team, "job", job)
+    return row
 
 
 def job_shape(row: JobRow, currency: str, now: Instant) -> schemas.Job:
@@ -183,17 +184,17 @@ def attempt_shape(row: AttemptRow, currency: str) -> schemas.Attempt:
 
 def trouble(plane: Plane, site: str) -> str:
     """Why the site does not answer; empty if it does."""
-    found = plane.trouble_at(site)
-    return found.text if found is not None else ""
+    alarm = plane.trouble_at(site)
+    return alarm.text if alarm is not None else ""
 
 
 def silence(plane: Plane, row: JobRow) -> list[StoryLine]:
     """A line for a job whose site does not answer: its progress is unknown now."""
-    found = plane.trouble_at(site_of(row.offer)) if row.phase in ("placed", "leaving") else None
-    if found is None:
+    alarm = plane.trouble_at(site_of(row.offer)) if row.phase in ("placed", "leaving") else None
+    if alarm is None:
         return []
     words = "The job continues there, its money stays held, and nothing is started twice; Penstock retries by itself."
-    return [StoryLine(found.at, f"{found.text.rstrip('.')}. {words}")]
+    return [StoryLine(alarm.at, f"{alarm.text.rstrip('.')}. {words}")]
 
 
 def instant(plane: Plane) -> Instant:

@@ -8,12 +8,10 @@ bill plus the cloud price of deferred owned work: otherwise holding jobs until t
 import importlib.util
 import multiprocessing
 import re
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -28,6 +26,7 @@ from penstock.core.units import HOUR, MICRO, SECOND, Money, money
 from penstock.core.values import value
 from penstock.formatting import SYMBOLS, duration
 from penstock.policy.presets import OURS, at_cost_of_delay, policy
+from penstock.sim.analysis.interrupts import interrupts_held
 from penstock.sim.charts.comparison import Column, Comparison, Curve, Mark
 from penstock.sim.engine.report import Report
 from penstock.sim.scenario import PER_GPU_HOUR, Scenario, run
@@ -256,7 +255,7 @@ def _side_by_side(
     others = multiprocessing.active_children()
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (ground,)) as pool:
         try:
-            with _interrupts_held():
+            with interrupts_held():
                 answers = [pool.submit(_answer_task, task) for task in tasks]
             _watch(answers, advance)
         except BaseException as error:
@@ -274,16 +273,6 @@ def _watch(answers: Sequence[Future[Answer]], advance: Callable[[int], None]) ->
     for answer in as_completed(answers):
         answer.result()  # raises the worker's exception
         advance(1)
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Workers inherit this: ^C reaches them, too, and only the parent may handle it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 #: In a worker: its traces and files.

@@ -6,7 +6,6 @@ One run more knows all run times. Their range says how much of the answer rests 
 """
 
 import multiprocessing
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from penstock.core.ids import members
 from penstock.core.model.types import Policy
 from penstock.core.units import HOUR, MICRO, Money
 from penstock.core.values import value
+from penstock.sim.analysis.interrupts import interrupts_held
 from penstock.sim.analysis.journal_jobs import History, Unknown, estimated_jobs
 from penstock.sim.analysis.outcomes import Outcomes, Story, Sums, Watch
 from penstock.sim.engine.simulator import Knowledge, known
@@ -254,7 +254,7 @@ def _workers(setting: Setting, sides: Sequence[Side], variants: list[Variant]) -
         for side in sides:
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs, setting, side, variants), daemon=True)
-            with _interrupts_held():
+            with interrupts_held():
                 process.start()
             theirs.close()
             workers.append(SideProcess(process, ours))
@@ -264,16 +264,6 @@ def _workers(setting: Setting, sides: Sequence[Side], variants: list[Variant]) -
             worker.pipe.close()
             worker.process.terminate()  # it has answered, or nobody wants its answer any more
             worker.process.join()
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Workers inherit this: ^C reaches them, too, and only the parent may handle it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _work(pipe: "Connection[Any, Any]", setting: Setting, side: Side, variants: list[Variant]) -> None:

@@ -216,23 +216,15 @@ async def answer_cap(request: Request, plane: PlaneHere, reader: ReaderHere, cal
 
 def _granted(wish: CapRaiseAsked | None, raised: CapSet | None, caller: Token, digest: str) -> CapSet:
     """What a person asked for goes before what a file says."""
-    if wish is not None:
-        return CapSet(
-            at=0,
-            scope=wish.scope,
-            per_period=wish.per_period,
-            per_hour=wish.per_hour,
-            by=caller.id,
-            details=digest,
-            asked_by=wish.by,
-        )
-    assert raised is not None
+    wanted = wish or raised
+    assert wanted is not None
     return CapSet(
         at=0,
-        scope=raised.scope,
-        per_period=raised.per_period,
-        per_hour=raised.per_hour,
+        scope=wanted.scope,
+        per_period=wanted.per_period,
+        per_hour=wanted.per_hour,
         by=caller.id,
         details=digest,
-        from_file=True,
+        asked_by="" if wish is None else wish.by,
+        from_file=wish is None,
     )
