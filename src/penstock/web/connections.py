@@ -29,9 +29,8 @@ from penstock.web.tls import Certificate
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 REST_SECONDS: Final = 0.1  #: after such a failure
 SWEEP_SECONDS: Final = 1.0
-#: Requests at most; one takes up to a millisecond, and every other client waits for the turn. Submissions that start
-#: together are recorded together.
-STARTS_IN_A_TURN: Final = 8
+#: Requests at most; one takes about a millisecond, and every other client waits for the turn.
+STARTS_IN_A_TURN: Final = 4
 LONG_TURN_SECONDS: Final = 0.006  #: of processor time; after a longer turn half as many start, until they take less
 PARSE_SECONDS: Final = 0.003  #: of a turn, to parse what clients sent; the rest waits for the next turn
 IN_A_ROW: Final = 4  #: connections accepted in a turn; one takes about half a millisecond
