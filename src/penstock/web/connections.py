@@ -19,7 +19,7 @@ import socket
 import ssl
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from time import perf_counter
+from time import thread_time
 from typing import Any, Final, Protocol, Self
 
 from penstock.core.values import value
@@ -29,8 +29,9 @@ from penstock.web.tls import Certificate
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 REST_SECONDS: Final = 0.1  #: after such a failure
 SWEEP_SECONDS: Final = 1.0
-STARTS_IN_A_TURN: Final = 4  #: requests; one takes about a millisecond, and every other client waits for the turn
-LONG_TURN_SECONDS: Final = 0.006  #: requests that take longer start one by one
+#: Requests at most; one takes about a millisecond, and every other client waits for the turn.
+STARTS_IN_A_TURN: Final = 4
+LONG_TURN_SECONDS: Final = 0.006  #: of processor time; after a longer turn half as many start, until they take less
 PARSE_SECONDS: Final = 0.003  #: of a turn, to parse what clients sent; the rest waits for the next turn
 IN_A_ROW: Final = 4  #: connections accepted in a turn; one takes about half a millisecond
 BUSY_BODY: Final = (
@@ -94,7 +95,7 @@ class Turns:
     thousand that arrive at once neither hold the loop nor delay somebody else's one.
     """
 
-    def __init__(self, now: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, now: Callable[[], float] = thread_time) -> None:
         self.now = now
         self.waiting: dict[str, deque[Callable[[], None]]] = {}  #: by address; the first is next
         self.began_at = 0.0  #: this turn
@@ -140,7 +141,8 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        self.most = STARTS_IN_A_TURN if self.now() - self.began_at < LONG_TURN_SECONDS else 1
+        was_long = self.now() - self.began_at >= LONG_TURN_SECONDS
+        self.most = max(1, self.most // 2) if was_long else min(STARTS_IN_A_TURN, self.most * 2)
         self.scheduled, self.begun, self.parsed = False, 0, 0.0
         while self.waiting and self.begun < self.most and self.has_time:
             address = next(iter(self.waiting))
