@@ -17,7 +17,7 @@ TABLES: list[tuple[str, dict[Any, dict[Any, str]], Any]] = [
     ("attempt", ATTEMPT, AttemptPhase),
     ("node", NODE, NodePhase),
 ]
-STORIES = ("test_queueing", "test_nodes", "test_money", "test_moving")
+STORIES = ("test_queueing", "test_nodes", "test_money", "test_moving", "test_moment")
 
 
 @pytest.mark.parametrize(("name", "table", "phases"), TABLES, ids=[name for name, _, _ in TABLES])
