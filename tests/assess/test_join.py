@@ -11,8 +11,9 @@ from penstock.assess.join import join
 from penstock.assess.redact import redact
 from penstock.assess.report import AssessReport, assess
 from penstock.assess.sources.reading import coverage_of, recurring_key
+from penstock.assess.waits import quantile
 from penstock.core.errors import BadInput
-from penstock.core.units import DAY, HOUR, MICRO, MINUTE
+from penstock.core.units import DAY, HOUR, MICRO, MINUTE, NEVER
 from tests.assess import months
 
 ZERO = 20_000 * DAY
@@ -113,7 +114,7 @@ def test_a_span_leaves_out_what_lies_outside_of_it() -> None:
 def test_a_month_without_a_wait_says_so() -> None:
     told = sentences.waits(report_of(reading("cluster lab", job(started_at=ZERO + MINUTE))))
     assert told[0] == (
-        "A month without a wait: none of 1 job whose wait is known waited longer than 5 min. For the sake of waits"
+        "A month without a wait: 0 of 1 job whose wait is known waited longer than 5 min. For the sake of waits"
         " nothing needs to change."
     )
 
@@ -149,14 +150,33 @@ def test_a_generated_month_is_reported_as_it_was(seed: int) -> None:
     months.near(sum(row.allocated for row in use.by_day), use.total.allocated, 0.001)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_on_a_thinned_month_the_stated_range_covers_the_truth(seed: int) -> None:
-    month = generated_month(seed, jobs=400, days=10)
+def test_on_thinned_months_the_stated_range_covers_the_truth_nine_times_in_ten() -> None:
+    assert sum(map(covered, range(50))) >= 45
+
+
+def covered(seed: int) -> bool:
+    """The month is cut while jobs run and wait, and one start in seven is not known."""
+    month = generated_month(seed, jobs=150, days=6)
+    cut_at = month.jobs[100].submitted_at
     whole = demo_reading(month)
-    thinned = tuple(replace(one, started_by="job") if k % 7 == seed else one for k, one in enumerate(whole.jobs))
-    found = report_of(replace(whole, jobs=thinned)).waits
-    truth = month.waits_ms[len(month.waits_ms) // 2 - 1]
-    assert found.median.low_ms <= truth <= found.median.high_ms
+    seen = [_cut(one, cut_at) for one in whole.jobs if (one.submitted_at or 0) <= cut_at]
+    thinned = tuple(
+        replace(one, started_by="job") if one.started_at and k % 7 == seed % 7 else one for k, one in enumerate(seen)
+    )
+    cover = replace(whole.coverage, to_at=cut_at)
+    found = report_of(replace(whole, jobs=thinned, coverage=cover, measured=())).waits
+    truth = sorted(one.started_at - one.submitted_at for one in month.jobs if one.submitted_at <= cut_at)
+    stated = [(500, found.median), (950, found.p95)]
+    return all(
+        wide.low_ms <= quantile(truth, permille) <= (NEVER if wide.high_ms is None else wide.high_ms)
+        for permille, wide in stated
+    )
+
+
+def _cut(one: JobRecord, at: int) -> JobRecord:
+    if (one.started_at or 0) > at:
+        return replace(one, started_at=None, ended_at=None, started_by="", ended_by="", outcome="queued")
+    return replace(one, ended_at=at, cut="end", outcome="running") if (one.ended_at or 0) > at else one
 
 
 def test_redacted_reports_hold_no_name() -> None:

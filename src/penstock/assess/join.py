@@ -40,8 +40,10 @@ def join(
     owned, owned_by = _owned(readings, differences)
     seen = [cover for cover in (reading.coverage for reading in readings) if cover.from_at is not None]
     from_at = min(cover.from_at or 0 for cover in seen) if from_at is None else from_at
-    to_at = max(cover.to_at or 0 for cover in seen) if to_at is None else to_at
-    jobs = [job for job in joined if _first_at(job) < to_at and _last_at(job) >= from_at]
+    last = max(cover.to_at or 0 for cover in seen)
+    ends_at = last + 1 if to_at is None else to_at  # what happened in the last instant was seen, too
+    to_at = last if to_at is None else to_at
+    jobs = [job for job in joined if _first_at(job) < ends_at and _last_at(job) >= from_at]
     if not jobs:
         raise BadInput(f"None of the {len(joined):,} jobs that were seen lies between --from and --until.")
     return MonthHistory(

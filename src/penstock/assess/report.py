@@ -3,12 +3,12 @@
 `sentences` says the same in words.
 """
 
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, timedelta, tzinfo
 
 from penstock.assess.history import Coverage, Disagreement, MonthHistory
 from penstock.assess.use import UseReport, use_of
 from penstock.assess.waits import WaitReport, waits_of
-from penstock.core.units import DAY, MICRO, Instant, Money
+from penstock.core.units import DAY, HOUR, MICRO, Instant, Money
 from penstock.core.values import value
 from penstock.sim.traces.rows import EPOCH
 
@@ -23,6 +23,7 @@ class AssessReport:
     to_at: Instant
     calendar: bool
     jobs: int
+    ran: int  # of them, those that started
     cut: int  # run times that are cut off
     sources: tuple[Coverage, ...]
     disagreements: tuple[Disagreement, ...]
@@ -41,11 +42,15 @@ def assess(history: MonthHistory, *, gpu_hour: Money | None, currency: str, zone
     def day(at: Instant) -> str:
         return day_of(at, zone) if history.calendar else f"day {at // DAY + 1}"
 
+    def hour(at: Instant) -> str:
+        return clock_of(at, zone) if history.calendar else f"{at % DAY // HOUR:02}:00"
+
     return AssessReport(
         from_at=history.from_at,
         to_at=history.to_at,
         calendar=history.calendar,
         jobs=len(history.jobs),
+        ran=sum(job.started_at is not None for job in history.jobs),
         cut=sum(bool(job.cut) for job in history.jobs),
         sources=history.coverage,
         disagreements=history.disagreements,
@@ -53,8 +58,8 @@ def assess(history: MonthHistory, *, gpu_hour: Money | None, currency: str, zone
         gpu_hour=price,
         gpu_hour_is_assumed=gpu_hour is None,
         currency=currency,
-        use=use_of(history, price, day),
-        waits=waits_of(history),
+        use=use_of(history, price, day, hour),
+        waits=waits_of(history, day),
     )
 
 
@@ -63,5 +68,5 @@ def day_of(at: Instant, zone: tzinfo) -> str:
 
 
 def clock_of(at: Instant, zone: tzinfo) -> str:
-    moment: datetime = (EPOCH + timedelta(milliseconds=at)).astimezone(zone)
-    return f"{moment:%Y-%m-%d %H:%M}"
+    """The hour of its day."""
+    return f"{(EPOCH + timedelta(milliseconds=at)).astimezone(zone):%H:00}"

@@ -19,7 +19,7 @@ def not_seen(report: AssessReport) -> list[str]:
 
 def _not_seen(report: AssessReport) -> Iterator[str]:
     spans = ", ".join(f"{_span(cover)} of {cover.source}" for cover in report.sources)
-    yield f"Seen: {spans}. {count(report.jobs, 'job')}; {_share(report.cut, report.jobs)} of run times cut off."
+    yield f"Seen: {spans}. {count(report.jobs, 'job')}; {_share(report.cut, report.ran)} of run times cut off."
     waits = report.waits
     ran = waits.all.jobs + waits.unknown
     if ran:
@@ -54,6 +54,13 @@ def _use(report: AssessReport) -> Iterator[str]:
     owned = report.use.owned_gpu_hours
     of_owned = f", {_share(total.allocated, owned)} of the owned {owned:,.0f}" if owned else ""
     yield f"{total.allocated:,.0f} GPU-hours were allocated{of_owned}."
+    by_hour, days = report.use.by_hour_of_day, max(1.0, _length(report) / DAY)
+    if len(by_hour) == DAY // HOUR:
+        most, least = (pick(by_hour, key=lambda row: row.allocated) for pick in (max, min))
+        yield (
+            f"Most were allocated at {most.label} ({most.allocated / days:,.1f} GPUs on average), fewest at"
+            f" {least.label} ({least.allocated / days:,.1f})."
+        )
     if used is None:
         yield "How much of them was used is not known."
         return
@@ -80,7 +87,7 @@ def _waits(report: AssessReport) -> Iterator[str]:
         yield "No wait is known."
     elif found.none_waited:
         yield (
-            f"A month without a wait: none of {count(found.all.jobs, 'job')} whose wait is known waited longer than"
+            f"A month without a wait: 0 of {count(found.all.jobs, 'job')} whose wait is known waited longer than"
             f" {duration(NO_WAIT_MS)}. For the sake of waits nothing needs to change."
         )
     else:
@@ -92,8 +99,8 @@ def _waits(report: AssessReport) -> Iterator[str]:
         unknown = [count(found.unknown, "job") + " of unknown wait"] if found.unknown else []
         queued = [count(found.queued, "job") + " still queued"] if found.queued else []
         yield (
-            f"With {' and '.join(unknown + queued)}, each between no wait and the longest: the median is"
-            f" {_between(found.median)}, p95 {_between(found.p95)}."
+            f"With {' and '.join(unknown + queued)}, the median is {_between(found.median)}, and p95"
+            f" {_between(found.p95)}."
         )
     if found.queued:
         yield f"{count(found.queued, 'job')} had not started at the end, the oldest after {_time(found.queued_ms)}."
@@ -135,6 +142,8 @@ def _disagreement(row: Disagreement) -> str:
 
 
 def _between(found: WaitRange) -> str:
+    if found.high_ms is None:
+        return f"at least {_time(found.low_ms)}"
     if found.low_ms == found.high_ms:
         return _time(found.low_ms)
     return f"between {_time(found.low_ms)} and {_time(found.high_ms)}"

@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.assess.history import IDLE_PERMILLE, HourOfUse, JobRecord, MonthHistory
 from penstock.assess.owned import OwnedSteps
-from penstock.core.units import DAY, HOUR, PERMILLE, Instant, Millis, Money, cost_of
+from penstock.core.units import HOUR, PERMILLE, Instant, Millis, Money, cost_of
 from penstock.core.values import value
 
 LEAST_IDLE: Final[Millis] = HOUR  #: of GPU time, to be named
@@ -55,8 +55,10 @@ class UseReport:
     idle_cost: Money
 
 
-def use_of(history: MonthHistory, gpu_hour: Money, day: Callable[[Instant], str]) -> UseReport:
-    """`gpu_hour`: what an hour of an owned GPU costs. `day`: an instant's day, as people name it."""
+def use_of(
+    history: MonthHistory, gpu_hour: Money, day: Callable[[Instant], str], hour: Callable[[Instant], str]
+) -> UseReport:
+    """`gpu_hour`: what an hour of an owned GPU costs. `day`, `hour`: of an instant, as people name them."""
     idle = sorted(_idle(history.jobs, gpu_hour), key=lambda row: (-row.cost, row.job))
     return UseReport(
         total=_rows(history.use, lambda _: "all")[0] if history.use else UseRow("all", 0, 0, 0),
@@ -64,16 +66,12 @@ def use_of(history: MonthHistory, gpu_hour: Money, day: Callable[[Instant], str]
         by_team=tuple(sorted(_rows(history.use, lambda row: row.team), key=lambda row: -row.allocated)),
         by_day=tuple(_rows(history.use, lambda row: day(row.at))),
         by_hour=tuple(_rows(history.use, lambda row: str(row.at))),
-        by_hour_of_day=tuple(sorted(_rows(history.use, lambda row: f"{row.at % DAY // HOUR:02}:00"), key=_label)),
+        by_hour_of_day=tuple(sorted(_rows(history.use, lambda row: hour(row.at)), key=lambda row: row.label)),
         idle=tuple(idle[:MOST_NAMED]),
         idle_jobs=len(idle),
         idle_gpu_hours=sum(row.idle_gpu_hours for row in idle),
         idle_cost=sum(row.cost for row in idle),
     )
-
-
-def _label(row: UseRow) -> str:
-    return row.label
 
 
 def _rows(use: Iterable[HourOfUse], label: Callable[[HourOfUse], str]) -> list[UseRow]:

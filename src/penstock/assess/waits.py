@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from penstock.assess.history import JobRecord, MonthHistory, OwnedGpus
 from penstock.assess.join import hours_between
 from penstock.assess.owned import OwnedSteps
-from penstock.core.units import HOUR, MINUTE, Instant, Millis
+from penstock.core.units import DAY, HOUR, MINUTE, NEVER, Instant, Millis
 from penstock.core.values import value
 
 NO_WAIT_MS: Final[Millis] = 5 * MINUTE  #: the time that any start takes; shorter waits are none
@@ -34,10 +34,10 @@ class WaitRow:
 
 @value
 class WaitRange:
-    """Where the true figure lies, whatever the jobs did whose wait is not known."""
+    """Where the true figure lies, as far as the jobs tell whose wait is not known."""
 
     low_ms: Millis
-    high_ms: Millis
+    high_ms: Millis | None  # None: it depends on jobs that are still queued, and nobody knows for how long
 
 
 @value
@@ -50,6 +50,7 @@ class DemandReport:
     hours_above: float
     gpu_hours_above: float
     by_hour: tuple[tuple[Instant, float, int], ...]  # mean GPUs wanted, and owned
+    by_day: tuple[tuple[str, float, float, int], ...]  # mean GPUs wanted, those of the busiest hour, hours above owned
 
 
 @value
@@ -70,7 +71,8 @@ class WaitReport:
         return self.all.waited == 0 and self.queued == 0 and self.all.jobs > 0
 
 
-def waits_of(history: MonthHistory) -> WaitReport:
+def waits_of(history: MonthHistory, day: Callable[[Instant], str] = lambda at: f"day {at // DAY + 1}") -> WaitReport:
+    """`day`: an instant's day, as people name it."""
     ran = [job for job in history.jobs if job.started_at is not None and job.started_at >= history.from_at]
     known = [(job, wait) for job in ran if (wait := job.wait_ms) is not None]
     unknown = sum(job.wait_ms is None and not _goes_on_elsewhere(job) for job in ran)
@@ -87,7 +89,7 @@ def waits_of(history: MonthHistory) -> WaitReport:
         by_team=_by(known, lambda job: job.team),
         by_width=tuple(sorted(_by(known, lambda job: job.gpus), key=lambda row: int(row.label))),
         longest=_longest(known),
-        demand=demand_of(history),
+        demand=demand_of(history, day),
     )
 
 
@@ -121,17 +123,19 @@ def quantile(waits: Sequence[Millis], permille: int) -> Millis:
 
 
 def _range(waits: Sequence[Millis], unknown: int, still: Sequence[Millis], permille: int) -> WaitRange:
-    """Low: the unknown ones did not wait, and queued jobs start now. High: each waited as long as the longest."""
+    """Low: the unknown ones did not wait, and queued jobs start now. High: the unknown ones waited as long as the
+    longest that is known, and queued jobs wait for ever.
+    """
     worst = max([*waits[-1:], *still], default=0)
     low = quantile(sorted([*waits, *[0] * unknown, *still]), permille)
-    high = quantile(sorted([*waits, *[worst] * (unknown + len(still))]), permille)
-    return WaitRange(min(low, high), high)
+    high = quantile([*waits, *[worst] * unknown, *[NEVER] * len(still)], permille)
+    return WaitRange(low, None if high == NEVER else high)
 
 
 # --- demand -----------------------------------------------------------------------------------------------------------
 
 
-def demand_of(history: MonthHistory) -> DemandReport:
+def demand_of(history: MonthHistory, day: Callable[[Instant], str]) -> DemandReport:
     wanted = [span for job in history.jobs if (span := _wanted(job, history)) is not None]
     known = bool(history.owned)
     owned = OwnedSteps(history.owned if known else [OwnedGpus(0, _most_at_once(history.jobs))])
@@ -149,6 +153,7 @@ def demand_of(history: MonthHistory) -> DemandReport:
         if beyond > 0:
             above_ms += until - at
             above_gpu_ms += beyond * (until - at)
+    by_hour = tuple(_by_hour(wanted, history, owned))
     return DemandReport(
         gpu_hours=sum((end - at) * gpus for at, end, gpus in wanted) / HOUR,
         peak_gpus=peak,
@@ -157,7 +162,8 @@ def demand_of(history: MonthHistory) -> DemandReport:
         owned_is_known=known,
         hours_above=above_ms / HOUR,
         gpu_hours_above=above_gpu_ms / HOUR,
-        by_hour=tuple(_by_hour(wanted, history, owned)),
+        by_hour=by_hour,
+        by_day=tuple(_by_day(by_hour, day)),
     )
 
 
@@ -193,3 +199,14 @@ def _by_hour(
             sums[hour] += ms * gpus
     for hour in range(history.from_at // HOUR * HOUR, history.to_at, HOUR):
         yield hour, sums[hour] / HOUR, owned.at(hour)
+
+
+def _by_day(
+    by_hour: Iterable[tuple[Instant, float, int]], day: Callable[[Instant], str]
+) -> Iterable[tuple[str, float, float, int]]:
+    days: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for at, gpus, owned in by_hour:
+        days[day(at)].append((gpus, owned))
+    for label, hours in days.items():
+        wanted = [gpus for gpus, _ in hours]
+        yield label, sum(wanted) / len(wanted), max(wanted), sum(gpus > owned for gpus, owned in hours)

@@ -210,8 +210,13 @@ def _draw_use(report: "AssessReport") -> None:
     use = report.use
     rows = [[row.label or "-", f"{row.allocated:,.0f}", _percent(row.used_share)] for row in use.by_team[:MOST_ROWS]]
     table("By team, GPU-hours", ["team", "allocated", "used"], rows, "No GPU was allocated.")
-    days = [[row.label, f"{row.allocated:,.0f}", _percent(row.used_share)] for row in use.by_day]
-    table("By day, GPU-hours", ["day", "allocated", "used"], days, "")
+    wanted = {day: (mean, busiest, above) for day, mean, busiest, above in report.waits.demand.by_day}
+    days = [
+        [row.label, f"{row.allocated:,.0f}", _percent(row.used_share), *_demand(wanted, row.label)]
+        for row in use.by_day
+    ]
+    columns = ["day", "allocated", "used", "GPUs wanted", "in the busiest hour", "hours above owned"]
+    table("By day: GPU-hours, and demand", columns, days, "")
     idle = [
         [row.job, row.team or "-", row.gpus, f"{row.idle_gpu_hours:,.0f}", money(row.cost, report.currency)]
         for row in use.idle[:MOST_ROWS]
@@ -240,6 +245,11 @@ def _draw_waits(report: "AssessReport") -> None:
         if rows:
             table(f"{title}, waits", [label, "jobs", "waited", "median", "p95", "sum"], rows, "")
     click.echo()
+
+
+def _demand(wanted: dict[str, tuple[float, float, int]], day: str) -> list[object]:
+    mean, busiest, above = wanted.get(day, (0.0, 0.0, 0))
+    return [f"{mean:,.1f}", f"{busiest:,.0f}", above]
 
 
 def _percent(share: float | None) -> str:

@@ -103,8 +103,28 @@ def reading_of(
     models = {str(part(node, "metadata").get("name")): _model_of_node(node) for node in nodes}
     view = _View(source, now, models, _by_job(pods), _admitted(workloads))
     left_out: Counter[str] = Counter()
-    records: list[JobRecord] = []
     manifests: dict[str, Any] = {}
+    records = [
+        job for job in _records(view, jobs, left_out, manifests) if job.ended_at is None or job.ended_at > from_at
+    ]
+    first = min((job.submitted_at for job in records if job.submitted_at is not None), default=0)
+    owned = _owned(nodes, now)
+    coverage = coverage_of(
+        source,
+        records,
+        from_at=max(first, from_at) or None,
+        to_at=now or None,
+        left_out=left_out,
+        missing=[*missing, NOT_USED, DELETED],
+    )
+    by = "the cluster's nodes today" if owned else ""
+    return SourceReading(coverage, tuple(numbered(records)), owned, by, manifests=tuple(manifests.items()))
+
+
+def _records(
+    view: "_View", jobs: Iterable[Json], left_out: Counter[str], manifests: dict[str, Any]
+) -> Iterable[JobRecord]:
+    """Of Jobs, then of GPU pods that belong to none of them. Notes what is left out, and a manifest of each key."""
     known: dict[str, None] = {}
     for job in jobs:
         known |= {str(uid): None for uid in [part(job, "metadata").get("uid")] if uid}
@@ -114,21 +134,12 @@ def reading_of(
         if isinstance(record, str):
             left_out[record] += 1
             continue
-        records.append(record)
+        yield record
         manifests[record.key or record.id] = {key: job[key] for key in ("metadata", "spec") if key in job}
     for owner, some in view.others(known).items():
         record = _read_or_leave(lambda several, owner=owner: view.controller(owner, several), some)
         if isinstance(record, JobRecord):
-            records.append(record)
-    records = [job for job in records if job.ended_at is None or job.ended_at > from_at]
-    first = min((job.submitted_at for job in records if job.submitted_at is not None), default=0)
-    owned = _owned(nodes, now)
-    lacks = [*missing, NOT_USED, DELETED]
-    coverage = coverage_of(
-        source, records, from_at=max(first, from_at) or None, to_at=now or None, left_out=left_out, missing=lacks
-    )
-    by = "the cluster's nodes today" if owned else ""
-    return SourceReading(coverage, tuple(numbered(records)), owned, by, manifests=tuple(manifests.items()))
+            yield record
 
 
 def _read_or_leave(read: Any, obj: Any) -> JobRecord | str:

@@ -1,8 +1,9 @@
 """Reads a month from Prometheus: which pods had GPUs (kube-state-metrics), and how much they used them (NVIDIA's DCGM
 exporter). `penstock assess --prometheus` calls it; `promql` does the asking.
 
-Pods of one Job are one job; a pod of no Job is one by itself. A pod runs from its start time to its completion time;
-one without a completion ends with its last sample. Both are as exact as the server's scrape interval.
+Pods of one Job or other controller are one job; a pod without one is one by itself. A pod runs from its start time to
+its completion time; one without a completion ends with its last sample. Both are as exact as the server's scrape
+interval.
 """
 
 from collections import defaultdict
@@ -24,6 +25,7 @@ GPUS: Final = 'resource=~"nvidia_com_gpu|amd_com_gpu"'
 OF_POD: Final = "namespace, pod, exported_namespace, exported_pod"
 JOB_LABELS: Final = ("label_batch_kubernetes_io_job_name", "label_job_name")
 TEAM_LABELS: Final = ("label_penstock_dev_team", "label_team")
+UNOWNED: Final = (None, "", "<none>", "Node")  #: kinds of an owner that is none; a node owns its static pods
 REQUESTS: Final = "kube_pod_container_resource_requests"
 UTILISATION: Final = "DCGM_FI_DEV_GPU_UTIL"
 
@@ -149,7 +151,7 @@ class _Month:
 
     def _kube_pod_owner(self, series: Series) -> None:
         life = self._known(series)
-        if life and not life.job and series.labels.get("owner_kind") == "Job":
+        if life and not life.job and series.labels.get("owner_kind") not in UNOWNED:
             life.job = series.labels.get("owner_name", "")
 
     def _owned(self, series: Series) -> None:

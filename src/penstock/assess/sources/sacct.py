@@ -97,8 +97,7 @@ def _record(job: Mapping[str, str], path: str, clock: FileClock) -> JobRecord | 
         team=team,
         user=job.get("User", ""),
         key=recurring_key(team, name),
-        submitted_at=max(submitted_at, eligible_at or 0) if started_at is None else
-        min(max(submitted_at, eligible_at or 0), max(submitted_at, started_at)),
+        submitted_at=_waits_from(submitted_at, eligible_at, started_at),
         started_at=started_at,
         ended_at=ended_at if _ended(job) else _so_far(job, started_at),
         submitted_by="sacct",
@@ -106,7 +105,13 @@ def _record(job: Mapping[str, str], path: str, clock: FileClock) -> JobRecord | 
         ended_by="sacct" if _ended(job) else "",
         outcome=_outcome(state),
         cut="end" if started_at is not None and not _ended(job) else "",
-    )  # fmt: skip
+    )
+
+
+def _waits_from(submitted_at: Instant, eligible_at: Instant | None, started_at: Instant | None) -> Instant:
+    """When it may start; never after its start, as clocks of two machines may have it."""
+    eligible_at = max(submitted_at, eligible_at or 0)
+    return eligible_at if started_at is None else min(eligible_at, max(submitted_at, started_at))
 
 
 def _so_far(job: Mapping[str, str], started_at: Instant | None) -> Instant | None:
