@@ -116,7 +116,7 @@ def bars(rows: Sequence[tuple[str, float, float]], most: float, size: tuple[int,
     for k, (label, held, used) in enumerate(rows):
         left = plot.x(k) + wide * 0.12
         parts.append(_bar(plot, left, wide * 0.76, held, "b-held") + _bar(plot, left, wide * 0.76, used, "b-used"))
-        if k % every == 0:
+        if k % every == 0 and left < plot.right - 60:
             parts.append(_say(left, plot.bottom + 16, label, ""))
     if most:
         at = plot.y(most)
@@ -217,11 +217,13 @@ def curves(
     for line in lines:
         x, y = line.points[-1]
         parts.append(_say(plot.right, plot.y(y) - 8, line.label, "ours end" if line.style == "ours" else "lab2 end"))
-    for sign in signs:
+    for k, sign in enumerate(signs):
         x, y = plot.x(sign.at[0]), plot.y(sign.at[1])
         anchor = " end" if x > plot.width * 0.62 else ""
         parts.append(f'<circle class="{sign.style}" cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>')
-        parts.append(_say(x + (-8 if anchor else 8), y + (18 if y < plot.top + 24 else -9), sign.words, "lab" + anchor))
+        parts.append(
+            _say(x + (-8 if anchor else 8), y + (18 if k or y < plot.top + 24 else -9), sign.words, "lab" + anchor)
+        )
     return "".join(parts)
 
 

@@ -188,7 +188,7 @@ def _pilot(one: PilotCandidate, runs: Sequence[JobRecord], span_ms: Millis, gpu_
         after_h=after,
         wider=_wider(one, runs, gpu_hour, start_h),
         success=(
-            f"Done within {after:.1f} h of submission instead of {one.end_to_end_h:.1f} h (medians), at no more than"
+            f"done within {after:.1f} h of submission instead of {one.end_to_end_h:.1f} h (medians), at no more than"
             f" the cost above, over {max(5, LEAST_RUNS)} runs."
         ),
     )

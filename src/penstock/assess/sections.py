@@ -11,6 +11,7 @@ from typing import Final
 from penstock.assess import figures, sentences
 from penstock.assess.assessment import Assessment, day_of
 from penstock.assess.figures import LabelledCurve, LabelledPoint, RangeRow
+from penstock.assess.pilot import Pilot
 from penstock.assess.waits import WaitRow
 from penstock.assess.ways import AS_IT_WAS, Way
 from penstock.core.units import HOUR, MICRO
@@ -18,6 +19,7 @@ from penstock.formatting import SYMBOLS, count
 from penstock.sim.charts import chart
 
 MOST_ROWS: Final = 12
+NO_FASTER: Final = 1.2  #: times as fast: less is not worth four times the GPUs
 
 
 class ReportWords:
@@ -161,7 +163,10 @@ def _ways_notes(found: Assessment, say: ReportWords, cost: float) -> Iterator[st
         "Delay: end less submission less run time. Time to model: submission to end of jobs that run an hour or longer."
         f" With delay priced: at {say.per_hour(cost)} for an hour of one job's delay."
     )
-    yield f"The cap on rent is {say.money(setting.cap / MICRO)} in 30 days; {setting.more_gpus:,} GPUs are bought."
+    yield (
+        f"The cap on rent is {say.money(setting.cap / MICRO)} in each 30 days; {setting.more_gpus:,} GPUs are bought."
+        " Jobs still queued at the end are run to their ends, and their rent counts."
+    )
     yield (
         "Ranges: run times dealt anew among runs of the same job, two seeds, and both ends of cut runs;"
         f" over {count(found.ways.range_jobs, 'job')}."
@@ -228,6 +233,8 @@ def _buy(found: Assessment, say: ReportWords) -> Iterator[str]:
         LabelledPoint((today.best_gpus, today.best_cost), f"cheapest: {today.best_gpus:,.0f}"),
         LabelledPoint((float(buy.owned.gpus), buy.owned.cost), f"today: {buy.owned.gpus:,}", "dot"),
     ]
+    if buy.owned.gpus == buy.best.gpus:
+        signs = [LabelledPoint(signs[0].at, f"today and cheapest: {buy.best.gpus:,}")]
     if buy.newer:
         lines.append(LabelledCurve(f"{buy.newer.gpu}, in GPUs of today's speed", buy.newer.points, "o1"))
         yield _p(
@@ -290,12 +297,8 @@ def _pilot(found: Assessment, say: ReportWords) -> Iterator[str]:
             f"Burst at once it is done after {say.hours(pilot.after_h)}: {say.hours(pilot.gain_h)} sooner, for"
             f" {say.money(pilot.cost_a_run)} a run, {say.money(pilot.cost_a_month)} in 30 days."
         )
-        wider = pilot.wider
-        yield _p(
-            f"Run wider, {one.gpus:,} GPUs become {wider.gpus:,}: {say.hours(wider.run_h)} instead of"
-            f" {say.hours(one.run_h)}, for {say.money(wider.cost)} a run ({wider.source})."
-        )
-        yield _p(f"It is a success if: {pilot.success}")
+        yield _p(_wider_words(pilot, say))
+        yield _p(f"It is a success if it is {pilot.success}")
     rows = [
         [
             one.key,
@@ -314,13 +317,23 @@ def _pilot(found: Assessment, say: ReportWords) -> Iterator[str]:
         yield '<div class="gap">' + _table(heads, rows, chosen=chosen, minor=(3, 6)) + "</div>"
 
 
+def _wider_words(pilot: Pilot, say: ReportWords) -> str:
+    one, wider = pilot.candidate, pilot.wider
+    if wider.speed_up < NO_FASTER:
+        return f"Run wider it would hardly be done sooner ({wider.source})."
+    return (
+        f"Run wider, {one.gpus:,} GPUs become {wider.gpus:,}: {say.hours(wider.run_h)} instead of"
+        f" {say.hours(one.run_h)}, for {say.money(wider.cost)} a run ({wider.source})."
+    )
+
+
 # --- flips and assumptions --------------------------------------------------------------------------------------------
 
 
 def _flips(found: Assessment, say: ReportWords) -> Iterator[str]:
     yield _p(
-        "Each curve is what the better burst gains over the best way without bursting, in the days seen. Above zero,"
-        " shaded, it is a go; the dashed line is the assumption here."
+        "Each curve is what the better burst gains over the best way without bursting, in the days seen; the last"
+        " one, over the month as it was. Above zero, shaded, it is a go; the dashed line is the assumption here."
     )
     drawn = []
     for flip in found.decision.flips:
@@ -395,7 +408,7 @@ def _table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], chosen: Sequence[bool] = (), minor: Sequence[int] = ()
 ) -> str:
     """Cells that begin with a tag are HTML already; the first column names the row."""
-    numeric = [bool(rows) and all(_is_number(row[k]) for row in rows) for k in range(len(heads))]
+    numeric = [k > 0 and bool(rows) and all(_is_number(row[k]) for row in rows) for k in range(len(heads))]
 
     def kind(k: int) -> str:
         names = " ".join(["num"] * numeric[k] + ["minor"] * (k in minor))
