@@ -67,3 +67,42 @@ def test_bad_input_is_one_sentence(words: list[str], why: str, capsys: pytest.Ca
     told = capsys.readouterr().err
     assert why in told
     assert "Traceback" not in told
+
+
+def test_a_decision_is_printed_and_written_as_one_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, page = tmp_path / "jobs.csv", tmp_path / "report.html"
+    table.write_text(months.table(generated_month(1, jobs=25, days=2)))
+    words = ["assess", "--csv", str(table), "--owned-gpus", "16", "--own-cost", "hour=2", "--html", str(page)]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert "Ways, each replayed on this month" in told
+    assert told.endswith(f"The whole report is in {page}.\n")
+    assert page.read_text().startswith("<!doctype html>")
+    assert main([*words[:-2], "--decide", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [way["name"] for way in report["ways"]["ways"]] == ["as-it-was", "burst", "spot", "bought", "cloud"]
+    assert report["decision"]["answer"] in ("go", "no-go")
+    assert report["gpu_hour"] == 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--currency", "EUR"], "like --rate 0.9"),
+        (["--own-cost", "colour=3"], "--own-cost is KEY=VALUE"),
+        (["--cost-of-delay", "0"], "--cost-of-delay is what an hour of delay costs"),
+        (["--cap", "much"], "--cap: 'much' is not an amount"),
+        (["--cloud", "Mars"], "no H100 of 'Mars'"),
+        (["--sites", "nowhere.yaml"], "nowhere.yaml"),
+        (["--html", "/nowhere/report.html"], "Cannot write /nowhere/report.html"),
+    ],
+)
+def test_a_decision_on_bad_words_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], why: str
+) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(months.table(generated_month(1, jobs=20, days=2)))
+    assert main(["assess", "--csv", str(path), "--decide", *words]) == 2
+    told = capsys.readouterr().err
+    assert why in told
+    assert "Traceback" not in told

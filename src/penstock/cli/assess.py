@@ -1,18 +1,24 @@
-"""`penstock assess`: what a month of one's own says about use and waits. Reads only, and writes nothing."""
+"""`penstock assess`: what a month of one's own says about use and waits, and what to do. Reads only, but for --html."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.assess_decision import decided, decides, is_asked
+from penstock.cli.assess_decision import draw as draw_decision
 from penstock.cli.clusters import reaches
 from penstock.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from penstock.assess.assessment import Assessment
     from penstock.assess.history import MonthHistory, SourceReading
     from penstock.assess.report import AssessReport
 
 MOST_ROWS = 10  #: of a table; --json has them all
+#: What --json has of the decision, if one is asked for.
+DECISION = ("ways", "buy_or_rent", "portability", "pilot", "decision", "own_cost", "quote", "prices")
 
 
 @click.command("assess")
@@ -39,6 +45,7 @@ MOST_ROWS = 10  #: of a table; --json has them all
 @click.option("--owned-gpus", type=click.IntRange(1, 1_000_000), metavar="N", help="How many GPUs are owned.")
 @click.option("--gpu-hour", metavar="AMOUNT", help="What an hour of an owned GPU costs.  [default: 2.00]")
 @click.option("--currency", default="USD", show_default=True, metavar="CODE")
+@decides
 @click.option("--redact", "hide", is_flag=True, help="Replace names by short hashes.")
 @click.option("--demo", is_flag=True, help="Assess a generated month.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -59,11 +66,16 @@ def command(as_json: bool, **how: Any) -> None:
         raise BadInput(f"--from {how['since']} is not before --until {how['until']}.")
     joined = join(list(_readings(how)), from_at, to_at)
     history = _hidden(_owning(joined, how["owned_gpus"]), how["hide"])
-    report = assess(history, gpu_hour=price, currency=how["currency"], zone=zone_named(how["time_zone"]))
+    zone = zone_named(how["time_zone"])
+    decision = decided(history, how, zone) if is_asked(how) else None
+    plain = partial(assess, history, gpu_hour=price, currency=how["currency"], zone=zone)
+    report = plain() if decision is None else decision.report  # the same price of a GPU-hour on every page
     if as_json:
-        _print_json(report)
+        _print_json(report, decision)
     else:
         _draw(report)
+        if decision is not None:
+            draw_decision(decision, how["html"])
 
 
 def _readings(how: dict[str, Any]) -> "Iterator[SourceReading]":
@@ -157,7 +169,7 @@ def _hidden(history: "MonthHistory", hide: bool) -> "MonthHistory":
     return redact(history, token_bytes(32)) if hide else history
 
 
-def _print_json(report: "AssessReport") -> None:
+def _print_json(report: "AssessReport", decision: "Assessment | None") -> None:
     from dataclasses import asdict
 
     from penstock.assess import sentences
@@ -168,7 +180,8 @@ def _print_json(report: "AssessReport") -> None:
         "use": sentences.use(report),
         "waits": sentences.waits(report),
     }
-    print_json({**asdict(report), "says": says})
+    more = {} if decision is None else {name: getattr(decision, name) for name in DECISION}
+    print_json({**asdict(report), "says": says, **more})
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

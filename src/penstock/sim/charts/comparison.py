@@ -76,8 +76,12 @@ def page(comparison: Comparison) -> str:
         for name in ("title", "lede", "heading", "note", "caption", "foot")
     }
     charts = "".join(_chart(comparison, size, name) for name, size in SIZES.items())
-    css = "\n".join([_font_faces(), _tokens(), _look("chart.css"), _look("page.css")])
-    return Template(_look("page.html")).substitute(words, css=css, charts=charts, table=_table(comparison))
+    return Template(_look("page.html")).substitute(words, css=base_css(), charts=charts, table=_table(comparison))
+
+
+def base_css() -> str:
+    """Fonts, colours, charts and tables of a report, for every page that is one file."""
+    return "\n".join([_font_faces(), _tokens(), _look("chart.css"), _look("page.css")])
 
 
 def svg(comparison: Comparison, theme: Theme = "light") -> str:

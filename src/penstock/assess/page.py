@@ -1,0 +1,88 @@
+"""The report as one self-contained HTML file: printable, light or dark as the reader's system is, without scripts or
+requests. Pure: numbers to text. `sections` writes the parts; here is the frame and what stands at the top.
+"""
+
+from functools import cache
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Final
+
+from penstock.assess.assessment import Assessment, day_of
+from penstock.assess.sections import ReportWords, sections
+from penstock.assess.ways import AS_IT_WAS
+from penstock.core.units import HOUR
+from penstock.sim.charts import comparison
+
+FRAME: Final = "report.html"
+
+
+def page(found: Assessment, made_up: bool = False) -> str:
+    say = ReportWords(found)
+    words = {
+        "title": escape(title(found)),
+        "lede": escape(lede(found)),
+        "facts": _facts(found, say),
+        "sections": "".join(sections(found, say)),
+        "chip": '<span class="sim">Made up</span>' if made_up else '<span class="sim">Replayed</span>',
+        "foot": escape(
+            "Made by penstock assess, which reads and never writes. Ways are replayed by the engine that would run"
+            " them live; what is not known is said, and not guessed over."
+        ),
+    }
+    return Template(_look(FRAME)).substitute(words, css=css())
+
+
+def title(found: Assessment) -> str:
+    day = day_of(found.report.calendar)
+    return f"GPUs, {day(found.report.from_at)} to {day(found.report.to_at - 1)}: is bursting worth it?"
+
+
+def lede(found: Assessment) -> str:
+    return " ".join(found.decision.says)
+
+
+def _facts(found: Assessment, say: ReportWords) -> str:
+    was = found.ways.way(AS_IT_WAS)
+    best = found.ways.way(found.decision.best)
+    used = found.report.use.total.used_share
+    assert was is not None
+    assert best is not None
+    waits = found.report.waits.all
+    seen = say.hours(waits.sum_ms / HOUR / max(1, waits.jobs))
+    facts = [
+        ("Answer", "Go" if found.decision.answer == "go" else "No-go", f"best: {best.label.lower()}"),
+        (
+            "Money",
+            say.money(best.measured.money),
+            f"instead of {say.money(was.measured.money)} in {say.days()}; rent {say.money(best.measured.rent)}",
+        ),
+        (
+            "Mean delay",
+            say.hours(best.measured.mean_delay_h),
+            f"instead of {say.hours(was.measured.mean_delay_h)}; {seen} was seen",
+        ),
+        (
+            "Owned GPUs",
+            f"{found.owned_gpus:,}",
+            f"{say.share(found.buy_or_rent.owned.utilisation)} of their hours wanted",
+        ),
+        (
+            "GPU time used",
+            "unknown" if used is None else say.share(used),
+            "nobody measured it" if used is None else f"{found.report.use.idle_gpu_hours:,.0f} GPU-h stood idle",
+        ),
+    ]
+    return "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(number)}</dd><dd>{escape(more)}</dd></div>"
+        for name, number, more in facts
+    )
+
+
+@cache
+def css() -> str:
+    return "\n".join([comparison.base_css(), _look("report.css")])
+
+
+def _look(name: str) -> str:
+    return (files("penstock.assess") / "look" / name).read_text("utf-8").strip()

@@ -1,0 +1,440 @@
+"""The report's parts as HTML, in the order of the page. Pure; `page` calls `sections`.
+
+Every part answers its question in a sentence first; then a picture; then the numbers; then what they assume.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from typing import Final
+
+from penstock.assess import figures, sentences
+from penstock.assess.assessment import Assessment, day_of
+from penstock.assess.figures import LabelledCurve, LabelledPoint, RangeRow
+from penstock.assess.pilot import Pilot
+from penstock.assess.waits import WaitRow
+from penstock.assess.ways import AS_IT_WAS, Way
+from penstock.core.units import HOUR, MICRO
+from penstock.formatting import SYMBOLS, count
+from penstock.sim.charts import chart
+
+MOST_ROWS: Final = 12
+NO_FASTER: Final = 1.2  #: times as fast: less is not worth four times the GPUs
+
+
+class ReportWords:
+    """Numbers as this report writes them."""
+
+    def __init__(self, found: Assessment) -> None:
+        self.found = found
+        self.symbol = SYMBOLS.get(found.report.currency, f"{found.report.currency} ")
+
+    def money(self, amount: float) -> str:
+        return f"-{chart.money(-amount, self.symbol)}" if amount < 0 else chart.money(amount, self.symbol)
+
+    def per_hour(self, amount: float) -> str:
+        return f"{self.symbol}{amount:,.2f}"
+
+    def hours(self, hours: float) -> str:
+        return "none" if hours * 3600 < 1 else chart.duration(hours)
+
+    def share(self, share: float) -> str:
+        return f"{share:.0%}".replace("%", " %")
+
+    def days(self) -> str:
+        return count(max(1, round((self.found.report.to_at - self.found.report.from_at) / 24 / HOUR)), "day")
+
+
+def sections(found: Assessment, say: ReportWords) -> Iterator[str]:
+    yield _section("seen", "What was seen, and what was not", _seen(found, say))
+    yield _section("use", "Use: GPUs allocated against GPUs used", _use(found, say))
+    yield _section("waits", "Waits, and demand above what is owned", _waits(found, say))
+    yield _section("ways", "Ways to have run this month", _ways(found, say))
+    yield _section("buy", "Buy or rent", _buy(found, say))
+    yield _section("portable", "Portability of the jobs seen", _portable(found, say))
+    yield _section("pilot", "Pilot: which job first", _pilot(found, say))
+    yield _section("flips", "What would flip the answer", _flips(found, say))
+    yield _section("assumed", "What this assumes, with sources", _assumed(found, say))
+
+
+def _section(name: str, head: str, parts: Iterable[str]) -> str:
+    return (
+        f'<section class="sec" aria-labelledby="h-{name}"><div class="sec-head"><h2 id="h-{name}">{escape(head)}</h2>'
+        f"</div>{''.join(parts)}</section>"
+    )
+
+
+# --- what was seen ----------------------------------------------------------------------------------------------------
+
+
+def _seen(found: Assessment, say: ReportWords) -> Iterator[str]:
+    first, *others = sentences.not_seen(found.report)
+    yield _p(first)
+    rows = [
+        [cover.source, f"{cover.jobs:,}", f"{cover.cut:,} ({say.share(cover.cut / cover.jobs if cover.jobs else 0)})",
+         f"{cover.unknown_starts:,}"]
+        for cover in found.report.sources
+    ]  # fmt: skip
+    yield _table(["source", "jobs", "runs cut off", "waits unknown"], rows)
+    yield _notes(others)
+
+
+# --- use and waits ----------------------------------------------------------------------------------------------------
+
+
+def _use(found: Assessment, say: ReportWords) -> Iterator[str]:
+    use = found.report.use
+    yield from map(_p, sentences.use(found.report))
+    bars = [(row.label, row.allocated, row.used) for row in use.by_day]
+    if bars:
+        spoken = f"GPU-hours by day: {sum(held for _, held, _ in bars):,.0f} allocated."
+        most = found.owned_gpus * 24.0
+        yield figures.both(
+            lambda size: figures.bars(bars, most, size),
+            spoken,
+            "GPU-hours a day. Pale: allocated. Dark: used, where measured.",
+        )
+    rows = [
+        [row.label or "unknown", f"{row.allocated:,.0f}", "" if row.used_share is None else say.share(row.used_share)]
+        for row in use.by_team[:MOST_ROWS]
+    ]
+    idle = [
+        [one.job, f"{one.gpus:,}", f"{one.idle_gpu_hours:,.0f}", say.money(one.cost / MICRO)]
+        for one in use.idle[:MOST_ROWS]
+    ]
+    right = _h3("Allocations that stood idle") + _table(["job", "GPUs", "idle GPU-h", "cost"], idle) if idle else ""
+    left = _h3("By team") + _table(["team", "allocated GPU-h", "used"], rows)
+    yield f'<div class="cols gap"><div>{left}</div><div>{right}</div></div>'
+
+
+def _waits(found: Assessment, say: ReportWords) -> Iterator[str]:
+    waits, wanted = found.report.waits, found.report.waits.demand
+    yield from map(_p, sentences.waits(found.report))
+    if wanted.by_hour:
+        day = day_of(found.report.calendar)
+        yield figures.both(
+            lambda size: figures.demand(wanted.by_hour, day, size),
+            f"GPUs wanted by hour against {wanted.owned_gpus} owned; the peak is {wanted.peak_gpus}.",
+            "GPUs wanted by hour, if nothing had to wait. Pale: within what is owned. Warm: above it.",
+        )
+    left = _wait_table(say, "team", waits.by_team[:MOST_ROWS])
+    right = _wait_table(say, "GPUs wide", waits.by_width[:MOST_ROWS])
+    yield f'<div class="cols gap"><div>{left}</div><div>{right}</div></div>'
+
+
+def _wait_table(say: ReportWords, head: str, rows: Sequence[WaitRow]) -> str:
+    cells = [
+        [row.label or "unknown", f"{row.jobs:,}", f"{row.waited:,}", _ms(say, row.median_ms), _ms(say, row.p95_ms)]
+        for row in rows
+    ]
+    return _table([head, "jobs", "waited", "half within", "95 % within"], cells)
+
+
+def _ms(say: ReportWords, ms: int) -> str:
+    return say.hours(ms / HOUR)
+
+
+# --- ways -------------------------------------------------------------------------------------------------------------
+
+
+def _ways(found: Assessment, say: ReportWords) -> Iterator[str]:
+    cost = float(found.ways.setting.cost_of_delay)
+    best = found.decision.best
+    was = found.ways.way(AS_IT_WAS)
+    seen = found.report.waits.all.sum_ms / max(1, found.report.waits.all.jobs) / HOUR
+    assert was is not None
+    yield _p(
+        f"Each way is this very month, replayed. As a check: the replay's mean delay as it was is"
+        f" {say.hours(was.measured.mean_delay_h)}, and {say.hours(seen)} was seen."
+    )
+    yield f'<div class="cols gap"><div>{_h3("Money")}{_range_figure(found, say, "money")}</div>'
+    yield f"<div>{_h3('Mean delay')}{_range_figure(found, say, 'delay')}</div></div>"
+    rows = [_way_row(way, say, cost) for way in found.ways.ways]
+    heads = ["way", "money", "of it rent", "mean delay", "95 % within", "time to model", "kg CO₂e", "with delay priced"]
+    yield '<div class="gap">' + _table(heads, rows, chosen=[way.name == best for way in found.ways.ways],
+                                       minor=(2, 5, 6)) + "</div>"  # fmt: skip
+    yield _notes([*_ways_notes(found, say, cost), *found.ways.left_out, *found.ways.notes])
+
+
+def _ways_notes(found: Assessment, say: ReportWords, cost: float) -> Iterator[str]:
+    setting = found.ways.setting
+    yield f"Money: owned GPUs at {say.per_hour(found.own_cost.gpu_hour / MICRO)} an hour each, and the rent."
+    yield (
+        "Delay: end less submission less run time. Time to model: submission to end of jobs that run an hour or longer."
+        f" With delay priced: at {say.per_hour(cost)} for an hour of one job's delay."
+    )
+    yield (
+        f"The cap on rent is {say.money(setting.cap / MICRO)} in each 30 days; {setting.more_gpus:,} GPUs are bought."
+        " Jobs still queued at the end are run to their ends, and their rent counts."
+    )
+    yield (
+        "Ranges: run times dealt anew among runs of the same job, two seeds, and both ends of cut runs;"
+        f" over {count(found.ways.range_jobs, 'job')}."
+    )
+
+
+def _range_figure(found: Assessment, say: ReportWords, what: str) -> str:
+    rows = []
+    for way in found.ways.ways:
+        spread, at = (
+            (way.money, way.measured.money) if what == "money" else (way.mean_delay_h, way.measured.mean_delay_h)
+        )
+        rows.append(RangeRow(way.label, spread.low, at, spread.high, way.name == found.decision.best))
+    words = say.money if what == "money" else say.hours
+    spoken = f"{what} by way: " + "; ".join(f"{row.label} {words(row.at)}" for row in rows)
+    inside = "".join(
+        figures.svg(figures.ranges(rows, words, size), size, kind, spoken)
+        for kind, size in (
+            ("large", figures.ranges_size(len(rows), False)),
+            ("small", figures.ranges_size(len(rows), True)),
+        )
+    )
+    return f'<figure class="fig">{inside}</figure>'
+
+
+def _way_row(way: Way, say: ReportWords, cost: float) -> list[str]:
+    m = way.measured
+    return [
+        f"{escape(way.label)}<span class='why'>{escape(way.says)}</span>",
+        _spread(say.money(m.money), say.money(way.money.low), say.money(way.money.high)),
+        say.money(m.rent) if m.rent else "none",
+        _spread(say.hours(m.mean_delay_h), say.hours(way.mean_delay_h.low), say.hours(way.mean_delay_h.high)),
+        say.hours(m.p95_delay_h),
+        say.hours(m.to_model_h),
+        "unknown" if way.co2_kg is None else f"{way.co2_kg:,.0f}",
+        say.money(way.total(cost)),
+    ]
+
+
+def _spread(at: str, low: str, high: str) -> str:
+    return at if low == high else f"{escape(at)}<span class='why'>{escape(low)} to {escape(high)}</span>"
+
+
+# --- buy or rent ------------------------------------------------------------------------------------------------------
+
+
+def _buy(found: Assessment, say: ReportWords) -> Iterator[str]:
+    buy = found.buy_or_rent
+    today = buy.today
+    yield _p(
+        f"An owned {today.gpu} costs {say.per_hour(today.own_gpu_hour)} an hour, a rented one"
+        f" {say.per_hour(today.rent_gpu_hour)}: owning pays for GPUs that are wanted more than"
+        f" {say.share(today.break_even)} of the time."
+        + (" At these prices renting is always cheaper." if today.break_even >= 1 else "")
+    )
+    yield _p(
+        f"For this load {buy.best.gpus:,} owned GPUs are cheapest: they serve {say.share(buy.best.served)} of the"
+        f" GPU-hours, and {say.share(1 - buy.best.served)} are rented. The field's 80/20 takes {buy.eighty.gpus:,} GPUs"
+        f" and costs {say.money(buy.eighty.cost)} a year instead of {say.money(buy.best.cost)}; today's"
+        f" {buy.owned.gpus:,} cost {say.money(buy.owned.cost)}."
+    )
+    lines = [LabelledCurve(f"{today.gpu}", today.points, "ours")]
+    signs = [
+        LabelledPoint((today.best_gpus, today.best_cost), f"cheapest: {today.best_gpus:,.0f}"),
+        LabelledPoint((float(buy.owned.gpus), buy.owned.cost), f"today: {buy.owned.gpus:,}", "dot"),
+    ]
+    if buy.owned.gpus == buy.best.gpus:
+        signs = [LabelledPoint(signs[0].at, f"today and cheapest: {buy.best.gpus:,}")]
+    if buy.newer:
+        lines.append(LabelledCurve(f"{buy.newer.gpu}, in GPUs of today's speed", buy.newer.points, "o1"))
+        yield _p(
+            f"With {buy.newer.gpu} the same year costs {say.money(buy.newer.best_cost)} at best, against"
+            f" {say.money(today.best_cost)}."
+        )
+    most = today.points[-1][0]
+    signs = [sign for sign in signs if sign.at[0] <= most]
+    yield figures.both(
+        lambda size: figures.curves(lines, signs, lambda x: f"{x:,.0f}", say.money, size),
+        f"Yearly cost by owned GPUs; the cheapest is {today.best_gpus:.0f}.",
+        "A year's cost against owned GPUs; what is wanted above them is rented on demand, hour by hour.",
+    )
+    rows = [
+        ["Nothing owned", "0", "0 %", "", say.money(buy.all_rented)],
+        *(
+            [name, f"{split.gpus:,}", say.share(split.served), say.share(split.utilisation), say.money(split.cost)]
+            for name, split in (("Cheapest", buy.best), ("80/20", buy.eighty), ("Today", buy.owned))
+        ),
+        ["Owned for the peak hour", f"{buy.peak:,.0f}", "100 %", "", say.money(buy.all_owned)],
+    ]
+    yield '<div class="gap">' + _table(["base", "GPUs", "serves", "busy", "a year"], rows) + "</div>"
+    yield _notes(buy.notes)
+
+
+# --- portability and pilot --------------------------------------------------------------------------------------------
+
+
+def _portable(found: Assessment, say: ReportWords) -> Iterator[str]:
+    port = found.portability
+    if port is None:
+        yield _p("No manifest was read, so nobody can say what keeps jobs at home. Read a cluster with --kubeconfig.")
+        return
+    share = port.gpu_hours_that_go / port.gpu_hours_read if port.gpu_hours_read else 0.0
+    yield _p(
+        f"Of {count(port.templates, 'template')}, {port.goes:,} could run elsewhere today, {port.maps:,} after a"
+        f" line in the sites file, {port.never:,} never. The first have {say.share(share)} of the GPU-hours read."
+    )
+    rows = [
+        [row.key, f"{row.gpus:,}", f"{row.runs:,}", f"{row.gpu_hours:,.0f}", row.verdict, row.because]
+        for row in port.rows[:MOST_ROWS]
+    ]
+    yield _table(["template", "GPUs", "runs", "GPU-h", "verdict", "because"], rows, minor=(1, 2))
+    if port.lines:
+        lines = [[line, f"{number:,}"] for line, number in port.lines[:MOST_ROWS]]
+        yield '<div class="gap">' + _h3("Lines that would free most") + _table(["line", "templates"], lines) + "</div>"
+
+
+def _pilot(found: Assessment, say: ReportWords) -> Iterator[str]:
+    pilot = found.pilot.pilot
+    if pilot is None:
+        yield _p(found.pilot.why_none)
+    else:
+        one = pilot.candidate
+        yield _p(
+            f"Begin with {one.key}: {count(one.runs, 'run')} on {count(one.gpus, 'GPU')}, {say.hours(one.run_h)} each,"
+            f" done {say.hours(one.end_to_end_h)} after submission (medians)."
+        )
+        yield _p(
+            f"Burst at once it is done after {say.hours(pilot.after_h)}: {say.hours(pilot.gain_h)} sooner, for"
+            f" {say.money(pilot.cost_a_run)} a run, {say.money(pilot.cost_a_month)} in 30 days."
+        )
+        yield _p(_wider_words(pilot, say))
+        yield _p(f"It is a success if it is {pilot.success}")
+    rows = [
+        [
+            one.key,
+            f"{one.runs:,}",
+            f"{one.gpus:,}",
+            say.hours(one.run_h),
+            "unknown" if one.wait_h is None else say.hours(one.wait_h),
+            f"{one.points}" if one.fits else "no",
+            "; ".join(one.reasons),
+        ]
+        for one in found.pilot.ranked
+    ]
+    if rows:
+        heads = ["job", "runs", "GPUs", "runs for", "waits", "points", "reasons"]
+        chosen = [pilot is not None and one.key == pilot.candidate.key for one in found.pilot.ranked]
+        yield '<div class="gap">' + _table(heads, rows, chosen=chosen, minor=(3, 6)) + "</div>"
+
+
+def _wider_words(pilot: Pilot, say: ReportWords) -> str:
+    one, wider = pilot.candidate, pilot.wider
+    if wider.speed_up < NO_FASTER:
+        return f"Run wider it would hardly be done sooner ({wider.source})."
+    return (
+        f"Run wider, {one.gpus:,} GPUs become {wider.gpus:,}: {say.hours(wider.run_h)} instead of"
+        f" {say.hours(one.run_h)}, for {say.money(wider.cost)} a run ({wider.source})."
+    )
+
+
+# --- flips and assumptions --------------------------------------------------------------------------------------------
+
+
+def _flips(found: Assessment, say: ReportWords) -> Iterator[str]:
+    yield _p(
+        "Each curve is what the better burst gains over the best way without bursting, in the days seen; the last"
+        " one, over the month as it was. Above zero, shaded, it is a go; the dashed line is the assumption here."
+    )
+    drawn = []
+    for flip in found.decision.flips:
+        words = (lambda x: f"{x:,.0f}") if flip.unit == "GPUs" else say.money
+        at = ", ".join(f"{x:,.0f} GPUs" if flip.unit == "GPUs" else f"{say.per_hour(x)}" for x in flip.flips_at)
+        here = f"{flip.here:,.0f}" if flip.unit == "GPUs" else say.per_hour(flip.here)
+        said = f"Here: {here}. " + (f"It flips at {at}." if at else flip.says)
+        size = figures.MULTIPLE
+        inside = figures.curves([LabelledCurve("", flip.points)], [], words, say.money, size, here=flip.here, zero=True)
+        picture = figures.svg(inside, size, "multiple", f"{flip.name}. {said}")
+        drawn.append(
+            f'<figure class="fig">{_h3(flip.name)}{picture}<figcaption>{escape(_tied(said))}</figcaption></figure>'
+        )
+    yield f'<div class="three gap">{"".join(drawn)}</div>'
+
+
+def _assumed(found: Assessment, say: ReportWords) -> Iterator[str]:
+    parts = ", ".join(f"{name} {say.per_hour(amount / MICRO)}" for name, amount in found.own_cost.parts)
+    quote = found.quote
+    yield _p(
+        f"An owned GPU-hour costs {say.per_hour(found.own_cost.gpu_hour / MICRO)}: {parts}. A rented one"
+        f" {say.per_hour(quote.on_demand / MICRO)} on demand"
+        + (f" and {say.per_hour(quote.spot / MICRO)} as spot" if quote.spot else "")
+        + f", by {quote.source}; clouds in the table ask {say.per_hour(quote.low / MICRO)} to"
+        f" {say.per_hour(quote.high / MICRO)}."
+    )
+    rows = [
+        [
+            row.cloud,
+            row.region,
+            row.node_type,
+            f"{row.gpus} × {row.gpu}",
+            f"${float(row.on_demand):,.2f}" if row.on_demand else "",
+            f"${float(row.spot):,.2f}" if row.spot else "none",
+            row.dated,
+        ]
+        for row in found.prices
+    ]
+    heads = ["cloud", "region", "node", "GPUs", "on demand", "spot", "dated"]
+    yield (
+        '<div class="gap">'
+        + _h3("List prices, US dollars for a node and hour")
+        + _table(heads, rows, minor=(1, 2))
+        + "</div>"
+    )
+    yield _notes(
+        [
+            *found.own_cost.notes,
+            "Sources of prices: the SkyPilot catalog's snapshots of the clouds' own lists, by the dates above.",
+            "Spot nodes come and go like AWS's V100 nodes of us-east-2 did in 2023 (SkyPilot's recordings).",
+        ]
+    )
+
+
+# --- pieces -----------------------------------------------------------------------------------------------------------
+
+
+def _p(text: str) -> str:
+    return f'<p class="says">{escape(_tied(text))}</p>'
+
+
+def _h3(text: str) -> str:
+    return f"<h3>{escape(text)}</h3>"
+
+
+def _notes(notes: Iterable[str]) -> str:
+    items = "".join(f"<li>{escape(_tied(note))}</li>" for note in notes)
+    return f'<ul class="notes">{items}</ul>' if items else ""
+
+
+def _table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], chosen: Sequence[bool] = (), minor: Sequence[int] = ()
+) -> str:
+    """Cells that begin with a tag are HTML already; the first column names the row."""
+    numeric = [k > 0 and bool(rows) and all(_is_number(row[k]) for row in rows) for k in range(len(heads))]
+
+    def kind(k: int) -> str:
+        names = " ".join(["num"] * numeric[k] + ["minor"] * (k in minor))
+        return f' class="{names}"' if names else ""
+
+    head = "".join(f"<th{kind(k)}>{escape(text)}</th>" for k, text in enumerate(heads))
+    body = "".join(
+        ('<tr class="chosen">' if chosen and chosen[i] else "<tr>")
+        + "".join(
+            f'<th scope="row">{_cell(cell)}</th>' if k == 0 else f"<td{kind(k)}>{_cell(cell)}</td>"
+            for k, cell in enumerate(row)
+        )
+        + "</tr>"
+        for i, row in enumerate(rows)
+    )
+    return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(text: str) -> str:
+    return text if "<span class='why'>" in text else escape(_tied(text))
+
+
+def _is_number(text: str) -> bool:
+    bare = re.sub(r"^(-|[A-Z]{3} )?[$€£]?", "", text)
+    return bare[:1].isdigit() or text in ("", "none", "unknown", "no", "no delay")
+
+
+def _tied(text: str) -> str:
+    return re.sub(r"(?<=\d) (?=(?:%|s|min|h|days?|GPUs?|GPU-h|jobs?|runs?)(?![\w-]))", "\u00a0", text)

@@ -1,0 +1,289 @@
+"""Ways, buy or rent, pilot, go or no-go, on months so small that their truth is known by hand."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.assess.assessment import Assessment, DecisionOptions, assess
+from penstock.assess.buy_or_rent import HourlyLoad, buy_or_rent
+from penstock.assess.decision import crossings
+from penstock.assess.demo_month import GeneratedMonth, demo_reading, generated_month
+from penstock.assess.history import Coverage, JobRecord, MonthHistory, OwnedGpus, SourceReading
+from penstock.assess.join import join
+from penstock.assess.own_cost import own_cost
+from penstock.assess.page import page
+from penstock.assess.prices import quote
+from penstock.assess.replay import dealt_anew, replayable, slice_of
+from penstock.assess.ways import AS_IT_WAS, BOUGHT, BURST, CLOUD, LABELS, RECLAIMED, ReplayFigures
+from penstock.core.errors import BadInput
+from penstock.core.units import DAY, HOUR
+
+OWN_HOUR = 2.0
+RENT_HOUR = 7.3616  #: of an H100, by the table
+COST = ("hour=2",)
+
+
+def job(k: int, *, submit: float, start: float, run: float, gpus: int = 8, **more: Any) -> JobRecord:
+    """Hours since the month's begin."""
+    at, began, ended = (int(hours * HOUR) for hours in (submit, start, start + run))
+    record = JobRecord(
+        id=f"a/{k}",
+        source="here",
+        gpus=gpus,
+        name="train",
+        team="a",
+        key="a/train",
+        gpu_model="H100",
+        submitted_at=at,
+        started_at=began,
+        ended_at=ended,
+        submitted_by="csv",
+        started_by="csv",
+        ended_by="csv",
+        outcome="succeeded",
+    )
+    return replace(record, **more)
+
+
+def month(jobs: Iterable[JobRecord], gpus: int = 8, days: int = 4) -> MonthHistory:
+    some = tuple(jobs)
+    coverage = Coverage(source="here", from_at=0, to_at=days * DAY, jobs=len(some))
+    found = join([SourceReading(coverage, some, (OwnedGpus(0, gpus, "H100"),), "told", calendar=False)])
+    return replace(found, from_at=0, to_at=days * DAY)
+
+
+@pytest.fixture(scope="module")
+def generated() -> tuple[GeneratedMonth, Assessment]:
+    truth = generated_month(3, jobs=120, days=4)
+    return truth, assess(join([demo_reading(truth)]), DecisionOptions(own_cost=COST))
+
+
+def figures(found: Assessment, name: str) -> ReplayFigures:
+    way = found.ways.way(name)
+    assert way is not None
+    return way.measured
+
+
+def two_at_once(**more: Any) -> MonthHistory:
+    """Two jobs of 10 h at the same moment on GPUs for one."""
+    return month([job(1, submit=1, start=1, run=10, **more), job(2, submit=1, start=11, run=10)], days=1)
+
+
+def test_each_way_has_the_money_and_delay_that_follow_from_the_month() -> None:
+    found = assess(two_at_once(), DecisionOptions(own_cost=COST))
+    owned = 8 * 24 * OWN_HOUR
+    was, bought, cloud = (figures(found, name) for name in (AS_IT_WAS, BOUGHT, CLOUD))
+    assert (was.money, was.mean_delay_h, was.p95_delay_h) == pytest.approx((owned, 5, 10))
+    assert was.to_model_h == pytest.approx(15)
+    assert (bought.money, bought.mean_delay_h) == pytest.approx((2 * owned, 0))
+    # Each rented node is paid from the asking on, five minutes before the job runs.
+    assert cloud.money == pytest.approx(2 * 8 * (10 + 5 / 60) * RENT_HOUR, rel=0.01)
+    assert cloud.mean_delay_h == pytest.approx(5 / 60)
+
+
+def test_a_burst_happens_only_where_delay_costs_more_than_renting() -> None:
+    low = assess(two_at_once(), DecisionOptions(own_cost=COST, cost_of_delay="0.1", cap="10000000"))
+    assert (figures(low, BURST).rent, low.decision.answer) == (0, "no-go")
+    high = assess(two_at_once(), DecisionOptions(own_cost=COST, cost_of_delay="200", cap="10000000", buy=64))
+    assert figures(high, BURST).rent == pytest.approx(8 * 10 * RENT_HOUR, rel=0.05)
+    assert (high.decision.answer, high.decision.best) in {("go", "burst"), ("go", "spot")}
+    saved = figures(high, AS_IT_WAS).delay_h - figures(high, BURST).delay_h
+    assert saved == pytest.approx(10, rel=0.1)
+
+
+def test_a_cap_keeps_rent_below_it() -> None:
+    found = assess(two_at_once(), DecisionOptions(own_cost=COST, cost_of_delay="200", cap="300"))
+    assert figures(found, BURST).rent <= 300
+
+
+def test_reclaiming_idle_gpus_ends_the_wait_for_nothing() -> None:
+    idle = two_at_once(idle_gpu_ms=8 * 6 * HOUR, measured_gpu_ms=8 * 10 * HOUR, used_gpu_ms=8 * 4 * HOUR)
+    found = assess(idle, DecisionOptions(own_cost=COST, cost_of_delay="200"))
+    was, reclaimed = figures(found, AS_IT_WAS), figures(found, RECLAIMED)
+    assert reclaimed.money == was.money
+    assert (was.mean_delay_h, reclaimed.mean_delay_h) == pytest.approx((5, 2))
+    assert any(line.startswith("Reclaim idle GPUs first") for line in found.decision.says)
+
+
+def test_nothing_measured_leaves_a_way_out_and_says_so() -> None:
+    found = assess(two_at_once(), DecisionOptions(own_cost=COST))
+    assert [way.name for way in found.ways.ways] == [name for name in LABELS if name != RECLAIMED]
+    assert found.ways.left_out[0].startswith("Idle GPUs reclaimed is left out: nobody measured")
+
+
+def test_a_month_without_a_wait_needs_nothing() -> None:
+    calm = month([job(k, submit=12 * k, start=12 * k, run=2) for k in range(6)])
+    found = assess(calm, DecisionOptions(own_cost=COST))
+    assert found.decision.answer == "no-go"
+    assert found.decision.says[0].startswith("Do nothing")
+
+
+def test_jobs_that_mount_volumes_stay_at_home() -> None:
+    tied = month([job(k, submit=1, start=1 + 10 * k, run=10, volumes=("scratch",)) for k in range(2)])
+    found = assess(tied, DecisionOptions(own_cost=COST, cost_of_delay="2000", cap="10000000"))
+    assert figures(found, BURST).rent == 0
+    assert "2 jobs stay at home" in " ".join(found.ways.notes)
+
+
+def test_cut_runs_widen_the_ranges() -> None:
+    jobs = [job(k, submit=k / 10, start=10 * k, run=10) for k in range(4)]
+    whole = assess(month(jobs), DecisionOptions(own_cost=COST))
+    cut = assess(month([*jobs[:2], *(replace(one, cut="end") for one in jobs[2:])]), DecisionOptions(own_cost=COST))
+    first, second = whole.ways.way(AS_IT_WAS), cut.ways.way(AS_IT_WAS)
+    assert first is not None
+    assert second is not None
+    assert first.mean_delay_h.low == first.mean_delay_h.high  # run times are all alike
+    assert second.mean_delay_h.low < second.measured.mean_delay_h < second.mean_delay_h.high
+
+
+def test_carbon_is_counted_only_where_it_is_known() -> None:
+    unknown = assess(two_at_once(), DecisionOptions(own_cost=COST))
+    assert [way.co2_kg for way in unknown.ways.ways] == [None] * 5
+    found = assess(two_at_once(), DecisionOptions(grid=100, cloud_grid=10, own_cost=("watts=1000", "pue=1")))
+    was = found.ways.way(AS_IT_WAS)
+    assert was is not None
+    assert was.co2_kg == pytest.approx(8 * 24 * 0.1)
+
+
+def test_the_replay_of_a_generated_month_is_near_its_truth(generated: tuple[GeneratedMonth, Assessment]) -> None:
+    """Savings follow from waits, rent and demand; the truth of each is known."""
+    truth, found = generated
+    report = found.report
+    gpu_hours = sum(one.job.spec.gpus * one.job.run_ms for one in truth.jobs) / HOUR
+    starts = sum(one.job.spec.gpus for one in truth.jobs) * 5 / 60
+    cloud = figures(found, CLOUD)
+    assert cloud.gpu_hours_rented == pytest.approx(gpu_hours, rel=0.05)
+    assert cloud.rent >= (gpu_hours + starts) * RENT_HOUR * 0.95  # nodes of 1, 4 and 8 GPUs are a little too large
+    owned = truth.owned_gpus * (report.to_at - report.from_at) / HOUR * OWN_HOUR
+    assert figures(found, AS_IT_WAS).money == pytest.approx(owned)
+    assert found.buy_or_rent.all_rented == pytest.approx(
+        report.waits.demand.gpu_hours * RENT_HOUR * 365 * DAY / (report.to_at - report.from_at), rel=0.05
+    )
+
+
+# --- other months like this one ---------------------------------------------------------------------------------------
+
+
+def test_dealing_anew_keeps_the_work_of_each_job() -> None:
+    trace = replayable(join([demo_reading(generated_month(2, jobs=200, days=5))]))
+    dealt = dealt_anew(trace.jobs, 1)
+    assert dealt != trace.jobs
+    assert sum(one.run_ms * one.spec.gpus for one in dealt) == sum(one.run_ms * one.spec.gpus for one in trace.jobs)
+    assert dealt == dealt_anew(trace.jobs, 1)
+    assert [one.submit_at for one in dealt] == [one.submit_at for one in trace.jobs]
+
+
+def test_a_slice_is_the_middle_and_begins_at_zero() -> None:
+    trace = replayable(join([demo_reading(generated_month(2, jobs=200, days=5))]))
+    part = slice_of(trace.jobs, 50)
+    assert (len(part), part[0].submit_at) == (50, 0)
+    assert [one.id for one in part] == [one.id for one in trace.jobs[75:125]]
+    assert slice_of(trace.jobs, 500) == trace.jobs
+
+
+def test_a_month_without_a_run_cannot_be_replayed() -> None:
+    with pytest.raises(BadInput, match="cannot be replayed"):
+        replayable(month([job(1, submit=1, start=1, run=0)]))
+
+
+# --- buy or rent ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_always_wanted_is_cheaper_owned_and_what_seldom_is_rented() -> None:
+    """10 GPUs in every hour, 30 in one of ten; owning pays above 2 / 7.36 = 27 % of the time."""
+    rent, own = quote("H100"), own_cost("H100", COST)
+    assert rent is not None
+    hours = [30.0 if k % 10 == 0 else 10.0 for k in range(720)]
+    found = buy_or_rent(hours, 16, rent, own, None)
+    assert found.today.break_even == pytest.approx(OWN_HOUR / RENT_HOUR, rel=0.001)
+    assert (found.today.best_gpus, found.best.gpus) == (10, 10)
+    assert found.best.served == pytest.approx(10 / 12)
+    assert found.best.cost == pytest.approx(10 * OWN_HOUR * 8760 + 2 * RENT_HOUR * 8760, rel=0.001)
+    assert found.all_rented == pytest.approx(12 * RENT_HOUR * 8760, rel=0.001)
+    assert found.all_owned == pytest.approx(30 * OWN_HOUR * 8760, rel=0.001)
+    assert found.eighty.gpus == 10
+    assert min(cost for _, cost in found.today.points) == pytest.approx(found.today.best_cost)
+
+
+def test_a_newer_generation_is_counted_in_todays_speed() -> None:
+    rent, own, new = quote("H100"), own_cost("H100", ()), quote("B200")
+    assert rent is not None
+    assert new is not None
+    found = buy_or_rent([10.0] * 720, 16, rent, own, (new, own_cost("B200", ())))
+    assert found.newer is not None
+    assert found.newer.speed == pytest.approx(2.2, rel=0.01)
+    assert found.newer.best_cost < found.today.best_cost
+
+
+def test_where_owning_is_dearer_nothing_is_owned() -> None:
+    assert HourlyLoad([5.0, 6.0]).best(1.0, 2.0) == 0.0
+
+
+# --- pilot and flips --------------------------------------------------------------------------------------------------
+
+
+def test_the_pilot_is_a_job_that_waits_and_can_leave() -> None:
+    waits = [job(k, submit=20 * k, start=20 * k + 6, run=4, checkpoints=True) for k in range(4)]
+    tied = [job(10 + k, submit=20 * k, start=20 * k + 9, run=4, key="b/tied", volumes=("scratch",)) for k in range(4)]
+    short = [job(20 + k, submit=20 * k, start=20 * k + 1, run=0.1, key="c/short") for k in range(4)]
+    report = assess(month([*waits, *tied, *short], gpus=16), DecisionOptions(own_cost=COST)).pilot
+    assert [(one.key, one.fits) for one in report.ranked] == [
+        ("a/train", True),
+        ("b/tied", False),
+        ("c/short", False),
+    ]
+    assert report.pilot is not None
+    assert (report.pilot.candidate.end_to_end_h, report.pilot.gain_h) == pytest.approx((10, 6 - 5 / 60))
+    assert report.pilot.cost_a_run == pytest.approx(8 * (4 + 5 / 60) * RENT_HOUR, rel=0.001)
+    assert (report.pilot.wider.gpus, report.pilot.wider.run_h) == pytest.approx((32, 4 / 3.24))
+    assert report.pilot.wider.source.startswith("a guess: 90 % of each doubling")
+
+
+def test_runs_at_two_widths_tell_their_scaling() -> None:
+    narrow = [job(k, submit=20 * k, start=20 * k + 1, run=8, gpus=4) for k in range(3)]
+    wide = [job(9 + k, submit=20 * k, start=20 * k + 1, run=5, gpus=8) for k in range(3)]
+    report = assess(month([*narrow, *wide], gpus=16), DecisionOptions(own_cost=COST)).pilot
+    assert report.pilot is not None
+    assert report.pilot.wider.source == "from its own runs on 4 and 8 GPUs: 80 % of each doubling is kept"
+
+
+def test_without_recurring_jobs_there_is_no_pilot() -> None:
+    report = assess(two_at_once(), DecisionOptions(own_cost=COST)).pilot
+    assert (report.pilot, report.ranked) == (None, ())
+    assert report.why_none.startswith("No job ran 3 times")
+
+
+def test_crossings_are_where_the_line_is_zero() -> None:
+    assert crossings([(0, -1), (1, 1), (2, 3), (3, -3)]) == pytest.approx([0.5, 2.5])
+    assert crossings([(0, 1), (1, 2)]) == []
+
+
+def test_the_cost_of_delay_flips_where_rent_equals_delay() -> None:
+    found = assess(two_at_once(), DecisionOptions(own_cost=COST, cost_of_delay="200", cap="10000000"))
+    flip = found.decision.flips[0]
+    burst, was = figures(found, "spot"), figures(found, AS_IT_WAS)
+    assert flip.flips_at[0] == pytest.approx(burst.rent / (was.delay_h - burst.delay_h), rel=0.05)
+    assert [one.here for one in found.decision.flips] == pytest.approx([200, RENT_HOUR, 8], rel=0.001)
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_whole_and_asks_nobody(generated: tuple[GeneratedMonth, Assessment]) -> None:
+    text = page(generated[1], made_up=True)
+    for head in ("What was seen", "Use:", "Waits", "Ways to have run", "Buy or rent", "Portability", "Pilot", "flip"):
+        assert head in text
+    assert "<script" not in text
+    assert "http://" not in text.replace("http://www.w3.org", "")
+    assert "https://" not in text
+    assert text.count("<svg") == text.count("</svg>")
+    assert "style=" not in text
+
+
+def test_names_of_jobs_are_escaped() -> None:
+    nasty = [job(k, submit=20 * k, start=20 * k + 1, run=3, key="<b>x", team="<i>t") for k in range(3)]
+    text = page(assess(month(nasty), DecisionOptions(own_cost=COST)))
+    assert "<b>x" not in text
+    assert "<i>t" not in text
