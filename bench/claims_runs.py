@@ -11,13 +11,15 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from penstock.core.model.types import Offer, Policy, Site
+from penstock.core.engine import Engine, Step
+from penstock.core.model import events as e
+from penstock.core.model.types import Policy, Site
 from penstock.core.units import DAY, HOUR, Instant
 from penstock.policy.presets import policy
 from penstock.sim.engine.chance import uniform
@@ -43,8 +45,9 @@ SHARED: Final = Path(os.environ.get("PENSTOCK_SHARED") or Path(__file__).resolve
 TRACES: Final = ("philly", "helios_venus", "pai")
 ON_DEMAND_PER_GPU_HOUR: Final = 2.50  #: as `scenario.PER_GPU_HOUR`; deferred work is counted at it, too
 COST_OF_DELAY: Final = "20"
+ELIGIBLE: Final = "eligible"  #: the project of jobs that may run on spot, where only some may
 SPOT_RECORDING: Final = "2023-02-15"  #: six zones, 45 days, repeated
-FAST_DAYS: Final = 4
+FAST_DAYS: Final = 4.0
 
 
 class Load(NamedTuple):
@@ -75,7 +78,6 @@ class Setup(NamedTuple):
     nodes: int = 0  #: owned, of 8 GPUs each
     rented: tuple[str, ...] = ("on_demand",)  #: and "spot"
     policy: str = "penstock"  #: `owned-only` is penstock that may not rent
-    spot_permille: int = 350  #: of the price on demand
     cost_of_delay: str = COST_OF_DELAY  #: what an hour of a job's delay costs, for penstock
     half: bool = False  #: half of the jobs, by id, have no checkpoints and may not be preempted: not eligible for spot
 
@@ -84,10 +86,13 @@ class Measured(NamedTuple):
     """What a run came to. Money in dollars, times in hours."""
 
     rent: float  #: what the cloud bills
-    deferred: float  #: owned work after the last submission, as the placement benchmark counts it
-    owned_gpu_hours: float  #: paid for, whether used or not
+    deferred_gpu_hours: float  #: owned work after the last submission that is there only because of delay
+    owned_gpu_hours: float  #: until the last submission: paid for, whether used or not
+    late_gpu_hours: float  #: owned work after the last submission, delayed or not
     owned_share: float  #: of the GPU-hours run on owned GPUs
     eligible_rent: float
+    eligible_rented_gpu_hours: float
+    eligible_gpu_hours: float
     mean_jct_h: float
     median_jct_h: float
     mean_delay_h: float
@@ -97,18 +102,25 @@ class Measured(NamedTuple):
     @property
     def compute(self) -> float:
         """What changes with a decision: the bill, and what was put off to after the end."""
-        return self.rent + self.deferred
+        return self.rent + self.deferred_gpu_hours * ON_DEMAND_PER_GPU_HOUR
 
     def total(self, owned_per_gpu_hour: float) -> float:
-        return self.compute + self.owned_gpu_hours * owned_per_gpu_hour
+        """With the owned GPUs. After the last submission they count as far as they are used."""
+        paid = self.owned_gpu_hours + max(0.0, self.late_gpu_hours - self.deferred_gpu_hours)
+        return self.compute + paid * owned_per_gpu_hour
+
+    def eligible(self, owned_per_gpu_hour: float) -> float:
+        """What the eligible jobs cost, on rented and on owned GPUs."""
+        owned = max(0.0, self.eligible_gpu_hours - self.eligible_rented_gpu_hours)
+        return self.eligible_rent + owned * owned_per_gpu_hour
 
 
-def loads(names: Sequence[str], fast: bool) -> list[Load]:
+def loads(names: Sequence[str], days: float | None) -> list[Load]:
     """Recorded traces; where none are beside the project, one generated load."""
     if not (SHARED / "data" / "traces").is_dir():
         print("The traces are not beside the project: generated load instead.", file=sys.stderr)
-        return [generated(1_500, FAST_DAYS) if fast else generated(20_000, 30)]
-    return [recorded(name, days=FAST_DAYS if fast else None) for name in names]
+        return [generated(round(400 * days), days) if days else generated(20_000, 30)]
+    return [recorded(name, days) for name in names]
 
 
 def generated(count: int, days: float, seed: int = 0) -> Load:
@@ -156,7 +168,8 @@ class Runner:
 def described(setup: Setup) -> str:
     owned = f"{setup.nodes} nodes owned" if setup.nodes else "nothing owned"
     rented = " and ".join(setup.rented).replace("_", "-") if setup.policy != "owned-only" else "nothing"
-    return f"{owned}, {rented} rented, {setup.policy}{', half eligible' if setup.half else ''}"
+    delay = f" at ${setup.cost_of_delay} an hour" if setup.policy == "penstock" else ""
+    return f"{owned}, {rented} rented, {setup.policy}{delay}{', half eligible' if setup.half else ''}"
 
 
 def run(load: Load, setup: Setup) -> Measured:
@@ -166,15 +179,20 @@ def run(load: Load, setup: Setup) -> Measured:
     scenario = Scenario(tuple(jobs), tuple(sites(load, setup)), zones)
     true = truths(jobs)
     tally = Tally(true, jobs[0].submit_at, jobs[-1].submit_at)
-    engine = play(scenario, decider(setup, jobs), tally.see, true)
+    chosen = {job.id: job.spec.gpus * job.run_ms for job in jobs if job.spec.project == ELIGIBLE}
+    rented = RentedTime(chosen)
+    engine = play(scenario, decider(setup, jobs), both(tally.see, rented.see) if chosen else tally.see, true)
     report = tally.report(engine, 0)
     accounts = engine.state.ledger.accounts.items()
     return Measured(
         rent=report.cloud_cost,
-        deferred=report.deferred_gpu_hours * ON_DEMAND_PER_GPU_HOUR,
+        deferred_gpu_hours=report.deferred_gpu_hours,
         owned_gpu_hours=setup.nodes * GPUS_PER_NODE * load.span_h,
+        late_gpu_hours=max(0.0, report.gpu_hours - report.cloud_gpu_hours - tally.inside_ms / HOUR),
         owned_share=1 - report.cloud_gpu_hours / max(report.gpu_hours, report.cloud_gpu_hours),
-        eligible_rent=sum(account.spent for (scope, _), account in accounts if scope == "project:eligible") / 1e6,
+        eligible_rent=sum(account.spent for (scope, _), account in accounts if scope == f"project:{ELIGIBLE}") / 1e6,
+        eligible_rented_gpu_hours=rented.gpu_ms / HOUR,
+        eligible_gpu_hours=sum(chosen.values()) / HOUR,
         mean_jct_h=report.mean_jct_h,
         median_jct_h=percentile(sorted(tally.jcts), 50),
         mean_delay_h=report.mean_delay_h,
@@ -183,28 +201,43 @@ def run(load: Load, setup: Setup) -> Measured:
     )
 
 
+class RentedTime:
+    """Sees every step, and counts the time that these jobs ran on rented GPUs."""
+
+    def __init__(self, jobs: Container[str]) -> None:
+        self.jobs, self.gpu_ms = jobs, 0
+        self.widths: dict[str, int] = {}  #: of rented attempts
+        self.began: dict[str, Instant] = {}
+
+    def see(self, step: Step, _: Engine) -> None:
+        for fact in step.inputs:
+            if isinstance(fact, e.AttemptStarted) and fact.attempt in self.widths:
+                self.began[fact.attempt] = fact.at
+            elif isinstance(fact, e.AttemptEnded | e.AttemptStopped | e.AttemptLost):
+                began = self.began.pop(fact.attempt, fact.at)
+                self.gpu_ms += (fact.at - began) * self.widths.pop(fact.attempt, 0)
+        for promise in step.outputs:
+            if isinstance(promise, e.StartPromised) and promise.rented and promise.job in self.jobs:
+                self.widths[promise.attempt] = promise.width
+
+
+def both(
+    first: Callable[[Step, Engine], None], second: Callable[[Step, Engine], None]
+) -> Callable[[Step, Engine], None]:
+    def see(step: Step, engine: Engine) -> None:
+        first(step, engine)
+        second(step, engine)
+
+    return see
+
+
 def sites(load: Load, setup: Setup) -> Iterable[Site]:
     if setup.nodes:
         yield owned_site(setup.nodes)
     if "on_demand" in setup.rented:
         yield on_demand_site("l1")
     if "spot" in setup.rented:
-        yield from (at_price(spot_site(zone), setup.spot_permille) for zone in load.zones)
-
-
-def at_price(site: Site, permille: int) -> Site:
-    """A spot site at this share of the price on demand."""
-
-    def priced(offer: Offer) -> Offer:
-        shapes = (
-            replace(
-                shape, list_per_hour=(shape.most_per_hour or 0) * permille // 1000, most_per_hour=shape.most_per_hour
-            )
-            for shape in offer.shapes
-        )
-        return replace(offer, shapes=tuple(shapes))
-
-    return replace(site, offers=tuple(map(priced, site.offers)))
+        yield from map(spot_site, load.zones)
 
 
 def decider(setup: Setup, jobs: Sequence[TraceJob]) -> Policy:
@@ -218,7 +251,7 @@ def half_eligible(jobs: Iterable[TraceJob]) -> list[TraceJob]:
     return [
         replace(
             job,
-            spec=replace(job.spec, project="eligible")
+            spec=replace(job.spec, project=ELIGIBLE)
             if uniform("checkpoints", job.id) >= 0.5 and job.spec.checkpoint_every_ms
             else replace(job.spec, project="other", checkpoint_every_ms=None, interruptible=False),
         )

@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error(f"there is no trace {', '.join(unknown)}; there are {', '.join(TRACES)}")
     if args.write and (args.fast or names != list(TRACES)):
         parser.error("--write keeps a whole run: all traces, not --fast")
-    histories = {load.name: demand_by_hour(load.jobs) for load in loads(names, fast=False)}
+    histories = {load.name: demand_by_hour(load.jobs) for load in loads(names, days=None)}
     result = compared(histories, every=4 * EVERY_H if args.fast else EVERY_H)
     if args.write:
         STORED.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
