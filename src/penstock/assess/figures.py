@@ -111,12 +111,12 @@ def bars(rows: Sequence[tuple[str, float, float]], most: float, size: tuple[int,
     """A bar for each label: what was allocated, and of that what was used."""
     plot = plot_of(size, (0, max(1, len(rows))), (0, max([most, *(held for _, held, _ in rows)])))
     wide = (plot.right - plot.left) / max(1, len(rows))
-    every = max(1, -(-len(rows) // (5 if plot.width < 500 else 10)))
+    every = max(1, -(-len(rows) // (6 if plot.width < 500 else 12)))
     parts = [_grid(plot, lambda hours: f"{hours:,.0f}")]
     for k, (label, held, used) in enumerate(rows):
         left = plot.x(k) + wide * 0.12
         parts.append(_bar(plot, left, wide * 0.76, held, "b-held") + _bar(plot, left, wide * 0.76, used, "b-used"))
-        if k % every == 0 and left < plot.right - 60:
+        if k % every == 0 and left < plot.right - 34:
             parts.append(_say(left, plot.bottom + 16, label, ""))
     if most:
         at = plot.y(most)
