@@ -77,6 +77,7 @@ def test_a_decision_is_printed_and_written_as_one_page(tmp_path: Path, capsys: p
     told = capsys.readouterr().out
     assert "Ways, each replayed on this month" in told
     assert told.endswith(f"The whole report is in {page}.\n")
+    assert "Nothing was written" not in told
     assert page.read_text().startswith("<!doctype html>")
     assert main([*words[:-2], "--decide", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

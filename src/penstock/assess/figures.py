@@ -239,7 +239,7 @@ def _x_ticks(plot: PlotScales, words: NumberFormat) -> Iterable[str]:
 
 def _grid(plot: PlotScales, words: NumberFormat) -> str:
     step = nice_step(plot.high_y - plot.low_y, 4)
-    parts, at = [], plot.low_y
+    parts, at = [], -(-plot.low_y // step) * step
     while at <= plot.high_y + step * 1e-6:
         y = plot.y(at)
         parts.append(f'<line class="grid" x1="{plot.left}" x2="{plot.right}" y1="{y:.1f}" y2="{y:.1f}"/>')

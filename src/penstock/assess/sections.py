@@ -296,7 +296,7 @@ def _pilot(found: Assessment, say: ReportWords) -> Iterator[str]:
         one = pilot.candidate
         yield _p(
             f"Begin with {one.key}: {count(one.runs, 'run')} on {count(one.gpus, 'GPU')}, {say.hours(one.run_h)} each,"
-            f" done {say.hours(one.end_to_end_h)} after submission (medians)."
+            f" done {say.hours(one.end_to_end_h)} after submission (median run, mean wait)."
         )
         yield _p(
             f"Burst at once it is done after {say.hours(pilot.after_h)}: {say.hours(pilot.gain_h)} sooner, for"
