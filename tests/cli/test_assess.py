@@ -86,6 +86,14 @@ def test_a_decision_is_printed_and_written_as_one_page(tmp_path: Path, capsys: p
     assert report["gpu_hour"] == 2_000_000
 
 
+def test_a_redacted_page_holds_no_name(tmp_path: Path) -> None:
+    table, page = tmp_path / "secret-project.csv", tmp_path / "report.html"
+    table.write_text(months.table(generated_month(1, jobs=25, days=2)))
+    assert main(["assess", "--csv", str(table), "--redact", "--html", str(page)]) == 0
+    for name in ("vision", "language", "speech", "secret-project"):
+        assert name not in page.read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
