@@ -272,7 +272,7 @@ def _portable(found: Assessment, say: ReportWords) -> Iterator[str]:
     port = found.portability
     if port is None:
         yield _p(
-            "No manifest was read, so nobody knows what ties jobs to home. --kubeconfig reads them; --redact drops them."
+            "No manifest was read, so nobody knows what could leave. --kubeconfig reads them; --redact drops them."
         )
         return
     share = port.gpu_hours_that_go / port.gpu_hours_read if port.gpu_hours_read else 0.0
