@@ -149,7 +149,7 @@ def ways_of(
     """`cut_months`: the same month with cut runs at both ends of what they may be; empty if none was cut."""
     left_out = tuple(_left_out(month, setting))
     skipped = {RECLAIMED} if not month.idle_ms else set()
-    if setting.quote.spot is None and not setting.rented:
+    if setting.quote.spot is None:
         skipped.add(SPOT)
     return WaysReport(
         ways=tuple(_way(name, month, setting, cut_months, advance) for name in LABELS if name not in skipped),
@@ -379,8 +379,9 @@ def nearer_order(month: Replayable, setting: WaysSetting, seen_h: float) -> Ways
 def _left_out(month: Replayable, setting: WaysSetting) -> Iterator[str]:
     if not month.idle_ms:
         yield "Idle GPUs reclaimed is left out: nobody measured what the GPUs did (--prometheus with DCGM's metrics)."
-    if setting.quote.spot is None and not setting.rented:
-        yield f"Burst with spot is left out: the price table has no spot price for {setting.quote.gpu}."
+    if setting.quote.spot is None:
+        where = "the sites file has no spot offer" if setting.rented else f"the table has none for {setting.quote.gpu}"
+        yield f"Burst with spot is left out: {where}."
 
 
 def _notes(month: Replayable, setting: WaysSetting) -> Iterator[str]:
