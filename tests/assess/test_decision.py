@@ -163,6 +163,16 @@ def test_the_replay_of_a_generated_month_is_near_its_truth(generated: tuple[Gene
     )
 
 
+def test_as_it_was_is_replayed_in_the_order_that_is_nearer_to_what_was_seen() -> None:
+    """One node, so that no GPU is free in pieces: the replay's waits are the month's own."""
+    truth = generated_month(3, jobs=80, days=6)
+    assert truth.owned_gpus == 8
+    found = assess(join([demo_reading(truth)]), DecisionOptions(own_cost=COST))
+    assert not found.ways.setting.overtakes
+    seen = sum(truth.waits_ms) / len(truth.jobs) / HOUR
+    assert figures(found, AS_IT_WAS).mean_delay_h == pytest.approx(seen, rel=0.05)
+
+
 # --- other months like this one ---------------------------------------------------------------------------------------
 
 

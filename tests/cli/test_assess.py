@@ -77,12 +77,21 @@ def test_a_decision_is_printed_and_written_as_one_page(tmp_path: Path, capsys: p
     told = capsys.readouterr().out
     assert "Ways, each replayed on this month" in told
     assert told.endswith(f"The whole report is in {page}.\n")
+    assert "Nothing was written" not in told
     assert page.read_text().startswith("<!doctype html>")
     assert main([*words[:-2], "--decide", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert [way["name"] for way in report["ways"]["ways"]] == ["as-it-was", "burst", "spot", "bought", "cloud"]
     assert report["decision"]["answer"] in ("go", "no-go")
     assert report["gpu_hour"] == 2_000_000
+
+
+def test_a_redacted_page_holds_no_name(tmp_path: Path) -> None:
+    table, page = tmp_path / "secret-project.csv", tmp_path / "report.html"
+    table.write_text(months.table(generated_month(1, jobs=25, days=2)))
+    assert main(["assess", "--csv", str(table), "--redact", "--html", str(page)]) == 0
+    for name in ("vision", "language", "speech", "secret-project"):
+        assert name not in page.read_text()
 
 
 @pytest.mark.parametrize(
@@ -106,3 +115,22 @@ def test_a_decision_on_bad_words_is_one_sentence(
     told = capsys.readouterr().err
     assert why in told
     assert "Traceback" not in told
+
+
+def test_a_sites_file_says_what_is_rented(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, sites = tmp_path / "jobs.csv", tmp_path / "sites.yaml"
+    table.write_text(months.table(generated_month(1, jobs=20, days=2)))
+    sites.write_text(
+        "currency: EUR\nsites:\n"
+        "  - name: lab\n    front_door: true\n"
+        "    offers: [{name: owned, term: owned, gpu: H100, gpus_per_node: 8, nodes: 2}]\n"
+        "  - name: cloud\n"
+        "    offers: [{name: od, term: on_demand, gpu: H100, gpus_per_node: 8, price: {list: 3.00}, start: 5m}]\n"
+    )
+    words = ["assess", "--csv", str(table), "--owned-gpus", "16", "--decide", "--sites", str(sites), "--json"]
+    assert main(words) == 2
+    assert "how many EUR a dollar is" in capsys.readouterr().err
+    assert main([*words, "--rate", "0.9"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["currency"], report["quote"]["on_demand"]) == ("EUR", 3_000_000)
+    assert "Burst with spot is left out: the sites file has no spot offer." in report["ways"]["left_out"]

@@ -19,10 +19,10 @@ from penstock.assess.replay import CutRuns, Replayable, replayable
 from penstock.assess.report import AssessReport
 from penstock.assess.report import assess as report_of
 from penstock.assess.waits import WaitReport
-from penstock.assess.ways import WaysReport, WaysSetting, replays, setting_of, ways_of
+from penstock.assess.ways import WaysReport, WaysSetting, nearer_order, replays, setting_of, ways_of
 from penstock.core.errors import BadInput
 from penstock.core.model.types import STANDING, Site
-from penstock.core.units import DAY, SECOND, Instant, Money, money
+from penstock.core.units import DAY, HOUR, SECOND, Instant, Money, money
 from penstock.core.values import value
 from penstock.front.burst_report import BurstReport
 from penstock.policy.presets import DEFAULT_VALUE
@@ -72,6 +72,9 @@ def assess(
     month = replayable(history, tied)
     setting = _setting(month, asked)
     report = report_of(history, gpu_hour=setting.own.gpu_hour, currency=setting.currency, zone=zone)
+    known = report.waits.all
+    if known.jobs:
+        setting = nearer_order(month, setting, known.sum_ms / known.jobs / HOUR)
     ways = ways_of(month, setting, _ends(history, month, tied), advance)
     return Assessment(
         report=report,

@@ -97,7 +97,7 @@ def _says(answer: Answer, best: Way, report: WaysReport) -> list[str]:
     elif answer == "go":
         said.append("Go: bursting costs less than the delay that it removes.")
     else:
-        said.append(f"No-go for bursting: {best.label.lower()} costs no more, delay included.")
+        said.append(f"No-go for bursting: {best.label[0].lower()}{best.label[1:]} costs no more, delay included.")
     if was and reclaimed and burst and not _nobody_waits(report):
         saved = was.measured.delay_h - reclaimed.measured.delay_h
         if saved >= 0.5 * (was.measured.delay_h - burst.measured.delay_h) and saved > 0:

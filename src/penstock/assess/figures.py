@@ -111,12 +111,12 @@ def bars(rows: Sequence[tuple[str, float, float]], most: float, size: tuple[int,
     """A bar for each label: what was allocated, and of that what was used."""
     plot = plot_of(size, (0, max(1, len(rows))), (0, max([most, *(held for _, held, _ in rows)])))
     wide = (plot.right - plot.left) / max(1, len(rows))
-    every = max(1, -(-len(rows) // (5 if plot.width < 500 else 10)))
+    every = max(1, -(-len(rows) // (6 if plot.width < 500 else 12)))
     parts = [_grid(plot, lambda hours: f"{hours:,.0f}")]
     for k, (label, held, used) in enumerate(rows):
         left = plot.x(k) + wide * 0.12
         parts.append(_bar(plot, left, wide * 0.76, held, "b-held") + _bar(plot, left, wide * 0.76, used, "b-used"))
-        if k % every == 0 and left < plot.right - 60:
+        if k % every == 0 and left < plot.right - 34:
             parts.append(_say(left, plot.bottom + 16, label, ""))
     if most:
         at = plot.y(most)
@@ -239,7 +239,7 @@ def _x_ticks(plot: PlotScales, words: NumberFormat) -> Iterable[str]:
 
 def _grid(plot: PlotScales, words: NumberFormat) -> str:
     step = nice_step(plot.high_y - plot.low_y, 4)
-    parts, at = [], plot.low_y
+    parts, at = [], -(-plot.low_y // step) * step
     while at <= plot.high_y + step * 1e-6:
         y = plot.y(at)
         parts.append(f'<line class="grid" x1="{plot.left}" x2="{plot.right}" y1="{y:.1f}" y2="{y:.1f}"/>')

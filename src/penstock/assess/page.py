@@ -51,7 +51,11 @@ def _facts(found: Assessment, say: ReportWords) -> str:
     waits = found.report.waits.all
     seen = say.hours(waits.sum_ms / HOUR / max(1, waits.jobs))
     facts = [
-        ("Answer", "Go" if found.decision.answer == "go" else "No-go", f"best: {best.label.lower()}"),
+        (
+            "Answer",
+            "Go" if found.decision.answer == "go" else "No-go",
+            f"best: {best.label[0].lower()}{best.label[1:]}",
+        ),
         (
             "Money",
             say.money(best.measured.money),

@@ -116,7 +116,7 @@ def report_currency(name: str, rate: str | None) -> ReportCurrency:
     if name == "USD" and rate is None:
         return DOLLARS
     if rate is None:
-        raise BadInput(f"The price table is in US dollars; say how many {name} a dollar is, like --rate 0.9.")
+        raise BadInput(f"Our tables of prices are in US dollars; say how many {name} a dollar is, like --rate 0.9.")
     micro = money(rate)
     if not 0 < micro <= 1_000_000 * MICRO:
         raise BadInput(f"--rate is how many {name} a US dollar is, like 0.9, not {rate}.")

@@ -85,7 +85,7 @@ def _seen(found: Assessment, say: ReportWords) -> Iterator[str]:
 def _use(found: Assessment, say: ReportWords) -> Iterator[str]:
     use = found.report.use
     yield from map(_p, sentences.use(found.report))
-    bars = [(row.label, row.allocated, row.used) for row in use.by_day]
+    bars = [(_short(row.label), row.allocated, row.used) for row in use.by_day]
     if bars:
         spoken = f"GPU-hours by day: {sum(held for _, held, _ in bars):,.0f} allocated."
         most = found.owned_gpus * 24.0
@@ -105,6 +105,11 @@ def _use(found: Assessment, say: ReportWords) -> Iterator[str]:
     right = _h3("Allocations that stood idle") + _table(["job", "GPUs", "idle GPU-h", "cost"], idle) if idle else ""
     left = _h3("By team") + _table(["team", "allocated GPU-h", "used"], rows)
     yield f'<div class="cols gap"><div>{left}</div><div>{right}</div></div>'
+
+
+def _short(day: str) -> str:
+    """`10-05` of `2026-10-05`: a chart has no room for the year."""
+    return day[5:] if day[:4].isdigit() else day
 
 
 def _waits(found: Assessment, say: ReportWords) -> Iterator[str]:
@@ -152,7 +157,7 @@ def _ways(found: Assessment, say: ReportWords) -> Iterator[str]:
     rows = [_way_row(way, say, cost) for way in found.ways.ways]
     heads = ["way", "money", "of it rent", "mean delay", "95 % within", "time to model", "kg CO₂e", "with delay priced"]
     yield '<div class="gap">' + _table(heads, rows, chosen=[way.name == best for way in found.ways.ways],
-                                       minor=(2, 5, 6)) + "</div>"  # fmt: skip
+                                       minor=(2, 4, 5, 6)) + "</div>"  # fmt: skip
     yield _notes([*_ways_notes(found, say, cost), *found.ways.left_out, *found.ways.notes])
 
 
@@ -266,7 +271,9 @@ def _buy(found: Assessment, say: ReportWords) -> Iterator[str]:
 def _portable(found: Assessment, say: ReportWords) -> Iterator[str]:
     port = found.portability
     if port is None:
-        yield _p("No manifest was read, so nobody can say what keeps jobs at home. Read a cluster with --kubeconfig.")
+        yield _p(
+            "No manifest was read, so nobody knows what could leave. --kubeconfig reads them; --redact drops them."
+        )
         return
     share = port.gpu_hours_that_go / port.gpu_hours_read if port.gpu_hours_read else 0.0
     yield _p(
@@ -291,7 +298,7 @@ def _pilot(found: Assessment, say: ReportWords) -> Iterator[str]:
         one = pilot.candidate
         yield _p(
             f"Begin with {one.key}: {count(one.runs, 'run')} on {count(one.gpus, 'GPU')}, {say.hours(one.run_h)} each,"
-            f" done {say.hours(one.end_to_end_h)} after submission (medians)."
+            f" done {say.hours(one.end_to_end_h)} after submission (median run, mean wait)."
         )
         yield _p(
             f"Burst at once it is done after {say.hours(pilot.after_h)}: {say.hours(pilot.gain_h)} sooner, for"

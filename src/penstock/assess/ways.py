@@ -66,6 +66,7 @@ class WaysSetting:
     rented: tuple[Site, ...] = ()  # of a sites file; empty: the table's
     own_grid: int | None = None  # grams for a kWh at home; None: not known
     cloud_grid: int | None = None
+    overtakes: bool = True  # may a later job start while an earlier one does not fit: as it was, and with GPUs bought?
 
 
 @value
@@ -148,7 +149,7 @@ def ways_of(
     """`cut_months`: the same month with cut runs at both ends of what they may be; empty if none was cut."""
     left_out = tuple(_left_out(month, setting))
     skipped = {RECLAIMED} if not month.idle_ms else set()
-    if setting.quote.spot is None and not setting.rented:
+    if setting.quote.spot is None:
         skipped.add(SPOT)
     return WaysReport(
         ways=tuple(_way(name, month, setting, cut_months, advance) for name in LABELS if name not in skipped),
@@ -279,7 +280,7 @@ def _policy(name: str, setting: WaysSetting) -> Policy:
     if name in (BURST, SPOT):
         # Without pacing, the first busy week spends the month's cap, and wide jobs then wait for the next month.
         return replace(ours("penstock", setting.cost_of_delay), pace=True, exhausted="move_home")
-    return AT_ONCE if name == CLOUD else FIRST_COME
+    return AT_ONCE if name == CLOUD else replace(FIRST_COME, backfill=setting.overtakes)
 
 
 def _caps(name: str, setting: WaysSetting) -> tuple[tuple[str, Money | None, Money | None], ...]:
@@ -351,7 +352,7 @@ def _carbon(measured: ReplayFigures, setting: WaysSetting, owned: int, span_ms: 
 def _says(name: str, month: Replayable, setting: WaysSetting) -> str:
     match name:
         case "as-it-was":
-            return f"{month.owned_gpus:,} GPUs, first come, first served."
+            return f"{month.owned_gpus:,} GPUs, first come, first served{_order(setting)}."
         case "reclaimed":
             return "The same, and each job gives its GPUs back while they do nothing."
         case "burst":
@@ -364,11 +365,23 @@ def _says(name: str, month: Replayable, setting: WaysSetting) -> str:
             return "Nothing owned; every job starts at once on demand."
 
 
+def _order(setting: WaysSetting) -> str:
+    return "; what fits overtakes what does not" if setting.overtakes else "; nobody overtakes"
+
+
+def nearer_order(month: Replayable, setting: WaysSetting, seen_h: float) -> WaysSetting:
+    """Whether jobs overtake as it was, by which of the two is nearer to the mean wait that was seen."""
+    both = [replace(setting, overtakes=overtakes) for overtakes in (True, False)]
+    apart = [abs(measure(AS_IT_WAS, month, month.jobs, one, 0).mean_delay_h - seen_h) for one in both]
+    return both[apart[1] < apart[0]]
+
+
 def _left_out(month: Replayable, setting: WaysSetting) -> Iterator[str]:
     if not month.idle_ms:
         yield "Idle GPUs reclaimed is left out: nobody measured what the GPUs did (--prometheus with DCGM's metrics)."
-    if setting.quote.spot is None and not setting.rented:
-        yield f"Burst with spot is left out: the price table has no spot price for {setting.quote.gpu}."
+    if setting.quote.spot is None:
+        where = "the sites file has no spot offer" if setting.rented else f"the table has none for {setting.quote.gpu}"
+        yield f"Burst with spot is left out: {where}."
 
 
 def _notes(month: Replayable, setting: WaysSetting) -> Iterator[str]:

@@ -76,6 +76,8 @@ def command(as_json: bool, **how: Any) -> None:
         _draw(report)
         if decision is not None:
             draw_decision(decision, how["html"])
+        if not how["html"]:
+            click.echo("Nothing was written anywhere.")
 
 
 def _readings(how: dict[str, Any]) -> "Iterator[SourceReading]":
@@ -195,7 +197,6 @@ def _draw(report: "AssessReport") -> None:
     _draw_use(report)
     _say("Waits", sentences.waits(report))
     _draw_waits(report)
-    click.echo("Nothing was written anywhere.")
 
 
 def _say(title: str, lines: list[str]) -> None:

@@ -89,7 +89,7 @@ def _options(how: dict[str, Any]) -> "DecisionOptions":
     from dataclasses import replace
 
     from penstock.assess.assessment import DecisionOptions
-    from penstock.assess.prices import ReportCurrency, report_currency
+    from penstock.assess.prices import report_currency
 
     costs = tuple(how["own_cost"]) + ((f"hour={how['gpu_hour']}",) if how["gpu_hour"] is not None else ())
     options = DecisionOptions(
@@ -103,15 +103,17 @@ def _options(how: dict[str, Any]) -> "DecisionOptions":
     )
     if not how["sites"]:
         return replace(options, currency=report_currency(how["currency"], how["rate"]))
-    if how["cloud"] or how["rate"]:
-        raise BadInput("--sites says what is rented and in which currency; leave out --cloud and --rate.")
+    if how["cloud"]:
+        raise BadInput("--sites says what is rented; leave out --cloud.")
     from penstock.assess.portable import burst_report_of
     from penstock.config import read_sites
     from penstock.core.model.types import STANDING
 
     file = read_sites(how["sites"])
     rented = tuple(site for site in file.sites if any(offer.term not in STANDING for offer in site.offers))
-    return replace(options, currency=ReportCurrency(file.currency), rented=rented, burst_report=burst_report_of(file))
+    return replace(
+        options, currency=report_currency(file.currency, how["rate"]), rented=rented, burst_report=burst_report_of(file)
+    )
 
 
 def _write(path: str, text: str) -> None:
