@@ -190,7 +190,18 @@ def test_every_part_of_a_site_can_be_said() -> None:
         ),
         data_folders=(("scans", "/data/scans"),),
         policy=PolicyOptions(
-            money("7.50"), 120 * MINUTE, False, False, MINUTE, 2 * MINUTE, 3 * MINUTE, True, True, "move_home", True
+            money("7.50"),
+            120 * MINUTE,
+            False,
+            False,
+            MINUTE,
+            2 * MINUTE,
+            3 * MINUTE,
+            True,
+            True,
+            "move_home",
+            True,
+            hard_caps_source="s.yaml:68",
         ),
         time_zone="Europe/Oslo",
         teams=(

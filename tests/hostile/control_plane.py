@@ -15,7 +15,6 @@ from typing import Any, Final, Self
 import httpx2
 import yaml
 
-from tests.awaiting import NO_TLS
 from tests.conftest import ROOT
 from tests.hostile.mistakes import VARIABLE
 
@@ -120,7 +119,7 @@ class ControlPlane:
         """A client with this token; None: the admin's. Closed with the control plane."""
         secret = Path(self.token_file).read_text().strip() if secret is None else secret
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-        found = httpx2.Client(base_url=self.address, headers=headers, timeout=LIMIT_S, trust_env=False, verify=NO_TLS)
+        found = httpx2.Client(base_url=self.address, headers=headers, timeout=LIMIT_S, trust_env=False)
         self.clients.append(found)
         return found
 
