@@ -2,13 +2,10 @@
 
 import asyncio
 import functools
-import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 LIMIT_S = 120  #: a wait that takes longer has failed; nothing takes a tenth of it, unless others want the machine
-#: For clients over plain HTTP: to read the system's certificates takes 50 ms of a processor, for each client.
-NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def story(tell: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -7,6 +7,7 @@ Values are frozen for real here (`penstock.core.values`): set before anything im
 """
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Generator
 from enum import StrEnum
@@ -41,6 +42,7 @@ class Part(StrEnum):
     TRACES = "recorded traces: PENSTOCK_SHARED names their folder; generated load is tested"
 
 
+LONGEST_S = 900  #: of one test, with whatever it builds first; nothing takes half of it, unless others want the machine
 pytest_plugins = ["tests.turns"]
 
 # Deadlines and speed checks are off: how fast a shared machine is today is not what these tests are about.
@@ -75,6 +77,22 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _refuse_skip(report)
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that waits for ever fails, and the run goes on."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError(f"{item.nodeid} takes longer than {LONGEST_S} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(LONGEST_S)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -306,8 +306,7 @@ def runs(says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     monkeypatch.chdir(tmp_path)
     job = says("run", "--detach", "--env", "LR=0.1", "--", PYTHON, "-c", WAITS).strip()
     with Client()._session as http:  # outside of a command nobody else closes it
-        while not http.get(f"/v1/jobs/{job}/log", params={"wait": 20}).content:
-            pass
+        assert any(http.get(f"/v1/jobs/{job}/log", params={"wait": 20}).content for _ in range(6)), says("why", job)
     yield job
     says("cancel", job)
     says("logs", "-f", job)

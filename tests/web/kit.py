@@ -29,7 +29,7 @@ from penstock.web.app import Limits, build, guard_of
 from penstock.web.server import address_of, bind, serving
 from penstock.web.token_files import own_secret
 from penstock.web.tokens import Role, Token, new_token
-from tests.awaiting import LIMIT_S, NO_TLS
+from tests.awaiting import LIMIT_S
 
 #: More than any test asks for; tests of limits bring their own.
 UNLIMITED = Limits(1e6, 1e6, 1e6, 1e6, 1e6, 1e6)
@@ -58,7 +58,7 @@ class Penstock:
 
     def client(self, secret: str) -> httpx2.AsyncClient:
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-        made = httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=LIMIT_S, trust_env=False, verify=NO_TLS)
+        made = httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=LIMIT_S, trust_env=False)
         self.clients.append(made)
         return made
 

@@ -370,6 +370,10 @@ class Plane:
         self._inbox.set()
         return await told
 
+    async def show(self) -> None:
+        """Returns once the view has all that is recorded. Otherwise it follows the journal a moment later."""
+        await self._publish()
+
     async def erase(self, *digests: str) -> None:
         """Erase blobs for good, in the journal's own thread. Raises `Unwritable`."""
         for start in range(0, len(digests), MOST_TOGETHER):

@@ -65,6 +65,7 @@ async def pause(request: Request, plane: PlaneHere, caller: MayOperate) -> schem
     """Running jobs continue and their leases are renewed. Submissions are accepted and queued."""
     known = details(request)
     told = await plane.tell(Paused(0, caller.id, known.digest), blobs=known.blobs)
+    await plane.show()  # whoever asks next sees it
     return schemas.Done(number=told.number, says="Paused: running jobs continue, and nothing new starts.")
 
 
@@ -72,6 +73,7 @@ async def pause(request: Request, plane: PlaneHere, caller: MayOperate) -> schem
 async def resume(request: Request, plane: PlaneHere, caller: MayOperate) -> schemas.Done:
     known = details(request)
     told = await plane.tell(Resumed(0, caller.id, known.digest), blobs=known.blobs)
+    await plane.show()  # whoever asks next sees it
     return schemas.Done(number=told.number, says="Resumed: new starts are allowed again.")
 
 
