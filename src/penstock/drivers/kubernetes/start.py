@@ -19,7 +19,7 @@ from penstock.drivers.kubernetes.connection import FULL, Connection
 from penstock.drivers.kubernetes.execution_job import ExecutionRequest, execution_job, origin_of
 from penstock.drivers.kubernetes.execution_job import host_names as names_in
 from penstock.drivers.kubernetes.pods import Trouble, node_of, said
-from penstock.drivers.kubernetes.trouble import NO_SUCH_NODES, events_about
+from penstock.drivers.kubernetes.trouble import NO_SUCH_NODES, events_about, scheduler_ms
 from penstock.kube import annotations, errors
 from penstock.kube.client import JOBS
 from penstock.kube.maps import Maps
@@ -139,7 +139,7 @@ class Starter:
         most = {"room": room_ms, "pods": room_ms}.get(execution.trouble.kind, settings.image_ms)
         if _fails_job(execution, execution.trouble):
             most = settings.typo_ms
-        return execution.trouble_at + most - self.here.clock()
+        return execution.trouble_at + max(most, scheduler_ms(execution.trouble)) - self.here.clock()
 
     async def _give_up(self, execution: Execution, ask: StartAttempt) -> None:
         """End the start here. An image that does not exist fails the job, unless it is a home Job, which stays pending

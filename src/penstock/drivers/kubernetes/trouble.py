@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.core.model import events as e
 from penstock.core.model.types import STANDING
-from penstock.core.units import SECOND
+from penstock.core.units import SECOND, Millis
 from penstock.core.values import value
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.connection import Connection
@@ -27,7 +27,7 @@ NO_PODS: Final = Trouble("pods", "the cluster makes no pod for it; a quota or a 
 UNNOTICED: Final = Trouble(
     "missing", "no scheduler has looked at its pods; is there one of the name that they ask for?"
 )
-UNNOTICED_SECONDS: Final = 20.0  #: how long a scheduler may be busy
+UNNOTICED_SECONDS: Final = 20.0
 #: Kubelet's words for a volume whose object is not there.
 NOT_THERE: Final = re.compile("not found|non-existent|not registered|couldn't find key", re.IGNORECASE)
 #: An autoscaler's words for a pod that none of its nodes would suit, and not for one that is at its limit.
@@ -109,9 +109,14 @@ class TroubleReporter:
         offer, trouble = self.here.offers.get(said(execution.job, annotations.OFFER)), execution.trouble
         if trouble is not None and trouble.kind == "room" and offer is not None and offer.term not in STANDING:
             return offer.start_ms + int(STABLE_SECONDS * SECOND)
-        if trouble is UNNOTICED:
-            return int(UNNOTICED_SECONDS * SECOND)
+        if unnoticed_ms := scheduler_ms(trouble):
+            return unnoticed_ms
         return int((LOOKS_SECONDS[0] if trouble is NO_PODS else STABLE_SECONDS / 2) * SECOND)
+
+
+def scheduler_ms(trouble: Trouble | None) -> Millis:
+    """How long a scheduler may be busy before pods that it has not looked at are trouble; 0 of any other trouble."""
+    return int(UNNOTICED_SECONDS * SECOND) if trouble is UNNOTICED else 0
 
 
 def _meaning(trouble: Trouble) -> str:
