@@ -1,6 +1,6 @@
 """`make test-bare`: the quick tests in a fresh copy on a machine that has git, make and Python, and nothing else.
 
-    python -m tests.bare [--slow] [--again] [-n WORKERS] [TEST ...]
+    python -m tests.bare [--slow] [--again] [--passed FILE] [-n WORKERS] [TEST ...]
 
 It hides what this machine has besides: the PATH holds links to those three and to a system's everyday commands, home
 and cache folders are new, and root becomes `nobody`. There `make venv` installs what the lock names, and the tests run.
@@ -35,12 +35,14 @@ KEPT: Final = ("PIP_", "SSL_", "REQUESTS_", "LANG", "LC_", "HTTP", "http", "NO_P
 PYTHONS: Final = ("python3", *(f"python3.{minor}" for minor in range(11, 15)))
 USABLE: Final = "import ensurepip, ssl, sys; sys.exit(sys.version_info < (3, 11))"
 NOBODY: Final = "nobody"
+PASSED: Final = "passed.txt"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--slow", action="store_true", help="the slow tests, too: all of `make test`")
     parser.add_argument("--again", action="store_true", help="try what failed again, alone, as `tests.again` does")
+    parser.add_argument("--passed", type=Path, help="write the tests that need not run again here (`tests.once`)")
     parser.add_argument("-n", dest="workers", default="auto", help="workers of pytest")
     parser.add_argument("tests", nargs="*", help="these tests only; then nothing is asked about what is missing")
     asked = parser.parse_args()
@@ -49,10 +51,13 @@ def main() -> int:
         bare.prepare()
         if code := bare.run("make", "venv", f"PYTHON={bare.python}"):
             return code
-        chosen = [*([] if asked.slow else ["-m", "not slow"]), *asked.tests]
-        code = bare.run(".venv/bin/python", "-m", "pytest", "-n", asked.workers, *chosen)
+        chosen = [*([] if asked.slow else ["-m", "not slow"]), *(["--passed", PASSED] if asked.passed else [])]
+        code = bare.run(".venv/bin/python", "-m", "pytest", "-n", asked.workers, *chosen, *asked.tests)
         if code == 1 and asked.again:
             code = bare.run(".venv/bin/python", "-m", "tests.again")
+        if code == 0 and asked.passed:
+            asked.passed.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(bare.project / PASSED, asked.passed)
         seen = [] if asked.tests else [part for part in MISSED if part not in bare.said]
     for part in seen:
         print(f"Not hidden, or no test needs it any more: {part}", file=sys.stderr)

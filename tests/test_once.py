@@ -1,0 +1,59 @@
+"""What passed in the bare copy is not run again, unless a fuller machine could make a difference."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+FILE = """
+import shutil, subprocess, sys
+from hypothesis import given, strategies as st
+import pytest
+from penstock.live.home_folder import make_home
+
+def test_plain(tmp_path): assert shutil.which("sh")
+def test_also_plain(): pass
+def test_starts_a_process(): subprocess.run([sys.executable, "-c", ""], check=True)
+def test_looks_for_a_program(): assert shutil.which("no-such-program") is None
+def test_asks_who_it_is(tmp_path): make_home(tmp_path / "home")
+
+def test_draws_examples():
+    @given(st.integers())
+    def is_number(n): assert n == int(n)
+    is_number()
+
+@pytest.fixture(scope="module")
+def server(): subprocess.run([sys.executable, "-c", ""], check=True)
+@pytest.mark.parametrize("number", [1, 2])
+def test_uses_a_process(number, server): pass
+
+def test_fails(): assert False
+def test_skips(): pytest.skip("not here")
+@pytest.mark.xfail
+def test_is_known(): assert False
+@pytest.fixture
+def broken(): yield; assert False
+def test_fails_at_its_end(broken): pass
+"""
+
+
+def run(folder: Path, *options: str) -> str:
+    (folder / "test_it.py").write_text(FILE)
+    command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(folder), "-rA", "-q"]
+    command += ["-p", "tests.once", "-p", "xdist.plugin", "-n", "2", *options]
+    env = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.mark.slow
+def test_what_would_do_the_same_elsewhere_runs_once(tmp_path: Path) -> None:
+    run(tmp_path, "--passed", "passed.txt")
+    assert (tmp_path / "passed.txt").read_text() == "test_it.py::test_also_plain\ntest_it.py::test_plain\n"
+    again = run(tmp_path, "--not-again", "passed.txt")
+    assert "2 tests passed in the bare copy and are not run again" in again
+    assert "test_it.py::test_looks_for_a_program" in again
+    assert "plain" not in again
