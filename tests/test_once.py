@@ -44,7 +44,7 @@ def test_fails_at_its_end(broken): pass
 def run(folder: Path, *options: str) -> str:
     (folder / "test_it.py").write_text(FILE)
     command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(folder), "-rA", "-q"]
-    command += ["-p", "tests.once", "-p", "xdist.plugin", "-n", "2", *options]
+    command += ["-p", "tests.once", "-p", "xdist.plugin", "-n", "1", *options]
     env = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False).stdout
 
