@@ -7,8 +7,7 @@ BIN := .venv/bin
 LOWEST := demo kubernetes policy postgres
 CODE := hatch_build.py src tests $(wildcard bench)
 # Not -q: it hides the seed of the tests' order, which is needed to see a failure again (--randomly-seed=N).
-# Few tests are handed out at a time, so that no worker sits on a heap of slow ones when the others are done.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxschedchunk 4
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 # The lock names all that is needed, so nothing is left for pip to choose.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --compile --no-deps

@@ -43,7 +43,7 @@ class Part(StrEnum):
 
 
 LONGEST_S = 900  #: of one test, with whatever it builds first; nothing takes half of it, unless others want the machine
-pytest_plugins = ["tests.once", "tests.turns"]
+pytest_plugins = ["tests.once", "tests.together", "tests.turns"]
 
 # Deadlines and speed checks are off: how fast a shared machine is today is not what these tests are about.
 settings.register_profile(
