@@ -10,10 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, redirect_stderr, redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
+from penstock.cli import main as cli
 from penstock.core.engine import Engine, replay
 from penstock.core.errors import BadInput
 from penstock.devcluster import ClusterGroup, ClusterPlan, NodePlan
@@ -109,13 +112,13 @@ class Brain:
             self.process.wait(LIMIT_S)
 
     def asked(self, *command: str) -> str:
-        """What a command of ours says of it, whether all is well or not."""
-        done = subprocess.run(
-            [sys.executable, "-m", "penstock.cli", *command],
-            env={**os.environ, "PENSTOCK_HOME": str(self.home), "COLUMNS": "400"},
-            capture_output=True, text=True, check=False, timeout=LIMIT_S,
-        )  # fmt: skip
-        return done.stdout + done.stderr
+        """What a command of ours says of it, whether all is well or not. In this process: starting one each time that
+        somebody asks whether it is so by now would keep the processor from what is waited for."""
+        told = StringIO()
+        settings = {"PENSTOCK_HOME": str(self.home), "COLUMNS": "400"}
+        with patch.dict(os.environ, settings), redirect_stdout(told), redirect_stderr(told):
+            cli.main(command)
+        return told.getvalue()
 
     @property
     def words(self) -> str:

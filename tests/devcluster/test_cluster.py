@@ -142,3 +142,28 @@ def test_a_bed_tells_which_of_its_parts_died_and_is_mended(bed: ClusterGroup) ->
     assert [part.name for part in bed.processes() if not part.pid] == ["kwok"]
     bed.mend()
     assert all(part.pid for part in bed.processes())
+
+
+ASKED = (
+    "jobs", "job a", "job/a", "pods -l job-name=a", "pods -l job-name!=a,!x", "pods -l job-name=nobody", "nodes",
+    "node lab-gpu-0", "job nothing",
+)  # fmt: skip
+
+
+def test_get_says_what_kubectl_says(lab: ExternalCluster, namespace: str) -> None:
+    """It asks the API server itself, because kubectl takes long."""
+    by_kubectl = ExternalCluster(lab.name, lab.kubeconfig)
+
+    def said(cluster: ExternalCluster, asked: str) -> dict[str, Any] | str:
+        try:
+            found = cluster.get(*asked.split(), "-n", namespace)
+        except Refusal as refusal:
+            return str(refusal)
+        return {"items": found["items"]} if "items" in found else found  # kubectl makes one list of all kinds
+
+    lab.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(job("a")))
+    lab.kubectl("wait", "-n", namespace, "--for=create", "pod", "-l", "job-name=a", "--timeout=100s")
+    for asked in ASKED:
+        pairs = ((said(lab, asked), said(by_kubectl, asked)) for _ in range(10))
+        ours, theirs = next((pair for pair in pairs if pair[0] == pair[1]), ("changes all the time", ""))
+        assert ours == theirs, asked
