@@ -3,9 +3,10 @@
     pytest --passed FILE            # write the tests that passed and would do the same on a fuller machine
     pytest --not-again FILE         # leave them out
 
-A test runs again if a fuller machine could change what it does: it started a process, looked for a program that is not
-there, asked which user runs it, or drew examples, of which the bare copy draws few. What a fixture of several tests did
-counts for each of them.
+A test runs again if a fuller machine could change what it does: it started a program that is not ours, looked for one
+that is not there, asked which user runs it, or drew as few examples as the bare copy's profile says. What a fixture of
+several tests did counts for each of them. A Penstock of root gives each job a user of its own: tests in which that
+matters run again, too.
 """
 
 import os
@@ -16,10 +17,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hypothesis import settings
 from hypothesis.internal.conjecture.engine import ConjectureRunner
 
 ROOT: Final = str(Path(__file__).resolve().parent.parent)
-STARTS: Final = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system"})
+STARTS: Final = frozenset({"os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system"})
+AS_ROOT: Final = (
+    "tests/cli/test_live.py", "tests/contract/test_drivers.py", "tests/drivers/", "tests/hostile/test_local_jobs.py",
+    "tests/web/routes/test_job_exec.py",
+)  # fmt: skip
 SAME: Final = "same_everywhere"  #: a property of a test's report
 
 
@@ -60,21 +66,24 @@ class Recorder:
         self.asked = 0  #: how often something was done that depends on the machine
         self.fixtures = set[str]()  #: of several tests, in which that happened
         sys.addaudithook(self._hear)
-        for owner, name in ((os, "getuid"), (os, "geteuid"), (shutil, "which"), (ConjectureRunner, "run")):
-            setattr(owner, name, self._counted(getattr(owner, name)))
+        self._count(shutil, "which", lambda found, *_: found is None)
+        self._count(os, "getuid", lambda *_: _asked_by_us())
+        self._count(os, "geteuid", lambda *_: _asked_by_us())
+        few = settings().max_examples  # here, because while examples are drawn this is what their test says
+        self._count(ConjectureRunner, "run", lambda _, run: run.settings.max_examples == few)
 
-    def _hear(self, event: str, _: object) -> None:
-        self.asked += event in STARTS
+    def _hear(self, event: str, about: tuple[Any, ...]) -> None:
+        self.asked += event in STARTS or (event == "subprocess.Popen" and about[0] != sys.executable)
 
-    def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _count(self, owner: object, name: str, matters: Callable[..., bool]) -> None:
+        call = getattr(owner, name)
+
         def counted(*args: Any, **kwargs: Any) -> Any:
             found = call(*args, **kwargs)
-            # Pytest asks for the user, too, and `which` makes a difference only where nothing is found.
-            ours = sys._getframe(1).f_code.co_filename.startswith((f"{ROOT}/src", f"{ROOT}/tests", f"{ROOT}/bench"))
-            self.asked += found is None or (ours and isinstance(found, int))
+            self.asked += matters(found, *args)
             return found
 
-        return counted
+        setattr(owner, name, counted)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
@@ -96,7 +105,8 @@ class Recorder:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         names: list[str] = getattr(item, "fixturenames", [])
-        if call.when == "teardown" and self.asked == item.stash[BEFORE] and self.fixtures.isdisjoint(names):
+        same = self.asked == item.stash[BEFORE] and self.fixtures.isdisjoint(names)
+        if call.when == "teardown" and same and not item.nodeid.startswith(AS_ROOT):
             report.user_properties.append((SAME, True))
         return report
 
@@ -109,6 +119,11 @@ class Recorder:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if not hasattr(session.config, "workerinput"):
             self.file.write_text("".join(f"{name}\n" for name in sorted(self.passed - self.others)), "utf-8")
+
+
+def _asked_by_us() -> bool:
+    """Pytest asks, too, and does the same whatever it hears."""
+    return sys._getframe(3).f_code.co_filename.startswith((f"{ROOT}/src", f"{ROOT}/tests", f"{ROOT}/bench"))
 
 
 BEFORE = pytest.StashKey[int]()

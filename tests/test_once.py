@@ -11,13 +11,14 @@ from tests.conftest import ROOT
 
 FILE = """
 import shutil, subprocess, sys
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 import pytest
 from penstock.live.home_folder import make_home
 
 def test_plain(tmp_path): assert shutil.which("sh")
 def test_also_plain(): pass
-def test_starts_a_process(): subprocess.run([sys.executable, "-c", ""], check=True)
+def test_starts_our_python(): subprocess.run([sys.executable, "-c", ""], check=True)
+def test_starts_a_program(): subprocess.run(["true"], check=True)
 def test_looks_for_a_program(): assert shutil.which("no-such-program") is None
 def test_asks_who_it_is(tmp_path): make_home(tmp_path / "home")
 
@@ -27,9 +28,15 @@ def test_draws_examples():
     is_number()
 
 @pytest.fixture(scope="module")
-def server(): subprocess.run([sys.executable, "-c", ""], check=True)
+def server(): subprocess.run(["true"], check=True)
 @pytest.mark.parametrize("number", [1, 2])
-def test_uses_a_process(number, server): pass
+def test_uses_a_program(number, server): pass
+
+def test_draws_as_many_as_it_says():
+    @settings(max_examples=7)
+    @given(st.integers())
+    def is_number(n): assert n == int(n)
+    is_number()
 
 def test_fails(): assert False
 def test_skips(): pytest.skip("not here")
@@ -51,9 +58,10 @@ def run(folder: Path, *options: str) -> str:
 
 @pytest.mark.slow
 def test_what_would_do_the_same_elsewhere_runs_once(tmp_path: Path) -> None:
+    once = ["test_also_plain", "test_draws_as_many_as_it_says", "test_plain", "test_starts_our_python"]
     run(tmp_path, "--passed", "passed.txt")
-    assert (tmp_path / "passed.txt").read_text() == "test_it.py::test_also_plain\ntest_it.py::test_plain\n"
+    assert (tmp_path / "passed.txt").read_text().splitlines() == [f"test_it.py::{name}" for name in once]
     again = run(tmp_path, "--not-again", "passed.txt")
-    assert "2 tests passed in the bare copy and are not run again" in again
+    assert "4 tests passed in the bare copy and are not run again" in again
     assert "test_it.py::test_looks_for_a_program" in again
-    assert "plain" not in again
+    assert not any(name in again for name in once)
