@@ -1,5 +1,6 @@
 """`penstock approvals` and `penstock policy` against a real `penstock up`, as people type them."""
 
+import io
 import json
 import os
 import signal
@@ -97,6 +98,20 @@ def test_a_job_waits_until_another_person_approves(
     until(says, "job", job, what='"running"')
     assert "for the paper" in says("why", job)
     assert "asks for no approval now" in says("approvals", "deny", job, code=2)
+    asks_before_it_closes_the_offer_of(job, running, says, monkeypatch)
+
+
+def asks_before_it_closes_the_offer_of(job: str, running: Running, says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`penstock apply -f` with a sites file by which a running job could not be where it is."""
+    closed = running.folder / "closed.yaml"
+    closed.write_text(SITES.replace("kill: 1s", "kill: 1s, closed: true"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    told = says("apply", "-f", str(closed), code=130)
+    assert f"{job} of default on cloud/pods: the offer is closed (closed.yaml:8)" in told
+    assert "1 running job would not be allowed where it is; it would not be stopped. Apply it?" in told
+    assert "is in force: 1 change." in says("apply", "-f", str(closed), "--yes")
+    assert '"running"' in says("job", job, "--json")
+    says("apply", "-f", str(running.folder / "sites.yaml"))
 
 
 def test_a_policy_is_applied_listed_shown_and_rolled_back(says: Says, tmp_path: Path) -> None:

@@ -385,7 +385,9 @@ def histories(draw: st.DrawFn) -> History:
 def command(draw: st.DrawFn, zero: Instant, names: list[str], sites: list[Site]) -> tuple[Instant, str, Any]:
     at = zero + draw(st.integers(1, 400)) * MINUTE + draw(pick(0, 0, 17))
     kind = draw(
-        pick("cancel", "suspend", "move", "move", "cap", "cap", "cap", "node", "site", "policy", "seen", "seen")
+        pick(
+            "cancel", "suspend", "move", "move", "cap", "cap", "cap", "node", "site", "leave", "policy", "seen", "seen"
+        )
     )
     offers = [offer for site in sites for offer in site.offers]
     match kind:
@@ -401,6 +403,8 @@ def command(draw: st.DrawFn, zero: Instant, names: list[str], sites: list[Site])
             return at, kind, (draw(st.integers(0, 1)), draw(pick(MINUTE, HOUR)))
         case "site":
             return at, kind, (draw(pick(*sites)).id, draw(pick(MINUTE, 2 * HOUR)))
+        case "leave":
+            return at, kind, (draw(pick(*sites)), draw(pick(0, MINUTE, 2 * HOUR, MONTH)))
         case "seen":
             there = draw(st.lists(pick("ada", "bob", "cid"), unique=True))
             return at, kind, tuple((name, draw(st.integers(0, 9))) for name in there)
@@ -521,6 +525,10 @@ class Life:
             case "site":
                 self.provider.later(now + about[1], lambda at: [e.SiteBack(at, about[0])])
                 return [e.SiteLost(now, about[0])]
+            case "leave":
+                site, away = about
+                self.provider.later(now + away, lambda at: [e.SiteJoined(at, site)])
+                return [e.SiteRemoved(now, site.id)]
             case "seen":
                 return [e.NodesSeen(now, "lab/owned", about)]
             case _:
@@ -832,7 +840,7 @@ def kept_free_for_others(life: Life, step: Step, before: Before, starts: list[e.
     for one in life.history.policy.governance.headroom:
         owned = [start for start in starts if not start.rented]
         others = [start for start in owned if not one.job_class or life.jobs[start.job][1].job_class != one.job_class]
-        changed = any(isinstance(fact, (e.NodesSeen, e.NodeLost, e.SiteJoined)) for fact in step.inputs)
+        changed = any(isinstance(fact, (e.NodesSeen, e.NodeLost, e.SiteJoined, e.SiteRemoved)) for fact in step.inputs)
         reserved = any(isinstance(promise, e.ReservePromised) for promise in step.outputs)
         if others and others == owned and not changed and not reserved and is_open(state, one.id, step.at):
             free = free_gpus(state, one.site)

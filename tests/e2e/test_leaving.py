@@ -28,19 +28,25 @@ TRAVELS = (
 )
 #: What is on the machine never travels.
 AT_HOME = {"volumes": [{"name": "scratch", "hostPath": {"path": "/tmp"}}]}
+POLICY = """version: 1
+cost_of_delay: 100000
+rules:
+  - {name: no-experiments, deny: job.class == "experiment", because: Experiments run on the old cluster}
+"""
 Json = dict[str, Any]
 
 
 @pytest.fixture
 def setting(real_bed: ClusterGroup, tmp_path: Path) -> Iterator[Setting]:
-    made = Setting(real_bed, tmp_path, gpus=4)
+    made = Setting(real_bed, tmp_path, gpus=4, policy=POLICY)
     made.up()
     yield made
     made.end()
 
 
 def job(name: str, gpus: int, does: str, **more: Any) -> Json:
-    made = home_job(name, gpus, annotations={"run-time": "4h", "checkpoint-every": "1s"}, **more)
+    wishes = {"run-time": "4h", "checkpoint-every": "1s", **more.pop("annotations", {})}
+    made = home_job(name, gpus, annotations=wishes, **more)
     (container,) = made["spec"]["template"]["spec"]["containers"]
     container |= {"image": BUSYBOX, "imagePullPolicy": "Never", "command": ["sh", "-c", does]}
     return made
@@ -57,6 +63,7 @@ def test_what_waits_really_runs_what_runs_is_shown_to_its_end_what_is_away_comes
     assert binding(shown(setting, "away"))["site"] == "east"
     applied(setting, job("waiting", 1, "echo ran by itself", pod=AT_HOME))
     setting.waits("waiting", "jsonpath={.status.conditions[0].reason}=OnlyOwned")
+    is_denied_by_a_rule(setting)
 
     with leaving(setting) as leave:
         waits_again(setting, "waiting", "jsonpath={.status.active}=1")  # its pod is made, and waits for room
@@ -71,6 +78,18 @@ def test_what_waits_really_runs_what_runs_is_shown_to_its_end_what_is_away_comes
     assert [marks_in(cluster, setting.namespace) for cluster in (setting.lab, setting.east)] == [[], []]
     told = setting.says("why", "j1")
     assert "Running on lab/a100" in told.partition("Running on east/a100")[2], told
+
+
+def is_denied_by_a_rule(setting: Setting) -> None:
+    """Its Event names the rule, its reason, its file and its line; no pod is made for it."""
+    applied(setting, job("denied", 1, "echo never", annotations={"class": "experiment"}))
+    setting.described("denied", "no-experiments")
+    told = setting.lab.kubectl("-n", setting.namespace, "describe", "job", "denied")
+    (event,) = [line for line in told.splitlines() if "NothingAllowed" in line and "no-experiments" in line]
+    assert event.endswith("rule no-experiments: Experiments run on the old cluster (policy.yaml:4).")
+    pods = setting.lab.get("-n", setting.namespace, "pods")["items"]
+    assert [pod["metadata"]["name"] for pod in pods if "denied" in pod["metadata"]["name"]] == []
+    setting.lab.kubectl("-n", setting.namespace, "delete", "job", "denied")
 
 
 def waits_again(setting: Setting, name: str, what: str) -> None:

@@ -22,13 +22,16 @@ LIMIT_S = 60
 class Setting:
     """One namespace in two clusters, a sites file, and the Penstock that reads it."""
 
-    def __init__(self, bed: ClusterGroup, folder: Path, gpus: int = 8) -> None:
-        """`gpus`: of each node."""
+    def __init__(self, bed: ClusterGroup, folder: Path, gpus: int = 8, policy: str = "") -> None:
+        """`gpus`: of each node. `policy`: a policy file's text."""
         self.lab, self.east, self.folder, self.gpus = bed.cluster("lab"), bed.cluster("east"), folder, gpus
         self.namespace = self.lab.new_namespace()
         self.east.new_namespace(self.namespace)
         self.sites = folder / "sites.yaml"
+        self.policy = folder / "policy.yaml" if policy else None
         self.sites.write_text(yaml.safe_dump(self._sites()))
+        if self.policy:
+            self.policy.write_text(policy)
         self.env = os.environ | {"PENSTOCK_HOME": str(folder / "home"), "KUBECONFIG": str(self.lab.kubeconfig)}
 
     def _sites(self) -> dict[str, Any]:
@@ -51,11 +54,12 @@ class Setting:
                     "offers": [{**offer, **rented, "price": price}],
                 },
             ],
-            "policy": {"cost_of_delay": 100000},
+            **({} if self.policy else {"policy": {"cost_of_delay": 100000}}),
         }  # fmt: skip
 
     def up(self) -> None:
         command = [sys.executable, "-m", "penstock.cli", "up", "--sites", str(self.sites), "--port", "0", "--json"]
+        command += ["--policy", str(self.policy)] if self.policy else []
         self.server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self.env)
         assert self.server.stdout is not None
         line = ""

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from penstock.core.model.actions import StopAttempt
 from penstock.core.model.types import Policy, Waiting
 from penstock.core.units import HOUR
 from penstock.devcluster import ClusterGroup
 from penstock.drivers.kubernetes import driver, terminate
+from penstock.front.binding_driver import BindingDriver
 from penstock.kube import annotations
 from tests.clusters import emptied_namespace
 from tests.front.kit import DELAY, LIMIT_S, Clustered, binding, complete, failed, home_job, ours, running
@@ -132,16 +134,33 @@ def test_config_map_volume_and_image_are_mapped_where_it_bursts_and_all_of_it_go
             copied = here.clusters["east"].get("-n", here.namespace, "configmap", mounted["c"]["configMap"]["name"])
             assert copied["data"] == {"lr": "0.1"}
             assert [one["uid"] for one in copied["metadata"]["ownerReferences"]] == [there["metadata"]["uid"]]
+            await buries(here, "j1.0", "j9.1")
+            await until_there_are(here, "j1.1", "j9.1")  # j1.1 is bound: j1.0 cannot come any more
             here.delete("b")
             await here.is_gone("b")
+            await until_there_are(here, "j9.1")  # nobody knows whether that one still comes
             async with asyncio.timeout(LIMIT_S):
-                while (
-                    here.executions("east")
-                    or here.clusters["east"].get("-n", here.namespace, "configmaps", "-l", annotations.COPY)["items"]
-                ):
+                while here.clusters["east"].get("-n", here.namespace, "configmaps", "-l", annotations.COPY)["items"]:
                     await asyncio.sleep(0.2)
 
     asyncio.run(tell())
+
+
+async def buries(here: Clustered, *attempts: str) -> None:
+    """Tombstones of attempts that were told to stop before anything was made for them."""
+    gate = here.plane.drivers["east"]
+    assert isinstance(gate, BindingDriver)
+    for attempt in attempts:
+        await gate.driver.do(StopAttempt(attempt, 0))
+        await gate.driver.forget(attempt)
+
+
+async def until_there_are(here: Clustered, *attempts: str) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while attempts != tuple(
+            sorted(one["metadata"]["annotations"][annotations.ATTEMPT] for one in here.executions("east"))
+        ):
+            await asyncio.sleep(0.2)
 
 
 def test_a_program_that_fails_fails_the_home_job(penstock: Made) -> None:

@@ -94,7 +94,8 @@ def test_the_third_job_bursts_is_lost_and_goes_on_and_its_job_shows_the_same_sto
             job = await here.shows("b", lambda one: binding(one).get("attempt") == "j1.2" and running(one))
             assert job["status"]["failed"] == 1
             assert job["status"]["startTime"] == started
-            assert " ".join(here.why("j1")).startswith(here.text("b"))
+            log = f" Its log: kubectl penstock logs -f b -n {here.namespace}"
+            assert " ".join(here.why("j1")).startswith(here.text("b").replace(log, ""))
 
     asyncio.run(tell())
 

@@ -15,8 +15,8 @@ from penstock.journal.redecide import redecide
 from penstock.live.clock import Clock
 from penstock.live.config_facts import configured
 from penstock.live.plane import Plane
-from penstock.live.policy_changes import PolicyChanges
-from penstock.live.site_changes import SiteChanges
+from penstock.live.policy_changes import PolicyChanges, Stranded
+from penstock.live.site_changes import SiteChanges, SitesOutcome
 from penstock.options import Options
 from penstock.site_drivers import SiteDrivers
 from tests.live.kit import Living, job, story
@@ -77,7 +77,9 @@ async def test_a_site_is_added_takes_a_job_and_is_removed_when_it_has_ended(now:
         assert [a.offer.id for a in here.world.state().attempts.values()] == ["lab/owned", "cloud/pods"]
         (joined,) = [fact for fact in here.world.events(e.SiteJoined) if fact.by]
         assert (joined.site.id, joined.by, joined.reason, joined.before) == ("cloud", "anna", "more work", None)
-        with pytest.raises(BadInput, match=r"Site cloud is not in etc/sites.yaml, and has 1 attempt or node of ours"):
+        with pytest.raises(
+            BadInput, match=r"Site cloud is not in etc/sites.yaml, and has 1 attempt or node of ours \(of j1\)"
+        ):
             await here.apply(LAB + POLICY)
         assert "cloud" in here.world.state().sites
         await here.world.until("15:00")
@@ -118,6 +120,37 @@ async def test_an_offer_is_repriced_and_closed_while_a_job_runs_there(now: Virtu
         await here.world.until("09:50")
         assert len(here.world.state().attempts) == 3
         assert redecide(here.world.journal.read(), 1).different == 0
+
+
+@story("09:00")
+async def test_a_file_that_would_strand_running_jobs_names_them_and_does_nothing_unless_told(
+    now: VirtualClock, tmp_path: Path
+) -> None:
+    rest = POLICY + "data_rules: [{class: personal, locations: [EU]}]\n"
+    europe = CLOUD.replace("driver: rehearsal", "driver: rehearsal\n    location: EU")
+    closed, moved = europe.replace("billing_step: 1s", "billing_step: 1s, closed: true"), europe.replace("EU", "US")
+    async with running(now, tmp_path, LAB + europe + rest) as here:
+        await here.plane.submit(job(8, run="10h"), Work(()))
+        await here.plane.submit(job(8, run="10h", data_class="personal"), Work(()))
+        await here.world.until("09:10")
+        for file, *rule in (
+            (closed, "the offer is closed", "sites.yaml:12"),
+            (moved, "data class personal may not go to cloud", "built in"),
+        ):
+            told = (LAB + file + rest).encode()
+            done = await here.changes.apply(told, "etc/sites.yaml", strand=False)
+            assert done == SitesOutcome(
+                changed=False,
+                changes=(),
+                stranded=(Stranded("j1", "default", "cloud/pods", *rule),),
+                raised=(),
+                says="1 running job would not be allowed where it is; it would not be stopped.",
+            )
+        assert here.world.state().sites["cloud"].location == "EU"
+        done = await here.changes.apply((LAB + closed + rest).encode(), "etc/sites.yaml")
+        assert (done.changed, [job.job for job in done.stranded]) == (True, ["j1"])
+        await here.world.until("09:20")
+        assert "cloud/pods" in [attempt.offer.id for attempt in here.world.state().attempts.values()]
 
 
 @story("09:00")

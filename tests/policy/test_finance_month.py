@@ -5,10 +5,14 @@ The same file then drives `simulate`, `compare`, `shadow` and `up --rehearse`.
 """
 
 import json
+import ssl
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +28,14 @@ from penstock.core.units import DAY, money
 from penstock.explain.sentences import Say, sentence
 from penstock.journal.open import read
 from penstock.journal.sqlite import BulkJournal
-from penstock.live.config_facts import policy_of
-from penstock.sim.analysis.shadow import compare, lives
 from penstock.sim.engine.simulator import known
 from penstock.sim.scenario import prepare, run
 from penstock.sim.traces.generate import generate
 from penstock.sim.traces.trace import TraceJob
 from tests.cli.test_live import started, stopped
 from tests.conftest import ROOT
-from tests.front.test_shadow import followed, seen
+from tests.front.test_shadow import seen
+from tests.web import certificates
 
 SITES = str(ROOT / "examples" / "sites.yaml")
 JOBS, DAYS = 600, 31.0
@@ -53,7 +56,7 @@ sites:
     maps: {namespaces: {vision: vision}}
     offers:
       - {name: on-demand, term: on_demand, gpu: A100-80GB, family: p4de, gpus_per_node: 8, guarantee: timer,
-         price: {per: gpu_hour, list: 1}}
+         price: {per: gpu_hour, list: 0.5}}
       - {name: spot, term: spot, gpu: A100-80GB, family: p4de, gpus_per_node: 8, guarantee: timer,
          price: {per: gpu_hour, list: 1, most: 2}}
 """
@@ -153,22 +156,62 @@ def test_simulate_and_compare_take_the_same_file(
     assert "policy.yaml" in json.dumps(compared)
 
 
-def test_shadow_takes_the_same_file(policy: str, tmp_path: Path) -> None:
-    """Three Jobs for a lab that has room for one: the others burst to spot, though nodes on demand are as cheap."""
-    from penstock.cli.shadow import _scenario
-
+def test_shadow_takes_the_same_file(policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three Jobs of eight GPUs for a lab that keeps half of its two nodes free by day: two burst, to spot, for seven
+    hours at $1, though nodes on demand cost half. By the sites file alone one bursts, for eight hours on demand.
+    """
     (tmp_path / "sites.yaml").write_text(WATCHED)
-    file = under_policy(read_sites(str(tmp_path / "sites.yaml")), policy)
-    found = followed(*(seen(f"train-{k}", 8, "08:00:00", "", "16:00:00", uid=f"u-{k}") for k in range(3)))
-    observed = lives(found, 0)
-    steps: list[Step] = []
-    scenario = _scenario(observed, file)
-    (day,) = compare(found, observed, scenario, policy_of(file), "lab")
-    run(scenario, policy_of_file(file, policy), lambda step, _: steps.append(step))
-    starts = [event for step in steps for event in step.outputs if isinstance(event, StartPromised)]
-    assert {start.offer for start in starts if start.rented} == {"aws/spot"}
-    assert (day.jobs, day.would_burst, day.stays_home) == (3, 2, 0)
-    assert 0 < day.would_cost <= money(CAP)
+    days = []
+    with watched_cluster(
+        [seen(f"train-{k}", 8, "08:00:00", "", "16:00:00", uid=f"u-{k}") for k in range(3)], tmp_path
+    ) as kubeconfig:
+        asked = ("--once", "--json", "--sites", str(tmp_path / "sites.yaml"), "--kubeconfig", kubeconfig)
+        for more in (("--policy", policy), ("--cost-of-delay", "1000")):
+            assert main(["shadow", *asked, *more]) == 0
+            days += json.loads(capsys.readouterr().out)["days"]
+    assert [(day["jobs"], day["would_burst"], day["stays_home"]) for day in days] == [(3, 2, 0), (3, 1, 0)]
+    assert [day["would_cost"] for day in days] == [money("112"), money("32")]
+
+
+@contextmanager
+def watched_cluster(jobs: Sequence[dict[str, Any]], folder: Path) -> Iterator[str]:
+    """An API server with these Jobs, which can only be read; its kubeconfig."""
+    over = threading.Event()
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # the server's own name for it
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            if "watch=" in self.path:
+                over.wait()  # nothing happens
+            else:
+                items = jobs if self.path.partition("?")[0].endswith("/jobs") else []
+                self.wfile.write(json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    certificate, key = certificates.make(folder, "lab")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    kubeconfig = folder / "look.kubeconfig"
+    reached = {"server": f"https://127.0.0.1:{server.server_port}", "certificate-authority": str(certificate)}
+    kubeconfig.write_text(json.dumps({
+        "current-context": "lab",
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}],
+        "clusters": [{"name": "lab", "cluster": reached}],
+        "users": [{"name": "lab", "user": {"token": "t"}}],
+    }))  # fmt: skip
+    try:
+        yield str(kubeconfig)
+    finally:
+        over.set()
+        server.shutdown()
+        server.server_close()
 
 
 def test_a_rehearsal_takes_the_same_file(

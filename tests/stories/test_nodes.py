@@ -1,6 +1,13 @@
 """Rented nodes: asked for, awaited, used, lost, refused and given back."""
 
-from penstock.core.model.events import OfferClosed, ReleasePromised, RetryPromised, Settled, WaitPromised
+from penstock.core.model.events import (
+    OfferClosed,
+    ReleasePromised,
+    RetryPromised,
+    Settled,
+    SiteRemoved,
+    WaitPromised,
+)
 from penstock.core.model.reasons import LostNode, NeverStarted, NoMoreWork, NoRoomThere
 from penstock.core.model.types import Part
 from penstock.core.units import HOUR, MINUTE
@@ -200,3 +207,12 @@ def test_a_standing_site_that_refuses_is_not_asked_again_before_its_time() -> No
     assert penstock.hears(submitted("b"), at="09:01") == []
     assert penstock.wakes() == clock("09:05")
     assert penstock.hears(nothing, at="09:05") == [start("a.2", on="lab")]
+
+
+def test_a_queued_job_waits_while_there_is_no_site_at_all() -> None:
+    """It still looked for an offer of the site that had been removed last, and the control plane ended."""
+    penstock = given(offer("cloud"), policy("1h"))
+    assert penstock.hears(submitted("a"), at="09:00") == []
+    assert penstock.hears(lambda at: SiteRemoved(at, "cloud"), at="09:10") == []
+    assert penstock.hears(nothing, at="10:00") == []
+    assert penstock.hears(offer("cloud"), at="12:00") == [launch("a.1/n0", at="cloud")]

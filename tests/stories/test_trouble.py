@@ -212,3 +212,24 @@ def test_a_job_whose_next_place_cannot_start_it_goes_on_where_it_is_and_is_not_m
     moved = [event for step in penstock.steps for event in step.outputs if isinstance(event, StartPromised)]
     assert [event.attempt for event in moved][-1] == "first.2"
     assert like(StartPromised, attempt="first.2", offer="lab") == moved[-1]
+
+
+def test_a_failed_start_on_a_rented_node_costs_what_the_node_costs() -> None:
+    """It said $0.00, because the node's bill comes when the node is gone."""
+    penstock = given(offer("cloud", price="6"))
+    assert penstock.hears(submitted("a", gpus=8), at="09:00") == [launch("a.1/n0", at="cloud")]
+    penstock.hears(ready("a.1/n0"), at="09:05")
+    penstock.hears(obstructed("a.1", "unfit", SELECTOR), at="09:10")
+    because = penstock.promise(RetryPromised).because
+    assert (because.cost, because.took_ms) == (usd("8.00"), 10 * MINUTE)  # ten minutes of $48 an hour
+
+
+def test_who_shares_a_node_pays_a_failed_start_by_its_gpus() -> None:
+    penstock = given(offer("cloud", price="6"), policy(share_nodes=True))
+    penstock.hears(submitted("a", gpus=4), at="09:00")
+    penstock.hears(ready("a.1/n0"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    assert penstock.hears(submitted("b", gpus=2), at="09:30") == [start("b.1", on="cloud")]
+    penstock.hears(obstructed("b.1", "unfit", SELECTOR), at="09:40")
+    # 40 minutes of $48 an hour are $32: four GPUs for 40 minutes beside two for ten.
+    assert penstock.promise(RetryPromised).because.cost == usd("32.00") // 9

@@ -87,14 +87,20 @@ def _found(client: Client, revision: int) -> Any:
     return found
 
 
-def _apply(client: Client, body: dict[str, Any], yes: bool, as_json: bool) -> None:
-    told = client.post("/v1/policy", {**body, "yes": yes})
+def applied(client: Client, path: str, body: dict[str, Any], yes: bool) -> Any:
+    """What came of a policy or sites file. Unless `yes`, whoever would strand running jobs is asked first."""
+    told = client.post(path, {**body, "yes": yes})
     if told["stranded"] and not told["changed"] and not yes:
         for job in told["stranded"][:MOST_SHOWN]:
             where = f" ({job['where']})" if job["where"] else ""
             click.echo(f"{job['job']} of {job['team']} on {job['offer']}: {job['rule']}{where}", err=True)
         click.confirm(f"{told['says']} Apply it?", abort=True, err=True)
-        told = client.post("/v1/policy", {**body, "yes": True})
+        told = client.post(path, {**body, "yes": True})
+    return told
+
+
+def _apply(client: Client, body: dict[str, Any], yes: bool, as_json: bool) -> None:
+    told = applied(client, "/v1/policy", body, yes)
     if as_json:
         from penstock.cli.terminal import print_json
 

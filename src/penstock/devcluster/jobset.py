@@ -6,27 +6,24 @@ they only serve exclusive placement.
 """
 
 import json
-import shutil
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from penstock.core.errors import BadInput
-from penstock.devcluster import kueue
 from penstock.devcluster.external import LIMIT_S, ExternalCluster, Refusal
 from penstock.devcluster.ports import free_port
 from penstock.devcluster.processes import Process
 from penstock.devcluster.programs import program
+from penstock.devcluster.webhook_controllers import is_built, webhooks, write_configuration
 
+API: Final = "config.jobset.x-k8s.io/v1alpha1"
 HOW: Final = "no JobSet: `make kube JOBSET=1` builds it once, in about five minutes"
 GROUPS: Final = {"jobset.x-k8s.io"}
 
 
 def found() -> bool:
-    try:
-        return program("jobset").exists()
-    except BadInput:
-        return False
+    return is_built("jobset")
 
 
 def start(process: Process, cluster: ExternalCluster, host: str, certificate: Path) -> None:
@@ -36,14 +33,9 @@ def start(process: Process, cluster: ExternalCluster, host: str, certificate: Pa
     port, folder, definitions = free_port(), process.folder / "jobset", program("jobset-definitions")
     cluster.kubectl("apply", "--server-side", "-f", str(definitions / "crds"))
     _wait_until_served(cluster)
-    cluster.apply(*kueue.webhooks(definitions / "webhooks.yaml", f"https://{host}:{port}", certificate, GROUPS))
-    (folder / "tls").mkdir(parents=True)
-    shutil.copy(certificate, folder / "tls" / "tls.crt")
-    shutil.copy(certificate.with_suffix(".key"), folder / "tls" / "tls.key")
-    (folder / "config.json").write_text(json.dumps(_configuration(folder / "tls", host, port)))
-    process.start(
-        [str(program("jobset")), f"--config={folder / 'config.json'}"], {"KUBECONFIG": str(cluster.kubeconfig)}
-    )
+    cluster.apply(*webhooks(definitions / "webhooks.yaml", f"https://{host}:{port}", certificate, GROUPS))
+    configuration = write_configuration(folder, certificate, host, port, apiVersion=API)
+    process.start([str(program("jobset")), f"--config={configuration}"], {"KUBECONFIG": str(cluster.kubeconfig)})
 
 
 def _wait_until_served(cluster: ExternalCluster) -> None:
@@ -71,15 +63,3 @@ def answers(cluster: ExternalCluster) -> bool:
     except Refusal:
         return False
     return True
-
-
-def _configuration(tls: Path, host: str, port: int) -> dict[str, Any]:
-    return {
-        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
-        "kind": "Configuration",
-        "health": {"healthProbeBindAddress": "0"},
-        "metrics": {"bindAddress": "0"},
-        "webhook": {"host": host, "port": port, "certDir": str(tls)},
-        "leaderElection": {"leaderElect": False},
-        "internalCertManagement": {"enable": False},
-    }

@@ -2,7 +2,7 @@
 too often for the journal, which has the counts at the end.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from typing import Protocol, runtime_checkable
 
@@ -37,5 +37,9 @@ class CountsPods(Protocol):
 class KeepsForHomeJobs(Protocol):
     """A driver that keeps what has ended, and need not after its home Job is gone."""
 
-    def ask_for_home_jobs(self, there: Callable[[], AbstractSet[str] | None]) -> None:
-        """`there` answers with the uids of all home Jobs that exist; None: not known now."""
+    def ask_for_home_jobs(
+        self, there: Callable[[], AbstractSet[str] | None], is_past: Callable[[str], Awaitable[bool]]
+    ) -> None:
+        """`there` answers with the uids of all home Jobs that exist; None: not known now. `is_past` is true of an
+        attempt that no start can be bound for any more.
+        """

@@ -17,12 +17,13 @@ from penstock.core.ids import attempt_number, job_of
 from penstock.core.model import events as e
 from penstock.core.model.actions import Action, StartAttempt
 from penstock.core.model.events import Fact
-from penstock.core.model.types import PodCounts
+from penstock.core.model.types import Origin, PodCounts
 from penstock.core.units import SECOND, Millis
 from penstock.drivers.claim import ClaimStore
 from penstock.drivers.driver import Command, Driver, Say, SiteInventory, Unreachable, Unstartable, Work
 from penstock.drivers.earlier import Earlier, tallied, written
 from penstock.drivers.running_pods import CountsPods, KeepsForHomeJobs
+from penstock.front.home_cluster import has_ended, uid_of
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.status import binding, bound_attempt, finalizers_of, is_suspended_by_user, log_command
 from penstock.journal.journal import Row, Unwritable
@@ -98,6 +99,28 @@ class BindingDriver:
             return None
         return {uid for home in homes for uid in home.uids}
 
+    async def _is_past(self, attempt: str) -> bool:
+        """True if no start of this attempt can be bound any more: its home Job is gone, has ended, or is bound to a
+        later attempt. False if it is not known, and for a job that is no home Job's.
+        """
+        if not all(home.is_in_step for home in self.homes.values()):
+            return False
+        job = job_of(attempt)
+        for home in self.homes.values():
+            shown = home.job_at(home.keys.get(job, ""))
+            if shown is not None and home.ids.get(uid_of(shown)) == job:
+                return has_ended(shown) or attempt_number(bound_attempt(shown)) > attempt_number(attempt)
+        origin = await asyncio.to_thread(self._origin, job)
+        return origin is not None and origin.site in self.homes and origin.uid not in self.homes[origin.site].uids
+
+    def _origin(self, job: str) -> Origin | None:
+        """The home Job that it was submitted for, by the journal."""
+        try:
+            facts = (fact for row in self.story(job) for fact in row.inputs)
+            return next((fact.spec.origin for fact in facts if isinstance(fact, e.JobSubmitted)), None)
+        except Unwritable:
+            return None
+
     @property
     def claims(self) -> ClaimStore | None:
         return self.driver.claims
@@ -108,7 +131,7 @@ class BindingDriver:
             for home in self.homes.values():
                 home.counting.add(self.driver)
         if isinstance(self.driver, KeepsForHomeJobs):
-            self.driver.ask_for_home_jobs(self._home_jobs)
+            self.driver.ask_for_home_jobs(self._home_jobs, self._is_past)
         await self.driver.open(say)
 
     async def close(self) -> None:
@@ -173,7 +196,7 @@ async def bind(home: Cluster, metadata: dict[str, Any], ask: StartAttempt, seen:
 
 def _may_bind(job: Json, metadata: Json, ask: StartAttempt) -> bool:
     there = part(job, "metadata")
-    same = there.get("uid") == metadata.get("uid") and "deletionTimestamp" not in there
+    same = there.get("uid") == metadata.get("uid") and "deletionTimestamp" not in there and not has_ended(job)
     return same and not is_suspended_by_user(job) and attempt_number(bound_attempt(job)) < attempt_number(ask.attempt)
 
 
@@ -182,6 +205,8 @@ def _refuse(job: Json, metadata: Json, ask: StartAttempt) -> None:
         raise Conflict("another Job has its name now")
     if "deletionTimestamp" in part(job, "metadata"):
         raise Conflict("it is being deleted, and about to be cancelled")
+    if has_ended(job):
+        raise Conflict("it has ended")
     if is_suspended_by_user(job) and bound_attempt(job) != ask.attempt:
         raise Conflict("its user has suspended it, and it is about to be stopped")
     if attempt_number(bound_attempt(job)) > attempt_number(ask.attempt):

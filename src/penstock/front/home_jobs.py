@@ -91,10 +91,6 @@ class HomeJobs:
     def uids(self) -> set[str]:
         return {uid_of(job) for informer in self.informers.values() for job in informer}
 
-    @property
-    def count(self) -> int:
-        return sum(len(informer.objects) for informer in self.informers.values())
-
     # --- which of our jobs they are -----------------------------------------------------------------------------------
 
     def remember(self, job: Json, our_id: str) -> None:

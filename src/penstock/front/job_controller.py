@@ -19,10 +19,11 @@ from penstock.core.model.types import Origin
 from penstock.core.units import SECOND
 from penstock.front import job_spec, status
 from penstock.front.event_recorder import STUCK
-from penstock.front.home_cluster import has_ended, key_of, too_old, uid_of
+from penstock.front.home_cluster import has_ended, key_of, namespace_of, too_old, uid_of
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.intake import Intake
 from penstock.front.job_follower import JobFollower
+from penstock.front.namespace_claims import NamespaceClaims
 from penstock.front.status import JobSnapshot
 from penstock.front.status_writer import StatusWriter
 from penstock.front.uninstall import restore_jobs
@@ -58,6 +59,7 @@ class JobController:
         self.site, self.cluster, self.due = home.site, home.cluster, home.due
         self.writer = StatusWriter(home, plane.clock.now)
         self.intake = Intake(home, plane, self.writer)
+        self.claims = NamespaceClaims(home, plane, self._touch_all)
         self.untold = WorkQueue()  #: keys of Jobs with Events to post
         self.leaving = asyncio.Event()  #: set by `penstock leave`: give every Job back
         self.sweep = ClusterSweep(home.site, home.cluster, home.namespaces, plane.installation)
@@ -75,6 +77,7 @@ class JobController:
             tasks.create_task(self._alarm_unreachable())
             tasks.create_task(self._cancel_orphans())
             tasks.create_task(self._check_version())
+            tasks.create_task(self.claims.keep())
             tasks.create_task(self._leave())
             for _ in range(INTAKE_WORKERS):
                 tasks.create_task(self._run_worker(self.due, self._reconcile, ahead=True))
@@ -147,6 +150,8 @@ class JobController:
             await self._gone(key)
             return
         our_id = await self._our_job(job)
+        if not our_id and not await self.claims.is_ours(namespace_of(job)):
+            return  # another installation's Job; `claims` enqueues it if that one leaves
         snapshot = await self.follower.snapshot(our_id) if our_id else None
         job = self.home.job_at(key) or job  # the binding driver may have patched it meanwhile
         if our_id and snapshot is None:
@@ -326,21 +331,29 @@ class JobController:
 
     @property
     def jobs_here(self) -> int:
-        """Labelled Jobs that still exist here."""
-        return self.home.count
+        """Labelled Jobs that still exist here, without those of another installation's namespaces."""
+        jobs = [job for informer in self.home.informers.values() for job in informer]
+        return sum(uid_of(job) in self.home.ids or not self.claims.is_others(namespace_of(job)) for job in jobs)
 
     async def _leave(self) -> None:
         """After `penstock leave`: give queued Jobs back, wait for running ones to end, then sweep the cluster."""
         await self.leaving.wait()
+        await self.claims.leave()
         for namespace, informer in self.home.informers.items():
             await informer.in_step.wait()
-            await self._steadily(partial(restore_jobs.finish, self.cluster, namespace))
-            for key in list(informer.objects):
-                self.due.add(key)
+            if not namespace or await self._steadily(partial(self.claims.is_ours, namespace)):
+                await self._steadily(partial(restore_jobs.finish, self.cluster, namespace))
+            self._touch_all(namespace)
         while self.jobs_here:
             self.home.fewer.clear()
             await self.home.fewer.wait()
         await self.sweep.part()
+
+    def _touch_all(self, namespace: str) -> None:
+        """Enqueue all Jobs of a namespace; empty: of all namespaces."""
+        for informer in self.home.informers.values():
+            for key in [key for key in informer.objects if not namespace or key.startswith(f"{namespace}/")]:
+                self.due.add(key)
 
     async def _steadily(self, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Repeat a step until the cluster answers."""

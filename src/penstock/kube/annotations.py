@@ -83,6 +83,8 @@ CANCEL: Final = "penstock.dev/cancel"  #: finalizer of home Jobs, until the job 
 
 LEASE: Final = "penstock-installation"  #: the Lease that says which installation owns this cluster
 CLAIM: Final = "penstock.dev/claim"  #: on that Lease: which control plane of the installation
+FRONT_DOOR: Final = "penstock-front-door"  #: the Lease that says which installation accepts a namespace's home Jobs
+HOLDER: Final = "penstock.dev/holder"  #: on that Lease: machine and home folder, for people
 
 MOST_LETTERS: Final = 40  #: a pod's name adds its index to the Job's, and a name has 63 characters
 

@@ -19,7 +19,7 @@ from penstock.core.decide.rules import Candidate, Rules
 from penstock.core.errors import BadInput
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
-from penstock.core.model.types import Policy
+from penstock.core.model.types import Policy, Site
 from penstock.core.values import value
 from penstock.live import config_facts
 from penstock.live.plane import NotReady, Plane
@@ -34,7 +34,7 @@ MOST_BYTES: Final = 1 << 20  #: of a policy file
 
 @value
 class Stranded:
-    """A running job whose place the new policy would not allow. It is not stopped."""
+    """A running job that a new policy or sites file would not allow where it is. It is not stopped."""
 
     job: str
     team: str
@@ -93,7 +93,7 @@ class PolicyChanges:
             news, stranded = await self.plane.consider(lambda state, rules: _considered(state, rules, said))
             revision = self.plane.view.revision
             if stranded and not strand:
-                return PolicyOutcome(revision, False, stranded, (), _asks(stranded))
+                return PolicyOutcome(revision, False, stranded, (), asks(stranded))
             facts = [_by(fact, by, reason, details) for fact in news]
             if facts:
                 texts = {hashlib.sha256(raw).hexdigest(): raw, **(blobs or {})}
@@ -195,19 +195,26 @@ def _considered(
     return news, () if policy is None else stranded_by(state, rules, policy)
 
 
-def stranded_by(state: State, rules: Rules, policy: Policy) -> tuple[Stranded, ...]:
-    """Running jobs that may be where they are now, and might not be under this policy."""
-    found = []
+def stranded_by(
+    state: State, rules: Rules, policy: Policy, sites: Mapping[str, Site] | None = None
+) -> tuple[Stranded, ...]:
+    """Running jobs that may be where they are now, and might not be under this policy, and with `sites` as they will
+    be.
+    """
+    later = sites or {}
+    offers = {offer.id: offer for site in later.values() for offer in site.offers}
+    stranded = []
     for attempt in state.attempts.values():
         spec, offer = attempt.job.spec, state.offers.get(attempt.offer.id)
         if offer is None:
             continue
         data = tuple(state.data[name] for name in spec.data if name in state.data)
-        asked = Candidate(spec, state.sites[offer.site], offer, data, state.policy)
-        after = rules.verdict(replace(asked, policy=policy))
-        if not after.allowed and rules.verdict(asked).allowed:
-            found.append(Stranded(attempt.job.id, spec.team, offer.id, after.rule, after.where))
-    return tuple(found)
+        now = Candidate(spec, state.sites[offer.site], offer, data, state.policy)
+        then = Candidate(spec, later.get(offer.site, now.site), offers.get(offer.id, offer), data, policy)
+        verdict = rules.verdict(then)
+        if not verdict.allowed and rules.verdict(now).allowed:
+            stranded.append(Stranded(attempt.job.id, spec.team, offer.id, verdict.rule, verdict.where))
+    return tuple(stranded)
 
 
 def _by(fact: e.CapSet | e.PolicySet, by: str, reason: str, details: str) -> e.CapSet | e.PolicySet:
@@ -222,7 +229,7 @@ def raised_by(state: State, said: tuple[e.Fact, ...]) -> tuple[tuple[str, ...], 
     return tuple(one.says for one in config_facts.raised_caps(state, said).values()), state.revision
 
 
-def _asks(stranded: tuple[Stranded, ...]) -> str:
+def asks(stranded: tuple[Stranded, ...]) -> str:
     if len(stranded) == 1:
         return "1 running job would not be allowed where it is; it would not be stopped."
     return f"{len(stranded)} running jobs would not be allowed where they are; they would not be stopped."

@@ -4,8 +4,9 @@
     done = await changes.apply(raw, "sites.yaml", by=token)      # BadInput: what was in force stays
 
 What it says becomes the facts that a start would tell, with their author, so that a replay knows what was in force. An
-offer that leaves the file while something of ours is there is closed, and goes with a later change. A site where
-something of ours is left cannot be removed.
+offer that leaves the file while something of ours is there is closed, and goes with a later change: a person who
+applies the file is told which running jobs are there, and asked. A site where something of ours is left cannot be
+removed.
 """
 
 import asyncio
@@ -13,23 +14,34 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from penstock.core.decide.rules import Rules
 from penstock.core.errors import BadInput
 from penstock.core.fold.sites import count_at
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
-from penstock.core.model.types import STANDING, Offer, Site
+from penstock.core.model.types import STANDING, Offer, Policy, Site
 from penstock.core.values import value
 from penstock.drivers.driver import Driver, Refused
 from penstock.formatting import money
 from penstock.journal.journal import Fenced
 from penstock.live import config_facts
 from penstock.live.plane import NotReady, Plane
-from penstock.live.policy_changes import LOOK_SECONDS, MOST_BYTES, PolicyChanges, raised_by
+from penstock.live.policy_changes import (
+    LOOK_SECONDS,
+    MOST_BYTES,
+    PolicyChanges,
+    Stranded,
+    asks,
+    raised_by,
+    stranded_by,
+)
 
 if TYPE_CHECKING:
     from penstock.config import SitesFile
+
+MOST_NAMED: Final = 20  #: jobs of a site that cannot be removed
 
 
 class Drivers(Protocol):
@@ -54,6 +66,7 @@ class Drivers(Protocol):
 class SitesOutcome:
     changed: bool  # False: nothing was recorded
     changes: tuple[str, ...]  # a sentence each
+    stranded: tuple[Stranded, ...]
     raised: tuple[str, ...]  # caps that wait for approval, likewise
     says: str
 
@@ -67,6 +80,7 @@ class _Change:
     joined: tuple[Site, ...]  # that have no driver yet
     changed: tuple[Site, ...]
     removed: tuple[str, ...]
+    stranded: tuple[Stranded, ...]  # running jobs that would not be allowed where they are
 
 
 class SiteChanges:
@@ -89,13 +103,18 @@ class SiteChanges:
         reason: str = "",
         details: str = "",
         blobs: Mapping[str, bytes] | None = None,
+        strand: bool = True,
     ) -> SitesOutcome:
-        """Raises `BadInput` for a file that cannot be used, and `NotReady`."""
+        """Raises `BadInput` for a file that cannot be used, and `NotReady`. Unless `strand`, nothing is done if a
+        running job would be stranded.
+        """
         async with self.policies.doing:
             base, file = await asyncio.to_thread(self._read, raw, name)
             said = config_facts.configured(file)
             reached = frozenset(self.plane.drivers)
-            change = await self.plane.consider(lambda state, _: _considered(state, said, name, reached))
+            change = await self.plane.consider(lambda state, rules: _considered(state, rules, said, name, reached))
+            if change.stranded and not strand:
+                return SitesOutcome(False, (), change.stranded, (), asks(change.stranded))
             facts = tuple(_by(fact, by, reason, details) for fact in change.facts)
             joins = await self._open(file, change.joined)
             for site in change.changed:
@@ -114,7 +133,8 @@ class SiteChanges:
             await self.plane.configure(said, file.teams, file.data_teams)
             await self._close_removed(change)
             raised, _ = await self.plane.consider(lambda state, _: raised_by(state, said))
-            return SitesOutcome(bool(change.says or facts), change.says, raised, _says(name, change))
+            changed = bool(change.says or facts)
+            return SitesOutcome(changed, change.says, change.stranded, raised, _says(name, change))
 
     def _read(self, raw: bytes, name: str) -> "tuple[SitesFile, SitesFile]":
         """The file, and the file as the policy in force makes it."""
@@ -198,7 +218,7 @@ def digest_of(path: str) -> str:
 # --- what changes -----------------------------------------------------------------------------------------------------
 
 
-def _considered(state: State, said: tuple[e.Fact, ...], name: str, reached: frozenset[str]) -> _Change:
+def _considered(state: State, rules: Rules, said: tuple[e.Fact, ...], name: str, reached: frozenset[str]) -> _Change:
     """Raises `BadInput` for what cannot be while things run. `reached`: sites that have a driver."""
     file = Path(name).name
     told = config_facts.kept_open(state, said, file)
@@ -217,16 +237,24 @@ def _considered(state: State, said: tuple[e.Fact, ...], name: str, reached: froz
         joined=tuple(joined),
         changed=tuple(site for site in changed if site.id in reached),
         removed=tuple(removed),
+        stranded=stranded_by(state, rules, _policy_after(state, news), sites),
     )
+
+
+def _policy_after(state: State, news: list[e.Fact]) -> Policy:
+    return next((fact.policy for fact in news if isinstance(fact, e.PolicySet)), state.policy)
 
 
 def _still_used(state: State, removed: list[str], name: str) -> Iterator[str]:
     for site in removed:
         if count := count_at(state, site):
             things = "1 attempt or node" if count == 1 else f"{count} attempts and nodes"
+            jobs = [attempt.job.id for attempt in state.attempts.values() if attempt.offer.site == site]
+            more = f", and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
+            whose = f" (of {', '.join(jobs[:MOST_NAMED])}{more})" if jobs else ""
             yield (
-                f"Site {site} is not in {name}, and has {things} of ours: close its offers (closed: true), and remove "
-                "it when they have ended."
+                f"Site {site} is not in {name}, and has {things} of ours{whose}: close its offers (closed: true), and "
+                "remove it when they have ended."
             )
 
 

@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 from penstock.core.engine import Engine, Step
 from penstock.core.model.types import DataRule, DataSet, EgressTier, NodeShape, Offer, Policy, Site
-from penstock.core.units import GB, MICRO, MINUTE, Money, money
+from penstock.core.units import GB, MICRO, MINUTE, Instant, Money, money
 from penstock.core.values import value
 from penstock.policy.rules import PolicyRules
 from penstock.sim.engine.chance import normal, uniform
@@ -156,16 +156,23 @@ def play(
     """Simulate. `see` gets each step."""
     jobs = scenario.jobs
     policy = replace(policy, currency=scenario.currency, data_rules=scenario.data_rules + policy.data_rules)
+    starts_at = jobs[0].submit_at
     world = World(
         scenario.sites,
         truths(jobs) if true is None else true,
         seed=scenario.seed,
         zones=scenario.zones,
-        faults=scenario.faults,
+        faults=[_left_of(fault, starts_at) for fault in scenario.faults if fault.at + fault.lasts_ms > starts_at],
         data={item.id: item for item in scenario.data},
     )
-    first = opening(scenario.sites, policy, jobs[0].submit_at, scenario.caps, scenario.data)
+    first = opening(scenario.sites, policy, starts_at, scenario.caps, scenario.data)
     return simulate(jobs, world, first, see, Engine(PolicyRules()))
+
+
+def _left_of(fault: Fault, starts_at: Instant) -> Fault:
+    """The time begins with the first job: a fault from before has only its rest."""
+    at = max(fault.at, starts_at)
+    return Fault(at, fault.what, fault.at + fault.lasts_ms - at)
 
 
 def _both(first: Callable[[Step, Engine], None], two: Callable[[Step, Engine], None]) -> Callable[[Step, Engine], None]:

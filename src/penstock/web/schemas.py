@@ -429,11 +429,13 @@ class SitesText(Shape):
         default="sites file", max_length=300, pattern=r"^[^\x00-\x1f\x7f]*$", description="Named in errors."
     )
     reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
+    yes: bool = Field(default=False, description="Also if running jobs would not be allowed where they are.")
 
 
 class SitesApplied(Shape):
     changed: bool = Field(description="False: nothing was done.")
     changes: list[str] = Field(description="What is different now, a sentence each.")
+    stranded: list[StrandedJob] = Field(description="Running jobs that would not be allowed where they are.")
     raised: list[str] = Field(description="Caps that the file raises: each waits for approval.")
     says: str
 

@@ -8,11 +8,12 @@ Progress, or a failure of another kind, starts the count anew. An offer without 
 from typing import Final
 
 from penstock.core.decide.choices import Choices
-from penstock.core.fold.state import Attempt, Shape
+from penstock.core.fold.ledger import sum_of
+from penstock.core.fold.state import Attempt, Shape, State
 from penstock.core.model.events import RetryPromised
 from penstock.core.model.reasons import StartFailed
 from penstock.core.model.types import STANDING, Offer
-from penstock.core.units import HOUR, Millis
+from penstock.core.units import HOUR, Instant, Millis, Money
 
 #: Who failed by itself may have been unlucky, so the second try comes at once; an obstacle is still there.
 OBSTACLES: Final = ("unfit", "missing", "denied")
@@ -38,10 +39,23 @@ def promise_retries(choices: Choices, failed: list[tuple[Attempt, str, str, Mill
             failures=failures,
             took_ms=now - attempt.promised_at,
             gpus=attempt.width,
-            cost=attempt.spent,
+            cost=_cost(state, attempt, now),
             retry_at=retry_at if retry_at > now else 0,
         )
         choices.record(RetryPromised(now, job.id, offer, retry_at, because))
+
+
+def _cost(state: State, attempt: Attempt, now: Instant) -> Money:
+    """What the attempt was charged, and what it owes so far of nodes that are still there."""
+    cost = attempt.spent
+    for name in attempt.nodes:
+        lease, bill = state.ledger.leases.get(name), state.bills.get(name)
+        share = bill.shares.get(attempt.id) if bill is not None else None
+        if lease is not None and bill is not None and share is not None:
+            used = sum([other.gpu_ms for other in bill.shares.values()])
+            due = sum_of(state.ledger.charge(lease, now))
+            cost += due * share.gpu_ms // used if used else due
+    return cost
 
 
 def is_kept_from(shape: Shape, offer: Offer) -> bool:

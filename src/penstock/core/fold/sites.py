@@ -46,6 +46,9 @@ def site_removed(state: State, event: e.SiteRemoved) -> None:
         state.closed.pop(name, None)
         state.refusals.pop(name, None)
         state.probing.pop(name, None)
+    if not state.offers:  # without offers nothing is judged: what the last verdicts allowed is not there
+        for shape in state.shape_list:
+            shape.standing, shape.rented, shape.excluded = (), (), ()
 
 
 def count_at(state: State, site: str) -> int:

@@ -16,6 +16,7 @@ from penstock.drivers.driver import Unreachable
 from penstock.drivers.kubernetes.inventory import held, hostname, name_of, requested, usable
 from penstock.drivers.kubernetes.pod_logs import PodLog
 from penstock.drivers.kubernetes.pods import End, Trouble, has_succeeded, is_active, said
+from penstock.drivers.kubernetes.tasks import cancel_all
 from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations
 from penstock.kube.client import JOBS, NODES, PODS, Cluster, Obj
@@ -188,11 +189,7 @@ class ExecutionCache:
 
     async def close(self) -> None:
         logs = [log.task for execution in self.by_name.values() for log in execution.logs if log.task is not None]
-        tasks = [*self.tasks, *logs]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_all([*self.tasks, *logs])
 
     # --- what is there -----------------------------------------------------------------------------------------------
 

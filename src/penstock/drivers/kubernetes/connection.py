@@ -3,7 +3,7 @@ makes one and all of its parts use it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
@@ -73,6 +73,8 @@ class Connection:
         #: Uids of all home Jobs that exist, at every front door; None: not known now.
         self.home_jobs: Callable[[], AbstractSet[str] | None] = lambda: None
         self.gone_at: dict[str, Instant] = {}  #: uids of home Jobs of executions here, and when each was missed first
+        self.is_past: Callable[[str], Awaitable[bool]] = _not_known  #: no start of this attempt can be bound any more
+        self.past_at: dict[str, Instant] = {}  #: attempts with a tombstone here, and when each was first seen to be so
         #: What we may create to give pods their host names: a namespace, and a resource there.
         self.names_hosts: set[tuple[str, str]] = set()
         self.tasks = TaskSet()
@@ -200,6 +202,11 @@ class Connection:
                 return Refused(f"{self.site.id} does not admit it: {error}")
             case _:
                 return Unreachable(str(error))
+
+
+async def _not_known(_attempt: str) -> bool:
+    """`is_past` where there are no home Jobs."""
+    return False
 
 
 def to_nobody(_: Fact) -> None:

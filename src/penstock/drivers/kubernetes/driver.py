@@ -17,7 +17,7 @@ This file has the driver's calls. Their parts, in the order of an attempt's life
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -195,8 +195,10 @@ class KubernetesDriver(BaseDriver):
     def when_pods_change(self, changed: Callable[[str], None]) -> None:
         self.here.pods_changed = changed
 
-    def ask_for_home_jobs(self, there: Callable[[], AbstractSet[str] | None]) -> None:
-        self.here.home_jobs = there
+    def ask_for_home_jobs(
+        self, there: Callable[[], AbstractSet[str] | None], is_past: Callable[[str], Awaitable[bool]]
+    ) -> None:
+        self.here.home_jobs, self.here.is_past = there, is_past
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
         """The last step that it reported, and of how many; 0 if it did not say."""

@@ -1,7 +1,7 @@
 """Background tasks of a driver, at most one per name. All parts of the Kubernetes driver use it."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, ParamSpec
 
 from penstock.drivers.driver import Unreachable
@@ -23,11 +23,15 @@ class TaskSet:
             self.tasks[what].add_done_callback(lambda _: self.tasks.pop(what, None))
 
     async def close(self) -> None:
-        tasks = list(self.tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_all(list(self.tasks.values()))
+
+
+async def cancel_all(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Returns when all of them are over, however they end."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
 
 
 async def _seen_to(work: Callable[P, Coroutine[Any, Any, None]], *args: P.args, **named: P.kwargs) -> None:

@@ -16,7 +16,9 @@ from penstock.kube import annotations, errors
 from penstock.kube.client import JOBS, PODS, Obj
 from penstock.kube.request_priority import LATER
 
-GONE_MS: Final[Millis] = 10 * MINUTE  #: from when a home Job is gone until what ran for it elsewhere goes, too
+#: From when nothing can be bound for an attempt until what is left of it goes. A control plane binds an attempt and
+#: creates its Job in one go, so one that bound it before has come as far as the tombstone.
+GONE_MS: Final[Millis] = 10 * MINUTE
 
 
 async def end(here: Connection, execution: Execution, how: str, words: str, grace_ms: Millis | None = None) -> None:
@@ -58,14 +60,14 @@ async def forget(here: Connection, execution: Execution) -> None:
 
 
 async def prune(here: Connection) -> None:
-    """Delete what no late start can meet any more: old tombstones, and all that ran for a home Job that is gone. The
-    cluster deletes other finished Jobs by itself (TTL).
+    """Delete what no late start can meet any more: tombstones that are old, or whose attempts cannot be bound, and all
+    that ran for a home Job that is gone. The cluster deletes other finished Jobs by itself (TTL).
     """
-    homeless = _homeless(here)
+    homeless, past = _homeless(here), await _past(here)
     for execution in here.executions:
         meta = execution.job["metadata"]
         age_ms = (here.cluster.time_there - datetime.fromisoformat(meta["creationTimestamp"])).total_seconds() * SECOND
-        old = bool(execution.job["spec"].get("suspend")) and age_ms > here.settings.keep_ms
+        old = _is_stone(execution) and (age_ms > here.settings.keep_ms or execution.attempt in past)
         if execution.forgotten and (old or _home_of(execution) in homeless):
             try:
                 await here.cluster.delete(JOBS, execution.name, execution.namespace, uid=meta["uid"])
@@ -83,6 +85,19 @@ def _homeless(here: Connection) -> set[str]:
     gone = {uid for execution in here.executions if (uid := _home_of(execution)) and uid not in there}
     here.gone_at = {uid: here.gone_at.get(uid, here.clock()) for uid in gone}
     return {uid for uid, since in here.gone_at.items() if here.clock() - since >= GONE_MS}
+
+
+async def _past(here: Connection) -> set[str]:
+    """Attempts with tombstones for which nothing could be bound for so long that no start can still be on its way."""
+    stones = [execution.attempt for execution in here.executions if _is_stone(execution) and execution.forgotten]
+    known = {attempt: here.past_at[attempt] for attempt in stones if attempt in here.past_at}
+    fresh = [attempt for attempt in stones if attempt not in known and await here.is_past(attempt)]
+    here.past_at = known | dict.fromkeys(fresh, here.clock())
+    return {attempt for attempt, since in here.past_at.items() if here.clock() - since >= GONE_MS}
+
+
+def _is_stone(execution: Execution) -> bool:
+    return bool(execution.job["spec"].get("suspend"))
 
 
 def _home_of(execution: Execution) -> str:

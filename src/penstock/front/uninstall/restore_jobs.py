@@ -175,13 +175,26 @@ async def _listed(cluster: Cluster, kind: Kind, namespace: str, labels: str = ""
 async def remains(cluster: Cluster, installation: str, namespace: str) -> list[str]:
     """Everything that still bears a mark of ours, as "kind namespace/name"."""
     found, others = [], set[str]()
+    leases = await _listed(cluster, LEASES, namespace)
+    theirs = {_namespace_of(lease) for lease in leases if _is_others_front_door(lease, installation)}
     for kind in (JOBS, CONFIG_MAPS, LEASES, SERVICES, ENDPOINT_SLICES):
-        there = await _listed(cluster, kind, namespace)
+        there = leases if kind is LEASES else await _listed(cluster, kind, namespace)
         others |= _uids_of_others(there, installation) if kind is JOBS else set()
         ours = [thing for thing in there if _bears_our_mark(thing, installation) and not _is_used_by(thing, others)]
+        if kind in (JOBS, CONFIG_MAPS):  # home Jobs there are another installation's; execution Jobs say whose they are
+            ours = [thing for thing in ours if _namespace_of(thing) not in theirs or _installation_of(thing)]
         found += [_word(kind, thing) for thing in ours]
     pods = (await cluster.list(PODS, namespace, labels=_made_by(installation)))[0]
     return found + [_word(PODS, pod) for pod in pods]
+
+
+def _is_others_front_door(lease: Json, installation: str) -> bool:
+    named = part(lease, "metadata").get("name") == annotations.FRONT_DOOR
+    return named and part(lease, "spec").get("holderIdentity") != installation
+
+
+def _namespace_of(thing: Json) -> str:
+    return str(part(thing, "metadata").get("namespace", ""))
 
 
 def _made_by(installation: str) -> str:

@@ -26,7 +26,9 @@ async def sites(plane: PlaneHere, caller: MayRead) -> schemas.Sites:  # noqa: AR
 
 @routes.post("/sites", openapi_extra=deps.shape_of_body(schemas.SitesText), summary="Apply a sites file")
 async def apply_sites(request: Request, caller: MayOperate) -> schemas.SitesApplied:
-    """All of it or nothing. What runs stays until it ends; a raised cap waits for approval."""
+    """All of it or nothing. If running jobs would be stranded, nothing is done unless `yes`; what runs stays until it
+    ends. A raised cap waits for approval.
+    """
     text, known = await deps.read_shape(request, schemas.SitesText), details(request)
     changes: SiteChanges | None = request.app.state.sites
     if changes is None:
@@ -38,8 +40,10 @@ async def apply_sites(request: Request, caller: MayOperate) -> schemas.SitesAppl
         reason=text.reason,
         details=known.digest,
         blobs=known.blobs,
+        strand=text.yes,
     )
-    return schemas.SitesApplied.of(done, changes=list(done.changes), raised=list(done.raised))
+    stranded = [schemas.StrandedJob.of(job) for job in done.stranded]
+    return schemas.SitesApplied.of(done, changes=list(done.changes), raised=list(done.raised), stranded=stranded)
 
 
 @routes.get("/offers", summary="All offers: what there is, what it costs")
