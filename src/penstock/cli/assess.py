@@ -43,7 +43,7 @@ DECISION = ("ways", "buy_or_rent", "portability", "pilot", "decision", "own_cost
     "--time-zone", default="UTC", show_default=True, metavar="ZONE", help="Of times without a zone, and of days."
 )
 @click.option("--owned-gpus", type=click.IntRange(1, 1_000_000), metavar="N", help="How many GPUs are owned.")
-@click.option("--gpu-hour", metavar="AMOUNT", help="What an hour of an owned GPU costs.  [default: 2.00]")
+@click.option("--gpu-hour", metavar="AMOUNT", help="What an hour of an owned GPU costs.  [default: by model]")
 @click.option("--currency", default="USD", show_default=True, metavar="CODE")
 @decides
 @click.option("--redact", "hide", is_flag=True, help="Replace names by short hashes.")
@@ -52,6 +52,7 @@ DECISION = ("ways", "buy_or_rent", "portability", "pilot", "decision", "own_cost
 def command(as_json: bool, **how: Any) -> None:
     """Assess a month of your own: GPUs used, waits, demand; read only."""
     from penstock.assess.join import join
+    from penstock.assess.prices import DOLLARS, report_currency
     from penstock.assess.report import assess
     from penstock.assess.sources.reading import zone_named
     from penstock.core.units import money
@@ -68,7 +69,8 @@ def command(as_json: bool, **how: Any) -> None:
     history = _hidden(_owning(joined, how["owned_gpus"]), how["hide"])
     zone = zone_named(how["time_zone"])
     decision = decided(history, how, zone) if is_asked(how) else None
-    plain = partial(assess, history, gpu_hour=price, currency=how["currency"], zone=zone)
+    to = DOLLARS if how["rate"] is None else report_currency(how["currency"], how["rate"])
+    plain = partial(assess, history, gpu_hour=price, currency=how["currency"], zone=zone, to=to)
     report = plain() if decision is None else decision.report  # the same price of a GPU-hour on every page
     if as_json:
         _print_json(report, decision)
