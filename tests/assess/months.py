@@ -66,15 +66,15 @@ def sacct_20(month: GeneratedMonth) -> str:
     for k, job in enumerate(month.jobs):
         spec = job.job.spec
         tres = f"billing=8,cpu=8,gres/gpu={spec.gpus},mem=64G,node=1"
-        submit, start, end = _times(job).split("|")
-        seconds = job.job.run_ms // SECOND
-        rows.append(
-            f"{k + 1}|{spec.name}|{spec.user}|{spec.team}|{submit}|{submit}|{start}|{end}|{seconds}|COMPLETED|{tres}"
-        )
-        rows.append(
-            f"c{k + 1}|prep|{spec.user}|{spec.team}|{submit}|{submit}|{start}|{end}|{seconds}|FAILED|cpu=8,mem=64G"
-        )
+        rows.append(f"{k + 1}|{spec.name}|{spec.user}|{spec.team}|{_eligible_times(job)}|COMPLETED|{tres}")
+        rows.append(f"c{k + 1}|prep|{spec.user}|{spec.team}|{_eligible_times(job)}|FAILED|cpu=8,mem=64G")
     return "\n".join(rows) + "\n"
+
+
+def _eligible_times(job: GeneratedJob) -> str:
+    """Submit, Eligible, Start, End, ElapsedRaw."""
+    submit, start, end = _times(job).split("|")
+    return f"{submit}|{submit}|{start}|{end}|{job.job.run_ms // SECOND}"
 
 
 def sacct_24(month: GeneratedMonth) -> str:
@@ -83,10 +83,8 @@ def sacct_24(month: GeneratedMonth) -> str:
     for k, job in enumerate(month.jobs):
         spec = job.job.spec
         tres = f"cpu=8,gres/gpu:h100={spec.gpus},gres/gpu={spec.gpus},mem=64G"
-        submit, start, end = _times(job).split("|")
-        seconds = job.job.run_ms // SECOND
-        times = f"{submit}|{submit}|{start}|{end}|{seconds}|COMPLETED|1"
-        rows.append(f"{k + 1}|{k + 1}|{spec.name}|{spec.user}|{spec.team}|{times}|{tres}|{tres}")
+        who = f"{k + 1}|{k + 1}|{spec.name}|{spec.user}|{spec.team}"
+        rows.append(f"{who}|{_eligible_times(job)}|COMPLETED|1|{tres}|{tres}")
     submit = wall(month.jobs[0].submitted_at)
     never = f"{submit}|{submit}|None|{submit}|0|CANCELLED by 1001|1||gres/gpu=4"
     rows.append(f"900001|900001|never|ada|vision|{never}")

@@ -36,6 +36,19 @@ def test_kueue_tells_the_waits_when_the_pods_are_gone() -> None:
     assert {job.started_by for job in reading.jobs} == {"kueue"}
 
 
+def test_reserved_quota_is_no_start_while_kueue_still_checks_the_job() -> None:
+    """It counted as started when its quota was reserved, also where an admission check held it back for hours."""
+    first = MONTH.jobs[0]
+    job, workload = months.kube_job(first), months.kube_workload(first)
+    job["spec"]["suspend"], job["status"] = True, {}
+    workload["status"]["conditions"][1]["status"] = "False"
+    checks = [{"name": "provisioning", "state": "Pending"}]
+    (plain,) = reading_of([job], [], [], [workload], now=NOW, source="cluster lab").jobs
+    workload["status"]["admissionChecks"] = checks
+    (checked,) = reading_of([job], [], [], [workload], now=NOW, source="cluster lab").jobs
+    assert (plain.started_by, checked.started_by, checked.outcome) == ("kueue", "", "queued")
+
+
 def test_without_pods_or_kueue_no_wait_is_made_up() -> None:
     reading = reading_of(JOBS, [], [], [], now=NOW, source="cluster lab")
     assert {job.wait_ms for job in reading.jobs} == {None}

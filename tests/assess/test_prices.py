@@ -1,14 +1,19 @@
 """The price table and what an owned GPU costs: every fact has its source and date, and nothing is guessed silently."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from penstock.assess.demo_month import demo_reading, generated_month
 from penstock.assess.gpus import FACTS, NEWER, model_of
-from penstock.assess.own_cost import HOURS_A_YEAR, default_cost, own_cost
+from penstock.assess.history import OwnedGpus
+from penstock.assess.join import join
+from penstock.assess.own_cost import HOURS_A_YEAR, LEAN, default_cost, own_cost
 from penstock.assess.prices import DOLLARS, TABLE, quote, report_currency
+from penstock.assess.report import assess
 from penstock.core.errors import BadInput
-from penstock.core.units import money
+from penstock.core.units import MICRO, money
 
 
 def test_each_price_has_a_source_and_a_date() -> None:
@@ -104,3 +109,14 @@ def test_models_are_known_by_many_names(text: str, model: str) -> None:
 def test_a_newer_generation_is_faster() -> None:
     speed = {fact.model: fact.speed_permille for fact in FACTS}
     assert all(speed[new] > speed[old] for old, new in NEWER.items())
+
+
+def test_an_owned_gpu_hour_has_one_source() -> None:
+    """The plain report took 2.00 for every model, the decision another figure, and the claims a third."""
+    truth = generated_month(1, jobs=40, days=2)
+    v100 = replace(demo_reading(truth), owned=(OwnedGpus(0, truth.owned_gpus, "V100"),))
+    history = join([replace(v100, jobs=tuple(replace(job, gpu_model="V100") for job in v100.jobs))])
+    plain = assess(history, gpu_hour=None, currency="USD")
+    assert (plain.gpu_hour, plain.gpu_hour_is_assumed) == (default_cost("V100").gpu_hour, True)
+    assert round(LEAN.gpu_hour / MICRO, 2) == 1.50
+    assert round(default_cost("H100").gpu_hour / MICRO, 2) == 2.00

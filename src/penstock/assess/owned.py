@@ -1,9 +1,11 @@
-"""How many GPUs are owned at an instant. `join`, `use` and `waits` ask it."""
+"""How many GPUs are owned at an instant, and of which model. `join`, `use`, `waits` and `report` ask it."""
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable
 
-from penstock.assess.history import OwnedGpus
+from penstock.assess.gpus import model_of
+from penstock.assess.history import MonthHistory, OwnedGpus
 from penstock.core.units import Instant
 
 
@@ -32,3 +34,14 @@ class OwnedSteps:
     def changes(self, from_at: Instant, to_at: Instant) -> list[Instant]:
         """Instants within the span at which the number may change."""
         return [at for at in self.instants if from_at < at < to_at]
+
+
+def owned_model(history: MonthHistory) -> str:
+    """The model of most GPU time. Empty: nobody says, or the tables do not know it."""
+    sums: dict[str, int] = defaultdict(int)
+    for job in history.jobs:
+        sums[model_of(job.gpu_model)] += job.gpus * (job.run_ms or 0)
+    for row in history.owned:
+        sums[model_of(row.model)] += row.gpus
+    sums.pop("", None)
+    return max(sums, key=lambda model: (sums[model], model), default="")

@@ -2,11 +2,8 @@
 requests. Pure: numbers to text. `sections` writes the parts; here is the frame and what stands at the top.
 """
 
-from functools import cache
 from html import escape
 from importlib.resources import files
-from string import Template
-from typing import Final
 
 from penstock.assess.assessment import Assessment, day_of
 from penstock.assess.sections import ReportWords, sections
@@ -14,23 +11,19 @@ from penstock.assess.ways import AS_IT_WAS
 from penstock.core.units import HOUR
 from penstock.sim.charts import comparison
 
-FRAME: Final = "report.html"
-
 
 def page(found: Assessment, made_up: bool = False) -> str:
     say = ReportWords(found)
     words = {
         "title": escape(title(found)),
         "lede": escape(lede(found)),
-        "facts": _facts(found, say),
-        "sections": "".join(sections(found, say)),
-        "chip": '<span class="sim">Made up</span>' if made_up else '<span class="sim">Replayed</span>',
         "foot": escape(
             "Made by penstock assess, which reads and never writes. Ways are replayed by the engine that would run"
             " them live; what is not known is said, and not guessed over."
         ),
     }
-    return Template(_look(FRAME)).substitute(words, css=css())
+    body = f'<dl class="facts">{_facts(found, say)}</dl>\n{"".join(sections(found, say))}'
+    return comparison.framed(words, chip="Made up" if made_up else "Replayed", body=body, css=_look("report.css"))
 
 
 def title(found: Assessment) -> str:
@@ -81,11 +74,6 @@ def _facts(found: Assessment, say: ReportWords) -> str:
         f"<div><dt>{escape(name)}</dt><dd>{escape(number)}</dd><dd>{escape(more)}</dd></div>"
         for name, number, more in facts
     )
-
-
-@cache
-def css() -> str:
-    return "\n".join([comparison.base_css(), _look("report.css")])
 
 
 def _look(name: str) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
-from penstock.assess.gpus import UNKNOWN, model_of
+from penstock.assess.gpus import UNKNOWN
 from penstock.assess.history import JobRecord, MonthHistory
-from penstock.assess.owned import OwnedSteps
+from penstock.assess.owned import OwnedSteps, owned_model
 from penstock.core.errors import BadInput
 from penstock.core.fold.runtimes import LifeTable
 from penstock.core.model.types import JobSpec, NodeShape, Offer, Site
@@ -58,7 +58,7 @@ def replayable(history: MonthHistory, tied: frozenset[str] = frozenset(), cut: C
     jobs = sorted(
         (_trace_job(job, history, specs, expects, cut) for job in known), key=lambda job: (job.submit_at, job.id)
     )
-    model = _model(history)
+    model = owned_model(history)
     return Replayable(
         jobs=tuple(jobs),
         idle_ms={job.id: job.idle_gpu_ms // job.gpus for job in known if job.idle_gpu_ms},
@@ -92,17 +92,6 @@ def _most_at_once(jobs: Iterable[JobRecord]) -> int:
         held += turns[at]
         most = max(most, held)
     return most
-
-
-def _model(history: MonthHistory) -> str:
-    """The model of most GPU time."""
-    sums: dict[str, int] = defaultdict(int)
-    for job in history.jobs:
-        sums[model_of(job.gpu_model)] += job.gpus * (job.run_ms or 0)
-    for row in history.owned:
-        sums[model_of(row.model)] += row.gpus
-    sums.pop("", None)
-    return max(sums, key=lambda model: (sums[model], model), default="")
 
 
 class _Specs:

@@ -6,15 +6,14 @@
 from datetime import UTC, timedelta, tzinfo
 
 from penstock.assess.history import Coverage, Disagreement, MonthHistory
+from penstock.assess.own_cost import default_cost
+from penstock.assess.owned import owned_model
+from penstock.assess.prices import DOLLARS, ReportCurrency
 from penstock.assess.use import UseReport, use_of
 from penstock.assess.waits import WaitReport, waits_of
-from penstock.core.units import DAY, HOUR, MICRO, Instant, Money
+from penstock.core.units import DAY, HOUR, Instant, Money
 from penstock.core.values import value
 from penstock.sim.traces.rows import EPOCH
-
-#: What an hour of an owned GPU costs unless --gpu-hour says otherwise. An H100 with its share of the node for 30,000
-#: over four years at 60 % of use: 1.43. Power, 0.7 kW at a PUE of 1.4 and 0.25 a kWh: 0.25. Space and people: the rest.
-GPU_HOUR: Money = 2 * MICRO
 
 
 @value
@@ -35,9 +34,16 @@ class AssessReport:
     waits: WaitReport
 
 
-def assess(history: MonthHistory, *, gpu_hour: Money | None, currency: str, zone: tzinfo = UTC) -> AssessReport:
-    """`gpu_hour`: None takes the stated default. `zone`: whose days are counted."""
-    price = GPU_HOUR if gpu_hour is None else gpu_hour
+def assess(
+    history: MonthHistory,
+    *,
+    gpu_hour: Money | None,
+    currency: str,
+    zone: tzinfo = UTC,
+    to: ReportCurrency = DOLLARS,
+) -> AssessReport:
+    """`gpu_hour`: None takes the default for the owned model, at the rate of `to`. `zone`: whose days are counted."""
+    price = default_cost(owned_model(history), to).gpu_hour if gpu_hour is None else gpu_hour
 
     def day(at: Instant) -> str:
         return day_of(at, zone) if history.calendar else f"day {at // DAY + 1}"

@@ -1,6 +1,5 @@
 """`penstock assess`: what a month of one's own says about use and waits, and what to do. Reads only, but for --html."""
 
-from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -8,12 +7,12 @@ import click
 
 from penstock.cli.assess_decision import decided, decides, is_asked
 from penstock.cli.assess_decision import draw as draw_decision
-from penstock.cli.clusters import reaches
+from penstock.cli.assess_sources import SOURCES, check_currency, joined_history, named, reads
 from penstock.core.errors import BadInput
 
 if TYPE_CHECKING:
     from penstock.assess.assessment import Assessment
-    from penstock.assess.history import MonthHistory, SourceReading
+    from penstock.assess.history import MonthHistory
     from penstock.assess.report import AssessReport
 
 MOST_ROWS = 10  #: of a table; --json has them all
@@ -22,28 +21,9 @@ DECISION = ("ways", "buy_or_rent", "portability", "pilot", "decision", "own_cost
 
 
 @click.command("assess")
-@click.option("--csv", "tables", multiple=True, metavar="FILE", help="A table of jobs; repeatable.")
-@click.option("--column", "columns", multiple=True, metavar="FIELD=NAME", help="For --csv: which column holds a field.")
-@click.option("--sacct", multiple=True, metavar="FILE", help="What sacct --parsable2 printed; repeatable.")
-@click.option("--journal", "journals", multiple=True, metavar="FILE", help="A journal of Penstock; repeatable.")
-@click.option("--shadow", "seen", multiple=True, metavar="FILE", help="What shadow --keep wrote; repeatable.")
-@reaches
-@click.option("--prometheus", metavar="URL", help="A Prometheus server with kube-state-metrics and DCGM.")
-@click.option("--prometheus-token", metavar="FILE", help="Bearer token.  [default: $PENSTOCK_PROMETHEUS_TOKEN]")
-@click.option(
-    "--days",
-    type=click.IntRange(1, 366),
-    default=30,
-    show_default=True,
-    help="How far back the cluster and Prometheus are asked.",
-)
-@click.option("--from", "since", metavar="TIME", help="Leave out what lies before, like 2026-10-01T00:00:00Z.")
-@click.option("--until", metavar="TIME", help="The same for its end, and where the days end.")
-@click.option(
-    "--time-zone", default="UTC", show_default=True, metavar="ZONE", help="Of times without a zone, and of days."
-)
+@reads
 @click.option("--owned-gpus", type=click.IntRange(1, 1_000_000), metavar="N", help="How many GPUs are owned.")
-@click.option("--gpu-hour", metavar="AMOUNT", help="What an hour of an owned GPU costs.  [default: 2.00]")
+@click.option("--gpu-hour", metavar="AMOUNT", help="What an hour of an owned GPU costs.  [default: by model]")
 @click.option("--currency", default="USD", show_default=True, metavar="CODE")
 @decides
 @click.option("--redact", "hide", is_flag=True, help="Replace names by short hashes.")
@@ -51,7 +31,8 @@ DECISION = ("ways", "buy_or_rent", "portability", "pilot", "decision", "own_cost
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool, **how: Any) -> None:
     """Assess a month of your own: GPUs used, waits, demand; read only."""
-    from penstock.assess.join import join
+    from penstock.assess.demo_month import demo_reading, generated_month
+    from penstock.assess.prices import DOLLARS, report_currency
     from penstock.assess.report import assess
     from penstock.assess.sources.reading import zone_named
     from penstock.core.units import money
@@ -59,16 +40,19 @@ def command(as_json: bool, **how: Any) -> None:
     price = money(how["gpu_hour"]) if how["gpu_hour"] is not None else None
     if price is not None and price < 0:
         raise BadInput(f"--gpu-hour {how['gpu_hour']}: an amount cannot be negative.")
-    if not (how["currency"].isascii() and how["currency"].isupper() and len(how["currency"]) == 3):
-        raise BadInput(f"--currency '{how['currency']}' is no currency; write it like EUR.")
-    from_at, to_at = _instant("--from", how["since"]), _instant("--until", how["until"])
-    if from_at is not None and to_at is not None and from_at >= to_at:
-        raise BadInput(f"--from {how['since']} is not before --until {how['until']}.")
-    joined = join(list(_readings(how)), from_at, to_at)
+    check_currency(how["currency"])
+    if how["demo"] == bool(named(how)):
+        raise BadInput(
+            "--demo assesses a generated month, and no other source with it."
+            if how["demo"]
+            else f"Name a source: {SOURCES}; or try --demo."
+        )
+    joined = joined_history(how, [demo_reading(generated_month())] if how["demo"] else [])
     history = _hidden(_owning(joined, how["owned_gpus"]), how["hide"])
     zone = zone_named(how["time_zone"])
     decision = decided(history, how, zone) if is_asked(how) else None
-    plain = partial(assess, history, gpu_hour=price, currency=how["currency"], zone=zone)
+    to = DOLLARS if how["rate"] is None else report_currency(how["currency"], how["rate"])
+    plain = partial(assess, history, gpu_hour=price, currency=how["currency"], zone=zone, to=to)
     report = plain() if decision is None else decision.report  # the same price of a GPU-hour on every page
     if as_json:
         _print_json(report, decision)
@@ -78,79 +62,6 @@ def command(as_json: bool, **how: Any) -> None:
             draw_decision(decision, how["html"])
         if not how["html"]:
             click.echo("Nothing was written anywhere.")
-
-
-def _readings(how: dict[str, Any]) -> "Iterator[SourceReading]":
-    from penstock.assess.demo_month import demo_reading, generated_month
-    from penstock.assess.sources.journal import read_journal
-    from penstock.assess.sources.reading import zone_named
-    from penstock.assess.sources.sacct import read_sacct
-    from penstock.assess.sources.tables import read_table
-
-    sources = ("tables", "sacct", "journals", "seen", "kubeconfig", "context", "prometheus")
-    if how["demo"] == any(how[source] for source in sources):
-        raise BadInput(
-            "--demo assesses a generated month, and no other source with it."
-            if how["demo"]
-            else "Name a source: --csv, --sacct, --journal, --shadow, --kubeconfig or --prometheus; or try --demo."
-        )
-    zone = zone_named(how["time_zone"])
-    if how["demo"]:
-        yield demo_reading(generated_month())
-    yield from (read_journal(where) for where in how["journals"])
-    if how["kubeconfig"] or how["context"]:
-        yield _of_cluster(how)
-    if how["seen"]:
-        from penstock.assess.sources.kubernetes import read_seen
-
-        yield from (read_seen(path) for path in how["seen"])
-    yield from (read_sacct(path, zone, bounded=bool(how["since"])) for path in how["sacct"])
-    yield from (read_table(path, zone, _columns(how["columns"])) for path in how["tables"])
-    if how["prometheus"]:
-        yield _of_prometheus(how)
-
-
-def _of_cluster(how: dict[str, Any]) -> "SourceReading":
-    from penstock.assess.sources.kubernetes import read_cluster
-    from penstock.cli.clusters import ask
-
-    return ask(how, lambda cluster: read_cluster(cluster, how["namespace"], how["days"]))
-
-
-def _of_prometheus(how: dict[str, Any]) -> "SourceReading":
-    from time import time
-
-    from penstock.assess.sources.prometheus import QUERIES, read_prometheus
-    from penstock.assess.sources.promql import Prometheus, token_of
-    from penstock.cli.terminal import progress
-    from penstock.core.units import DAY, HOUR, SECOND
-
-    to_at = _instant("--until", how["until"]) or int(time() * SECOND)
-    span = how["days"] * DAY
-    server = Prometheus(how["prometheus"], token_of(how["prometheus_token"]))
-    try:
-        with progress(QUERIES * span // HOUR, "hours of metrics read") as advance:
-            return read_prometheus(server, to_at - span, to_at, lambda ms: advance(ms // HOUR))
-    finally:
-        server.close()
-
-
-def _instant(option: str, text: str | None) -> int | None:
-    from penstock.assess.sources.reading import from_text
-
-    if not text:
-        return None
-    try:
-        return from_text(text)
-    except ValueError:
-        raise BadInput(f"{option} '{text}' is no time with a zone; write it like 2026-11-01T00:00:00Z.") from None
-
-
-def _columns(pairs: tuple[str, ...]) -> dict[str, str]:
-    for pair in pairs:
-        if "=" not in pair:
-            raise BadInput(f"--column {pair}: write it as FIELD=NAME, like submit=SubmitTime.")
-    return {field: column for field, _, column in (pair.partition("=") for pair in pairs)}
 
 
 def _owning(history: "MonthHistory", gpus: int | None) -> "MonthHistory":

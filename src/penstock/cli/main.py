@@ -55,6 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "policy": ("penstock.cli.policy", "Check, test, explain, compare, export and apply a policy file."),
     "assess": ("penstock.cli.assess", "Assess a month of your own: GPUs used, waits, demand; read only."),
+    "pilot": ("penstock.cli.pilot", "Follow the job that is burst first: its baseline, and the same figures after."),
     "apply": ("penstock.cli.sites_apply", "Apply a sites file to the running Penstock: all of it, or nothing."),
     "shadow": ("penstock.cli.shadow", "Show what Penstock would have done with a cluster's Jobs; read only."),
     "simulate": ("penstock.cli.simulate", "Simulate a trace of jobs: waits, costs, GPU use."),

@@ -289,7 +289,7 @@ def _by_job(pods: Iterable[Json]) -> dict[str, list[Json]]:
 
 
 def _admitted(workloads: Iterable[Json]) -> dict[str, Instant]:
-    """By the uid of the Job: when Kueue admitted it, or else when its quota was reserved."""
+    """By the uid of the Job: when Kueue admitted it, or else when its quota was reserved and no more is checked."""
     found: dict[str, Instant] = {}
     for workload in workloads:
         owners = [str(owner.get("uid")) for owner in parts(part(workload, "metadata"), "ownerReferences")]
@@ -298,7 +298,8 @@ def _admitted(workloads: Iterable[Json]) -> dict[str, Instant]:
             for condition in parts(part(workload, "status"), "conditions")
             if condition.get("status") == "True"
         }
-        at = times.get("Admitted") or times.get("QuotaReserved")
+        checked = bool(part(workload, "status").get("admissionChecks"))
+        at = times.get("Admitted") or (None if checked else times.get("QuotaReserved"))
         if at is not None:
             found |= dict.fromkeys(owners, at)
     return found

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Final
+from typing import Final, TypeVar
 from zoneinfo import ZoneInfo
 
 from penstock.assess.history import VAGUE_START, Coverage, JobRecord, SourceReading
@@ -13,6 +13,7 @@ from penstock.core.errors import BadFile, BadInput
 from penstock.core.units import Instant
 from penstock.sim.traces.rows import EPOCH, EPOCH_LIKE, Errors, TraceClock, Unreadable
 
+RawRow = TypeVar("RawRow")
 NO_GPU: Final = "no whole GPU"
 #: What differs between two runs of one script: dates, numbers, attempts and the random end of a generated name.
 RUN_NUMBER: Final = re.compile(r"(?:[-_.]?(?:v|run|try)?\d+|[-_.](?=[a-z]*\d)[a-z0-9]{5})+$", re.ASCII | re.IGNORECASE)
@@ -69,6 +70,26 @@ def read_file(name: str, read: Callable[[Errors], SourceReading]) -> SourceReadi
         errors.add(bad)
         raise BadFile(errors.found) from None
     return found
+
+
+def records_of(
+    rows: Iterable[tuple[int, RawRow]], record: Callable[[int, RawRow], JobRecord | str], errors: Errors
+) -> tuple[list[JobRecord], Counter[str]]:
+    """Reads every row: the jobs, and the others by why they are left out. What cannot be read is one error for all."""
+    records: list[JobRecord] = []
+    left_out = Counter[str]()
+    for number, row in rows:
+        try:
+            found = record(number, row)
+        except Unreadable as bad:
+            errors.add(bad, number)
+            continue
+        if isinstance(found, str):
+            left_out[found] += 1
+        else:
+            records.append(found)
+    errors.check()
+    return numbered(records), left_out
 
 
 def recurring_key(team: str, name: str) -> str:

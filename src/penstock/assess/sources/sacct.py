@@ -10,7 +10,6 @@ instant of the file.
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import tzinfo
@@ -18,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from penstock.assess.history import JobRecord, Outcome, SourceReading
-from penstock.assess.sources.reading import NO_GPU, FileClock, coverage_of, numbered, read_file, recurring_key
+from penstock.assess.sources.reading import NO_GPU, FileClock, coverage_of, read_file, records_of, recurring_key
 from penstock.core.units import Instant
 from penstock.sim.traces import sacct as slurm
 from penstock.sim.traces.rows import Errors, Unreadable, whole_gpus
@@ -44,33 +43,11 @@ def read_sacct(path: str, zone: tzinfo, *, bounded: bool = False) -> SourceReadi
 
 
 def _read(path: str, zone: tzinfo, errors: Errors) -> SourceReading:
-    first, *lines = text_of(path).split("\n")
-    header = first.rstrip("\r").split("|")
-    _check(header, errors)
-    errors.check()
-    clock, left_out = FileClock(zone), Counter[str]()
-    records: list[JobRecord] = []
-    for number, job in slurm.jobs_of(header, lines, errors):
-        try:
-            record = _record(job, path, clock)
-        except Unreadable as bad:
-            errors.add(bad, number)
-            continue
-        if isinstance(record, str):
-            left_out[record] += 1
-        else:
-            records.append(record)
-    errors.check()
-    return _reading(path, numbered(records), clock, left_out, header)
-
-
-def _check(header: list[str], errors: Errors) -> None:
-    if len(header) < 2:
-        raise Unreadable("there are no pipes between the fields; print them with sacct --parsable2", line=1)
-    there = ", ".join(name for name in header if name)
-    for names in NEEDED:
-        if not set(names) & set(header):
-            errors.add(Unreadable(f"there is no column {' or '.join(names)}, only {there}", line=1))
+    header, lines = slurm.header_of(text_of(path), NEEDED, errors)
+    clock = FileClock(zone)
+    jobs = slurm.jobs_of(header, lines, errors)
+    records, left_out = records_of(jobs, lambda _, job: _record(job, path, clock), errors)
+    return _reading(path, records, clock, left_out, header)
 
 
 def _record(job: Mapping[str, str], path: str, clock: FileClock) -> JobRecord | str:

@@ -5,7 +5,6 @@ It needs when a job was submitted and its GPUs; and for waits when it started: `
 end or a run time was still running.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import tzinfo
@@ -13,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from penstock.assess.history import JobRecord, Outcome, SourceReading
-from penstock.assess.sources.reading import NO_GPU, FileClock, coverage_of, numbered, read_file, recurring_key
+from penstock.assess.sources.reading import NO_GPU, FileClock, coverage_of, read_file, records_of, recurring_key
 from penstock.core.units import Instant
 from penstock.sim.traces.columns import table_of
 from penstock.sim.traces.rows import UNPRINTABLE, Errors, Unreadable, millis, shown, whole_gpus
@@ -53,19 +52,7 @@ def _read(path: str, zone: tzinfo, columns: Mapping[str, str], errors: Errors) -
     header, rows = table_of(text_of(path), errors)
     reader = _Reader(path, header, _chosen(header, columns, errors), FileClock(zone))
     errors.check()
-    left_out, records = Counter[str](), []
-    for number, row in rows:
-        try:
-            record = reader.record(row, number)
-        except Unreadable as bad:
-            errors.add(bad, number)
-            continue
-        if isinstance(record, str):
-            left_out[record] += 1
-        else:
-            records.append(record)
-    errors.check()
-    return reader.reading(numbered(records), left_out)
+    return reader.reading(*records_of(rows, reader.record, errors))
 
 
 def _chosen(header: list[str], columns: Mapping[str, str], errors: Errors) -> dict[str, int]:
@@ -94,7 +81,7 @@ class _Reader:
     def __init__(self, path: str, header: list[str], at: dict[str, int], clock: FileClock) -> None:
         self.path, self.header, self.at, self.clock = path, header, at, clock
 
-    def record(self, row: list[str], number: int) -> JobRecord | str:
+    def record(self, number: int, row: list[str]) -> JobRecord | str:
         if len(row) != len(self.header):
             raise Unreadable(f"there are {len(row)} fields under a header of {len(self.header)}")
         cells = {field: row[position].strip() for field, position in self.at.items()}

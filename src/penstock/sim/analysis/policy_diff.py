@@ -22,7 +22,8 @@ from penstock.core.model.types import Policy
 from penstock.core.units import HOUR, MICRO, Money
 from penstock.core.values import value
 from penstock.sim.analysis.interrupts import interrupts_held
-from penstock.sim.analysis.journal_jobs import History, Unknown, estimated_jobs
+from penstock.sim.analysis.journal_fold import Unknown
+from penstock.sim.analysis.journal_jobs import History, estimated_jobs
 from penstock.sim.analysis.outcomes import Outcomes, Story, Sums, Watch
 from penstock.sim.engine.simulator import Knowledge, known
 from penstock.sim.scenario import Scenario, play

@@ -76,7 +76,14 @@ def page(comparison: Comparison) -> str:
         for name in ("title", "lede", "heading", "note", "caption", "foot")
     }
     charts = "".join(_chart(comparison, size, name) for name, size in SIZES.items())
-    return Template(_look("page.html")).substitute(words, css=base_css(), charts=charts, table=_table(comparison))
+    body = Template(_look("comparison.html")).substitute(words, charts=charts, table=_table(comparison))
+    return framed(words, chip="Simulated", body=body)
+
+
+def framed(words: Mapping[str, str], *, chip: str, body: str, css: str = "") -> str:
+    """A whole page: `words` has its title, lede and foot, as HTML; `css` comes after what all pages share."""
+    styles = base_css() + ("\n" + css if css else "")
+    return Template(_look("page.html")).substitute(words, chip=chip, body=body, css=styles)
 
 
 def base_css() -> str:

@@ -8,10 +8,11 @@ from typing import Final, Literal, TypeAlias
 
 from penstock.core.decide.cycle import next_deadline
 from penstock.core.engine import Engine, Step
+from penstock.core.fold.state import State
 from penstock.core.ids import members
 from penstock.core.model import events as e
 from penstock.core.model.types import DataSet, Policy, Site
-from penstock.core.units import DAY, NEVER, Instant, Money
+from penstock.core.units import DAY, NEVER, Instant, Millis, Money
 from penstock.policy import hours
 from penstock.policy.rules import PolicyRules
 from penstock.sim.engine.chance import normal
@@ -20,6 +21,7 @@ from penstock.sim.traces.trace import TraceJob
 
 Knowledge: TypeAlias = Literal["e0", "e1", "e2"]
 MONTH_MS: Final = 30 * DAY  #: a simulated budget period
+STILL_MONTHS: Final = 6  #: without any progress, after the last submission: it goes on like this for ever
 
 
 def known(jobs: Iterable[TraceJob], knowledge: Knowledge, seed: int = 0) -> list[TraceJob]:
@@ -104,6 +106,7 @@ def _run(
     month = first[0].at // MONTH_MS + 2
     opens_at = (month - 1) * MONTH_MS  # open the next period when this one begins
     now = moved_at = first[0].at
+    standstill = _Standstill()
     while True:
         facts = world.answers(now) if world.soon else []
         if not facts:
@@ -126,6 +129,8 @@ def _run(
                 facts.append(open_month(now, month))
                 month += 1
                 opens_at += MONTH_MS
+                if coming == total and standstill.lasts(state):
+                    return
             if not facts and deadline > now:  # the world's event for now was cancelled
                 continue
             if state.policy.governance.windows:
@@ -141,3 +146,22 @@ def _run(
             moved_at = now
         elif not state.jobs or now - moved_at > 2 * MONTH_MS:  # the rest waits for money that no period will have
             return
+
+
+class _Standstill:
+    """Months in which no job ended, kept more of its work or ran throughout: each month's cap buys less than one
+    checkpoint, and what it buys is lost. It would go on for ever, so the run ends, and the jobs count as unfinished.
+    """
+
+    def __init__(self) -> None:
+        self.months = 0
+        self.jobs: dict[str, Millis] = {}
+        self.running: dict[str, None] = {}
+
+    def lasts(self, state: State) -> bool:
+        """Asked once a month, when all jobs have been submitted."""
+        jobs = {name: job.kept_ms for name, job in state.jobs.items()}
+        running = dict.fromkeys(state.attempts)
+        is_still = jobs == self.jobs and not any(attempt in self.running for attempt in running)
+        self.months, self.jobs, self.running = self.months + 1 if is_still else 0, jobs, running
+        return self.months >= STILL_MONTHS

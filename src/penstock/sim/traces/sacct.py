@@ -52,20 +52,22 @@ MIG: Final = re.compile(r"\d+g\.\d+gb", re.ASCII)
 
 def sacct_rows(text: str, clock: TraceClock, errors: Errors) -> Iterator[Row]:
     """Jobs and array tasks; the steps of a job (`123.batch`) are parts of it, and not counted."""
-    first, *lines = text.split("\n")
-    header = first.rstrip("\r").split("|")
-    _check(header, errors)
-    errors.check()  # without its columns no row makes sense
+    header, lines = header_of(text, NEEDED, errors)
     return each(jobs_of(header, lines, errors), _Reader(clock), errors)
 
 
-def _check(header: list[str], errors: Errors) -> None:
+def header_of(text: str, needed: Iterable[tuple[str, ...]], errors: Errors) -> tuple[list[str], list[str]]:
+    """The names of the columns and the lines below them. Each of `needed` must be there, by one of its names."""
+    first, *lines = text.split("\n")
+    header = first.rstrip("\r").split("|")
     if len(header) < 2:
         raise Unreadable("there are no pipes between the fields; print them with sacct --parsable2", line=1)
     there = ", ".join(name for name in header if name)
-    for names in NEEDED:
+    for names in needed:
         if not set(names) & set(header):
             errors.add(Unreadable(f"there is no column {' or '.join(names)}, only {there}", line=1))
+    errors.check()  # without its columns no row makes sense
+    return header, lines
 
 
 def jobs_of(header: list[str], lines: list[str], errors: Errors) -> Iterator[tuple[int, Fields]]:
