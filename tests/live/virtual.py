@@ -90,6 +90,9 @@ class SameThread(Executor):
             future.set_exception(error)
         return future
 
+    def call(self, work: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
+        return asyncio.get_running_loop().run_in_executor(self, work, *args)
+
 
 def run(at: Instant, main: Callable[[VirtualClock], Any]) -> Any:
     """Run `main(clock)` to its end in a loop of its own, beginning at `at`."""

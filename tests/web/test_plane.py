@@ -32,7 +32,7 @@ async def test_health_is_answered_while_the_engine_thinks(tmp_path: Path) -> Non
             loop.call_soon_threadsafe(asked.set)
             go_on.wait(30)
 
-        thinking = loop.run_in_executor(penstock.plane.thread, thinks)
+        thinking = penstock.plane.thread.call(thinks)
         await asked.wait()
         assert (await penstock.client("").get("/healthz")).json() == {"ok": True, "says": ""}
         assert (await penstock.admin.get("/v1/jobs")).status_code == 200

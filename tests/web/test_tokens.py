@@ -243,6 +243,34 @@ async def test_who_was_suspended_asks_before_it_lets_anybody_in(monkeypatch: pyt
 
 
 @story
+async def test_an_answer_to_what_was_asked_before_it_was_suspended_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request passed while the follower's own question was under way: it held an answer from before the suspension,
+    or none yet.
+    """
+    monkeypatch.setattr("penstock.web.tokens.FOLLOW_SECONDS", 3_600)
+    now = [0.0]
+    monkeypatch.setattr("penstock.web.tokens.monotonic", lambda: now[0])
+
+    class Slow(Tables):
+        """The machine is suspended while the first question is under way; its answer is from before."""
+
+        def revocations(self, after: int = 0) -> list[RevocationRow]:
+            before, now[0] = now[0], 100.0
+            return super().revocations(after) if before else []
+
+    tokens, tables = at(), Slow()
+    async with tokens.followed(tables):  # type: ignore[arg-type]  # as above
+        token, secret = await tokens.issue("member")
+        tables.void.append(RevocationRow(token.id, 0, number=8, part=0))
+        asking = asyncio.ensure_future(tokens._ask())
+        while now[0] == 0:
+            await asyncio.sleep(0)
+        await asyncio.gather(*(tokens.fresh() for _ in range(3)))
+        assert tokens.find(secret) is None
+        await asking
+
+
+@story
 async def test_one_token_lets_in_so_many_browsers_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a row of the journal and stays in memory for a week."""
     monkeypatch.setattr("penstock.web.tokens.MOST_BROWSERS", 3)

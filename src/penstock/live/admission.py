@@ -72,7 +72,7 @@ class Admission:
         """
         team = self.team(spec.team)
         if not trusted:
-            self.check(spec)
+            self._check(spec, team)
         entering = await self.queues.entered(team, spec.count)
         try:
             self.growth.take(team, size + ASK_BYTES * spec.count)
@@ -86,7 +86,9 @@ class Admission:
 
     def check(self, spec: JobSpec) -> None:
         """Raises `NotAdmitted` if the job asks for more than its team may."""
-        team = self.team(spec.team)
+        self._check(spec, self.team(spec.team))
+
+    def _check(self, spec: JobSpec, team: Team) -> None:
         if spec.project and not self._may_book(team, spec.project):
             raise NotAdmitted(
                 "ProjectNotAllowed",

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import field, replace
 from time import monotonic
 from typing import Any, Final, TypeAlias, TypeVar
@@ -40,6 +39,7 @@ from penstock.live.clock import Clock
 from penstock.live.clock_watch import ClockWatch
 from penstock.live.config_facts import RaisedCap
 from penstock.live.dispatch import Dispatch
+from penstock.live.engine_thread import CallThread, EngineThread
 from penstock.live.fact_bounds import bounded
 from penstock.live.periods import Calendar, Periods
 from penstock.live.recover import Belief, Differences
@@ -111,11 +111,11 @@ class Plane:
         drivers: Mapping[str, Driver],
         setup: Setup | None = None,
         clock: Clock | None = None,
-        thread: Executor | None = None,
+        thread: CallThread | None = None,
     ) -> None:
         self.journal, self.drivers, self.setup = journal, dict(drivers), setup or Setup()
         self.clock = clock or Clock()
-        self.thread = thread or ThreadPoolExecutor(1, thread_name_prefix="penstock-engine")
+        self.thread = thread or EngineThread()
         self.installation = journal.installation
         calendar, rules = self.setup.calendar or Periods(), self.setup.rules or PolicyRules()
         self.sequencer = Sequencer(journal, calendar, rules, self.setup.ids)
@@ -347,11 +347,14 @@ class Plane:
         `key`: an idempotency key, already made unique to the caller (prefix it with the token's id). The same key
         again returns the first answer with `again`; with another `body` digest it raises `KeyReused`.
         """
+        digest, packed = pack_work(work)
+        return await self.submit_packed(replace(spec, work=digest), packed, key=key, body=body)
+
+    async def submit_packed(self, spec: JobSpec, packed: bytes, *, key: str = "", body: str = "") -> Told:
+        """The same for work that is packed already; `spec.work` is its digest."""
         if words := self.setup.turns_away(spec):
             raise BadInput(words)
-        digest, packed = pack_work(work)
-        fact = e.JobSubmitted(0, 0, "", replace(spec, work=digest))
-        return await self.tell(fact, blobs={digest: packed}, key=key, body=body)
+        return await self.tell(e.JobSubmitted(0, 0, "", spec), blobs={spec.work: packed}, key=key, body=body)
 
     async def tell(
         self, *facts: Fact, blobs: Mapping[str, bytes] | None = None, key: str = "", body: str = "", answer: str = ""
@@ -643,7 +646,7 @@ class Plane:
             await self._think(self.journal.forget_answers, self.sequencer.epoch, now - KEYS_MS)
 
     async def _think(self, work: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.thread, work, *args)
+        return await self.thread.call(work, *args)
 
 
 def _advice(error: Exception) -> str:

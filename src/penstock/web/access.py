@@ -46,7 +46,8 @@ class Needs:
         guard: Guard = request.app.state.guard
         if self.permission == "nothing":
             return Token("", "", "viewer")
-        await guard.tokens.fresh()
+        if guard.tokens.is_stale:
+            await guard.tokens.fresh()
         token = guard.tokens.find(_secret(request))
         if token is None:
             raise stranger(guard, request)

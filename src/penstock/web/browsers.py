@@ -28,20 +28,35 @@ class BrowserRules:
 
         async def marked(message: Message) -> None:
             if message["type"] in STARTS:
-                headers = message["headers"]
-                names = {name for name, _ in headers}
-                headers += [header for header in ALWAYS if header[0] not in names]
+                mark(message["headers"])
             await send(message)
 
-        changes = scope["type"] == "websocket" or scope["method"] not in READS
-        if changes and _is_browsers(scope) and not is_own(Headers(scope=scope)):
-            await _foreign().response()(scope, receive, marked)
+        try:
+            check(scope)
+        except Problem as problem:
+            await problem.response()(scope, receive, marked)
         else:
             await self.app(scope, receive, marked)
 
 
+def check(scope: Scope) -> None:
+    """Raise if a page of another origin would change something."""
+    changes = scope["type"] == "websocket" or scope["method"] not in READS
+    if changes and _is_browsers(scope) and not is_own(Headers(scope=scope)):
+        raise Problem(
+            403, "forbidden", "A page of another site sent this; use Penstock's own page, or a token in a program."
+        )
+
+
+def mark(headers: list[tuple[bytes, bytes]]) -> None:
+    """Add what every answer says, unless its route says else."""
+    names = [name for name, _ in headers]
+    headers += [header for header in ALWAYS if header[0] not in names]
+
+
 def _is_browsers(scope: Scope) -> bool:
-    return any(name in ASKED for name, _ in scope["headers"])
+    names = [name for name, _ in scope["headers"]]
+    return any(name in names for name in ASKED)
 
 
 def is_own(headers: Headers) -> bool:
@@ -61,9 +76,3 @@ def _same(origin: str, host: str) -> bool:
         return page.hostname is not None and (page.hostname, page.port or usual) == (own.hostname, own.port or usual)
     except ValueError:
         return False
-
-
-def _foreign() -> Problem:
-    return Problem(
-        403, "forbidden", "A page of another site sent this; use Penstock's own page, or a token in a program."
-    )

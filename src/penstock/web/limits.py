@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.web.problems import Problem
@@ -69,15 +69,16 @@ async def read_body(request: Request, most: int) -> bytes:
     length = _announced(request.scope)
     if length > most:
         raise _too_large(most)
-    parts, size = list[bytes](), 0
-    try:
-        async for part in request.stream():
-            size += len(part)
-            if size > most:
-                raise _too_large(most)
-            parts.append(part)
-    except ClientDisconnect:
-        raise Problem(400, "cut-off", "The connection ended before the body did; send it again.") from None
+    parts, size, more = list[bytes](), 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise Problem(400, "cut-off", "The connection ended before the body did; send it again.")
+        part, more = message.get("body", b""), message.get("more_body", False)
+        size += len(part)
+        if size > most:
+            raise _too_large(most)
+        parts.append(part)
     return b"".join(parts)
 
 
@@ -109,12 +110,21 @@ class BodyLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
-        elif _announced(scope) > MOST_BYTES:
-            await _too_large(MOST_BYTES).response()(scope, receive, send)
+            return
+        try:
+            self.check(scope)
+        except Problem as problem:
+            await problem.response()(scope, receive, send)
         else:
-            await self.app(scope, self._counted(receive), send)
+            await self.app(scope, self.limited(receive), send)
 
-    def _counted(self, receive: Receive) -> Receive:
+    def check(self, scope: Scope) -> None:
+        """Raise if the client announces too much."""
+        if _announced(scope) > MOST_BYTES:
+            raise _too_large(MOST_BYTES)
+
+    def limited(self, receive: Receive) -> Receive:
+        """The same, which raises if the body is too large or too slow."""
         read = 0
         whole = False
         until = asyncio.get_running_loop().time() + self.seconds

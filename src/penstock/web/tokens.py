@@ -34,6 +34,7 @@ PREFIX: Final = "pst_"
 FOLLOW_SECONDS: Final = 0.4  #: how often the journal's tables are asked for news: others see a revocation by then
 EXPIRY_SECONDS: Final = 0.5  #: how often a stream looks whether its token has expired
 STALE_SECONDS: Final = 3.0  #: a process that did not ask for so long was suspended: it asks before it lets in
+ASK_SECONDS: Final = 2.0  #: how long a request waits for that answer
 MOST_DEEP: Final = 8  #: browsers that let in browsers: each request looks at all of them
 MOST_BROWSERS: Final = 200  #: that one token has let in, and those that these have let in
 
@@ -81,13 +82,18 @@ class Tokens:
     def find(self, secret: str) -> Token | None:
         """None if forged, revoked or expired. Looked up by digest, so timing reveals nothing."""
         token = self.by_digest.get(digest_of(secret))
-        return token if token is not None and self.still(token) else None
+        return token if token is not None and self._valid(token) else None
 
     def still(self, token: Token) -> bool:
         """True if the token is valid now, with the same rights, and so are all tokens that let it in."""
         known = self.by_digest.get(token.digest)
-        if known is None or (known.role, known.team) != (token.role, token.team):
+        if known is None or (known is not token and (known.role, known.team) != (token.role, token.team)):
             return False
+        return self._valid(known)
+
+    def _valid(self, known: Token) -> bool:
+        if not known.made_by:  # as nearly all: nobody let it in
+            return self._good(known)
         line = self.line(known)
         return not line[-1].made_by and all(self._good(ancestor) for ancestor in line)
 
@@ -101,7 +107,7 @@ class Tokens:
         return line
 
     def _good(self, token: Token) -> bool:
-        return token.id not in self.revoked and not 0 < token.expires_at <= self.now()
+        return token.id not in self.revoked and not (token.expires_at and token.expires_at <= self.now())
 
     def demand(self, token: Token) -> None:
         """Raise "unauthorized" unless the token is still valid."""
@@ -257,10 +263,20 @@ class Tokens:
             await asyncio.sleep(FOLLOW_SECONDS)
             await self._ask()
 
+    @property
+    def is_stale(self) -> bool:
+        """True if we have not asked the tables for long: we were suspended, and another process may lead since."""
+        return monotonic() - self._asked_at > STALE_SECONDS
+
     async def fresh(self) -> None:
-        """Ask the tables first if we have not for long: we were suspended, and another process may lead since."""
-        if monotonic() - self._asked_at > STALE_SECONDS and self._asking is None:
-            await self._ask()
+        """Ask the tables before anybody is let in, if that is due. What was asked before we were suspended, and is
+        answered only now, is no news: then we ask once more. A database that does not answer holds nobody for long.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ASK_SECONDS):
+                for _ in range(2):
+                    if self.is_stale:
+                        await self._ask()
 
     async def _ask(self) -> None:
         """Ask the tables for news; all who want that at once wait for the same answer."""
@@ -269,14 +285,14 @@ class Tokens:
         await asyncio.shield(self._asking)
 
     async def _ask_tables(self) -> None:
-        reader = self._reader
+        reader, began_at = self._reader, monotonic()
         try:
             with suppress(Unwritable, BadInput):  # no database now, or no such tables yet: what we know holds
                 if reader is not None:
                     rows = await asyncio.to_thread(reader.tokens, self.issued_to, int(self.now()))
                     self._take(rows, await asyncio.to_thread(reader.revocations, self.revoked_to))
         finally:
-            self._asking, self._asked_at = None, monotonic()
+            self._asking, self._asked_at = None, began_at
 
 
 async def _before(gone: "asyncio.Future[None]", items: AsyncIterator[T]) -> tuple[T] | None:

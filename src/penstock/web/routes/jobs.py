@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
+import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
@@ -29,11 +30,11 @@ from penstock.journal.rows import AttemptRow, Filter, JobRow
 from penstock.journal.states import JobState, OldState
 from penstock.kube.job_needs import known_gpus
 from penstock.live.plane import Plane
-from penstock.live.sequencer import Forged, unpack_work
+from penstock.live.sequencer import Forged, pack_work, unpack_work
 from penstock.web import deps, explain, schemas
 from penstock.web.deps import MayRead, MaySubmit, PlaneHere, ReaderHere
 from penstock.web.details import details
-from penstock.web.fast_route import FastRoute, answered
+from penstock.web.fast_route import FastRoute, JsonAnswer, answered
 from penstock.web.limits import MOST_BYTES, read_body, room_for_body
 from penstock.web.parsing import Parsing
 from penstock.web.problems import Problem, conflict, not_found
@@ -86,11 +87,13 @@ async def submit(request: Request, caller: MaySubmit) -> Response:
         raw = await read_body(request, MOST_BYTES)
         file = await _parsing(request).job(caller.id, raw, as_json=_is_json(request))
     request.app.state.guard.tokens.demand(caller)  # a body may take long to arrive
-    spec, work = _as_asked_by(caller, file, plane.at), Work(file.command, file.env, file.folder, file.image)
+    digest, packed = pack_work(Work(file.command, file.env, file.folder, file.image))
+    spec = _as_asked_by(caller, file, plane.at, digest)
     with await plane.admission.admitted(spec, len(raw), trusted=caller.may("operate")):
-        told = await plane.submit(spec, work, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
-    made = schemas.Submitted(job=told.answer, count=spec.count, again=told.again)
-    return answered(made, 200 if told.again else 201, Location=f"/v1/jobs/{told.answer}")
+        told = await plane.submit_packed(spec, packed, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
+    made = {"job": told.answer, "count": spec.count, "again": told.again}  # as `schemas.Submitted`
+    location = (b"location", f"/v1/jobs/{told.answer}".encode())
+    return JsonAnswer(msgspec.json.encode(made), 200 if told.again else 201, (location,))
 
 
 def _key(request: Request, caller: Token) -> str:
@@ -161,13 +164,13 @@ def _is_json(request: Request) -> bool:
     return "json" in request.headers.get("content-type", "json")
 
 
-def _as_asked_by(caller: Token, file: JobFile, now: Instant) -> JobSpec:
+def _as_asked_by(caller: Token, file: JobFile, now: Instant, work: str = "") -> JobSpec:
     """Team and user come from the token: a job cannot be booked to another team."""
     team = file.team or caller.team or "default"
     if not caller.sees(team):
         raise Problem(403, "forbidden", f"Your token is for team {caller.team}; leave 'team' out, or write that.")
     deadline_at = None if file.deadline_ms is None else now + file.deadline_ms
-    return replace(file.spec, team=team, user=caller.id, deadline_at=deadline_at)
+    return replace(file.spec, team=team, user=caller.id, deadline_at=deadline_at, work=work)
 
 
 @routes.post("/jobs/{job:job}/cancel", summary="Cancel a job")
