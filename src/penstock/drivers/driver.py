@@ -27,7 +27,7 @@ from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
-from penstock.core.model.reasons import Obstacle
+from penstock.core.model.reasons import Obstacle, Shortage
 from penstock.core.model.types import PodCounts
 from penstock.core.units import HOUR, Instant, Millis
 from penstock.core.values import value
@@ -41,9 +41,9 @@ REFUSED_MS: Final[Millis] = HOUR
 class NoCapacity(Exception):
     """Not here, not now: the engine looks elsewhere, and asks here again after `retry_ms`."""
 
-    def __init__(self, message: str, retry_ms: Millis) -> None:
+    def __init__(self, message: str, retry_ms: Millis, shortage: Shortage = "") -> None:
         super().__init__(message)
-        self.retry_ms = retry_ms
+        self.retry_ms, self.shortage = retry_ms, shortage
 
 
 class Unstartable(Exception):
@@ -201,13 +201,14 @@ class BaseDriver(Capacity, Workloads, Driver):
                 assert_never(action)
 
 
-def no_capacity(action: a.Action, retry_ms: Millis) -> e.Fact | None:
+def no_capacity(action: a.Action, error: NoCapacity) -> e.Fact | None:
     """`NoCapacity` as a fact: the engine looks elsewhere. None: no fact says so, and the call has nothing to add."""
     match action:
         case a.LaunchNode():
-            return e.NodeRefused(0, action.node, retry_ms)
+            return e.NodeRefused(0, action.node, error.retry_ms)
         case a.StartAttempt():
-            return e.AttemptRefused(0, action.attempt, retry_ms)
+            words = str(error) if error.shortage else ""  # that an offer is full needs none
+            return e.AttemptRefused(0, action.attempt, error.retry_ms, words=words, shortage=error.shortage)
         case _:
             return None
 
