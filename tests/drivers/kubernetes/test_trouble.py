@@ -74,7 +74,7 @@ async def test_what_no_node_can_take_is_told_in_the_schedulers_words_and_apart_f
         assert error.value.obstacle == "unfit"
         await again.close()
         assert isinstance(site.driver, KubernetesDriver)
-        assert site.driver.capacity.avoided() == ()
+        assert site.driver.reporter.avoided() == ()
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ async def test_what_kubelet_and_the_job_controller_say_is_told_and_blames_no_nod
         pods = asyncio.create_task(site.driver.start(start("quota"), wanting("quota")))
         await _tells(site, "quota", pods, "exceeded quota", "unfit")
         assert isinstance(site.driver, KubernetesDriver)
-        assert site.driver.capacity.faults == {}
+        assert site.driver.reporter.faults == {}
 
 
 def _allow_no_gpus(lab: ExternalCluster, namespace: str) -> None:
