@@ -57,16 +57,12 @@ def wanting(name: str, gpus: int, pods: int = 1) -> Work:
 
 
 @story
-async def test_a_gang_runs_on_nodes_from_zero_and_they_go_when_it_ends(
-    cloud: DevCluster, cloud_namespace: str, tmp_path: Path
-) -> None:
+async def test_a_gang_runs_on_nodes_from_zero(cloud: DevCluster, cloud_namespace: str, tmp_path: Path) -> None:
     here = Cloud(cloud, cloud_namespace, tmp_path)
     await asyncio.to_thread(here.offer, "gpus")
     async with opened(here.ground) as site:
         await site.driver.start(start("a", offer="lab/gpus", width=16), wanting("a", 8, pods=2))
         assert len(await asyncio.to_thread(here.nodes)) == 2
-        await site.driver.stop("a.1", 1000)
-        await here.until_nodes(0)
 
 
 @story
