@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from penstock.core.model import events as e
-from penstock.core.model.reasons import Obstacle
+from penstock.core.model.reasons import Obstacle, Shortage
 from penstock.core.units import Millis
 
 Say: TypeAlias = Callable[[e.Fact], None]
@@ -15,9 +15,9 @@ Say: TypeAlias = Callable[[e.Fact], None]
 class NoCapacity(Exception):
     """Not here, not now: the engine looks elsewhere, and asks here again after `retry_ms`."""
 
-    def __init__(self, message: str, retry_ms: Millis) -> None:
+    def __init__(self, message: str, retry_ms: Millis, shortage: Shortage = "") -> None:
         super().__init__(message)
-        self.retry_ms = retry_ms
+        self.retry_ms, self.shortage = retry_ms, shortage
 
 
 class Unstartable(Exception):

@@ -15,7 +15,7 @@ from penstock.core.engine import Engine, Step, replay
 from penstock.core.fold.invariants import check
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
-from penstock.core.model.reasons import Obstacle, Reason
+from penstock.core.model.reasons import Obstacle, Reason, Shortage
 from penstock.core.model.types import (
     DataRule,
     DataSet,
@@ -257,8 +257,8 @@ def lost(attempt: str, kept: str = "0s") -> Told:
     return lambda at: e.AttemptLost(at, attempt, span(kept))
 
 
-def refused(attempt: str, retry: str = "5m") -> Told:
-    return lambda at: e.AttemptRefused(at, attempt, span(retry))
+def refused(attempt: str, retry: str = "5m", shortage: Shortage = "", words: str = "") -> Told:
+    return lambda at: e.AttemptRefused(at, attempt, span(retry), words=words, shortage=shortage)
 
 
 def obstructed(attempt: str, obstacle: Obstacle, words: str = "", retry: str = "30s") -> Told:

@@ -170,6 +170,25 @@ def test_a_probe_that_is_refused_closes_the_offer_for_longer() -> None:
     assert penstock.account("org") == (0, 0)
 
 
+def test_a_cloud_without_stock_is_asked_again_in_minutes_and_one_without_quota_alarms() -> None:
+    """Both were "no capacity": the offer was asked every half minute, and nobody learned that a quota was used up."""
+    penstock = given(offer("cloud", sold_by="attempt", price="1"), offer("other", sold_by="attempt", price="2"))
+    penstock.hears(submitted("a"), at="09:00")
+    assert penstock.hears(refused("a.1", "5m", "stock_out", "no a100-8x in zone-a"), at="09:01") == [
+        start("a.2", on="other")
+    ]
+    assert penstock.promise(OfferClosed) == OfferClosed(clock("09:01"), "cloud", clock("09:06"), refusals=1)
+    assert penstock.engine.state.alarms == []
+    assert penstock.hears(refused("a.2", "4h", "quota", "vCPU limit of 96"), at="09:02") == []
+    assert penstock.promise(OfferClosed) == OfferClosed(clock("09:02"), "other", clock("13:02"), refusals=1)
+    assert penstock.engine.state.alarms == [(clock("09:02"), "quota", "other: vCPU limit of 96")]
+    assert penstock.hears(nothing, at="09:06") == [start("a.3", on="cloud")]
+    assert [line for line in penstock.story("a") if "had no capacity" in line] == [
+        "cloud had no capacity: no a100-8x in zone-a.",
+        "other had no capacity: vCPU limit of 96.",
+    ]
+
+
 def test_a_gang_refused_twice_at_one_instant_counts_as_one_refusal() -> None:
     penstock = given(offer("cloud"))
     penstock.hears(submitted("a", gpus=16), at="09:00")

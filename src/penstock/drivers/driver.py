@@ -189,13 +189,14 @@ class BaseDriver(Workloads, Driver):
                 assert_never(action)
 
 
-def no_capacity(action: a.Action, retry_ms: Millis) -> e.Fact | None:
+def no_capacity(action: a.Action, error: NoCapacity) -> e.Fact | None:
     """`NoCapacity` as a fact: the engine looks elsewhere. None: no fact says so, and the call has nothing to add."""
     match action:
         case a.LaunchNode():
-            return e.NodeRefused(0, action.node, retry_ms)
+            return e.NodeRefused(0, action.node, error.retry_ms)
         case a.StartAttempt():
-            return e.AttemptRefused(0, action.attempt, retry_ms)
+            words = str(error) if error.shortage else ""  # that an offer is full needs none
+            return e.AttemptRefused(0, action.attempt, error.retry_ms, words=words, shortage=error.shortage)
         case _:
             return None
 

@@ -40,6 +40,7 @@ WORDS: Final = "penstock.dev/words"  #: the reason as a sentence
 #: `JOB.SERVICE`: its pods are called JOB-0.SERVICE and so on, by a headless Service and an EndpointSlice of ours.
 HOST_NAMES: Final = "penstock.dev/host-names"
 OBSTACLE: Final = "penstock.dev/obstacle"  #: what kept this attempt, and not others, from starting here
+SHORTAGE: Final = "penstock.dev/shortage"  #: why no node came for it: stock_out, quota or settings
 FORGOTTEN: Final = (
     "penstock.dev/forgotten"  #: a tombstone: its end is in the journal; kept so that a late start cannot run
 )

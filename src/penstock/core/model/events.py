@@ -6,7 +6,7 @@ change what is decided: first what ends and frees, then what begins, then what p
 
 from typing import Final, Literal, TypeAlias, get_args
 
-from penstock.core.model.reasons import Denial, Obstacle, Reason, StartFailed
+from penstock.core.model.reasons import Denial, Obstacle, Reason, Shortage, StartFailed
 from penstock.core.model.types import DataSet, Hold, JobSpec, NodeAsk, Part, PodCounts, Policy, Site
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
@@ -379,6 +379,7 @@ class AttemptRefused:
     retry_ms: Millis
     obstacle: Obstacle = ""  # what keeps this job from that offer; empty: the offer has no capacity
     words: str = ""  # the site's own
+    shortage: Shortage = ""  # why an offer that is rented has none, where its cloud says so
 
 
 @value

@@ -13,6 +13,8 @@ from penstock.core.values import value
 #: What keeps one job from an offer that others may use: no node there suits it; something that it refers to is missing
 #: or kept from it; our own admission policy does not know our login.
 Obstacle: TypeAlias = Literal["", "unfit", "missing", "denied"]
+#: Why a cloud gave no node: it has none left now; our quota there is used up; what it was told to use cannot be used.
+Shortage: TypeAlias = Literal["", "stock_out", "quota", "settings"]
 
 
 @value
