@@ -22,6 +22,10 @@ class NoCapacity(Exception):
         self.retry_ms, self.shortage = retry_ms, shortage
 
 
+class NeverReady(NoCapacity):
+    """As `NoCapacity`; but a node was there that never became usable: it is given back, and what it cost is booked."""
+
+
 class Unstartable(Exception):
     """Not this job, not here as things are: others may start here, and it is tried again after a pause that grows."""
 

@@ -8,14 +8,26 @@ import pytest
 from penstock.capacity.contract import NoNodes, SeenNode, object_name
 from penstock.core.model import events as e
 from penstock.core.units import HOUR
+from penstock.devcluster import DevCluster
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable
 from tests.awaiting import story
-from tests.contract.kit import Ground, LocalGround, RehearsalGround, launch, opened, site
+from tests.contract.kit import Ground, KarpenterGround, LocalGround, RehearsalGround, launch, opened, site
+
+
+@pytest.fixture(params=["local", "rehearsal", pytest.param("karpenter", marks=pytest.mark.slow)])
+def renting(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
+    """Where nodes are rented one by one."""
+    if request.param != "karpenter":
+        return _renting(request.param, tmp_path)
+    cloud: DevCluster = request.getfixturevalue("cloud")
+    ground = KarpenterGround(cloud.kubeconfig, request.getfixturevalue("cloud_namespace"), tmp_path)
+    cloud.apply(*ground.classes())
+    return ground
 
 
 @pytest.fixture(params=["local", "rehearsal"])
-def renting(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
-    """Where nodes are rented one by one. A cluster sells by the attempt."""
+def renewing(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
+    """Where a node's deadline can be moved."""
     return _renting(request.param, tmp_path)
 
 
@@ -64,20 +76,20 @@ async def test_a_node_given_back_while_it_starts_answers_the_launch_with_nothing
 
 
 @story
-async def test_a_node_s_deadline_ends_what_runs_on_it_and_the_node(renting: Ground) -> None:
-    async with opened(renting) as lab:
-        await lab.driver.capacity.ask(launch("long.1/n0", deadline_at=renting.clock() + HOUR))
-        await lab.start("long", offer="lab/nodes", nodes=("long.1/n0",), width=2, deadline_at=renting.clock() + HOUR)
-        await lab.driver.capacity.extend("long.1/n0", renting.clock() + 100)
+async def test_a_node_s_deadline_ends_what_runs_on_it_and_the_node(renewing: Ground) -> None:
+    async with opened(renewing) as lab:
+        await lab.driver.capacity.ask(launch("long.1/n0", deadline_at=renewing.clock() + HOUR))
+        await lab.start("long", offer="lab/nodes", nodes=("long.1/n0",), width=2, deadline_at=renewing.clock() + HOUR)
+        await lab.driver.capacity.extend("long.1/n0", renewing.clock() + 100)
         await lab.hears(e.AttemptStopped, "long.1")
         await lab.hears(e.NodeGone, "long.1/n0")
         assert (await lab.driver.look()).nodes == ()
 
 
 @story
-async def test_two_that_share_a_node_run_beside_each_other_and_its_deadline_ends_both(renting: Ground) -> None:
-    async with opened(renting) as lab:
-        later = renting.clock() + HOUR
+async def test_two_that_share_a_node_run_beside_each_other_and_its_deadline_ends_both(renewing: Ground) -> None:
+    async with opened(renewing) as lab:
+        later = renewing.clock() + HOUR
         await lab.driver.capacity.ask(launch("long.1/n0", deadline_at=later))
         for number in (1, 2):
             await lab.start("long", number, offer="lab/nodes", nodes=("long.1/n0",), deadline_at=later)
@@ -86,19 +98,19 @@ async def test_two_that_share_a_node_run_beside_each_other_and_its_deadline_ends
         await lab.start("long", 3, offer="lab/nodes", nodes=("long.1/n0",), deadline_at=later)
         running = [one.attempt for one in (await lab.driver.look()).attempts if one.phase == "running"]
         assert running == ["long.2", "long.3"]
-        await lab.driver.capacity.extend("long.1/n0", renting.clock() + 100)
+        await lab.driver.capacity.extend("long.1/n0", renewing.clock() + 100)
         await lab.hears(e.AttemptStopped, "long.2")
         await lab.hears(e.AttemptStopped, "long.3")
         await lab.hears(e.NodeGone, "long.1/n0")
 
 
 @story
-async def test_what_runs_on_a_node_lives_as_long_as_the_node_s_lease_is_renewed(renting: Ground) -> None:
-    async with opened(renting) as lab:
-        first = renting.clock() + 40_000
+async def test_what_runs_on_a_node_lives_as_long_as_the_node_s_lease_is_renewed(renewing: Ground) -> None:
+    async with opened(renewing) as lab:
+        first = renewing.clock() + 40_000
         await lab.driver.capacity.ask(launch("long.1/n0", deadline_at=first))
         await lab.start("long", offer="lab/nodes", nodes=("long.1/n0",), width=2, deadline_at=first)
-        later = renting.clock() + HOUR
+        later = renewing.clock() + HOUR
         assert await lab.driver.capacity.extend("long.1/n0", later) == later
         seen = await lab.sees("long.1")
         assert seen is not None

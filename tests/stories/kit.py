@@ -285,8 +285,12 @@ def node_lost(node: str) -> Told:
     return lambda at: e.NodeLost(at, node)
 
 
-def node_refused(node: str, retry: str = "5m") -> Told:
-    return lambda at: e.NodeRefused(at, node, span(retry))
+def node_refused(node: str, retry: str = "5m", words: str = "", shortage: Shortage = "", billed: bool = False) -> Told:
+    return lambda at: e.NodeRefused(at, node, span(retry), words, shortage, billed)
+
+
+def node_notice(node: str, words: str = "") -> Told:
+    return lambda at: e.NodeNotice(at, node, words)
 
 
 def confirmed(thing: str, until: str | Instant) -> Told:
@@ -374,6 +378,7 @@ __all__ = [
     "metered",
     "month",
     "node_lost",
+    "node_notice",
     "node_refused",
     "nothing",
     "obstructed",

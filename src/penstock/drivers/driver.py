@@ -34,12 +34,13 @@ from penstock.core.units import HOUR, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.claim import ClaimStore
 from penstock.kube.exec_protocol import Printed, Typed
-from penstock.site_answers import NoCapacity, Refused, Say, Unreachable, Unstartable
+from penstock.site_answers import NeverReady, NoCapacity, Refused, Say, Unreachable, Unstartable
 
 __all__ = [  # the errors, too: whoever writes or calls a driver needs them
     "BaseDriver",
     "Command",
     "Driver",
+    "NeverReady",
     "NoCapacity",
     "Refused",
     "Say",
@@ -193,7 +194,9 @@ def no_capacity(action: a.Action, error: NoCapacity) -> e.Fact | None:
     """`NoCapacity` as a fact: the engine looks elsewhere. None: no fact says so, and the call has nothing to add."""
     match action:
         case a.LaunchNode():
-            return e.NodeRefused(0, action.node, error.retry_ms)
+            billed = isinstance(error, NeverReady)
+            words = str(error) if error.shortage or billed else ""  # that an offer is full needs none
+            return e.NodeRefused(0, action.node, error.retry_ms, words, error.shortage, billed)
         case a.StartAttempt():
             words = str(error) if error.shortage else ""  # that an offer is full needs none
             return e.AttemptRefused(0, action.attempt, error.retry_ms, words=words, shortage=error.shortage)
@@ -212,7 +215,7 @@ def refused(action: a.Action, words: str) -> e.Fact | None:
     """`Refused` as a fact: the job is told. None: no fact says so; a person must look, and it is tried again."""
     match action:
         case a.LaunchNode():
-            return e.NodeRefused(0, action.node, REFUSED_MS)
+            return e.NodeRefused(0, action.node, REFUSED_MS, words, "settings")
         case a.StartAttempt():
             return e.AttemptEnded(0, action.attempt, "failed", words)
         case _:

@@ -487,6 +487,24 @@ class LeaseNotRenewed:
 
 
 @value
+class LeaseEnds:
+    """Stopped in time for a last checkpoint: the lease of its node was for the node's whole life, and ends."""
+
+    offer: str
+    ends_at: Instant
+    kind: Literal["LeaseEnds"] = "LeaseEnds"
+
+
+@value
+class NodeTakenSoon:
+    """Stopped in time for a last checkpoint: its node will be taken away."""
+
+    offer: str
+    words: str  # the site's own
+    kind: Literal["NodeTakenSoon"] = "NodeTakenSoon"
+
+
+@value
 class Displaced:
     """Moved out to a rented offer to make room for a job that may not leave; who gains pays."""
 
@@ -635,5 +653,7 @@ Reason: TypeAlias = (
     | HeadroomKept
     | RanTooLong
     | NeverStarted
+    | LeaseEnds
+    | NodeTakenSoon
 )
 REASONS: Final[dict[str, type]] = {cls.__name__: cls for cls in get_args(Reason)}

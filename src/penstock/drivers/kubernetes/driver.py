@@ -23,9 +23,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from penstock.capacity.karpenter import KarpenterNodes
 from penstock.core.model import events as e
 from penstock.core.model.actions import StartAttempt
-from penstock.core.model.types import Site
+from penstock.core.model.types import Offer, Site
 from penstock.core.units import NEVER, Instant, Millis
 from penstock.data.checkpoints import Store
 from penstock.drivers.driver import BaseDriver, Command, Refused, Say, SeenAttempt, SiteInventory, Unreachable, Work
@@ -68,6 +69,11 @@ class KubernetesDriver(BaseDriver):
         self.starter = Starter(self.here, self.reporter, checkpoints)
         self.reconciler = Reconciler(self.here, self.reporter, self.logs)
         self.lease_claim = LeaseClaim(self.here, self._connect)
+        if any(place.rent is not None for place in self.here.places.values()):
+            self.capacity = KarpenterNodes(site.id, installation, clock, lambda: self.here.cluster, self._rented)
+
+    def _rented(self) -> dict[str, tuple[Offer, NodeSelection]]:
+        return {name: (offer, self.here.places[name]) for name, offer in self.here.offers.items()}
 
     @property
     def claims(self) -> LeaseClaim:
@@ -92,6 +98,7 @@ class KubernetesDriver(BaseDriver):
         async with here.asking():
             await ownership.claim(here)
         await here.executions.follow()
+        await self.capacity.open(say)
         here.opened = True
         for execution in here.executions:
             self.reconciler.look_at(execution)
@@ -103,6 +110,7 @@ class KubernetesDriver(BaseDriver):
 
     async def close(self) -> None:
         self.here.say = to_nobody
+        await self.capacity.close()
         self.reporter.close()
         await self.here.close()
 
@@ -173,7 +181,8 @@ class KubernetesDriver(BaseDriver):
             await ownership.check_still_ours(self.here)
         self.here.executions.check()
         seen = [_seen(execution) for execution in self.here.executions if not execution.forgotten]
-        return SiteInventory(tuple(attempt for attempt in seen if attempt is not None))
+        nodes = tuple([rented.node for rented in await self.capacity.list()])
+        return SiteInventory(tuple(attempt for attempt in seen if attempt is not None), nodes)
 
     async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
         return await self.logs.read(attempt, after, most, rank)

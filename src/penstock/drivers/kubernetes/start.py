@@ -5,6 +5,7 @@ something keeps this job from it. `KubernetesDriver.start` calls it.
 import asyncio
 from typing import Final, NoReturn, cast
 
+from penstock.capacity.contract import object_name
 from penstock.core.model import events as e
 from penstock.core.model.actions import StartAttempt
 from penstock.core.model.reasons import Obstacle, Shortage
@@ -85,6 +86,7 @@ class Starter:
             env=tuple(env.items()),
             secret=here.settings.secret,
             hosts=here.executions.hostnames(ask.places),
+            rented=tuple(annotations.node_name(object_name(here.installation, node)) for node in ask.nodes),
             avoid=() if ask.places else here.executions.hostnames(avoided),
             grace_ms=grace_ms if offer.term in STANDING else min(grace_ms, offer.kill_ms // 2),
         )
