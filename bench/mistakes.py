@@ -17,7 +17,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,13 +28,14 @@ from penstock.core.fold.state import State
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
 from penstock.drivers.driver import Unreachable
-from penstock.drivers.local import driver, store
+from penstock.drivers.local import driver, nodes, store
 from penstock.journal.projection import project
 from penstock.journal.writer import JournalWriter
 from penstock.live import background_snapshot, dispatch, plane, sequencer
 
 SLOW_S: Final = 0.6  #: the longest that a call is late
-CALLS: Final = ("launch_node", "release_node", "start", "stop", "set_deadline")
+CALLS: Final = ("start", "stop", "set_deadline")
+NODE_CALLS: Final = ("ask", "release", "extend")
 SNAPSHOT_EVENTS: Final = 40  #: so that most starts are by snapshot and tail
 MANY_JOBS: Final = 4  #: so that about half of them are written by a copy of the process, which is then orphaned, too
 
@@ -67,7 +68,9 @@ def worsen_the_world(points: Points, luck: random.Random) -> None:
     background_snapshot.MANY_JOBS = MANY_JOBS  # type: ignore[misc]  # as above
     around(JournalWriter, "append", points)
     for call in CALLS:
-        _unsteady(call, points, luck)
+        _unsteady(LocalDriver, call, points, luck)
+    for call in NODE_CALLS:
+        _unsteady(LocalNodes, call, points, luck)
     _late(store.LocalStore, "begin", luck)
 
 
@@ -84,9 +87,9 @@ def around(owner: type, name: str, points: Points, said: str = "") -> None:
     setattr(owner, name, cut)
 
 
-def _unsteady(name: str, points: Points, luck: random.Random) -> None:
+def _unsteady(owner: type, name: str, points: Points, luck: random.Random) -> None:
     """One call in ten never arrives, one in ten is done and its answer lost, one in five is late."""
-    right = getattr(driver.LocalDriver, name)
+    right = getattr(owner, name)
 
     async def call(self: Any, *args: Any) -> Any:
         points()
@@ -101,7 +104,7 @@ def _unsteady(name: str, points: Points, luck: random.Random) -> None:
             raise Unreachable("the bench lost the answer")
         return answer
 
-    setattr(driver.LocalDriver, name, call)
+    setattr(owner, name, call)
 
 
 def _late(owner: type, name: str, luck: random.Random) -> None:
@@ -119,6 +122,7 @@ def _late(owner: type, name: str, luck: random.Random) -> None:
 # --- mistakes --------------------------------------------------------------------------------------------------------
 
 Scribe, Plane, LocalDriver, LocalDisk = sequencer.Sequencer, plane.Plane, driver.LocalDriver, store.LocalStore
+LocalNodes = nodes.LocalNodes
 
 
 def release_on_unknown(_: Points) -> None:
@@ -161,8 +165,8 @@ def bind_after_create(points: Points) -> None:
 
     async def start(self: Any, ask: Any, work: Any) -> None:
         if not self.disk.is_over(self.disk.attempt(ask.attempt)):
-            env = await self._do(self._checkpoints, ask)
-            await self._do(self.disk.begin, await self._do(self.disk.order, ask, work, env))
+            env = await self.run(self._checkpoints, ask)
+            await self.run(self.disk.begin, await self.run(self.disk.order, ask, work, env))
         await right_start(self, ask, work)
 
     right_start = LocalDriver.start
@@ -191,7 +195,7 @@ def late_create(_: Points) -> None:
         return folder
 
     async def stop(self: Any, attempt: str, grace_ms: int) -> None:
-        folder = await self._do(self.disk.stop, attempt, grace_ms)
+        folder = await self.run(self.disk.stop, attempt, grace_ms)
         if not self.disk.is_kept(folder) and not self.disk.is_over(folder):
             self.watched.pop(attempt, None)
             self.say(e.AttemptStopped(self.clock(), attempt, 0))
@@ -218,14 +222,17 @@ def charge_twice_on_replay(_: Points) -> None:
 
 def renewal_counted_from_the_answer(_: Points) -> None:
     """The deadline moves as far as the lease is long, from when the site gets round to it."""
-    right = LocalDriver.set_deadline
+    for owner, name in ((LocalDriver, "set_deadline"), (LocalNodes, "extend")):
+        setattr(owner, name, _counted_late(getattr(owner, name)))
 
+
+def _counted_late(right: Callable[..., Awaitable[int]]) -> Callable[..., Awaitable[int]]:
     async def wrong(self: Any, thing: str, deadline_at: int) -> int:
-        length = deadline_at - self.clock()
+        length = deadline_at - self.disk.clock()
         await asyncio.sleep(SLOW_S)
-        return await right(self, thing, self.clock() + length)
+        return await right(self, thing, self.disk.clock() + length)
 
-    LocalDriver.set_deadline = wrong  # type: ignore[method-assign]
+    return wrong
 
 
 def act_before_append(_: Points) -> None:

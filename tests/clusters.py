@@ -1,4 +1,5 @@
-"""Kubernetes clusters for tests: "lab" and "east", with kwok's nodes, shared by all workers of a run; and real ones.
+"""Kubernetes clusters for tests: "lab" and "east", with kwok's nodes; "cloud", where Karpenter rents them, shared by
+all workers of a run, too; and real ones.
 
     from tests.clusters import clusters, lab, namespace, shared_bed      # in the folder's conftest.py
     def test_x(lab: GivenCluster, namespace: str) -> None: ...
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.devcluster import ClusterGroup, ClusterPlan, NodePlan, kubelet_nodes, programs
+from penstock.devcluster import ClusterGroup, ClusterPlan, NodePlan, karpenter, kubelet_nodes, programs
 from penstock.devcluster.cluster import DevCluster
 from penstock.devcluster.external import ExternalCluster, random_name
 from tests.conftest import Part
@@ -30,6 +31,8 @@ REAL_PLANS = (
     ClusterPlan("lab", (NodePlan(1, gpus=4, model=A100),), real=True),
     ClusterPlan("east", (NodePlan(2, gpus=4, model=A100),), real=True),
 )
+#: Its nodes come from Karpenter alone; tests choose theirs by pools, labels and taints of their own.
+RENTING_PLAN = ClusterPlan("cloud", karpenter=True)
 BREAKABLE = pytest.StashKey[ClusterGroup]()
 
 
@@ -85,6 +88,29 @@ def emptied_namespace(*clusters: DevCluster) -> Iterator[str]:
     for cluster in clusters:
         cluster.empty_namespace(name)
         cluster.drop_namespace(name)
+
+
+@pytest.fixture(scope="session")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    """A cluster without nodes, with Karpenter, for all workers. Node classes, pools and claims are the cluster's: name
+    them after the test's namespace (`cloud_namespace`).
+    """
+    if not programs.found():
+        pytest.skip(Part.KUBERNETES)
+    if not karpenter.found():
+        pytest.skip(Part.KARPENTER)
+    with ClusterGroup(_of_this_run(tmp_path_factory) / "cloud", [RENTING_PLAN]) as made:
+        yield made.cluster("cloud")
+
+
+@pytest.fixture
+def cloud_namespace(cloud: DevCluster) -> Iterator[str]:
+    """A fresh one in `cloud`; afterwards its Jobs are gone, and so are pools, claims and classes named after it."""
+    name = cloud.new_namespace()
+    yield name
+    cloud.empty_namespace(name)
+    karpenter.remove(cloud.api, name)
+    cloud.drop_namespace(name)
 
 
 @pytest.fixture

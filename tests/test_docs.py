@@ -204,12 +204,21 @@ KUBERNETES_WORDS = (
     *("DeadlineExceeded", "BackoffLimitExceeded", "PodFailurePolicy", "MaxFailedIndexesExceeded", "FailedIndexes"),
     *("SuccessPolicy", "CompletionsReached", "DisruptionTarget", "OnFailure", "JobSuspended", "JobResumed"),
 )
+AUTOSCALERS_WORDS = (
+    "FailedScaleUp",
+    "InsufficientCapacityError",
+    "NodeClassNotReady",
+    "NotTriggerScaleUp",
+    "TriggeredScaleUp",
+    "WhenEmpty",
+)
 NOT_OURS = {
     "ElapsedRaw": "a column of Slurm's",
     "JobName": "another",
     "SubmitTime": "a column somebody has",
     "QueuedAtSite": "a reason of our Events in Kubernetes",
     **dict.fromkeys(KUBERNETES_WORDS, "words of a Job of Kubernetes'"),
+    **dict.fromkeys(AUTOSCALERS_WORDS, "words of Karpenter's and cluster-autoscaler's Events"),
     **dict.fromkeys(("NoSchedule", "NoExecute", "PreferNoSchedule"), "what a taint of Kubernetes' does"),
 }
 

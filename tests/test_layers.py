@@ -20,7 +20,7 @@ LAYERS: list[list[str]] = [
     ["web", "front", "live", "sim", "telemetry"],
     ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config", "devcluster"],
     ["kube", "explain"],  # how to speak to clusters, and how to speak to people
-    ["formatting", "terminal"],  # numbers as people write them, and tables
+    ["formatting", "terminal", "site_answers"],  # numbers as people write them, and tables; what sites say
     ["options"],  # what `penstock up` is given
     ["core", "sdk"],  # the sdk runs inside jobs and knows nothing of us
 ]
@@ -31,6 +31,7 @@ SIDEWAYS: dict[tuple[str, str], str] = {
     ("front", "live"): "a home Job is submitted and cancelled through the plane's door, as a request is",
     ("telemetry", "live"): "numbers are read from the same picture",
     ("policy", "config"): "a policy file is read as the other files are, and beside the sites file",
+    ("drivers", "capacity"): "a site's driver combines what runs workloads with what rents nodes",
     ("drivers", "data"): "whoever starts an attempt brings its checkpoint along",
     ("devcluster", "data"): "its S3 server is handed out as a store of checkpoints",
 }

@@ -273,6 +273,7 @@ def _of_site(name: str, before: Site | None, after: Site | None, old: SitesFile,
         ("what its 'local' says", dict(old.local).get(name), dict(new.local).get(name)),
         ("how its cluster is reached or used", _without_places(name, old), _without_places(name, new)),
         ("its maps", _maps(name, old), _maps(name, new)),
+        ("whether it rents nodes", _rents(name, old), _rents(name, new)),
     ):
         if one != other:
             yield f"site {name}: {what} changes"
@@ -295,6 +296,10 @@ def _without_places(name: str, file: SitesFile) -> "ClusterSite | None":
 def _places(name: str, file: SitesFile) -> Mapping[str, "NodeSelection"]:
     said = dict(file.kubernetes).get(name)
     return {} if said is None else dict(said.places)
+
+
+def _rents(name: str, file: SitesFile) -> bool:
+    return any(place.rent is not None for place in _places(name, file).values())
 
 
 def _maps(name: str, file: SitesFile) -> "Maps | None":

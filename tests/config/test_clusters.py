@@ -134,3 +134,13 @@ def test_the_example_names_its_config_map_and_closes_an_offer() -> None:
     assert [(offer.id, offer.closed) for offer in offers] == [
         ("lab/a100", ""), ("east/h100", ""), ("east/old", "gitops.yaml:14"),
     ]  # fmt: skip
+
+
+def test_the_example_of_an_autoscaler_is_that_of_its_page() -> None:
+    made = read_sites(str(ROOT / "examples" / "autoscaler.yaml"))
+    ((name, cluster),) = made.kubernetes
+    (offer,) = made.sites[0].offers
+    assert (name, offer.sold_by, offer.guarantee, made.notes) == ("east", "attempt", "timer", ())
+    assert cluster.places[0][1].selector == (("karpenter.sh/nodepool", "a100"),)
+    _, _, shown = (ROOT / "examples" / "autoscaler.yaml").read_text("utf-8").partition("\n")
+    assert shown in (ROOT / "docs" / "clouds.md").read_text("utf-8")

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clusters import clusters, lab, namespace, shared_bed
+from tests.clusters import cloud, cloud_namespace, clusters, lab, namespace, shared_bed
 from tests.postgres import Server, server
 
-__all__ = ["clusters", "lab", "namespace", "postgres", "shared_bed"]
+__all__ = ["cloud", "cloud_namespace", "clusters", "lab", "namespace", "postgres", "shared_bed"]
 
 
 @pytest.fixture(scope="session")

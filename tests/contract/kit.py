@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ from penstock.core.model.actions import LaunchNode, StartAttempt
 from penstock.core.model.types import JobSpec, NodeShape, Offer, Site
 from penstock.core.units import NEVER, SECOND, Instant, Millis
 from penstock.data.checkpoints import FolderStore, NoStore, Store
+from penstock.devcluster import karpenter
 from penstock.drivers.driver import BaseDriver, SeenAttempt, Work
 from penstock.drivers.kubernetes.connection import KubernetesSettings
 from penstock.drivers.kubernetes.driver import KubernetesDriver
@@ -26,6 +28,7 @@ from penstock.drivers.local.driver import LocalDriver
 from penstock.drivers.local.store import LocalSettings
 from penstock.kube import annotations as names
 from penstock.kube.access import Access, connect
+from penstock.kube.node_selection import NodeSelection, RentedNodes
 from penstock.sim.engine.rehearsal import Rehearsal, Stage
 from penstock.sim.engine.world import Truth, World
 
@@ -168,6 +171,30 @@ class KubernetesGround:
         """Kwok's pods do not run, so there is no image to name; how long they say they run is written on them."""
         lasts = {"pod-complete.stage.kwok.x-k8s.io/delay": f"{RUN_MS[job]}ms"} if job in RUN_MS else {}
         return Work((), manifest=json.dumps(home_job(job, lasts)))
+
+
+class KarpenterGround(KubernetesGround):
+    """The same, where Karpenter rents the nodes. Its node classes have the namespace's name."""
+
+    kind = "karpenter"
+
+    def __init__(self, kubeconfig: Path, namespace: str, folder: Path, **settings: Any) -> None:
+        super().__init__(kubeconfig, namespace, folder, **settings)
+        rented = [offer for offer in self.site.offers if offer.sold_by == "node" and offer.term != "owned"]
+        self.site = replace(self.site, offers=tuple(replace(offer, kill_ms=10 * SECOND) for offer in rented))
+        classes = {"lab/slow": f"{namespace}-slow"}
+        places = [(offer.id, _rent(classes.get(offer.id, namespace))) for offer in rented]
+        self.settings = replace(self.settings, places=tuple(places))
+        self.installation = namespace  # so that each test sees its own nodes alone
+
+    def classes(self) -> list[dict[str, Any]]:
+        slow = karpenter.node_class(f"{self.settings.namespace}-slow", joins_after="10m")
+        return [karpenter.node_class(self.settings.namespace), slow]
+
+
+def _rent(node_class: str) -> NodeSelection:
+    by = (karpenter.GROUP, "KWOKNodeClass", node_class)
+    return NodeSelection(rent=RentedNodes(*by, instance_types=("a100-8x",)))
 
 
 def home_job(name: str, annotations: Mapping[str, str] = FOREVER, **spec: Any) -> dict[str, Any]:

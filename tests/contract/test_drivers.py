@@ -1,4 +1,4 @@
-"""What every driver does (`drivers/driver.py`): the same stories on a local site, in a rehearsal and in a cluster."""
+"""What runs workloads (`drivers/driver.py`): the same stories on a local site, in a rehearsal and in a cluster."""
 
 import asyncio
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from penstock.core.model import events as e
 from penstock.core.units import HOUR, NEVER
 from penstock.devcluster.external import ExternalCluster
-from penstock.drivers.driver import NoCapacity, Refused, Unreachable
+from penstock.drivers.driver import Refused, Unreachable
 from penstock.drivers.local import supervisor
 from penstock.drivers.local.driver import LocalDriver
 from tests.awaiting import story
@@ -18,7 +18,6 @@ from tests.contract.kit import (
     KubernetesGround,
     LocalGround,
     RehearsalGround,
-    launch,
     opened,
     site,
     start,
@@ -31,23 +30,7 @@ def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
     if request.param == "kubernetes":
         lab: ExternalCluster = request.getfixturevalue("lab")
         return KubernetesGround(lab.kubeconfig, request.getfixturevalue("namespace"), tmp_path)
-    return _renting(request.param, tmp_path)
-
-
-@pytest.fixture(params=["local", "rehearsal"])
-def renting(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
-    """Where nodes are rented one by one. A cluster sells by the attempt."""
-    return _renting(request.param, tmp_path)
-
-
-def _renting(kind: str, folder: Path) -> Ground:
-    return LocalGround(folder) if kind == "local" else RehearsalGround(site())
-
-
-@pytest.fixture(params=["local", "rehearsal"])
-def shaky(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
-    """Where spot nodes are taken away within seconds: by the site's own list, or by a rate."""
-    return LocalGround(tmp_path, losses=(4000,)) if request.param == "local" else RehearsalGround(site(losses=True))
+    return LocalGround(tmp_path) if request.param == "local" else RehearsalGround(site())
 
 
 # --- attempts --------------------------------------------------------------------------------------------------------
@@ -223,130 +206,7 @@ async def test_the_deadline_of_something_that_is_not_here_is_not_known(ground: G
             await lab.driver.set_deadline("nothing.1", 5)
 
 
-# --- nodes -----------------------------------------------------------------------------------------------------------
-
-
-@story
-async def test_a_node_is_ready_after_its_start_and_gone_when_given_back(renting: Ground) -> None:
-    async with opened(renting) as lab:
-        asked_at = renting.clock()
-        await lab.driver.launch_node(launch("a.1/n0"))
-        assert renting.clock() - asked_at >= 150
-        assert (await lab.driver.look()).nodes == ("a.1/n0",)
-        await lab.driver.launch_node(launch("a.1/n0"))
-        await lab.driver.release_node("a.1/n0")
-        assert (await lab.driver.look()).nodes == ()
-        await lab.driver.release_node("a.1/n0")
-
-
-@story
-async def test_a_node_that_was_given_back_is_not_launched_by_a_late_asking(renting: Ground) -> None:
-    async with opened(renting) as lab:
-        await lab.driver.release_node("a.1/n0")
-        await lab.driver.launch_node(launch("a.1/n0"))
-        await lab.hears(e.NodeGone, "a.1/n0")
-        assert (await lab.driver.look()).nodes == ()
-
-
-@story
-async def test_a_node_given_back_while_it_starts_answers_the_launch_with_nothing(renting: Ground) -> None:
-    async with opened(renting) as lab:
-        asked = asyncio.create_task(lab.driver.launch_node(launch("a.1/n0", "lab/slow")))
-        while "a.1/n0" not in (await lab.driver.look()).nodes:
-            await asyncio.sleep(0)
-        await lab.driver.release_node("a.1/n0")
-        await asyncio.wait([asked])
-        assert asked.cancelled()
-        assert (await lab.driver.look()).nodes == ()
-
-
-@story
-async def test_a_node_s_deadline_ends_what_runs_on_it_and_the_node(renting: Ground) -> None:
-    async with opened(renting) as lab:
-        await lab.driver.launch_node(launch("long.1/n0", deadline_at=renting.clock() + HOUR))
-        await lab.start("long", offer="lab/nodes", nodes=("long.1/n0",), width=2, deadline_at=renting.clock() + HOUR)
-        await lab.driver.set_deadline("long.1/n0", renting.clock() + 100)
-        await lab.hears(e.AttemptStopped, "long.1")
-        await lab.hears(e.NodeGone, "long.1/n0")
-        assert (await lab.driver.look()).nodes == ()
-
-
-@story
-async def test_two_that_share_a_node_run_beside_each_other_and_its_deadline_ends_both(renting: Ground) -> None:
-    async with opened(renting) as lab:
-        later = renting.clock() + HOUR
-        await lab.driver.launch_node(launch("long.1/n0", deadline_at=later))
-        for number in (1, 2):
-            await lab.start("long", number, offer="lab/nodes", nodes=("long.1/n0",), deadline_at=later)
-        await lab.driver.stop("long.1", 0)
-        await lab.hears(e.AttemptStopped, "long.1")
-        await lab.start("long", 3, offer="lab/nodes", nodes=("long.1/n0",), deadline_at=later)
-        running = [one.attempt for one in (await lab.driver.look()).attempts if one.phase == "running"]
-        assert running == ["long.2", "long.3"]
-        await lab.driver.set_deadline("long.1/n0", renting.clock() + 100)
-        await lab.hears(e.AttemptStopped, "long.2")
-        await lab.hears(e.AttemptStopped, "long.3")
-        await lab.hears(e.NodeGone, "long.1/n0")
-
-
-@story
-async def test_what_runs_on_a_node_lives_as_long_as_the_node_s_lease_is_renewed(renting: Ground) -> None:
-    async with opened(renting) as lab:
-        first = renting.clock() + 40_000
-        await lab.driver.launch_node(launch("long.1/n0", deadline_at=first))
-        await lab.start("long", offer="lab/nodes", nodes=("long.1/n0",), width=2, deadline_at=first)
-        later = renting.clock() + HOUR
-        assert await lab.driver.set_deadline("long.1/n0", later) == later
-        seen = await lab.sees("long.1")
-        assert seen is not None
-        assert seen.deadline_at == later
-        await lab.driver.stop("long.1", 0)
-        await lab.hears(e.AttemptStopped, "long.1")
-
-
-@story
-async def test_a_spot_node_is_lost_with_what_runs_on_it(shaky: Ground) -> None:
-    async with opened(shaky) as lab:
-        await lab.driver.launch_node(launch("long.1/n0", "lab/spot", gpus=1))
-        await lab.start("long", offer="lab/spot", nodes=("long.1/n0",))
-        await lab.hears(e.AttemptLost, "long.1")
-        await lab.hears(e.NodeLost, "long.1/n0")
-        seen = await lab.driver.look()
-        assert [one.phase for one in seen.attempts] == ["lost"]
-        assert seen.nodes == ()
-
-
-@story
-async def test_a_loss_that_nobody_heard_is_said_to_whoever_comes_next(shaky: Ground) -> None:
-    async with opened(shaky) as lab:
-        await lab.driver.launch_node(launch("long.1/n0", "lab/spot", gpus=1))
-        await lab.start("long", offer="lab/spot", nodes=("long.1/n0",))
-    async with opened(shaky) as lab:
-        await lab.hears(e.AttemptLost, "long.1")
-        await lab.hears(e.NodeLost, "long.1/n0")
-
-
 # --- where only local sites have a say of their own ------------------------------------------------------------------
-
-
-@story
-async def test_a_site_that_is_full_has_no_capacity_until_something_ends(tmp_path: Path) -> None:
-    async with opened(LocalGround(tmp_path)) as lab:
-        await lab.driver.launch_node(launch("a.1/n0"))
-        with pytest.raises(NoCapacity, match="no free node of 2 GPUs") as refused:
-            await lab.driver.launch_node(launch("b.1/n0"))
-        assert refused.value.retry_ms > 0
-        await lab.driver.release_node("a.1/n0")
-        await lab.driver.launch_node(launch("c.1/n0"))
-
-
-@story
-async def test_of_fifty_nodes_asked_for_at_once_as_many_are_rented_as_there_are(tmp_path: Path) -> None:
-    async with opened(LocalGround(tmp_path)) as lab:
-        asks = [lab.driver.launch_node(launch(f"{k}.1/n0", "lab/spot", gpus=1)) for k in range(50)]
-        answers = await asyncio.gather(*asks, return_exceptions=True)
-        assert sum(answer is None for answer in answers) == 4
-        assert sum(isinstance(answer, NoCapacity) for answer in answers) == 46
 
 
 @story

@@ -19,6 +19,9 @@ if [ "$1" = install ]; then
   name="${module##*/}"
   mkdir -p "$GOBIN"; touch "$GOBIN/${name%@*}"; exit
 fi
+if [ "$1" = mod ]; then
+  echo "{\\"Dir\\": \\"$SOURCE\\"}"; exit
+fi
 while [ "$1" != -o ]; do shift; done
 touch "$2"
 """
@@ -74,6 +77,31 @@ def test_two_who_ask_at_once_build_once(asked: Path) -> None:
     for one in both:
         one.join()
     assert len(asked.read_text().splitlines()) == 4  # Kubernetes, kwok, the S3 server and helm
+
+
+def test_karpenter_is_built_once_beside_the_others_with_a_cloud_that_may_be_empty(
+    asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "karpenter"
+    provider = source / "kwok/cloudprovider/cloudprovider.go"
+    for file in (source / "pkg/apis/crds/pools.yaml", source / "kwok/apis/crds/classes.yaml", provider):
+        file.parent.mkdir(parents=True)
+        file.write_text(f"before\n{programs.KARPENTER_LAUNCHES}after\n")
+    monkeypatch.setenv("SOURCE", str(source))
+    for _ in range(2):
+        programs.build(lambda _: None)
+    before = asked.read_text()
+    programs.build(lambda _: None, karpenter=True)
+    where = programs.build(lambda _: None, karpenter=True)
+    added = asked.read_text().removeprefix(before).splitlines()
+    assert [line.split()[0] for line in added] == ["mod", "build"]
+    assert added[1].endswith("./kwok")
+    assert (where / "karpenter").resolve() == where / f"karpenter-{programs.KARPENTER}"
+    crds = sorted(file.name for file in (programs.program("karpenter-definitions") / "crds").iterdir())
+    assert crds == ["classes.yaml", "pools.yaml"]
+    assert "stock-out" not in provider.read_text()  # Go's own copy is left alone
+    programs._give_it_stock_outs(provider)
+    assert provider.read_text() == f"before\n{programs.STOCK_OUTS}{programs.KARPENTER_LAUNCHES}after\n"
 
 
 @pytest.mark.usefixtures("asked")

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.fold.ledger import Account
 from penstock.core.model import events as e
-from penstock.core.model.actions import ReleaseNode
+from penstock.core.model.actions import Action, ReleaseNode, SetDeadline
 from penstock.core.units import HOUR, MINUTE, SECOND, Instant, Millis, Money
 from penstock.drivers.driver import Unreachable, Work
 from penstock.sim.engine.rehearsal import Rehearsal, Stage
@@ -84,11 +84,12 @@ class Renews(Rehearsal):
         super().__init__(site, stage)
         self.late_ms = late_ms
 
-    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
-        if self.late_ms is None:
-            raise Unreachable("lost on the way")
-        await self.stage.until(self.stage.clock() + self.late_ms)
-        return await super().set_deadline(thing, deadline_at)
+    async def do(self, action: Action, work: Work | None = None) -> e.Fact | None:
+        if isinstance(action, SetDeadline):
+            if self.late_ms is None:
+                raise Unreachable("lost on the way")
+            await self.stage.until(self.stage.clock() + self.late_ms)
+        return await super().do(action, work)
 
 
 @story("09:00")
@@ -145,11 +146,12 @@ class NotReturned(Rehearsal):
     until_at: Instant = 0
     tries = 0
 
-    async def release_node(self, node: str) -> None:
-        self.tries += 1
-        if self.stage.clock() < self.until_at:
-            raise Unreachable("terminate failed")
-        await super().release_node(node)
+    async def do(self, action: Action, work: Work | None = None) -> e.Fact | None:
+        if isinstance(action, ReleaseNode):
+            self.tries += 1
+            if self.stage.clock() < self.until_at:
+                raise Unreachable("terminate failed")
+        return await super().do(action, work)
 
 
 @story("09:00")

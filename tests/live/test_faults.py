@@ -12,7 +12,7 @@ import pytest
 from penstock.core.decide.rules import BuiltInRules, Candidate, Verdict
 from penstock.core.engine import Engine, Step, replay
 from penstock.core.model import events as e
-from penstock.core.model.actions import LaunchNode
+from penstock.core.model.actions import Action, LaunchNode, SetDeadline, thing_of
 from penstock.core.units import DAY, HOUR, MINUTE, Instant, Millis
 from penstock.drivers.driver import SiteInventory, Work
 from penstock.journal.journal import Unwritable
@@ -98,13 +98,13 @@ class DiesAfterLaunch(Rehearsal):
 
     armed = True
 
-    async def launch_node(self, ask: LaunchNode) -> None:
-        if self.armed:
+    async def do(self, action: Action, work: Work | None = None) -> e.Fact | None:
+        if isinstance(action, LaunchNode) and self.armed:
             self.armed = False
-            self.stage.site_of[ask.node] = self.site
-            self.stage.do(ask)
+            self.stage.site_of[action.node] = self.site
+            self.stage.do(action)
             await asyncio.Event().wait()
-        await super().launch_node(ask)
+        return await super().do(action, work)
 
 
 @story("09:00")
@@ -174,13 +174,10 @@ class Photographed(Rehearsal):
             state = replay((row.at, row.inputs, row.outputs) for row in restored.read()).state
         assert thing in state.ledger.leases, f"{thing} was asked for before its hold was on the disk"
 
-    async def launch_node(self, ask: LaunchNode) -> None:
-        self.photograph(ask.node)
-        await super().launch_node(ask)
-
-    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
-        self.photograph(thing)
-        return await super().set_deadline(thing, deadline_at)
+    async def do(self, action: Action, work: Work | None = None) -> e.Fact | None:
+        if isinstance(action, LaunchNode | SetDeadline):
+            self.photograph(thing_of(action))
+        return await super().do(action, work)
 
 
 @story("09:00")

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from penstock.core.model import events as e
-from penstock.core.model.actions import LaunchNode, StartAttempt
-from penstock.core.units import Instant, Millis
+from penstock.core.model.actions import Action, ReleaseNode, StartAttempt
 from penstock.drivers.driver import NoCapacity, Refused, SiteInventory, Unreachable, Unstartable, Work
 from penstock.journal.journal import Fenced, Held, Unwritable
 from penstock.live.plane import KeyReused, NotReady
@@ -148,26 +147,11 @@ class Late(Rehearsal):
     error: Exception | None = None
     asked = 0
 
-    async def start(self, ask: StartAttempt, work: Work) -> None:
-        self.asked += 1
-        if self.error is not None:
+    async def do(self, action: Action, work: Work | None = None) -> e.Fact | None:
+        self.asked += isinstance(action, StartAttempt)
+        if self.error is not None and not isinstance(action, ReleaseNode):
             raise self.error
-        await super().start(ask, work)
-
-    async def launch_node(self, ask: LaunchNode) -> None:
-        if self.error is not None:
-            raise self.error
-        await super().launch_node(ask)
-
-    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
-        if self.error is not None:
-            raise self.error
-        return await super().set_deadline(thing, deadline_at)
-
-    async def stop(self, attempt: str, grace_ms: Millis) -> None:
-        if self.error is not None:
-            raise self.error
-        await super().stop(attempt, grace_ms)
+        return await super().do(action, work)
 
     async def look(self) -> SiteInventory:
         if isinstance(self.error, Unreachable):

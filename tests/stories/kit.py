@@ -15,7 +15,7 @@ from penstock.core.engine import Engine, Step, replay
 from penstock.core.fold.invariants import check
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
-from penstock.core.model.reasons import Obstacle, Reason
+from penstock.core.model.reasons import Obstacle, Reason, Shortage
 from penstock.core.model.types import (
     DataRule,
     DataSet,
@@ -257,8 +257,8 @@ def lost(attempt: str, kept: str = "0s") -> Told:
     return lambda at: e.AttemptLost(at, attempt, span(kept))
 
 
-def refused(attempt: str, retry: str = "5m") -> Told:
-    return lambda at: e.AttemptRefused(at, attempt, span(retry))
+def refused(attempt: str, retry: str = "5m", shortage: Shortage = "", words: str = "") -> Told:
+    return lambda at: e.AttemptRefused(at, attempt, span(retry), words=words, shortage=shortage)
 
 
 def obstructed(attempt: str, obstacle: Obstacle, words: str = "", retry: str = "30s") -> Told:
@@ -285,8 +285,12 @@ def node_lost(node: str) -> Told:
     return lambda at: e.NodeLost(at, node)
 
 
-def node_refused(node: str, retry: str = "5m") -> Told:
-    return lambda at: e.NodeRefused(at, node, span(retry))
+def node_refused(node: str, retry: str = "5m", words: str = "", shortage: Shortage = "", billed: bool = False) -> Told:
+    return lambda at: e.NodeRefused(at, node, span(retry), words, shortage, billed)
+
+
+def node_notice(node: str, words: str = "") -> Told:
+    return lambda at: e.NodeNotice(at, node, words)
 
 
 def confirmed(thing: str, until: str | Instant) -> Told:
@@ -374,6 +378,7 @@ __all__ = [
     "metered",
     "month",
     "node_lost",
+    "node_notice",
     "node_refused",
     "nothing",
     "obstructed",

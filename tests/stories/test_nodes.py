@@ -1,18 +1,21 @@
 """Rented nodes: asked for, awaited, used, lost, refused and given back."""
 
 from penstock.core.model.events import (
+    LeaseCalledBack,
     OfferClosed,
     ReleasePromised,
     RetryPromised,
     Settled,
     SiteRemoved,
+    StopPromised,
     WaitPromised,
 )
-from penstock.core.model.reasons import LostNode, NeverStarted, NoMoreWork, NoRoomThere
+from penstock.core.model.reasons import LeaseEnds, LostNode, NeverStarted, NodeTakenSoon, NoMoreWork, NoRoomThere
 from penstock.core.model.types import Part
 from penstock.core.units import HOUR, MINUTE
 from tests.stories.kit import (
     cancelled,
+    cap,
     checkpointed,
     clock,
     ended,
@@ -22,6 +25,7 @@ from tests.stories.kit import (
     like,
     lost,
     node_lost,
+    node_notice,
     node_refused,
     nothing,
     offer,
@@ -29,9 +33,12 @@ from tests.stories.kit import (
     ready,
     refused,
     release,
+    set_deadline,
     site,
     start,
     started,
+    stop,
+    stopped,
     submitted,
     usd,
 )
@@ -177,6 +184,25 @@ def test_a_probe_that_is_refused_closes_the_offer_for_longer() -> None:
     assert penstock.account("org") == (0, 0)
 
 
+def test_a_cloud_without_stock_is_asked_again_in_minutes_and_one_without_quota_alarms() -> None:
+    """Both were "no capacity": the offer was asked every half minute, and nobody learned that a quota was used up."""
+    penstock = given(offer("cloud", sold_by="attempt", price="1"), offer("other", sold_by="attempt", price="2"))
+    penstock.hears(submitted("a"), at="09:00")
+    assert penstock.hears(refused("a.1", "5m", "stock_out", "no a100-8x in zone-a"), at="09:01") == [
+        start("a.2", on="other")
+    ]
+    assert penstock.promise(OfferClosed) == OfferClosed(clock("09:01"), "cloud", clock("09:06"), refusals=1)
+    assert penstock.engine.state.alarms == []
+    assert penstock.hears(refused("a.2", "4h", "quota", "vCPU limit of 96"), at="09:02") == []
+    assert penstock.promise(OfferClosed) == OfferClosed(clock("09:02"), "other", clock("13:02"), refusals=1)
+    assert penstock.engine.state.alarms == [(clock("09:02"), "quota", "other: vCPU limit of 96")]
+    assert penstock.hears(nothing, at="09:06") == [start("a.3", on="cloud")]
+    assert [line for line in penstock.story("a") if "had no capacity" in line] == [
+        "cloud had no capacity: no a100-8x in zone-a.",
+        "other had no capacity: vCPU limit of 96.",
+    ]
+
+
 def test_a_gang_refused_twice_at_one_instant_counts_as_one_refusal() -> None:
     penstock = given(offer("cloud"))
     penstock.hears(submitted("a", gpus=16), at="09:00")
@@ -216,3 +242,71 @@ def test_a_queued_job_waits_while_there_is_no_site_at_all() -> None:
     assert penstock.hears(lambda at: SiteRemoved(at, "cloud"), at="09:10") == []
     assert penstock.hears(nothing, at="10:00") == []
     assert penstock.hears(offer("cloud"), at="12:00") == [launch("a.1/n0", at="cloud")]
+
+
+# --- what a provider says of its nodes -------------------------------------------------------------------------------
+
+
+def test_a_node_that_never_became_usable_is_booked_with_its_cost_and_its_offer_is_closed() -> None:
+    penstock = given(offer("cloud", price="1", sizes=(8,), start="5m"))
+    penstock.hears(submitted("a", gpus=8), at="09:00")
+    words = "its GPUs did not register within 15 min"
+    told = node_refused("a.1/n0", retry="15m", words=words, billed=True)
+    assert penstock.hears(told, at="09:15") == []
+    assert penstock.account("org") == (0, usd("2") + 0)
+    assert penstock.promise(OfferClosed).until_at == clock("09:30")
+    failed = penstock.promise(RetryPromised).because
+    assert (failed.cause, failed.words, failed.cost) == ("full", words, usd("2"))
+    assert penstock.engine.state.jobs["a"].losses == 0  # nothing was lost: it never ran
+
+
+def test_a_quota_is_an_alarm_and_a_stock_out_is_not() -> None:
+    penstock = given(offer("cloud", start="5m"), offer("other", price="3", start="5m"))
+    penstock.hears(submitted("a"), at="09:00")
+    assert penstock.hears(node_refused("a.1/n0", shortage="stock_out", words="none left"), at="09:01") == [
+        launch("a.2/n0", at="other")
+    ]
+    assert penstock.engine.state.alarms == []
+    penstock.hears(node_refused("a.2/n0", retry="4h", shortage="quota", words="VcpuLimitExceeded"), at="09:02")
+    assert [(kind, text) for _, kind, text in penstock.engine.state.alarms] == [("quota", "other: VcpuLimitExceeded")]
+    assert penstock.promise(OfferClosed).until_at == clock("13:02")
+
+
+def test_a_notice_stops_what_runs_on_the_node_with_a_checkpoint_and_it_goes_on_elsewhere() -> None:
+    penstock = given(offer("cloud", start="5m"))
+    penstock.hears(submitted("a", checkpoint="10m"), at="09:00")
+    penstock.hears(ready("a.1/n0"), at="09:05")
+    penstock.hears(started("a.1"), at="09:05")
+    assert penstock.hears(node_notice("a.1/n0", "spot"), at="09:30") == [stop("a.1")]
+    assert penstock.promise(StopPromised).because == NodeTakenSoon("cloud", "spot")
+    assert penstock.hears(node_notice("a.1/n0", "spot"), at="09:30") == []  # said twice
+    answers = penstock.hears(stopped("a.1", "20m"), at="09:31")
+    assert answers == [launch("a.2/n0", at="cloud"), release("a.1/n0")]
+    penstock.hears(gone("a.1/n0"), at="09:32")
+    penstock.hears(ready("a.2/n0"), at="09:36")
+    assert penstock.engine.state.attempts["a.2"].resume_ms == 20 * MINUTE
+
+
+def test_a_lease_for_a_node_s_whole_life_is_never_renewed_and_ends_with_a_checkpoint() -> None:
+    penstock = given(offer("cloud", start="5m", renewable=False), cap("org", "1000"))
+    penstock.hears(submitted("a", lease_max_ms="1h", checkpoint="10m"), at="09:00")
+    assert penstock.hears(ready("a.1/n0"), at="09:05") == [start("a.1", on="cloud", deadline_at=clock("10:00"))]
+    penstock.hears(started("a.1"), at="09:05")
+    assert penstock.wakes() == clock("09:57")  # two minutes of grace and one to spare
+    told = penstock.hears(nothing, at="09:57")
+    assert told == [set_deadline("a.1/n0", "10:00"), stop("a.1")]
+    assert penstock.promise(StopPromised).because == LeaseEnds("cloud", clock("10:00"))
+    assert penstock.hears(stopped("a.1", "50m"), at="09:58") == [launch("a.2/n0", at="cloud"), release("a.1/n0")]
+
+
+def test_a_lease_for_life_that_a_lowered_cap_calls_back_is_given_back_instead() -> None:
+    penstock = given(offer("cloud", start="5m", renewable=False), cap("org", "1000"))
+    penstock.hears(submitted("a", checkpoint="10m"), at="09:00")
+    penstock.hears(ready("a.1/n0"), at="09:05")
+    penstock.hears(started("a.1"), at="09:05")
+    told = penstock.hears(cap("org", "1"), at="09:30")
+    assert told == [set_deadline("a.1/n0", "21:00"), stop("a.1")]
+    assert not [promise for promise in penstock.promises if isinstance(promise, LeaseCalledBack)]
+    assert penstock.hears(stopped("a.1", "20m"), at="09:31") == [release("a.1/n0")]
+    penstock.hears(gone("a.1/n0"), at="09:32")
+    assert penstock.held() == 0

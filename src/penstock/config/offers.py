@@ -19,6 +19,7 @@ GPUS_PER_NODE: Final = 8  #: so a job of one GPU is priced as the node that may 
 BILLING_STEP_MS: Final = HOUR
 KILL_MS: Final = 10 * MINUTE
 GUARANTEE: Final = "none"  #: a cap is soft there
+RENT_GUARANTEE: Final = "expire_after"  #: of nodes that are rented one by one in a cluster
 
 
 class Exchange:
@@ -86,6 +87,7 @@ RENTED_ONLY: Final = (
     "kill",
     "guarantee",
     "extras",
+    "rent",
 )
 
 
@@ -110,7 +112,13 @@ class _OfferMaker:
 
     def offer(self) -> Offer:
         row, attempt = self.row, self.page.attempt
-        for check in (self._check_rented_keys, self._check_cluster, self._check_sizes, self._check_losses):
+        for check in (
+            self._check_rented_keys,
+            self._check_cluster,
+            self._check_rent,
+            self._check_sizes,
+            self._check_losses,
+        ):
             attempt(check)
         shapes = attempt(self._shapes)
         attempt(self._check_limit, shapes)
@@ -136,6 +144,7 @@ class _OfferMaker:
             has=attempt(self._has),
             family=self._family(),
             closed=self.page.source(f"{self.place}.closed") if row.closed else "",
+            renewable=row.rent is None,
         )
 
     def _family(self) -> str:
@@ -169,8 +178,25 @@ class _OfferMaker:
     def _check_cluster(self) -> None:
         if self.row.kubernetes is not None and self.site.reached_by != "kubernetes":
             self._report(".kubernetes", "this is for sites with 'driver: kubernetes'")
-        if self.site.reached_by == "kubernetes" and self.row.sold_by == "node":
-            self._report(".sold_by", "a cluster's nodes are not rented one by one; write 'attempt', or leave it out")
+        if self.site.reached_by == "kubernetes" and self.row.sold_by == "node" and self.row.rent is None:
+            self._report(".sold_by", "a cluster's nodes are not rented one by one; write 'attempt', or 'rent'")
+
+    def _check_rent(self) -> None:
+        """Nodes that are rented one by one, each with its own end."""
+        row, rent = self.row, self.row.rent
+        if rent is None:
+            return
+        if self.site.reached_by not in ("kubernetes", "rehearsal"):
+            self._report(".rent", "this is for sites with 'driver: kubernetes'")
+        if row.sold_by == "attempt":
+            self._report(".sold_by", "with 'rent' nodes are billed one by one; write 'node', or leave it out")
+        if row.guarantee not in (None, RENT_GUARANTEE):
+            self._report(".guarantee", f"a NodeClaim ends by itself by 'expireAfter': write '{RENT_GUARANTEE}'")
+        shapes = _shape_rows(row)
+        if rent.instance_types and len(shapes) > 1:
+            self._report(".rent.instance_types", "with several 'shapes' each has a 'node_type' of its own instead")
+        if not rent.instance_types and any(shape.node_type is None for shape in shapes):
+            self._report(".rent", "the key 'instance_types' is missing, or a 'node_type' for each size of node")
 
     def _check_sizes(self) -> None:
         for key in ("gpus_per_node", "nodes", "node_type") if self.row.shapes is not None else ():
@@ -195,13 +221,15 @@ class _OfferMaker:
         """By the attempt in a cluster, which makes nodes as pods ask for them."""
         if self.row.sold_by is not None:
             return self.row.sold_by
-        return "attempt" if self.site.reached_by == "kubernetes" and not self.standing else "node"
+        by_attempt = self.site.reached_by == "kubernetes" and not self.standing and self.row.rent is None
+        return "attempt" if by_attempt else "node"
 
     def _end(self) -> tuple[Millis, Guarantee]:
         """How a rented thing ends without us. Where nobody has said, a cap there is soft, and said to be."""
         if self.standing:
             return 0, "max_run_time"
-        return int(KILL_MS if self.row.kill is None else self.row.kill), self.row.guarantee or GUARANTEE
+        unsaid: Guarantee = GUARANTEE if self.row.rent is None else RENT_GUARANTEE
+        return int(KILL_MS if self.row.kill is None else self.row.kill), self.row.guarantee or unsaid
 
     def _extras(self) -> Extras:
         row, ours = self.row.extras or ExtrasSection(), self.exchange.ours

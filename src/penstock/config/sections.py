@@ -75,6 +75,27 @@ class NodeSelectionSection(Section, frozen=True):
     headroom: tuple[Number, ...] = ()
 
 
+class NodeClassSection(Section, frozen=True):
+    group: Text
+    kind: Text
+    name: Word
+
+
+class TaintSection(Section, frozen=True):
+    key: Text
+    value: Word | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+
+
+class RentSection(Section, frozen=True):
+    way: Literal["karpenter"]
+    node_class: NodeClassSection
+    instance_types: tuple[Text, ...] = ()
+    zones: tuple[Text, ...] = ()
+    labels: dict[str, Word] = msgspec.field(default_factory=dict)
+    taints: tuple[TaintSection, ...] = ()
+
+
 class OfferSection(Section, frozen=True):
     name: Name
     gpu: Text
@@ -96,6 +117,7 @@ class OfferSection(Section, frozen=True):
     guarantee: Guarantee | None = None
     extras: ExtrasSection | None = None
     kubernetes: NodeSelectionSection | None = None
+    rent: RentSection | None = None
     closed: Flag = Flag(False)
 
 

@@ -37,6 +37,12 @@ def node_id(attempt: str, k: int) -> str:
     return f"{attempt}/n{k}"
 
 
+def is_node(thing: str) -> bool:
+    """True for a rented node."""
+    match = _ATTEMPT.fullmatch(thing)
+    return match is not None and match["node"] is not None
+
+
 def attempt_of(thing: str) -> str:
     """The attempt that an attempt's, a rented node's or a hold's id begins with; empty: it is none of these."""
     match = _ATTEMPT.fullmatch(thing)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from penstock.core.errors import BadInput
-from penstock.devcluster import dns, jobset, kubelet_nodes, kueue, network, plane
+from penstock.devcluster import dns, jobset, karpenter, kubelet_nodes, kueue, network, plane
 from penstock.devcluster.access import AdminApi, ClusterAccess, write_kubeconfig
 from penstock.devcluster.external import ExternalCluster, Refusal, random_name
 from penstock.devcluster.network import Network
@@ -127,6 +127,10 @@ class DevCluster(ExternalCluster):
         self._start("kube-apiserver")
         self.wait_for_api()
 
+    def start_karpenter(self) -> None:
+        """Also again, after a test has killed it."""
+        karpenter.start(self.karpenter, self)
+
     def mend(self) -> None:
         """Restart everything that was stopped or killed, except nodes."""
         self.resume_api()
@@ -200,6 +204,9 @@ class DevCluster(ExternalCluster):
             kueue.start(self._process("kueue"), self, urlsplit(self.url).hostname or "", self.ca)
         if self.plan.jobset:
             jobset.start(self._process("jobset"), self, urlsplit(self.url).hostname or "", self.ca)
+        if self.plan.karpenter:
+            karpenter.install(self)
+            self.start_karpenter()
 
     def wait(self) -> None:
         """Wait until every node is ready and pods can be created."""
@@ -209,6 +216,8 @@ class DevCluster(ExternalCluster):
             self._until(lambda: kueue.answers(self), "Kueue")
         if self.plan.jobset:
             self._until(lambda: jobset.answers(self), "JobSet")
+        if self.plan.karpenter:
+            self._until(lambda: karpenter.answers(self.karpenter), "Karpenter")
 
     def wait_for_api(self) -> None:
         self._until(self._answers, "its API server")
@@ -219,9 +228,14 @@ class DevCluster(ExternalCluster):
     def server(self) -> Process:
         return self._process("kube-apiserver")
 
+    @property
+    def karpenter(self) -> Process:
+        return self._process("karpenter")
+
     def processes(self) -> list[Process]:
         """Processes that must run while the cluster does; tests may end nodes."""
-        also = {"kueue": self.plan.kueue, "jobset": self.plan.jobset, "coredns": self.plan.dns}
+        also = {"kueue": self.plan.kueue, "jobset": self.plan.jobset, "karpenter": self.plan.karpenter}
+        also["coredns"] = self.plan.dns
         wanted = [name for name, wanted in also.items() if wanted]
         return [self._process(name) for name in (*plane.programs(real=self.plan.real), *wanted)]
 

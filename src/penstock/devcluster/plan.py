@@ -29,6 +29,7 @@ class ClusterPlan:
     real: bool = False  #: kubelets and containers, which needs root; kwok's nodes otherwise
     kueue: bool = False
     jobset: bool = False
+    karpenter: bool = False  #: rents kwok's nodes
     dns: bool = False  #: CoreDNS, for real pods
 
     def __post_init__(self) -> None:

@@ -27,8 +27,16 @@ KWOK: Final = "0.8.0"
 HELM: Final = "3.22.0"  #: for tests of the chart
 KUEUE: Final = "0.19.2"
 JOBSET: Final = "0.12.0"
+KARPENTER: Final = "1.14.1"  #: later ones want a newer Go than 1.26
 COREDNS: Final = "1.14.7"  #: as in its recipe
 KUEUE_CERTIFICATES: Final = '"/etc/kueue/metrics/certs"'
+#: Karpenter's kwok provider never runs out of machines; `_give_it_stock_outs` puts this before what it does next.
+KARPENTER_LAUNCHES: Final = "\t// Kick-off a goroutine to allow us to asynchronously register nodes\n"
+STOCK_OUT: Final = "penstock.dev/stock-out"  #: annotation of a KWOKNodeClass: with it the cloud refuses, in these words
+STOCK_OUTS: Final = f"""\tif words := nodeClass.Annotations["{STOCK_OUT}"]; words != "" {{
+\t\treturn nil, cloudprovider.NewInsufficientCapacityError(stderrors.New(words))
+\t}}
+"""
 RECIPES: Final = Path(__file__).with_name("recipes")
 #: One file, linked under these names; it looks at the name it is called by.
 IN_ONE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
@@ -42,6 +50,7 @@ PACKAGES: Final = {
     "versitygw": 700,
     "helm": 700,
     "jobset": 800,
+    "karpenter": 1_100,
     "coredns": 760,
 }
 
@@ -76,7 +85,7 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
 
 
-def build(say: Say, *, kueue: bool = False, jobset: bool = False, dns: bool = False) -> Path:
+def build(say: Say, *, kueue: bool = False, jobset: bool = False, karpenter: bool = False, dns: bool = False) -> Path:
     """Into the cache, what is missing; two who ask at once build once."""
     with _locked(say):
         if not (folder() / "kubelet").exists():
@@ -90,6 +99,8 @@ def build(say: Say, *, kueue: bool = False, jobset: bool = False, dns: bool = Fa
             _build_kueue(say)
         if jobset and not (folder() / f"jobset-{JOBSET}").exists():
             _build_jobset(say)
+        if karpenter and not (folder() / f"karpenter-{KARPENTER}").exists():
+            _build_karpenter(say)
         if dns and not (folder() / f"coredns-{COREDNS}").exists():
             _build_dns(say)
     return folder()
@@ -169,8 +180,26 @@ def _build_jobset(say: Say) -> None:
     _build_controller("jobset", JOBSET, ".", say)
 
 
+def _build_karpenter(say: Say) -> None:
+    """With its kwok provider, whose machines are kwok's nodes."""
+    say(f"Building Karpenter {KARPENTER}: about 6 minutes of CPU when nothing is cached")
+    _build_controller(
+        "karpenter",
+        KARPENTER,
+        "./kwok",
+        say,
+        lambda source: _give_it_stock_outs(source / "kwok/cloudprovider/cloudprovider.go"),
+        _copy_karpenter_definitions,
+    )
+
+
 def _build_controller(
-    name: str, version: str, package: str, say: Say, change: Callable[[Path], None] = lambda _: None
+    name: str,
+    version: str,
+    package: str,
+    say: Say,
+    change: Callable[[Path], None] = lambda _: None,
+    copy: Callable[[Path, Path], None] | None = None,
 ) -> None:
     """In its own module, as it was released: only its own list of checksums has all that it needs."""
     made, definitions = folder() / f"{name}.new", folder() / f"{name}-{version}-definitions"
@@ -179,7 +208,7 @@ def _build_controller(
         shutil.copytree(_source_of(name, version), source, ignore=_not_built, copy_function=shutil.copyfile)
         change(source)
         _go(["build", "-ldflags", "-s -w", "-o", str(made), package], name, say, {}, source)
-        _copy_definitions(source, definitions)
+        (copy or _copy_definitions)(source, definitions)
     made.rename(folder() / f"{name}-{version}")
     _link(f"{name}-definitions", definitions.name)
     _link(name, f"{name}-{version}")
@@ -198,6 +227,12 @@ def _copy_definitions(source: Path, to: Path) -> None:
     shutil.rmtree(to, ignore_errors=True)
     shutil.copytree(source / "config/components/crd/bases", to / "crds")
     shutil.copyfile(source / "config/components/webhook/manifests.yaml", to / "webhooks.yaml")
+
+
+def _copy_karpenter_definitions(source: Path, to: Path) -> None:
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(source / "pkg/apis/crds", to / "crds", copy_function=shutil.copyfile)
+    shutil.copytree(source / "kwok/apis/crds", to / "crds", copy_function=shutil.copyfile, dirs_exist_ok=True)
 
 
 def _source_of(name: str, version: str) -> Path:
@@ -219,6 +254,13 @@ def _give_it_our_certificates(main: Path) -> None:
     text = main.read_text()
     assert text.count(KUEUE_CERTIFICATES) == 1, f"Kueue {KUEUE} reads its certificates from another place"
     main.write_text(text.replace(KUEUE_CERTIFICATES, 'os.Getenv("KUEUE_CERTIFICATES")'))
+
+
+def _give_it_stock_outs(provider: Path) -> None:
+    """A cloud without machines of a type, for tests: the controllers are as released, the cloud is a toy anyway."""
+    text = provider.read_text()
+    assert text.count(KARPENTER_LAUNCHES) == 1, f"Karpenter {KARPENTER} launches its toy machines elsewhere"
+    provider.write_text(text.replace(KARPENTER_LAUNCHES, STOCK_OUTS + KARPENTER_LAUNCHES))
 
 
 def _link(name: str, target: str) -> None:

@@ -1,65 +1,63 @@
-"""What a site can be told, and what it says. `live/dispatch` calls `Driver`; a driver of a
-site is a `BaseDriver`, which has the table from actions to methods; `tests/contract` is the suite every driver passes.
+"""What a site can be told, and what it says. `live/dispatch` calls `Driver`, one for each site. A driver is a
+`BaseDriver`: what runs workloads (`Workloads`, here) together with what rents nodes (`capacity/contract.py`), and the
+table from actions to their methods. `tests/contract` has a suite for each part.
 
 The contract, in words:
 
 - **Idempotent by id.** A call told twice, or told again after a crash, does the thing once and answers the same. An
-  attempt or node that has ended stays ended: told to start it again, the driver says that it is over, and starts
+  attempt that has ended stays ended: told to start it again, the driver says that it is over, and starts
   nothing.
-- **A call returns when the thing is so**: the node is ready, the attempt runs, the deadline stands. It may be cancelled
+- **A call returns when the thing is so**: the attempt runs, the deadline stands. It may be cancelled
   at any instant and told again.
-- **A call that can no longer be answered is cancelled**, with `asyncio.CancelledError`: the node was lost before it was
-  ready, the attempt before it ran. That is said instead, so the caller has nothing to add.
+- **A call that can no longer be answered is cancelled**, with `asyncio.CancelledError`: the attempt was lost
+  before it ran. That is said instead, so the caller has nothing to add.
 - **What happens by itself is said, not asked for.** The driver calls `say` with a fact: an attempt ended, was stopped,
-  was lost, wrote a checkpoint; a node was lost or is gone. Said at least once, also for what happened while nobody
+  was lost, wrote a checkpoint. Said at least once, also for what happened while nobody
   listened; twice is harmless. The `at` of such a fact is ignored: the loop stamps it with its own clock.
 - **A started thing outlives us.** It ends by itself at its deadline, whether or not the control plane lives. A deadline
   is an instant of the control plane's clock.
 - **Unknown is not gone.** A site that cannot be asked raises `Unreachable`; only a site that answers can say that a
   thing is not there.
 
-A call raises one of four errors, named by what happens next. Anything else is a bug of the driver.
+A call raises one of the four errors of `site_answers.py`. Anything else is a bug of the driver.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
+from penstock.capacity.contract import Capacity, NoNodes
+from penstock.core.ids import is_node
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
-from penstock.core.model.reasons import Obstacle
 from penstock.core.model.types import PodCounts
 from penstock.core.units import HOUR, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.claim import ClaimStore
 from penstock.kube.exec_protocol import Printed, Typed
+from penstock.site_answers import NeverReady, NoCapacity, Refused, Say, Unreachable, Unstartable
+
+__all__ = [  # the errors, too: whoever writes or calls a driver needs them
+    "BaseDriver",
+    "Command",
+    "Driver",
+    "NeverReady",
+    "NoCapacity",
+    "Refused",
+    "Say",
+    "SeenAttempt",
+    "SeenPhase",
+    "SiteInventory",
+    "Unreachable",
+    "Unstartable",
+    "Work",
+    "Workloads",
+    "no_capacity",
+    "refused",
+    "unstartable",
+]
 
 #: How long an offer is closed whose site will never take such a node; nobody knows better.
 REFUSED_MS: Final[Millis] = HOUR
-
-
-class NoCapacity(Exception):
-    """Not here, not now: the engine looks elsewhere, and asks here again after `retry_ms`."""
-
-    def __init__(self, message: str, retry_ms: Millis) -> None:
-        super().__init__(message)
-        self.retry_ms = retry_ms
-
-
-class Unstartable(Exception):
-    """Not this job, not here as things are: others may start here, and it is tried again after a pause that grows."""
-
-    def __init__(self, message: str, retry_ms: Millis, obstacle: Obstacle) -> None:
-        super().__init__(message)
-        self.retry_ms, self.obstacle = retry_ms, obstacle
-
-
-class Unreachable(Exception):
-    """Again later: it may or may not have happened."""
-
-
-class Refused(Exception):
-    """Never: the site will not take this, and a person must be told why."""
 
 
 @value
@@ -104,9 +102,6 @@ class SiteInventory:
     nodes: tuple[str, ...] = ()
 
 
-Say: TypeAlias = Callable[[e.Fact], None]
-
-
 class Driver(Protocol):
     """What `live` asks of a site."""
 
@@ -137,17 +132,6 @@ class Driver(Protocol):
         """Its end is on record: what the site kept of it may go."""
 
 
-class Capacity:
-    """Renting nodes one by one. The methods as they stand are those of a site that rents none."""
-
-    async def launch_node(self, ask: a.LaunchNode) -> None:
-        """Returns when the node is ready."""
-        raise Refused(f"{ask.offer}: nodes are not rented one by one there; write 'sold_by: attempt'")
-
-    async def release_node(self, node: str) -> None:
-        """Returns when the provider bills it no more."""
-
-
 class Workloads(ABC):
     """Running attempts. A site that cannot do something refuses it: override what it can do."""
 
@@ -160,16 +144,20 @@ class Workloads(ABC):
         """Returns when it has been told; that it stopped is said. An attempt that never began is said to be stopped."""
 
     @abstractmethod
-    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
-        """Returns the deadline that stands now, of an attempt or of a rented node."""
+    async def set_deadline(self, attempt: str, deadline_at: Instant) -> Instant:
+        """Returns the deadline of the attempt that stands now."""
 
     async def copy(self, data_set: str) -> Instant:
         """Returns when the data set is at the site, with when it will be gone again."""
         raise Refused(f"nothing is copied to this site: data set {data_set} must be there already")
 
 
-class BaseDriver(Capacity, Workloads, Driver):
-    """What a site's driver begins with: each action is a method of its own, in `Capacity` or in `Workloads`."""
+class BaseDriver(Workloads, Driver):
+    """What a site's driver begins with: it runs workloads, and has a `Capacity` that rents nodes. Each action is a
+    method of one of the two.
+    """
+
+    capacity: Capacity = NoNodes()
 
     @property
     def claims(self) -> ClaimStore | None:
@@ -179,10 +167,10 @@ class BaseDriver(Capacity, Workloads, Driver):
         """The table of all actions: which method each one is, and the fact that says that it returned."""
         match action:
             case a.LaunchNode():
-                await self.launch_node(action)
+                await self.capacity.ask(action)
                 return e.NodeReady(0, action.node)
             case a.ReleaseNode():
-                await self.release_node(action.node)
+                await self.capacity.release(action.node)
                 return e.NodeGone(0, action.node)
             case a.StartAttempt():
                 if work is None:
@@ -193,7 +181,8 @@ class BaseDriver(Capacity, Workloads, Driver):
                 await self.stop(action.attempt, action.grace_ms)
                 return None  # that it stopped, it says by itself
             case a.SetDeadline():
-                stands = await self.set_deadline(action.thing, action.deadline_at)
+                move = self.capacity.extend if is_node(action.thing) else self.set_deadline
+                stands = await move(action.thing, action.deadline_at)
                 return e.DeadlineSet(0, action.thing, stands)
             case a.CopyData():
                 return e.ReplicaLanded(0, action.data_set, action.site, await self.copy(action.data_set))
@@ -201,13 +190,16 @@ class BaseDriver(Capacity, Workloads, Driver):
                 assert_never(action)
 
 
-def no_capacity(action: a.Action, retry_ms: Millis) -> e.Fact | None:
+def no_capacity(action: a.Action, error: NoCapacity) -> e.Fact | None:
     """`NoCapacity` as a fact: the engine looks elsewhere. None: no fact says so, and the call has nothing to add."""
     match action:
         case a.LaunchNode():
-            return e.NodeRefused(0, action.node, retry_ms)
+            billed = isinstance(error, NeverReady)
+            words = str(error) if error.shortage or billed else ""  # that an offer is full needs none
+            return e.NodeRefused(0, action.node, error.retry_ms, words, error.shortage, billed)
         case a.StartAttempt():
-            return e.AttemptRefused(0, action.attempt, retry_ms)
+            words = str(error) if error.shortage else ""  # that an offer is full needs none
+            return e.AttemptRefused(0, action.attempt, error.retry_ms, words=words, shortage=error.shortage)
         case _:
             return None
 
@@ -223,7 +215,7 @@ def refused(action: a.Action, words: str) -> e.Fact | None:
     """`Refused` as a fact: the job is told. None: no fact says so; a person must look, and it is tried again."""
     match action:
         case a.LaunchNode():
-            return e.NodeRefused(0, action.node, REFUSED_MS)
+            return e.NodeRefused(0, action.node, REFUSED_MS, words, "settings")
         case a.StartAttempt():
             return e.AttemptEnded(0, action.attempt, "failed", words)
         case _:

@@ -516,6 +516,15 @@ def never_started(_: r.NeverStarted, __: Say) -> str:
     return "Node returned: the job it was rented for does not start there."
 
 
+def lease_ends(why: r.LeaseEnds, _: Say) -> str:
+    return f"Stops with a checkpoint: the lease of its node at {why.offer} ends at {instant(why.ends_at)} for good."
+
+
+def node_taken_soon(why: r.NodeTakenSoon, _: Say) -> str:
+    words = f" ({why.words})" if why.words else ""
+    return f"Stops with a checkpoint: its node at {why.offer} will be taken away{words}."
+
+
 SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.AimsAtDelay: aims_at_delay,
     r.AimsAtSpend: aims_at_spend,
@@ -532,12 +541,14 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.HeadroomKept: headroom_kept,
     r.InQuietHours: in_quiet_hours,
     r.JoinsNode: joins_node,
+    r.LeaseEnds: lease_ends,
     r.LeaseNotRenewed: lease_not_renewed,
     r.LostNode: lost_node,
     r.MoveAsked: move_asked,
     r.MovesTogether: moves_together,
     r.NeverStarted: never_started,
     r.NoMoreWork: no_more_work,
+    r.NodeTakenSoon: node_taken_soon,
     r.NoRoomThere: no_room_there,
     r.NoTriggerHolds: no_trigger_holds,
     r.NotStarting: not_starting,

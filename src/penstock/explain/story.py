@@ -133,8 +133,9 @@ class StoryTeller:
                 self._say(event.at, f"Preempted: its node was {taken}; {duration(kept)} of work kept.")
             case e.AttemptStuck(words=words):
                 self._say(event.at, self.sentence(r.NotStarting(self.attempts[event.attempt].offer, words)))
-            case e.AttemptRefused(obstacle=""):
-                self._say(event.at, f"{self.attempts[event.attempt].offer} had no capacity after all.")
+            case e.AttemptRefused(obstacle="", shortage=shortage, words=words):
+                why = f": {as_sentence(words)}" if shortage else " after all."
+                self._say(event.at, f"{self.attempts[event.attempt].offer} had no capacity{why}")
             case e.StopPromised():
                 self._say(event.at, f"Stopping. {self.sentence(event.because)}")
 

@@ -40,9 +40,17 @@ WORDS: Final = "penstock.dev/words"  #: the reason as a sentence
 #: `JOB.SERVICE`: its pods are called JOB-0.SERVICE and so on, by a headless Service and an EndpointSlice of ours.
 HOST_NAMES: Final = "penstock.dev/host-names"
 OBSTACLE: Final = "penstock.dev/obstacle"  #: what kept this attempt, and not others, from starting here
+SHORTAGE: Final = "penstock.dev/shortage"  #: why no node came for it: stock_out, quota or settings
 FORGOTTEN: Final = (
     "penstock.dev/forgotten"  #: a tombstone: its end is in the journal; kept so that a late start cannot run
 )
+
+# --- on a rented node and on the object that it is rented by ----------------------------------------------------------
+
+NODE: Final = "penstock.dev/node"  #: label: the name of that object, which Jobs ask for
+NODE_ID: Final = "penstock.dev/node-id"  #: the node's id in the journal; some ids are no valid label value
+NODE_DEADLINE: Final = "penstock.dev/node-deadline"  #: when it ends by itself, by the control plane's clock
+RENTED: Final = "penstock.dev/rented"  #: taint: nobody but its installation's Jobs may use it
 
 # --- annotations of a home Job ---------------------------------------------------------------------------------------
 
@@ -93,6 +101,15 @@ def execution_name(installation: str, attempt: str) -> str:
     """The name of an attempt's execution Job: deterministic, and unique for the attempt."""
     digest = sha256(f"{installation}\0{attempt}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"ps-{slug(attempt, MOST_LETTERS - 16)}-{digest}"
+
+
+def node_name(name: str) -> str:
+    """The name of the object that a node is rented by, of what `capacity.contract.object_name` says."""
+    return f"penstock-{name}"
+
+
+def rented_taint(installation: str) -> dict[str, str]:
+    return {"key": RENTED, "value": label_value(installation), "effect": "NoSchedule"}
 
 
 def slug(text: str, most: int) -> str:

@@ -19,6 +19,30 @@ class Toleration:
 
 
 @value
+class Taint:
+    key: str
+    text: str = ""
+    effect: str = "NoSchedule"
+
+    def as_dict(self) -> dict[str, str]:
+        said = {"key": self.key, "value": self.text, "effect": self.effect}
+        return {key: text for key, text in said.items() if text}
+
+
+@value
+class RentedNodes:
+    """How an offer's nodes are rented one by one: Karpenter's node class, and what a node must be."""
+
+    group: str
+    kind: str
+    name: str
+    instance_types: tuple[str, ...] = ()  # empty: the node type of each size
+    zones: tuple[str, ...] = ()  # empty: any
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[Taint, ...] = ()
+
+
+@value
 class NodeSelection:
     """The nodes of an offer, and what a pod needs to be scheduled there."""
 
@@ -27,6 +51,7 @@ class NodeSelection:
     tolerations: tuple[Toleration, ...] = ()
     queue: str = ""  # the LocalQueue, if Kueue manages quota
     headroom: tuple[int, ...] = ()  # GPUs kept free for others: one number, or one for each hour of the day
+    rent: RentedNodes | None = None  # None: its nodes are there, or an autoscaler adds them
 
 
 @value

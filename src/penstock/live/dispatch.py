@@ -89,7 +89,7 @@ class Dispatch:
             try:
                 fact = await self._call(order)
             except NoCapacity as error:
-                return no_capacity(order.action, error.retry_ms)
+                return no_capacity(order.action, error)
             except Unstartable as error:
                 fact = unstartable(order.action, error)
                 if error.obstacle == "denied":  # for whoever runs Penstock, not for the user

@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from math import ceil
+from typing import Any
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -23,8 +24,8 @@ def books(**caps: int) -> Ledger:
     return ledger
 
 
-def terms(**more: int) -> Terms:
-    usual = {
+def terms(**more: Any) -> Terms:
+    usual: dict[str, Any] = {
         "price_per_hour": 3_600_000, "most_per_hour": 3_600_000, "fees": 0, "egress": 0, "step_ms": 1,
         "minimum_ms": 0, "grace_ms": 0, "kill_ms": 0, "lease_max_ms": HOUR,
     }  # fmt: skip

@@ -14,7 +14,6 @@ from penstock.drivers.driver import NoCapacity, Unstartable, Work
 from penstock.drivers.kubernetes import trouble
 from penstock.drivers.kubernetes.driver import KubernetesDriver
 from penstock.drivers.kubernetes.pods import Trouble, is_being_created, trouble_of
-from penstock.drivers.kubernetes.trouble import NO_SUCH_NODES
 from penstock.kube import annotations
 from tests.awaiting import story
 from tests.contract.kit import KubernetesGround, Watch, home_job, opened, start
@@ -75,7 +74,7 @@ async def test_what_no_node_can_take_is_told_in_the_schedulers_words_and_apart_f
         assert error.value.obstacle == "unfit"
         await again.close()
         assert isinstance(site.driver, KubernetesDriver)
-        assert site.driver.capacity.avoided() == ()
+        assert site.driver.reporter.avoided() == ()
 
 
 @pytest.mark.slow
@@ -110,7 +109,7 @@ async def test_what_kubelet_and_the_job_controller_say_is_told_and_blames_no_nod
         pods = asyncio.create_task(site.driver.start(start("quota"), wanting("quota")))
         await _tells(site, "quota", pods, "exceeded quota", "unfit")
         assert isinstance(site.driver, KubernetesDriver)
-        assert site.driver.capacity.faults == {}
+        assert site.driver.reporter.faults == {}
 
 
 def _allow_no_gpus(lab: ExternalCluster, namespace: str) -> None:
@@ -226,16 +225,3 @@ def test_a_pod_is_being_created_until_a_container_says_more() -> None:
     assert not is_being_created(pod(conditions=[{"type": "PodScheduled", "status": "False"}]))
     assert not is_being_created(pod(node="n1", containerStatuses=[waiting("ErrImagePull")]))
     assert not is_being_created(pod(node="n1", initContainerStatuses=[{"state": {"running": {}}}]))
-
-
-@pytest.mark.parametrize(
-    ("words", "unfit"),
-    [
-        ("NotTriggerScaleUp: pod didn't trigger scale-up: 1 node(s) didn't match Pod's node affinity/selector", True),
-        ("NotTriggerScaleUp: pod didn't trigger scale-up: 1 max node group size reached", False),
-        ('FailedScheduling: incompatible with nodepool "gpu", label "disk" does not have known values', True),
-        ("TriggeredScaleUp: pod triggered scale-up", False),
-    ],
-)
-def test_an_autoscaler_says_whether_any_node_of_its_would_do(words: str, unfit: bool) -> None:
-    assert bool(NO_SUCH_NODES.search(words)) is unfit

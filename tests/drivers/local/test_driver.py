@@ -272,7 +272,7 @@ async def test_after_a_restart_of_the_machine_what_ran_there_is_lost(tmp_path: P
     """No keeper holds its lock, and the clock of another start means nothing."""
     ground = LocalGround(tmp_path)
     async with opened(ground) as lab:
-        await lab.driver.launch_node(launch("job.1/n0"))
+        await lab.driver.capacity.ask(launch("job.1/n0"))
         await lab.driver.start(start("job", offer="lab/nodes", nodes=("job.1/n0",)), python(OBEDIENT))
     folder, node = tmp_path / "attempts" / "job.1", ground.driver().disk.node("job.1/n0")
     os.kill(keeper_of(folder), signal.SIGKILL)
@@ -322,13 +322,13 @@ async def test_an_order_whose_keeper_never_began_is_carried_out_when_it_is_told_
 async def test_a_node_that_is_over_is_said_by_two_control_planes_and_then_no_more(tmp_path: Path) -> None:
     ground = LocalGround(tmp_path)
     async with opened(ground) as lab:
-        await lab.driver.launch_node(launch("a.1/n0", deadline_at=ground.clock() + 300))
+        await lab.driver.capacity.ask(launch("a.1/n0", deadline_at=ground.clock() + 300))
         await lab.hears(e.NodeGone, "a.1/n0")
     async with opened(ground) as lab:
         await lab.hears(e.NodeGone, "a.1/n0")
     async with opened(ground) as lab:
         assert lab.said == []
-        await lab.driver.launch_node(launch("a.1/n0"))
+        await lab.driver.capacity.ask(launch("a.1/n0"))
         await lab.hears(e.NodeGone, "a.1/n0")
 
 
@@ -339,7 +339,7 @@ async def test_a_node_that_is_over_is_said_by_two_control_planes_and_then_no_mor
 @story
 async def test_a_spot_loss_is_announced_and_what_is_saved_in_time_is_kept(tmp_path: Path) -> None:
     async with opened(LocalGround(tmp_path, losses=(8_000,), notice_ms=4_000)) as lab:
-        await lab.driver.launch_node(launch("job.1/n0", "lab/spot", gpus=1))
+        await lab.driver.capacity.ask(launch("job.1/n0", "lab/spot", gpus=1))
         await lab.driver.start(start("job", offer="lab/spot", nodes=("job.1/n0",)), python(OBEDIENT))
         assert (await lab.hears(e.AttemptLost, "job.1")).kept_ms > 0
         await lab.hears(e.NodeLost, "job.1/n0")
@@ -348,7 +348,7 @@ async def test_a_spot_loss_is_announced_and_what_is_saved_in_time_is_kept(tmp_pa
 @story
 async def test_a_job_that_does_not_heed_the_warning_goes_with_its_node(tmp_path: Path) -> None:
     async with opened(LocalGround(tmp_path, losses=(1_500,), notice_ms=500)) as lab:
-        await lab.driver.launch_node(launch("job.1/n0", "lab/spot", gpus=1))
+        await lab.driver.capacity.ask(launch("job.1/n0", "lab/spot", gpus=1))
         await lab.driver.start(start("job", offer="lab/spot", nodes=("job.1/n0",)), python(STUBBORN))
         assert (await lab.hears(e.AttemptLost, "job.1")).kept_ms == 0
         await lab.hears(e.NodeLost, "job.1/n0")
@@ -357,11 +357,11 @@ async def test_a_job_that_does_not_heed_the_warning_goes_with_its_node(tmp_path:
 @story
 async def test_the_site_says_which_of_its_spot_nodes_are_lost(tmp_path: Path) -> None:
     async with opened(LocalGround(tmp_path, losses=(0, 100), notice_ms=500)) as lab:
-        await lab.driver.launch_node(launch("stays.1/n0", "lab/spot", gpus=1))
-        goes = asyncio.ensure_future(lab.driver.launch_node(launch("goes.1/n0", "lab/spot", gpus=1)))
+        await lab.driver.capacity.ask(launch("stays.1/n0", "lab/spot", gpus=1))
+        goes = asyncio.ensure_future(lab.driver.capacity.ask(launch("goes.1/n0", "lab/spot", gpus=1)))
         await lab.hears(e.NodeLost, "goes.1/n0")
         await asyncio.wait([goes])
-        await lab.driver.launch_node(launch("third.1/n0", "lab/spot", gpus=1))  # the offer's own rate is never
+        await lab.driver.capacity.ask(launch("third.1/n0", "lab/spot", gpus=1))  # the offer's own rate is never
         assert set((await lab.driver.look()).nodes) == {"stays.1/n0", "third.1/n0"}
 
 
@@ -439,7 +439,7 @@ async def test_attempts_at_once_have_different_gpus_and_give_them_back(tmp_path:
 async def test_attempts_that_share_a_rented_node_have_different_gpus_of_it(tmp_path: Path) -> None:
     async with opened(LocalGround(tmp_path, devices=tuple(f"GPU-{k}" for k in range(8)))) as lab:
         program = OBEDIENT.replace('"listening"', "os.environ['CUDA_VISIBLE_DEVICES']")
-        await lab.driver.launch_node(launch("a.1/n0"))
+        await lab.driver.capacity.ask(launch("a.1/n0"))
         for job in ("a", "b"):
             await lab.driver.start(start(job, offer="lab/nodes", nodes=("a.1/n0",)), python(program))
         assert await line(lab, "a.1", 1) + await line(lab, "b.1", 1) == ["GPU-4", "GPU-5"]

@@ -150,7 +150,7 @@ async def test_rubbish_in_a_nodes_file_loses_that_node(tmp_path: Path) -> None:
     ground = LocalGround(tmp_path)
     async with opened(ground) as lab:
         alarms = alarms_of(lab)
-        await lab.driver.launch_node(launch("job.1/n0"))
+        await lab.driver.capacity.ask(launch("job.1/n0"))
         put("says nothing", ground.driver().disk.node("job.1/n0") / "node.json")
         await lab.hears(e.NodeLost, "job.1/n0")
         await runs_as_ever(lab, "honest")

@@ -93,7 +93,7 @@ class Miniature:
         try:
             fact = await self.drivers[site].do(action, Work(()))
         except NoCapacity as error:
-            fact = no_capacity(action, error.retry_ms)
+            fact = no_capacity(action, error)
         if fact is not None:
             self.inbox.append(fact)
 

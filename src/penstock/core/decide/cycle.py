@@ -114,6 +114,8 @@ def hear(choices: Choices, rare: RareChanges) -> None:
     leases.shorten(choices, rare.shortened)
     close_offers(choices, rare.refused)
     retries.promise_retries(choices, rare.failed)  # after `settle`: what the try cost is charged
+    if rare.noticed:
+        leases.warn(choices, rare.noticed)
 
 
 def place_all(choices: Choices, overdue: bool) -> None:

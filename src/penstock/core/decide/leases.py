@@ -4,7 +4,7 @@ from penstock.core.decide import limits
 from penstock.core.decide.choices import Choices
 from penstock.core.decide.placement import move, wait_for_money
 from penstock.core.fold.ledger import Lease, renew_at, sum_of
-from penstock.core.fold.state import Attempt, State
+from penstock.core.fold.state import Attempt, Node, State
 from penstock.core.model.events import (
     LeaseCalledBack,
     LeaseRenewed,
@@ -14,7 +14,7 @@ from penstock.core.model.events import (
     Settled,
     StopPromised,
 )
-from penstock.core.model.reasons import CapBinds, Denial, LeaseNotRenewed
+from penstock.core.model.reasons import CapBinds, Denial, LeaseEnds, LeaseNotRenewed, NodeTakenSoon
 from penstock.core.units import MINUTE, NEVER, Instant, Millis, Money, ceil_div
 
 
@@ -46,6 +46,9 @@ def renew(choices: Choices) -> None:
     renewals = state.renewals
     while renewals and renewals[0][0] <= now:
         lease = renewals[0][2]
+        if not lease.hold.terms.renewable:
+            _end_for_good(choices, lease)
+            continue
         most_ms = _needed_ms(state, lease, now) if state.class_rules else NEVER
         if now + most_ms <= lease.deadline_at:
             _renew_no_more(choices, lease)
@@ -108,6 +111,25 @@ def _renew_no_more(choices: Choices, lease: Lease) -> None:
     )
 
 
+def _end_for_good(choices: Choices, lease: Lease) -> None:
+    """Its node's deadline cannot be moved: whoever is still there stops in time, and goes on elsewhere."""
+    _renew_no_more(choices, lease)
+    for attempt in _attempts_on(choices.state, lease):
+        if attempt.job.phase == "placed":
+            because = LeaseEnds(attempt.offer.id, lease.deadline_at)
+            choices.record(StopPromised(choices.now, attempt.id, "wait", yields=False, because=because))
+
+
+def warn(choices: Choices, noticed: list[tuple[Node, str]]) -> None:
+    """Nodes that will be taken away: what runs there writes a checkpoint and stops, and is placed anew."""
+    state = choices.state
+    for node, words in noticed:
+        for attempt in [state.attempts[name] for name in node.on]:
+            if attempt.phase in ("starting", "running") and attempt.job.phase == "placed":
+                because = NodeTakenSoon(attempt.offer.id, words)
+                choices.record(StopPromised(choices.now, attempt.id, "wait", yields=False, because=because))
+
+
 def _again(state: State, lease: Lease, now: Instant, deadline: Instant) -> Instant:
     """When to renew it next. What was told to end may need one more lease to write its checkpoint; if telling it never
     works, its own deadline ends it."""
@@ -154,7 +176,10 @@ def call_back(choices: Choices) -> None:
                 not period or any(part.period == period for part in lease.parts)  # a job's cap is for its life
             )
             if touches and lease.wanted_at > short:
-                choices.record(LeaseCalledBack(now, lease.hold.id, short))
+                if lease.hold.terms.renewable:
+                    choices.record(LeaseCalledBack(now, lease.hold.id, short))
+                elif lease.renew_at < NEVER:  # its deadline cannot be moved, so it is given back instead
+                    _end_for_good(choices, lease)
 
 
 def compare(choices: Choices, readings: list[tuple[Lease, Money]]) -> None:

@@ -181,6 +181,7 @@ def _rate(shape: Shape, state: State, offer: Offer) -> OfferRate:
             grace_ms=spec.grace_ms,
             kill_ms=offer.kill_ms,
             lease_max_ms=spec.lease_max_ms,
+            renewable=offer.renewable,
         )
         for k, (price, most) in enumerate(prices)
     )

@@ -45,6 +45,7 @@ from penstock.core.fold.runtimes import ESTIMATORS
 from penstock.core.fold.sites import (
     node_gone,
     node_lost,
+    node_notice,
     node_ready,
     node_refused,
     nodes_seen,
@@ -257,6 +258,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.MoveRequested: move_requested,
     e.NodeGone: node_gone,
     e.NodeLost: node_lost,
+    e.NodeNotice: node_notice,
     e.NodeReady: node_ready,
     e.NodeRefused: node_refused,
     e.NodesSeen: nodes_seen,

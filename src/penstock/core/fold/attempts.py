@@ -3,6 +3,8 @@
 Actions are noted here, where the promise becomes state, so that what is said and what is owed cannot differ.
 """
 
+from typing import Final
+
 from penstock.core.fold import governed, money, retries
 from penstock.core.fold.learned import Losses
 from penstock.core.fold.queue import count_use, dequeue, enqueue, prove
@@ -22,6 +24,9 @@ from penstock.core.model.lifecycle import JobPhase
 from penstock.core.model.reasons import NotStarting, SuspendAsked
 from penstock.core.model.types import NodeAsk, Offer
 from penstock.core.units import PERMILLE, Millis
+
+#: Shortages that do not pass by themselves.
+WANTS_A_PERSON: Final = ("quota", "settings")
 
 
 def set_open(state: State) -> None:
@@ -333,6 +338,8 @@ def attempt_refused(state: State, event: e.AttemptRefused) -> None:
     if attempt is not None:
         if not event.obstacle:
             state.changes.note_rare().refused.append((attempt.offer, event.retry_ms))
+        if event.shortage in WANTS_A_PERSON:
+            money.alarm(state, event.shortage, f"{attempt.offer.id}: {event.words}")
         retries.failed(state, attempt, event.obstacle or "full", event.words, event.retry_ms)
         lose(state, event.attempt, attempt.resume_ms, billed=False)
 

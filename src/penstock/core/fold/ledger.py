@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from penstock.core.model.reasons import CapBinds, Denial, PeriodUnknown, RateBinds, ScopeFrozen
 from penstock.core.model.types import Hold, Part, Terms
-from penstock.core.units import HOUR, MOST_MONEY, NEVER, Instant, Millis, Money, step_up
+from penstock.core.units import HOUR, MINUTE, MOST_MONEY, NEVER, Instant, Millis, Money, step_up
 
 Parts: TypeAlias = tuple[Part, ...]
 #: No instant: what is settled is renewed at none.
@@ -126,6 +126,8 @@ class Ledger:
             return longest
         deadline, covers = longest
         again = renew_at(now, deadline) if deadline < now + most_ms else NEVER
+        if not wanted[0][1].renewable:
+            again = drain_at(now, deadline, wanted[0][1].grace_ms)
         return tuple(
             [
                 Hold(thing, scopes, terms, now, deadline, again, parts)
@@ -459,6 +461,11 @@ def sum_of(parts: Parts) -> Money:
 def renew_at(now: Instant, deadline: Instant) -> Instant:
     """With a quarter of the lease left: late enough to be rare, early enough to outlive an outage of an hour."""
     return deadline - (deadline - now) // 4
+
+
+def drain_at(now: Instant, deadline: Instant, grace_ms: Millis) -> Instant:
+    """Of a lease that is never renewed: when those on it are told to stop, with time to write a last checkpoint."""
+    return max(renew_at(now, deadline), deadline - grace_ms - MINUTE)
 
 
 def _key(scope: str, period: str) -> tuple[str, str]:

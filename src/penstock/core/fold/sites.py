@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from penstock.core.fold import governed, retries
-from penstock.core.fold.attempts import begin_if_ready, close_to_others, found_room, lose, saw, set_open
-from penstock.core.fold.money import drop_stale_renewals
+from penstock.core.fold.attempts import WANTS_A_PERSON, begin_if_ready, close_to_others, found_room, lose, saw, set_open
+from penstock.core.fold.money import alarm, drop_stale_renewals
 from penstock.core.fold.pool import Pool
 from penstock.core.fold.queue import judge_anew, keep_no_longer
 from penstock.core.fold.state import Node, State, without
@@ -135,10 +135,19 @@ def node_refused(state: State, event: e.NodeRefused) -> None:
     if node is None:
         return
     state.changes.note_rare().refused.append((node.offer, event.retry_ms))
+    if event.shortage in WANTS_A_PERSON:
+        alarm(state, event.shortage, f"{node.offer.id}: {event.words}")
     for attempt in [state.attempts[name] for name in node.on]:
         if attempt.phase == "promised":
-            retries.failed(state, attempt, "full", retry_ms=event.retry_ms)
-    _gone(state, node, billed=False)
+            retries.failed(state, attempt, "full", event.words, event.retry_ms)
+    _gone(state, node, billed=event.billed, refused=True)
+
+
+def node_notice(state: State, event: e.NodeNotice) -> None:
+    node = state.nodes.get(event.node)
+    if node is not None and node.phase in ("idle", "busy"):
+        close_to_others(state, node)
+        state.changes.note_rare().noticed.append((node, event.words))
 
 
 def node_lost(state: State, event: e.NodeLost) -> None:
@@ -155,7 +164,7 @@ def node_gone(state: State, event: e.NodeGone) -> None:
         _gone(state, node, billed=True)
 
 
-def _gone(state: State, node: Node, billed: bool, lost: bool = False) -> None:
+def _gone(state: State, node: Node, billed: bool, lost: bool = False, refused: bool = False) -> None:
     leaves = node.leaves or node.phase == "returning"
     move_node(state, node, "gone")
     del state.nodes[node.id]
@@ -168,7 +177,7 @@ def _gone(state: State, node: Node, billed: bool, lost: bool = False) -> None:
     # Running attempts get their own AttemptLost, with the work they kept; those waiting for it cannot start.
     for attempt in [state.attempts[name] for name in node.on]:
         if attempt.phase == "promised":
-            lose(state, attempt.id, attempt.resume_ms, billed)
+            lose(state, attempt.id, attempt.resume_ms, billed and not refused)
 
 
 def _standing_node(state: State, node_id: str, up: bool) -> None:

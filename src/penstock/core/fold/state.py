@@ -273,12 +273,14 @@ class RareChanges:
     """Changes that few steps have, kept apart so that other steps need not look at each."""
 
     __slots__ = (
-        "failed", "idle", "noted", "readings", "refused", "requests", "room", "shortened", "stale", "suspends",
+        "failed", "idle", "noted", "noticed", "readings", "refused", "requests", "room", "shortened", "stale",
+        "suspends",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.noted = False  #: False: all of these are empty
         self.idle: list[Node] = []
+        self.noticed: list[tuple[Node, str]] = []  #: will be taken away; the site's words
         self.room: dict[str, None] = {}  #: scopes with more money available than before
         self.refused: list[tuple[Offer, Millis]] = []
         self.failed: list[tuple[Attempt, str, str, Millis]] = []  #: starts: cause, the site's words, its pause

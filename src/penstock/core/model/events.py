@@ -6,7 +6,7 @@ change what is decided: first what ends and frees, then what begins, then what p
 
 from typing import Final, Literal, TypeAlias, get_args
 
-from penstock.core.model.reasons import Denial, Obstacle, Reason, StartFailed
+from penstock.core.model.reasons import Denial, Obstacle, Reason, Shortage, StartFailed
 from penstock.core.model.types import DataSet, Hold, JobSpec, NodeAsk, Part, PodCounts, Policy, Site
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
@@ -321,11 +321,23 @@ class NodeReady:
 
 @value
 class NodeRefused:
-    """The provider has no such node now; nothing was billed."""
+    """The provider gave no such node, or one that never became usable and was given back."""
 
     at: Instant
     node: str
     retry_ms: Millis
+    words: str = ""  # the provider's own
+    shortage: Shortage = ""  # why it gave none, where it says so
+    billed: bool = False  # it was there for a while, and cost something
+
+
+@value
+class NodeNotice:
+    """A rented node will be taken away soon: its provider or its cluster says so."""
+
+    at: Instant
+    node: str
+    words: str = ""  # the site's own
 
 
 @value
@@ -379,6 +391,7 @@ class AttemptRefused:
     retry_ms: Millis
     obstacle: Obstacle = ""  # what keeps this job from that offer; empty: the offer has no capacity
     words: str = ""  # the site's own
+    shortage: Shortage = ""  # why an offer that is rented has none, where its cloud says so
 
 
 @value
@@ -722,6 +735,7 @@ Fact: TypeAlias = (
     | DataSetRegistered
     | ReplicaLanded
     | NodeReady
+    | NodeNotice
     | AttemptQueued
     | AttemptStuck
     | AttemptStarted
@@ -797,7 +811,7 @@ _ID: Final[dict[type, str]] = {
     DeadlineSet: "thing",
     Metered: "thing",
     EventQuarantined: "about",
-    **dict.fromkeys((NodeReady, NodeRefused, NodeLost, NodeGone), "node"),
+    **dict.fromkeys((NodeReady, NodeRefused, NodeNotice, NodeLost, NodeGone), "node"),
     **dict.fromkeys(
         (
             AttemptStarted,

@@ -13,6 +13,8 @@ from penstock.core.values import value
 #: What keeps one job from an offer that others may use: no node there suits it; something that it refers to is missing
 #: or kept from it; our own admission policy does not know our login.
 Obstacle: TypeAlias = Literal["", "unfit", "missing", "denied"]
+#: Why a cloud gave no node: it has none left now; our quota there is used up; what it was told to use cannot be used.
+Shortage: TypeAlias = Literal["", "stock_out", "quota", "settings"]
 
 
 @value
@@ -485,6 +487,24 @@ class LeaseNotRenewed:
 
 
 @value
+class LeaseEnds:
+    """Stopped in time for a last checkpoint: the lease of its node was for the node's whole life, and ends."""
+
+    offer: str
+    ends_at: Instant
+    kind: Literal["LeaseEnds"] = "LeaseEnds"
+
+
+@value
+class NodeTakenSoon:
+    """Stopped in time for a last checkpoint: its node will be taken away."""
+
+    offer: str
+    words: str  # the site's own
+    kind: Literal["NodeTakenSoon"] = "NodeTakenSoon"
+
+
+@value
 class Displaced:
     """Moved out to a rented offer to make room for a job that may not leave; who gains pays."""
 
@@ -633,5 +653,7 @@ Reason: TypeAlias = (
     | HeadroomKept
     | RanTooLong
     | NeverStarted
+    | LeaseEnds
+    | NodeTakenSoon
 )
 REASONS: Final[dict[str, type]] = {cls.__name__: cls for cls in get_args(Reason)}

@@ -82,6 +82,7 @@ class Offer:
     has: tuple[str, ...] = ()  # what its nodes have: labels, and GPU models that it stands in for, as `rules` reads it
     family: str = ""  # of its node type, as the cloud names it: `p5`
     closed: str = ""  # the file that closes it, with its line: no new attempt starts there; empty: it is open
+    renewable: bool = True  # False: a node's deadline is fixed when it is rented: its one lease is for its whole life
 
 
 @value
@@ -200,6 +201,7 @@ class Terms:
     grace_ms: Millis
     kill_ms: Millis
     lease_max_ms: Millis
+    renewable: bool = True
 
 
 @value

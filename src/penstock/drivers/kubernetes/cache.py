@@ -15,7 +15,7 @@ from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import Unreachable
 from penstock.drivers.kubernetes.inventory import held, hostname, name_of, requested, usable
 from penstock.drivers.kubernetes.pod_logs import PodLog
-from penstock.drivers.kubernetes.pods import End, Trouble, has_succeeded, is_active, said
+from penstock.drivers.kubernetes.pods import End, Scaling, Trouble, has_succeeded, is_active, said
 from penstock.drivers.kubernetes.tasks import cancel_all
 from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations
@@ -58,6 +58,8 @@ class Execution:
         self.trouble_at: Instant = 0
         self.stalled_at: Instant | None = None  #: since when none of its pods runs, and one finds no node
         self.event: Trouble | None = None  #: what the cluster's Events say is in the way of its start
+        self.scaling: Scaling | None = None  #: what an autoscaler says of its pods without a node
+        self.scaling_at: Instant = 0  #: since when it says so
         self.told = ""  #: the trouble that was reported last
         self.ordered_at: Instant | None = None  #: when this process created the Job
         self.held_told = False  #: AttemptQueued was reported

@@ -42,6 +42,7 @@ class KubernetesSettings:
     grace_ms: Millis = 30 * SECOND  # to write a last checkpoint at the deadline; rented: at most half of `kill`
     room_ms: Millis = MINUTE  # how long a pod may stay unschedulable at a standing offer
     scale_ms: Millis = 15 * MINUTE  # the same where an autoscaler adds nodes
+    no_node_ms: Millis = MINUTE  # how long an autoscaler may say that no node comes: it may try another kind
     image_ms: Millis = 2 * MINUTE  # how long an image pull or a container start may fail
     typo_ms: Millis = 10 * SECOND  # the same for an image that does not exist
     retry_ms: Millis = 30 * SECOND  # when to retry after no capacity

@@ -23,9 +23,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from penstock.capacity.karpenter import KarpenterNodes
 from penstock.core.model import events as e
 from penstock.core.model.actions import StartAttempt
-from penstock.core.model.types import Site
+from penstock.core.model.types import Offer, Site
 from penstock.core.units import NEVER, Instant, Millis
 from penstock.data.checkpoints import Store
 from penstock.drivers.driver import BaseDriver, Command, Refused, Say, SeenAttempt, SiteInventory, Unreachable, Work
@@ -63,11 +64,16 @@ class KubernetesDriver(BaseDriver):
     ) -> None:
         self.site = site
         self.here = Connection(site, installation, clock, connect, settings)
-        self.capacity = CapacityReporter(self.here)
+        self.reporter = CapacityReporter(self.here)
         self.logs = Logs(self.here, folder.absolute() / "logs")
-        self.starter = Starter(self.here, self.capacity, checkpoints)
-        self.reconciler = Reconciler(self.here, self.capacity, self.logs)
+        self.starter = Starter(self.here, self.reporter, checkpoints)
+        self.reconciler = Reconciler(self.here, self.reporter, self.logs)
         self.lease_claim = LeaseClaim(self.here, self._connect)
+        if any(place.rent is not None for place in self.here.places.values()):
+            self.capacity = KarpenterNodes(site.id, installation, clock, lambda: self.here.cluster, self._rented)
+
+    def _rented(self) -> dict[str, tuple[Offer, NodeSelection]]:
+        return {name: (offer, self.here.places[name]) for name, offer in self.here.offers.items()}
 
     @property
     def claims(self) -> LeaseClaim:
@@ -82,8 +88,8 @@ class KubernetesDriver(BaseDriver):
 
     def tell_all(self) -> None:
         """Report all capacity again: nobody heard it of an offer that was not on record."""
-        self.capacity.told.clear()
-        self.capacity.changed()
+        self.reporter.told.clear()
+        self.reporter.changed()
 
     async def open(self, say: Say) -> None:
         here = self.here
@@ -92,18 +98,20 @@ class KubernetesDriver(BaseDriver):
         async with here.asking():
             await ownership.claim(here)
         await here.executions.follow()
+        await self.capacity.open(say)
         here.opened = True
         for execution in here.executions:
             self.reconciler.look_at(execution)
-        self.capacity.tell()
+        self.reporter.tell()
         here.tasks.see_to("tick", self._tick)
 
     def _connect(self) -> None:
-        self.here.connect(self.logs.of, self.reconciler.look_at, self.capacity.changed, self.logs.in_step_again)
+        self.here.connect(self.logs.of, self.reconciler.look_at, self.reporter.changed, self.logs.in_step_again)
 
     async def close(self) -> None:
         self.here.say = to_nobody
-        self.capacity.close()
+        await self.capacity.close()
+        self.reporter.close()
         await self.here.close()
 
     async def _tick(self) -> None:
@@ -112,7 +120,7 @@ class KubernetesDriver(BaseDriver):
             for execution in self.here.executions:
                 if execution.end is None:
                     self.reconciler.look_at(execution)
-            self.capacity.tell()
+            self.reporter.tell()
             await terminate.prune(self.here)
 
     # --- an attempt --------------------------------------------------------------------------------------------------
@@ -146,11 +154,11 @@ class KubernetesDriver(BaseDriver):
             elif execution.end is None:
                 await terminate.end(self.here, execution, "stopped", "told to stop", grace_ms)
 
-    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
+    async def set_deadline(self, attempt: str, deadline_at: Instant) -> Instant:
         async with self.here.asking():
-            execution = await self.here.find(thing)
+            execution = await self.here.find(attempt)
             if execution is None:
-                raise Unreachable(f"{thing} is not here, or not yet")
+                raise Unreachable(f"{attempt} is not here, or not yet")
             self.here.executions.note(await self.here.cluster.get(JOBS, execution.name, execution.namespace))
             stands = deadline_of(execution.job)
             if execution.end is not None or said(execution.job, annotations.ENDING) or stands <= self.here.clock():
@@ -173,7 +181,8 @@ class KubernetesDriver(BaseDriver):
             await ownership.check_still_ours(self.here)
         self.here.executions.check()
         seen = [_seen(execution) for execution in self.here.executions if not execution.forgotten]
-        return SiteInventory(tuple(attempt for attempt in seen if attempt is not None))
+        nodes = tuple([rented.node for rented in await self.capacity.list()])
+        return SiteInventory(tuple(attempt for attempt in seen if attempt is not None), nodes)
 
     async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
         return await self.logs.read(attempt, after, most, rank)

@@ -55,6 +55,7 @@ class ExecutionRequest:
     secret: str = ""  # a Secret whose keys become environment variables, too
     hosts: tuple[str, ...] = ()  # required nodes, by hostname
     avoid: tuple[str, ...] = ()  # nodes to avoid, by hostname
+    rented: tuple[str, ...] = ()  # nodes that were rented for it, by their label
     grace_ms: Millis = 30 * SECOND
 
 
@@ -295,16 +296,27 @@ def _template(template: Obj, order: ExecutionRequest, name: str, pods: int, gang
         "tolerations": [
             *(spec.get("tolerations") or ()),
             *(toleration.as_dict() for toleration in order.place.tolerations),
+            *_tolerated(order),
         ],
     }
     crowded = len(set(order.hosts)) < pods and _keeps_apart(spec)  # then the scheduler chooses others
     wanted = _hosts("In", () if crowded else order.hosts) + _hosts("NotIn", order.avoid)
+    if order.rented:
+        wanted.append({"key": annotations.NODE, "operator": "In", "values": list(order.rented)})
     if wanted:
         spec["affinity"] = _affinity(spec.get("affinity") or {}, wanted)
     if spec.get("subdomain"):
         spec.pop("setHostnameAsFQDN", None)  # with the execution's long name it may be too long for a host name
     labels = {**annotations.without_ours(meta.get("labels")), **_ours(order, name)}
     return {"metadata": {"labels": labels, "annotations": meta.get("annotations") or {}}, "spec": spec}
+
+
+def _tolerated(order: ExecutionRequest) -> list[Obj]:
+    """The taints of the nodes that were rented for it: ours, and those of its offer."""
+    if not order.rented:
+        return []
+    offers = order.place.rent.taints if order.place.rent is not None else ()
+    return [annotations.rented_taint(order.installation), *(taint.as_dict() for taint in offers)]
 
 
 def _container(container: Obj, order: ExecutionRequest, name: str, gang: int) -> Obj:

@@ -9,7 +9,7 @@ capacity, image not pullable here): the attempt never ran, and the engine tries 
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from penstock.core.values import value
 from penstock.drivers.driver import SeenPhase
@@ -44,6 +44,17 @@ class End:
     node: str = ""  # the node that rejected the pod, if one did
 
 
+ScalingKind: TypeAlias = Literal["coming", "stock_out", "quota", "settings", "limit", "impossible"]
+
+
+@value
+class Scaling:
+    """What an autoscaler says of pods without a node: `scaling.py` reads it."""
+
+    kind: ScalingKind
+    words: str  # what a person reads, with the autoscaler's own words
+
+
 @value
 class Trouble:
     """Why it does not run yet. The driver decides how long to wait for it to pass.
@@ -55,6 +66,7 @@ class Trouble:
     kind: Literal["room", "pods", "image", "place", "missing", "user"]
     words: str
     node: str = ""
+    scaling: ScalingKind | Literal[""] = ""  # of `room` where an autoscaler adds nodes: what it says
 
 
 def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished: bool = False) -> End | None:

@@ -3,13 +3,14 @@ something keeps this job from it. `KubernetesDriver.start` calls it.
 """
 
 import asyncio
-from typing import NoReturn, cast
+from typing import Final, NoReturn, cast
 
+from penstock.capacity.contract import object_name
 from penstock.core.model import events as e
 from penstock.core.model.actions import StartAttempt
-from penstock.core.model.reasons import Obstacle
+from penstock.core.model.reasons import Obstacle, Shortage
 from penstock.core.model.types import STANDING
-from penstock.core.units import SECOND, Millis
+from penstock.core.units import MINUTE, SECOND, Instant, Millis
 from penstock.data.checkpoints import Store
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable, Unstartable, Work
 from penstock.drivers.kubernetes import copies, host_names, ownership, terminate
@@ -18,12 +19,15 @@ from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.connection import FULL, Connection
 from penstock.drivers.kubernetes.execution_job import ExecutionRequest, execution_job, origin_of
 from penstock.drivers.kubernetes.execution_job import host_names as names_in
-from penstock.drivers.kubernetes.pods import Trouble, node_of, said
-from penstock.drivers.kubernetes.trouble import NO_SUCH_NODES, events_about, scheduler_ms
+from penstock.drivers.kubernetes.pods import Trouble, said
+from penstock.drivers.kubernetes.scaling import CLOSED_MS
+from penstock.drivers.kubernetes.trouble import scheduler_ms
 from penstock.kube import annotations, errors
 from penstock.kube.client import JOBS
 from penstock.kube.maps import Maps
 from penstock.kube.portability import Rewritten, Unmapped, parsed, rewrite
+
+STARTS: Final = 3  #: of an offer's start-up times, until a node that is said to come has not come
 
 
 class Starter:
@@ -82,6 +86,7 @@ class Starter:
             env=tuple(env.items()),
             secret=here.settings.secret,
             hosts=here.executions.hostnames(ask.places),
+            rented=tuple(annotations.node_name(object_name(here.installation, node)) for node in ask.nodes),
             avoid=() if ask.places else here.executions.hostnames(avoided),
             grace_ms=grace_ms if offer.term in STANDING else min(grace_ms, offer.kill_ms // 2),
         )
@@ -127,7 +132,8 @@ class Starter:
         if said(execution.job, annotations.ENDING) == "refused" or execution.end.phase == "lost":
             if obstacle := said(execution.job, annotations.OBSTACLE) or ("unfit" if execution.end.node else ""):
                 raise Unstartable(words, retry_ms, cast("Obstacle", obstacle))
-            raise NoCapacity(words, retry_ms)
+            shortage = cast("Shortage", said(execution.job, annotations.SHORTAGE))
+            raise NoCapacity(words, CLOSED_MS.get(shortage, retry_ms), shortage)
         raise asyncio.CancelledError
 
     def _patience(self, execution: Execution, ask: StartAttempt) -> Millis | None:
@@ -135,11 +141,20 @@ class Starter:
         if execution.trouble is None or said(execution.job, annotations.ENDING):
             return None
         settings = self.here.settings
+        if execution.trouble.scaling:
+            return self._patience_with_autoscaler(execution, ask) - self.here.clock()
         room_ms = settings.room_ms if self.here.offers[ask.offer].term in STANDING else settings.scale_ms
         most = {"room": room_ms, "pods": room_ms}.get(execution.trouble.kind, settings.image_ms)
         if _fails_job(execution, execution.trouble):
             most = settings.typo_ms
         return execution.trouble_at + max(most, scheduler_ms(execution.trouble)) - self.here.clock()
+
+    def _patience_with_autoscaler(self, execution: Execution, ask: StartAttempt) -> Instant:
+        """Until when it may have no node. One that is coming has the offer's start-up time, with some to spare."""
+        settings, start_ms = self.here.settings, self.here.offers[ask.offer].start_ms
+        if execution.scaling is not None and execution.scaling.kind == "coming":
+            return execution.trouble_at + min(settings.scale_ms, max(STARTS * start_ms, MINUTE))
+        return execution.scaling_at + settings.no_node_ms
 
     async def _give_up(self, execution: Execution, ask: StartAttempt) -> None:
         """End the start here. An image that does not exist fails the job, unless it is a home Job, which stays pending
@@ -153,12 +168,18 @@ class Starter:
         if _fails_job(execution, trouble):
             await terminate.end(self.here, execution, "failed", words)
             return
-        if obstacle := await self._obstacle(execution, ask, trouble):
-            note = {"metadata": {"annotations": {annotations.OBSTACLE: obstacle}}}
-            await self.here.change(execution, lambda _: note if not said(execution.job, annotations.OBSTACLE) else None)
+        if obstacle := self._obstacle(execution, ask, trouble):
+            await self._note(execution, annotations.OBSTACLE, obstacle)
+        elif trouble.scaling in CLOSED_MS:
+            await self._note(execution, annotations.SHORTAGE, trouble.scaling)
         await terminate.end(self.here, execution, "refused", words)
 
-    async def _obstacle(self, execution: Execution, ask: StartAttempt, trouble: Trouble) -> Obstacle:
+    async def _note(self, execution: Execution, name: str, text: str) -> None:
+        """On the Job, so that a control plane that restarts answers the same."""
+        note = {"metadata": {"annotations": {name: text}}}
+        await self.here.change(execution, lambda _: note if not said(execution.job, name) else None)
+
+    def _obstacle(self, execution: Execution, ask: StartAttempt, trouble: Trouble) -> Obstacle:
         """What keeps this job, and not others, from the offer; empty: the offer is full."""
         match trouble.kind:
             case "missing" | "user":
@@ -168,19 +189,17 @@ class Starter:
             case "pods":
                 return "unfit" if any(word in trouble.words for word in FULL) else "missing"
             case "room":
-                return await self._why_no_node(execution, ask, trouble)
+                return self._why_no_node(execution, ask, trouble)
 
-    async def _why_no_node(self, execution: Execution, ask: StartAttempt, trouble: Trouble) -> Obstacle:
-        """Our own inventory decides, together with the scheduler's or the autoscaler's words."""
+    def _why_no_node(self, execution: Execution, ask: StartAttempt, trouble: Trouble) -> Obstacle:
+        """The autoscaler's words where it has any, else our own inventory together with the scheduler's."""
+        if trouble.scaling:
+            return "unfit" if trouble.scaling == "impossible" else ""
         resource = self.here.places[ask.offer].resource
         if self.capacity.has_room_for(execution, ask):
             taken = ask.places and f"Insufficient {resource}" in trouble.words  # on the very nodes that it asks for
             return "" if taken else "unfit"
-        if self.here.offers[ask.offer].term in STANDING:
-            return ""
-        waiting = [pod for pod in execution.pods.values() if not node_of(pod)]
-        events = await events_about(self.here, waiting[0]["metadata"]) if waiting else []
-        return "unfit" if any(NO_SUCH_NODES.search(f"{event.reason}: {event.message}") for event in events) else ""
+        return ""
 
 
 def _fails_job(execution: Execution, trouble: Trouble) -> bool:

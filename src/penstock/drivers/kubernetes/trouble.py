@@ -2,23 +2,34 @@
 calls `note` with each change; `start` decides when to give up.
 
 Scheduler and kubelet write most of it on the pod. What they only say in Events (a volume that cannot be mounted, pods
-that a quota refuses) is read from there, and only for starts that hang: an Event costs a request.
+that a quota refuses, why an autoscaler adds no node) is read from there, and only for starts that hang: an Event costs
+a request.
 """
 
 import asyncio
 import re
+from dataclasses import replace
 from typing import Final
 
 from penstock.core.model import events as e
 from penstock.core.model.types import STANDING
 from penstock.core.units import SECOND, Millis
-from penstock.core.values import value
+from penstock.drivers.kubernetes import scaling
 from penstock.drivers.kubernetes.cache import Execution
+from penstock.drivers.kubernetes.cluster_events import ClusterEvent, events_about
 from penstock.drivers.kubernetes.connection import Connection
 from penstock.drivers.kubernetes.execution_job import rendezvous
-from penstock.drivers.kubernetes.pods import Trouble, is_being_created, is_unnoticed, node_of, said, trouble_of
-from penstock.kube import annotations, errors
-from penstock.kube.client import EVENTS, Obj
+from penstock.drivers.kubernetes.pods import (
+    Trouble,
+    is_active,
+    is_being_created,
+    is_unnoticed,
+    node_of,
+    said,
+    trouble_of,
+)
+from penstock.kube import annotations
+from penstock.kube.client import Obj
 
 STABLE_SECONDS: Final = 2.0  #: trouble that passes sooner is not worth a word
 LOOKS_SECONDS: Final = (4.0, 8.0, 16.0, 30.0)  #: between looks at the Events; the last one again and again
@@ -30,15 +41,6 @@ UNNOTICED: Final = Trouble(
 UNNOTICED_SECONDS: Final = 20.0
 #: Kubelet's words for a volume whose object is not there.
 NOT_THERE: Final = re.compile("not found|non-existent|not registered|couldn't find key", re.IGNORECASE)
-#: An autoscaler's words for a pod that none of its nodes would suit, and not for one that is at its limit.
-NO_SUCH_NODES: Final = re.compile("NotTriggerScaleUp(?!.*(max|limit|backoff))|incompatible with nodepool", re.DOTALL)
-
-
-@value
-class ClusterEvent:
-    reason: str
-    message: str
-    is_warning: bool
 
 
 class TroubleReporter:
@@ -58,11 +60,20 @@ class TroubleReporter:
             found = execution.event or NO_PODS
         if execution.begun or (found is not None and rendezvous(execution.name) in found.words):
             found = None  # a gang's pods wait for the rendezvous ConfigMap: not their fault
+        found = self._with_scaling(execution, found)
         if found is None or execution.trouble is None or found.kind != execution.trouble.kind:
             execution.trouble_at = self.here.clock()
         execution.trouble = found
         if not execution.begun and (found is not None or creating) and not said(job, annotations.ENDING):
             self.here.tasks.see_to(f"trouble of {execution.name}", self._follow, execution)
+
+    def _with_scaling(self, execution: Execution, found: Trouble | None) -> Trouble | None:
+        """No room where an autoscaler adds nodes: with what it said of that."""
+        if found is None or found.kind != "room":
+            execution.scaling = None
+        if found is None or execution.scaling is None:
+            return found
+        return replace(found, words=f"{execution.scaling.words}; {found.words}", scaling=execution.scaling.kind)
 
     async def _follow(self, execution: Execution) -> None:
         """Until it starts or ends: read Events where only they know, and tell what lasts."""
@@ -84,6 +95,8 @@ class TroubleReporter:
     async def _ask_events(self, execution: Execution) -> None:
         """Look for what neither the Job nor its pods say: the newest Event, if it is a warning."""
         pods = list(execution.pods.values())
+        if self._waits_for_nodes(execution):
+            await self._ask_autoscaler(execution, pods)
         stuck = next((pod for pod in pods if is_being_created(pod)), None)
         if stuck is None and pods:
             return
@@ -93,6 +106,24 @@ class TroubleReporter:
         if execution.trouble is None or execution.trouble.kind == "pods" or execution.event is not None:
             self.note(execution, list(execution.pods.values()))
             execution.news.set()
+
+    def _waits_for_nodes(self, execution: Execution) -> bool:
+        """True if it has no node at an offer that is rented."""
+        offer, trouble = self.here.offers.get(said(execution.job, annotations.OFFER)), execution.trouble
+        return trouble is not None and trouble.kind == "room" and offer is not None and offer.term not in STANDING
+
+    async def _ask_autoscaler(self, execution: Execution, pods: list[Obj]) -> None:
+        """Its newest word counts; where it says nothing more, what it said before."""
+        waiting = [pod for pod in pods if is_active(pod) and not node_of(pod)]
+        place = self.here.places[said(execution.job, annotations.OFFER)]
+        verdict = await scaling.look(self.here, waiting, dict(place.selector).get(scaling.POOL_LABEL, ""))
+        if verdict is None or not self._waits_for_nodes(execution):
+            return
+        if execution.scaling is None or execution.scaling.kind != verdict.kind:
+            execution.scaling_at = self.here.clock()
+        execution.scaling = verdict
+        self.note(execution, list(execution.pods.values()))
+        execution.news.set()
 
     def _tell(self, execution: Execution) -> bool:
         trouble, now = execution.trouble, self.here.clock()
@@ -107,7 +138,9 @@ class TroubleReporter:
     def _due_ms(self, execution: Execution) -> int:
         """When it is worth a word. Rented nodes may be on their way, and Events say more than that there is no pod."""
         offer, trouble = self.here.offers.get(said(execution.job, annotations.OFFER)), execution.trouble
-        if trouble is not None and trouble.kind == "room" and offer is not None and offer.term not in STANDING:
+        if offer is not None and trouble is not None and self._waits_for_nodes(execution):
+            if trouble.scaling not in ("", "coming"):
+                return int(STABLE_SECONDS / 2 * SECOND)
             return offer.start_ms + int(STABLE_SECONDS * SECOND)
         if unnoticed_ms := scheduler_ms(trouble):
             return unnoticed_ms
@@ -129,24 +162,3 @@ def _trouble_in(event: ClusterEvent, pod: Obj | None) -> Trouble:
     if pod is None:
         return Trouble("pods", words)
     return Trouble("missing" if NOT_THERE.search(event.message) else "place", words, node_of(pod))
-
-
-async def events_about(here: Connection, metadata: Obj) -> list[ClusterEvent]:
-    """Events about an object, the newest last; none if our account may not read them."""
-    try:
-        found, _ = await here.cluster.list(
-            EVENTS, str(metadata["namespace"]), fields=f"involvedObject.uid={metadata['uid']}"
-        )
-    except errors.KubeError:
-        return []
-    found.sort(key=_when)
-    return [
-        ClusterEvent(str(event.get("reason", "")), str(event.get("message", "")), event.get("type") == "Warning")
-        for event in found
-    ]
-
-
-def _when(event: Obj) -> str:
-    series = event.get("series") or {}
-    seen = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
-    return max((str(at)[:19] for at in seen if at), default="")

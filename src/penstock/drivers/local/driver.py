@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 from penstock.core.model import events as e
-from penstock.core.model.actions import LaunchNode, StartAttempt
+from penstock.core.model.actions import StartAttempt
 from penstock.core.model.types import Site
 from penstock.core.units import NEVER, SECOND, Instant, Millis
 from penstock.data.checkpoints import Store
@@ -28,6 +28,7 @@ from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import BaseDriver, Command, Refused, Say, SeenAttempt, SiteInventory, Unreachable, Work
 from penstock.drivers.local import attempt_exec
 from penstock.drivers.local.claim import FolderClaim
+from penstock.drivers.local.nodes import LocalNodes
 from penstock.drivers.local.store import LocalSettings, LocalStore, kept_ms
 from penstock.drivers.records import Record
 from penstock.kube.exec_protocol import Printed, Typed
@@ -81,12 +82,12 @@ class LocalDriver(BaseDriver):
         self.alarmed: dict[str, str] = {}  #: by attempt, the alarms that stand
         self.disk = LocalStore(site, folder, installation, clock, settings)
         self.watched: dict[str, Watched] = {}
-        self.nodes: dict[str, Path] = {}  #: rented nodes that are not over
         self.say: Say = _to_nobody
         self.looked = asyncio.Condition()  #: notified after each look at the disk
         self.something = asyncio.Event()  #: set while there is something to poll
         self.looking: asyncio.Task[None] | None = None
         self.threads = ThreadPoolExecutor(4, thread_name_prefix=f"site-{site.id}")
+        self.capacity = self.nodes = LocalNodes(self.disk, self.run, self.until, self.something)
         self.folder_claim = FolderClaim(folder, self.disk.claim, self.disk.locked)
 
     @property
@@ -101,18 +102,19 @@ class LocalDriver(BaseDriver):
         self.disk.use(site)
 
     async def open(self, say: Say) -> None:
-        await self._do(self.disk.claim)
-        await self._do(self.disk.prune)
+        await self.run(self.disk.claim)
+        await self.run(self.disk.prune)
         self.say = say
-        for attempt, folder in (await self._do(self.disk.attempts)).items():
+        for attempt, folder in (await self.run(self.disk.attempts)).items():
             self._watch(attempt, folder)
-        self.nodes |= await self._do(self.disk.nodes)
+        await self.capacity.open(say)
         self.something.set()
         await self._look_once()
         self.looking = asyncio.create_task(self._keep_looking(), name=f"site {self.site.id}")
 
     async def close(self) -> None:
         self.say = _to_nobody
+        await self.capacity.close()
         if self.looking is not None:
             self.looking.cancel()
             with suppress(asyncio.CancelledError):
@@ -120,50 +122,25 @@ class LocalDriver(BaseDriver):
         self.threads.shutdown(wait=False, cancel_futures=True)
         self.folder_claim.close()
 
-    # --- nodes -------------------------------------------------------------------------------------------------------
-
-    async def launch_node(self, ask: LaunchNode) -> None:
-        folder = await self._do(self.disk.rent, ask)
-        if os.path.lexists(folder / "gone.json"):
-            self._say_over(ask.node, await self._do(self.disk.fate_of, folder))
-            return
-        self._watch_node(ask.node, folder)
-        await self._until(lambda: self.disk.fate_of(folder) != "starting")
-        if await self._do(self.disk.fate_of, folder) != "ready":
-            raise asyncio.CancelledError  # lost before it was ready, which is reported as a fact
-
-    async def release_node(self, node: str) -> None:
-        folder = await self._do(self.disk.release, node)
-        if not os.path.lexists(folder / "gone.json"):
-            self._watch_node(node, folder)
-            await self._until(lambda: self.disk.fate_of(folder) in ("lost", "gone"))
-
-    def _watch_node(self, node: str, folder: Path) -> None:
-        self.nodes[node] = folder
-        self.something.set()
-
-    def _say_over(self, node: str, fate: str) -> None:
-        self.say(e.NodeLost(self.clock(), node) if fate == "lost" else e.NodeGone(self.clock(), node))
-
     # --- attempts ----------------------------------------------------------------------------------------------------
 
     async def start(self, ask: StartAttempt, work: Work) -> None:
-        folder = await self._do(self.disk.attempt, ask.attempt)
-        if await self._do(self.disk.is_over, folder):
+        folder = await self.run(self.disk.attempt, ask.attempt)
+        if await self.run(self.disk.is_over, folder):
             if ask.attempt not in self.watched:
                 self._watch(ask.attempt, folder)  # the next look says how it ended
             return
-        await self._do(self._admit, ask)
-        await self._do(self.folder_claim.check)
-        if await self._do(self.disk.lacks_node, ask):  # it ended after the start was ordered, while nobody was there
+        await self.run(self._admit, ask)
+        await self.run(self.folder_claim.check)
+        if await self.run(self.disk.lacks_node, ask):  # it ended after the start was ordered, while nobody was there
             self.say(e.AttemptLost(self.clock(), ask.attempt, ask.resume_ms))
             raise asyncio.CancelledError  # as below
-        env = await self._do(self._checkpoints, ask)
-        folder = await self._do(self.disk.order, ask, work, env)
-        await self._do(self.disk.begin, folder)
+        env = await self.run(self._checkpoints, ask)
+        folder = await self.run(self.disk.order, ask, work, env)
+        await self.run(self.disk.begin, folder)
         with self._watch(ask.attempt, folder).awaited():
-            await self._until(lambda: os.path.lexists(folder / "begun.json") or not self.disk.is_kept(folder))
-        if await self._do(self.disk.never_began, folder):
+            await self.until(lambda: os.path.lexists(folder / "begun.json") or not self.disk.is_kept(folder))
+        if await self.run(self.disk.never_began, folder):
             raise asyncio.CancelledError  # ended before it ran, which is reported as a fact
 
     def _admit(self, ask: StartAttempt) -> None:
@@ -182,28 +159,26 @@ class LocalDriver(BaseDriver):
             raise Unreachable(why) from error
 
     async def stop(self, attempt: str, grace_ms: Millis) -> None:
-        folder = await self._do(self.disk.stop, attempt, grace_ms)
+        folder = await self.run(self.disk.stop, attempt, grace_ms)
         if attempt not in self.watched:
             self._watch(attempt, folder)
 
-    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
-        return await self._do(self.disk.set_deadline, thing, deadline_at)
+    async def set_deadline(self, attempt: str, deadline_at: Instant) -> Instant:
+        return await self.run(self.disk.set_deadline, self.disk.attempt(attempt), attempt, deadline_at)
 
     async def copy(self, data_set: str) -> Instant:
-        await self._do(self.disk.bring_data, data_set)
+        await self.run(self.disk.bring_data, data_set)
         return NEVER
 
     # --- what is there -----------------------------------------------------------------------------------------------
 
     async def look(self) -> SiteInventory:
-        return await self._do(self._seen)
+        attempts = await self.run(self._seen_attempts)
+        return SiteInventory(attempts, tuple([seen.node for seen in await self.capacity.list()]))
 
-    def _seen(self) -> SiteInventory:
+    def _seen_attempts(self) -> tuple[SeenAttempt, ...]:
         attempts = [self._seen_attempt(name, folder) for name, folder in self.disk.attempts().items()]
-        here = [
-            name for name, folder in self.disk.nodes().items() if self.disk.fate_of(folder) in ("starting", "ready")
-        ]
-        return SiteInventory(tuple(seen for seen in attempts if seen is not None), tuple(here))
+        return tuple([seen for seen in attempts if seen is not None])
 
     def _seen_attempt(self, attempt: str, folder: Path) -> SeenAttempt | None:
         order, began = self.disk.order_of(folder), os.path.lexists(folder / "begun.json")
@@ -229,7 +204,7 @@ class LocalDriver(BaseDriver):
         if rank:
             raise Refused(f"{attempt} is one process, of rank 0")
         try:
-            return await self._do(self._log_piece, attempt, after, most)
+            return await self.run(self._log_piece, attempt, after, most)
         except DamagedFile as damaged:
             self.disk.damages[attempt] = str(damaged)
             raise Refused(f"the log of {attempt} cannot be read: {damaged}") from None
@@ -248,9 +223,9 @@ class LocalDriver(BaseDriver):
     async def exec(self, attempt: str, command: Command, typed: Typed | None, printed: Printed) -> int:
         if command.rank:
             raise Refused(f"{attempt} is one process, of rank 0")
-        folder = await self._do(self.disk.attempt, attempt)
-        order = await self._do(self.disk.order_of, folder)
-        if not order or not await self._do(self._runs, folder):
+        folder = await self.run(self.disk.attempt, attempt)
+        order = await self.run(self.disk.order_of, folder)
+        if not order or not await self.run(self._runs, folder):
             raise Refused(f"{attempt} does not run now")
         return await attempt_exec.run(command, attempt_exec.ExecTarget(str(folder), order), typed, printed)
 
@@ -263,7 +238,7 @@ class LocalDriver(BaseDriver):
         return progress.steps(self.disk.end_of(folder, attempt).get("marks") or self.disk.marks(folder, attempt))
 
     async def forget(self, attempt: str) -> None:
-        await self._do(self.disk.forget, attempt)
+        await self.run(self.disk.forget, attempt)
         self._say_alarms()
 
     # --- news --------------------------------------------------------------------------------------------------------
@@ -274,7 +249,7 @@ class LocalDriver(BaseDriver):
 
     async def _keep_looking(self) -> None:
         while True:
-            if not self.watched and not self.nodes:
+            if not self.watched and not self.nodes.nodes:
                 self.something.clear()
             await self.something.wait()
             await asyncio.sleep(self.settings.tick_ms / 1000)
@@ -282,16 +257,12 @@ class LocalDriver(BaseDriver):
                 await self._look_once()
 
     async def _look_once(self) -> None:
-        watched, nodes = list(self.watched.items()), list(self.nodes.items())
-        over = await self._do(self._look, watched, nodes)
+        watched, nodes = list(self.watched.items()), list(self.nodes.nodes.items())
+        over = await self.run(self._look, watched, nodes)
         for attempt, seen in watched:
             if not seen.waiting:
                 self._say_news(attempt, seen)
-        for node, fate in over.items():
-            folder = self.nodes.pop(node)
-            self._say_over(node, fate)
-            with suppress(OSError):
-                self.disk.said(folder)
+        self.nodes.say_over(over)
         self._say_alarms()
         async with self.looked:
             self.looked.notify_all()
@@ -305,11 +276,7 @@ class LocalDriver(BaseDriver):
                 self._look_at(attempt, watched)
             except (OSError, ValueError, TypeError, LookupError, DamagedFile) as error:
                 self.disk.damages[attempt] = f"{watched.folder} cannot be read: {error!r}"[:300]
-        fates: dict[str, str] = {}
-        for node, folder in nodes:
-            with suppress(OSError):
-                fates[node] = self.disk.fate_of(folder)
-        return {node: fate for node, fate in fates.items() if fate in ("lost", "gone")}
+        return self.nodes.over(nodes)
 
     def _look_at(self, attempt: str, watched: Watched) -> None:
         folder = watched.folder
@@ -360,14 +327,14 @@ class LocalDriver(BaseDriver):
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
-    async def _until(self, true: Callable[[], bool]) -> None:
+    async def until(self, true: Callable[[], bool]) -> None:
         """Wait until it is true, which is asked in a thread after each look."""
-        while not await self._do(true):
+        while not await self.run(true):
             with suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN_S), self.looked:
                     await self.looked.wait()
 
-    async def _do(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run in a thread: a slow disk must not block the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: call(*args, **kwargs))
 

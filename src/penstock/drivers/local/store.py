@@ -492,11 +492,8 @@ class LocalStore:
 
     # --- deadlines ---------------------------------------------------------------------------------------------------
 
-    def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
-        """The deadline that stands now: the old one, if it has passed or the thing is over."""
-        folder = self.attempt(thing)
-        if not folder.exists():
-            folder = self.node(thing)
+    def set_deadline(self, folder: Path, thing: str, deadline_at: Instant) -> Instant:
+        """The deadline of an attempt or a node that stands now: the old one, if it has passed or the thing is over."""
         with self.locked():
             stands = self.deadline(folder)
             if not stands and not self.is_over(folder) and not (folder / "gone.json").exists():

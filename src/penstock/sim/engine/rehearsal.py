@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final, TypeAlias
 
+from penstock.capacity.contract import Capacity, SeenNode
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
 from penstock.core.model.types import JobSpec, Site
@@ -187,6 +188,24 @@ class Stage:
         self.world.do(action, self.clock())
         self.poked.set()
 
+    async def begin(self, site: str, ask: a.LaunchNode | a.StartAttempt, thing: str, known: bool) -> None:
+        """Wait until it has begun. `known`: the world has been asked already."""
+        if ask.offer not in self.world.offers:
+            raise Refused(f"site {site} has no offer {ask.offer}")
+        if thing in self.begun:
+            return
+        self.site_of[thing] = site
+        fact = await (self.wait_for(ask) if known else self.ask(ask))
+        if isinstance(fact, e.NodeRefused | e.AttemptRefused):
+            raise NoCapacity(f"{ask.offer} has no capacity now", fact.retry_ms)
+
+    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
+        if thing not in self.site_of:
+            raise Unreachable(f"{thing} is not here, or not yet")
+        fact = await self.ask(a.SetDeadline(thing, deadline_at))
+        assert isinstance(fact, e.DeadlineSet)
+        return fact.deadline_at
+
     def end(self, site: str, fact: e.Fact) -> None:
         """End a thing that the world never knew."""
         self.site_of[a.thing_of_fact(fact)] = site
@@ -202,11 +221,39 @@ class Stage:
         return fact is not None
 
 
+class RehearsedNodes(Capacity):
+    """Rents the nodes of one site of the stage."""
+
+    def __init__(self, site: str, stage: Stage) -> None:
+        super().__init__()
+        self.site, self.stage, self.world = site, stage, stage.world
+
+    async def ask(self, ask: a.LaunchNode) -> None:
+        if not self.stage.is_over(ask.node):
+            await self.stage.begin(self.site, ask, ask.node, ask.node in self.world.nodes)
+
+    async def list(self) -> tuple[SeenNode, ...]:
+        here = [name for name, (offer, _, _) in self.world.nodes.items() if offer.site == self.site]
+        return tuple([SeenNode(name, self.world.deadlines[name]) for name in here])
+
+    async def release(self, node: str) -> None:
+        if node in self.stage.over:
+            return
+        if node in self.world.nodes:
+            await self.stage.ask(a.ReleaseNode(node))
+        else:
+            self.stage.end(self.site, e.NodeGone(self.stage.clock(), node))
+
+    async def extend(self, node: str, deadline_at: Instant) -> Instant:
+        return await self.stage.set_deadline(node, deadline_at)
+
+
 class Rehearsal(BaseDriver):
     """One site of the stage, as a driver."""
 
     def __init__(self, site: str, stage: Stage) -> None:
         self.site, self.stage, self.world = site, stage, stage.world
+        self.capacity = RehearsedNodes(site, stage)
 
     async def open(self, say: Say) -> None:
         self.stage.listen(self.site, say)
@@ -223,30 +270,6 @@ class Rehearsal(BaseDriver):
             return await super().do(action, work)
         return await self.stage.ask(action)
 
-    # --- nodes -------------------------------------------------------------------------------------------------------
-
-    async def launch_node(self, ask: a.LaunchNode) -> None:
-        if not self.stage.is_over(ask.node):
-            await self._begin(ask, ask.node, ask.node in self.world.nodes)
-
-    async def release_node(self, node: str) -> None:
-        if node in self.stage.over:
-            return
-        if node in self.world.nodes:
-            await self.stage.ask(a.ReleaseNode(node))
-        else:
-            self.stage.end(self.site, e.NodeGone(self.stage.clock(), node))
-
-    async def _begin(self, ask: a.LaunchNode | a.StartAttempt, thing: str, known: bool) -> None:
-        if ask.offer not in self.world.offers:
-            raise Refused(f"site {self.site} has no offer {ask.offer}")
-        if thing in self.stage.begun:
-            return
-        self.stage.site_of[thing] = self.site
-        fact = await (self.stage.wait_for(ask) if known else self.stage.ask(ask))
-        if isinstance(fact, e.NodeRefused | e.AttemptRefused):
-            raise NoCapacity(f"{ask.offer} has no capacity now", fact.retry_ms)
-
     # --- attempts ----------------------------------------------------------------------------------------------------
 
     async def start(self, ask: a.StartAttempt, work: Work) -> None:  # noqa: ARG002 - nothing really runs
@@ -257,7 +280,7 @@ class Rehearsal(BaseDriver):
             self.stage.end(self.site, e.AttemptLost(self.stage.clock(), ask.attempt, ask.resume_ms))
             return
         self.stage.logs.setdefault(ask.attempt, f"rehearsal: {ask.attempt} at {ask.offer}\n".encode())
-        await self._begin(ask, ask.attempt, known)
+        await self.stage.begin(self.site, ask, ask.attempt, known)
 
     async def stop(self, attempt: str, grace_ms: Millis) -> None:
         if attempt in self.world.runs:
@@ -267,12 +290,8 @@ class Rehearsal(BaseDriver):
         else:
             self.stage.is_over(attempt)
 
-    async def set_deadline(self, thing: str, deadline_at: Instant) -> Instant:
-        if thing not in self.stage.site_of:
-            raise Unreachable(f"{thing} is not here, or not yet")
-        fact = await self.stage.ask(a.SetDeadline(thing, deadline_at))
-        assert isinstance(fact, e.DeadlineSet)
-        return fact.deadline_at
+    async def set_deadline(self, attempt: str, deadline_at: Instant) -> Instant:
+        return await self.stage.set_deadline(attempt, deadline_at)
 
     # --- what is there -----------------------------------------------------------------------------------------------
 
@@ -281,8 +300,8 @@ class Rehearsal(BaseDriver):
             run for name, run in self.world.runs.items() if name in self.stage.begun and run.offer.site == self.site
         ]
         ended = [seen for name, fact in self.stage.over.items() if (seen := self._seen(name, fact))]
-        nodes = [name for name, (offer, _, _) in self.world.nodes.items() if offer.site == self.site]
-        return SiteInventory((*map(_running, here), *ended), tuple(nodes))
+        nodes = tuple([seen.node for seen in await self.capacity.list()])
+        return SiteInventory((*map(_running, here), *ended), nodes)
 
     def _seen(self, attempt: str, fact: e.Fact) -> SeenAttempt | None:
         if attempt in self.stage.forgotten or self.stage.site_of[attempt] != self.site:

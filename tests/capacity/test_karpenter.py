@@ -1,0 +1,143 @@
+"""Nodes rented as NodeClaims, by the real Karpenter with its kwok provider: what the contract's suite does not tell."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.capacity.contract import object_name
+from penstock.capacity.karpenter import KarpenterNodes
+from penstock.core.model import events as e
+from penstock.core.units import HOUR, MINUTE, SECOND
+from penstock.devcluster import DevCluster, karpenter
+from penstock.drivers.driver import NeverReady, NoCapacity, Refused
+from penstock.kube import annotations
+from tests.awaiting import story
+from tests.contract.kit import KarpenterGround, Watch, launch, opened
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def ground(cloud: DevCluster, cloud_namespace: str, tmp_path: Path) -> KarpenterGround:
+    return KarpenterGround(cloud.kubeconfig, cloud_namespace, tmp_path)
+
+
+def name_of(ground: KarpenterGround, node: str) -> str:
+    return annotations.node_name(object_name(ground.installation, node))
+
+
+def capacity_of(lab: Watch) -> KarpenterNodes:
+    assert isinstance(lab.driver.capacity, KarpenterNodes)
+    return lab.driver.capacity
+
+
+@pytest.mark.parametrize(
+    ("words", "shortage", "retry_ms"),
+    [("no a100 left in zone-a", "stock_out", 5 * MINUTE), ("VcpuLimitExceeded: 0 of 96", "quota", 4 * HOUR)],
+)
+@story
+async def test_a_refusal_tells_a_stock_out_from_a_quota_and_leaves_nothing(
+    ground: KarpenterGround, cloud: DevCluster, words: str, shortage: str, retry_ms: int
+) -> None:
+    cloud.apply(karpenter.node_class(ground.settings.namespace, stock_out=words))
+    async with opened(ground) as lab:
+        with pytest.raises(NoCapacity, match="InsufficientCapacityError") as refused:
+            await lab.driver.capacity.ask(launch("a.1/n0"))
+        assert (refused.value.shortage, refused.value.retry_ms) == (shortage, retry_ms)
+        assert words in str(refused.value)
+        assert await lab.driver.capacity.list() == ()
+
+
+@story
+async def test_a_node_without_its_gpus_is_given_back_at_our_own_deadline(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    cloud.apply(karpenter.node_class(ground.settings.namespace))
+    rent = ground.settings.places[0][1].rent
+    assert rent is not None
+    blind = replace(rent, instance_types=("a100-blind",))
+    places = tuple((offer, replace(place, rent=blind)) for offer, place in ground.settings.places)
+    ground.settings = replace(ground.settings, places=places)
+    ground.site = replace(ground.site, offers=tuple(replace(offer, start_ms=SECOND) for offer in ground.site.offers))
+    async with opened(ground) as lab:
+        nodes = capacity_of(lab)
+        nodes.least_ms = 6 * SECOND
+        with pytest.raises(NeverReady, match=r"given back after 6 s: its Node shows fewer than 2 nvidia\.com/gpu"):
+            await nodes.ask(launch("a.1/n0"))
+        assert await nodes.list() == ()
+
+
+@story
+async def test_a_node_ends_at_its_deadline_without_us_and_asks_of_others_for_it_change_nothing(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    cloud.apply(*ground.classes())
+    async with opened(ground) as lab:
+        deadline_at = ground.clock() + 25 * SECOND
+        await lab.driver.capacity.ask(launch("a.1/n0", deadline_at=deadline_at))
+        assert await lab.driver.capacity.extend("a.1/n0", deadline_at + HOUR) == deadline_at
+    name = name_of(ground, "a.1/n0")
+    claim = cloud.api.ask("GET", f"{karpenter.CLAIMS}/{name}").body
+    assert "karpenter.sh/nodepool" not in claim["metadata"]["labels"]
+    assert claim["spec"]["terminationGracePeriod"] == "5s"
+    async with opened(ground) as lab:
+        assert (await lab.hears(e.NodeNotice, "a.1/n0")).words
+        await lab.hears(e.NodeGone, "a.1/n0")
+        assert await lab.driver.capacity.list() == ()
+
+
+@story
+async def test_a_claim_that_others_delete_is_a_notice_and_then_a_loss(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    cloud.apply(*ground.classes())
+    async with opened(ground) as lab:
+        await lab.driver.capacity.ask(launch("a.1/n0", deadline_at=ground.clock() + HOUR))
+        cloud.api.ask("DELETE", f"{karpenter.CLAIMS}/{name_of(ground, 'a.1/n0')}")
+        await lab.hears(e.NodeNotice, "a.1/n0")
+        await lab.hears(e.NodeLost, "a.1/n0")
+        assert [type(fact) for fact in lab.said] == [e.NodeNotice, e.NodeLost]
+
+
+@story
+async def test_a_claim_of_somebody_else_with_the_node_s_name_is_refused_and_not_touched(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    cloud.apply(*ground.classes())
+    async with opened(ground) as lab:
+        await lab.driver.capacity.ask(launch("a.1/n0"))
+        mine = cloud.api.ask("GET", f"{karpenter.CLAIMS}/{name_of(ground, 'a.1/n0')}").body
+        theirs = {key: mine["spec"][key] for key in ("nodeClassRef", "requirements", "resources")}
+        name = name_of(ground, "b.1/n0")
+        cloud.apply({**mine, "metadata": {"name": name}, "spec": theirs, "status": None})
+        try:
+            with pytest.raises(Refused, match="is not of this installation"):
+                await lab.driver.capacity.ask(launch("b.1/n0"))
+            assert [seen.node for seen in await lab.driver.capacity.list()] == ["a.1/n0"]
+            assert cloud.api.ask("GET", f"{karpenter.CLAIMS}/{name}").body["metadata"].get("deletionTimestamp") is None
+        finally:
+            cloud.api.ask("DELETE", f"{karpenter.CLAIMS}/{name}")
+        await lab.driver.capacity.release("a.1/n0")
+
+
+@story
+async def test_a_gang_runs_as_a_job_on_its_own_nodes_and_nowhere_else(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    cloud.apply(*ground.classes())
+    nodes = ("long.1/n0", "long.1/n1")
+    later = ground.clock() + HOUR
+    async with opened(ground) as lab:
+        await asyncio.gather(*(lab.driver.capacity.ask(launch(node, gpus=8, deadline_at=later)) for node in nodes))
+        await lab.start("long", offer="lab/nodes", nodes=nodes, width=1, deadline_at=later)
+        pods = cloud.get("pods", "-n", ground.settings.namespace)["items"]
+        there = {node["metadata"]["name"]: node for node in cloud.get("nodes")["items"]}
+        ran_on = [there[pod["spec"]["nodeName"]]["metadata"]["labels"][annotations.NODE] for pod in pods]
+        assert set(ran_on) <= {name_of(ground, node) for node in nodes}
+        await lab.driver.stop("long.1", 0)
+        await lab.hears(e.AttemptStopped, "long.1")
+        for node in nodes:
+            await lab.driver.capacity.release(node)
+        assert (await lab.driver.look()).nodes == ()
