@@ -7,7 +7,7 @@ BIN := .venv/bin
 LOWEST := demo kubernetes policy postgres
 CODE := hatch_build.py src tests $(wildcard bench)
 # Not -q: it hides the seed of the tests' order, which is needed to see a failure again (--randomly-seed=N).
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) $(if $(SEED),--randomly-seed=$(SEED))
 
 # The lock names all that is needed, so nothing is left for pip to choose.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --compile --no-deps
@@ -35,7 +35,7 @@ check: lint  ## the same without the slow tests
 	@$(PYTEST) -m "not slow"
 
 test-bare: .venv/.installed-dev  ## the quick tests in a fresh copy that sees git, make and Python only; SLOW=1 for all tests
-	@$(BIN)/python -m tests.bare -n $(WORKERS) $(if $(SLOW),--slow) $(if $(AGAIN),--again) $(if $(PASSED),--passed $(PASSED))
+	@$(BIN)/python -m tests.bare -n $(WORKERS) $(if $(SLOW),--slow) $(if $(AGAIN),--again) $(if $(PASSED),--passed $(PASSED)) $(if $(SEED),--seed $(SEED))
 
 # The tools are the lock's; what the package itself asks for is the oldest that it says will do.
 test-lowest: .venv/.installed-dev  ## tests of commands and API with the oldest packages that pyproject.toml allows

@@ -1,6 +1,6 @@
 """`make test-bare`: the quick tests in a fresh copy on a machine that has git, make and Python, and nothing else.
 
-    python -m tests.bare [--slow] [--again] [--passed FILE] [-n WORKERS] [TEST ...]
+    python -m tests.bare [--slow] [--again] [--passed FILE] [--seed N] [-n WORKERS] [TEST ...]
 
 It hides what this machine has besides: the PATH holds links to those three and to a system's everyday commands, home
 and cache folders are new, and root becomes `nobody`. There `make venv` installs what the lock names, and the tests run.
@@ -43,6 +43,7 @@ def main() -> int:
     parser.add_argument("--slow", action="store_true", help="the slow tests, too: all of `make test`")
     parser.add_argument("--again", action="store_true", help="try what failed again, alone, as `tests.again` does")
     parser.add_argument("--passed", type=Path, help="write the tests that need not run again here (`tests.once`)")
+    parser.add_argument("--seed", help="of the tests' order, and of those whose turn it is")
     parser.add_argument("-n", dest="workers", default="auto", help="workers of pytest")
     parser.add_argument("tests", nargs="*", help="these tests only; then nothing is asked about what is missing")
     asked = parser.parse_args()
@@ -52,6 +53,7 @@ def main() -> int:
         if code := bare.run("make", "venv", f"PYTHON={bare.python}"):
             return code
         chosen = [*([] if asked.slow else ["-m", "not slow"]), *(["--passed", PASSED] if asked.passed else [])]
+        chosen += [f"--randomly-seed={asked.seed}"] if asked.seed else []
         code = bare.run(".venv/bin/python", "-m", "pytest", "-n", asked.workers, *chosen, *asked.tests)
         if code == 1 and asked.again:
             code = bare.run(".venv/bin/python", "-m", "tests.again")

@@ -39,8 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(Path(config.getoption("passed"))))
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """After `tests.turns`, which counts all that there are: with the same seed it takes the same in both runs."""
     passed = _listed(config)
     if left := [item for item in items if item.nodeid in passed]:
         config.hook.pytest_deselected(items=left)

@@ -244,6 +244,7 @@ CROWDED = (yielded_gpus_taken_before_they_are_left, next_place_before_the_last_i
 SHARED = (more_on_a_rented_node_than_it_has, nodes_of_others_joined, egress_of_who_joins_not_asked)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("mistake", "rules"), MISTAKES, ids=[mistake.__name__ for mistake, _ in MISTAKES])
 def test_a_seeded_mistake_is_caught(
     mistake: Callable[[Patch], None], rules: str, monkeypatch: pytest.MonkeyPatch

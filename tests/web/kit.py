@@ -58,7 +58,7 @@ class Penstock:
 
     def client(self, secret: str) -> httpx2.AsyncClient:
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-        made = httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=LIMIT_S, trust_env=False)
+        made = httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=LIMIT_S, trust_env=False, verify=False)
         self.clients.append(made)
         return made
 
