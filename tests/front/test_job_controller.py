@@ -360,6 +360,30 @@ def test_an_api_server_that_is_killed_and_comes_back_is_caught_up_with(bed: Clus
     asyncio.run(tell())
 
 
+def test_the_owner_and_the_finalizers_that_others_gave_a_job_stay_theirs(penstock: Callable[..., Penstock]) -> None:
+    """As a workflow engine makes Jobs. Ours comes and goes beside them, and a delete waits for both."""
+
+    async def tell() -> None:
+        async with penstock() as here:
+            config_map = here.given.get("-n", here.namespace, "configmap", "kube-root-ca.crt")["metadata"]
+            owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": config_map["name"], "uid": config_map["uid"]}
+            job = home_job("a")
+            job["metadata"] |= {"finalizers": ["example.com/keep"], "ownerReferences": [owner]}
+            here.apply(job)
+            shown = await here.shows("a", running)
+            assert shown["metadata"]["finalizers"] == ["example.com/keep", annotations.CANCEL]
+            assert [owner["uid"] for owner in shown["metadata"]["ownerReferences"]] == [config_map["uid"]]
+            here.delete("a")
+            await here.ends("j0", "cancelled")
+            shown = await here.shows("a", lambda one: not ours_final(one))
+            assert shown["metadata"]["finalizers"] == ["example.com/keep"]
+            patch = ("--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+            here.given.kubectl("-n", here.namespace, "patch", "job", "a", *patch)
+            await here.is_gone("a")
+
+    asyncio.run(tell())
+
+
 def test_a_label_that_is_taken_away_takes_the_job_back(penstock: Callable[..., Penstock]) -> None:
     async def tell() -> None:
         async with penstock() as here:
