@@ -39,10 +39,11 @@ def test_what_comes_back_decides_the_same(history: History, cut: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_waiting_jobs_are_not_too_deep() -> None:
-    engine = crowded(100_000)
+def test_twenty_thousand_waiting_jobs_are_not_too_deep() -> None:
+    """Python's own limit is a depth of a thousand."""
+    engine = crowded(20_000)
     again = restored(engine)
-    assert len(again.state.jobs) == 100_000
+    assert len(again.state.jobs) == 20_000
     assert again.state.digest() == engine.state.digest()
     ends = e.AttemptEnded(2 * HOUR, "job-0.1", "done")
     assert again.handle(ends) == engine.handle(ends)
