@@ -51,17 +51,17 @@ class TroubleReporter:
         creating = any(map(is_being_created, pods))
         if pods and not creating:
             execution.event = None
-        found = trouble_of(job, pods) or (execution.event if creating else None)
-        if found is None and not job["spec"].get("suspend") and any(map(is_unnoticed, pods)):
-            found = UNNOTICED
+        trouble = trouble_of(job, pods) or (execution.event if creating else None)
+        if trouble is None and not job["spec"].get("suspend") and any(map(is_unnoticed, pods)):
+            trouble = UNNOTICED
         if not pods and not job["spec"].get("suspend"):
-            found = execution.event or NO_PODS
-        if execution.begun or (found is not None and rendezvous(execution.name) in found.words):
-            found = None  # a gang's pods wait for the rendezvous ConfigMap: not their fault
-        if found is None or execution.trouble is None or found.kind != execution.trouble.kind:
+            trouble = execution.event or NO_PODS
+        if execution.begun or (trouble is not None and rendezvous(execution.name) in trouble.words):
+            trouble = None  # a gang's pods wait for the rendezvous ConfigMap: not their fault
+        if trouble is None or execution.trouble is None or trouble.kind != execution.trouble.kind:
             execution.trouble_at = self.here.clock()
-        execution.trouble = found
-        if not execution.begun and (found is not None or creating) and not said(job, annotations.ENDING):
+        execution.trouble = trouble
+        if not execution.begun and (trouble is not None or creating) and not said(job, annotations.ENDING):
             self.here.tasks.see_to(f"trouble of {execution.name}", self._follow, execution)
 
     async def _follow(self, execution: Execution) -> None:
@@ -134,15 +134,15 @@ def _trouble_in(event: ClusterEvent, pod: Obj | None) -> Trouble:
 async def events_about(here: Connection, metadata: Obj) -> list[ClusterEvent]:
     """Events about an object, the newest last; none if our account may not read them."""
     try:
-        found, _ = await here.cluster.list(
+        events, _ = await here.cluster.list(
             EVENTS, str(metadata["namespace"]), fields=f"involvedObject.uid={metadata['uid']}"
         )
     except errors.KubeError:
         return []
-    found.sort(key=_when)
+    events.sort(key=_when)
     return [
         ClusterEvent(str(event.get("reason", "")), str(event.get("message", "")), event.get("type") == "Warning")
-        for event in found
+        for event in events
     ]
 
 
