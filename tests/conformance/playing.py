@@ -234,10 +234,18 @@ class Play:
             now = of(self._fields())
             if now != before:
                 before, since = now, time.monotonic()
-            return not self._unexplained(wanted, now, name) or time.monotonic() - since > still_s
+            return not self._unexplained(wanted, now, name) or time.monotonic() - since > self._still_s(wanted, now)
 
-        still_s = STILL_REAL_S if self.ground.real else STILL_S
         await self.ground.until(look, self._limit_s)
+
+    def _still_s(self, wanted: Fields, now: Fields) -> float:
+        """How long nothing may change before that is how it stays. An end that is missing is waited for as long as a
+        play may take: on a busy machine it may come late.
+        """
+        ends = [f"status.conditions.{kind}.status" for kind in ("Complete", "Failed")]
+        if any(end in wanted and end not in now for end in ends):
+            return self._limit_s
+        return STILL_REAL_S if self.ground.real else STILL_S
 
     @property
     def _limit_s(self) -> float:

@@ -34,7 +34,7 @@ def test_the_second_front_door_of_a_namespace_is_refused_and_told_who_has_it(pai
             first.apply(home_job("a"))
             await first.shows("a", running)
             async with second:
-                (words,) = await alarms(second)
+                (words,) = await refused(second)
                 assert words == (
                     f"Jobs in namespace {first.namespace} of the home cluster lab are not accepted: it belongs to the"
                     f" front door of installation {first.plane.installation} (penstock), by the Lease"
@@ -52,7 +52,7 @@ def test_the_second_front_door_of_a_namespace_is_refused_and_told_who_has_it(pai
                 job = await first.shows("a", running)
                 assert annotations.CANCEL in ours(job)
                 assert holder(first) == first.plane.installation
-            assert first.plane.alarms.now() == ()
+            assert alarms(first) == []
 
     asyncio.run(tell())
 
@@ -61,9 +61,9 @@ def test_once_the_first_has_left_the_second_takes_the_namespace(pair: list[Penst
     async def tell() -> None:
         first, second = pair
         async with first, second:
-            await alarms(second)
+            await refused(second)
             await leaves(first)
-            await quiet(second)
+            await accepted(second)
             assert holder(second) == second.plane.installation
             second.apply(home_job("a"))
             await second.shows("a", running)
@@ -72,18 +72,22 @@ def test_once_the_first_has_left_the_second_takes_the_namespace(pair: list[Penst
     asyncio.run(tell())
 
 
-async def alarms(here: Penstock) -> list[str]:
-    """Wait for one, and say all."""
+async def refused(here: Penstock) -> list[str]:
+    """Wait for the alarm."""
     async with asyncio.timeout(LIMIT_S):
-        while not here.plane.alarms.now():
+        while not alarms(here):
             await asyncio.sleep(0.02)
-    return [alarm.text for alarm in here.plane.alarms.now()]
+    return alarms(here)
 
 
-async def quiet(here: Penstock) -> None:
+async def accepted(here: Penstock) -> None:
     async with asyncio.timeout(LIMIT_S):
-        while here.plane.alarms.now():
+        while alarms(here):
             await asyncio.sleep(0.02)
+
+
+def alarms(here: Penstock) -> list[str]:
+    return [alarm.text for alarm in here.plane.alarms.now() if annotations.FRONT_DOOR in alarm.text]
 
 
 async def leaves(here: Penstock) -> None:

@@ -74,8 +74,8 @@ def tallied(events: Iterable[Any]) -> Earlier:
 
 def written(earlier: Earlier) -> str:
     """The annotation's text; empty if there is nothing to say."""
-    said = {name: found for name in (*NUMBERS, *TEXTS) if (found := getattr(earlier, name))}
-    return json.dumps(said, sort_keys=True) if said else ""
+    fields = {name: amount for name in (*NUMBERS, *TEXTS) if (amount := getattr(earlier, name))}
+    return json.dumps(fields, sort_keys=True) if fields else ""
 
 
 def of_manifest(manifest: dict[str, Any]) -> Earlier:

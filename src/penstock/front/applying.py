@@ -121,10 +121,10 @@ class Applier:
         if not api or not name or not isinstance(manifest.get("metadata"), dict):
             raise BadInput("This is not a Kubernetes object; it needs 'apiVersion', 'kind' and 'metadata'.")
         if key not in self.kinds:
-            found = await self.cluster.kind(api, name)
-            if found is None:
+            kind = await self.cluster.kind(api, name)
+            if kind is None:
                 raise BadInput(f'no matches for kind "{name}" in version "{api}"; install its definition (CRD) first.')
-            self.kinds[key] = found
+            self.kinds[key] = kind
         return self.kinds[key]
 
     def _placed(self, manifest: Json, kind: Kind) -> tuple[Json, str]:
@@ -172,7 +172,7 @@ def _suspended_as_meant(home: Json, manifest: Json, live: Json) -> Json:
     """`suspend` belongs to Penstock, unless its author changed it in the manifest since: then the Job is suspended or
     resumed, as in plain Kubernetes.
     """
-    meant, before = (part(found, "spec").get("suspend") for found in (manifest, last_applied(live)))
+    meant, before = (part(written, "spec").get("suspend") for written in (manifest, last_applied(live)))
     changed = bool(last_applied(live)) and bool(meant) != bool(before)
     home = copy.deepcopy(home)
     home["spec"]["suspend"] = bool(meant) if changed else part(live, "spec").get("suspend")

@@ -33,19 +33,19 @@ class ExecutionCluster:
 
 def too_old(version: str) -> bool:
     """True for `v1.31.4-eks-1`; false for text that is no version."""
-    found = re.match(r"v?(\d+)\.(\d+)", version)
-    return found is not None and (int(found[1]), int(found[2])) < OLDEST
+    version_numbers = re.match(r"v?(\d+)\.(\d+)", version)
+    return version_numbers is not None and (int(version_numbers[1]), int(version_numbers[2])) < OLDEST
 
 
 def live_jobs(reader: Reader) -> list[JobRow]:
     """All jobs of the journal that have not ended."""
-    found: list[JobRow] = []
+    jobs: list[JobRow] = []
     phases = Filter(phases=("waiting", "placed", "leaving", "paused"))
     after: int | None = None
     while page := reader.jobs(phases, after, 500):
-        found += page
+        jobs += page
         after = page[-1].number
-    return found
+    return jobs
 
 
 # --- a Job ------------------------------------------------------------------------------------------------------------

@@ -13,14 +13,14 @@ from penstock.front import job_spec
 def home_job_file(raw: bytes, home: str, now: Instant, known: Iterable[str]) -> JobFile | None:
     """A Kubernetes Job as a job file; None if it is none. `home` is where all that it refers to is."""
     try:
-        found = json.loads(raw)
+        manifest = json.loads(raw)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or found.get("kind") != "Job":
+    if not isinstance(manifest, dict) or manifest.get("kind") != "Job":
         return None
     try:
-        job_spec.refuse_large(found)
-        spec = job_spec.spec_of(found, home, now, known)
+        job_spec.refuse_large(manifest)
+        spec = job_spec.spec_of(manifest, home, now, known)
     except job_spec.Unfit as unfit:
         raise BadInput(str(unfit)) from None
     return JobFile(replace(spec, deadline_at=None), (), team=spec.team)

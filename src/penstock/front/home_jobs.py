@@ -105,8 +105,8 @@ class HomeJobs:
             self.at.pop(key, None)
 
     def running_pods(self, attempt: str) -> RunningPods | None:
-        found = (driver.running_pods(attempt) for driver in self.counting)
-        return next((pods for pods in found if pods is not None), None)
+        counts = (driver.running_pods(attempt) for driver in self.counting)
+        return next((pods for pods in counts if pods is not None), None)
 
     def touch_soon(self, our_id: str) -> None:
         """Enqueue the Job in a moment: its pods' counts changed, and more changes follow."""

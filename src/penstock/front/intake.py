@@ -63,21 +63,21 @@ class Intake:
     async def _carried(self, job: Json) -> tuple[list[Json], tuple[str, ...]]:
         """What travels with the Job, as it is now, and the names of what it needs and we could not read."""
         namespace, wanted = str(part(job, "metadata").get("namespace", "")), travelling(job)
-        found, unread = await self._read(wanted, namespace)
+        carried, unread = await self._read(wanted, namespace)
         if unread and self._age(job) < SAME_FILE:
             await asyncio.sleep(1)
             late, unread = await self._read(unread, namespace)
-            found += late
-        return found, tuple(f"{kind} {name}" for kind, name in unread if wanted[kind, name])
+            carried += late
+        return carried, tuple(f"{kind} {name}" for kind, name in unread if wanted[kind, name])
 
     async def _read(self, wanted: Iterable[Carried], namespace: str) -> tuple[list[Json], list[Carried]]:
-        found, unread = [], []
+        carried, unread = [], []
         for kind, name in wanted:
             try:
-                found.append(await self.cluster.get(SERVICES if kind == "service" else CONFIG_MAPS, name, namespace))
+                carried.append(await self.cluster.get(SERVICES if kind == "service" else CONFIG_MAPS, name, namespace))
             except (NotFound, Forbidden):
                 unread.append((kind, name))
-        return found, unread
+        return carried, unread
 
     def _known(self) -> list[str]:
         return known_gpus(view.offer for site in self.plane.view.sites for view in site.offers)

@@ -181,8 +181,8 @@ class JobController:
             return row.id
         if self.first is not None and uid_of(job) not in self.first:
             return ""  # created since we started: `ids` would have it if it had been submitted
-        found = self.reader.jobs(Filter(origin=origin), None, 1) if origin is not None else []
-        return found[0].id if found else ""
+        rows = self.reader.jobs(Filter(origin=origin), None, 1) if origin is not None else []
+        return rows[0].id if rows else ""
 
     async def _submit(self, job: Json) -> None:
         if part(job, "spec").get("suspend") is True and (change := kueue.park(part(job, "metadata"))):
@@ -359,9 +359,9 @@ class JobController:
         """Repeat a step until the cluster answers."""
         while True:
             try:
-                found = await step()
+                result = await step()
                 self._set_trouble("leaving", "")
-                return found
+                return result
             except KubeError as error:
                 self._set_trouble("leaving", str(error))
                 await asyncio.sleep(LATER_SECONDS)

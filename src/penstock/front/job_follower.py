@@ -45,16 +45,16 @@ class JobFollower:
         """The newest snapshot. None: the journal has no such job, or the next page publishes it."""
         if (
             job not in self.recorders
-            and (found := await asyncio.to_thread(self._read, job))
+            and (read := await asyncio.to_thread(self._read, job))
             and job not in self.recorders
         ):
-            self.recorders[job], self.snapshots[job] = found
+            self.recorders[job], self.snapshots[job] = read
         return self.snapshots.get(job)
 
     def live(self, site: str) -> list[JobSnapshot]:
         """Home jobs of this site that have not ended."""
-        found = [snapshot for snapshot in self.snapshots.values() if snapshot.job.origin_site == site]
-        return [candidate for candidate in found if candidate.job.phase not in ENDED]
+        here = [snapshot for snapshot in self.snapshots.values() if snapshot.job.origin_site == site]
+        return [candidate for candidate in here if candidate.job.phase not in ENDED]
 
     def drop(self, job: str) -> None:
         """Forget an ended job whose Events are posted. `snapshot` reads it again if asked."""

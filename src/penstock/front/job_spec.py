@@ -237,10 +237,10 @@ class Annotations:
 
 def _scalar(text: str, key: str, kind: type) -> Any:
     form, reader = SCALARS[kind]
-    found = reader(text)
-    if found is None:
+    scalar = reader(text)
+    if scalar is None:
         raise Unfit("NotUnderstood", f"The annotation {key} is {text[:60]!r} and not {form}.")
-    return found
+    return scalar
 
 
 def _deadline(text: str, now: Instant) -> Instant | None:

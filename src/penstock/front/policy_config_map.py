@@ -70,9 +70,9 @@ class PolicyConfigMap:
 
     async def _take(self) -> None:
         """Apply it as it is now. What cannot be recorded yet is tried again."""
-        found = self.informer.objects.get(f"{self.named.namespace}/{self.named.name}")
+        config_map = self.informer.objects.get(f"{self.named.namespace}/{self.named.name}")
         try:
-            raw = text_in(found, self.named)
+            raw = text_in(config_map, self.named)
         except BadInput as error:
             self.changes.reject(str(error))
             return
@@ -83,8 +83,8 @@ class PolicyConfigMap:
         if done.again:
             self.news.set()
             await asyncio.sleep(LOOK_SECONDS)
-        elif found is not None:
-            await self._post(found, raw, APPLIED if done.ok else REJECTED, done.says, bad=not done.ok)
+        elif config_map is not None:
+            await self._post(config_map, raw, APPLIED if done.ok else REJECTED, done.says, bad=not done.ok)
 
     async def _post(self, found: Json, raw: bytes, reason: str, words: str, *, bad: bool) -> None:
         """One Event for each content; who may not write Events has the alarm."""

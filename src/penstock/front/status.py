@@ -211,11 +211,11 @@ def _indexes(job: Json, snapshot: JobSnapshot, pods: RunningPods) -> Json:
     if spec.get("completionMode") != "Indexed":
         return {}
     completed = _completed(job, snapshot, pods)
-    found: Json = {"completedIndexes": completed} if completed else {}
+    shown_indexes: Json = {"completedIndexes": completed} if completed else {}
     if spec.get("backoffLimitPerIndex") is not None:
         failed = indexes.read(indexes.together(snapshot.earlier.failed_indexes, pods.failed_indexes))
-        found["failedIndexes"] = indexes.write(failed - indexes.read(completed))
-    return found
+        shown_indexes["failedIndexes"] = indexes.write(failed - indexes.read(completed))
+    return shown_indexes
 
 
 def _completed(job: Json, snapshot: JobSnapshot, pods: RunningPods) -> str:
@@ -224,8 +224,8 @@ def _completed(job: Json, snapshot: JobSnapshot, pods: RunningPods) -> str:
         return indexes.write(range(_wanted(job, _pods(job))))
     wanted, row = _wanted(job, _pods(job)), snapshot.job
     completed = indexes.together(before, snapshot.earlier.completed_indexes, pods.completed_indexes)
-    if row.phase != "done" and len(found := indexes.read(completed)) >= wanted:  # not done yet: see `_succeeded`
-        return before or indexes.write(sorted(found)[: wanted - 1])
+    if row.phase != "done" and len(done := indexes.read(completed)) >= wanted:  # not done yet: see `_succeeded`
+        return before or indexes.write(sorted(done)[: wanted - 1])
     return completed
 
 

@@ -25,11 +25,11 @@ class StatusWriter:
         if not change:
             return job
         metadata = part(job, "metadata")
-        found = await self.cluster.patch(
+        patched = await self.cluster.patch(
             JOBS, metadata["name"], change, metadata["namespace"], seen=metadata["resourceVersion"]
         )
-        self.learn(found)
-        return found
+        self.learn(patched)
+        return patched
 
     async def show(self, job: Json, snapshot: JobSnapshot, rank: Rank = SOON) -> None:
         """Write metadata and status in one request, or in two if the Job must be unsuspended first. No request if
@@ -43,17 +43,17 @@ class StatusWriter:
             await self.change(job, change)
             return
         metadata = part(job, "metadata")
-        found = await self.cluster.patch_status(
+        patched = await self.cluster.patch_status(
             *(JOBS, metadata["name"], wanted, metadata["namespace"]),
             seen=metadata["resourceVersion"],
             marks=part(change, "metadata"),
             rank=rank,
         )
-        if status.metadata_change(found, snapshot):
+        if status.metadata_change(patched, snapshot):
             raise Conflict(
                 "its marks were not taken with its status"
             )  # the retry writes them in a request of their own
-        self.learn(found)
+        self.learn(patched)
 
     async def tell(self, job: Json, recorder: EventRecorder) -> None:
         """Post the untold lines of the job's story as Events."""

@@ -22,10 +22,10 @@ HIDDEN: Final = "***"
 def last_applied(live: Json) -> Json:
     """The manifest as it was last applied; empty if nobody applied it."""
     try:
-        found = json.loads(part(part(live, "metadata"), "annotations").get(LAST, "{}"))
+        manifest = json.loads(part(part(live, "metadata"), "annotations").get(LAST, "{}"))
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return manifest if isinstance(manifest, dict) else {}
 
 
 def noted(manifest: Json, written: Json) -> Json:

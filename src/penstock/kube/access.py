@@ -129,10 +129,10 @@ class _OwnSecret:
         held = self._ask("GET").get("data") or {}
         if SECRET_KEY not in held:
             raise ValueError(f"it has no key '{SECRET_KEY}'")
-        found = yaml.safe_load(base64.b64decode(held[SECRET_KEY]))
-        if not isinstance(found, dict):
+        kubeconfig = yaml.safe_load(base64.b64decode(held[SECRET_KEY]))
+        if not isinstance(kubeconfig, dict):
             raise ValueError("it is no kubeconfig")
-        return found
+        return kubeconfig
 
     def save(self, kubeconfig: dict[str, Any]) -> None:
         text = base64.b64encode(json.dumps(kubeconfig).encode()).decode()
@@ -150,8 +150,8 @@ class _OwnSecret:
         asked = Request(url, content, headers, method=method)
         trust = verify_cluster(own.cluster, own.user, own.abs_file)
         with urlopen(asked, timeout=SECRET_SECONDS, context=trust) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
+            secret: dict[str, Any] = json.load(answer)
+        return secret
 
 
 def _path(access: Access) -> Path:

@@ -209,11 +209,11 @@ class Cluster:
         more = ""
         while True:
             params = _selected(labels, fields) | {"limit": str(page)} | ({"continue": more} if more else {})
-            found = await self._ask("GET", kind, kind.path(namespace), params=params, verb="list")
-            items += found.get("items") or []
-            more = found["metadata"].get("continue", "")
+            answer = await self._ask("GET", kind, kind.path(namespace), params=params, verb="list")
+            items += answer.get("items") or []
+            more = answer["metadata"].get("continue", "")
             if not more:
-                return items, str(found["metadata"]["resourceVersion"])
+                return items, str(answer["metadata"]["resourceVersion"])
 
     async def watch(
         self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "", since: str
@@ -312,8 +312,8 @@ class Cluster:
         answer = await self._send(request, f"{verb} {resource}", LATER if kind is EVENTS else rank)
         if answer.status >= 300:
             raise _refusal(answer.status, answer.content, verb, resource)
-        found: Obj = _decoded(answer.content)
-        return found
+        obj: Obj = _decoded(answer.content)
+        return obj
 
     async def _send(self, request: Request, what: str, rank: Rank = NOW) -> Response:
         tries = 1

@@ -103,11 +103,11 @@ def _of_machine(text: str) -> str:
     return next((model for pattern, model in AZURE if pattern.fullmatch(text)), "")
 
 
-def same_model(one: str, other: str) -> bool:
+def same_model(model: str, other: str) -> bool:
     """True if both names can mean the same GPU: one says all that the other does. `A100` and `NVIDIA-A100-SXM4-80GB`
     can, `A100-40GB` and `A100-80GB` cannot. A slice is never a whole GPU.
     """
-    words, others = _words(one), _words(other)
+    words, others = _words(model), _words(other)
     if not words or not others or (SLICE in words) != (SLICE in others):
         return False
     return words <= others or others <= words

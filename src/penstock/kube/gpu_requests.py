@@ -30,12 +30,12 @@ def of_job(spec: Json) -> dict[str, int]:
     """GPUs over all pods that run at once, by MIG profile; an empty profile means whole GPUs. Whole GPUs of two makers
     count apart. Raises `NotWhole`.
     """
-    pods, found = pods_at_once(spec), Counter[str]()
+    pods, gpus = pods_at_once(spec), Counter[str]()
     requested = of_pod(part(part(spec, "template"), "spec"))
     mixed = all(requested[name] for name in WHOLE)
     for resource, count in requested.items():
-        found[resource if mixed and resource in WHOLE else profile_of(resource)] += count * pods
-    return dict(found)
+        gpus[resource if mixed and resource in WHOLE else profile_of(resource)] += count * pods
+    return dict(gpus)
 
 
 def of_pod(pod: Json) -> Requests:

@@ -12,12 +12,12 @@ _PART: Final = re.compile("([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
 
 def read(text: str) -> set[int]:
     """The indexes of the text; parts that are none are left out."""
-    found: set[int] = set()
-    for said in text.split(","):
-        if match := _PART.fullmatch(said.strip()):
+    indexes: set[int] = set()
+    for piece in text.split(","):
+        if match := _PART.fullmatch(piece.strip()):
             first, last = int(match[1]), int(match[2] or match[1])
-            found.update(range(first, min(last, MOST) + 1))
-    return found
+            indexes.update(range(first, min(last, MOST) + 1))
+    return indexes
 
 
 def write(indexes: Iterable[int]) -> str:

@@ -62,9 +62,9 @@ class Informer:
             self.wait = min(2 * self.wait, LAST_RETRY_SECONDS)
 
     async def _list(self) -> None:
-        found, version = await self.cluster.list(self.kind, self.namespace, labels=self.labels, fields=self.fields)
+        listed, version = await self.cluster.list(self.kind, self.namespace, labels=self.labels, fields=self.fields)
         self.lists += 1
-        there = {key_of(obj): obj for obj in found}
+        there = {key_of(obj): obj for obj in listed}
         for before in [obj for key, obj in self.objects.items() if key not in there]:
             self._gone(before)
         for obj in there.values():

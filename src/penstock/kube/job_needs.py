@@ -43,12 +43,12 @@ def job_needs(job: Json, known: Iterable[str] = (), named: tuple[str, ...] = ())
 
 def known_gpus(offers: Iterable[Offer]) -> list[str]:
     """GPU models that the offers have or stand in for, and the labels that say so on their nodes."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for offer in offers:
-        found |= dict.fromkeys([offer.gpu_model] if offer.gpu_model else [])
-        found |= dict.fromkeys(name for name in offer.has if name.startswith(GPU_LABEL))
-        found |= dict.fromkeys(name[len(GPU) :] for name in offer.has if name.startswith(GPU) and not _is_other(name))
-    return list(found)
+        names |= dict.fromkeys([offer.gpu_model] if offer.gpu_model else [])
+        names |= dict.fromkeys(name for name in offer.has if name.startswith(GPU_LABEL))
+        names |= dict.fromkeys(name[len(GPU) :] for name in offer.has if name.startswith(GPU) and not _is_other(name))
+    return list(names)
 
 
 def offer_has(
@@ -103,8 +103,8 @@ def is_of_gpus(clause: Clause) -> bool:
 def gpu_clauses(job: Json) -> list[Clause]:
     """What the Job's labels say about GPU models. Any GPU meets a label that only says that there are some."""
     pod = pod_of(job)
-    found = [*node_terms.of_selector(part(pod, "nodeSelector")), *node_terms.of_affinity(pod)]
-    return [clause for clause in found if is_of_gpus(clause) and all(demand.model for demand in clause)]
+    clauses = [*node_terms.of_selector(part(pod, "nodeSelector")), *node_terms.of_affinity(pod)]
+    return [clause for clause in clauses if is_of_gpus(clause) and all(demand.model for demand in clause)]
 
 
 def _models(clauses: list[Clause], known: list[str]) -> tuple[str, ...]:

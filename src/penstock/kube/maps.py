@@ -93,8 +93,8 @@ def _serves(kind: Kind, name: str, to: str) -> bool:
 
 
 def table(maps: Maps, kind: Kind) -> Table:
-    found: Table = getattr(maps, KEYS[kind])
-    return found
+    rows: Table = getattr(maps, KEYS[kind])
+    return rows
 
 
 def there(maps: Maps, kind: Kind, name: str) -> str | None:
@@ -102,8 +102,8 @@ def there(maps: Maps, kind: Kind, name: str) -> str | None:
     if kind == "image":
         return _image(maps, name)
     if kind == "node selector":  # by `key=value`, else by `key`
-        found = dict(maps.node_selectors)
-        return found.get(name, found.get(re.split("!?=|[<>]", name.removeprefix("!"), maxsplit=1)[0]))
+        selectors = dict(maps.node_selectors)
+        return selectors.get(name, selectors.get(re.split("!?=|[<>]", name.removeprefix("!"), maxsplit=1)[0]))
     return dict(table(maps, kind)).get(name)
 
 

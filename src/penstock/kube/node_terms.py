@@ -117,10 +117,10 @@ def is_negative(demand: Demand) -> bool:
 
 def required(pod: Json) -> Json:
     """Required node affinity as the pod has it; empty if it has none."""
-    found: Any = pod
+    inner: Any = pod
     for key in ("affinity", "nodeAffinity", REQUIRED):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+        inner = inner.get(key) if isinstance(inner, dict) else None
+    return inner if isinstance(inner, dict) else {}
 
 
 def terms_of(pod: Json) -> list[Json]:
@@ -137,10 +137,10 @@ def with_terms(pod: Json, terms: Iterable[Json]) -> None:
 
 
 def _list(holder: Json, key: str) -> list[Json]:
-    found = holder.get(key)
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+    items = holder.get(key)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def _values(rule: Json) -> list[str]:
-    found = rule.get("values")
-    return [str(text) for text in found] if isinstance(found, list) else []
+    values = rule.get("values")
+    return [str(text) for text in values] if isinstance(values, list) else []

@@ -53,8 +53,8 @@ class Rewritten:
 
 def verdicts(job: Json, maps: Maps, labels: Labels = NONE) -> list[Disposition]:
     """One verdict for each distinct reference. `labels`: of the offer's own nodes."""
-    found = {(reference.kind, reference.name): _verdict(reference, maps, labels) for reference in references(job)}
-    return [*found.values(), *(_verdict_on(clause, maps, labels) for clause in affinity_clauses(job))]
+    judged = {(reference.kind, reference.name): _verdict(reference, maps, labels) for reference in references(job)}
+    return [*judged.values(), *(_verdict_on(clause, maps, labels) for clause in affinity_clauses(job))]
 
 
 def may_go(judged: list[Disposition]) -> bool:
@@ -100,8 +100,8 @@ def parsed(manifest: str) -> Json:
     """The journal's manifest, parsed once for the binding driver and the site's driver. Callers must not change it.
     Raises `ValueError`.
     """
-    found: Json = json.loads(manifest)
-    return found
+    parsed_manifest: Json = json.loads(manifest)
+    return parsed_manifest
 
 
 def job_in(manifest: Json) -> Json:
@@ -121,8 +121,8 @@ def _kind(other: Json) -> Kind:
 
 
 def _items(manifest: Json) -> list[Json]:
-    found = manifest.get("items") if manifest.get("kind") == "List" else [manifest]
-    return found or [{}]
+    items = manifest.get("items") if manifest.get("kind") == "List" else [manifest]
+    return items or [{}]
 
 
 # --- one thing --------------------------------------------------------------------------------------------------------
@@ -284,12 +284,12 @@ def travelling(job: Json) -> dict[Carried, bool]:
     """The ConfigMaps and the Service that the Job refers to, and whether it needs them; the intake reads these at
     submission.
     """
-    found: dict[Carried, bool] = {}
+    needed: dict[Carried, bool] = {}
     for reference in references(job):
         if reference.kind in ("config map", "service"):
             key = reference.kind, reference.name
-            found[key] = found.get(key, False) or not reference.optional
-    return found
+            needed[key] = needed.get(key, False) or not reference.optional
+    return needed
 
 
 def _copied(carried: dict[Carried, Json], reference: Reference, namespace: str, copies: dict[Carried, Json]) -> str:

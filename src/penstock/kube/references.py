@@ -238,13 +238,13 @@ def _resource(resources: Json, name: str) -> Put:
 
 
 def part(holder: Json, key: str) -> Json:
-    found = holder.get(key)
-    return found if isinstance(found, dict) else {}
+    inner = holder.get(key)
+    return inner if isinstance(inner, dict) else {}
 
 
 def parts(holder: Json, key: str) -> list[Json]:
-    found = holder.get(key)
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+    items = holder.get(key)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def looks_private(image: str) -> bool:

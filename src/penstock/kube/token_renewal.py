@@ -42,10 +42,10 @@ class KubeconfigFile:
     def load(self) -> Json:
         import yaml
 
-        found = yaml.safe_load(self.path.read_text())
-        if not isinstance(found, dict):
+        kubeconfig = yaml.safe_load(self.path.read_text())
+        if not isinstance(kubeconfig, dict):
             raise ValueError("it is no kubeconfig")
-        return found
+        return kubeconfig
 
     def save(self, kubeconfig: Json) -> None:
         """At once, and for us alone: whoever reads it sees the old file or the new one."""
@@ -166,10 +166,10 @@ class TokenRenewal:
 
 
 def user_of(kubeconfig: Mapping[str, Any], name: str) -> Json:
-    found: list[Json] = [user["user"] for user in kubeconfig["users"] if user["name"] == name]
-    if not found:
+    users: list[Json] = [user["user"] for user in kubeconfig["users"] if user["name"] == name]
+    if not users:
         raise KeyError(name)
-    return found[0]
+    return users[0]
 
 
 def life_asked(user: Mapping[str, Any]) -> int:

@@ -208,8 +208,8 @@ class ExecutionCache:
         return map(name_of, self.nodes) if self.nodes.in_step.is_set() else None
 
     def hostnames(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
-        found = {name: self.nodes.get(name) for name in nodes}
-        return tuple(name if node is None else hostname(node) for name, node in found.items())
+        by_name = {name: self.nodes.get(name) for name in nodes}
+        return tuple(name if node is None else hostname(node) for name, node in by_name.items())
 
     def usable(self, offer: str, avoided: tuple[str, ...], keep_free: int) -> tuple[tuple[str, int], ...]:
         what, place = self.places[offer]
@@ -241,13 +241,13 @@ class ExecutionCache:
         self.changed(execution)
 
     def _pod(self, before: Obj | None, pod: Obj | None) -> None:
-        found = pod or before
-        assert found is not None
-        execution = self.by_name.get(found["execution"])
+        seen = pod or before
+        assert seen is not None
+        execution = self.by_name.get(seen["execution"])
         if execution is None:
-            self._early_pod(found, gone=pod is None)
+            self._early_pod(seen, gone=pod is None)
             return
-        (execution.see if pod else execution.miss)(found)
+        (execution.see if pod else execution.miss)(seen)
         self.changed(execution)
 
     def _early_pod(self, pod: Obj, *, gone: bool) -> None:
@@ -269,10 +269,10 @@ class ExecutionCache:
         self.room_changed()
 
     def _other(self, before: Obj | None, pod: Obj | None) -> None:
-        for found, sign in ((before, -1), (pod, 1)):
-            if found is not None and found["node"]:
-                for resource, gpus in found["gpus"].items():
-                    self.taken[resource][found["node"]] += sign * gpus
+        for shown, sign in ((before, -1), (pod, 1)):
+            if shown is not None and shown["node"]:
+                for resource, gpus in shown["gpus"].items():
+                    self.taken[resource][shown["node"]] += sign * gpus
         if (before and before["gpus"]) or (pod and pod["gpus"]):
             self.room_changed()
 

@@ -144,9 +144,9 @@ class Connection:
             return execution
         for namespace in self.namespaces:
             with suppress(errors.NotFound):
-                found = await self.cluster.get(JOBS, self.name(attempt), namespace)
-                if self.is_own(found, attempt):
-                    return self.executions.note(found)
+                job = await self.cluster.get(JOBS, self.name(attempt), namespace)
+                if self.is_own(job, attempt):
+                    return self.executions.note(job)
         return None
 
     async def change(
@@ -159,10 +159,8 @@ class Connection:
                 return
             seen = execution.job["metadata"]["resourceVersion"]
             try:
-                found = await self.cluster.patch(
-                    JOBS, execution.name, wanted, execution.namespace, seen=seen, rank=rank
-                )
-                self.executions.note(found)
+                job = await self.cluster.patch(JOBS, execution.name, wanted, execution.namespace, seen=seen, rank=rank)
+                self.executions.note(job)
                 return
             except errors.Conflict:
                 await self._catch_up(execution, seen)

@@ -323,10 +323,10 @@ def _container(container: Obj, order: ExecutionRequest, name: str, gang: int) ->
     own = [entry for entry in container.get("env") or () if not entry["name"].startswith("PENSTOCK_")]
     named = {entry["name"] for entry in own}
     ours = [*_variables(order), *(_gang(name, gang) if gang else ())]
-    found = {**container, "env": own + [entry for entry in ours if entry["name"] not in named]}
+    made = {**container, "env": own + [entry for entry in ours if entry["name"] not in named]}
     if order.secret:
-        found["envFrom"] = [*(container.get("envFrom") or ()), {"secretRef": {"name": order.secret}}]
-    return found
+        made["envFrom"] = [*(container.get("envFrom") or ()), {"secretRef": {"name": order.secret}}]
+    return made
 
 
 def _variables(order: ExecutionRequest) -> list[Obj]:

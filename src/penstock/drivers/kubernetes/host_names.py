@@ -44,12 +44,12 @@ async def copy_service(here: Connection, service: Obj, namespace: str) -> bool:
         await here.cluster.create(SERVICES, service, namespace)
         return True
     except errors.AlreadyExists:
-        found = await here.cluster.get(SERVICES, metadata["name"], namespace)
-    there = found["metadata"].get("annotations", {}).get(annotations.COPY_OF)
+        existing = await here.cluster.get(SERVICES, metadata["name"], namespace)
+    there = existing["metadata"].get("annotations", {}).get(annotations.COPY_OF)
     if there not in (None, metadata["annotations"][annotations.COPY_OF]):
         words = f"Service {namespace}/{metadata['name']} is a copy of {there} there, and pods can have only one of them"
         raise Unstartable(words, here.settings.retry_ms, "unfit")
-    if there is not None and any(found["spec"].get(key) != part for key, part in _comparable(service).items()):
+    if there is not None and any(existing["spec"].get(key) != part for key, part in _comparable(service).items()):
         await here.cluster.patch(SERVICES, metadata["name"], {"spec": service["spec"]}, namespace)
     return there is not None
 
@@ -93,10 +93,10 @@ async def withdraw(here: Connection, execution: Execution) -> None:
 async def _publishes_unready(here: Connection, execution: Execution) -> bool:
     service = said(execution.job, annotations.HOST_NAMES).partition(".")[2]
     try:
-        found = await here.cluster.get(SERVICES, service, execution.namespace)
+        existing = await here.cluster.get(SERVICES, service, execution.namespace)
     except errors.NotFound:
         return False  # it may come later, and then finds our slice
-    return bool(found["spec"].get("publishNotReadyAddresses"))
+    return bool(existing["spec"].get("publishNotReadyAddresses"))
 
 
 async def _write(here: Connection, execution: Execution, number: int, made: Obj) -> None:

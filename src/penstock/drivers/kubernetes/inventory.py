@@ -27,12 +27,12 @@ def usable(
 ) -> tuple[tuple[str, int], ...]:
     """The offer's nodes with the GPUs that we may use. `taken`: GPUs that others hold, by node."""
     avoided = set(avoided)
-    found = {
+    gpus = {
         name_of(node): min(most, gpus_of(node, place, taken.get(name_of(node), 0), avoided))
         for node in nodes
         if belongs(node, place)
     }
-    return tuple(_without_headroom(sorted(found.items()), keep_free))
+    return tuple(_without_headroom(sorted(gpus.items()), keep_free))
 
 
 def belongs(node: Obj, place: NodeSelection) -> bool:

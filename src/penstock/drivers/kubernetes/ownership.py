@@ -19,10 +19,10 @@ async def claim(here: Connection) -> None:
     if here.settings.shared:
         return
     try:
-        found, _ = await here.cluster.list(LEASES, labels="app.kubernetes.io/name=penstock")
+        leases, _ = await here.cluster.list(LEASES, labels="app.kubernetes.io/name=penstock")
     except errors.Forbidden:
         return  # our rights end at our own namespace
-    for lease in found:
+    for lease in leases:
         check_owner(here, lease)
 
 

@@ -269,7 +269,7 @@ def trouble_of(job: Obj, pods: Sequence[Obj]) -> Trouble | None:
     """What keeps it from running, if anything. A Job that Kueue holds back is queued, not in trouble."""
     if job["spec"].get("suspend"):
         return None
-    return next((found for pod in pods if (found := _trouble(pod))), None)
+    return next((trouble for pod in pods if (trouble := _trouble(pod))), None)
 
 
 def _trouble(pod: Obj) -> Trouble | None:
@@ -280,8 +280,8 @@ def _trouble(pod: Obj) -> Trouble | None:
         if state["type"] == "PodScheduled" and state["status"] == "False":
             return _unscheduled(str(state.get("reason", "")), str(state.get("message", "")))
     for reason, message in _waits(pod):
-        if found := _waiting(reason, message, node):
-            return found
+        if trouble := _waiting(reason, message, node):
+            return trouble
     return None
 
 
@@ -308,8 +308,8 @@ def is_unnoticed(pod: Obj) -> bool:
 
 def _waits(pod: Obj) -> list[tuple[str, str]]:
     """Reason and message of each container that waits, those that run first included."""
-    found = [(container.get("state") or {}).get("waiting") for container in _all_containers(pod)]
-    return [(str(waits.get("reason", "")), str(waits.get("message", ""))) for waits in found if waits]
+    waiting = [(container.get("state") or {}).get("waiting") for container in _all_containers(pod)]
+    return [(str(waits.get("reason", "")), str(waits.get("message", ""))) for waits in waiting if waits]
 
 
 def _all_containers(pod: Obj) -> list[Obj]:
@@ -336,8 +336,8 @@ def said(job: Obj, name: str) -> str:
 
 
 def condition(obj: Obj, kind: str) -> Obj | None:
-    found = obj.get("status", {}).get("conditions") or ()
-    return next((shown for shown in found if shown["type"] == kind and shown["status"] == "True"), None)
+    conditions = obj.get("status", {}).get("conditions") or ()
+    return next((shown for shown in conditions if shown["type"] == kind and shown["status"] == "True"), None)
 
 
 def is_active(pod: Obj) -> bool:

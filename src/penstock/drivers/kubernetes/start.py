@@ -52,9 +52,9 @@ class Starter:
         try:
             job = await here.cluster.create(JOBS, execution_job(order, given.manifest, ordered_at))
         except errors.AlreadyExists:
-            found = await here.cluster.get(JOBS, here.name(ask.attempt), namespace)
-            ownership.check_own(here, found, ask.attempt, origin_of(given.manifest, ask))
-            return here.executions.note(found)
+            existing = await here.cluster.get(JOBS, here.name(ask.attempt), namespace)
+            ownership.check_own(here, existing, ask.attempt, origin_of(given.manifest, ask))
+            return here.executions.note(existing)
         execution = here.executions.note(job)
         execution.ordered_at = ordered_at
         for copy in made:

@@ -43,11 +43,11 @@ async def bury(here: Connection, attempt: str) -> Execution | None:
     made: Execution | None = None
     for namespace in here.namespaces:
         try:
-            found = await here.cluster.create(JOBS, tombstone(here.installation, attempt, namespace))
+            job = await here.cluster.create(JOBS, tombstone(here.installation, attempt, namespace))
         except errors.AlreadyExists:
-            found = await here.cluster.get(JOBS, here.name(attempt), namespace)
-        if here.is_own(found, attempt):
-            made = here.executions.note(found)
+            job = await here.cluster.get(JOBS, here.name(attempt), namespace)
+        if here.is_own(job, attempt):
+            made = here.executions.note(job)
     return made
 
 

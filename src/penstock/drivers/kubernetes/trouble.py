@@ -53,27 +53,27 @@ class TroubleReporter:
         creating = any(map(is_being_created, pods))
         if pods and not creating:
             execution.event = None
-        found = trouble_of(job, pods) or (execution.event if creating else None)
-        if found is None and not job["spec"].get("suspend") and any(map(is_unnoticed, pods)):
-            found = UNNOTICED
+        trouble = trouble_of(job, pods) or (execution.event if creating else None)
+        if trouble is None and not job["spec"].get("suspend") and any(map(is_unnoticed, pods)):
+            trouble = UNNOTICED
         if not pods and not job["spec"].get("suspend"):
-            found = execution.event or NO_PODS
-        if execution.begun or (found is not None and rendezvous(execution.name) in found.words):
-            found = None  # a gang's pods wait for the rendezvous ConfigMap: not their fault
-        found = self._with_scaling(execution, found)
-        if found is None or execution.trouble is None or found.kind != execution.trouble.kind:
+            trouble = execution.event or NO_PODS
+        if execution.begun or (trouble is not None and rendezvous(execution.name) in trouble.words):
+            trouble = None  # a gang's pods wait for the rendezvous ConfigMap: not their fault
+        trouble = self._with_scaling(execution, trouble)
+        if trouble is None or execution.trouble is None or trouble.kind != execution.trouble.kind:
             execution.trouble_at = self.here.clock()
-        execution.trouble = found
-        if not execution.begun and (found is not None or creating) and not said(job, annotations.ENDING):
+        execution.trouble = trouble
+        if not execution.begun and (trouble is not None or creating) and not said(job, annotations.ENDING):
             self.here.tasks.see_to(f"trouble of {execution.name}", self._follow, execution)
 
-    def _with_scaling(self, execution: Execution, found: Trouble | None) -> Trouble | None:
+    def _with_scaling(self, execution: Execution, trouble: Trouble | None) -> Trouble | None:
         """No room where an autoscaler adds nodes: with what it said of that."""
-        if found is None or found.kind != "room":
+        if trouble is None or trouble.kind != "room":
             execution.scaling = None
-        if found is None or execution.scaling is None:
-            return found
-        return replace(found, words=f"{execution.scaling.words}; {found.words}", scaling=execution.scaling.kind)
+        if trouble is None or execution.scaling is None:
+            return trouble
+        return replace(trouble, words=f"{execution.scaling.words}; {trouble.words}", scaling=execution.scaling.kind)
 
     async def _follow(self, execution: Execution) -> None:
         """Until it starts or ends: read Events where only they know, and tell what lasts."""

@@ -161,10 +161,14 @@ class LocalStore:
 
     def order_of(self, folder: Path) -> Record:
         """What it was told; empty if nothing, or nobody can tell, which `damages` then says."""
+        return self._unless_damaged(folder, lambda: read_order(str(folder)))
+
+    def _unless_damaged(self, folder: Path, read_record: Callable[[], Record], name: str = "") -> Record:
+        """Empty if the file is damaged; `damages` then says so of this attempt or node, or of the folder's own."""
         try:
-            return read_order(str(folder))
+            return read_record()
         except DamagedFile as damaged:
-            self.damages[_name(folder)] = str(damaged)
+            self.damages[name or _name(folder)] = str(damaged)
             return {}
 
     def order(self, ask: StartAttempt, work: Work, env: dict[str, str]) -> Path:
@@ -353,19 +357,11 @@ class LocalStore:
         return self._end_in(folder, attempt) if self.is_over(folder) else {}
 
     def _end_in(self, folder: Path, attempt: str) -> Record:
-        try:
-            return read_end(str(folder), now_ms())
-        except DamagedFile as damaged:
-            self.damages[attempt] = str(damaged)
-            return {}
+        return self._unless_damaged(folder, lambda: read_end(str(folder), now_ms()), attempt)
 
     def marks(self, folder: Path, attempt: str) -> Record:
         """Its last step and checkpoint; empty if nobody can tell."""
-        try:
-            return read_marks(str(folder), now_ms())
-        except DamagedFile as damaged:
-            self.damages[attempt] = str(damaged)
-            return {}
+        return self._unless_damaged(folder, lambda: read_marks(str(folder), now_ms()), attempt)
 
     def log(self, folder: Path, after: int, most: int) -> tuple[bytes, int]:
         """A piece of its log, and how long the log is. Raises `FileNotFoundError`, `DamagedFile`."""
@@ -389,11 +385,7 @@ class LocalStore:
 
     def node_of(self, folder: Path) -> Record:
         """A rented node's life; empty if it has none, or nobody can tell, which `damages` then says."""
-        try:
-            return read_node(str(folder))
-        except DamagedFile as damaged:
-            self.damages[_name(folder)] = str(damaged)
-            return {}
+        return self._unless_damaged(folder, lambda: read_node(str(folder)))
 
     def _all_nodes(self) -> list[Path]:
         return sorted((self.folder / "nodes").iterdir())

@@ -174,7 +174,7 @@ async def _listed(cluster: Cluster, kind: Kind, namespace: str, labels: str = ""
 
 async def remains(cluster: Cluster, installation: str, namespace: str) -> list[str]:
     """Everything that still bears a mark of ours, as "kind namespace/name"."""
-    found, others = [], set[str]()
+    remaining, others = [], set[str]()
     leases = await _listed(cluster, LEASES, namespace)
     theirs = {_namespace_of(lease) for lease in leases if _is_others_front_door(lease, installation)}
     for kind in (JOBS, CONFIG_MAPS, LEASES, SERVICES, ENDPOINT_SLICES):
@@ -183,9 +183,9 @@ async def remains(cluster: Cluster, installation: str, namespace: str) -> list[s
         ours = [thing for thing in there if _bears_our_mark(thing, installation) and not _is_used_by(thing, others)]
         if kind in (JOBS, CONFIG_MAPS):  # home Jobs there are another installation's; execution Jobs say whose they are
             ours = [thing for thing in ours if _namespace_of(thing) not in theirs or _installation_of(thing)]
-        found += [_word(kind, thing) for thing in ours]
+        remaining += [_word(kind, thing) for thing in ours]
     pods = (await cluster.list(PODS, namespace, labels=_made_by(installation)))[0]
-    return found + [_word(PODS, pod) for pod in pods]
+    return remaining + [_word(PODS, pod) for pod in pods]
 
 
 def _is_others_front_door(lease: Json, installation: str) -> bool:

@@ -105,16 +105,16 @@ async def _apply(cluster: Cluster, obj: Obj) -> str:
 async def _is_so(cluster: Cluster, kind: Kind, obj: Obj) -> bool:
     """An administrator may have made it, and our login may only look."""
     try:
-        found = await cluster.get(kind, str(obj["metadata"]["name"]), str(obj["metadata"].get("namespace", "")))
+        live = await cluster.get(kind, str(obj["metadata"]["name"]), str(obj["metadata"].get("namespace", "")))
     except (NotFound, Forbidden):
         return False
-    return all(_same(found.get(part), obj[part]) for part in PARTS if part in obj)
+    return all(_same(live.get(part), obj[part]) for part in PARTS if part in obj)
 
 
-def _same(found: Any, wanted: Any) -> bool:
+def _same(live: Any, wanted: Any) -> bool:
     """Every row, in any order; a server adds nothing to rules, and an apiGroup to subjects."""
     there, asked = (
-        [{key: row[key] for key in row if key != "apiGroup"} for row in rows or ()] for rows in (found, wanted)
+        [{key: row[key] for key in row if key != "apiGroup"} for row in rows or ()] for rows in (live, wanted)
     )
     return len(there) == len(asked) and all(row in there for row in asked)
 

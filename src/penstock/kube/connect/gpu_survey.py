@@ -84,11 +84,11 @@ async def survey(cluster: Cluster) -> Survey:
     queues: list[Obj] | None = None
     for kind in CLUSTER_QUEUES:
         queues = await _listed(cluster, kind, unseen) if queues is None else queues
-    found = gpus_of(nodes)
+    standing = gpus_of(nodes)
     pooled = [offer for offer in pools_with_gpus(pools or ()) if not _has_nodes(nodes, offer)]
     return Survey(
         version=await cluster.version(),
-        gpus=(*found, *pooled),
+        gpus=(*standing, *pooled),
         autoscaler=bool(await _exists(cluster, CONFIG_MAPS, *AUTOSCALER, unseen)),
         node_pools=tuple(str(pool["metadata"]["name"]) for pool in pools or ()),
         kueue=tuple(str(queue["metadata"]["name"]) for queue in queues or ()),
@@ -131,8 +131,8 @@ def gpus_of(nodes: Iterable[Obj]) -> list[GpuNodes]:
     for node in nodes:
         for kind in _of_node(node):
             counted[kind] = counted.get(kind, 0) + 1
-    found = [replace(kind, nodes=count) for kind, count in counted.items()]
-    return sorted(found, key=lambda kind: (-kind.nodes * kind.gpus_per_node, kind.model, kind.mig, kind.spot))
+    kinds = [replace(kind, nodes=count) for kind, count in counted.items()]
+    return sorted(kinds, key=lambda kind: (-kind.nodes * kind.gpus_per_node, kind.model, kind.mig, kind.spot))
 
 
 def _of_node(node: Obj) -> list[GpuNodes]:
@@ -182,8 +182,8 @@ def _selector(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _labels(node: Obj) -> dict[str, str]:
-    found: dict[str, str] = node["metadata"].get("labels") or {}
-    return found
+    labels: dict[str, str] = node["metadata"].get("labels") or {}
+    return labels
 
 
 def _keeps_off(taint: Obj) -> bool:
@@ -202,7 +202,7 @@ def _shown(taint: Obj) -> str:
 
 def pools_with_gpus(pools: Iterable[Obj]) -> list[GpuNodes]:
     """An offer for each NodePool whose requirements name GPUs: by their model, or by machine types that have some."""
-    found = []
+    offers = []
     for pool in pools:
         template = pool.get("spec", {}).get("template", {}).get("spec", {})
         wants = {
@@ -213,8 +213,8 @@ def pools_with_gpus(pools: Iterable[Obj]) -> list[GpuNodes]:
         models = {name.upper() for name in wants.get(GPU_NAME, ())}
         models |= {model_of(INSTANCE, machine) for machine in wants.get(INSTANCE, ())} - {""}
         if models:
-            found.append(_of_pool(str(pool["metadata"]["name"]), sorted(models), wants, template.get("taints") or ()))
-    return found
+            offers.append(_of_pool(str(pool["metadata"]["name"]), sorted(models), wants, template.get("taints") or ()))
+    return offers
 
 
 def _of_pool(name: str, models: Sequence[str], wants: Mapping[str, Sequence[str]], taints: Iterable[Obj]) -> GpuNodes:

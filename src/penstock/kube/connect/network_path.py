@@ -111,7 +111,7 @@ def _reached(host: str, port: int, what: str = "") -> tuple[socket.socket, str]:
 
 def _resolved(host: str, port: int, what: str) -> list[str]:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         whose = f"the {what.lower().removeprefix('the ')}" if what else "the cluster"
         raise BrokenPath(
@@ -119,7 +119,7 @@ def _resolved(host: str, port: int, what: str) -> list[str]:
             f"DNS does not know {host} ({_reason(error)}): a private endpoint's name resolves only inside its network,"
             f" so use a resolver that knows {whose}'s zone, or open the VPN.",
         ) from None
-    return list(dict.fromkeys(str(row[4][0]) for row in found))
+    return list(dict.fromkeys(str(row[4][0]) for row in addresses))
 
 
 def _dropped(addresses: list[str]) -> str:

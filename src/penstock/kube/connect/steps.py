@@ -57,8 +57,8 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
     if token:
         made = account.kubeconfig(block.name, there.server, there.authority, token, wanted.own)
         _write(target, made, given)
-        found = read_token(token)
-        ends = found.ends if found else 0.0
+        claims = read_token(token)
+        ends = claims.ends if claims else 0.0
         blocked += await _tried(Access(str(target)), wanted)
     used = target if token else Path(given.kubeconfig)
     block, offered = _at(block, used, target.parent), any(kind.offered for kind in survey.gpus)
