@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.config import LocalSite, SitesFile, read_sites, this_machine, unmatched_caps
 from penstock.core.errors import BadInput
 from penstock.core.model.events import PolicySet
+from penstock.core.values import value
 from penstock.drivers.driver import Refused
 from penstock.drivers.local import isolation, limits
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
@@ -36,10 +37,14 @@ from penstock.options import Options
 from penstock.site_drivers import SiteDrivers, execution_cluster, extra, has_own_users
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from penstock.config.sites import ConfigMapKey
     from penstock.front.home_cluster import ExecutionCluster
     from penstock.front.home_jobs import HomeJobs
     from penstock.front.manager import Manager
+    from penstock.live.anchoring import Anchoring
+    from penstock.web.access import Guard
     from penstock.web.tls import Certificate
     from penstock.web.tokens import Token, Tokens
 
@@ -103,40 +108,22 @@ async def running(
     options: Options, sock: socket.socket, certificate: "Certificate | None" = None
 ) -> AsyncIterator[tuple[Plane, Callable[[], str]]]:
     """A plane that serves its API on this socket, from before it is ready until it has let go; and browsers' links."""
-    from penstock.live.anchoring import Anchoring
-    from penstock.live.retention import keep_sweeping
-    from penstock.telemetry import Metrics
-    from penstock.web.app import build, guard_of
     from penstock.web.server import serving
     from penstock.web.token_files import older_tokens
 
     sys.setswitchinterval(TURN_SECONDS)
-    digest = digest_of(options.sites)  # before it is read: a change meanwhile is a change
-    base = _without_policy(options)
-    named = _config_map(options, base)
-    file, text = _governed(options, base)
+    read = _read_files(options)
     make_home(options.home)
     older = older_tokens(options.home / "tokens.json")  # before anything is opened: a damaged file changes nothing
     where = options.journal or str(options.home / "journal.db")
     opened = _open_journal(options.home, where)
-    _say_how_jobs_run(options, file)
+    _say_how_jobs_run(options, read.file)
     with contextlib.closing(opened) as journal, contextlib.closing(open_reader(where)) as reader:
-        clock = _clock(options)
-        homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
-        if named is not None:
-            file, text = await _from_cluster(base, named, homes, reader)
-        sites = SiteDrivers(options, file, journal.installation, reader, clock, homes)
-        plane = make_plane(options, file, text, journal, reader, clock, sites)
-        guard = guard_of(options.home, plane)
+        parts = await _assemble(options, read, journal, reader)
+        plane, guard, app = parts.plane, parts.guard, parts.app
         with reachable():
             _know_tokens(guard.tokens, reader, options.home, older)
-        metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
-        app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
-        app.state.policies = policies = PolicyChanges(plane, base, named.title if named else options.policy, text)
-        app.state.sites = changes = SiteChanges(plane, policies, sites, options.sites, digest)
-        anchoring = Anchoring(options.anchors, journal, lambda: plane.claims.head, clock.now, plane.alarms.set)
-        with reachable():
-            anchoring.check()
+            parts.anchoring.check()
         async with (
             guard.denials.saved(),
             guard.tokens.followed(reader),
@@ -146,20 +133,96 @@ async def running(
             try:
                 await _begin(plane)
                 secret = await _record_tokens(guard.tokens, reader, options.home, older)
-                _say([*file.notes, *unmatched_caps(file), *[raised.says for raised in plane.raised_caps.values()]])
-                _calm_the_collector()
-                async with (
-                    _beside(keep_sweeping(sites.store, reader, clock), anchoring.run()),
-                    _reloading(*([] if named else [policies]), changes),
-                    _policy_followed(named, homes, policies, clock),
-                    _doors(homes, _elsewhere(file, homes), sites, plane, reader, options.home) as app.state.manager,
-                ):
+                async with _working(options, parts, reader):
                     yield plane, lambda: str(app.state.links.make(guard.tokens.find(secret)))
             finally:
                 await plane.stop()
-                await anchoring.write()
-                for home in homes:  # also if it never came as far as their doors: starts go through them
+                await parts.anchoring.write()
+                for home in parts.homes:  # also if it never came as far as their doors: starts go through them
                     await home.cluster.close()
+
+
+@value
+class _Files:
+    """What the sites file and the policy file say at the start."""
+
+    digest: str  # of the sites file
+    base: SitesFile  # without the policy
+    named: "ConfigMapKey | None"  # where the policy is instead
+    file: SitesFile
+    text: bytes  # of the policy
+
+
+def _read_files(options: Options) -> _Files:
+    digest = digest_of(options.sites)  # before it is read: a change meanwhile is a change
+    base = _without_policy(options)
+    named = _config_map(options, base)
+    return _Files(digest, base, named, *_governed(options, base))
+
+
+@value
+class _Parts:
+    """All that is made of them, before any of it works."""
+
+    file: SitesFile
+    named: "ConfigMapKey | None"
+    clock: Clock
+    homes: "list[HomeJobs]"
+    sites: SiteDrivers
+    plane: Plane
+    guard: "Guard"
+    app: "FastAPI"
+    policies: PolicyChanges
+    changes: SiteChanges
+    anchoring: "Anchoring"
+
+
+async def _assemble(options: Options, read: _Files, journal: Journal, reader: Reader) -> _Parts:
+    from penstock.live.anchoring import Anchoring
+    from penstock.telemetry import Metrics
+    from penstock.web.app import build, guard_of
+
+    base, named, file, text, clock = read.base, read.named, read.file, read.text, _clock(options)
+    homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
+    if named is not None:
+        file, text = await _from_cluster(base, named, homes, reader)
+    sites = SiteDrivers(options, file, journal.installation, reader, clock, homes)
+    plane = make_plane(options, file, text, journal, reader, clock, sites)
+    guard = guard_of(options.home, plane)
+    metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
+    app = build(plane, reader, guard, metrics, rehearsal=options.rehearse or bool(file.rehearsed))
+    app.state.policies = policies = PolicyChanges(plane, base, named.title if named else options.policy, text)
+    app.state.sites = changes = SiteChanges(plane, policies, sites, options.sites, read.digest)
+    return _Parts(
+        file=file,
+        named=named,
+        clock=clock,
+        homes=homes,
+        sites=sites,
+        plane=plane,
+        guard=guard,
+        app=app,
+        policies=policies,
+        changes=changes,
+        anchoring=Anchoring(options.anchors, journal, lambda: plane.claims.head, clock.now, plane.alarms.set),
+    )
+
+
+@contextlib.asynccontextmanager
+async def _working(options: Options, parts: _Parts, reader: Reader) -> AsyncIterator[None]:
+    """We lead: what works beside the plane, while this lasts."""
+    from penstock.live.retention import keep_sweeping
+
+    file, plane, sites, homes = parts.file, parts.plane, parts.sites, parts.homes
+    _say([*file.notes, *unmatched_caps(file), *[raised.says for raised in plane.raised_caps.values()]])
+    _calm_the_collector()
+    async with (
+        _beside(keep_sweeping(sites.store, reader, parts.clock), parts.anchoring.run()),
+        _reloading(*([] if parts.named else [parts.policies]), parts.changes),
+        _policy_followed(parts.named, homes, parts.policies, parts.clock),
+        _doors(homes, _elsewhere(file, homes), sites, plane, reader, options.home) as parts.app.state.manager,
+    ):
+        yield
 
 
 def _open_journal(home: Path, where: str) -> Journal:

@@ -10,6 +10,7 @@ import pytest
 from penstock.web.connections import (
     LONG_TURN_SECONDS,
     PARSE_SECONDS,
+    PROBES_IN_A_TURN,
     STARTS_IN_A_TURN,
     Bounds,
     Connections,
@@ -137,6 +138,23 @@ def test_requests_of_all_addresses_start_in_turn() -> None:
             await asyncio.sleep(0)
         assert len(order) == 101
         assert (turns.waiting, turns.begun) == ({}, 0)
+
+    asyncio.run(inside())
+
+
+def test_a_probe_waits_for_nobody_unless_there_are_many() -> None:
+    """A stranger that pipelined a thousand of them delayed everybody's."""
+
+    async def inside() -> None:
+        turns, order = Turns(now=lambda: 0.0), list[str]()
+        for _ in range(100):
+            turns.start("greedy", lambda: order.append("greedy"))
+        for _ in range(100):
+            turns.start("probes", lambda: order.append("probe"), at_once=True)
+        few = PROBES_IN_A_TURN - STARTS_IN_A_TURN
+        assert order == ["greedy"] * STARTS_IN_A_TURN + ["probe"] * few
+        await asyncio.sleep(0)
+        assert sorted(order[PROBES_IN_A_TURN:]) == ["greedy", "greedy", "probe", "probe"]  # in turn from now on
 
     asyncio.run(inside())
 

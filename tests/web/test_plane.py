@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.core.units import money
+from penstock.core.model import events as e
+from penstock.core.units import HOUR, money
 from penstock.drivers.driver import Unreachable
 from penstock.journal.journal import Unwritable
 from penstock.live.plane import NotReady, Quarantined
@@ -76,6 +77,35 @@ async def _drawn(penstock: Any) -> None:
     await penstock.admin.post("/v1/resume")
     while penstock.plane.view.number < penstock.plane.number:
         await asyncio.sleep(0.01)
+
+
+@story
+async def test_who_was_answered_sees_it_however_much_others_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the inbox was never empty, the view was up to 200 ms behind: a cap that had just been set was not there."""
+    monkeypatch.setattr("penstock.live.plane.DRAWN_MS", HOUR)
+    monkeypatch.setattr("penstock.live.plane.LONG_MS", HOUR)
+    async with running(tmp_path) as penstock:
+
+        async def write() -> None:
+            while True:
+                await penstock.plane.tell(e.CapSet(0, "team:others", 1))
+
+        async def status() -> Any:
+            return (await penstock.admin.get("/v1/status")).json()
+
+        writing = [asyncio.ensure_future(write()) for _ in range(3)]
+        await penstock.admin.post("/v1/pause")
+        assert (await status())["paused"]
+        for jobs in (1, 2, 3):
+            await penstock.submits()
+            assert (await status())["queued"] == jobs
+            await penstock.admin.put("/v1/budget", json={"scope": "team:a", "per_month": jobs * 1_000_000})
+            wish = {"scope": "team:a", "per_month": jobs * 1_000_000, "per_hour": None, "reason": "the same"}
+            assert (await penstock.admin.post("/v1/budget/raise", json=wish)).status_code == 409
+        for task in writing:
+            task.cancel()
 
 
 @story

@@ -4,6 +4,7 @@ every start.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.core.fold.state import State
@@ -120,6 +121,7 @@ def raised_caps(state: State, configured: Sequence[Fact]) -> dict[str, RaisedCap
     }
 
 
+@lru_cache(1_000)  # asked for with every view
 def _raised(fact: e.CapSet, in_force: Cap, currency: str) -> str:
     return (
         f"The sites file says {in_words(_cap(fact), currency)} for {fact.scope}, which is more than "

@@ -13,7 +13,7 @@ act and answer.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
 from dataclasses import field, replace
 from time import monotonic
 from typing import Any, Final, TypeAlias, TypeVar
@@ -23,14 +23,13 @@ from penstock.core.decide.rules import Rules
 from penstock.core.errors import BadInput
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
-from penstock.core.model.actions import ReleaseNode, StopAttempt
 from penstock.core.model.events import Fact
 from penstock.core.model.types import JobSpec
 from penstock.core.plan import Plan, plan
 from penstock.core.units import HOUR, SECOND, Instant, Millis
 from penstock.core.values import value
-from penstock.drivers.driver import Command, Driver, Say, SiteInventory, Work
-from penstock.journal.journal import Fenced, Held, Journal, KeptClaim, Unwritable
+from penstock.drivers.driver import Command, Driver, Work
+from penstock.journal.journal import Fenced, Journal, Unwritable
 from penstock.kube.exec_protocol import Printed, Typed
 from penstock.live import config_facts, periods
 from penstock.live.admission import Admission
@@ -41,11 +40,11 @@ from penstock.live.config_facts import RaisedCap
 from penstock.live.dispatch import Dispatch
 from penstock.live.engine_thread import CallThread, EngineThread
 from penstock.live.fact_bounds import bounded
+from penstock.live.journal_lease import JournalLease
+from penstock.live.open_sites import OpenSites
 from penstock.live.periods import Calendar, Periods
-from penstock.live.recover import Belief, Differences
 from penstock.live.sequencer import Ask, KeyReused, Quarantined, Raised, Sequencer, SiteAction, Taken, Told, pack_work
 from penstock.live.site_claims import SiteClaims
-from penstock.live.site_probe import SiteProbe
 from penstock.live.space_reserve import SpaceReserve
 from penstock.live.view import Alarm, View, picture
 from penstock.live.what_if import Question, Unanswered
@@ -63,6 +62,8 @@ STUCK_MS: Final[Millis] = 60 * SECOND  #: the same while the engine raises on ev
 KEYS_MS: Final[Millis] = 24 * HOUR
 #: The view is published at most this often while the inbox is not empty.
 DRAWN_MS: Final[Millis] = 200
+#: How long a reader waits for the view at most.
+LONG_MS: Final[Millis] = 250
 #: Concurrent what-ifs; each may take a CPU for a while.
 MOST_WHAT_IFS: Final = 2
 
@@ -121,11 +122,21 @@ class Plane:
         self.sequencer = Sequencer(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
         self.clock_watch = ClockWatch(self.clock, self.alarms.set, self.setup.accept_clock)
-        self.dispatch = Dispatch(self.drivers, self.hear, self.alarms.set, self._leads)
+        self.lease = JournalLease(journal, self.clock, self._think, self.setup.holder, self.setup.lease_ms)
+        self.dispatch = Dispatch(self.drivers, self.hear, self.alarms.set, lambda: self.lease.is_valid)
         self.claims = SiteClaims(self.sequencer, drivers, self.setup.holder, self._think)
-        self.watches = {site: self._probe(site, driver, self.hear) for site, driver in drivers.items()}
-        self._probing: dict[str, asyncio.Task[None]] = {}
-        self.beliefs = {site: Belief(site, self.setup.ids) for site in drivers}
+        self.sites = OpenSites(
+            self.drivers,
+            sequencer=self.sequencer,
+            claims=self.claims,
+            dispatch=self.dispatch,
+            alarms=self.alarms,
+            clock=self.clock,
+            hear=self.hear,
+            think=self._think,
+            run=self._begin,
+            look_ms=self.setup.look_ms,
+        )
         self._capped: Container[str] = ()  #: scopes with a cap, as of the view
         self._registered: Container[str] = ()  #: data sets, likewise
         self._classes: tuple[str, ...] = ()  #: that the policy declares, likewise
@@ -146,7 +157,6 @@ class Plane:
         self._heard: deque[Fact] = deque()
         self._inbox = asyncio.Event()
         self._news = asyncio.Event()
-        self._leads_until: Instant = 0  #: until then no other process can hold the journal's lease
         self._trouble = "Penstock is starting; try again in a few seconds."
         self._gone = False
         self._wakes_at: Instant | None = None
@@ -154,6 +164,8 @@ class Plane:
         self._drawn_at: Instant = 0
         self._forgot_at: Instant = 0
         self._stale = False  #: rows were written since the view was published
+        self._asked_for = False  #: somebody waits for the view
+        self._published = asyncio.Event()  #: another one each time
         self._tasks: list[asyncio.Task[None]] = []
         self._what_ifs = asyncio.Semaphore(MOST_WHAT_IFS)
 
@@ -163,15 +175,15 @@ class Plane:
         """Raises `Held` (another process writes the journal), `Refused` (another installation works at a site) and
         `Fenced` (this is a copy of the journal that a site obeys).
         """
-        self.sequencer.epoch = await self._claim()
+        stand_by = self._stand_by if self.setup.stand_by else None
+        self.sequencer.epoch = await self.lease.claim(stand_by=stand_by, again_ms=self.setup.beat_ms)
         state = await self._think(self.sequencer.state_now)
         self.clock_watch.begin(state)
         self.number = state.steps
-        for watch in self.watches.values():
-            watch.lost = watch.site in state.lost_sites
+        self.sites.know_lost(state.lost_sites)
         await self._look_at_disk()
         await self.claims.begin()
-        await self._look_at_all()
+        await self.sites.look()
         accept = self.setup.accept_raised_caps
         await self._record_first(config_facts.news(state, self.setup.opening, self.drivers, accept_raised_caps=accept))
         if not self._retry_at:
@@ -182,37 +194,10 @@ class Plane:
         self._begin(self._turns())
         self._begin(self._beats())
         self._begin(self.claims.run())
-        for site, watch in self.watches.items():
-            self._probing[site] = self._begin(watch.run(self.setup.look_ms))
+        self.sites.begin()
 
-    def _probe(self, site: str, driver: Driver, say: Say) -> SiteProbe:
-        return SiteProbe(
-            site,
-            driver,
-            say=say,
-            compare=self._compare,
-            now=self.clock.now,
-            alarm=self.alarms.set,
-            back=self.dispatch.try_again,
-            claim=self.claims.take,
-        )
-
-    async def _claim(self) -> int:
-        while True:
-            try:
-                at = self.clock.now()
-                epoch = await self._think(self.journal.claim, self.setup.holder, at, self.setup.lease_ms)
-                self._leads_until = at + self.setup.lease_ms
-                return epoch
-            except Held:
-                if not self.setup.stand_by:
-                    raise
-                self._trouble = "Another process leads this installation; this one stands by."
-            except Unwritable as error:  # a leader that was suspended while it appended blocks all others
-                if not self.setup.stand_by:
-                    raise
-                self._trouble = f"This process stands by, and cannot reach the journal ({error})."
-            await asyncio.sleep(self.setup.beat_ms / SECOND)
+    def _stand_by(self, why: str) -> None:
+        self._trouble = why
 
     async def _record_first(self, news: list[Fact]) -> None:
         """Record what configuration and sites report. Resulting actions are outstanding, and are dispatched once with
@@ -237,6 +222,7 @@ class Plane:
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         """One of our tasks ended by itself, so the plane stops. `over` carries the reason."""
+        self._tasks.remove(task)
         if not task.cancelled() and not self.over.done():
             error = task.exception()
             if error is None:
@@ -261,60 +247,25 @@ class Plane:
         await self.dispatch.stop()
         if self.sequencer.epoch:
             with contextlib.suppress(Unwritable, Fenced):
-                await self.claims.last(self._renew)
-        for watch in self.watches.values():
-            if watch.opened or watch.driver.claims is not None:
-                await watch.driver.close()
+                await self.claims.last(self.lease.renew)
+        await self.sites.close()
         if self.sequencer.epoch:
             with contextlib.suppress(Unwritable, Fenced):
                 await self._think(self.sequencer.save_now)
-                await self._think(self.journal.release, self.sequencer.epoch)
+                await self.lease.release()
         self.thread.shutdown()
         if not self.over.done():
             self.over.set_result(None)
 
     # --- sites that come and go --------------------------------------------------------------------------------------
 
-    async def open_site(self, site: str, driver: Driver) -> "Callable[[], None]":
-        """Claim and open a site that the journal does not have yet. Call what it returns once `SiteJoined` is recorded:
-        facts of the site wait until then. Raises `Refused` and `Fenced`; a site that does not answer is probed again.
-        """
-        held: list[Fact] = []
-        joined = False
-
-        def say(fact: Fact) -> None:
-            self.hear(fact) if joined else held.append(fact)
-
-        def join() -> None:
-            nonlocal joined
-            joined = True
-            for fact in held:
-                self.hear(fact)
-            self._probing[site] = self._begin(watch.run(self.setup.look_ms))
-
-        self.drivers[site], self.beliefs[site] = driver, Belief(site, self.setup.ids)
-        self.claims.add(site, driver)
-        watch = self.watches[site] = self._probe(site, driver, say)
-        watch.lost = await self._think(lambda: site in self.sequencer.state_now().lost_sites)
-        try:
-            await watch.look()
-        except BaseException:
-            await self.close_site(site)
-            raise
-        return join
+    async def open_site(self, site: str, driver: Driver) -> Callable[[], None]:
+        """As `OpenSites.open_one`."""
+        return await self.sites.open_one(site, driver)
 
     async def close_site(self, site: str) -> None:
-        """The journal has the site no longer, or not yet."""
-        if (task := self._probing.pop(site, None)) is not None:
-            self._tasks.remove(task)
-            task.cancel()
-            await asyncio.wait([task])
-        self.claims.remove(site)
-        self.beliefs.pop(site, None)
-        self.watches.pop(site, None)
-        self.alarms.set("", site, "")
-        if (driver := self.drivers.pop(site, None)) is not None:
-            await driver.close()
+        """As `OpenSites.close_one`."""
+        await self.sites.close_one(site)
 
     # --- what one may ask --------------------------------------------------------------------------------------------
 
@@ -373,9 +324,17 @@ class Plane:
         self._inbox.set()
         return await told
 
-    async def show(self) -> None:
-        """Returns once the view has all that is recorded. Otherwise it follows the journal a moment later."""
-        await self._publish()
+    async def caught_up(self) -> None:
+        """Returns once the view has all that is recorded now, so that who was answered sees it. The view follows the
+        journal by a moment, and under load by more; whoever asks has it made after the next row. After `LONG_MS` it
+        returns anyway: the engine may think for long.
+        """
+        number = self.number
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LONG_MS / SECOND):
+                while self._stale and self._drawn is not None and self._drawn.number < number:
+                    self._asked_for = True
+                    await self._published.wait()
 
     async def erase(self, *digests: str) -> None:
         """Erase blobs for good, in the journal's own thread. Raises `Unwritable`."""
@@ -476,7 +435,7 @@ class Plane:
         heard = self._take_heard()
         try:
             if self._retry_at:  # check whether the journal is writable again
-                await self._renew()
+                await self.lease.renew()
             taken = await self._think(self.sequencer.take, [ask for ask, _ in asks], heard, self.clock.now())
         except (Unwritable, Raised) as error:
             self._set_back(asks, heard, error)
@@ -514,7 +473,8 @@ class Plane:
             await self._look_at_disk()
             self._dispatch(await self._think(self.sequencer.outstanding))
         self._stale = self._stale or bool(taken.steps)
-        if self._stale and (not self._inbox.is_set() or self.clock.now() - self._drawn_at > DRAWN_MS):
+        due = self._asked_for or not self._inbox.is_set() or self.clock.now() - self._drawn_at > DRAWN_MS
+        if self._stale and due:
             await self._publish()
 
     def _dispatch(self, orders: Iterable[SiteAction]) -> None:
@@ -531,8 +491,11 @@ class Plane:
         news.set()
 
     async def _publish(self) -> None:
-        self._drawn, raised = await self._think(self._draw)
-        self._drawn_at, self._stale = self.clock.now(), False
+        view, raised = await self._think(self._draw)
+        self._drawn, self._drawn_at, self._asked_for = view, self.clock.now(), False
+        self._stale = view.number < self.number
+        published, self._published = self._published, asyncio.Event()
+        published.set()
         self.alarms.set("snapshot", "snapshot", self.sequencer.doubt)
         for scope in self.raised_caps.keys() | raised.keys():
             self.alarms.set("cap", f"cap of {scope}", raised[scope].says if scope in raised else "")
@@ -580,38 +543,8 @@ class Plane:
     async def _after_a_jump(self, by: Millis) -> None:
         """Record the jump at the old time, look at every site, and only then accept the later time."""
         self._heard.append(e.ClockJumped(0, by))
-        await self._look_at_all()
+        await self.sites.look()
         self.clock.accept(by)
-
-    async def _look_at_all(self) -> None:
-        await asyncio.gather(*(watch.look() for watch in self.watches.values()))
-
-    async def _compare(self, site: str, seen: SiteInventory, asked_at: Instant) -> None:
-        """Correct the state by what a site shows, and stop orphans there."""
-        belief = self.beliefs.get(site)
-        if belief is None:  # it was removed since
-            return
-        differences = await self._think(lambda: belief.differences(self.sequencer.state_now(), seen, asked_at))
-        for fact in differences.facts:
-            self.hear(fact)
-        for attempt in differences.recorded:
-            self.dispatch.forget(site, attempt)
-        self._clear_away(site, differences)
-
-    def _clear_away(self, site: str, differences: Differences) -> None:
-        """Stop orphans: attempts that run although their end is recorded. Alarm on strangers, which the journal never
-        had.
-        """
-        for attempt in differences.orphans:
-            self.dispatch.do(SiteAction(StopAttempt(attempt, 0), site))
-        for attempt in differences.strangers:
-            self.alarms.set(
-                "stranger",
-                attempt,
-                f"{attempt} runs at {site}, but the journal does not know it; Penstock leaves it alone. Check it.",
-            )
-        for node in differences.nodes:
-            self.dispatch.do(SiteAction(ReleaseNode(node), site))
 
     async def _beats(self) -> None:
         """Heartbeat: renew the journal's lease and check for clock jumps."""
@@ -620,23 +553,13 @@ class Plane:
             await self._look_at_disk()
             with contextlib.suppress(Unwritable):
                 claims = self.claims.next()
-                self.claims.committed(claims, await self._renew(claims))
+                self.claims.committed(claims, await self.lease.renew(claims))
                 await self._think(self.sequencer.save)
                 await self._forget_keys()
             self.clock_watch.look()
             if self.clock.jumped() or (self._heard and not self.clock.doubt):
                 self._inbox.set()
             self.clock.keep()
-
-    async def _renew(self, claims: Sequence[KeptClaim] = ()) -> str:
-        at = self.clock.now()
-        head = await self._think(self.journal.renew, self.sequencer.epoch, at, self.setup.lease_ms, claims)
-        self._leads_until = at + self.setup.lease_ms
-        return head
-
-    def _leads(self) -> bool:
-        """True while our lease is valid. After a suspend the journal is asked before any site is."""
-        return self.clock.now() < self._leads_until
 
     async def _forget_keys(self) -> None:
         """Expire idempotency keys: clients retry within minutes."""

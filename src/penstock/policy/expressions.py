@@ -10,6 +10,7 @@ is declared with its type and its whole name, so that most mistakes are found be
 """
 
 import re
+import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
@@ -127,7 +128,8 @@ def _cel() -> Any:
     try:
         from cel_expr_python import cel
     except ImportError:
-        raise BadExpression("Rules in CEL need a package that is missing: pip install 'penstock[policy]'.") from None
+        command = f"{sys.executable} -m pip install 'penstock[policy]'"
+        raise BadExpression(f"Rules in CEL need a package of 50 MB that is missing; run: {command}") from None
     return cel
 
 

@@ -75,7 +75,9 @@ def _secret(request: HTTPConnection) -> str:
     if scheme.lower() == "bearer":
         return secret.strip()
     # Browsers send cookies with requests of other sites, too: a cookie may read, and never change anything.
-    return request.cookies.get(COOKIE, "") if method_of(request) == "GET" else ""
+    if method_of(request) != "GET" or COOKIE not in request.headers.get("cookie", ""):  # to parse others' takes long
+        return ""
+    return request.cookies.get(COOKIE, "")
 
 
 def method_of(request: HTTPConnection) -> str:

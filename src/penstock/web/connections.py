@@ -31,6 +31,7 @@ REST_SECONDS: Final = 0.1  #: after such a failure
 SWEEP_SECONDS: Final = 1.0
 #: Requests at most; one takes about a millisecond, and every other client waits for the turn.
 STARTS_IN_A_TURN: Final = 4
+PROBES_IN_A_TURN: Final = 2 * STARTS_IN_A_TURN  #: requests with which a probe begins in a turn that is full
 LONG_TURN_SECONDS: Final = 0.006  #: of processor time; after a longer turn half as many start, until they take less
 PARSE_SECONDS: Final = 0.003  #: of a turn, to parse what clients sent; the rest waits for the next turn
 IN_A_ROW: Final = 4  #: connections accepted in a turn; one takes about half a millisecond
@@ -104,9 +105,9 @@ class Turns:
         self.most = STARTS_IN_A_TURN  #: fewer after a long turn
         self.parsed = 0.0  #: seconds of this turn
 
-    def start(self, address: str, begin: Callable[[], None]) -> None:
-        """Call `begin` now, or in one of the next turns."""
-        if self.waiting or self.begun >= self.most:
+    def start(self, address: str, begin: Callable[[], None], *, at_once: bool = False) -> None:
+        """Call `begin` now, or in one of the next turns; `at_once`: before those that wait, if they are few."""
+        if self.begun >= (PROBES_IN_A_TURN if at_once else self.most) or (self.waiting and not at_once):
             self.waiting.setdefault(address, deque()).append(lambda: self._begin(begin))
             return
         self._begin(begin)

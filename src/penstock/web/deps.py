@@ -43,12 +43,14 @@ class JobIdInPath(Convertor[str]):
 register_url_convertor("job", JobIdInPath())
 
 
-async def _plane(request: HTTPConnection) -> Plane:  # async although it awaits nothing: otherwise FastAPI uses a thread
+async def _plane(request: HTTPConnection) -> Plane:
+    """The plane, with a view of all that was answered before this request."""
     plane: Plane = request.app.state.plane
+    await plane.caught_up()
     return plane
 
 
-async def _reader(request: HTTPConnection) -> Reader:
+async def _reader(request: HTTPConnection) -> Reader:  # async although it awaits nothing: otherwise it has a thread
     reader: Reader = request.app.state.reader
     return reader
 

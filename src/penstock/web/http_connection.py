@@ -22,8 +22,10 @@ MOST_HEAD: Final = 32_768  #: bytes of a request's line and headers
 MOST_HEADERS: Final = 100
 MOST_PARAMETERS: Final = 1_100  #: of a query; a command of `penstock exec` has up to a thousand words
 MOST_COOKIES: Final = 8_192  #: bytes
-AT_ONCE: Final = ("/healthz", "/readyz")  #: never wait for other requests: whoever probes us would restart us
+#: They do not wait for other requests, since whoever probes us would restart us; unless a client sends many at once.
+AT_ONCE: Final = ("/healthz", "/readyz")
 PROBES: Final = tuple(f"GET {path} ".encode() for path in AT_ONCE)
+MOST_PROBE: Final = 1_024  #: bytes of one; more is several of them
 MOST_UNPARSED: Final = 65_536  #: bytes of one client that wait to be parsed; then we read no more of it
 MOST_PIPELINED: Final = 16  #: requests that a client may send before it has the answer to the first
 MOST_ON_WIRE: Final = 2 * MOST_BYTES  #: bytes of a body with its chunks' sizes and extensions
@@ -75,6 +77,7 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
         self.excess: Excess | None = None
         self.running: RequestResponseCycle | None = None  #: the request that is worked on; `cycle` is the newest
         self.unparsed = bytearray()  #: what waits for its turn
+        self.answering = False  #: a request has just been answered
 
     # --- what the client sends ----------------------------------------------------------------------------------------
 
@@ -87,7 +90,7 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parsed now or in one of the next turns, so that a thousand clients that write at once hold nobody up."""
         turns = self.bounded.turns
-        if not self.unparsed and (turns.has_time or data.startswith(PROBES)):
+        if not self.unparsed and (turns.has_time or (len(data) < MOST_PROBE and data.startswith(PROBES))):
             turns.parse(self._parse, data)
             return
         if not self.unparsed:
@@ -149,10 +152,8 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
                 self.running = cycle
                 start(cycle, app)
 
-        if cycle.scope["path"] in AT_ONCE:
-            begin()
-        else:
-            self.bounded.turns.start(self.peer.address, begin)
+        probes = cycle.scope["path"] in AT_ONCE and not self.answering
+        self.bounded.turns.start(self.peer.address, begin, at_once=probes)
 
     def on_chunk_header(self) -> None:
         self.chunks += 1
@@ -167,7 +168,9 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
             self.bounded.works(self.peer)
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        self.answering = True
+        super().on_response_complete()  # begins the next request of its pipeline
+        self.answering = False
         if not self.pipeline and self.peer in self.bounded.open:
             self.bounded.waits(self.peer)
 

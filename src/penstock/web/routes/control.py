@@ -69,7 +69,6 @@ async def pause(request: Request, plane: PlaneHere, caller: MayOperate) -> schem
     """Running jobs continue and their leases are renewed. Submissions are accepted and queued."""
     known = details(request)
     told = await plane.tell(Paused(0, caller.id, known.digest), blobs=known.blobs)
-    await plane.show()  # whoever asks next sees it
     return schemas.Done(number=told.number, says="Paused: running jobs continue, and nothing new starts.")
 
 
@@ -77,7 +76,6 @@ async def pause(request: Request, plane: PlaneHere, caller: MayOperate) -> schem
 async def resume(request: Request, plane: PlaneHere, caller: MayOperate) -> schemas.Done:
     known = details(request)
     told = await plane.tell(Resumed(0, caller.id, known.digest), blobs=known.blobs)
-    await plane.show()  # whoever asks next sees it
     return schemas.Done(number=told.number, says="Resumed: new starts are allowed again.")
 
 
@@ -134,6 +132,6 @@ async def revoke_token(
     return schemas.Token.of(found, name=names.get(token, ""))
 
 
-@routes.get("/v1/openapi.json", tags=["health"], response_model=dict[str, Any], summary="This API's own description")
+@quick.get("/v1/openapi.json", tags=["health"], response_model=dict[str, Any], summary="This API's own description")
 async def description(request: Request, caller: Anybody) -> Response:  # noqa: ARG001 - as above
-    return Response(await request.app.state.description.text(), media_type="application/json")
+    return JsonAnswer(await request.app.state.description.text())
