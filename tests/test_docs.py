@@ -205,6 +205,8 @@ KUBERNETES_WORDS = (
     *("SuccessPolicy", "CompletionsReached", "DisruptionTarget", "OnFailure", "JobSuspended", "JobResumed"),
 )
 NOT_OURS = {
+    "InsufficientCapacityError": "an Event of Karpenter's",
+    "WhenEmpty": "of a NodePool of Karpenter's",
     "ElapsedRaw": "a column of Slurm's",
     "JobName": "another",
     "SubmitTime": "a column somebody has",
