@@ -60,15 +60,15 @@ Json = dict[str, Any]
 class Brain:
     """One `penstock up --stand-by`, in as many lives as one likes."""
 
-    def __init__(self, home: Path, where: str, sites: Path) -> None:
-        self.home, self.where, self.sites = home, where, sites
+    def __init__(self, home: Path, where: str, sites: Path, module: str = "bench.kube_mistakes") -> None:
+        self.home, self.where, self.sites, self.module = home, where, sites, module
         self.process: subprocess.Popen[bytes] | None = None
         self.said = home.with_suffix(".stderr")
 
     def start(self, **told: object) -> None:
-        """`points`, `at`, `signal`, `world`, `mistake`: as `bench.kube_mistakes` takes them."""
+        """`points`, `at`, `signal`, `world`, `mistake`: as its module, `bench.kube_mistakes`, takes them."""
         more = {f"PENSTOCK_BENCH_{key.upper()}": str(text) for key, text in told.items()}
-        command = [sys.executable, "-m", "bench.kube_mistakes", "up", "--stand-by", "--home", str(self.home)]
+        command = [sys.executable, "-m", self.module, "up", "--stand-by", "--home", str(self.home)]
         with open(self.said, "ab") as errors:
             self.process = subprocess.Popen(
                 [*command, "--port", "0", "--journal", self.where, "--sites", str(self.sites)],

@@ -204,6 +204,14 @@ KUBERNETES_WORDS = (
     *("DeadlineExceeded", "BackoffLimitExceeded", "PodFailurePolicy", "MaxFailedIndexesExceeded", "FailedIndexes"),
     *("SuccessPolicy", "CompletionsReached", "DisruptionTarget", "OnFailure", "JobSuspended", "JobResumed"),
 )
+AUTOSCALERS_WORDS = (
+    "FailedScaleUp",
+    "InsufficientCapacityError",
+    "NodeClassNotReady",
+    "NotTriggerScaleUp",
+    "TriggeredScaleUp",
+    "WhenEmpty",
+)
 NOT_OURS = {
     "InsufficientCapacityError": "an Event of Karpenter's",
     "WhenEmpty": "of a NodePool of Karpenter's",
@@ -212,6 +220,7 @@ NOT_OURS = {
     "SubmitTime": "a column somebody has",
     "QueuedAtSite": "a reason of our Events in Kubernetes",
     **dict.fromkeys(KUBERNETES_WORDS, "words of a Job of Kubernetes'"),
+    **dict.fromkeys(AUTOSCALERS_WORDS, "words of Karpenter's and cluster-autoscaler's Events"),
     **dict.fromkeys(("NoSchedule", "NoExecute", "PreferNoSchedule"), "what a taint of Kubernetes' does"),
 }
 

@@ -13,7 +13,9 @@ Say: TypeAlias = Callable[[e.Fact], None]
 
 
 class NoCapacity(Exception):
-    """Not here, not now: the engine looks elsewhere, and asks here again after `retry_ms`."""
+    """Not here, not now: the engine looks elsewhere, and asks here again after `retry_ms`. With a `shortage` the cloud
+    said why.
+    """
 
     def __init__(self, message: str, retry_ms: Millis, shortage: Shortage = "") -> None:
         super().__init__(message)

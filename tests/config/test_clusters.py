@@ -190,3 +190,13 @@ def test_a_mistake_in_rent_is_said(rent: str, more: str, says: str) -> None:
 def test_what_is_owned_is_not_rented() -> None:
     with pytest.raises(BadInput, match=r"'rent' is for rented offers"):
         read(standing=f", node_type: a, rent: {{way: karpenter, {CLASS}}}")
+
+
+def test_the_example_of_an_autoscaler_is_that_of_its_page() -> None:
+    made = read_sites(str(ROOT / "examples" / "autoscaler.yaml"))
+    ((name, cluster),) = made.kubernetes
+    (offer,) = made.sites[0].offers
+    assert (name, offer.sold_by, offer.guarantee, made.notes) == ("east", "attempt", "timer", ())
+    assert cluster.places[0][1].selector == (("karpenter.sh/nodepool", "a100"),)
+    _, _, shown = (ROOT / "examples" / "autoscaler.yaml").read_text("utf-8").partition("\n")
+    assert shown in (ROOT / "docs" / "clouds.md").read_text("utf-8")

@@ -289,6 +289,16 @@ def test_a_lease_for_a_node_s_whole_life_is_never_renewed_and_ends_with_a_checkp
     assert penstock.hears(stopped("a.1", "50m"), at="09:58") == [launch("a.2/n0", at="cloud"), release("a.1/n0")]
 
 
+def test_a_job_whose_node_has_not_come_by_the_end_of_its_lease_is_placed_anew() -> None:
+    """It was queued after the step's placements, and nobody ever asked for it again."""
+    penstock = given(offer("cloud", start="5m", renewable=False), cap("org", "1000"))
+    penstock.hears(submitted("a", lease_max_ms="1h", checkpoint="10m"), at="09:00")
+    assert penstock.wakes() == clock("09:57")
+    assert penstock.hears(nothing, at="09:57") == [set_deadline("a.1/n0", "10:00"), release("a.1/n0")]
+    assert penstock.wakes() == clock("09:57:01")
+    assert penstock.hears(nothing, at="09:57:01") == [launch("a.2/n0", at="cloud")]
+
+
 def test_a_lease_for_life_that_a_lowered_cap_calls_back_is_given_back_instead() -> None:
     penstock = given(offer("cloud", start="5m", renewable=False), cap("org", "1000"))
     penstock.hears(submitted("a", checkpoint="10m"), at="09:00")

@@ -63,5 +63,14 @@ def test_the_newest_event_of_an_autoscaler_counts() -> None:
     assert newest((scheduler,)) is None
 
 
+def test_the_limit_of_a_pool_that_an_offer_does_not_use_says_nothing_of_it() -> None:
+    limit = "all available instance types exceed limits for nodepool (NodePool=spot)"
+    said = ClusterEvent("FailedScheduling", f"Failed to schedule pod, no instance type has enough; {limit}", True)
+    for pool, kind in {"": "limit", "spot": "limit", "gpu": "impossible"}.items():
+        found = meaning(said, pool)
+        assert found is not None
+        assert found.kind == kind
+
+
 def test_stock_comes_back_in_minutes_and_a_person_takes_hours() -> None:
     assert CLOSED_MS == {"stock_out": 300_000, "quota": 14_400_000, "settings": 3_600_000}

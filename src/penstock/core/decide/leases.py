@@ -13,9 +13,10 @@ from penstock.core.model.events import (
     RenewalDenied,
     Settled,
     StopPromised,
+    WaitPromised,
 )
 from penstock.core.model.reasons import CapBinds, Denial, LeaseEnds, LeaseNotRenewed, NodeTakenSoon
-from penstock.core.units import MINUTE, NEVER, Instant, Millis, Money, ceil_div
+from penstock.core.units import MINUTE, NEVER, SECOND, Instant, Millis, Money, ceil_div
 
 
 def settle(choices: Choices) -> None:
@@ -118,6 +119,8 @@ def _end_for_good(choices: Choices, lease: Lease) -> None:
         if attempt.job.phase == "placed":
             because = LeaseEnds(attempt.offer.id, lease.deadline_at)
             choices.record(StopPromised(choices.now, attempt.id, "wait", yields=False, because=because))
+            if attempt.job.queued:  # its node never came, so it waits already; jobs were placed before this
+                choices.record(WaitPromised(choices.now, attempt.job.id, choices.now + SECOND, because))
 
 
 def warn(choices: Choices, noticed: list[tuple[Node, str]]) -> None:

@@ -40,19 +40,23 @@ LIMIT: Final = re.compile("exceed limits|limits have been exhausted|max .*(?:siz
 BACKOFF: Final = re.compile("backoff|out of resources|stockout", re.IGNORECASE)
 #: Karpenter on a pod; the scheduler's own Events have the same reason.
 BY_KARPENTER: Final = "Failed to schedule pod, "
+POOL: Final = re.compile(r"\(NodePool=([^\s,)]+)")
+POOL_LABEL: Final = "karpenter.sh/nodepool"  #: of every node that a pool has made
 CLAIM: Final = re.compile(r"nodeclaim/([^\s,]+)")
 
 
-async def look(here: Connection, pods: Iterable[Obj]) -> Scaling | None:
-    """What the autoscaler says of pods without a node; None: nothing, or nothing that we may read."""
-    found = [verdict for pod in list(pods)[:ASKED_PODS] if (verdict := await _look_at(here, pod)) is not None]
+async def look(here: Connection, pods: Iterable[Obj], pool: str = "") -> Scaling | None:
+    """What the autoscaler says of pods without a node; None: nothing, or nothing that we may read. `pool`: the NodePool
+    that they must come from; empty: any.
+    """
+    found = [verdict for pod in list(pods)[:ASKED_PODS] if (verdict := await _look_at(here, pod, pool)) is not None]
     return min(found, key=lambda verdict: WORST.index(verdict.kind), default=None)
 
 
-async def _look_at(here: Connection, pod: Obj) -> Scaling | None:
+async def _look_at(here: Connection, pod: Obj, pool: str) -> Scaling | None:
     """Karpenter says on the pod which claim is for it, and on the claim that the cloud refused it."""
     events = await events_about(here, pod["metadata"])
-    on_pod = newest(events)
+    on_pod = newest(events, pool)
     claim = _claim_in(events)
     if on_pod is None or on_pod.kind != "coming" or not claim:
         return on_pod
@@ -60,18 +64,18 @@ async def _look_at(here: Connection, pod: Obj) -> Scaling | None:
     return on_claim or on_pod
 
 
-def newest(events: Sequence[ClusterEvent]) -> Scaling | None:
+def newest(events: Sequence[ClusterEvent], pool: str = "") -> Scaling | None:
     """The newest Event that an autoscaler wrote, as what it means."""
-    return next((verdict for event in reversed(events) if (verdict := meaning(event)) is not None), None)
+    return next((verdict for event in reversed(events) if (verdict := meaning(event, pool)) is not None), None)
 
 
-def meaning(event: ClusterEvent) -> Scaling | None:
+def meaning(event: ClusterEvent, pool: str = "") -> Scaling | None:
     """None: not an autoscaler's."""
-    kind = _kind(event.reason, event.message)
+    kind = _kind(event.reason, event.message, pool)
     return None if kind is None else Scaling(kind, f"{SENTENCES[kind]} ({event.reason}: {event.message})")
 
 
-def _kind(reason: str, words: str) -> ScalingKind | None:
+def _kind(reason: str, words: str, pool: str) -> ScalingKind | None:
     match reason:
         case "Nominated" | "TriggeredScaleUp":
             return "coming"
@@ -80,7 +84,7 @@ def _kind(reason: str, words: str) -> ScalingKind | None:
         case "NodeClassNotReady":
             return "settings"
         case "FailedScheduling" if words.startswith(BY_KARPENTER):
-            return _unsuited(words)
+            return _unsuited("; ".join(part for part in words.split("; ") if not _of_another_pool(part, pool)))
         case "NotTriggerScaleUp":
             return _unsuited(words)
         case "FailedScaleUp":
@@ -93,6 +97,12 @@ def _unsuited(words: str) -> ScalingKind:
     if SOLD_OUT.search(words) or BACKOFF.search(words):
         return "stock_out"
     return "limit" if LIMIT.search(words) else "impossible"
+
+
+def _of_another_pool(words: str, pool: str) -> bool:
+    """Karpenter names all pools that are at their limit, also those whose nodes would not do."""
+    named = POOL.search(words)
+    return bool(pool) and named is not None and named.group(1) != pool
 
 
 def _claim_in(events: Sequence[ClusterEvent]) -> str:

@@ -115,7 +115,8 @@ class TroubleReporter:
     async def _ask_autoscaler(self, execution: Execution, pods: list[Obj]) -> None:
         """Its newest word counts; where it says nothing more, what it said before."""
         waiting = [pod for pod in pods if is_active(pod) and not node_of(pod)]
-        verdict = await scaling.look(self.here, waiting)
+        place = self.here.places[said(execution.job, annotations.OFFER)]
+        verdict = await scaling.look(self.here, waiting, dict(place.selector).get(scaling.POOL_LABEL, ""))
         if verdict is None or not self._waits_for_nodes(execution):
             return
         if execution.scaling is None or execution.scaling.kind != verdict.kind:

@@ -1,0 +1,227 @@
+"""`penstock up` at a bad cloud, with at most one mistake in it. `bench.kill_clouds` and tests start it.
+
+    python -m bench.cloud_mistakes up --home ... --stand-by
+
+It takes what `bench.kube_mistakes` takes, and cuts around creates and deletes of NodeClaims, too. Requests about
+claims are late, or the question or the answer is lost; a list does not show what is younger than a few seconds.
+Deadlines for nodes that never show their GPUs are short, so that a run sees some.
+"""
+
+import asyncio
+import os
+import random
+import secrets
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from bench import mistakes
+from bench.kube_mistakes import VERBS, _put, hurry
+from bench.mistakes import Points, around, named
+from penstock.capacity import contract, karpenter, nodeclaim
+from penstock.config import offers
+from penstock.journal.writer import JournalWriter
+from penstock.kube import annotations, errors
+from penstock.kube.client import JOBS, NODE_CLAIMS, Cluster, Kind, Obj
+from penstock.kube.errors import Unavailable
+from penstock.live import recover
+from penstock.site_answers import Unreachable
+
+LATE_S: Final = (2.0, 5.0)  #: how old a claim must be until a list shows it; less than `kube_mistakes.MISSING_MS`
+SLOW_S: Final = 0.8  #: the longest that a request is late
+NEVER_READY_MS: Final = 8_000  #: instead of minutes
+CUT: Final = (JOBS, NODE_CLAIMS)
+
+
+def main() -> int:
+    from penstock.cli.main import main as penstock
+
+    said = os.environ.get
+    by = signal.Signals[f"SIG{said('PENSTOCK_BENCH_SIGNAL', 'KILL')}"]
+    points = Points(int(said("PENSTOCK_BENCH_POINTS", "0")), said("PENSTOCK_BENCH_AT", ""), by)
+    hurry()
+    _put(karpenter, LEAST_MS=NEVER_READY_MS, MOST_MS=NEVER_READY_MS, NEVER_READY_MS=NEVER_READY_MS)
+    put_points(points)
+    if seed := said("PENSTOCK_BENCH_WORLD"):
+        worsen_the_cloud(random.Random(int(seed)))
+    if name := said("PENSTOCK_BENCH_MISTAKE"):
+        MISTAKES[name](points)
+    return penstock(sys.argv[1:])
+
+
+def put_points(points: Points) -> None:
+    """`before append`, `before writing`; `before create nodeclaims`, `after delete nodeclaims`, and so on."""
+    around(JournalWriter, "append", points)
+    around(JournalWriter, "_append", points, "writing")
+    right = Cluster._ask
+
+    async def ask(self: Any, method: str, kind: Kind, *args: Any, **more: Any) -> Obj:
+        verb = VERBS.get(method) if kind in CUT else None
+        if verb:
+            points(f"before {verb} {kind.plural}")
+        answer = await right(self, method, kind, *args, **more)
+        if verb:
+            points(f"after {verb} {kind.plural}")
+        return answer
+
+    _put(Cluster, _ask=ask)
+
+
+def worsen_the_cloud(luck: random.Random) -> None:
+    """One request about claims in ten never arrives, one in ten is done and its answer lost, one in three is late."""
+    right_ask, right_send, right_list = Cluster._ask, Cluster._in_a_lane, karpenter.KarpenterNodes.list
+    late_s = luck.uniform(*LATE_S)
+
+    async def ask(self: Any, method: str, kind: Kind, *args: Any, **more: Any) -> Obj:
+        fate = luck.random() if kind is NODE_CLAIMS else 0.5
+        if fate < 0.1:
+            raise Unavailable("the bench lost the question")
+        answer = await right_ask(self, method, kind, *args, **more)
+        if fate > 0.9:
+            raise Unavailable("the bench lost the answer")
+        return answer
+
+    async def send(self: Any, request: Any, *more: Any) -> Any:
+        if request.method != "GET" and luck.random() < 0.3:
+            await asyncio.sleep(SLOW_S * luck.random())
+        return await right_send(self, request, *more)
+
+    async def late_list(self: Any) -> tuple[contract.SeenNode, ...]:
+        seen = await right_list(self)
+        async with self._errors():
+            claims, _ = await self.cluster_now().list(NODE_CLAIMS, labels=self.ours)
+        young = {_node_of(claim) for claim in claims if self._age_seconds(claim) < late_s}
+        return tuple(shown for shown in seen if shown.node not in young)
+
+    _put(Cluster, _ask=ask, _in_a_lane=send)
+    _put(karpenter.KarpenterNodes, list=late_list)
+
+
+def _node_of(claim: Obj) -> str:
+    return str((claim["metadata"].get("annotations") or {}).get(annotations.NODE_ID, ""))
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+def _change_claims(change: Callable[[Obj], None]) -> None:
+    right = nodeclaim.node_claim
+
+    def wrong(*args: Any) -> Obj:
+        claim = right(*args)
+        change(claim)
+        return claim
+
+    _put(karpenter, node_claim=wrong)
+
+
+def a_random_name(_: Points) -> None:
+    """A claim's name is drawn when it is asked for, so a second try rents a second node."""
+
+    def change(claim: Obj) -> None:
+        claim["metadata"]["name"] += f"-{secrets.token_hex(2)}"
+
+    _change_claims(change)
+
+
+def closed_before_gone(_: Points) -> None:
+    """Told to end is taken for ended, and the hold is closed."""
+
+    async def wrong(self: Any, node: str) -> None:
+        name = annotations.node_name(contract.object_name(self.installation, node))
+        async with self._errors():
+            with suppress(errors.NotFound):
+                await self.cluster_now().delete(NODE_CLAIMS, name)
+
+    _put(karpenter.KarpenterNodes, _delete=wrong)
+
+
+def a_failed_list_is_empty(_: Points) -> None:
+    """What cannot be read is taken to be gone: released, and its hold closed."""
+    right_list, right_claim = karpenter.KarpenterNodes.list, karpenter.KarpenterNodes._own_claim
+
+    async def wrong(self: Any) -> tuple[contract.SeenNode, ...]:
+        try:
+            return await right_list(self)
+        except Unreachable:
+            return ()
+
+    async def own_claim(self: Any, name: str, node: str) -> Obj | None:
+        try:
+            return await right_claim(self, name, node)
+        except errors.KubeError:
+            return None
+
+    async def delete(self: Any, node: str) -> None:
+        name = annotations.node_name(contract.object_name(self.installation, node))
+        while (claim := await self._own_claim(name, node)) is not None:
+            with suppress(errors.KubeError):
+                await self.cluster_now().delete(NODE_CLAIMS, name, uid=str(claim["metadata"]["uid"]))
+            await asyncio.sleep(0.5)
+
+    _put(karpenter.KarpenterNodes, list=wrong, _own_claim=own_claim, _delete=delete)
+
+
+def no_termination_grace_period(_: Points) -> None:
+    """A pod that may not be evicted keeps the node beyond its own end."""
+    _change_claims(lambda claim: claim["spec"].pop("terminationGracePeriod"))
+
+
+def renewing_what_is_immutable(_: Points) -> None:
+    """A claim's end is taken to be moved, because it was asked for."""
+    right = vars(offers)["Offer"]
+
+    async def wrong(self: Any, node: str, deadline_at: int) -> int:  # noqa: ARG001 - as the right one
+        return deadline_at
+
+    _put(karpenter.KarpenterNodes, extend=wrong)
+    _put(offers, Offer=lambda **said: replace(right(**said), renewable=True))
+
+
+def in_a_node_pool(_: Points) -> None:
+    """Claims of our own carry a NodePool's label, so Karpenter consolidates them as it likes."""
+
+    def change(claim: Obj) -> None:
+        claim["metadata"]["labels"]["karpenter.sh/nodepool"] = "bench"
+
+    _change_claims(change)
+
+
+def ready_without_gpus(_: Points) -> None:
+    """A Node that is ready is taken to have its GPUs."""
+    right = karpenter.is_ready
+    _put(karpenter, is_ready=lambda node, resource, _: right(node, resource, 0))
+
+
+def no_orphan_sweep(_: Points) -> None:
+    """What is there and not in the journal is left there."""
+    right = recover.Belief.differences
+    _put(recover.Belief, differences=lambda *args: replace(right(*args), nodes=()))
+
+
+def adopt_without_comparing(_: Points) -> None:
+    """What stands under a node's name is taken to be it."""
+    _put(karpenter.KarpenterNodes, _is_own=lambda *_: True)
+
+
+MISTAKES: Final[dict[str, Callable[[Points], None]]] = named(
+    (
+        a_random_name,
+        mistakes.act_before_append,
+        closed_before_gone,
+        a_failed_list_is_empty,
+        no_termination_grace_period,
+        renewing_what_is_immutable,
+        in_a_node_pool,
+        ready_without_gpus,
+        no_orphan_sweep,
+        adopt_without_comparing,
+    )
+)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

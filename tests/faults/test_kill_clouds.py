@@ -1,0 +1,126 @@
+"""The kill bench of rented nodes in small, and what its witness finds.
+
+`python -m bench.kill_clouds --kills 25` and `--mutate` are the whole of it.
+"""
+
+from typing import Any
+
+import pytest
+
+from bench import cloud_mistakes, kill_clouds
+from bench.cloud_witness import SWEPT_S, Books, CloudWitness, Rented, _ends, _marks, _rented, _twice
+from penstock.core.fold.ledger import Lease
+from penstock.core.model.types import Hold, Part, Terms
+from penstock.devcluster import karpenter, programs
+from penstock.kube import annotations
+from tests import postgres
+from tests.conftest import Part as OptionalPart
+
+NODE = "j1.1/n0"
+
+
+def claim(uid: str = "u1", node: str = NODE, kind: str = "claim", made_s: int = 100, **more: Any) -> Rented:
+    said: dict[str, Any] = {"name": f"penstock-{uid}", "ends_at": (made_s + 30) * 1000, "pool": "", **more}
+    return Rented(uid=uid, kind=kind, node=node, made_at=made_s * 1000, **said)
+
+
+def lease(deadline_s: int = 130) -> Lease:
+    terms = Terms(
+        price_per_hour=1, most_per_hour=1, fees=0, egress=0, step_ms=1, minimum_ms=0, grace_ms=0, kill_ms=20_000,
+        lease_max_ms=30_000,
+    )  # fmt: skip
+    deadline_at = deadline_s * 1000
+    return Lease(Hold(NODE, (), terms, 100_000, deadline_at, deadline_at, (Part("month 1", 1),)))
+
+
+def books(*, held: bool = False, known: bool = True, settled: bool = False) -> Books:
+    names = frozenset([NODE])
+    return Books({NODE: lease()} if held else {}, names if known else frozenset(), names if settled else frozenset())
+
+
+def unpaid(
+    before: Books, after: Books, now_s: float = 0, woke_s: int = 0, witness: CloudWitness | None = None
+) -> list[str]:
+    found = (witness or CloudWitness())._unpaid([claim()], before, after, now_s, woke_s * 1000)
+    return [words for _, words in found]
+
+
+def test_what_is_there_before_it_is_held_or_after_it_is_settled_is_found() -> None:
+    never, closed = books(known=False), books(settled=True)
+    assert unpaid(never, never) == [f"claim penstock-u1 of {NODE} is there, and was never held for"]
+    assert unpaid(closed, closed) == [f"claim penstock-u1 of {NODE} is there, and was settled before it was gone"]
+
+
+def test_what_an_order_of_journal_and_cluster_explains_is_not() -> None:
+    never, held, closed = books(known=False), books(held=True), books(settled=True)
+    assert unpaid(held, held) == []
+    assert unpaid(never, held) == []  # held, then asked for
+    assert unpaid(held, closed) == []  # gone, then settled
+    assert unpaid(never, closed) == []
+
+
+def test_what_a_woken_leader_asks_for_may_be_there_until_it_is_swept() -> None:
+    witness, closed = CloudWitness(), books(settled=True)
+    assert unpaid(closed, closed, now_s=0, woke_s=99, witness=witness) == []
+    assert unpaid(closed, closed, now_s=SWEPT_S - 1, woke_s=99, witness=witness) == []
+    assert unpaid(closed, closed, SWEPT_S + 1, 99, witness) == [
+        f"claim penstock-u1 of {NODE} is there, and was not swept"
+    ]
+    assert unpaid(closed, closed, now_s=0, woke_s=200) != []  # it was there before that one woke
+
+
+def test_a_node_that_is_rented_twice_is_found_and_its_claim_and_node_are_one() -> None:
+    assert list(_twice([claim(), claim("u2", kind="Node")])) == []
+    found = list(_twice([claim(), claim("u2")]))
+    assert found == [("doubled", f"{NODE} is rented twice: as claim penstock-u1 and penstock-u2")]
+
+
+def test_an_end_later_than_what_is_held_or_sooner_than_what_is_counted_on_is_found() -> None:
+    held = books(held=True)
+    assert list(_ends([claim()], held)) == []
+    assert [kind for kind, _ in _ends([claim(ends_at=None)], held)] == ["over_cap"]
+    assert [kind for kind, _ in _ends([claim(ends_at=150_000)], held)] == ["over_cap"]
+    assert [kind for kind, _ in _ends([claim(ends_at=120_000)], held)] == ["lost"]
+
+
+def test_a_claim_of_ours_in_a_node_pool_is_found() -> None:
+    assert [kind for kind, _ in _marks([claim(), claim("u2", pool="bench")])] == ["lost"]
+
+
+def test_a_claim_and_its_node_are_read_by_their_marks() -> None:
+    meta = {
+        "name": "penstock-1",
+        "uid": "u1",
+        "creationTimestamp": "1970-01-01T00:01:40Z",
+        "labels": {annotations.NODE: "penstock-1"},
+        "annotations": {annotations.NODE_ID: NODE},
+    }
+    assert _rented("claim", {"metadata": meta, "spec": {"expireAfter": "1m30s"}}) == claim(
+        name="penstock-1", ends_at=190_000
+    )
+    assert _rented("Node", {"metadata": meta, "spec": {}}) == claim(kind="Node", name="penstock-1", ends_at=None)
+
+
+def test_every_mistake_says_what_it_is() -> None:
+    assert len(cloud_mistakes.MISTAKES) >= 9
+    assert all(mistake.__doc__ for mistake in cloud_mistakes.MISTAKES.values())
+
+
+@pytest.fixture(scope="module")
+def _bench_programs() -> None:
+    """The kill bench starts a cluster and a PostgreSQL of its own."""
+    if not programs.found():
+        pytest.skip(OptionalPart.KUBERNETES)
+    if not karpenter.found():
+        pytest.skip(OptionalPart.KARPENTER)
+    postgres.found_or_skip()
+
+
+@pytest.mark.slow
+@pytest.mark.turns(2)
+@pytest.mark.usefixtures("_bench_programs")
+@pytest.mark.parametrize("mistake", ["", "closed_before_gone"])
+def test_no_node_is_rented_twice_left_or_unpaid_whoever_is_killed(mistake: str) -> None:
+    told = kill_clouds.run(kills=2, seed=1, mistake=mistake)
+    assert bool(told.words) == bool(mistake), [*told.words, *told.stories]
+    assert told.witness.seen
