@@ -33,6 +33,7 @@ from penstock.web.routes import (
     login,
     logs,
     money,
+    nodes,
     pages,
     policy,
     sites,
@@ -87,7 +88,21 @@ def build(
     app.state.streams = Room(MOST_STREAMS * 20, MOST_STREAMS)
     app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
     app.include_router(jobs.quick)  # the busiest routes match first
-    for part in (jobs, logs, job_exec, control, stream, sites, front_doors, money, approvals, policy, audit, login):
+    for part in (
+        jobs,
+        logs,
+        job_exec,
+        control,
+        stream,
+        sites,
+        nodes,
+        front_doors,
+        money,
+        approvals,
+        policy,
+        audit,
+        login,
+    ):
         app.include_router(part.routes)
     for people in (login.people, list_page.routes, pages.routes):
         app.include_router(people)
