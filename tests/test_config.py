@@ -230,6 +230,7 @@ def test_no_part_of_the_model_is_out_of_the_files_reach() -> None:
         "Site.has",
         "Offer.has",  # of clusters: tests/kube/test_job_needs.py
         "Offer.closed",  # tests/live/test_site_changes.py
+        "Offer.renewable",  # of nodes that are rented one by one: tests/config/test_clusters.py
         "SitesFile.policy_config_map",  # of a home cluster: tests/config/test_clusters.py
         "SitesFile.rehearsed",
         "SitesFile.governance",  # of a policy file: tests/policy/test_file.py

@@ -213,6 +213,8 @@ AUTOSCALERS_WORDS = (
     "WhenEmpty",
 )
 NOT_OURS = {
+    "InsufficientCapacityError": "an Event of Karpenter's",
+    "WhenEmpty": "of a NodePool of Karpenter's",
     "ElapsedRaw": "a column of Slurm's",
     "JobName": "another",
     "SubmitTime": "a column somebody has",

@@ -5,7 +5,7 @@ import pytest
 from penstock.config.sites import ConfigMapKey, parse_sites, read_sites
 from penstock.core.errors import BadInput
 from penstock.kube.access import Access
-from penstock.kube.node_selection import ClusterSite, NodeSelection, Toleration
+from penstock.kube.node_selection import ClusterSite, NodeSelection, RentedNodes, Taint, Toleration
 from tests.conftest import ROOT
 
 FILE = """
@@ -134,6 +134,62 @@ def test_the_example_names_its_config_map_and_closes_an_offer() -> None:
     assert [(offer.id, offer.closed) for offer in offers] == [
         ("lab/a100", ""), ("east/h100", ""), ("east/old", "gitops.yaml:14"),
     ]  # fmt: skip
+
+
+# --- nodes rented one by one ------------------------------------------------------------------------------------------
+
+CLASS = "node_class: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: gpu}"
+
+
+def rented(rent: str, more: str = "") -> str:
+    """What the file with this offer is refused for."""
+    with pytest.raises(BadInput) as refused:
+        read(rented=f", rent: {{{rent}}}{more}")
+    return str(refused.value)
+
+
+def test_every_key_of_rent_is_read() -> None:
+    more = "instance_types: [a, b], zones: [z], labels: {team: x}, taints: [{key: k, value: v, effect: NoExecute}]"
+    place = dict(read(rented=f", rent: {{way: karpenter, {CLASS}, {more}}}").places)["lab/pods"]
+    assert place.rent == RentedNodes(
+        "karpenter.k8s.aws",
+        "EC2NodeClass",
+        "gpu",
+        ("a", "b"),
+        ("z",),
+        (("team", "x"),),
+        (Taint("k", "v", "NoExecute"),),
+    )
+
+
+def test_an_offer_that_rents_nodes_is_sold_by_the_node_and_its_lease_is_for_life() -> None:
+    file = read_sites(str(ROOT / "examples" / "karpenter.yaml"))
+    spot, on_demand = file.sites[0].offers
+    assert (spot.sold_by, spot.guarantee, spot.renewable) == ("node", "expire_after", False)
+    assert (on_demand.sold_by, on_demand.shapes[0].name, on_demand.renewable) == ("node", "p4d.24xlarge", False)
+    places = dict(dict(file.kubernetes)["frankfurt"].places)
+    assert [place.rent is not None for place in places.values()] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("rent", "more", "says"),
+    [
+        ("way: eks", "", "unknown word 'eks'; known here: karpenter"),
+        ("way: karpenter", "", "the key 'node_class' is missing"),
+        (f"way: karpenter, {CLASS}", "", "the key 'instance_types' is missing, or a 'node_type'"),
+        (f"way: karpenter, {CLASS}", ", node_type: a, sold_by: attempt", "billed one by one; write 'node'"),
+        (f"way: karpenter, {CLASS}", ", node_type: a, guarantee: timer", "write 'expire_after'"),
+        (f"way: karpenter, {CLASS}, labels: {{a b: c}}", ", node_type: a", "is not a label"),
+        (f"way: karpenter, {CLASS}, zone: z", ", node_type: a", "zone"),
+    ],
+)
+def test_a_mistake_in_rent_is_said(rent: str, more: str, says: str) -> None:
+    assert says in rented(rent, more)
+
+
+def test_what_is_owned_is_not_rented() -> None:
+    with pytest.raises(BadInput, match=r"'rent' is for rented offers"):
+        read(standing=f", node_type: a, rent: {{way: karpenter, {CLASS}}}")
 
 
 def test_the_example_of_an_autoscaler_is_that_of_its_page() -> None:

@@ -26,6 +26,13 @@ RENTED = {"name": "rented", "gpu": "A100", "price": {"list": 2}}
 SHAPED = {"name": "shaped", "gpu": "A100", "shapes": [{"gpus_per_node": 8, "price": {"list": 2}}]}
 OWNED = {"name": "owned", "gpu": "A100", "term": "owned", "gpus_per_node": 8, "nodes": 4, "price": {}}
 IN_CLUSTER = {**RENTED, "name": "pods", "kubernetes": {"tolerations": [{}]}}
+NODE_CLASS = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "gpu"}
+BY_NODE = {
+    **RENTED,
+    "name": "nodes",
+    "node_type": "p4d.24xlarge",
+    "rent": {"way": "karpenter", "node_class": NODE_CLASS, "taints": [{"key": "gpu"}]},
+}
 #: Something at every level, with no more keys than must be there.
 SITES: dict[str, Any] = {
     "sites": [
@@ -34,7 +41,7 @@ SITES: dict[str, Any] = {
             "front_door": True,
             "kubernetes": {},
             "maps": {},
-            "offers": [IN_CLUSTER],
+            "offers": [IN_CLUSTER, BY_NODE],
             "egress": [{"per_gb": 1}],
         },
         {"name": "here", "local": {}, "offers": [RENTED, SHAPED, OWNED, {**RENTED, "name": "more", "extras": {}}]},

@@ -62,6 +62,7 @@ def generated() -> dict[str, str]:
         "act": manifests.ACTING,
         "home": manifests.SHOWING,
         "exec": manifests.RUNNING,
+        "rent": manifests.RENTING,
         "kubeconfigs": kubeconfigs,
         "policy": manifests.POLICY_READING,
         "policyEvents": [manifests.POLICY_TELLING],
@@ -90,16 +91,16 @@ def test_the_chart_has_the_version_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "namespaces", "commands", "secrets", "policy"),
+    ("role", "namespaces", "commands", "secrets", "policy", "rent"),
     [
-        ("look", [], False, [], ""),
-        ("act", ["vision"], True, [], ""),
-        ("home", ["vision", "nlp"], False, ["east", "west"], "penstock-policy"),
-        ("home", ["vision"], True, [], "rules"),
+        ("look", [], False, [], "", False),
+        ("act", ["vision"], True, [], "", True),
+        ("home", ["vision", "nlp"], False, ["east", "west"], "penstock-policy", False),
+        ("home", ["vision"], True, [], "rules", True),
     ],
 )
 def test_its_rights_are_those_of_manifests_rule_by_rule(
-    role: manifests.Role, namespaces: list[str], commands: bool, secrets: list[str], policy: str
+    role: manifests.Role, namespaces: list[str], commands: bool, secrets: list[str], policy: str, rent: bool
 ) -> None:
     rights = {
         "role": role,
@@ -107,9 +108,12 @@ def test_its_rights_are_those_of_manifests_rule_by_rule(
         "exec": commands,
         "kubeconfigSecrets": secrets,
         "policyConfigMap": policy,
+        "rent": rent,
     }
     made = rendered({**LEAST, "rights": rights}, release="pen", namespace="platform")
-    printed = manifests.rbac(role, "pen", "platform", namespaces, commands=commands, secrets=secrets, policy=policy)
+    printed = manifests.rbac(
+        role, "pen", "platform", namespaces, commands=commands, secrets=secrets, policy=policy, rent=rent
+    )
     assert by_name(made, printed) == by_name(printed, printed)
 
 
@@ -175,6 +179,7 @@ def test_a_volume_holds_the_journal_of_one_replica_and_postgresql_that_of_severa
         ({"replica": 2}, "replica"),
         ({"rights": {"role": "admin"}}, "role"),
         ({"rights": {"role": "look", "exec": True}}, "rights.exec is not for looking"),
+        ({"rights": {"role": "look", "rent": True}}, "rights.rent is not for looking"),
         ({"rights": {"namespaces": ["Vision"]}}, "namespaces"),
         ({"admission": {"enabled": True, "users": ["it's me"]}}, "users"),
         ({"admission": {"mutating": True}}, "admission.mutating needs admission.enabled"),

@@ -41,6 +41,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if and .Values.admission.beta (not .Values.admission.mutating) }}
 {{- fail "admission.beta says how admission.mutating is served; set both, or neither." }}
 {{- end }}
+{{- if and .Values.rights.rent (eq .Values.rights.role "look") }}
+{{- fail "rights.rent is not for looking; set rights.role to act or home." }}
+{{- end }}
 {{- if and .Values.rights.exec (eq .Values.rights.role "look") }}
 {{- fail "rights.exec is not for looking; set rights.role to act or home." }}
 {{- end }}

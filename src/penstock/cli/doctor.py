@@ -34,11 +34,12 @@ class Check:
 
 
 @click.command("doctor")
+@click.option("--leaks", is_flag=True, help="Ask every site for what the journal does not know.")
 @click.option("--url", metavar="URL", help="Address of another Penstock than this machine's.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(url: str | None, as_json: bool) -> int:
+def command(leaks: bool, url: str | None, as_json: bool) -> int:
     """Check this machine's Penstock and say how to fix what is wrong."""
-    checks = [*_machine(), *_server(url)]
+    checks = [*_machine(), *_server(url), *(_leaks(url) if leaks else ())]
     if as_json:
         from penstock.cli.terminal import print_json
 
@@ -77,6 +78,19 @@ def _caps(client: Client) -> Iterator[Check]:
     soft = [offer["id"] for offer in offers if offer["guarantee"] == "soft"]
     if capped and soft:
         yield Check("cap", True, f"soft at {', '.join(soft)}: nothing there ends without Penstock")
+
+
+def _leaks(url: str | None) -> Iterator[Check]:
+    """What sites have of ours, against the journal; each stray by name. A site that cannot be asked is no good news."""
+    try:
+        found = Client(url).get("/v1/leaks")["leaks"]
+    except Failed as failed:
+        yield Check("leaks", False, failed.message)
+        return
+    for leak in found:
+        yield Check("leak", False, leak["says"])
+    if not found:
+        yield Check("leaks", True, "none: what sites have of ours is what the journal says")
 
 
 def _hindered(client: Client) -> Iterator[Check]:

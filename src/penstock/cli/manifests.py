@@ -36,6 +36,7 @@ def command() -> None:
               help="look: read only, for shadow. act: jobs run here. home: users create Jobs here, too.")  # fmt: skip
 @click.option("--also", multiple=True, metavar="NAMESPACE", help="Another namespace to run jobs in; repeatable.")
 @click.option("--exec", "commands", is_flag=True, help="Also allow `penstock exec` in pods.")
+@click.option("--rent", is_flag=True, help="Also allow renting nodes by Karpenter NodeClaims.")
 @click.option("--secret", "secrets", multiple=True, metavar="NAME",
               help="A Secret with another cluster's kubeconfig, to read; repeatable.")  # fmt: skip
 @click.option("--policy-config-map", "policy", default="", metavar="NAME",
@@ -48,6 +49,7 @@ def rbac(
     role: "Role",
     also: tuple[str, ...],
     commands: bool,
+    rent: bool,
     secrets: tuple[str, ...],
     policy: str,
     users: tuple[str, ...],
@@ -60,8 +62,11 @@ def rbac(
 
     if commands and role == "look":
         raise click.UsageError("--exec is not for looking; say --role act or home.")
+    if rent and role == "look":
+        raise click.UsageError("--rent is not for looking; say --role act or home.")
     logins = manifests.Logins(_names(users), _names(groups))
-    _print(manifests.rbac(role, account, own, also, commands=commands, secrets=secrets, policy=policy, logins=logins))
+    more: dict[str, Any] = {"commands": commands, "secrets": secrets, "policy": policy, "rent": rent, "logins": logins}
+    _print(manifests.rbac(role, account, own, also, **more))
 
 
 @command.command("admission")

@@ -67,6 +67,13 @@ SHOWING: Final = (_rule("", "events", "create"),)
 #: Of the ConfigMap that has the policy, and for Events about it; only on request.
 POLICY_READING: Final = _rule("", "configmaps", "get list watch")
 POLICY_TELLING: Final = _rule("", "events", "create")
+#: To rent nodes as Karpenter NodeClaims, only on request. Claims and Nodes have no namespace; Karpenter says in Events
+#: why it gave a claim up, and a Node that outlives its claim is deleted.
+RENTING: Final = (
+    _rule("karpenter.sh", "nodeclaims", "get list watch create delete"),
+    _rule("", "nodes", "delete"),
+    _rule("", "events", "list"),
+)
 #: For `penstock exec`, only on request: this right allows everything that those pods may do.
 RUNNING: Final = (_rule("", "pods/exec", "get create"),)  # newer clusters require `create`, too
 
@@ -80,12 +87,13 @@ def rbac(
     commands: bool = False,
     secrets: Sequence[str] = (),
     policy: str = "",
+    rent: bool = False,
     logins: Logins = NO_OTHERS,
 ) -> list[Json]:
     """A service account in namespace `own` with its rights: read only, or run attempts, or that and manage home Jobs.
     On request it may run commands in pods, and read these Secrets in `own`, which hold kubeconfigs of other clusters,
-    and write renewed tokens into them. `policy`: a ConfigMap in `own` with the policy file, to watch. `logins` get the
-    same rights.
+    and write renewed tokens into them. `policy`: a ConfigMap in `own` with the policy file, to watch. `rent`: it may
+    rent nodes by Karpenter. `logins` get the same rights.
     """
     subject = [
         {"kind": "ServiceAccount", "name": account, "namespace": own},
@@ -102,7 +110,8 @@ def rbac(
     if role == "look":
         return [*made, *_granted(LOOKING, granted_as(account, own, "look"), subject)]
     name = granted_as(account, own, "act")
-    made += _granted([*EVERYWHERE, *([CHECKING_USERS] if role == "home" else [])], name, subject)
+    everywhere = [*EVERYWHERE, *([CHECKING_USERS] if role == "home" else []), *(RENTING if rent else ())]
+    made += _granted(everywhere, name, subject)
     for namespace in dict.fromkeys((own, *namespaces)):
         rules = (ACTING if role == "act" else ACTING + SHOWING) + (RUNNING if commands else ())
         made += _granted(rules, name, subject, namespace)

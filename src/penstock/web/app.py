@@ -33,6 +33,7 @@ from penstock.web.routes import (
     login,
     logs,
     money,
+    nodes,
     pages,
     policy,
     sites,
@@ -97,7 +98,21 @@ def build(
     app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
     for quick in QUICK:
         app.include_router(quick)
-    for part in (jobs, logs, job_exec, control, stream, sites, front_doors, money, approvals, policy, audit, login):
+    for part in (
+        jobs,
+        logs,
+        job_exec,
+        control,
+        stream,
+        sites,
+        nodes,
+        front_doors,
+        money,
+        approvals,
+        policy,
+        audit,
+        login,
+    ):
         app.include_router(part.routes)
     for people in (login.people, list_page.routes, pages.routes):
         app.include_router(people)

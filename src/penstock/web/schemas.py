@@ -238,6 +238,43 @@ class Sites(Shape):
     sites: list[Site]
 
 
+class RentedNode(Shape):
+    """A rented node, or an attempt that its site bills as one."""
+
+    id: str
+    site: str
+    offer: str
+    gpus: int
+    phase: str
+    attempt: str = Field(description="Whom it was rented for.")
+    on: list[str] = Field(description="Attempts that use it.")
+    team: str
+    asked_at: At
+    deadline_at: At = Field(description="It ends by itself then.")
+    spent: Money
+    held: Money = Field(description="The most that it may still cost.")
+    price_per_hour: Money
+    renewable: bool = Field(description="False: its deadline is for its whole life.")
+    because: Reason | None = Field(description="Why it was rented; null: what it was rented for is over.")
+
+
+class RentedNodes(Shape):
+    at: At
+    currency: str
+    nodes: list[RentedNode]
+
+
+class Leak(Shape):
+    site: str
+    kind: Literal["stray", "missing", "unknown"]
+    thing: str
+    says: str
+
+
+class Leaks(Shape):
+    leaks: list[Leak]
+
+
 class FrontDoor(Shape):
     """A home cluster: Jobs with our label there are ours until we have left."""
 

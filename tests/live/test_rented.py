@@ -1,0 +1,70 @@
+"""What is rented, by the journal; and leaks, by what sites say."""
+
+from penstock.core.model import events as e
+from penstock.core.model.actions import LaunchNode
+from penstock.core.units import HOUR
+from penstock.drivers.driver import SiteInventory, Unreachable, Work
+from penstock.live.rented import Leak, leaks, rented
+from penstock.sim.engine.rehearsal import Rehearsal
+from tests.live.kit import at, given, job, story
+from tests.live.virtual import VirtualClock
+from tests.stories.kit import offer, usd
+
+NOTHING = Work(("true",))
+
+
+@story("09:00")
+async def test_a_rented_node_is_shown_with_whom_it_is_for_until_when_and_its_cost(clock: VirtualClock) -> None:
+    world = given(clock, offer("cloud", price="1", start="5m", renewable=False), runs={"j0": "3h"})
+    async with world.up() as plane:
+        await plane.submit(job(run="3h", lease_max_ms=2 * HOUR), NOTHING)
+        await world.until("10:00")
+        (node,) = await plane.consider(lambda state, _: rented(state))
+        assert (node.id, node.offer, node.phase, node.on, node.team) == (
+            "j0.1/n0", "cloud", "busy", ("j0.1",), "default",
+        )  # fmt: skip
+        assert (node.asked_at, node.deadline_at, node.renewable) == (at("09:00"), at("11:00"), False)
+        assert node.spent + node.held >= usd("16")
+        assert node.because is not None
+        assert await leaks(plane) == ()
+
+
+@story("09:00")
+async def test_what_a_site_has_and_the_journal_does_not_know_is_a_stray_by_name(clock: VirtualClock) -> None:
+    world = given(clock, offer("cloud", price="1", start="5m"))
+    async with world.up(look_ms=24 * HOUR) as plane:
+        stray = LaunchNode("gone.1/n0", "cloud", 8, "gone.1", at("21:00"))
+        world.stage.site_of["gone.1/n0"] = "cloud"
+        world.stage.do(stray)
+        says = "gone.1/n0 is rented at cloud, and the journal does not know it; it is given back at the next look"
+        assert await leaks(plane) == (Leak("cloud", "stray", "gone.1/n0", says),)
+
+
+class Forgetful(Rehearsal):
+    """Shows nothing, or does not answer."""
+
+    silent = False
+
+    async def look(self) -> SiteInventory:
+        if self.silent:
+            raise Unreachable("no route")
+        return SiteInventory()
+
+
+@story("09:00")
+async def test_what_the_journal_has_and_no_list_shows_is_missing_and_a_failed_list_is_not_none(
+    clock: VirtualClock,
+) -> None:
+    world = given(clock, offer("cloud", price="1", start="5m"), runs={"j0": "3h"})
+    cloud = world.drivers["cloud"] = Forgetful("cloud", world.stage)
+    async with world.up(look_ms=24 * HOUR) as plane:
+        await plane.submit(job(run="3h"), NOTHING)
+        await world.until("10:00")
+        assert [(leak.kind, leak.thing) for leak in await leaks(plane)] == [
+            ("missing", "j0.1/n0"),
+            ("missing", "j0.1"),
+        ]
+        cloud.silent = True
+        says = "cloud could not be asked, so nobody knows what is there: no route"
+        assert await leaks(plane) == (Leak("cloud", "unknown", "cloud", says),)
+    assert world.events(e.NodeLost) == []
