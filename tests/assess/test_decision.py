@@ -17,6 +17,7 @@ from penstock.assess.page import page
 from penstock.assess.prices import quote
 from penstock.assess.replay import dealt_anew, replayable, slice_of
 from penstock.assess.ways import AS_IT_WAS, BOUGHT, BURST, CLOUD, LABELS, RECLAIMED, ReplayFigures
+from penstock.assess.ways_words import OVERTAKEN
 from penstock.core.errors import BadInput
 from penstock.core.units import DAY, HOUR
 
@@ -171,6 +172,25 @@ def test_as_it_was_is_replayed_in_the_order_that_is_nearer_to_what_was_seen() ->
     assert not found.ways.setting.overtakes
     seen = sum(truth.waits_ms) / len(truth.jobs) / HOUR
     assert figures(found, AS_IT_WAS).mean_delay_h == pytest.approx(seen, rel=0.05)
+
+
+def test_reclaimed_gpus_may_go_to_small_jobs_that_overtake_a_wide_one_and_the_report_says_so() -> None:
+    """Shorter runs, longer waits: as it was, two jobs end together and a job of 16 GPUs starts. With the idle half of
+    one reclaimed, a long job of 8 GPUs starts in its place, and the wide one waits for that, too.
+    """
+    jobs = [
+        job(1, submit=0, start=0, run=4, idle_gpu_ms=8 * 2 * HOUR, measured_gpu_ms=8 * 4 * HOUR, used_gpu_ms=8 * HOUR),
+        job(2, submit=0, start=0, run=4),
+        job(3, submit=1, start=4, run=1, gpus=16),
+        job(4, submit=3, start=5, run=10),
+    ]
+    found = assess(month(jobs, gpus=16), DecisionOptions(own_cost=COST))
+    assert found.ways.setting.overtakes
+    assert figures(found, AS_IT_WAS).delay_h == pytest.approx(3 + 2)
+    assert figures(found, RECLAIMED).delay_h == pytest.approx(12)
+    assert OVERTAKEN in found.ways.notes
+    calm = assess(month(jobs[:2], gpus=16), DecisionOptions(own_cost=COST))
+    assert OVERTAKEN not in calm.ways.notes
 
 
 # --- other months like this one ---------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from penstock.assess.replay import CutRuns, Replayable, replayable
 from penstock.assess.report import AssessReport
 from penstock.assess.report import assess as report_of
 from penstock.assess.waits import WaitReport
-from penstock.assess.ways import WaysReport, WaysSetting, nearer_order, replays, setting_of, ways_of
+from penstock.assess.ways import WaysReport, nearer_order, replays, setting_of, ways_of
+from penstock.assess.ways_words import WaysSetting
 from penstock.core.errors import BadInput
 from penstock.core.model.types import STANDING, Site
 from penstock.core.units import DAY, HOUR, SECOND, Instant, Money, money
@@ -98,7 +99,8 @@ def work(history: MonthHistory) -> int:
 
 
 def _ends(history: MonthHistory, month: Replayable, tied: frozenset[str]) -> dict[CutRuns, Replayable]:
-    return {end: replayable(history, tied, end) for end in ENDS} if month.cut else {}
+    guessed = month.cut or month.queued or month.no_wait
+    return {end: replayable(history, tied, end) for end in ENDS} if guessed else {}
 
 
 def _setting(month: Replayable, asked: DecisionOptions) -> WaysSetting:

@@ -1,8 +1,9 @@
 """The observed month as jobs and sites that the live engine replays. `ways` calls it.
 
-Time counts from the month's first instant. A run that was cut off goes on for as long as the engine's own estimator
-expects of a job of its age; what is known of it is also the low end of the report's range. `variants` are other months
-like this one: run times dealt anew among runs of the same job, and cut runs as short or as long as they may be.
+Time counts from the month's first instant. What nobody saw is guessed, and the report's ranges have both ends of it: a
+run that was cut off goes on, and a job still queued runs, for as long as the engine's own estimator expects; a job of
+unknown submission or start was submitted or started between the two next to it in time. Other months like this one have
+their run times dealt anew among runs of the same job.
 """
 
 from collections import defaultdict
@@ -12,11 +13,12 @@ from typing import Final, Literal, TypeAlias
 
 from penstock.assess.gpus import UNKNOWN
 from penstock.assess.history import JobRecord, MonthHistory
+from penstock.assess.neighbours import Neighbours, Waited, hides_its_wait
 from penstock.assess.owned import OwnedSteps, owned_model
 from penstock.core.errors import BadInput
 from penstock.core.fold.runtimes import LifeTable
 from penstock.core.model.types import JobSpec, NodeShape, Offer, Site
-from penstock.core.units import MINUTE, SECOND, Millis, Money
+from penstock.core.units import MINUTE, SECOND, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.sim.engine.chance import uniform
 from penstock.sim.traces.trace import TraceJob
@@ -27,6 +29,8 @@ CHECKPOINT_MS: Final = 15 * MINUTE  #: assumed where nobody knows whether a job 
 RESTART_MS: Final = 5 * MINUTE  #: to start again from a checkpoint
 STAYS: Final = "something that stays at home"  #: a need that no rented site meets
 CutRuns: TypeAlias = Literal["expected", "as seen", "twice expected"]
+TIMES: Final[Mapping[CutRuns, int]] = {"as seen": 0, "expected": 1, "twice expected": 2}  #: the rest of a cut run
+WAITED: Final[Mapping[CutRuns, Waited]] = {"as seen": "least", "expected": "expected", "twice expected": "most"}
 
 
 @value
@@ -42,7 +46,8 @@ class Replayable:
     span_ms: Millis
     left_out: int  # jobs whose run time nobody knows
     cut: int
-    no_submission: int  # jobs that are taken to be submitted when they started
+    queued: int  # of the jobs, those that had not started: nobody knows how long they run
+    no_wait: int  # of the jobs, those whose submission or start nobody knows
     too_wide: int  # for all that is owned
     tied: int  # jobs that cannot leave, as far as was read
 
@@ -52,12 +57,12 @@ def replayable(history: MonthHistory, tied: frozenset[str] = frozenset(), cut: C
     known = [job for job in history.jobs if (job.run_ms or 0) > 0]
     if not known:
         raise BadInput("No job's start and end were seen, so this month cannot be replayed.")
+    queued = [job for job in history.jobs if job.outcome == "queued" and job.submitted_at is not None]
     owned, is_known = _owned(history, known)
-    specs = _Specs(tied)
-    expects = _expectations(known, specs)
-    jobs = sorted(
-        (_trace_job(job, history, specs, expects, cut) for job in known), key=lambda job: (job.submit_at, job.id)
-    )
+    guess = _Guesses(known, _Specs(tied), cut)
+    played = [guess.ran(job, history.from_at) for job in known]
+    played += [guess.queued(job, history.from_at) for job in queued]
+    jobs = sorted(played, key=lambda job: (job.submit_at, job.id))
     model = owned_model(history)
     return Replayable(
         jobs=tuple(jobs),
@@ -67,9 +72,10 @@ def replayable(history: MonthHistory, tied: frozenset[str] = frozenset(), cut: C
         gpu_model=model or UNKNOWN,
         model_is_known=bool(model),
         span_ms=history.span_ms,
-        left_out=len(history.jobs) - len(known),
+        left_out=len(history.jobs) - len(known) - len(queued),
         cut=sum(bool(job.cut) for job in known),
-        no_submission=sum(job.submitted_at is None for job in known),
+        queued=len(queued),
+        no_wait=sum(job.submitted_at is None or hides_its_wait(job) for job in known),
         too_wide=sum(job.gpus > owned for job in known),
         tied=sum(bool(job.spec.needs) for job in jobs),
     )
@@ -119,20 +125,33 @@ class _Specs:
         return spec
 
 
-def _expectations(known: Iterable[JobRecord], specs: _Specs) -> LifeTable:
-    table = LifeTable()
-    for job in known:
-        if not job.cut:
-            table.learn(specs.of(job), job.run_ms or 1)
-    return table
+class _Guesses:
+    """What nobody saw of a job, at one end of what it may be."""
 
+    def __init__(self, known: Sequence[JobRecord], specs: _Specs, cut: CutRuns) -> None:
+        self.specs, self.times, self.waited = specs, TIMES[cut], WAITED[cut]
+        self.neighbours, self.expects = Neighbours(known), LifeTable()
+        for job in known:
+            if not job.cut:
+                self.expects.learn(specs.of(job), self._run_ms(job))
 
-def _trace_job(job: JobRecord, history: MonthHistory, specs: _Specs, expects: LifeTable, cut: CutRuns) -> TraceJob:
-    spec, run_ms = specs.of(job), max(SECOND, job.run_ms or 0)
-    if job.cut and cut != "as seen":
-        run_ms += expects.remaining(spec, run_ms) * (2 if cut == "twice expected" else 1)
-    at = job.submitted_at if job.submitted_at is not None else job.started_at
-    return TraceJob(job.id, max(0, (at or 0) - history.from_at), run_ms, spec)
+    def ran(self, job: JobRecord, zero: Instant) -> TraceJob:
+        spec, run_ms, at = self.specs.of(job), self._run_ms(job), job.submitted_at
+        if at is None:
+            at = self.neighbours.submission(job.started_at or 0, self.waited)
+        if job.cut:
+            run_ms += self.times * self.expects.remaining(spec, run_ms)
+        return TraceJob(job.id, max(0, at - zero), run_ms, spec)
+
+    def queued(self, job: JobRecord, zero: Instant) -> TraceJob:
+        spec = self.specs.of(job)
+        run_ms = max(SECOND, self.times * self.expects.remaining(spec, 0))
+        return TraceJob(job.id, max(0, (job.submitted_at or 0) - zero), run_ms, spec)
+
+    def _run_ms(self, job: JobRecord) -> Millis:
+        if hides_its_wait(job):
+            return max(SECOND, (job.ended_at or 0) - self.neighbours.start(job, self.waited))
+        return max(SECOND, job.run_ms or 0)
 
 
 # --- other months like this one ---------------------------------------------------------------------------------------
@@ -185,9 +204,9 @@ def _with_spec(job: TraceJob, made: dict[JobSpec, JobSpec]) -> TraceJob:
 # --- sites ------------------------------------------------------------------------------------------------------------
 
 
-def owned_sites(gpus: int) -> tuple[Site, ...]:
-    """Nodes of 8, and one smaller one for the rest."""
-    nodes, rest = divmod(gpus, GPUS_PER_NODE)
+def owned_sites(gpus: int, pooled: bool = False) -> tuple[Site, ...]:
+    """Nodes of 8, and one smaller one for the rest; or all in one, for jobs that spread over nodes as they like."""
+    nodes, rest = (0, gpus) if pooled else divmod(gpus, GPUS_PER_NODE)
     shapes = [NodeShape(GPUS_PER_NODE, nodes)] if nodes else []
     shapes += [NodeShape(rest, 1)] if rest else []
     offers = tuple(Offer(f"{LAB}/nodes-of-{shape.gpus}", LAB, "owned", (shape,)) for shape in shapes)

@@ -172,10 +172,22 @@ def _ways_notes(found: Assessment, say: ReportWords, cost: float) -> Iterator[st
         f"The cap on rent is {say.money(setting.cap / MICRO)} in each 30 days; {setting.more_gpus:,} GPUs are bought."
         " Jobs still queued at the end are run to their ends, and their rent counts."
     )
+    yield savings_words(found, say)
     yield (
-        "Ranges: run times dealt anew among runs of the same job, two seeds, and both ends of cut runs;"
+        "Ranges: run times dealt anew among runs of the same job, two seeds, and both ends of what nobody saw;"
         f" over {count(found.ways.range_jobs, 'job')}."
     )
+
+
+def savings_words(found: Assessment, say: ReportWords) -> str:
+    """Of each way but the first, with its range."""
+    said = [
+        f"{way.label[0].lower()}{way.label[1:]} {say.money(way.saves)} ({say.money(way.saves_range.low)} to"
+        f" {say.money(way.saves_range.high)})"
+        for way in found.ways.ways
+        if way.name != AS_IT_WAS
+    ]
+    return f"Saved against the month as it was, delay priced: {'; '.join(said)}."
 
 
 def _range_figure(found: Assessment, say: ReportWords, what: str) -> str:

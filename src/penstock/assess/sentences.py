@@ -5,9 +5,10 @@ they are in its JSON.
 from collections.abc import Iterator
 
 from penstock.assess.history import Coverage, Disagreement
+from penstock.assess.neighbours import NO_WAIT_MS
 from penstock.assess.report import AssessReport
 from penstock.assess.use import IDLE_WORDS
-from penstock.assess.waits import NO_WAIT_MS, WaitRange
+from penstock.assess.waits import WaitRange
 from penstock.core.units import DAY, HOUR
 from penstock.formatting import count, duration, instant, money
 
@@ -111,6 +112,11 @@ def _demand(report: AssessReport) -> Iterator[str]:
     demand = report.waits.demand
     when = instant(demand.peak_at)
     yield f"Demand: {demand.gpu_hours:,.0f} GPU-hours; at its peak {count(demand.peak_gpus, 'GPU')}, {when}."
+    if demand.low_gpu_hours < demand.gpu_hours or demand.high_gpu_hours > demand.gpu_hours:
+        yield (
+            f"It lies between {demand.low_gpu_hours:,.0f} and {demand.high_gpu_hours:,.0f} GPU-hours, whatever cut"
+            " runs, queued jobs and jobs of unknown start did."
+        )
     what = f"the {count(demand.owned_gpus, 'owned GPU')}" if demand.owned_is_known else f"{demand.owned_gpus:,} GPUs"
     if demand.hours_above:
         yield (

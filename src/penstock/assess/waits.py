@@ -9,13 +9,13 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final, TypeVar
 
-from penstock.assess.history import JobRecord, MonthHistory, OwnedGpus
+from penstock.assess.history import VAGUE_START, JobRecord, MonthHistory, OwnedGpus
 from penstock.assess.join import hours_between
+from penstock.assess.neighbours import NO_WAIT_MS, Neighbours, hides_its_wait
 from penstock.assess.owned import OwnedSteps
-from penstock.core.units import DAY, HOUR, MINUTE, NEVER, Instant, Millis
+from penstock.core.units import DAY, HOUR, NEVER, Instant, Millis
 from penstock.core.values import value
 
-NO_WAIT_MS: Final[Millis] = 5 * MINUTE  #: the time that any start takes; shorter waits are none
 MOST_NAMED: Final = 100
 K = TypeVar("K", bound=Hashable)
 
@@ -43,6 +43,8 @@ class WaitRange:
 @value
 class DemandReport:
     gpu_hours: float
+    low_gpu_hours: float  # where the true demand lies, whatever cut runs, queued jobs and vague starts did
+    high_gpu_hours: float
     peak_gpus: int
     peak_at: Instant
     owned_gpus: int  # at the end
@@ -136,7 +138,8 @@ def _range(waits: Sequence[Millis], unknown: int, still: Sequence[Millis], permi
 
 
 def demand_of(history: MonthHistory, day: Callable[[Instant], str]) -> DemandReport:
-    wanted = [span for job in history.jobs if (span := _wanted(job, history)) is not None]
+    neighbours = Neighbours(history.jobs)
+    wanted = [span for job in history.jobs if (span := _wanted(job, history, neighbours)) is not None]
     known = bool(history.owned)
     owned = OwnedSteps(history.owned if known else [OwnedGpus(0, _most_at_once(history.jobs))])
     turns: Counter[Instant] = Counter()
@@ -154,8 +157,11 @@ def demand_of(history: MonthHistory, day: Callable[[Instant], str]) -> DemandRep
             above_ms += until - at
             above_gpu_ms += beyond * (until - at)
     by_hour = tuple(_by_hour(wanted, history, owned))
+    bounds = [_bounds(job, history, neighbours) for job in history.jobs]
     return DemandReport(
         gpu_hours=sum((end - at) * gpus for at, end, gpus in wanted) / HOUR,
+        low_gpu_hours=sum(low for low, _ in bounds) / HOUR,
+        high_gpu_hours=sum(high for _, high in bounds) / HOUR,
         peak_gpus=peak,
         peak_at=peak_at,
         owned_gpus=owned.at(history.to_at),
@@ -167,14 +173,32 @@ def demand_of(history: MonthHistory, day: Callable[[Instant], str]) -> DemandRep
     )
 
 
-def _wanted(job: JobRecord, history: MonthHistory) -> tuple[Instant, Instant, int] | None:
+def _wanted(job: JobRecord, history: MonthHistory, neighbours: Neighbours) -> tuple[Instant, Instant, int] | None:
     """When it would have run without a wait, within the month. None: it never ran, so nobody knows for how long."""
     run_ms = job.run_ms
     if run_ms is None or job.started_at is None:
         return None
     begin = job.started_at - (job.wait_ms or 0)
+    if hides_its_wait(job):
+        run_ms -= neighbours.start(job) - job.started_at
     at, end = max(begin, history.from_at), min(begin + run_ms, history.to_at)
     return (at, end, job.gpus) if at < end else None
+
+
+def _bounds(job: JobRecord, history: MonthHistory, neighbours: Neighbours) -> tuple[Millis, Millis]:
+    """GPU time that it wanted within the month: the least and the most that it can have been."""
+    span = _wanted(job, history, neighbours)
+    if span is None:
+        waits = job.outcome == "queued" and job.submitted_at is not None
+        return 0, job.gpus * max(0, history.to_at - max(job.submitted_at or 0, history.from_at)) if waits else 0
+    at, end, gpus = span
+    if job.started_by in VAGUE_START or job.cut in ("start", "both"):
+        ended_at = history.to_at if job.cut == "both" else min(job.ended_at or 0, history.to_at)
+        return 0, gpus * max(end - at, ended_at - at)  # it started at some time before its end
+    if job.wait_ms is None and job.submitted_at is None:
+        least = gpus * (end - at) if at > history.from_at else 0  # without its wait it may lie before the month
+        return least, gpus * max(end - at, min(job.run_ms or 0, history.span_ms))
+    return gpus * (end - at), gpus * ((history.to_at if job.cut else end) - at)
 
 
 def _most_at_once(jobs: Iterable[JobRecord]) -> int:

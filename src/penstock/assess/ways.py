@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from penstock.assess import ways_words
 from penstock.assess.carbon import kilograms
 from penstock.assess.own_cost import OwnCost
 from penstock.assess.prices import RentQuote
@@ -23,6 +24,7 @@ from penstock.assess.replay import (
     slice_of,
     without_idle,
 )
+from penstock.assess.ways_words import WaysSetting
 from penstock.core.engine import Engine, Step
 from penstock.core.model.types import Policy, Site, Waiting
 from penstock.core.units import DAY, HOUR, MICRO, Millis, Money, ceil_div
@@ -48,25 +50,11 @@ MONTH_MS: Final = 30 * DAY
 CAP_PERMILLE: Final = 200  #: of what the owned GPUs cost: the cap on rent, unless told
 RANGE_JOBS: Final = 6_000  #: ranges are measured on so many jobs in a row, if the month has more
 SPOT_ZONES: Final = ("us-east-2a", "us-east-2b")  #: of `spot.ZONES`, the ones that a person would choose
+NEAR: Final = 0.02  #: of the mean wait seen, or of an hour
+MARGIN: Final = 0.05  #: of the savings, on each side of their range
 MODEL_MS: Final[Millis] = HOUR  #: jobs that run this long make models; shorter ones are tests
 FIRST_COME: Final = Policy("as-it-was", burst=False)
 AT_ONCE: Final = Policy("all-in-the-cloud", waiting=Waiting("nowait"), share_nodes=True, packing="best_fit")
-
-
-@value
-class WaysSetting:
-    """What all ways share. Made by keyword."""
-
-    quote: RentQuote
-    own: OwnCost
-    cost_of_delay: str  # an hour of one job's delay, as the engine's policy reads it
-    cap: Money  # for 30 days
-    more_gpus: int
-    currency: str = "USD"
-    rented: tuple[Site, ...] = ()  # of a sites file; empty: the table's
-    own_grid: int | None = None  # grams for a kWh at home; None: not known
-    cloud_grid: int | None = None
-    overtakes: bool = True  # may a later job start while an earlier one does not fit: as it was, and with GPUs bought?
 
 
 @value
@@ -105,6 +93,8 @@ class Way:
     money: Spread
     mean_delay_h: Spread
     to_model_h: Spread
+    saves: float  # money and priced delay, against the month as it was
+    saves_range: Spread
     owned_gpus: int
     co2_kg: float | None
 
@@ -144,20 +134,38 @@ def setting_of(
 
 
 def ways_of(
-    month: Replayable, setting: WaysSetting, cut_months: Mapping[CutRuns, Replayable], advance: Callable[[int], None]
+    month: Replayable,
+    setting: WaysSetting,
+    cut_months: Mapping[CutRuns, Replayable],
+    advance: Callable[[int], None],
+    names: Sequence[str] = tuple(LABELS),
 ) -> WaysReport:
-    """`cut_months`: the same month with cut runs at both ends of what they may be; empty if none was cut."""
-    left_out = tuple(_left_out(month, setting))
+    """`cut_months`: the same month with what nobody saw at both ends of what it may be; empty if all was seen."""
+    left_out = tuple(ways_words.left_out(month, setting))
     skipped = {RECLAIMED} if not month.idle_ms else set()
     if setting.quote.spot is None:
         skipped.add(SPOT)
+    replayed = {name: _replayed(name, month, setting, cut_months, advance) for name in names if name not in skipped}
+    worse = RECLAIMED in replayed and replayed[RECLAIMED].full.delay_h > replayed[AS_IT_WAS].full.delay_h
     return WaysReport(
-        ways=tuple(_way(name, month, setting, cut_months, advance) for name in LABELS if name not in skipped),
+        ways=tuple(_way(name, month, setting, replayed) for name in replayed),
         left_out=left_out,
-        notes=tuple(_notes(month, setting)),
+        notes=(*ways_words.notes(month, setting, RANGE_JOBS), *((ways_words.OVERTAKEN,) if worse else ())),
         range_jobs=min(RANGE_JOBS, len(month.jobs)),
         setting=setting,
     )
+
+
+def nearer_order(month: Replayable, setting: WaysSetting, seen_h: float) -> WaysSetting:
+    """Whether jobs overtake, and whether they need whole nodes, as it was: what is nearest to the mean wait seen."""
+    found: list[tuple[float, WaysSetting]] = []
+    for pooled in (False, True):
+        if found and min(apart for apart, _ in found) <= max(NEAR * seen_h, NEAR):
+            break  # near enough: each try is a replay of the whole month
+        for overtakes in (True, False):
+            kind = replace(setting, overtakes=overtakes, pooled=pooled)
+            found.append((abs(measure(AS_IT_WAS, month, month.jobs, kind, 0).mean_delay_h - seen_h), kind))
+    return min(found, key=lambda one: one[0])[1]
 
 
 def replays(month: Replayable, cut_months: Mapping[CutRuns, Replayable]) -> int:
@@ -166,53 +174,88 @@ def replays(month: Replayable, cut_months: Mapping[CutRuns, Replayable]) -> int:
     return (len(LABELS) - (not month.idle_ms)) * (len(month.jobs) + ranged)
 
 
-def _way(
+@value
+class _Replayed:
+    """One way on the month, on the part of it over which ranges are measured, and on that part's variants."""
+
+    full: ReplayFigures
+    center: ReplayFigures
+    others: tuple[ReplayFigures, ...]
+    guessed: bool  # whether some of the month was not seen
+
+
+def _replayed(
     name: str,
     month: Replayable,
     setting: WaysSetting,
     cut_months: Mapping[CutRuns, Replayable],
     advance: Callable[[int], None],
-) -> Way:
-    measured = measure(name, month, month.jobs, setting, 0)
+) -> _Replayed:
+    full = measure(name, month, month.jobs, setting, 0)
     advance(len(month.jobs))
-    others, center = [], measured
+    others, center = [], full
     if len(month.jobs) > RANGE_JOBS:
         center = measure(name, month, slice_of(month.jobs, RANGE_JOBS), setting, 0)
         advance(RANGE_JOBS)
-    for jobs, seed in _variants(month, cut_months):
-        others.append(measure(name, month, jobs, setting, seed))
+    for variant, jobs, seed in _variants(month, cut_months):
+        others.append(measure(name, variant, jobs, setting, seed))
         advance(len(jobs))
+    return _Replayed(full, center, tuple(others), bool(cut_months))
+
+
+def _way(name: str, month: Replayable, setting: WaysSetting, replayed: Mapping[str, _Replayed]) -> Way:
+    found, was = replayed[name], replayed[AS_IT_WAS]
     owned = _owned_gpus(name, month, setting)
+    saves = _saved(was.full, found.full, setting)
     return Way(
         name=name,
-        says=_says(name, month, setting),
-        measured=measured,
-        money=_range(measured, center, others, lambda one: one.money),
-        mean_delay_h=_range(measured, center, others, lambda one: one.mean_delay_h),
-        to_model_h=_range(measured, center, others, lambda one: one.to_model_h),
+        says=ways_words.says(name, month, setting),
+        measured=found.full,
+        money=_range(found, lambda one: one.money),
+        mean_delay_h=_range(found, lambda one: one.mean_delay_h),
+        to_model_h=_range(found, lambda one: one.to_model_h),
+        saves=saves,
+        saves_range=_saves_range(was, found, setting),
         owned_gpus=owned,
-        co2_kg=_carbon(measured, setting, owned, month.span_ms),
+        co2_kg=_carbon(found.full, setting, owned, month.span_ms),
     )
 
 
-def _variants(month: Replayable, cut_months: Mapping[CutRuns, Replayable]) -> Iterator[tuple[Sequence[TraceJob], int]]:
+def _saved(was: ReplayFigures, found: ReplayFigures, setting: WaysSetting) -> float:
+    cost = float(setting.cost_of_delay)
+    return was.money - found.money + cost * (was.delay_h - found.delay_h)
+
+
+def _saves_range(was: _Replayed, found: _Replayed, setting: WaysSetting) -> Spread:
+    """Variant by variant, since both ways meet the same month in each; scaled by jobs if on a part of it. Five variants
+    are few: where something was guessed, a margin makes their range hold the truth nine times in ten (bench.assess).
+    """
+    saves, middle = _saved(was.full, found.full, setting), _saved(was.center, found.center, setting)
+    scale = found.full.jobs / max(1, found.center.jobs)
+    others = [_saved(one, other, setting) for one, other in zip(was.others, found.others, strict=True)]
+    spread = [saves, *(saves + (one - middle) * scale for one in others)]
+    margin = MARGIN * max(map(abs, spread)) if found.guessed else 0.0
+    return Spread(min(spread) - margin, max(spread) + margin)
+
+
+def _variants(
+    month: Replayable, cut_months: Mapping[CutRuns, Replayable]
+) -> Iterator[tuple[Replayable, Sequence[TraceJob], int]]:
     for seed in (1, 2):
-        yield dealt_anew(slice_of(month.jobs, RANGE_JOBS), seed), seed
+        yield month, dealt_anew(slice_of(month.jobs, RANGE_JOBS), seed), seed
     for other in cut_months.values():
-        yield slice_of(other.jobs, RANGE_JOBS), 0
+        yield other, slice_of(other.jobs, RANGE_JOBS), 0
 
 
-def _range(
-    full: ReplayFigures, center: ReplayFigures, others: Sequence[ReplayFigures], of: Callable[[ReplayFigures], float]
-) -> Spread:
+def _range(found: _Replayed, of: Callable[[ReplayFigures], float]) -> Spread:
     """On the whole month, by how far the variants lie from their own center."""
-    at, middle = of(full), of(center)
-    if full is center:
-        spread = [of(one) for one in others]
+    at, middle = of(found.full), of(found.center)
+    if found.full is found.center:
+        spread = [of(one) for one in found.others]
     elif middle:
-        spread = [at * of(one) / middle for one in others]
+        spread = [at * of(one) / middle for one in found.others]
     else:
-        spread = [at + of(one) for one in others]
+        spread = [at + of(one) for one in found.others]
     return Spread(min([at, *spread]), max([at, *spread]))
 
 
@@ -290,7 +333,7 @@ def _caps(name: str, setting: WaysSetting) -> tuple[tuple[str, Money | None, Mon
 def _sites(
     name: str, owned: int, setting: WaysSetting, jobs: Sequence[TraceJob], seed: int
 ) -> tuple[tuple[Site, ...], dict[str, Zone]]:
-    home = owned_sites(owned)
+    home = owned_sites(owned, setting.pooled)
     if name not in (BURST, SPOT, CLOUD):
         return home, {}
     if setting.rented:
@@ -344,68 +387,3 @@ def _carbon(measured: ReplayFigures, setting: WaysSetting, owned: int, span_ms: 
             return None
         grams += kilograms(measured.gpu_hours_rented, own.watts, own.pue, setting.cloud_grid)
     return grams
-
-
-# --- words ------------------------------------------------------------------------------------------------------------
-
-
-def _says(name: str, month: Replayable, setting: WaysSetting) -> str:
-    match name:
-        case "as-it-was":
-            return f"{month.owned_gpus:,} GPUs, first come, first served{_order(setting)}."
-        case "reclaimed":
-            return "The same, and each job gives its GPUs back while they do nothing."
-        case "burst":
-            return "Jobs leave when delay costs more than renting on demand, up to a cap that is released day by day."
-        case "spot":
-            return "The same, with spot nodes that may be taken away."
-        case "bought":
-            return f"{setting.more_gpus:,} more GPUs, first come, first served."
-        case _:
-            return "Nothing owned; every job starts at once on demand."
-
-
-def _order(setting: WaysSetting) -> str:
-    return "; what fits overtakes what does not" if setting.overtakes else "; nobody overtakes"
-
-
-def nearer_order(month: Replayable, setting: WaysSetting, seen_h: float) -> WaysSetting:
-    """Whether jobs overtake as it was, by which of the two is nearer to the mean wait that was seen."""
-    both = [replace(setting, overtakes=overtakes) for overtakes in (True, False)]
-    apart = [abs(measure(AS_IT_WAS, month, month.jobs, one, 0).mean_delay_h - seen_h) for one in both]
-    return both[apart[1] < apart[0]]
-
-
-def _left_out(month: Replayable, setting: WaysSetting) -> Iterator[str]:
-    if not month.idle_ms:
-        yield "Idle GPUs reclaimed is left out: nobody measured what the GPUs did (--prometheus with DCGM's metrics)."
-    if setting.quote.spot is None:
-        where = "the sites file has no spot offer" if setting.rented else f"the table has none for {setting.quote.gpu}"
-        yield f"Burst with spot is left out: {where}."
-
-
-def _notes(month: Replayable, setting: WaysSetting) -> Iterator[str]:
-    if not month.owned_is_known:
-        yield f"Nobody said how many GPUs are owned; the most seen at once, {month.owned_gpus:,}, stand in."
-    if not month.model_is_known:
-        yield f"Nobody said which GPUs they are; prices and speeds are those of an {month.gpu_model}."
-    if month.left_out:
-        yield f"{month.left_out:,} jobs are left out: nobody saw how long they ran."
-    if month.no_submission:
-        yield f"{month.no_submission:,} jobs count as submitted when they started: nobody saw how long they waited."
-    if month.cut:
-        yield (
-            f"{month.cut:,} runs go on beyond what was seen. Each is taken to last as long as runs of its age do;"
-            " the ranges also have them end where they were last seen, and last twice as long."
-        )
-    if month.too_wide:
-        yield (
-            f"{month.too_wide:,} jobs are wider than all that is owned: without rented GPUs they never run,"
-            " which counts as a delay of half the month."
-        )
-    if month.tied:
-        yield f"{month.tied:,} jobs stay at home: they mount volumes, or need something that no other site has."
-    if len(month.jobs) > RANGE_JOBS:
-        yield f"Ranges are measured on {RANGE_JOBS:,} jobs in a row from the middle of the month, and scaled."
-    if any(way is None for way in (setting.own_grid, setting.cloud_grid)):
-        yield "Carbon is left out where nobody said what a kWh emits there (--grid, --cloud-grid)."

@@ -61,7 +61,7 @@ def decided(history: "MonthHistory", how: dict[str, Any], zone: tzinfo) -> "Asse
 
 
 def draw(found: "Assessment", path: str | None) -> None:
-    from penstock.assess.sections import ReportWords
+    from penstock.assess.sections import ReportWords, savings_words
     from penstock.cli.output import table
 
     say, cost = ReportWords(found), float(found.ways.setting.cost_of_delay)
@@ -78,7 +78,7 @@ def draw(found: "Assessment", path: str | None) -> None:
     ]
     heads = ["way", "money", "rent", "mean delay", "95 % within", "with delay priced"]
     table("Ways, each replayed on this month", heads, rows, "")
-    for line in (*found.ways.left_out, *found.ways.notes):
+    for line in (savings_words(found, say), *found.ways.left_out, *found.ways.notes):
         click.echo(f"  {line}")
     click.echo()
     click.echo(" ".join(found.decision.says))
