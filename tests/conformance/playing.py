@@ -68,6 +68,7 @@ class Play:
         self.arrived = asyncio.Event()  #: where it is moved, or as far as it came
         self.uid = self.name = ""
         self.last: Json | None = None  #: the Job as it was last seen
+        self.played: list[tuple[View, Json, int]] = []  #: the pods that the last step ended, each with its exit code
 
     async def tell(self) -> Trace:
         try:
@@ -152,6 +153,7 @@ class Play:
             ours = await self._pods(1)
         else:
             ours = [await self._pod(played["index"])]
+        self.played = [] if played["verb"] == "restart" else [(view, pod, code) for view, pod in ours]
         for view, pod in ours:
             with suppress(NotFound):  # the end of another one ended the Job
                 await (kubelet.restart if played["verb"] == "restart" else kubelet.end)(view.cluster, pod, code)
@@ -205,7 +207,19 @@ class Play:
         if wanted is None:
             raise Lost(f"the plain Job never came to {name!r}")
         await self._until_like(wanted, name)
+        if await self._end_again():
+            await self._until_like(wanted, name)
         self._record(name, self._fields())
+
+    async def _end_again(self) -> bool:
+        """kwok repeats a write that took too long, and so may bring a pod back to life. True if it did."""
+        alive = {pod["metadata"]["uid"] for _, pod in self._live()}
+        revived = [(view, pod, code) for view, pod, code in self.played if pod["metadata"]["uid"] in alive]
+        for view, pod, code in revived:
+            with suppress(NotFound):
+                await kubelet.end(view.cluster, pod, code)
+        self.played = []
+        return bool(revived)
 
     async def _until_settled(self, name: str) -> None:
         """Its controller has done what there is to do, and tells no more Events."""

@@ -21,3 +21,14 @@ def test_pods_that_are_lost_count_as_failed_and_use_up_no_retry() -> None:
     lost["status"] |= {"failed": 2}
     assert counts_now(lost, pods).failed == 2
     assert counts_at_end(lost, pods, "lost") == PodCounts(failed=2)
+
+
+def test_a_job_that_succeeded_while_we_ended_it_has_succeeded_and_says_so_as_kubernetes_would() -> None:
+    """Its home Job was complete with the reason DeadlineExceeded: our own end of an attempt whose start hung."""
+    ending = job("Failed", "DeadlineExceeded", ending="refused")
+    assert counts_at_end(ending, [{**ended(0), "index": "0"}], "done") == PodCounts(
+        succeeded=1,
+        completed_indexes="0",
+        reason="CompletionsReached",
+        message="Reached expected number of succeeded pods",
+    )

@@ -3,6 +3,7 @@ call it.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from penstock.core.model.types import PodCounts
 from penstock.drivers.driver import SeenPhase
@@ -10,6 +11,9 @@ from penstock.drivers.kubernetes.pods import condition, failed_by_itself, has_su
 from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations, indexes
 from penstock.kube.client import Obj
+
+#: What Kubernetes says of a Job whose pods have succeeded.
+SUCCEEDED: Final = {"reason": "CompletionsReached", "message": "Reached expected number of succeeded pods"}
 
 
 def counts_now(job: Obj, pods: Sequence[Obj]) -> RunningPods:
@@ -45,6 +49,8 @@ def counts_at_end(job: Obj, pods: Sequence[Obj], phase: SeenPhase) -> PodCounts:
     over = condition(job, "Complete") or condition(job, "Failed") or {}
     own = now.failed if over else max(now.failed, own)  # a Job that is over has counted all of them
     well = [pod for pod in pods if has_succeeded(pod)] if phase == "done" else []
+    if phase == "done" and condition(job, "Failed"):  # its pods were faster than our end of the Job
+        over = SUCCEEDED
     return PodCounts(
         succeeded=max(now.succeeded, len(well)),
         failed=own,
