@@ -24,13 +24,25 @@ FILES = ("compare.json", "compare.html", "compare.svg", "compare.png")
 @click.option(
     "--load", type=float, metavar="X", help="Instead of --nodes: demand / owned capacity.  [default if generated: 1]"
 )
-@click.option("--policies", metavar="A,B,...",
-              help=f"Policies to compare, with nowait as the baseline; {ASKED}.  [default: {POLICIES}]")  # fmt: skip
-@click.option("--policy", "policy_files", multiple=True, metavar="FILE",
-              help="A policy file to compare, too, at its own cost of delay; repeatable.")  # fmt: skip
+@click.option(
+    "--policies",
+    metavar="A,B,...",
+    help=f"Policies to compare, with nowait as the baseline; {ASKED}.  [default: {POLICIES}]",
+)
+@click.option(
+    "--policy",
+    "policy_files",
+    multiple=True,
+    metavar="FILE",
+    help="A policy file to compare, too, at its own cost of delay; repeatable.",
+)
 @click.option("--knobs", metavar="X,Y,...", help="Waiting budgets to try.  [default: 0.02,0.05,0.1,0.25,0.5,1]")
-@click.option("--cost-of-delay", "costs_of_delay", metavar="X,Y,...",
-              help="For penstock: what an hour of delay costs, to try.  [default: 640,220,80,28,10,3]")  # fmt: skip
+@click.option(
+    "--cost-of-delay",
+    "costs_of_delay",
+    metavar="X,Y,...",
+    help="For penstock: what an hour of delay costs, to try.  [default: 640,220,80,28,10,3]",
+)
 @simulates
 @click.option("--sites", metavar="FILE", help="Sites file (offers, prices, faults) instead of --nodes.")
 @click.option("--spot", metavar="DIR", help="Recorded spot availability for l2 (spot_index.csv, spot_rle.csv).")

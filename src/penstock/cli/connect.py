@@ -28,13 +28,18 @@ if TYPE_CHECKING:
 @click.option("--name", default="", metavar="SITE", help="The site's name.  [default: the context's]")
 @click.option("-n", "--namespace", "own", default="penstock", show_default=True, help="Where its account lives.")
 @click.option("--account", default="penstock", show_default=True, help="The service account's name.")
-@click.option("--also", multiple=True, metavar="NAMESPACE",
-              help="Another namespace to run jobs in, made if it is not there; repeatable.")  # fmt: skip
+@click.option(
+    "--also",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="Another namespace to run jobs in, made if it is not there; repeatable.",
+)
 @click.option("--price", default="", metavar="AMOUNT", help="What a GPU costs there in an hour: its nodes are rented.")
 @click.option("--owned", is_flag=True, help="Its GPUs are yours.  [default with --home and --look]")
 @click.option("--exec", "commands", is_flag=True, help="Also allow `penstock exec` in pods.")
-@click.option("--allow-exec", multiple=True, metavar="NAME",
-              help="A login program the kubeconfig may run, like aws; repeatable.")  # fmt: skip
+@click.option(
+    "--allow-exec", multiple=True, metavar="NAME", help="A login program the kubeconfig may run, like aws; repeatable."
+)
 @click.option("--sites", default="", metavar="FILE", help="Add the site to this sites file.  [default: print it]")
 @click.option("--print", "only_print", is_flag=True, help="Print what would be applied, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -32,15 +32,26 @@ def command() -> None:
 
 
 @command.command("rbac")
-@click.option("--role", type=click.Choice(["look", "act", "home"]), default="home", show_default=True,
-              help="look: read only, for shadow. act: jobs run here. home: users create Jobs here, too.")  # fmt: skip
+@click.option(
+    "--role",
+    type=click.Choice(["look", "act", "home"]),
+    default="home",
+    show_default=True,
+    help="look: read only, for shadow. act: jobs run here. home: users create Jobs here, too.",
+)
 @click.option("--also", multiple=True, metavar="NAMESPACE", help="Another namespace to run jobs in; repeatable.")
 @click.option("--exec", "commands", is_flag=True, help="Also allow `penstock exec` in pods.")
 @click.option("--rent", is_flag=True, help="Also allow renting nodes by Karpenter NodeClaims.")
-@click.option("--secret", "secrets", multiple=True, metavar="NAME",
-              help="A Secret with another cluster's kubeconfig, to read; repeatable.")  # fmt: skip
-@click.option("--policy-config-map", "policy", default="", metavar="NAME",
-              help="The ConfigMap with the policy file, to watch.")  # fmt: skip
+@click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    metavar="NAME",
+    help="A Secret with another cluster's kubeconfig, to read; repeatable.",
+)
+@click.option(
+    "--policy-config-map", "policy", default="", metavar="NAME", help="The ConfigMap with the policy file, to watch."
+)
 @as_user
 @as_group
 @named

@@ -34,11 +34,21 @@ COLUMNS: Final = (
 @click.option("--column", "columns", multiple=True, metavar="FIELD=NAME", help="For csv: which column; repeatable.")
 @click.option("--sites", metavar="FILE", help="Sites file.  [default: the journal's sites, or --nodes]")
 @click.option("--nodes", type=click.IntRange(0), metavar="N", help="Number of owned nodes of 8 GPUs.")
-@click.option("--costs", type=click.Choice(["l0", "l1", "l2"]), default="l1", show_default=True,
-              help="Without sites: l0 GPU-hours; l1 instances and starts; l2 also spot, data, egress.")  # fmt: skip
+@click.option(
+    "--costs",
+    type=click.Choice(["l0", "l1", "l2"]),
+    default="l1",
+    show_default=True,
+    help="Without sites: l0 GPU-hours; l1 instances and starts; l2 also spot, data, egress.",
+)
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--seeds", type=click.IntRange(1, 20), default=1, show_default=True,
-              help="Runs of each policy: more than one shows how far the answer rests on estimates.")  # fmt: skip
+@click.option(
+    "--seeds",
+    type=click.IntRange(1, 20),
+    default=1,
+    show_default=True,
+    help="Runs of each policy: more than one shows how far the answer rests on estimates.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(old: str, new: str, **options: Any) -> None:
     """Compare two policy files on the same jobs.
@@ -120,8 +130,11 @@ def draw(found: "PolicyDiff") -> None:
     _draw_caps(found.old_outcomes, found.new_outcomes)
     click.echo()
     if found.changed:
-        click.echo(f"The {len(found.changed)} jobs that fared most differently:" if len(found.changed) > 1 else
-                   "The job that fared differently:")  # fmt: skip
+        click.echo(
+            f"The {len(found.changed)} jobs that fared most differently:"
+            if len(found.changed) > 1
+            else "The job that fared differently:"
+        )
     else:
         click.echo("No job fares differently.")
     for changed in found.changed:

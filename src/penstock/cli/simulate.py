@@ -18,8 +18,14 @@ if TYPE_CHECKING:
 @click.argument("trace", required=False)
 @reads_trace
 @click.option("--nodes", type=click.IntRange(0), help="Number of owned nodes of 8 GPUs.")
-@click.option("--policy", "name", default="penstock", show_default=True, metavar="NAME|FILE",
-              help="Policy: a name that `penstock compare --help` lists, or a policy file (.yaml).")  # fmt: skip
+@click.option(
+    "--policy",
+    "name",
+    default="penstock",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="Policy: a name that `penstock compare --help` lists, or a policy file (.yaml).",
+)
 @click.option(
     "--cost-of-delay", metavar="AMOUNT", help="What an hour of delay costs, for one job.  [default: 20, or the file's]"
 )
