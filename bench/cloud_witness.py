@@ -22,8 +22,8 @@ from penstock.kube.client import NODE_CLAIMS, NODES, Cluster
 
 #: A claim counts from its creation, in whole seconds, and a request may be late by one.
 TOLERANCE_MS: Final = 3_000
-#: How long a claim may be there that a leader asked for when it woke, after others had taken over: nobody can call it
-#: back, so it must be swept.
+#: How long a claim may be there that was created after its hold was closed: a leader that slept, or was slow, had asked
+#: for it before others took over. Nobody can call it back, so it must be swept.
 SWEPT_S: Final = 45.0
 Json = dict[str, Any]
 
@@ -47,13 +47,13 @@ class Books:
 
     leases: dict[str, Lease]
     known: frozenset[str]
-    settled: frozenset[str]
+    settled: dict[str, Instant]
 
     @classmethod
     def of(cls, auditor: Auditor) -> "Books":
         auditor.follow()
         leases = dict(auditor.engine.state.ledger.leases)
-        return cls(leases, frozenset(auditor.holds), frozenset(auditor.settled))
+        return cls(leases, frozenset(auditor.holds), dict(auditor.settled))
 
 
 class CloudWitness(Witness):
@@ -64,32 +64,24 @@ class CloudWitness(Witness):
         self.strays: dict[str, float] = {}  #: late creates: since when they are there without a hold
         self.most = 0  #: nodes at once
 
-    async def ask(
-        self, cluster: Cluster, auditor: Auditor, now_s: float, woke_at: Instant
-    ) -> Iterator[tuple[str, str]]:
-        """What is wrong now. `woke_at`: when a leader that had been stopped was last sent on; what it creates then may
-        be late."""
+    async def ask(self, cluster: Cluster, auditor: Auditor, now_s: float) -> Iterator[tuple[str, str]]:
+        """What is wrong now."""
         before = Books.of(auditor)
         there = await rented(cluster)
         after = Books.of(auditor)
         self.asked += 1
         self.seen |= {one.uid: one for one in there}
         self.most = max(self.most, sum(one.kind == "claim" for one in there))
-        return iter(
-            [*_twice(there), *_marks(there), *self._unpaid(there, before, after, now_s, woke_at), *_ends(there, after)]
-        )
+        unpaid = self._unpaid(there, before, after, now_s)
+        return iter([*_twice(there), *_marks(there), *unpaid, *_ends(there, after)])
 
-    def _unpaid(
-        self, there: Iterable[Rented], before: Books, after: Books, now_s: float, woke_at: Instant
-    ) -> Iterator[tuple[str, str]]:
-        alive = {one.uid for one in there}
-        self.strays = {uid: since for uid, since in self.strays.items() if uid in alive}
+    def _unpaid(self, there: Iterable[Rented], before: Books, after: Books, now_s: float) -> Iterator[tuple[str, str]]:
+        self.strays = {one.uid: self.strays[one.uid] for one in there if one.uid in self.strays}
         for one in there:
-            never = one.node not in after.known
-            closed = one.node in before.settled
-            if one.node in before.leases or one.node in after.leases or not (never or closed):
+            never, settled_at = one.node not in after.known, before.settled.get(one.node)
+            if one.node in before.leases or one.node in after.leases or not (never or settled_at is not None):
                 continue
-            late = woke_at and one.made_at >= woke_at - 1_000
+            late = settled_at is not None and one.made_at + 1_000 > settled_at
             if late and now_s - self.strays.setdefault(one.uid, now_s) < SWEPT_S:
                 continue
             why = "was not swept" if late else "was never held for" if never else "was settled before it was gone"

@@ -56,7 +56,7 @@ currency: USD
 policy: {{value_of_waiting: 1000000, stay: 1s, least_left: 1s, least_lease: 6s}}
 caps:
   - {{scope: org, per_month: 100000}}
-  - {{scope: "team:poor", per_month: 12}}
+  - {{scope: "team:poor", per_month: 30}}
 teams:
   - {{name: rich, namespaces: [{people}]}}
   - {{name: poor, namespaces: [{people}]}}
@@ -105,8 +105,8 @@ def mutated(mistakes: list[str], kills: int, seed: int) -> int:
     return 1 if missed else 0
 
 
-def run(kills: int, seed: int, mistake: str = "") -> "CloudRun":
-    """With a mistake it ends as soon as something is found."""
+def run(kills: int, seed: int, mistake: str = "", *, to_the_end: bool = True) -> "CloudRun":
+    """With a mistake it ends as soon as something is found. `to_the_end`: in the end both die for good."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-kill-clouds-")))
         bed = stack.enter_context(ClusterGroup(folder / "bed", PLANS))
@@ -115,7 +115,7 @@ def run(kills: int, seed: int, mistake: str = "") -> "CloudRun":
             CloudGround(bed.cluster("cloud"), folder), where, folder, random.Random(f"{seed}/{mistake}"), mistake
         )
         stack.callback(told.end)
-        asyncio.run(told.tell(kills))
+        asyncio.run(told.tell(kills, to_the_end))
         return told
 
 
@@ -149,6 +149,7 @@ class CloudLoad(Load):
         self.ground, self.stock, self.cloud = ground, ground.stock, cluster  # type: ignore[assignment]  # another ground
         self.witness, self.chance, self.lab = witness, chance, cluster
         self.sent, self.deleted, self.planted = [], set(), set()
+        self.poor: set[str] = set()  #: Jobs of the team whose cap binds
         self.reclaimed = self.stock_outs = 0
         self.coming = True
 
@@ -162,7 +163,10 @@ class CloudLoad(Load):
     async def _apply(self, name: str) -> None:
         """One in five is deleted, at any time."""
         gpus, runs = self.chance.choice([4, 8, 8]), self.chance.choice(["500ms", "2s", "4s"])
-        job = home_job(name, gpus, runs, self.chance.choice(["rich", "rich", "poor"]), LEASE)
+        team = self.chance.choice(["rich", "rich", "poor"])
+        if team == "poor":
+            self.poor.add(name)
+        job = home_job(name, gpus, runs, team, LEASE)
         job["metadata"]["namespace"] = self.ground.people
         self.sent.append(name)
         await self.lab.create(JOBS, job)
@@ -230,10 +234,9 @@ class CloudRun(kill_kube.Run):
         self.auditor, self.witness = Auditor(where, folder), CloudWitness()
         self.kills = self.stops = self.fenced = 0
         self.may_start, self.calm = asyncio.Event(), asyncio.Event()
-        self.woke_at = 0  #: when a stopped leader was last sent on
         self.dead_s = 0.0  #: how long after their deadline the last of the dead brains' nodes went
 
-    async def tell(self, kills: int) -> None:
+    async def tell(self, kills: int, to_the_end: bool = True) -> None:
         self.cloud = connect(Access(str(self.ground.cluster.kubeconfig)))  # type: ignore[attr-defined]
         self.load = CloudLoad(self.ground, self.witness, self.cloud, self.chance)  # type: ignore[arg-type]
         self.may_start.set()
@@ -244,7 +247,7 @@ class CloudRun(kill_kube.Run):
         tasks += [asyncio.create_task(self._tell_progress(kills)), asyncio.create_task(self._ask_all_the_time())]
         try:
             await self._live(kills, tasks)
-            if not (self.mistake and not self.auditor.clean):
+            if to_the_end and not (self.mistake and not self.auditor.clean):
                 await self._die_for_good()
         finally:
             for task in tasks:
@@ -259,22 +262,12 @@ class CloudRun(kill_kube.Run):
             told |= {"signal": self.chance.choice(["KILL", "KILL", "STOP"])}
         return told
 
-    async def _rest(self) -> None:
-        await super()._rest()
-        self.woke_at = int(time.time() * 1000)
-
-    async def _hurt(self) -> None:
-        before = [brain.stands_still for brain in self.brains if brain.process is not None]
-        await super()._hurt()
-        if any(before):
-            self.woke_at = int(time.time() * 1000)
-
     # --- what must not be --------------------------------------------------------------------------------------------
 
     async def _ask_all_the_time(self) -> None:
         while True:
             with suppress(KubeError):
-                for what, words in await self.witness.ask(self.cloud, self.auditor, time.monotonic(), self.woke_at):
+                for what, words in await self.witness.ask(self.cloud, self.auditor, time.monotonic()):
                     self.auditor.finds(what, words)
                 await self._ask_ready()
             await asyncio.sleep(ASK_S)
@@ -291,6 +284,13 @@ class CloudRun(kill_kube.Run):
 
     async def _ask_money(self) -> None:
         """The witness asks all the time."""
+
+    async def _until_all_ended(self) -> None:
+        """All but those that wait for money: nothing here is free of charge, so they would wait for ever."""
+        for name in self.load.poor:
+            if not self.load.has_ended(name):
+                await self.load._delete(name)
+        await super()._until_all_ended()
 
     async def _ask_in_the_end(self) -> None:
         await super()._ask_in_the_end()
