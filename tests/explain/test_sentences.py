@@ -284,6 +284,14 @@ TOLD: list[tuple[Any, str]] = [
     ),
     (r.NeverStarted(), "Node returned: the job it was rented for does not start there."),
     (
+        r.LeaseEnds("cloud/a100", NOON),
+        "Stops with a checkpoint: the lease of its node at cloud/a100 ends at day 1, 12:00 for good.",
+    ),
+    (
+        r.NodeTakenSoon("cloud/a100", "Karpenter ends its node"),
+        "Stops with a checkpoint: its node at cloud/a100 will be taken away (Karpenter ends its node).",
+    ),
+    (
         r.NoTriggerHolds(
             0, "pods", 8 * MICRO,
             (

@@ -37,7 +37,7 @@ NEVER_READY_MS: Final[Millis] = 15 * MINUTE
 LEAK_SECONDS: Final = 5.0  #: after its claim is gone, a Node that is still there is deleted by us
 ASK_SECONDS: Final = 1.0  #: how often a release asks, beside what its informers say
 EVENT_SECONDS: Final = 2.0  #: Karpenter writes why it deleted a claim about when it deletes it
-ROLE: Final = "grant it (docs/clouds.md)"
+ROLE: Final = "docs/clouds.md says which rights it needs"
 
 
 class KarpenterNodes(Capacity):
@@ -138,13 +138,15 @@ class KarpenterNodes(Capacity):
         name, uid = str(claim["metadata"]["name"]), str(claim["metadata"]["uid"])
         most_ms = min(max(STARTS * offer.start_ms, self.least_ms), MOST_MS)
         gives_up = asyncio.get_running_loop().time() + most_ms / SECOND - self._age_seconds(claim)
+        launched = False  # a machine was there, and is billed
         while True:
+            launched = launched or is_launched(self.claims.get(name) or claim)
             if ask.node in self.released:
                 raise asyncio.CancelledError  # given back while it started
             if any(is_ready(node, place.resource, ask.gpus) for node in self._nodes_of(name)):
                 return
             if not await self._is_there(name, uid):
-                await self._never_came(ask, name)
+                await self._never_came(ask, name, launched)
             left = gives_up - asyncio.get_running_loop().time()
             if left <= 0:
                 await self._give_up(ask, offer, place, most_ms)
@@ -163,14 +165,18 @@ class KarpenterNodes(Capacity):
                 return bool(now["metadata"]["uid"] == uid and "deletionTimestamp" not in now["metadata"])
         return False
 
-    async def _never_came(self, ask: LaunchNode, name: str) -> None:
-        """Karpenter deletes a claim that it cannot get a machine for, and says why in an Event."""
+    async def _never_came(self, ask: LaunchNode, name: str, launched: bool) -> None:
+        """Karpenter deletes a claim that it cannot get a machine for, and says why in an Event. A claim that had a
+        machine and was deleted has cost something.
+        """
         if ask.node in self.released:
             raise asyncio.CancelledError
         words = await self._why_deleted(name)
         await self._delete(ask.node)
         if not words:
             words = "its NodeClaim was deleted, and nothing says why"
+        if launched:
+            raise NeverReady(f"a node of {ask.offer} was taken away while it started: {words}", NEVER_READY_MS)
         shortage = shortage_of(words)
         raise NoCapacity(words, RETRY_MS[shortage], shortage)
 
@@ -201,9 +207,11 @@ class KarpenterNodes(Capacity):
 
     async def list(self) -> tuple[SeenNode, ...]:
         """Claims, and Nodes whose claim is gone. Asked of the API server: a cache may be behind."""
-        async with self._errors():
+        try:
             claims, _ = await self.cluster_now().list(NODE_CLAIMS, labels=self.ours)
             nodes, _ = await self.cluster_now().list(NODES, labels=self.ours)
+        except errors.KubeError as error:  # whatever it is, it does not mean that there are none
+            raise Unreachable(f"what is rented at {self.site} cannot be listed; {ROLE}: {error}") from error
         seen: dict[str, Instant] = {}
         for found in (*nodes, *claims):
             if node := (found["metadata"].get("annotations") or {}).get(annotations.NODE_ID):
@@ -339,6 +347,12 @@ def is_ready(node: Obj, resource: str, gpus: int) -> bool:
     count = str((status.get("allocatable") or {}).get(resource, "0"))
     taints = [taint.get("key") for taint in node.get("spec", {}).get("taints") or ()]
     return ready and count.isdigit() and int(count) >= gpus and "karpenter.sh/unregistered" not in taints
+
+
+def is_launched(claim: Obj) -> bool:
+    """The cloud has made a machine for it."""
+    conditions = (claim.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == "Launched" and c.get("status") == "True" for c in conditions)
 
 
 def describe_conditions(claim: Obj) -> str:

@@ -652,8 +652,8 @@ Reason: TypeAlias = (
     | InQuietHours
     | HeadroomKept
     | RanTooLong
-    | NeverStarted
     | LeaseEnds
     | NodeTakenSoon
+    | NeverStarted
 )
 REASONS: Final[dict[str, type]] = {cls.__name__: cls for cls in get_args(Reason)}
