@@ -112,7 +112,7 @@ def _demand(report: AssessReport) -> Iterator[str]:
     demand = report.waits.demand
     when = instant(demand.peak_at)
     yield f"Demand: {demand.gpu_hours:,.0f} GPU-hours; at its peak {count(demand.peak_gpus, 'GPU')}, {when}."
-    if demand.low_gpu_hours < demand.gpu_hours or demand.high_gpu_hours > demand.gpu_hours:
+    if round(demand.low_gpu_hours) < round(demand.high_gpu_hours):
         yield (
             f"It lies between {demand.low_gpu_hours:,.0f} and {demand.high_gpu_hours:,.0f} GPU-hours, whatever cut"
             " runs, queued jobs and jobs of unknown start did."

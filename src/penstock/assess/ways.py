@@ -50,7 +50,6 @@ MONTH_MS: Final = 30 * DAY
 CAP_PERMILLE: Final = 200  #: of what the owned GPUs cost: the cap on rent, unless told
 RANGE_JOBS: Final = 6_000  #: ranges are measured on so many jobs in a row, if the month has more
 SPOT_ZONES: Final = ("us-east-2a", "us-east-2b")  #: of `spot.ZONES`, the ones that a person would choose
-NEAR: Final = 0.02  #: of the mean wait seen, or of an hour
 MARGIN: Final = 0.05  #: of the savings, on each side of their range
 MODEL_MS: Final[Millis] = HOUR  #: jobs that run this long make models; shorter ones are tests
 FIRST_COME: Final = Policy("as-it-was", burst=False)
@@ -158,14 +157,9 @@ def ways_of(
 
 def nearer_order(month: Replayable, setting: WaysSetting, seen_h: float) -> WaysSetting:
     """Whether jobs overtake, and whether they need whole nodes, as it was: what is nearest to the mean wait seen."""
-    found: list[tuple[float, WaysSetting]] = []
-    for pooled in (False, True):
-        if found and min(apart for apart, _ in found) <= max(NEAR * seen_h, NEAR):
-            break  # near enough: each try is a replay of the whole month
-        for overtakes in (True, False):
-            kind = replace(setting, overtakes=overtakes, pooled=pooled)
-            found.append((abs(measure(AS_IT_WAS, month, month.jobs, kind, 0).mean_delay_h - seen_h), kind))
-    return min(found, key=lambda one: one[0])[1]
+    kinds = [replace(setting, overtakes=order, pooled=pooled) for pooled in (False, True) for order in (True, False)]
+    apart = [abs(measure(AS_IT_WAS, month, month.jobs, one, 0).mean_delay_h - seen_h) for one in kinds]
+    return kinds[apart.index(min(apart))]
 
 
 def replays(month: Replayable, cut_months: Mapping[CutRuns, Replayable]) -> int:
