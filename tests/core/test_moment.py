@@ -112,7 +112,7 @@ def costs_within(steps: list[Step], specs: dict[str, JobSpec], per_job: Money) -
 
 def test_a_limit_for_one_job_binds_what_runs_already() -> None:
     bound = 0
-    for number in range(90, 94):
+    for number in range(90, 98):  # what one seed draws depends on the modules that are loaded, too
         bound += limits_come_later(number, 50)
         if bound > 15:
             break
