@@ -24,6 +24,7 @@ SHARED: Final = {
 #: Files with a fixture of their own for all of their tests.
 ALONE: Final = (
     "tests/assess/test_decision.py",
+    "tests/bench/test_assess.py",
     "tests/cli/test_approvals.py",
     "tests/cli/test_live.py",
     "tests/devcluster/test_cluster.py",

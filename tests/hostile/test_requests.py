@@ -99,11 +99,14 @@ def test_no_route_reads_the_body_of_a_stranger(plane: ControlPlane) -> None:
 def test_a_stranger_who_guessed_too_often_is_refused_before_the_form_is_read(tmp_path: Path) -> None:
     with ControlPlane(tmp_path / "home") as plane:
         guesses = plane.client("")
-        while guesses.post("/login", data={"token": "pst_guess"}).status_code != 429:
-            pass
-        with connect(plane) as sock:
-            sock.sendall(head("POST", "/login", "Content-Length: 100"))
-            assert status(sock) == 429
+        answers: list[int] = []
+        while 429 not in answers and len(answers) < 5:  # on a slow machine one more guess may be allowed meanwhile
+            while guesses.post("/login", data={"token": "pst_guess"}).status_code != 429:
+                pass
+            with connect(plane) as sock:
+                sock.sendall(head("POST", "/login", "Content-Length: 100"))
+                answers.append(status(sock))
+        assert answers[-1] == 429
 
 
 @pytest.mark.parametrize(
