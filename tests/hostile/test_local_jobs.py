@@ -50,7 +50,10 @@ def cancel(plane: ControlPlane, *jobs: str) -> None:
 
 
 def closed(path: Path) -> bool:
-    return not path.lstat().st_mode & 0o077
+    try:
+        return not path.lstat().st_mode & 0o077
+    except FileNotFoundError:  # an ended attempt's record goes at any time
+        return True
 
 
 # --- users of their own ----------------------------------------------------------------------------------------------
