@@ -29,13 +29,13 @@ demo: .venv/.installed  ## ten small trainings on this machine, under a real con
 # With PENSTOCK_REQUIRE_ALL=1 no test may be skipped, and some want Kubernetes: built once, then found in the cache.
 # Pytest's exit code 1: all tests ran, and some failed.
 test: lint $(if $(filter 1,$(PENSTOCK_REQUIRE_ALL)),kube)  ## format, lint, types and all tests; AGAIN=1 as CI does: what failed is tried again, alone; EVERY=1 all of the tests that take turns
-	@$(PYTEST) --durations 10 $(if $(EVERY),--every) $(if $(PASSED),--not-again $(PASSED)) || { code=$$?; [ "$(AGAIN)" = 1 ] && [ $$code = 1 ] && $(BIN)/python -m tests.again; }
+	@$(PYTEST) --durations 10 $(if $(EVERY),--every) $(if $(PASSED),--not-again=$(PASSED)) || { code=$$?; [ "$(AGAIN)" = 1 ] && [ $$code = 1 ] && $(BIN)/python -m tests.again; }
 
 check: lint  ## the same without the slow tests
 	@$(PYTEST) -m "not slow"
 
 test-bare: .venv/.installed-dev  ## the quick tests in a fresh copy that sees git, make and Python only; SLOW=1 for all tests
-	@$(BIN)/python -m tests.bare -n $(WORKERS) $(if $(SLOW),--slow) $(if $(AGAIN),--again) $(if $(PASSED),--passed $(PASSED)) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.bare -n $(WORKERS) $(if $(SLOW),--slow) $(if $(AGAIN),--again) $(if $(PASSED),--passed=$(PASSED)) $(if $(SEED),--seed $(SEED))
 
 # The tools are the lock's; what the package itself asks for is the oldest that it says will do.
 test-lowest: .venv/.installed-dev  ## tests of commands and API with the oldest packages that pyproject.toml allows

@@ -52,7 +52,7 @@ def main() -> int:
         bare.prepare()
         if code := bare.run("make", "venv", f"PYTHON={bare.python}"):
             return code
-        chosen = [*([] if asked.slow else ["-m", "not slow"]), *(["--passed", PASSED] if asked.passed else [])]
+        chosen = [*([] if asked.slow else ["-m", "not slow"]), *([f"--passed={PASSED}"] if asked.passed else [])]
         chosen += [f"--randomly-seed={asked.seed}"] if asked.seed else []
         code = bare.run(".venv/bin/python", "-m", "pytest", "-n", asked.workers, *chosen, *asked.tests)
         if code == 1 and asked.again:
