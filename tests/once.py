@@ -1,7 +1,10 @@
 """CI runs a quick test once: what passed in the bare copy (`tests.bare`) is left out of the run of all tests.
 
-    pytest --passed FILE            # write the tests that passed and would do the same on a fuller machine
-    pytest --not-again FILE         # leave them out
+    pytest --passed=FILE            # write the tests that passed and would do the same on a fuller machine
+    pytest --not-again=FILE         # leave them out
+
+With `=`: before this plug-in is read, pytest takes a file that stands alone for the tests to run, and then does not
+read this plug-in.
 
 A test runs again if a fuller machine could change what it does: it started a program that is not ours, looked for one
 that is not there, asked which user runs it, or drew as few examples as the bare copy's profile says. What a fixture of
