@@ -84,10 +84,12 @@ def emptied_namespace(*clusters: DevCluster) -> Iterator[str]:
     name = random_name()
     for cluster in clusters:
         cluster.new_namespace(name)
-    yield name
-    for cluster in clusters:
-        cluster.empty_namespace(name)
-        cluster.drop_namespace(name)
+    try:
+        yield name
+    finally:  # also if the test failed: the next one needs the GPUs
+        for cluster in clusters:
+            cluster.empty_namespace(name)
+            cluster.drop_namespace(name)
 
 
 @pytest.fixture(scope="session")

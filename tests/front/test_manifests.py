@@ -121,9 +121,11 @@ def test_two_installations_with_accounts_of_the_same_name_run_side_by_side_and_o
 
         async def tell() -> None:
             async with _limited(*mine) as first, _limited(*theirs) as second:
-                for here in (first, second):
-                    here.apply(home_job("a", gpus=8))
-                    await here.shows("a", running)
+                first.apply(home_job("a", gpus=8))
+                await first.shows("a", running)
+                await _sees_lab_full(second)  # or it would try there first, and wait for a node
+                second.apply(home_job("a", gpus=8))
+                await second.shows("a", running)
                 assert [len(here.executions("lab") + here.executions("east")) for here in (first, second)] == [1, 1]
                 first.manager.leave("lab")
                 for site in ("lab", "east"):
@@ -137,6 +139,12 @@ def test_two_installations_with_accounts_of_the_same_name_run_side_by_side_and_o
                 assert [alarm.text for alarm in second.plane.alarms.now()] == []
 
         asyncio.run(tell())
+
+
+async def _sees_lab_full(here: Clustered) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while await here.plane.consider(lambda state, _: state.pools["lab/a100"].free_gpus):
+            await asyncio.sleep(0.05)
 
 
 def _limited(lab: DevCluster, east: DevCluster, namespace: str, folder: Path, limited: dict[str, Path]) -> Clustered:
@@ -193,6 +201,7 @@ def ruled(place: tuple[DevCluster, DevCluster, str]) -> Iterator[tuple[DevCluste
     lab.apply(*made)
     lab.kubectl("label", "namespace", namespace, f"{manifests.GOVERNED}=true")
     _until_ruled(lab, namespace, "kubectl penstock apply")
+    _until_forgery_is_refused(lab, namespace)
     yield lab, namespace
     for thing in made:
         lab.kubectl("delete", thing["kind"], thing["metadata"]["name"])
@@ -303,6 +312,16 @@ def _until_ruled(cluster: ExternalCluster, namespace: str, word: str) -> None:
         if word in said:
             return
     raise AssertionError("the policies were never taken up")
+
+
+def _until_forgery_is_refused(cluster: ExternalCluster, namespace: str) -> None:
+    """Each policy is taken up by itself: the same for the name of a new Job's user."""
+    for _ in range(200):
+        try:
+            created(cluster, namespace, home_job("probe", annotations={"user": "bob"}), "--dry-run=server")
+        except Refusal:
+            return
+    raise AssertionError("the policy was never taken up")
 
 
 def _until_protected(cluster: ExternalCluster, namespace: str, job: str) -> None:
