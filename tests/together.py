@@ -20,6 +20,13 @@ SHARED: Final = {
         "tests/front/test_manifests.py",
         "tests/front/uninstall/test_restore_jobs.py",
     ),
+    "two clusters with real pods, whose GPUs each test wants for itself": (
+        "tests/deploy/test_installed.py",
+        "tests/devcluster/test_kubelet_nodes.py",
+        "tests/drivers/test_real_pods.py",
+        "tests/e2e/test_leaving.py",
+        "tests/e2e/test_pods.py",
+    ),
 }
 #: Files with a fixture of their own for all of their tests.
 ALONE: Final = (
