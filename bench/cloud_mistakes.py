@@ -21,10 +21,10 @@ from typing import Any, Final
 from bench import mistakes
 from bench.kube_mistakes import VERBS, _put, hurry
 from bench.mistakes import Points, around, named
-from penstock.capacity import contract, karpenter, nodeclaim
+from penstock.capacity import cluster_nodes, contract, karpenter, nodeclaim
 from penstock.config import offers
 from penstock.journal.writer import JournalWriter
-from penstock.kube import annotations, errors
+from penstock.kube import errors
 from penstock.kube.client import JOBS, NODE_CLAIMS, Cluster, Kind, Obj
 from penstock.kube.errors import Unavailable
 from penstock.live import recover
@@ -43,7 +43,7 @@ def main() -> int:
     by = signal.Signals[f"SIG{said('PENSTOCK_BENCH_SIGNAL', 'KILL')}"]
     points = Points(int(said("PENSTOCK_BENCH_POINTS", "0")), said("PENSTOCK_BENCH_AT", ""), by)
     hurry()
-    _put(karpenter, LEAST_MS=NEVER_READY_MS, MOST_MS=NEVER_READY_MS, NEVER_READY_MS=NEVER_READY_MS)
+    _put(cluster_nodes, MOST_MS=NEVER_READY_MS, NEVER_READY_MS=NEVER_READY_MS)
     put_points(points)
     if seed := said("PENSTOCK_BENCH_WORLD"):
         worsen_the_cloud(random.Random(int(seed)))
@@ -91,17 +91,12 @@ def worsen_the_cloud(luck: random.Random) -> None:
 
     async def late_list(self: Any) -> tuple[contract.SeenNode, ...]:
         seen = await right_list(self)
-        async with self._errors():
-            claims, _ = await self.cluster_now().list(NODE_CLAIMS, labels=self.ours)
-        young = {_node_of(claim) for claim in claims if self._age_seconds(claim) < late_s}
+        async with self.errors():
+            young = {machine.node for machine in await self.fetch_all() if machine.age_seconds < late_s}
         return tuple(shown for shown in seen if shown.node not in young)
 
     _put(Cluster, _ask=ask, _in_a_lane=send)
     _put(karpenter.KarpenterNodes, list=late_list)
-
-
-def _node_of(claim: Obj) -> str:
-    return str((claim["metadata"].get("annotations") or {}).get(annotations.NODE_ID, ""))
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
@@ -131,17 +126,16 @@ def closed_before_gone(_: Points) -> None:
     """Told to end is taken for ended, and the hold is closed."""
 
     async def wrong(self: Any, node: str) -> None:
-        name = annotations.node_name(contract.object_name(self.installation, node))
-        async with self._errors():
+        async with self.errors():
             with suppress(errors.NotFound):
-                await self.cluster_now().delete(NODE_CLAIMS, name)
+                await self.cluster_now().delete(NODE_CLAIMS, self.name_of(node))
 
     _put(karpenter.KarpenterNodes, _delete=wrong)
 
 
 def a_failed_list_is_empty(_: Points) -> None:
     """What cannot be read is taken to be gone: released, and its hold closed."""
-    right_list, right_claim = karpenter.KarpenterNodes.list, karpenter.KarpenterNodes._own_claim
+    right_list, right_fetch = karpenter.KarpenterNodes.list, karpenter.KarpenterNodes.fetch
 
     async def wrong(self: Any) -> tuple[contract.SeenNode, ...]:
         try:
@@ -149,20 +143,19 @@ def a_failed_list_is_empty(_: Points) -> None:
         except Unreachable:
             return ()
 
-    async def own_claim(self: Any, name: str, node: str) -> Obj | None:
+    async def fetch(self: Any, node: str) -> cluster_nodes.RentedMachine | None:
         try:
-            return await right_claim(self, name, node)
+            return await right_fetch(self, node)
         except errors.KubeError:
             return None
 
     async def delete(self: Any, node: str) -> None:
-        name = annotations.node_name(contract.object_name(self.installation, node))
-        while (claim := await self._own_claim(name, node)) is not None:
+        while (machine := await self.fetch(node)) is not None:
             with suppress(errors.KubeError):
-                await self.cluster_now().delete(NODE_CLAIMS, name, uid=str(claim["metadata"]["uid"]))
+                await self.end(machine)
             await asyncio.sleep(0.5)
 
-    _put(karpenter.KarpenterNodes, list=wrong, _own_claim=own_claim, _delete=delete)
+    _put(karpenter.KarpenterNodes, list=wrong, fetch=fetch, _delete=delete)
 
 
 def no_termination_grace_period(_: Points) -> None:
@@ -192,8 +185,8 @@ def in_a_node_pool(_: Points) -> None:
 
 def ready_without_gpus(_: Points) -> None:
     """A Node that is ready is taken to have its GPUs."""
-    right = karpenter.is_ready
-    _put(karpenter, is_ready=lambda node, resource, _: right(node, resource, 0))
+    right = cluster_nodes.is_ready
+    _put(cluster_nodes, is_ready=lambda node, resource, _: right(node, resource, 0))
 
 
 def no_orphan_sweep(_: Points) -> None:

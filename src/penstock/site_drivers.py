@@ -273,7 +273,7 @@ def _of_site(name: str, before: Site | None, after: Site | None, old: SitesFile,
         ("what its 'local' says", dict(old.local).get(name), dict(new.local).get(name)),
         ("how its cluster is reached or used", _without_places(name, old), _without_places(name, new)),
         ("its maps", _maps(name, old), _maps(name, new)),
-        ("whether it rents nodes", _rents(name, old), _rents(name, new)),
+        ("how it rents nodes", _rents(name, old), _rents(name, new)),
     ):
         if one != other:
             yield f"site {name}: {what} changes"
@@ -298,8 +298,9 @@ def _places(name: str, file: SitesFile) -> Mapping[str, "NodeSelection"]:
     return {} if said is None else dict(said.places)
 
 
-def _rents(name: str, file: SitesFile) -> bool:
-    return any(place.rent is not None for place in _places(name, file).values())
+def _rents(name: str, file: SitesFile) -> set[type]:
+    """The ways in which it rents nodes."""
+    return {type(place.rent.way) for place in _places(name, file).values() if place.rent is not None}
 
 
 def _maps(name: str, file: SitesFile) -> "Maps | None":

@@ -4,17 +4,19 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.capacity.cluster_nodes import deadline_of, is_ready
 from penstock.capacity.contract import object_name
-from penstock.capacity.karpenter import describe_conditions, is_launched, is_ready
-from penstock.capacity.nodeclaim import deadline_of, describe, lasts_seconds, node_claim, shortage_of
+from penstock.capacity.karpenter import describe_conditions, is_launched
+from penstock.capacity.nodeclaim import describe, lasts_seconds, node_claim, shortage_of
 from penstock.core.model.actions import LaunchNode
 from penstock.core.model.types import NodeShape, Offer
 from penstock.core.units import DAY, HOUR, MINUTE, NEVER
 from penstock.drivers.driver import Refused
-from penstock.kube.node_selection import NodeSelection, RentedNodes, Taint
+from penstock.kube.node_selection import KarpenterWay, NodeSelection, RentedNodes, Taint
 
 SPOT = Offer("east/spot", "east", "spot", (NodeShape(4, name="small"), NodeShape(8, name="large")), kill_ms=10 * MINUTE)
-RENT = RentedNodes("karpenter.k8s.aws", "EC2NodeClass", "gpu", zones=("a", "b"), labels=(("team", "x"),))
+WAY = KarpenterWay("karpenter.k8s.aws", "EC2NodeClass", "gpu")
+RENT = RentedNodes(WAY, zones=("a", "b"), labels=(("team", "x"),))
 ASK = LaunchNode("j.1/n0", "east/spot", 8, "j.1", 5 * HOUR)
 
 
@@ -87,7 +89,7 @@ def test_a_node_is_ready_only_with_its_gpus() -> None:
 
 def test_what_karpenter_says_of_a_claim_that_does_not_come() -> None:
     waits = {"type": "Launched", "status": "Unknown", "message": "no such image"}
-    assert describe_conditions({"status": {"conditions": [waits]}}) == " (Launched: no such image)"
+    assert describe_conditions({"status": {"conditions": [waits]}}) == "Launched: no such image"
     assert not is_launched({"status": {"conditions": [waits]}})
     assert is_launched({"status": {"conditions": [{**waits, "status": "True"}]}})
     assert describe_conditions({}) == ""

@@ -5,7 +5,7 @@ import pytest
 from penstock.config.sites import ConfigMapKey, parse_sites, read_sites
 from penstock.core.errors import BadInput
 from penstock.kube.access import Access
-from penstock.kube.node_selection import ClusterSite, NodeSelection, RentedNodes, Taint, Toleration
+from penstock.kube.node_selection import ClusterSite, KarpenterWay, NodeSelection, RentedNodes, Taint, Toleration
 from tests.conftest import ROOT
 
 FILE = """
@@ -152,9 +152,7 @@ def test_every_key_of_rent_is_read() -> None:
     more = "instance_types: [a, b], zones: [z], labels: {team: x}, taints: [{key: k, value: v, effect: NoExecute}]"
     place = dict(read(rented=f", rent: {{way: karpenter, {CLASS}, {more}}}").places)["lab/pods"]
     assert place.rent == RentedNodes(
-        "karpenter.k8s.aws",
-        "EC2NodeClass",
-        "gpu",
+        KarpenterWay("karpenter.k8s.aws", "EC2NodeClass", "gpu"),
         ("a", "b"),
         ("z",),
         (("team", "x"),),

@@ -28,7 +28,7 @@ from penstock.drivers.local.driver import LocalDriver
 from penstock.drivers.local.store import LocalSettings
 from penstock.kube import annotations as names
 from penstock.kube.access import Access, connect
-from penstock.kube.node_selection import NodeSelection, RentedNodes
+from penstock.kube.node_selection import KarpenterWay, NodeSelection, RentedNodes
 from penstock.sim.engine.rehearsal import Rehearsal, Stage
 from penstock.sim.engine.world import Truth, World
 
@@ -193,8 +193,8 @@ class KarpenterGround(KubernetesGround):
 
 
 def _rent(node_class: str) -> NodeSelection:
-    by = (karpenter.GROUP, "KWOKNodeClass", node_class)
-    return NodeSelection(rent=RentedNodes(*by, instance_types=("a100-8x",)))
+    way = KarpenterWay(karpenter.GROUP, "KWOKNodeClass", node_class)
+    return NodeSelection(rent=RentedNodes(way, instance_types=("a100-8x",)))
 
 
 def home_job(name: str, annotations: Mapping[str, str] = FOREVER, **spec: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from penstock.capacity.contract import object_name
 from penstock.core.model.actions import LaunchNode
 from penstock.core.model.reasons import Shortage
 from penstock.core.model.types import Offer
-from penstock.core.units import DAY, NEVER, SECOND, Instant, Millis
+from penstock.core.units import DAY, SECOND, Instant, Millis
 from penstock.kube import annotations
 from penstock.kube.client import Obj
 from penstock.kube.node_selection import NodeSelection, RentedNodes
@@ -40,7 +40,7 @@ def node_claim(ask: LaunchNode, offer: Offer, place: NodeSelection, installation
     return {
         "metadata": {"name": name, "labels": {**dict(rent.labels), **labels}, "annotations": notes},
         "spec": {
-            "nodeClassRef": {"group": rent.group, "kind": rent.kind, "name": rent.name},
+            "nodeClassRef": {"group": rent.way.group, "kind": rent.way.kind, "name": rent.way.name},
             "requirements": _requirements(ask, offer, rent),
             "resources": {"requests": {place.resource: str(ask.gpus)}},
             "taints": [annotations.rented_taint(installation), *(taint.as_dict() for taint in rent.taints)],
@@ -52,8 +52,7 @@ def node_claim(ask: LaunchNode, offer: Offer, place: NodeSelection, installation
 
 
 def _requirements(ask: LaunchNode, offer: Offer, rent: RentedNodes) -> list[Obj]:
-    shape = next((shape for shape in offer.shapes if shape.gpus == ask.gpus), None)
-    types = rent.instance_types or ((shape.name,) if shape is not None and shape.name else ())
+    types = rent.types_for(offer, ask.gpus)
     if not types:
         raise Refused(f"{offer.id} has no node type with {ask.gpus} GPUs; give it one")
     wanted = {
@@ -62,12 +61,6 @@ def _requirements(ask: LaunchNode, offer: Offer, rent: RentedNodes) -> list[Obj]
         ZONE: rent.zones,
     }
     return [{"key": key, "operator": "In", "values": list(values)} for key, values in wanted.items() if values]
-
-
-def deadline_of(found: Obj) -> Instant:
-    """As it was written when it was asked for."""
-    said = str((found["metadata"].get("annotations") or {}).get(annotations.NODE_DEADLINE, ""))
-    return int(said) if said.isdigit() else NEVER
 
 
 def lasts_seconds(claim: Obj) -> float | None:

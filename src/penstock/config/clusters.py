@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Final
 
 from penstock.config.document import UNREAD, Document, shown
+from penstock.config.renting import check_rent, rented_nodes
 from penstock.config.sections import (
     ClusterSection,
     NodeSelectionSection,
     OfferSection,
-    RentSection,
     SiteSection,
     TolerationSection,
 )
 from penstock.kube.access import Access
 from penstock.kube.maps import Maps
-from penstock.kube.node_selection import ClusterSite, NodeSelection, RentedNodes, Taint, Toleration
+from penstock.kube.node_selection import ClusterSite, NodeSelection, Toleration
 
 A_NAMESPACE: Final = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 A_SECRET: Final = re.compile(r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -83,9 +83,11 @@ def _place(offer: OfferSection, page: Document, place: str) -> NodeSelection:
     for key in said.selector:
         if not A_LABEL.fullmatch(key):
             page.report(f"{place}.kubernetes.selector", f"{shown(key)} is not a label, like nvidia.com/gpu.product")
-    for key in offer.rent.labels if offer.rent is not None else ():
-        if not A_LABEL.fullmatch(key):
-            page.report(f"{place}.rent.labels", f"{shown(key)} is not a label, like nvidia.com/gpu.product")
+    if offer.rent is not None:
+        check_rent(offer.rent, page, f"{place}.rent")
+        for key in offer.rent.labels:
+            if not A_LABEL.fullmatch(key):
+                page.report(f"{place}.rent.labels", f"{shown(key)} is not a label, like nvidia.com/gpu.product")
     if said.headroom is not UNREAD and len(said.headroom) not in (0, 1, HOURS):
         page.report(f"{place}.kubernetes.headroom", "one number, or one for each of the 24 hours of a day")
     return place_of(offer)
@@ -99,20 +101,7 @@ def place_of(offer: OfferSection) -> NodeSelection:
         tolerations=tuple(_toleration(toleration) for toleration in said.tolerations),
         queue=str(said.queue or ""),
         headroom=tuple(int(count) for count in said.headroom),
-        rent=None if offer.rent is None else _rent(offer.rent),
-    )
-
-
-def _rent(said: RentSection) -> RentedNodes:
-    by = said.node_class
-    return RentedNodes(
-        group=str(by.group),
-        kind=str(by.kind),
-        name=str(by.name),
-        instance_types=tuple(str(kind) for kind in said.instance_types),
-        zones=tuple(str(zone) for zone in said.zones),
-        labels=tuple((key, str(text)) for key, text in said.labels.items()),
-        taints=tuple(Taint(str(taint.key), str(taint.value or ""), str(taint.effect)) for taint in said.taints),
+        rent=None if offer.rent is None else rented_nodes(offer.rent),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Final, NoReturn, TypeAlias
 
 from penstock.config.clusters import place_of
 from penstock.config.document import Document
+from penstock.config.renting import rules_of
 from penstock.config.scalars import Amount, Count
 from penstock.config.sections import ExtrasSection, MapsSection, OfferSection, PriceSection, ShapeSection, SiteSection
 from penstock.core.model.types import STANDING, Extras, Guarantee, NodeShape, Offer, Quoted, SoldBy
@@ -19,7 +20,6 @@ GPUS_PER_NODE: Final = 8  #: so a job of one GPU is priced as the node that may 
 BILLING_STEP_MS: Final = HOUR
 KILL_MS: Final = 10 * MINUTE
 GUARANTEE: Final = "none"  #: a cap is soft there
-RENT_GUARANTEE: Final = "expire_after"  #: of nodes that are rented one by one in a cluster
 
 
 class Exchange:
@@ -144,7 +144,7 @@ class _OfferMaker:
             has=attempt(self._has),
             family=self._family(),
             closed=self.page.source(f"{self.place}.closed") if row.closed else "",
-            renewable=row.rent is None,
+            renewable=row.rent is None or rules_of(row.rent).renewable,
         )
 
     def _family(self) -> str:
@@ -190,12 +190,14 @@ class _OfferMaker:
             self._report(".rent", "this is for sites with 'driver: kubernetes'")
         if row.sold_by == "attempt":
             self._report(".sold_by", "with 'rent' nodes are billed one by one; write 'node', or leave it out")
-        if row.guarantee not in (None, RENT_GUARANTEE):
-            self._report(".guarantee", f"a NodeClaim ends by itself by 'expireAfter': write '{RENT_GUARANTEE}'")
+        rules = rules_of(rent)
+        if row.guarantee not in (None, *rules.guarantees):
+            ends = " or ".join(f"'{way}'" for way in rules.guarantees)
+            self._report(".guarantee", f"what is rented by '{rent.way}' ends by itself in another way: write {ends}")
         shapes = _shape_rows(row)
         if rent.instance_types and len(shapes) > 1:
             self._report(".rent.instance_types", "with several 'shapes' each has a 'node_type' of its own instead")
-        if not rent.instance_types and any(shape.node_type is None for shape in shapes):
+        if rules.by_type and not rent.instance_types and any(shape.node_type is None for shape in shapes):
             self._report(".rent", "the key 'instance_types' is missing, or a 'node_type' for each size of node")
 
     def _check_sizes(self) -> None:
@@ -228,7 +230,7 @@ class _OfferMaker:
         """How a rented thing ends without us. Where nobody has said, a cap there is soft, and said to be."""
         if self.standing:
             return 0, "max_run_time"
-        unsaid: Guarantee = GUARANTEE if self.row.rent is None else RENT_GUARANTEE
+        unsaid: Guarantee = GUARANTEE if self.row.rent is None else rules_of(self.row.rent).guarantees[0]
         return int(KILL_MS if self.row.kill is None else self.row.kill), self.row.guarantee or unsaid
 
     def _extras(self) -> Extras:

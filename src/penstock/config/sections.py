@@ -89,7 +89,7 @@ class TaintSection(Section, frozen=True):
 
 class RentSection(Section, frozen=True):
     way: Literal["karpenter"]
-    node_class: NodeClassSection
+    node_class: NodeClassSection | None = None
     instance_types: tuple[Text, ...] = ()
     zones: tuple[Text, ...] = ()
     labels: dict[str, Word] = msgspec.field(default_factory=dict)

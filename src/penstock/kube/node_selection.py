@@ -2,6 +2,9 @@
 on pods and counts nodes by them.
 """
 
+from typing import TypeAlias
+
+from penstock.core.model.types import Offer
 from penstock.core.values import value
 from penstock.kube.access import Access
 
@@ -30,16 +33,32 @@ class Taint:
 
 
 @value
-class RentedNodes:
-    """How an offer's nodes are rented one by one: Karpenter's node class, and what a node must be."""
+class KarpenterWay:
+    """By Karpenter NodeClaims: the node class."""
 
     group: str
     kind: str
     name: str
+
+
+#: How a node is rented: one value for each way. `config/renting.py` reads them, `capacity/ways.py` rents by them.
+RentWay: TypeAlias = KarpenterWay
+
+
+@value
+class RentedNodes:
+    """How an offer's nodes are rented one by one, and what a node must be, whatever the way."""
+
+    way: RentWay
     instance_types: tuple[str, ...] = ()  # empty: the node type of each size
     zones: tuple[str, ...] = ()  # empty: any
     labels: tuple[tuple[str, str], ...] = ()
     taints: tuple[Taint, ...] = ()
+
+    def types_for(self, offer: Offer, gpus: int) -> tuple[str, ...]:
+        """Instance types with so many GPUs; empty: nobody named one."""
+        shape = next((shape for shape in offer.shapes if shape.gpus == gpus), None)
+        return self.instance_types or ((shape.name,) if shape is not None and shape.name else ())
 
 
 @value

@@ -28,7 +28,9 @@ def bounded(fact: e.Fact) -> e.Fact:
         case e.AttemptProgressed():
             return replace(fact, done_permille=_within(fact.done_permille, PERMILLE))
         case e.NodeRefused():
-            return replace(fact, retry_ms=_within(fact.retry_ms, LONGEST_MS))
+            return replace(fact, retry_ms=_within(fact.retry_ms, LONGEST_MS), words=storable(fact.words, MOST_SAID))
+        case e.NodeNotice():
+            return replace(fact, words=storable(fact.words, MOST_SAID))
         case e.AttemptRefused():
             return replace(fact, retry_ms=_within(fact.retry_ms, LONGEST_MS), words=storable(fact.words, MOST_SAID))
         case e.AttemptEnded():

@@ -23,7 +23,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from penstock.capacity.karpenter import KarpenterNodes
+from penstock.capacity.cluster_nodes import RentingSite
+from penstock.capacity.ways import capacity_of
 from penstock.core.model import events as e
 from penstock.core.model.actions import StartAttempt
 from penstock.core.model.types import Offer, Site
@@ -69,8 +70,7 @@ class KubernetesDriver(BaseDriver):
         self.starter = Starter(self.here, self.reporter, checkpoints)
         self.reconciler = Reconciler(self.here, self.reporter, self.logs)
         self.lease_claim = LeaseClaim(self.here, self._connect)
-        if any(place.rent is not None for place in self.here.places.values()):
-            self.capacity = KarpenterNodes(site.id, installation, clock, lambda: self.here.cluster, self._rented)
+        self.capacity = capacity_of(RentingSite(site.id, installation, clock, lambda: self.here.cluster, self._rented))
 
     def _rented(self) -> dict[str, tuple[Offer, NodeSelection]]:
         return {name: (offer, self.here.places[name]) for name, offer in self.here.offers.items()}

@@ -1,0 +1,333 @@
+"""Nodes of a cluster, rented one by one: what all ways to rent them have in common.
+
+A way is a subclass. It says how the provider's object is made, found and ended: `create`, `find`, `fetch`, `fetch_all`
+and `end`. This file says when a node is ready, when it is given up, and when it is surely gone, for all ways alike.
+"""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from typing import ClassVar, Final
+
+from penstock.capacity.contract import Capacity, SeenNode, object_name
+from penstock.core.model import events as e
+from penstock.core.model.actions import LaunchNode
+from penstock.core.model.reasons import Shortage
+from penstock.core.model.types import Offer
+from penstock.core.units import HOUR, MINUTE, NEVER, SECOND, Instant, Millis
+from penstock.core.values import value
+from penstock.formatting import duration
+from penstock.kube import annotations, errors
+from penstock.kube.client import NODES, Cluster, Obj
+from penstock.kube.informer import Informer
+from penstock.kube.node_selection import NodeSelection
+from penstock.site_answers import NeverReady, NoCapacity, Refused, Say, Unreachable
+
+STARTS: Final = 3  #: times the offer's `start` that a node may take
+LEAST_MS: Final[Millis] = 2 * MINUTE
+MOST_MS: Final[Millis] = 20 * MINUTE
+#: How long the offer is closed: stock comes back by itself, a quota and settings want a person.
+RETRY_MS: Final[dict[Shortage, Millis]] = {"": 5 * MINUTE, "stock_out": 5 * MINUTE, "quota": 4 * HOUR, "settings": HOUR}
+NEVER_READY_MS: Final[Millis] = 15 * MINUTE
+LEAK_SECONDS: Final = 5.0  #: after its object is gone, a Node that is still there is deleted by us
+MOST_RELEASED: Final = 10_000  #: nodes given back that are remembered; a late `ask` comes within minutes, not days
+ROLE: Final = "docs/clouds.md says which rights it needs"
+
+
+@value
+class RentingSite:
+    """The site that a way rents for. `cluster` and `offers` are asked whenever they are needed: the first is there once
+    the site is connected.
+    """
+
+    name: str
+    installation: str
+    clock: Callable[[], Instant]
+    cluster: Callable[[], Cluster]
+    offers: Callable[[], Mapping[str, tuple[Offer, NodeSelection]]]
+
+
+@value
+class RentedMachine:
+    """A rented node's object at its provider, as it is now."""
+
+    node: str
+    name: str
+    uid: str = ""  # another one under the same name is another machine
+    age_seconds: float = 0.0  # by the provider's own clock
+    deadline_at: Instant = NEVER  # that truly stands
+    ending: bool = False  # it was told to go, by us or by others
+    launched: bool = False  # a machine is there, and billed
+    status: str = ""  # what the provider says of one that is not ready
+    shortage: Shortage = ""  # what that means, where it is known
+
+
+class ClusterNodes(Capacity):
+    #: How often a start or a release asks, beside what informers say.
+    ask_seconds: ClassVar[float] = 1.0
+
+    def __init__(self, site: RentingSite, least_ms: Millis = LEAST_MS) -> None:
+        """`least_ms`: how long any node may take."""
+        super().__init__()
+        self.least_ms = least_ms
+        self.site, self.installation, self.clock = site.name, site.installation, site.clock
+        self.cluster_now, self.offers_now = site.cluster, site.offers
+        self.ours = f"{annotations.INSTALLATION}={annotations.label_value(site.installation)}"
+        self.creating: dict[str, asyncio.Task[RentedMachine]] = {}  #: by node: a create that is not answered yet
+        self.released: dict[str, None] = {}  #: nodes that were given back: never asked for again
+        self.asking: dict[str, int] = {}  #: `ask` calls in flight: they answer, and nothing is said beside
+        self.news = asyncio.Condition()
+        self.tasks: list[asyncio.Task[None]] = []
+        self.waking: set[asyncio.Task[None]] = set()
+
+    # --- what a way says ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def create(self, ask: LaunchNode, offer: Offer, place: NodeSelection) -> RentedMachine:
+        """Make its object; the one that is there already if its marks are ours. Raises `Refused` if they are not."""
+
+    @abstractmethod
+    async def find(self, machine: RentedMachine) -> RentedMachine | None:
+        """How it is now, by a cache if there is one; None: it is surely gone."""
+
+    @abstractmethod
+    async def fetch(self, node: str) -> RentedMachine | None:
+        """The same, asked of the provider; None: there is none of ours."""
+
+    @abstractmethod
+    async def fetch_all(self) -> Sequence[RentedMachine]:
+        """All of this installation. Asked of the provider: a cache may be behind."""
+
+    @abstractmethod
+    async def end(self, machine: RentedMachine) -> None:
+        """Tell it to go. Returns at once; `fetch` says when it is gone."""
+
+    async def why_gone(self, machine: RentedMachine) -> tuple[str, Shortage]:
+        """Why a machine that was asked for went by itself, in the provider's words; empty: nothing says it."""
+        return machine.status, machine.shortage
+
+    def informers(self) -> list[Informer]:
+        """Beside that of Nodes: what else is followed. They are opened and closed with this."""
+        return []
+
+    @asynccontextmanager
+    async def errors(self) -> AsyncIterator[None]:
+        """The provider's errors as a site's. Every call of the above is made inside it."""
+        try:
+            yield
+        except errors.Invalid as error:
+            raise Refused(f"{self.site} does not take it; repair the offer's 'rent': {error}") from error
+        except errors.Forbidden as error:
+            if error.by_account:
+                words = f"our account at {self.site} may not {error.verb} {error.resource}; {ROLE}"
+                raise Refused(words) from error
+            raise Refused(f"{self.site} does not admit it: {error}") from error
+        except errors.KubeError as error:
+            raise Unreachable(str(error)) from error
+
+    # --- coming and going --------------------------------------------------------------------------------------------
+
+    async def open(self, say: Say) -> None:
+        await super().open(say)
+        if not self.tasks:
+            self.nodes = Informer(self.cluster_now(), NODES, self.node_changed, labels=self.ours)
+            self.tasks = [asyncio.create_task(informer.run()) for informer in (*self.informers(), self.nodes)]
+
+    async def close(self) -> None:
+        await super().close()
+        for task in self.tasks:
+            task.cancel()
+        if self.tasks:
+            await asyncio.wait([*self.tasks, *self.waking])
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    async def ask(self, ask: LaunchNode) -> None:
+        """Make its object unless it is there, and wait until its Node shows the offer's GPUs."""
+        if ask.node in self.released:
+            self.say(e.NodeGone(self.clock(), ask.node))
+            return
+        offer, place = self._offer(ask.offer)
+        self.asking[ask.node] = self.asking.get(ask.node, 0) + 1
+        try:
+            machine = await self._create_once(ask, offer, place)
+            await self._until_ready(machine, ask, offer, place)
+        finally:
+            self.asking[ask.node] -= 1
+            if not self.asking[ask.node]:
+                del self.asking[ask.node]
+
+    def _offer(self, name: str) -> tuple[Offer, NodeSelection]:
+        known = self.offers_now()
+        if name not in known:
+            raise Refused(f"site {self.site} has no offer {name}")
+        if known[name][1].rent is None:
+            raise Refused(f"{name}: nodes are not rented one by one there; write 'sold_by: attempt', or 'rent'")
+        return known[name]
+
+    async def _create_once(self, ask: LaunchNode, offer: Offer, place: NodeSelection) -> RentedMachine:
+        """One create for a node at a time. A caller that is cancelled leaves it to whoever comes next."""
+        if ask.node not in self.creating:
+            task = asyncio.create_task(self._create(ask, offer, place))
+            self.creating[ask.node] = task
+            task.add_done_callback(lambda _: self.creating.pop(ask.node, None))
+        return await asyncio.shield(self.creating[ask.node])
+
+    async def _create(self, ask: LaunchNode, offer: Offer, place: NodeSelection) -> RentedMachine:
+        async with self.errors():
+            return await self.create(ask, offer, place)
+
+    async def _until_ready(self, machine: RentedMachine, ask: LaunchNode, offer: Offer, place: NodeSelection) -> None:
+        most_ms = min(max(STARTS * offer.start_ms, self.least_ms), MOST_MS)
+        gives_up = asyncio.get_running_loop().time() + most_ms / SECOND - machine.age_seconds
+        while True:
+            if ask.node in self.released:
+                raise asyncio.CancelledError  # given back while it started
+            if any(is_ready(node, place.resource, ask.gpus) for node in self.nodes_of(machine.name)):
+                return
+            async with self.errors():
+                now = await self.find(machine)
+            machine = now or machine
+            if now is None or now.ending:
+                await self._never_came(ask, machine)
+            left = gives_up - asyncio.get_running_loop().time()
+            if left <= 0:
+                await self._give_up(ask, machine, place, most_ms)
+            await self.news_within(min(left, self.ask_seconds))
+
+    async def _never_came(self, ask: LaunchNode, machine: RentedMachine) -> None:
+        """The provider could not get a machine, or took it away. One that had been there has cost something."""
+        if ask.node in self.released:
+            raise asyncio.CancelledError
+        words, shortage = await self.why_gone(machine)
+        await self._delete(ask.node)
+        words = words or "it was deleted, and nothing says why"
+        if machine.launched:
+            raise NeverReady(f"a node of {ask.offer} was taken away while it started: {words}", NEVER_READY_MS)
+        raise NoCapacity(words, RETRY_MS[shortage], shortage)
+
+    async def _give_up(self, ask: LaunchNode, machine: RentedMachine, place: NodeSelection, most_ms: Millis) -> None:
+        """Providers have no such limit: a node whose GPUs never register would be billed for ever."""
+        joined = bool(self.nodes_of(machine.name))
+        await self._delete(ask.node)
+        what = f"its Node shows fewer than {ask.gpus} {place.resource}" if joined else "it never joined the cluster"
+        status = f" ({machine.status})" if machine.status else ""
+        words = f"a node of {ask.offer} was given back after {duration(most_ms)}: {what}{status}"
+        raise NeverReady(words, NEVER_READY_MS, "" if joined else machine.shortage)
+
+    # --- listing and giving back -------------------------------------------------------------------------------------
+
+    async def list(self) -> tuple[SeenNode, ...]:
+        """Machines, and Nodes whose machine is gone."""
+        try:
+            async with self.errors():
+                machines = await self.fetch_all()
+                nodes, _ = await self.cluster_now().list(NODES, labels=self.ours)
+        except (Refused, Unreachable) as error:  # whatever it is, it does not mean that there are none
+            raise Unreachable(f"what is rented at {self.site} cannot be listed; {ROLE}: {error}") from error
+        seen = {node_of(found): deadline_of(found) for found in nodes if node_of(found)}
+        seen |= {machine.node: machine.deadline_at for machine in machines if machine.node}
+        return tuple([SeenNode(node, deadline_at) for node, deadline_at in seen.items()])
+
+    async def release(self, node: str) -> None:
+        self._note_released(node)
+        await self._wake()
+        if node in self.creating:  # a create that arrives after the delete would be nobody's
+            with suppress(Exception):
+                await asyncio.shield(self.creating[node])
+        await self._delete(node)
+
+    def _note_released(self, node: str) -> None:
+        self.released.pop(node, None)
+        self.released[node] = None
+        while len(self.released) > MOST_RELEASED:
+            del self.released[next(iter(self.released))]
+
+    async def _delete(self, node: str) -> None:
+        """Returns when the machine and its Node are gone."""
+        name, gone_at = self.name_of(node), None
+        async with self.errors():
+            while True:
+                machine = await self.fetch(node)
+                left, _ = await self.cluster_now().list(NODES, labels=f"{annotations.NODE}={name}")
+                if machine is None and not left:
+                    return
+                now = asyncio.get_running_loop().time()
+                gone_at = None if machine is not None else gone_at or now
+                if machine is not None and not machine.ending:
+                    await self.end(machine)
+                elif gone_at is not None and now - gone_at >= LEAK_SECONDS:
+                    await self._delete_leaked(left)
+                await self.news_within(self.ask_seconds)
+
+    async def _delete_leaked(self, nodes: Sequence[Obj]) -> None:
+        for node in nodes:
+            if "deletionTimestamp" not in node["metadata"]:
+                with suppress(errors.NotFound, errors.Conflict):
+                    await self.cluster_now().delete(NODES, node["metadata"]["name"], uid=str(node["metadata"]["uid"]))
+
+    async def extend(self, node: str, deadline_at: Instant) -> Instant:  # noqa: ARG002 - it cannot be moved
+        """The deadline that it was asked with, unless a way can move it."""
+        async with self.errors():
+            machine = await self.fetch(node)
+        if machine is None:
+            raise Unreachable(f"{node} is not here, or not yet")
+        return machine.deadline_at
+
+    # --- news --------------------------------------------------------------------------------------------------------
+
+    def name_of(self, node: str) -> str:
+        """Of a node's object at its provider, and the value of the label `penstock.dev/node` on its Node."""
+        return annotations.node_name(object_name(self.installation, node))
+
+    def tells(self, node: str) -> bool:
+        """Whether news of it are said: nobody gave it back, and no call is about to answer."""
+        return bool(node) and node not in self.released and not self.asking.get(node)
+
+    def node_changed(self, _: Obj | None, __: Obj | None) -> None:
+        self.wake_soon()
+
+    def nodes_of(self, name: str) -> tuple[Obj, ...]:
+        there = [node for node in self.nodes if (node["metadata"].get("labels") or {}).get(annotations.NODE) == name]
+        return tuple(there)
+
+    def age_seconds(self, found: Obj) -> float:
+        """By the cluster's own clock."""
+        made = datetime.fromisoformat(str(found["metadata"]["creationTimestamp"]))
+        return max(0.0, (self.cluster_now().time_there - made).total_seconds())
+
+    def wake_soon(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._wake())
+        self.waking.add(task)
+        task.add_done_callback(self.waking.discard)
+
+    async def _wake(self) -> None:
+        async with self.news:
+            self.news.notify_all()
+
+    async def news_within(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)), self.news:
+                await self.news.wait()
+
+
+def node_of(found: Obj) -> str:
+    """The rented node that an object belongs to, by our mark; empty: none."""
+    return str((found["metadata"].get("annotations") or {}).get(annotations.NODE_ID, ""))
+
+
+def deadline_of(found: Obj) -> Instant:
+    """As it was written on the object when it was asked for."""
+    written = str((found["metadata"].get("annotations") or {}).get(annotations.NODE_DEADLINE, ""))
+    return int(written) if written.isdigit() else NEVER
+
+
+def is_ready(node: Obj, resource: str, gpus: int) -> bool:
+    """Registered, healthy, and with the GPUs that the offer promises. Ready without GPUs is not ready."""
+    status = node.get("status") or {}
+    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ())
+    count = str((status.get("allocatable") or {}).get(resource, "0"))
+    taints = [taint.get("key") for taint in node.get("spec", {}).get("taints") or ()]
+    return ready and count.isdigit() and int(count) >= gpus and "karpenter.sh/unregistered" not in taints

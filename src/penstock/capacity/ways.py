@@ -1,0 +1,66 @@
+"""What rents the nodes of a cluster: one `Capacity` for each way that its offers name, behind one contract. A cluster's
+driver asks `capacity_of`; a new way is a row of `_ways`.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.capacity.cluster_nodes import RentingSite
+from penstock.capacity.contract import Capacity, NoNodes, SeenNode
+from penstock.capacity.karpenter import KarpenterNodes
+from penstock.core.model.actions import LaunchNode
+from penstock.core.units import Instant
+from penstock.kube.node_selection import KarpenterWay, RentWay
+from penstock.site_answers import Refused, Say, Unreachable
+
+
+def _ways() -> dict[type[RentWay], Callable[[RentingSite], Capacity]]:
+    return {KarpenterWay: KarpenterNodes}
+
+
+def capacity_of(site: RentingSite) -> Capacity:
+    """By what the site's offers say now. Another way later needs a restart (`site_drivers`)."""
+    kinds = dict.fromkeys([type(place.rent.way) for _, place in site.offers().values() if place.rent is not None])
+    ways = {kind: _ways()[kind](site) for kind in kinds}
+    if len(ways) > 1:
+        return SeveralWays(site, ways)
+    return next(iter(ways.values()), NoNodes())
+
+
+class SeveralWays(Capacity):
+    """A site whose offers are rented in different ways."""
+
+    def __init__(self, site: RentingSite, ways: dict[type[RentWay], Capacity]) -> None:
+        super().__init__()
+        self.site, self.ways = site, ways
+
+    async def open(self, say: Say) -> None:
+        await super().open(say)
+        for capacity in self.ways.values():
+            await capacity.open(say)
+
+    async def close(self) -> None:
+        await super().close()
+        await asyncio.gather(*[capacity.close() for capacity in self.ways.values()])
+
+    async def ask(self, ask: LaunchNode) -> None:
+        offers = self.site.offers()
+        rent = offers[ask.offer][1].rent if ask.offer in offers else None
+        if rent is None or type(rent.way) not in self.ways:
+            raise Refused(f"{ask.offer}: nodes are not rented one by one there; write 'sold_by: attempt', or 'rent'")
+        await self.ways[type(rent.way)].ask(ask)
+
+    async def list(self) -> tuple[SeenNode, ...]:
+        """Of all ways: if one cannot be asked, nobody knows what is there."""
+        listed = await asyncio.gather(*[capacity.list() for capacity in self.ways.values()])
+        return tuple([node for nodes in listed for node in nodes])
+
+    async def release(self, node: str) -> None:
+        """By every way: a node's id does not say which one has it, and each must refuse it from now on."""
+        await asyncio.gather(*[capacity.release(node) for capacity in self.ways.values()])
+
+    async def extend(self, node: str, deadline_at: Instant) -> Instant:
+        for capacity in self.ways.values():
+            if any(seen.node == node for seen in await capacity.list()):
+                return await capacity.extend(node, deadline_at)
+        raise Unreachable(f"{node} is not here, or not yet")

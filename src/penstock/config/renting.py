@@ -1,0 +1,62 @@
+"""Parses an offer's `rent`: how its nodes are rented one by one. docs/sites.md has the keys, docs/clouds.md the ways.
+
+A new way is a value of `kube/node_selection.py`, its keys in `RentSection`, and a row of `WAYS`.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.config.document import Document
+from penstock.config.sections import NodeClassSection, RentSection
+from penstock.core.model.types import Guarantee
+from penstock.core.values import value
+from penstock.kube.node_selection import KarpenterWay, RentedNodes, RentWay, Taint
+
+COMMON: Final = ("way", "instance_types", "zones", "labels", "taints")  #: keys that every way has
+
+
+@value
+class WayRules:
+    """What the sites file may say of one way to rent."""
+
+    make: Callable[[RentSection], RentWay]
+    needs: tuple[str, ...]  # keys of its own
+    guarantees: tuple[Guarantee, ...]  # who can end a node without us; the first one is the default
+    may: tuple[str, ...] = ()  # keys of its own that can be left out
+    renewable: bool = False  # whether a node's deadline can be moved
+    by_type: bool = True  # whether it must know an instance type
+
+
+def _karpenter(row: RentSection) -> KarpenterWay:
+    by = row.node_class or NodeClassSection("", "", "")  # type: ignore[arg-type]  # missing: it is reported
+    return KarpenterWay(str(by.group), str(by.kind), str(by.name))
+
+
+WAYS: Final[dict[str, WayRules]] = {
+    "karpenter": WayRules(_karpenter, needs=("node_class",), guarantees=("expire_after",)),
+}
+
+
+def rules_of(row: RentSection) -> WayRules:
+    return WAYS[row.way]
+
+
+def check_rent(row: RentSection, page: Document, place: str) -> None:
+    """Each key belongs to the way, and none is missing."""
+    rules = rules_of(row)
+    for key in rules.needs:
+        if getattr(row, key) is None:
+            page.report(place, f"the key '{key}' is missing; nodes are rented by '{row.way}'")
+    for key in row.__struct_fields__:
+        if key not in (*COMMON, *rules.needs, *rules.may) and getattr(row, key) is not None:
+            page.report(f"{place}.{key}", f"this key is not for 'way: {row.way}'; leave it out")
+
+
+def rented_nodes(row: RentSection) -> RentedNodes:
+    return RentedNodes(
+        way=rules_of(row).make(row),
+        instance_types=tuple(str(kind) for kind in row.instance_types),
+        zones=tuple(str(zone) for zone in row.zones),
+        labels=tuple((key, str(text)) for key, text in row.labels.items()),
+        taints=tuple(Taint(str(taint.key), str(taint.value or ""), str(taint.effect)) for taint in row.taints),
+    )
