@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 from penstock.assess.gpus import UNKNOWN
 from penstock.assess.history import JobRecord, MonthHistory
 from penstock.assess.neighbours import Neighbours, Waited, hides_its_wait
-from penstock.assess.owned import OwnedSteps, owned_model
+from penstock.assess.owned import OwnedSteps, most_at_once, owned_model
 from penstock.core.errors import BadInput
 from penstock.core.fold.runtimes import LifeTable
 from penstock.core.model.types import JobSpec, NodeShape, Offer, Site
@@ -84,20 +84,7 @@ def replayable(history: MonthHistory, tied: frozenset[str] = frozenset(), cut: C
 def _owned(history: MonthHistory, known: Sequence[JobRecord]) -> tuple[int, bool]:
     if history.owned:
         return OwnedSteps(history.owned).at(history.to_at), True
-    return _most_at_once(known), False
-
-
-def _most_at_once(jobs: Iterable[JobRecord]) -> int:
-    turns: dict[int, int] = defaultdict(int)
-    for job in jobs:
-        if not job.rented:
-            turns[job.started_at or 0] += job.gpus
-            turns[job.ended_at or 0] -= job.gpus
-    held = most = 0
-    for at in sorted(turns):
-        held += turns[at]
-        most = max(most, held)
-    return most
+    return most_at_once(known), False
 
 
 class _Specs:

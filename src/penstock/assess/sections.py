@@ -49,6 +49,7 @@ def sections(found: Assessment, say: ReportWords) -> Iterator[str]:
     yield _section("seen", "What was seen, and what was not", _seen(found, say))
     yield _section("use", "Use: GPUs allocated against GPUs used", _use(found, say))
     yield _section("waits", "Waits, and demand above what is owned", _waits(found, say))
+    yield _section("coming", "What is coming: demand in the next days", _coming(found))
     yield _section("ways", "Ways to have run this month", _ways(found, say))
     yield _section("buy", "Buy or rent", _buy(found, say))
     yield _section("portable", "Portability of the jobs seen", _portable(found, say))
@@ -137,6 +138,32 @@ def _wait_table(say: ReportWords, head: str, rows: Sequence[WaitRow]) -> str:
 
 def _ms(say: ReportWords, ms: int) -> str:
     return say.hours(ms / HOUR)
+
+
+# --- what is coming ---------------------------------------------------------------------------------------------------
+
+
+def _coming(found: Assessment) -> Iterator[str]:
+    coming = found.report.coming
+    says = sentences.coming(found.report)
+    yield from map(_p, says[:2])
+    if not coming.hours:
+        return
+    hours = [(hour.at, hour.p10, hour.p50, hour.p90) for hour in coming.hours]
+    day = day_of(found.report.calendar)
+    yield figures.both(
+        lambda size: figures.coming(coming.before, hours, coming.owned_gpus, day, size),
+        says[0],
+        "GPUs wanted by hour. Pale, left of the dashed line: the last days, as they were. Line: P50. Band: P10 to P90.",
+    )
+    rows = [
+        [_short(row.label), f"{row.mean:,.0f}", f"{row.busiest:,.0f}", f"{row.busiest_p90:,.0f}",
+         f"{row.hours_above:,}", f"{row.hours_above_p90:,}"]
+        for row in coming.by_day
+    ]  # fmt: skip
+    heads = ["day", "GPUs wanted", "busiest hour, P50", "P90", "hours above owned, P50", "P90"]
+    yield '<div class="gap">' + _table(heads, rows) + "</div>"
+    yield _notes(says[2:])
 
 
 # --- ways -------------------------------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 they are in its JSON.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from penstock.assess.coming import ComingHour
 from penstock.assess.history import Coverage, Disagreement
 from penstock.assess.neighbours import NO_WAIT_MS
 from penstock.assess.report import AssessReport
@@ -125,6 +126,42 @@ def _demand(report: AssessReport) -> Iterator[str]:
         )
     else:
         yield f"It was never above {what}."
+
+
+def coming(report: AssessReport) -> list[str]:
+    return list(_coming(report))
+
+
+def _coming(report: AssessReport) -> Iterator[str]:
+    found = report.coming
+    if not found.hours:
+        yield f"No forecast: {found.why_none}."
+        return
+    mean = sum(hour.p50 for hour in found.hours) / len(found.hours)
+    busiest = max(found.hours, key=lambda hour: hour.p50)
+    yield (
+        f"The next {len(found.hours)} hours, from {instant(found.hours[0].at)} on: {mean:,.0f} GPUs wanted on average."
+        f" Busiest is {instant(busiest.at)}, with {busiest.p50:,.0f} GPUs (P50), or {busiest.p10:,.0f} to"
+        f" {busiest.p90:,.0f} (P10 to P90)."
+    )
+    likely, possible = (sum(hour > found.owned_gpus for hour in hours) for hours in _levels(found.hours))
+    yield (
+        f"More than the {count(found.owned_gpus, 'GPU')} of today is wanted in {likely:,} of these hours at P50, and in"
+        f" {possible:,} at P90."
+    )
+    yield (
+        f"It repeats what is usual at each hour of the day, by {found.known_hours:,} hours of this month, and knows"
+        " nothing of holidays, deadlines or plans."
+    )
+    if found.checked:
+        yield (
+            f"Made at earlier moments of this month, up to three days ahead, its P90 was not exceeded in"
+            f" {_share(found.held, found.checked)} of {found.checked:,} hours; 90 % would be right."
+        )
+
+
+def _levels(hours: Sequence[ComingHour]) -> tuple[list[float], list[float]]:
+    return [hour.p50 for hour in hours], [hour.p90 for hour in hours]
 
 
 def _length(report: AssessReport) -> int:

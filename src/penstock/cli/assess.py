@@ -92,6 +92,7 @@ def _print_json(report: "AssessReport", decision: "Assessment | None") -> None:
         "not_seen": sentences.not_seen(report),
         "use": sentences.use(report),
         "waits": sentences.waits(report),
+        "coming": sentences.coming(report),
     }
     more = {} if decision is None else {name: getattr(decision, name) for name in DECISION}
     print_json({**asdict(report), "says": says, **more})
@@ -108,6 +109,8 @@ def _draw(report: "AssessReport") -> None:
     _draw_use(report)
     _say("Waits", sentences.waits(report))
     _draw_waits(report)
+    _say("What is coming", sentences.coming(report))
+    _draw_coming(report)
 
 
 def _say(title: str, lines: list[str]) -> None:
@@ -157,6 +160,26 @@ def _draw_waits(report: "AssessReport") -> None:
         if rows:
             table(f"{title}, waits", [label, "jobs", "waited", "median", "p95", "sum"], rows, "")
     click.echo()
+
+
+def _draw_coming(report: "AssessReport") -> None:
+    from penstock.cli.output import table
+
+    rows = [
+        [
+            row.label,
+            f"{row.mean:,.0f}",
+            f"{row.busiest:,.0f}",
+            f"{row.busiest_p90:,.0f}",
+            row.hours_above,
+            row.hours_above_p90,
+        ]
+        for row in report.coming.by_day
+    ]
+    if rows:
+        heads = ["day", "GPUs wanted", "busiest hour, P50", "P90", "hours above owned, P50", "P90"]
+        table("By day, GPUs wanted", heads, rows, "")
+        click.echo()
 
 
 def _demand(wanted: dict[str, tuple[float, float, int]], day: str) -> list[object]:
