@@ -32,14 +32,11 @@ DECISION = ("ways", "buy_or_rent", "portability", "pilot", "decision", "own_cost
 def command(as_json: bool, **how: Any) -> None:
     """Assess a month of your own: GPUs used, waits, demand; read only."""
     from penstock.assess.demo_month import demo_reading, generated_month
-    from penstock.assess.prices import DOLLARS, report_currency
+    from penstock.assess.prices import DOLLARS, amount_of, report_currency
     from penstock.assess.report import assess
     from penstock.assess.sources.reading import zone_named
-    from penstock.core.units import money
 
-    price = money(how["gpu_hour"]) if how["gpu_hour"] is not None else None
-    if price is not None and price < 0:
-        raise BadInput(f"--gpu-hour {how['gpu_hour']}: an amount cannot be negative.")
+    price = amount_of("--gpu-hour", how["gpu_hour"]) if how["gpu_hour"] is not None else None
     check_currency(how["currency"])
     if how["demo"] == bool(named(how)):
         raise BadInput(
