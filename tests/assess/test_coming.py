@@ -90,5 +90,5 @@ def test_the_report_says_how_often_its_own_forecasts_held() -> None:
         "The next 72 hours, from day 11, 00:00 on: 3 GPUs wanted on average. Busiest is day 11, 09:00, with 8 GPUs"
         " (P50), or 8 to 8 (P10 to P90)."
     )
-    assert says[1] == "More than the 8 GPUs of today is wanted in 0 of these hours at P50, and in 0 at P90."
+    assert says[1] == "More than the 8 GPUs of today are wanted in 0 of these hours at P50, and in 0 at P90."
     assert says[3].startswith("Made at earlier moments of this month, up to three days ahead, its P90 was not exceeded")

@@ -77,8 +77,7 @@ def coming_of(history: MonthHistory, day: Callable[[Instant], str]) -> ComingDem
         return _none(f"it needs {least} whole hours of history, and {len(wanted):,} were seen", len(wanted), owned)
     ends_at = first_at + len(wanted) * HOUR
     hours = tuple(
-        ComingHour(ends_at + (found.ahead - 1) * HOUR, found.p10, found.p50, found.p90)
-        for found in forecast(wanted, ahead)
+        ComingHour(ends_at + (hour.ahead - 1) * HOUR, hour.p10, hour.p50, hour.p90) for hour in forecast(wanted, ahead)
     )
     checked, held = _checked(wanted)
     shown = wanted[-SHOWN_BEFORE_H:]

@@ -53,8 +53,8 @@ def plot_of(size: tuple[int, int], xs: XY, ys: XY, margin: float = 8) -> PlotSca
 def both(draw: Callable[[tuple[int, int]], str], spoken: str, caption: str = "") -> str:
     """A figure with its two drawings."""
     inside = "".join(svg(draw(size), size, kind, spoken) for kind, size in (("large", LARGE), ("small", SMALL)))
-    said = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f'<figure class="fig">{inside}{said}</figure>'
+    figcaption = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f'<figure class="fig">{inside}{figcaption}</figure>'
 
 
 def svg(inside: str, size: tuple[int, int], kind: str, spoken: str) -> str:
@@ -250,12 +250,17 @@ def curves(
         parts.append(_say(plot.right, plot.y(y) - 8, line.label, "ours end" if line.style == "ours" else "lab2 end"))
     for k, sign in enumerate(signs):
         x, y = plot.x(sign.at[0]), plot.y(sign.at[1])
-        anchor = " end" if x > plot.width * 0.62 else ""
         parts.append(f'<circle class="{sign.style}" cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>')
-        parts.append(
-            _say(x + (-8 if anchor else 8), y + (18 if k or y < plot.top + 24 else -9), sign.words, "lab" + anchor)
-        )
+        # The first below its point and the next above it: two that are near each other stay apart.
+        parts.append(_say(x, y + 20 if k == 0 and y < plot.bottom - 24 else y - 11, sign.words, _anchored(plot, x)))
     return "".join(parts)
+
+
+def _anchored(plot: PlotScales, x: float) -> str:
+    """Words centred on their point, unless they would leave the drawing."""
+    if x > plot.right - 60:
+        return "lab end"
+    return "lab" if x < plot.left + 60 else "lab mid"
 
 
 def _x_ticks(plot: PlotScales, words: NumberFormat) -> Iterable[str]:

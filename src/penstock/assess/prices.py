@@ -159,11 +159,11 @@ def clouds() -> tuple[str, ...]:
 
 
 def _of_cloud(rows: Sequence[PriceRow], cloud: str, gpu: str) -> PriceRow:
-    found = [row for row in rows if row.cloud.lower() == cloud.lower()]
-    if not found:
+    offered = [row for row in rows if row.cloud.lower() == cloud.lower()]
+    if not offered:
         there = ", ".join(dict.fromkeys(row.cloud for row in rows))
         raise BadInput(f"The price table has no {gpu} of '{cloud}'; it has {there}.")
-    return found[0]
+    return offered[0]
 
 
 def _usual_spot(rows: Sequence[PriceRow], row: PriceRow) -> Money | None:

@@ -174,7 +174,7 @@ def _draw_coming(report: "AssessReport") -> None:
         for row in report.coming.by_day
     ]
     if rows:
-        heads = ["day", "GPUs wanted", "busiest hour, P50", "P90", "hours above owned, P50", "P90"]
+        heads = ["day", "GPUs wanted", "busiest hour", "at P90", "hours above owned", "at P90"]
         table("By day, GPUs wanted", heads, rows, "")
         click.echo()
 
