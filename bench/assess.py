@@ -19,13 +19,12 @@ from multiprocessing import get_context
 from random import Random
 from typing import Final, NamedTuple
 
-from penstock.assess.assessment import ENDS
 from penstock.assess.demo_month import GeneratedMonth, demo_reading, generated_month
 from penstock.assess.history import JobRecord, MonthHistory
 from penstock.assess.join import join
 from penstock.assess.own_cost import default_cost
 from penstock.assess.prices import RentQuote
-from penstock.assess.replay import replayable
+from penstock.assess.replay import other_guesses, replayable
 from penstock.assess.waits import WaitRange, quantile, waits_of
 from penstock.assess.ways import (
     AS_IT_WAS,
@@ -127,8 +126,7 @@ def replayed(seen: MonthHistory, true: MonthHistory) -> tuple[WaysReport, dict[s
     setting = setting_of(month, QUOTE, default_cost("H100"), COST_OF_DELAY, None, None)
     known = waits_of(seen).all
     setting = nearer_order(month, setting, known.sum_ms / max(1, known.jobs) / HOUR)
-    guessed = {end: replayable(seen, frozenset(), end) for end in ENDS} if month.cut or month.no_wait else {}
-    ways = ways_of(month, setting, guessed, lambda _: None, (AS_IT_WAS, *WAYS))
+    ways = ways_of(month, setting, other_guesses(seen, month), lambda _: None, (AS_IT_WAS, *WAYS))
     return ways, {name: measure(name, truth, truth.jobs, setting, 0) for name in (AS_IT_WAS, *WAYS)}
 
 

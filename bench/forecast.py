@@ -5,7 +5,8 @@
 From two weeks on, every twelve hours, each forecaster says P10, P50 and P90 of the demand 1 to 72 hours ahead, by what
 was known then. Pinball loss is in percent of the mean demand; coverage is how often the demand was at most the P90.
 Kept is the simplest whose loss at P90 (geometric mean over traces) is within 3 % of the best. `--write` keeps a whole
-run in bench/forecast.json and makes the tables of docs/forecast.md from it.
+run in bench/forecast.json and makes the tables of docs/forecast.md from it. Models of statsforecast are compared where
+it is installed (`pip install statsforecast`).
 """
 
 import argparse
@@ -13,13 +14,14 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from bench.claims_runs import TRACES, demand_by_hour, loads
 from bench.forecasters import FIT_FROM_H, FORECASTERS, WEEK_H, Forecaster
-from penstock.forecast.demand import Expect, with_spread
+from bench.library_forecasts import LIBRARY, MODELS, LibraryModel, installed, library_hours
+from penstock.forecast.demand import HourAhead, with_spread
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 STORED: Final = ROOT / "bench" / "forecast.json"
@@ -47,6 +49,10 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error(f"there is no trace {', '.join(unknown)}; there are {', '.join(TRACES)}")
     if args.write and (args.fast or names != list(TRACES)):
         parser.error("--write keeps a whole run: all traces, not --fast")
+    if not installed():
+        print(f"{LIBRARY} is not installed, so its models are left out.", file=sys.stderr)
+    if args.write and not installed():
+        parser.error(f"--write keeps a whole run: `pip install {LIBRARY}` first")
     histories = {load.name: demand_by_hour(load.jobs) for load in loads(names, days=None)}
     result = compared(histories, every=4 * EVERY_H if args.fast else EVERY_H)
     if args.write:
@@ -57,30 +63,30 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def compared(histories: Mapping[str, Sequence[float]], every: int) -> dict[str, Any]:
+    library = installed()
     rows: dict[str, dict[str, dict[str, float]]] = {}
-    for forecaster in FORECASTERS:
+    for forecaster in (*FORECASTERS, *(MODELS if library else ())):
         rows[forecaster.name] = {}
         for name, history in histories.items():
             rows[forecaster.name][name] = scored(history, forecaster, every)
             print(f"{forecaster.name} on {name} done", file=sys.stderr, flush=True)
-    return {"hours": {name: len(history) for name, history in histories.items()}, "rows": rows, "kept": kept(rows)}
+    hours = {name: len(history) for name, history in histories.items()}
+    return {"hours": hours, "library": library, "rows": rows, "kept": kept(rows)}
 
 
-def scored(history: Sequence[float], forecaster: Forecaster, every: int) -> dict[str, float]:
+def scored(history: Sequence[float], forecaster: Forecaster | LibraryModel, every: int) -> dict[str, float]:
     """Losses in percent of the mean demand, all distances ahead alike, and how often the demand was at most P90."""
-    expect = forecaster.expects(history)
+    forecasts = forecasts_by(forecaster, history)
     losses: dict[str, list[float]] = {share: [] for share in SHARES}
     by_ahead: dict[int, list[float]] = {ahead: [] for ahead in AHEAD}
     covered = []
     for known in range(FIT_FROM_H, len(history), every):
-        for ahead in AHEAD:
-            if known + ahead > len(history):
-                continue
-            actual, said = history[known + ahead - 1], at(history[:known], ahead, expect)
+        for hour in forecasts(known, [ahead for ahead in AHEAD if known + ahead <= len(history)]):
+            actual = history[known + hour.ahead - 1]
             for share, loss in losses.items():
-                loss.append(pinball(actual, getattr(said, share), SHARES[share]))
-            by_ahead[ahead].append(losses["p90"][-1])
-            covered.append(actual <= said.p90)
+                loss.append(pinball(actual, getattr(hour, share), SHARES[share]))
+            by_ahead[hour.ahead].append(losses["p90"][-1])
+            covered.append(actual <= hour.p90)
     mean = sum(history) / len(history)
     found = {share: 100 * _mean(loss) / mean for share, loss in losses.items()}
     found["covered"] = 100 * _mean(covered)
@@ -88,8 +94,14 @@ def scored(history: Sequence[float], forecaster: Forecaster, every: int) -> dict
     return {what: round(number, 3) for what, number in found.items()}
 
 
-def at(history: Sequence[float], ahead: int, expect: Expect) -> Any:
-    return with_spread(history, ahead, expect, first=WEEK_H)
+def forecasts_by(
+    forecaster: Forecaster | LibraryModel, history: Sequence[float]
+) -> Callable[[int, list[int]], list[HourAhead]]:
+    """(known, hours ahead): what it says then. Ours get their spread in one way; a library says its own."""
+    if isinstance(forecaster, LibraryModel):
+        return lambda known, ahead: library_hours(forecaster, history[:known], ahead) if ahead else []
+    expect = forecaster.expects(history)
+    return lambda known, ahead: [with_spread(history[:known], hours, expect, first=WEEK_H) for hours in ahead]
 
 
 def pinball(actual: float, said: float, share: float) -> float:
@@ -114,7 +126,7 @@ def tables(result: Mapping[str, Any]) -> str:
         f"| forecaster | loss at P90 | at P50 | {' | '.join(f'P90, {name}' for name in traces)} | covered by P90 |",
         f"| --- | --: | --: |{' --: |' * len(traces)} --: |",
     ]
-    for forecaster in FORECASTERS:
+    for forecaster in (*FORECASTERS, *(MODELS if result["library"] else ())):
         by_trace = rows[forecaster.name]
         each = " | ".join(f"{by_trace[name]['p90']:.2f}" for name in traces)
         covered = sorted(figures["covered"] for figures in by_trace.values())
@@ -129,7 +141,9 @@ def tables(result: Mapping[str, Any]) -> str:
         cells = " | ".join(f"{over_traces(by_trace, f'p90 at {hours} h'):.2f}" for hours in AHEAD)
         ahead.append(f"| {name}, loss at P90 | {cells} |")
     hours = ", ".join(f"{name} {count:,} hours" for name, count in result["hours"].items())
-    return "\n" + "\n\n".join(["\n".join(lines), "\n".join(ahead), f"Histories: {hours}."]) + "\n\n"
+    library = f"The last {len(MODELS)} rows are models of {LIBRARY} {result['library']}, with its own intervals."
+    parts = ["\n".join(lines), *([library] if result["library"] else []), "\n".join(ahead), f"Histories: {hours}."]
+    return "\n" + "\n\n".join(parts) + "\n\n"
 
 
 def _mean(numbers: Sequence[float]) -> float:

@@ -117,7 +117,8 @@ def test_a_month_is_asked_for_in_windows_that_do_not_overlap() -> None:
 def test_a_refusal_is_said_and_nothing_else_is_asked(code: int) -> None:
     reading, asked = asked_of(lambda _: httpx2.Response(code, text="no entry"))
     assert len(asked) == 1
-    assert f"prometheus.example refuses us ({code})" in " ".join(reading.coverage.missing)
+    whole = f"prometheus.example refuses us ({code}); give a token that may read: --prometheus-token."
+    assert whole in " ".join(reading.coverage.missing)
     with pytest.raises(BadInput, match=r"No job with GPUs was seen.*refuses us"):
         join([reading])
 

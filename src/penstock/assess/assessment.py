@@ -5,7 +5,6 @@ assess` calls `assess`; `page` shows it, and its fields are the JSON.
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
-from typing import Final
 
 from penstock.assess import carbon
 from penstock.assess.buy_or_rent import BuyOrRent, buy_or_rent, newer_model
@@ -14,8 +13,8 @@ from penstock.assess.history import MonthHistory
 from penstock.assess.own_cost import OwnCost, own_cost
 from penstock.assess.pilot import PilotReport, pilot_of
 from penstock.assess.portable import Portability, portability_of
-from penstock.assess.prices import DOLLARS, TABLE, PriceRow, RentQuote, ReportCurrency, quote
-from penstock.assess.replay import CutRuns, Replayable, replayable
+from penstock.assess.prices import DOLLARS, TABLE, PriceRow, RentQuote, ReportCurrency, amount_of, quote
+from penstock.assess.replay import Replayable, other_guesses, replayable
 from penstock.assess.report import AssessReport
 from penstock.assess.report import assess as report_of
 from penstock.assess.waits import WaitReport
@@ -23,12 +22,10 @@ from penstock.assess.ways import WaysReport, nearer_order, replays, setting_of, 
 from penstock.assess.ways_words import WaysSetting
 from penstock.core.errors import BadInput
 from penstock.core.model.types import STANDING, Site
-from penstock.core.units import DAY, HOUR, SECOND, Instant, Money, money
+from penstock.core.units import DAY, HOUR, SECOND, Instant, Money
 from penstock.core.values import value
 from penstock.front.burst_report import BurstReport
 from penstock.policy.presets import DEFAULT_VALUE
-
-ENDS: Final[tuple[CutRuns, ...]] = ("as seen", "twice expected")
 
 
 @value
@@ -76,7 +73,7 @@ def assess(
     known = report.waits.all
     if known.jobs:
         setting = nearer_order(month, setting, known.sum_ms / known.jobs / HOUR)
-    ways = ways_of(month, setting, _ends(history, month, tied), advance)
+    ways = ways_of(month, setting, other_guesses(history, month, tied), advance)
     return Assessment(
         report=report,
         gpu_model=month.gpu_model,
@@ -95,19 +92,14 @@ def assess(
 def work(history: MonthHistory) -> int:
     """How many jobs `assess` replays in all, for a progress bar."""
     month = replayable(history)
-    return replays(month, _ends(history, month, frozenset())) + 2 * len(OWNED_SHARES) * min(SLICE_JOBS, len(month.jobs))
-
-
-def _ends(history: MonthHistory, month: Replayable, tied: frozenset[str]) -> dict[CutRuns, Replayable]:
-    guessed = month.cut or month.queued or month.no_wait
-    return {end: replayable(history, tied, end) for end in ENDS} if guessed else {}
+    return replays(month, other_guesses(history, month)) + 2 * len(OWNED_SHARES) * min(SLICE_JOBS, len(month.jobs))
 
 
 def _setting(month: Replayable, asked: DecisionOptions) -> WaysSetting:
     own = own_cost(month.gpu_model, asked.own_cost, asked.currency)
     rent = _quote(month, asked)
-    cap = None if asked.cap is None else _amount("--cap", asked.cap)
-    if _amount("--cost-of-delay", asked.cost_of_delay) <= 0:
+    cap = None if asked.cap is None else amount_of("--cap", asked.cap)
+    if amount_of("--cost-of-delay", asked.cost_of_delay) <= 0:
         raise BadInput(f"--cost-of-delay is what an hour of delay costs, more than nothing, not {asked.cost_of_delay}.")
     setting = setting_of(month, rent, own, asked.cost_of_delay, cap, asked.buy)
     return replace(
@@ -122,10 +114,10 @@ def _setting(month: Replayable, asked: DecisionOptions) -> WaysSetting:
 def _quote(month: Replayable, asked: DecisionOptions) -> RentQuote:
     if asked.rented:
         return _quote_of_file(asked.rented, month.gpu_model)
-    found = quote(month.gpu_model, asked.cloud, asked.currency)
-    if found is None:
+    quoted = quote(month.gpu_model, asked.cloud, asked.currency)
+    if quoted is None:
         raise BadInput(f"The price table has no {month.gpu_model}; say with --sites what could be rented.")
-    return found
+    return quoted
 
 
 def _quote_of_file(sites: Iterable[Site], model: str) -> RentQuote:
@@ -157,16 +149,6 @@ def _buy_or_rent(waits: WaitReport, month: Replayable, setting: WaysSetting, ask
 
 def _sells(cloud: str, model: str) -> bool:
     return any(row.cloud.lower() == cloud.lower() and row.gpu == model and row.on_demand for row in TABLE)
-
-
-def _amount(option: str, text: str) -> Money:
-    try:
-        amount = money(text)
-    except BadInput as error:
-        raise BadInput(f"{option}: {error}") from None
-    if amount < 0:
-        raise BadInput(f"{option} cannot be negative, but is {text}.")
-    return amount
 
 
 def day_of(calendar: bool) -> Callable[[Instant], str]:

@@ -90,21 +90,21 @@ def _nobody_waits(report: WaysReport) -> bool:
 
 
 def _says(answer: Answer, best: Way, report: WaysReport) -> list[str]:
-    said = []
+    says = []
     was, reclaimed, burst = report.way(AS_IT_WAS), report.way(RECLAIMED), report.way(BURST)
     if _nobody_waits(report):
-        said.append("Do nothing: jobs hardly wait for the GPUs that are owned, so there is no delay to buy off.")
+        says.append("Do nothing: jobs hardly wait for the GPUs that are owned, so there is no delay to buy off.")
     elif answer == "go":
-        said.append("Go: bursting costs less than the delay that it removes.")
+        says.append("Go: bursting costs less than the delay that it removes.")
     else:
-        said.append(f"No-go for bursting: {best.label[0].lower()}{best.label[1:]} costs no more, delay included.")
+        says.append(f"No-go for bursting: {best.label[0].lower()}{best.label[1:]} costs no more, delay included.")
     if was and reclaimed and burst and not _nobody_waits(report):
         saved = was.measured.delay_h - reclaimed.measured.delay_h
         if saved >= 0.5 * (was.measured.delay_h - burst.measured.delay_h) and saved > 0:
-            said.append(
+            says.append(
                 "Reclaim idle GPUs first: it removes at least half of the delay that bursting would, for nothing."
             )
-    return said
+    return says
 
 
 def _by_cost_of_delay(bursts: Sequence[Way], others: Sequence[Way], here: float) -> FlipCurve:
@@ -134,14 +134,14 @@ def _by_owned(month: Replayable, report: WaysReport, cost: float, advance: Calla
 
 def _flip(name: str, unit: str, here: float, points: tuple[tuple[float, float], ...]) -> FlipCurve:
     at = tuple(crossings(points))
-    said = "It flips nowhere in this range." if not at else ""
-    return FlipCurve(name, unit, here, points, at, said)
+    says = "It flips nowhere in this range." if not at else ""
+    return FlipCurve(name, unit, here, points, at, says)
 
 
 def crossings(points: Sequence[tuple[float, float]]) -> list[float]:
     """Where a line through the points is zero."""
-    found = []
+    zeros = []
     for (x, y), (to_x, to_y) in pairwise(points):
         if (y > 0) != (to_y > 0):
-            found.append(x + (to_x - x) * y / (y - to_y) if y != to_y else x)
-    return found
+            zeros.append(x + (to_x - x) * y / (y - to_y) if y != to_y else x)
+    return zeros

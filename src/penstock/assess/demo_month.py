@@ -56,7 +56,7 @@ def generated_month(
 def _in_order(jobs: tuple[TraceJob, ...], owned: int, begins_at: Instant, seed: int) -> list[GeneratedJob]:
     """First come, first served: nobody overtakes, as in a plain queue."""
     ends: list[tuple[Instant, int]] = []
-    free, now, found = owned, 0, []
+    free, now, started = owned, 0, []
     for job in jobs:
         now = max(now, job.submit_at)
         while ends and (ends[0][0] <= now or free < job.spec.gpus):
@@ -64,7 +64,7 @@ def _in_order(jobs: tuple[TraceJob, ...], owned: int, begins_at: Instant, seed: 
             now, free = max(now, ended_at), free + gpus
         free -= job.spec.gpus
         heappush(ends, (now + job.run_ms, job.spec.gpus))
-        found.append(
+        started.append(
             GeneratedJob(
                 job=job,
                 submitted_at=begins_at + job.submit_at,
@@ -73,7 +73,7 @@ def _in_order(jobs: tuple[TraceJob, ...], owned: int, begins_at: Instant, seed: 
                 used_permille=_used(job, seed),
             )
         )
-    return found
+    return started
 
 
 def _used(job: TraceJob, seed: int) -> int:
@@ -96,12 +96,12 @@ def demo_reading(month: GeneratedMonth) -> SourceReading:
     return SourceReading(coverage, tuple(records), owned, "the generated cluster", tuple(measured))
 
 
-def _record(found: GeneratedJob) -> JobRecord:
-    spec = found.job.spec
-    gpu_ms = spec.gpus * (found.ended_at - found.started_at)
-    idle = found.used_permille < IDLE_PERMILLE and found.ended_at - found.started_at >= HOUR
+def _record(generated: GeneratedJob) -> JobRecord:
+    spec = generated.job.spec
+    gpu_ms = spec.gpus * (generated.ended_at - generated.started_at)
+    idle = generated.used_permille < IDLE_PERMILLE and generated.ended_at - generated.started_at >= HOUR
     return JobRecord(
-        id=found.job.id,
+        id=generated.job.id,
         source=SOURCE,
         gpus=spec.gpus,
         gpu_model="H100",
@@ -109,14 +109,14 @@ def _record(found: GeneratedJob) -> JobRecord:
         team=spec.team,
         user=spec.user,
         key=recurring_key(spec.team, spec.name),
-        submitted_at=found.submitted_at,
-        started_at=found.started_at,
-        ended_at=found.ended_at,
+        submitted_at=generated.submitted_at,
+        started_at=generated.started_at,
+        ended_at=generated.ended_at,
         submitted_by="csv",
         started_by="csv",
         ended_by="csv",
         outcome="succeeded",
-        used_gpu_ms=gpu_ms * found.used_permille // PERMILLE,
+        used_gpu_ms=gpu_ms * generated.used_permille // PERMILLE,
         measured_gpu_ms=gpu_ms,
         idle_gpu_ms=gpu_ms if idle else 0,
         checkpoints=spec.checkpoint_every_ms is not None,

@@ -14,6 +14,7 @@ from penstock.sim.charts.chart import nice_step
 LARGE: Final = (720, 250)
 SMALL: Final = (358, 230)
 MULTIPLE: Final = (340, 190)
+NARROW: Final = 500  #: a drawing below this width is for phones
 XY = tuple[float, float]
 NumberFormat = Callable[[float], str]
 
@@ -52,8 +53,8 @@ def plot_of(size: tuple[int, int], xs: XY, ys: XY, margin: float = 8) -> PlotSca
 def both(draw: Callable[[tuple[int, int]], str], spoken: str, caption: str = "") -> str:
     """A figure with its two drawings."""
     inside = "".join(svg(draw(size), size, kind, spoken) for kind, size in (("large", LARGE), ("small", SMALL)))
-    said = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f'<figure class="fig">{inside}{said}</figure>'
+    figcaption = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f'<figure class="fig">{inside}{figcaption}</figure>'
 
 
 def svg(inside: str, size: tuple[int, int], kind: str, spoken: str) -> str:
@@ -84,22 +85,52 @@ def demand(hours: Sequence[tuple[Instant, float, int]], day: Callable[[Instant],
         f'<path class="a-above" d="{above}"/>' if above else "",
         f'<path class="l-owned" d="{_path(owns)}"/>',
         _say(plot.right, owns[-1][1] - 5, f"{hours[-1][2]:,} owned", "lab end"),
-        *_days(plot, hours, day),
+        *_days(plot, [at for at, _, _ in hours], day),
     ]
     return "".join(parts)
+
+
+def coming(
+    before: Sequence[tuple[Instant, float]],
+    hours: Sequence[tuple[Instant, float, float, float]],
+    owned: int,
+    day: Callable[[Instant], str],
+    size: tuple[int, int],
+) -> str:
+    """GPUs wanted by hour: the last days as they were, and the next with P10, P50 and P90."""
+    if size[0] < NARROW:
+        before = before[-len(hours) :]  # a phone has no room for a week
+    first, now, last = before[0][0], hours[0][0], hours[-1][0]
+    most = max([float(owned), *(gpus for _, gpus in before), *(p90 for *_, p90 in hours)])
+    plot = plot_of(size, (first, last), (0, most))
+    was = [(plot.x(at), plot.y(gpus)) for at, gpus in before]
+    low = [(plot.x(at), plot.y(p10)) for at, p10, _, _ in hours]
+    middle = [(plot.x(at), plot.y(p50)) for at, _, p50, _ in hours]
+    high = [(plot.x(at), plot.y(p90)) for at, _, _, p90 in hours]
+    owns = [(plot.left, plot.y(owned)), (plot.right, plot.y(owned))]
+    return "".join(
+        [
+            _grid(plot, lambda gpus: f"{gpus:,.0f}"),
+            f'<path class="a-owned" d="{_area(was, plot.bottom)}"/>',
+            f'<path class="band" d="{_path([*high, *reversed(low)])}z"/>',
+            f'<path class="curve c-ours" d="{_path(middle)}"/>',
+            f'<path class="l-owned" d="{_path(owns)}"/>',
+            f'<line class="now" x1="{plot.x(now):.1f}" x2="{plot.x(now):.1f}" y1="{plot.top}" y2="{plot.bottom}"/>',
+            _say(plot.left + 4, plot.y(owned) - 5, f"{owned:,} owned", "lab"),
+            *_days(plot, [at for at, _ in before] + [at for at, *_ in hours], day),
+        ]
+    )
 
 
 def _strip(a: XY, b: XY, c: XY, d: XY) -> str:
     return f"M{a[0]:.1f} {a[1]:.1f}L{c[0]:.1f} {c[1]:.1f}L{d[0]:.1f} {d[1]:.1f}L{b[0]:.1f} {b[1]:.1f}z"
 
 
-def _days(
-    plot: PlotScales, hours: Sequence[tuple[Instant, float, int]], day: Callable[[Instant], str]
-) -> Iterable[str]:
-    days = list(dict.fromkeys(at // DAY for at, _, _ in hours))
-    every = max(1, -(-len(days) // (4 if plot.width < 500 else 9)))
+def _days(plot: PlotScales, hours: Sequence[Instant], day: Callable[[Instant], str]) -> Iterable[str]:
+    days = list(dict.fromkeys(at // DAY for at in hours))
+    every = max(1, -(-len(days) // (4 if plot.width < NARROW else 9)))
     for number in days[::every]:
-        at = max(number * DAY, hours[0][0])
+        at = max(number * DAY, hours[0])
         if plot.x(at) < plot.right - 20:
             yield _say(plot.x(at), plot.bottom + 16, day(at), "")
 
@@ -111,7 +142,7 @@ def bars(rows: Sequence[tuple[str, float, float]], most: float, size: tuple[int,
     """A bar for each label: what was allocated, and of that what was used."""
     plot = plot_of(size, (0, max(1, len(rows))), (0, max([most, *(held for _, held, _ in rows)])))
     wide = (plot.right - plot.left) / max(1, len(rows))
-    every = max(1, -(-len(rows) // (6 if plot.width < 500 else 12)))
+    every = max(1, -(-len(rows) // (6 if plot.width < NARROW else 12)))
     parts = [_grid(plot, lambda hours: f"{hours:,.0f}")]
     for k, (label, held, used) in enumerate(rows):
         left = plot.x(k) + wide * 0.12
@@ -219,16 +250,21 @@ def curves(
         parts.append(_say(plot.right, plot.y(y) - 8, line.label, "ours end" if line.style == "ours" else "lab2 end"))
     for k, sign in enumerate(signs):
         x, y = plot.x(sign.at[0]), plot.y(sign.at[1])
-        anchor = " end" if x > plot.width * 0.62 else ""
         parts.append(f'<circle class="{sign.style}" cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>')
-        parts.append(
-            _say(x + (-8 if anchor else 8), y + (18 if k or y < plot.top + 24 else -9), sign.words, "lab" + anchor)
-        )
+        # The first below its point and the next above it: two that are near each other stay apart.
+        parts.append(_say(x, y + 20 if k == 0 and y < plot.bottom - 24 else y - 11, sign.words, _anchored(plot, x)))
     return "".join(parts)
 
 
+def _anchored(plot: PlotScales, x: float) -> str:
+    """Words centred on their point, unless they would leave the drawing."""
+    if x > plot.right - 60:
+        return "lab end"
+    return "lab" if x < plot.left + 60 else "lab mid"
+
+
 def _x_ticks(plot: PlotScales, words: NumberFormat) -> Iterable[str]:
-    step = nice_step(max(plot.high_x - plot.low_x, 1e-9), 4 if plot.width < 500 else 8)
+    step = nice_step(max(plot.high_x - plot.low_x, 1e-9), 4 if plot.width < NARROW else 8)
     at = -(-plot.low_x // step) * step
     while at <= plot.high_x + step * 1e-6:
         x = plot.x(at)

@@ -62,10 +62,10 @@ def join(
 
 def _check(readings: Sequence[SourceReading]) -> None:
     if not any(reading.jobs for reading in readings):
-        said = [f"{cover.source}: {' '.join(cover.missing)}" for cover in (reading.coverage for reading in readings)]
+        missing = [f"{cover.source}: {' '.join(cover.missing)}" for cover in (reading.coverage for reading in readings)]
         left = [f"{count:,} × {why}" for reading in readings for why, count in reading.coverage.left_out]
         more = f" Left out: {', '.join(left)}." if left else ""
-        raise BadInput(f"No job with GPUs was seen, so there is nothing to assess. {' '.join(said)}{more}".strip())
+        raise BadInput(f"No job with GPUs was seen, so there is nothing to assess. {' '.join(missing)}{more}".strip())
     zeros = [reading.coverage.source for reading in readings if reading.jobs and not reading.calendar]
     if zeros and len([reading for reading in readings if reading.jobs]) > 1:
         raise BadInput(f"{zeros[0]} counts seconds from a zero of its own; it cannot be joined with other sources.")
@@ -78,35 +78,35 @@ def _joined(
     readings: Sequence[SourceReading], differences: "_Differences"
 ) -> tuple[list[JobRecord], dict[tuple[int, str], str]]:
     """The jobs by time, and the team of each job by its source's number and id there."""
-    found: list[JobRecord] = []
+    records: list[JobRecord] = []
     by_name: dict[str, list[int]] = defaultdict(list)
     by_uid: dict[str, int] = {}
     where: dict[tuple[int, str], int] = {}
     for k, reading in enumerate(readings):
-        before = len(found)
+        before = len(records)
         for job in reading.jobs:
-            same = _same(job, found, by_name, by_uid, before) if k else None
+            same = _same(job, records, by_name, by_uid, before) if k else None
             if same is not None:
-                found[same] = _merged(found[same], job, differences)
+                records[same] = _merged(records[same], job, differences)
                 where[k, job.id] = same
                 continue
-            where[k, job.id] = len(found)
-            by_name[_stem(job.id)].append(len(found))
+            where[k, job.id] = len(records)
+            by_name[_stem(job.id)].append(len(records))
             if job.uid:
-                by_uid[job.uid] = len(found)
-            found.append(job)
-    teams = {there: found[index].team for there, index in where.items()}
-    return sorted(found, key=lambda job: (_first_at(job), job.id)), teams
+                by_uid[job.uid] = len(records)
+            records.append(job)
+    teams = {there: records[index].team for there, index in where.items()}
+    return sorted(records, key=lambda job: (_first_at(job), job.id)), teams
 
 
 def _same(
-    job: JobRecord, found: list[JobRecord], by_name: dict[str, list[int]], by_uid: dict[str, int], before: int
+    job: JobRecord, records: list[JobRecord], by_name: dict[str, list[int]], by_uid: dict[str, int], before: int
 ) -> int | None:
     """The record of the same job in an earlier source: of the same uid, or of the same id and time."""
     if job.uid and by_uid.get(job.uid, before) < before:
         return by_uid[job.uid]
     for index in by_name.get(_stem(job.id), ()):
-        other = found[index]
+        other = records[index]
         if index < before and not (job.uid and other.uid) and _overlap(job, other):
             return index
     return None
@@ -130,43 +130,43 @@ def _overlap(job: JobRecord, other: JobRecord) -> bool:
     return _first_at(job) <= _last_at(other) + TOLERANCE_MS and _first_at(other) <= _last_at(job) + TOLERANCE_MS
 
 
-def _merged(one: JobRecord, other: JobRecord, differences: "_Differences") -> JobRecord:
+def _merged(known: JobRecord, other: JobRecord, differences: "_Differences") -> JobRecord:
     """Field by field, the better evidence. The earliest submission is the true one: a pod comes after its Job."""
-    start = _better(_start(one), _start(other))
-    end = _better(_end(one), _end(other))
-    differences.times("started", one, other, _start(one), _start(other))
-    differences.times("ended", one, other, _end(one), _end(other))
-    differences.gpus(one, other)
-    submitted = [job for job in (one, other) if job.submitted_at is not None]
-    first = min(submitted, key=lambda job: job.submitted_at or 0, default=one)
-    best = one if start[2] == one.started_by else other
-    measured = one if one.used_gpu_ms is not None else other
+    start = _better(_start(known), _start(other))
+    end = _better(_end(known), _end(other))
+    differences.times("started", known, other, _start(known), _start(other))
+    differences.times("ended", known, other, _end(known), _end(other))
+    differences.gpus(known, other)
+    submitted = [job for job in (known, other) if job.submitted_at is not None]
+    first = min(submitted, key=lambda job: job.submitted_at or 0, default=known)
+    best = known if start[2] == known.started_by else other
+    measured = known if known.used_gpu_ms is not None else other
     return replace(
-        one,
-        source=f"{one.source} + {other.source}",
+        known,
+        source=f"{known.source} + {other.source}",
         gpus=best.gpus,
-        name=one.name or other.name,
-        team=one.team or other.team,
-        user=one.user or other.user,
-        gpu_model=one.gpu_model or other.gpu_model,
-        key=one.key or other.key,
+        name=known.name or other.name,
+        team=known.team or other.team,
+        user=known.user or other.user,
+        gpu_model=known.gpu_model or other.gpu_model,
+        key=known.key or other.key,
         submitted_at=first.submitted_at,
         submitted_by=first.submitted_by,
         started_at=start[1],
         started_by=start[2],
         ended_at=end[1],
         ended_by=end[2],
-        outcome=one.outcome if one.outcome != "unknown" else other.outcome,
+        outcome=known.outcome if known.outcome != "unknown" else other.outcome,
         cut=_cut(start[0], end[0]),
-        rented=one.rented or other.rented,
-        uid=one.uid or other.uid,
+        rented=known.rented or other.rented,
+        uid=known.uid or other.uid,
         used_gpu_ms=measured.used_gpu_ms,
         measured_gpu_ms=measured.measured_gpu_ms,
         idle_gpu_ms=measured.idle_gpu_ms,
         memory_permille=measured.memory_permille,
-        checkpoints=one.checkpoints if one.checkpoints is not None else other.checkpoints,
-        volumes=one.volumes if one.volumes is not None else other.volumes,
-        data=one.data if one.data is not None else other.data,
+        checkpoints=known.checkpoints if known.checkpoints is not None else other.checkpoints,
+        volumes=known.volumes if known.volumes is not None else other.volumes,
+        data=known.data if known.data is not None else other.data,
     )
 
 
@@ -181,11 +181,11 @@ def _end(job: JobRecord) -> _Time:
     return job.cut in ("end", "both"), job.ended_at, job.ended_by
 
 
-def _better(one: _Time, other: _Time) -> _Time:
+def _better(known: _Time, other: _Time) -> _Time:
     def rank(time: _Time) -> tuple[bool, bool, int]:
         return time[1] is None, time[0], RANK[time[2]]
 
-    return min(one, other, key=rank)
+    return min(known, other, key=rank)
 
 
 def _cut(start: bool, end: bool) -> Cut:
@@ -196,17 +196,17 @@ class _Differences:
     def __init__(self) -> None:
         self.counts: dict[tuple[str, str, str], tuple[int, int, str]] = {}
 
-    def times(self, field: str, one: JobRecord, other: JobRecord, a: _Time, b: _Time) -> None:
+    def times(self, field: str, known: JobRecord, other: JobRecord, a: _Time, b: _Time) -> None:
         if a[1] is None or b[1] is None or a[0] or b[0] or a[2] in VAGUE_START or b[2] in VAGUE_START:
             return
         if abs(a[1] - b[1]) > TOLERANCE_MS:
-            kept, lost = (one, other) if _better(a, b) is a else (other, one)
-            self.note(field, kept.source, lost.source, one.id, abs(a[1] - b[1]))
+            kept, lost = (known, other) if _better(a, b) is a else (other, known)
+            self.note(field, kept.source, lost.source, known.id, abs(a[1] - b[1]))
 
-    def gpus(self, one: JobRecord, other: JobRecord) -> None:
-        if one.gpus != other.gpus:
-            kept, lost = (one, other) if _better(_start(one), _start(other)) == _start(one) else (other, one)
-            self.note("gpus", kept.source, lost.source, one.id, abs(one.gpus - other.gpus))
+    def gpus(self, known: JobRecord, other: JobRecord) -> None:
+        if known.gpus != other.gpus:
+            kept, lost = (known, other) if _better(_start(known), _start(other)) == _start(known) else (other, known)
+            self.note("gpus", kept.source, lost.source, known.id, abs(known.gpus - other.gpus))
 
     def note(self, field: str, kept: str, other: str, example: str, apart: int) -> None:
         count, worst, name = self.counts.get((field, kept, other), (0, -1, ""))
@@ -253,9 +253,9 @@ def _use(
         for row in reading.measured:
             if not from_at - HOUR < row.at < to_at:
                 continue
-            found = sums[row.at, teams[k, row.job]]
-            found[1] += row.measured_gpu_ms
-            found[2] += row.used_gpu_ms
+            sums_of_hour = sums[row.at, teams[k, row.job]]
+            sums_of_hour[1] += row.measured_gpu_ms
+            sums_of_hour[2] += row.used_gpu_ms
     for (at, team), (allocated, measured, used) in sorted(sums.items()):
         # Samples are minutes apart, so a short run may be measured for longer than it ran.
         whole = min(measured, allocated)

@@ -26,7 +26,7 @@ class Neighbours:
         runs: dict[tuple[str, int], list[Millis]] = {}
         for job in jobs:
             if job.wait_ms is not None and not job.cut and job.run_ms:
-                runs.setdefault(_kind(job), []).append(job.run_ms)
+                runs.setdefault(kind_of(job), []).append(job.run_ms)
         self.usual_ms = {kind: sorted(times)[len(times) // 2] for kind, times in runs.items()}
 
     def submission(self, started_at: Instant, waited: Waited = "expected") -> Instant:
@@ -49,7 +49,7 @@ class Neighbours:
         low, high = (min(latest, max(at, pick([start for _, start in near], default=at))) for pick in (min, max))
         if waited == "least" or (nobody_waited and waited == "expected"):
             return at if nobody_waited else low
-        usual_ms = self.usual_ms.get(_kind(job))
+        usual_ms = self.usual_ms.get(kind_of(job))
         if waited == "most":
             return high
         return (low + high) // 2 if usual_ms is None else max(low, min(high, ended_at - usual_ms))
@@ -60,7 +60,7 @@ def hides_its_wait(job: JobRecord) -> bool:
     return job.started_by in VAGUE_START and job.submitted_at is not None and bool(job.run_ms) and not job.cut
 
 
-def _kind(job: JobRecord) -> tuple[str, int]:
+def kind_of(job: JobRecord) -> tuple[str, int]:
     """Runs of one script, at one width."""
     return job.key or job.team, job.gpus
 

@@ -1,11 +1,12 @@
-"""How many GPUs are owned at an instant, and of which model. `join`, `use`, `waits` and `report` ask it."""
+"""How many GPUs are owned at an instant, and of which model. `join` and the report's parts ask it."""
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
+from itertools import accumulate
 
 from penstock.assess.gpus import model_of
-from penstock.assess.history import MonthHistory, OwnedGpus
+from penstock.assess.history import JobRecord, MonthHistory, OwnedGpus
 from penstock.core.units import Instant
 
 
@@ -45,3 +46,13 @@ def owned_model(history: MonthHistory) -> str:
         sums[model_of(row.model)] += row.gpus
     sums.pop("", None)
     return max(sums, key=lambda model: (sums[model], model), default="")
+
+
+def most_at_once(jobs: Iterable[JobRecord]) -> int:
+    """The most GPUs held at once by jobs that ran at home: stands in for what is owned where nobody says."""
+    turns: Counter[Instant] = Counter()
+    for job in jobs:
+        if job.started_at is not None and job.ended_at is not None and job.run_ms and not job.rented:
+            turns[job.started_at] += job.gpus
+            turns[job.ended_at] -= job.gpus
+    return max(accumulate((change for _, change in sorted(turns.items())), initial=0))

@@ -12,41 +12,41 @@ from penstock.core.units import HOUR
 from penstock.sim.charts import comparison
 
 
-def page(found: Assessment, made_up: bool = False) -> str:
-    say = ReportWords(found)
+def page(assessment: Assessment, made_up: bool = False) -> str:
+    say = ReportWords(assessment)
     words = {
-        "title": escape(title(found)),
-        "lede": escape(lede(found)),
+        "title": escape(title(assessment)),
+        "lede": escape(lede(assessment)),
         "foot": escape(
             "Made by penstock assess, which reads and never writes. Ways are replayed by the engine that would run"
             " them live; what is not known is said, and not guessed over."
         ),
     }
-    body = f'<dl class="facts">{_facts(found, say)}</dl>\n{"".join(sections(found, say))}'
+    body = f'<dl class="facts">{_facts(assessment, say)}</dl>\n{"".join(sections(assessment, say))}'
     return comparison.framed(words, chip="Made up" if made_up else "Replayed", body=body, css=_look("report.css"))
 
 
-def title(found: Assessment) -> str:
-    day = day_of(found.report.calendar)
-    return f"GPUs, {day(found.report.from_at)} to {day(found.report.to_at - 1)}: is bursting worth it?"
+def title(assessment: Assessment) -> str:
+    day = day_of(assessment.report.calendar)
+    return f"GPUs, {day(assessment.report.from_at)} to {day(assessment.report.to_at - 1)}: is bursting worth it?"
 
 
-def lede(found: Assessment) -> str:
-    return " ".join(found.decision.says)
+def lede(assessment: Assessment) -> str:
+    return " ".join(assessment.decision.says)
 
 
-def _facts(found: Assessment, say: ReportWords) -> str:
-    was = found.ways.way(AS_IT_WAS)
-    best = found.ways.way(found.decision.best)
-    used = found.report.use.total.used_share
+def _facts(assessment: Assessment, say: ReportWords) -> str:
+    was = assessment.ways.way(AS_IT_WAS)
+    best = assessment.ways.way(assessment.decision.best)
+    used = assessment.report.use.total.used_share
     assert was is not None
     assert best is not None
-    waits = found.report.waits.all
+    waits = assessment.report.waits.all
     seen = say.hours(waits.sum_ms / HOUR / max(1, waits.jobs))
     facts = [
         (
             "Answer",
-            "Go" if found.decision.answer == "go" else "No-go",
+            "Go" if assessment.decision.answer == "go" else "No-go",
             f"best: {best.label[0].lower()}{best.label[1:]}",
         ),
         (
@@ -61,13 +61,13 @@ def _facts(found: Assessment, say: ReportWords) -> str:
         ),
         (
             "Owned GPUs",
-            f"{found.owned_gpus:,}",
-            f"{say.share(found.buy_or_rent.owned.utilisation)} of their hours wanted",
+            f"{assessment.owned_gpus:,}",
+            f"{say.share(assessment.buy_or_rent.owned.utilisation)} of their hours wanted",
         ),
         (
             "GPU time used",
             "unknown" if used is None else say.share(used),
-            "nobody measured it" if used is None else f"{found.report.use.idle_gpu_hours:,.0f} GPU-h stood idle",
+            "nobody measured it" if used is None else f"{assessment.report.use.idle_gpu_hours:,.0f} GPU-h stood idle",
         ),
     ]
     return "".join(

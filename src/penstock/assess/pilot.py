@@ -78,9 +78,9 @@ def pilot_of(history: MonthHistory, tied: frozenset[str], gpu_hour: Money, read:
     groups = _groups(history.jobs)
     ranked = sorted(
         (_candidate(key, runs, history, tied, read) for key, runs in groups.items()),
-        key=lambda one: (not one.fits, -one.points, -one.gpu_hours, one.key),
+        key=lambda candidate: (not candidate.fits, -candidate.points, -candidate.gpu_hours, candidate.key),
     )
-    fitting = [one for one in ranked if one.fits]
+    fitting = [candidate for candidate in ranked if candidate.fits]
     chosen = fitting[0] if fitting else None
     return PilotReport(
         ranked=tuple(ranked[:MOST_NAMED]),
@@ -172,33 +172,33 @@ def _variation(runs: Sequence[JobRecord], history: MonthHistory) -> float:
         at = job.submitted_at if job.submitted_at is not None else job.started_at or history.from_at
         sums[min(days - 1, max(0, (at - history.from_at) // DAY))] += job.gpus * (job.run_ms or 0)
     usual = mean(sums)
-    return sqrt(mean((one - usual) ** 2 for one in sums)) / usual if usual else 0.0
+    return sqrt(mean((amount - usual) ** 2 for amount in sums)) / usual if usual else 0.0
 
 
-def _pilot(one: PilotCandidate, runs: Sequence[JobRecord], span_ms: Millis, gpu_hour: Money) -> Pilot:
+def _pilot(candidate: PilotCandidate, runs: Sequence[JobRecord], span_ms: Millis, gpu_hour: Money) -> Pilot:
     start_h = RESTART_MS / HOUR
-    cost = one.gpus * (one.run_h + start_h) * gpu_hour / MICRO
-    after = one.run_h + start_h
+    cost = candidate.gpus * (candidate.run_h + start_h) * gpu_hour / MICRO
+    after = candidate.run_h + start_h
     a_month = len(runs) * 30 * DAY / span_ms
     return Pilot(
-        candidate=one,
+        candidate=candidate,
         cost_a_run=cost,
         cost_a_month=cost * a_month,
-        gain_h=max(0.0, one.end_to_end_h - after),
+        gain_h=max(0.0, candidate.end_to_end_h - after),
         after_h=after,
-        wider=_wider(one, runs, gpu_hour, start_h),
+        wider=_wider(candidate, runs, gpu_hour, start_h),
         success=(
-            f"done within {after:.1f} h of submission instead of {one.end_to_end_h:.1f} h, at no more than"
+            f"done within {after:.1f} h of submission instead of {candidate.end_to_end_h:.1f} h, at no more than"
             f" the cost above, over {max(5, LEAST_RUNS)} runs."
         ),
     )
 
 
-def _wider(one: PilotCandidate, runs: Sequence[JobRecord], gpu_hour: Money, start_h: float) -> WiderRun:
-    gpus = one.gpus * WIDER
+def _wider(candidate: PilotCandidate, runs: Sequence[JobRecord], gpu_hour: Money, start_h: float) -> WiderRun:
+    gpus = candidate.gpus * WIDER
     each, source = _scaling(runs)
     speed_up = WIDER * each ** log2(WIDER)
-    run_h = one.run_h / speed_up
+    run_h = candidate.run_h / speed_up
     return WiderRun(gpus, run_h, gpus * (run_h + start_h) * gpu_hour / MICRO, speed_up, source)
 
 

@@ -106,7 +106,7 @@ def follow(start: PilotStart, after: PilotRuns) -> PilotOutcome:
     since = after.runs if after.knows_rented else tuple(map(_all_rented, after.runs))
     figure = _Figures(start.before.runs, since)
     total = figure.of("total", lambda run: _cost(run, start) + start.cost_of_delay * run.to_model_ms / HOUR / MICRO)
-    found = PilotOutcome(
+    outcome = PilotOutcome(
         job=start.job,
         started_at=start.started_at,
         currency=start.currency,
@@ -119,7 +119,7 @@ def follow(start: PilotStart, after: PilotRuns) -> PilotOutcome:
         answer=ANSWERS[total.verdict],
         says=(),
     )
-    return replace(found, says=tuple(_says(found, start, after)))
+    return replace(outcome, says=tuple(_says(outcome, start, after)))
 
 
 ANSWERS: Final[dict[Change, PilotAnswer]] = {
@@ -137,7 +137,7 @@ def runs_of(history: MonthHistory, job: str, source: str, from_at: Instant | Non
     """Those submitted in this span. Attempts of one run count together."""
     left_out = Counter[str]()
     runs = []
-    for attempts in _together(one for one in history.jobs if one.key == job):
+    for attempts in _together(record for record in history.jobs if record.key == job):
         at = attempts[0].submitted_at
         if at is None:
             left_out[NO_SUBMISSION] += 1
@@ -147,7 +147,7 @@ def runs_of(history: MonthHistory, job: str, source: str, from_at: Instant | Non
                 left_out[why] += 1
             else:
                 runs.append(_run(attempts, at))
-    knows = any(one.started_by == "journal" for one in history.jobs)
+    knows = any(record.started_by == "journal" for record in history.jobs)
     return PilotRuns(source, tuple(runs), tuple(sorted(left_out.items())), knows)
 
 
@@ -157,7 +157,7 @@ def _together(records: Iterable[JobRecord]) -> list[list[JobRecord]]:
     for record in records:
         is_later = record.started_by == "journal" and record.submitted_at is None
         by_job.setdefault(record.id.rpartition("#")[0] if is_later else record.id, []).append(record)
-    return [sorted(attempts, key=lambda one: one.started_at or 0) for attempts in by_job.values()]
+    return [sorted(attempts, key=lambda attempt: attempt.started_at or 0) for attempts in by_job.values()]
 
 
 def _not_counted(last: JobRecord) -> str:
@@ -168,8 +168,8 @@ def _not_counted(last: JobRecord) -> str:
 
 
 def _run(attempts: Sequence[JobRecord], submitted_at: Instant) -> PilotRun:
-    rented = sum(one.gpus * (one.run_ms or 0) for one in attempts if one.rented)
-    every = sum(one.gpus * (one.run_ms or 0) for one in attempts)
+    rented = sum(attempt.gpus * (attempt.run_ms or 0) for attempt in attempts if attempt.rented)
+    every = sum(attempt.gpus * (attempt.run_ms or 0) for attempt in attempts)
     return PilotRun(
         id=attempts[0].id,
         submitted_at=submitted_at,
@@ -196,7 +196,9 @@ class _Figures:
         self.before, self.after = before, after
 
     def of(self, name: str, measure: Callable[[PilotRun], float | None]) -> PilotFigure:
-        old, new = ([one for run in runs if (one := measure(run)) is not None] for runs in (self.before, self.after))
+        old, new = (
+            [number for run in runs if (number := measure(run)) is not None] for runs in (self.before, self.after)
+        )
         change = fmean(new) - fmean(old) if old and new else None
         if change is None or min(len(old), len(new)) < LEAST_RUNS:
             return PilotFigure(name, _spread(old), _spread(new), change, None, None, "too few runs")
@@ -205,8 +207,8 @@ class _Figures:
         return PilotFigure(name, _spread(old), _spread(new), change, low, high, verdict)
 
 
-def _spread(found: Sequence[float]) -> RunSpread | None:
-    ordered = sorted(found)
+def _spread(numbers: Sequence[float]) -> RunSpread | None:
+    ordered = sorted(numbers)
     if not ordered:
         return None
     last = len(ordered) - 1
@@ -230,18 +232,18 @@ def interval(old: Sequence[float], new: Sequence[float], seed: str) -> tuple[flo
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def _says(found: PilotOutcome, start: PilotStart, after: PilotRuns) -> Iterator[str]:
+def _says(outcome: PilotOutcome, start: PilotStart, after: PilotRuns) -> Iterator[str]:
     runs = count(len(after.runs), "run")
-    yield f"{found.job}: {count(len(start.before.runs), 'run')} before {instant(start.started_at)}, {runs} since."
-    for side, left_out in (("before", found.left_out_before), ("since", found.left_out_after)):
+    yield f"{outcome.job}: {count(len(start.before.runs), 'run')} before {instant(start.started_at)}, {runs} since."
+    for side, left_out in (("before", outcome.left_out_before), ("since", outcome.left_out_after)):
         if left_out:
             yield f"Not counted {side}: {', '.join(f'{n:,} {why}' for why, n in left_out)}."
-    yield _said("Wait", found.wait_h, _hours, ("shorter", "longer"))
-    yield _said("Time to model", found.to_model_h, _hours, ("shorter", "longer"))
-    yield _said("Cost of a run", found.cost, lambda amount: _money(amount, start), ("lower", "higher"))
+    yield _said("Wait", outcome.wait_h, _hours, ("shorter", "longer"))
+    yield _said("Time to model", outcome.to_model_h, _hours, ("shorter", "longer"))
+    yield _said("Cost of a run", outcome.cost, lambda amount: _money(amount, start), ("lower", "higher"))
     if not after.knows_rented:
         yield f"{after.source} does not tell which runs were rented: all since the start count as rented."
-    yield _verdict(found, start)
+    yield _verdict(outcome, start)
 
 
 def _said(name: str, figure: PilotFigure, words: Callable[[float], str], less_more: tuple[str, str]) -> str:
@@ -258,19 +260,19 @@ def _said(name: str, figure: PilotFigure, words: Callable[[float], str], less_mo
     return f"{sides}; {way} by {words(abs(figure.change))} (90 %: {words(ends[0])} to {words(ends[1])})."
 
 
-def _verdict(found: PilotOutcome, start: PilotStart) -> str:
+def _verdict(outcome: PilotOutcome, start: PilotStart) -> str:
     price = f"with an hour of delay at {money(start.cost_of_delay, start.currency)}"
-    total = found.total
+    total = outcome.total
     if total.low is None or total.high is None or total.change is None:
         return f"Verdict: too few runs to say. It takes {LEAST_RUNS} runs that ended on each side."
-    if found.answer == "no clear difference":
+    if outcome.answer == "no clear difference":
         return (
             f"Verdict: no clear difference, {price}: a run gains between {_money(-total.high, start)} and"
             f" {_money(-total.low, start)}. More runs narrow it."
         )
     verb, low, high = ("gains", -total.high, -total.low) if total.change < 0 else ("loses", total.low, total.high)
     return (
-        f"Verdict: {found.answer}, {price}: a run {verb} {_money(abs(total.change), start)}"
+        f"Verdict: {outcome.answer}, {price}: a run {verb} {_money(abs(total.change), start)}"
         f" (90 %: {_money(low, start)} to {_money(high, start)})."
     )
 

@@ -59,11 +59,11 @@ def portability_of(history: MonthHistory, report: BurstReport | None = None) -> 
     runs, hours = _work(history)
     judged = {key: judge.judge(job) for key, job in history.manifests}
     rows = [
-        PortableRow(key, found.gpus, runs[key], hours[key], _verdict(found), _because(found))
-        for key, found in judged.items()
+        PortableRow(key, template.gpus, runs[key], hours[key], _verdict(template), _because(template))
+        for key, template in judged.items()
     ]
     rows.sort(key=lambda row: (-row.gpu_hours, row.key))
-    lines = Counter(line for found in judged.values() for line in _lines(found))
+    lines = Counter(line for template in judged.values() for line in _lines(template))
     verdicts = Counter(row.verdict for row in rows)
     return Portability(
         rows=tuple(rows),
@@ -104,19 +104,19 @@ def _work(history: MonthHistory) -> tuple[Counter[str], Mapping[str, float]]:
     return runs, hours
 
 
-def _verdict(found: Judged) -> str:
-    if any(there.goes for there in found.sites):
+def _verdict(template: Judged) -> str:
+    if any(there.goes for there in template.sites):
         return "goes"
-    return "never" if all(there.never for there in found.sites) else "needs a map"
+    return "never" if all(there.never for there in template.sites) else "needs a map"
 
 
-def _because(found: Judged) -> str:
-    if any(there.goes for there in found.sites) or not found.sites:
+def _because(template: Judged) -> str:
+    if any(there.goes for there in template.sites) or not template.sites:
         return ""
-    nearest = min(found.sites, key=lambda there: (there.never, len(there.says)))
+    nearest = min(template.sites, key=lambda there: (there.never, len(there.says)))
     more = len(nearest.says) - 1
     return (nearest.says[0] if nearest.says else "") + (f" And {more} more." if more > 0 else "")
 
 
-def _lines(found: Judged) -> set[str]:
-    return {line for there in found.sites if not there.never for line in there.lines}
+def _lines(template: Judged) -> set[str]:
+    return {line for there in template.sites if not there.never for line in there.lines}

@@ -123,6 +123,17 @@ def report_currency(name: str, rate: str | None) -> ReportCurrency:
     return ReportCurrency(name, micro)
 
 
+def amount_of(option: str, text: str) -> Money:
+    """Of what a person typed for an option."""
+    try:
+        amount = money(text)
+    except BadInput as error:
+        raise BadInput(f"{option}: {error}") from None
+    if amount < 0:
+        raise BadInput(f"{option} cannot be negative, but is {text}.")
+    return amount
+
+
 def quote(gpu: str, cloud: str = "", to: ReportCurrency = DOLLARS) -> RentQuote | None:
     """The median cloud's row by its price on demand, or the named cloud's. None: the table has none of this model."""
     rows = sorted((row for row in TABLE if row.gpu == gpu and row.on_demand), key=_per_gpu)
@@ -148,11 +159,11 @@ def clouds() -> tuple[str, ...]:
 
 
 def _of_cloud(rows: Sequence[PriceRow], cloud: str, gpu: str) -> PriceRow:
-    found = [row for row in rows if row.cloud.lower() == cloud.lower()]
-    if not found:
+    offered = [row for row in rows if row.cloud.lower() == cloud.lower()]
+    if not offered:
         there = ", ".join(dict.fromkeys(row.cloud for row in rows))
         raise BadInput(f"The price table has no {gpu} of '{cloud}'; it has {there}.")
-    return found[0]
+    return offered[0]
 
 
 def _usual_spot(rows: Sequence[PriceRow], row: PriceRow) -> Money | None:

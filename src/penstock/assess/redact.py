@@ -6,8 +6,12 @@ Equal names get equal hashes within one report. The key is random and kept nowhe
 import re
 from dataclasses import replace
 from hashlib import blake2b
+from typing import Final
 
 from penstock.assess.history import Coverage, JobRecord, MonthHistory
+
+#: What readers call themselves; everything after it is a name.
+KINDS: Final = ("csv", "sacct", "journal", "shadow", "cluster", "Prometheus", "generated")
 
 
 def redact(history: MonthHistory, key: bytes) -> MonthHistory:
@@ -40,10 +44,12 @@ class _Hashed:
 
     def source(self, text: str) -> str:
         """The kind of a source stays, its file, host or context does not."""
-        return " + ".join(self._one_source(one) for one in text.split(" + "))
+        return " + ".join(self._one_source(source) for source in text.split(" + "))
 
     def _one_source(self, text: str) -> str:
         kind, _, which = text.partition(" ")
+        if kind not in KINDS:  # a part of a file's name that has a plus in it
+            return self.name(text)
         return f"{kind} {self.name(which)}" if which else kind
 
     def job(self, job: JobRecord) -> JobRecord:

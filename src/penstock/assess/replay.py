@@ -1,20 +1,21 @@
 """The observed month as jobs and sites that the live engine replays. `ways` calls it.
 
-Time counts from the month's first instant. What nobody saw is guessed, and the report's ranges have both ends of it: a
-run that was cut off goes on, and a job still queued runs, for as long as the engine's own estimator expects; a job of
-unknown submission or start was submitted or started between the two next to it in time. Other months like this one have
-their run times dealt anew among runs of the same job.
+Time counts from the month's first instant. What nobody saw is guessed. A run that was cut off goes on, and a job still
+queued runs, for as long as the engine's own estimator expects; for the report's ranges, for as long as is drawn from
+the month's runs. A job of unknown submission or start was submitted or started between the two next to it in time; the
+ranges have both ends of that. Other months like this one have their run times dealt anew among runs of the same job.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from penstock.assess.gpus import UNKNOWN
 from penstock.assess.history import JobRecord, MonthHistory
-from penstock.assess.neighbours import Neighbours, Waited, hides_its_wait
-from penstock.assess.owned import OwnedSteps, owned_model
+from penstock.assess.neighbours import Neighbours, Waited, hides_its_wait, kind_of
+from penstock.assess.owned import OwnedSteps, most_at_once, owned_model
+from penstock.assess.unseen_runs import SeenRun, UnseenRuns
 from penstock.core.errors import BadInput
 from penstock.core.fold.runtimes import LifeTable
 from penstock.core.model.types import JobSpec, NodeShape, Offer, Site
@@ -28,9 +29,18 @@ GPUS_PER_NODE: Final = 8
 CHECKPOINT_MS: Final = 15 * MINUTE  #: assumed where nobody knows whether a job writes any
 RESTART_MS: Final = 5 * MINUTE  #: to start again from a checkpoint
 STAYS: Final = "something that stays at home"  #: a need that no rented site meets
-CutRuns: TypeAlias = Literal["expected", "as seen", "twice expected"]
-TIMES: Final[Mapping[CutRuns, int]] = {"as seen": 0, "expected": 1, "twice expected": 2}  #: the rest of a cut run
-WAITED: Final[Mapping[CutRuns, Waited]] = {"as seen": "least", "expected": "expected", "twice expected": "most"}
+DRAWS: Final = 19  #: other ends of runs that nobody saw: one more lies between the extremes nine times in ten
+
+
+@value
+class Guess:
+    """What stands in for what nobody saw."""
+
+    waited: Waited = "expected"  # jobs of unknown wait
+    draw: int | None = None  # ends of runs that are cut off or queued: drawn with this seed; None: as is expected
+
+
+EXPECTED: Final = Guess()
 
 
 @value
@@ -52,16 +62,33 @@ class Replayable:
     tied: int  # jobs that cannot leave, as far as was read
 
 
-def replayable(history: MonthHistory, tied: frozenset[str] = frozenset(), cut: CutRuns = "expected") -> Replayable:
+@value
+class OtherGuesses:
+    """One month with other guesses for what nobody saw. Made by `other_guesses`."""
+
+    ends: tuple[Replayable, ...] = ()  # jobs of unknown wait waited as little and as long as they can have
+    drawn: tuple[Replayable, ...] = ()  # ends of runs drawn
+
+
+def other_guesses(history: MonthHistory, month: Replayable, tied: frozenset[str] = frozenset()) -> OtherGuesses:
+    ends: tuple[Waited, ...] = ("least", "most") if month.no_wait else ()
+    draws = range(DRAWS) if month.cut or month.queued else ()
+    return OtherGuesses(
+        ends=tuple(replayable(history, tied, Guess(waited=end)) for end in ends),
+        drawn=tuple(replayable(history, tied, Guess(draw=seed)) for seed in draws),
+    )
+
+
+def replayable(history: MonthHistory, tied: frozenset[str] = frozenset(), guess: Guess = EXPECTED) -> Replayable:
     """`tied`: keys of jobs that cannot run elsewhere. Raises `BadInput` if no job's run time is known."""
     known = [job for job in history.jobs if (job.run_ms or 0) > 0]
     if not known:
         raise BadInput("No job's start and end were seen, so this month cannot be replayed.")
     queued = [job for job in history.jobs if job.outcome == "queued" and job.submitted_at is not None]
     owned, is_known = _owned(history, known)
-    guess = _Guesses(known, _Specs(tied), cut)
-    played = [guess.ran(job, history.from_at) for job in known]
-    played += [guess.queued(job, history.from_at) for job in queued]
+    guesses = _Guesses(known, _Specs(tied), guess)
+    played = [guesses.ran(job, history.from_at) for job in known]
+    played += [guesses.queued(job, history.from_at) for job in queued]
     jobs = sorted(played, key=lambda job: (job.submit_at, job.id))
     model = owned_model(history)
     return Replayable(
@@ -84,20 +111,7 @@ def replayable(history: MonthHistory, tied: frozenset[str] = frozenset(), cut: C
 def _owned(history: MonthHistory, known: Sequence[JobRecord]) -> tuple[int, bool]:
     if history.owned:
         return OwnedSteps(history.owned).at(history.to_at), True
-    return _most_at_once(known), False
-
-
-def _most_at_once(jobs: Iterable[JobRecord]) -> int:
-    turns: dict[int, int] = defaultdict(int)
-    for job in jobs:
-        if not job.rented:
-            turns[job.started_at or 0] += job.gpus
-            turns[job.ended_at or 0] -= job.gpus
-    held = most = 0
-    for at in sorted(turns):
-        held += turns[at]
-        most = max(most, held)
-    return most
+    return most_at_once(known), False
 
 
 class _Specs:
@@ -126,31 +140,39 @@ class _Specs:
 
 
 class _Guesses:
-    """What nobody saw of a job, at one end of what it may be."""
+    """What nobody saw of a job."""
 
-    def __init__(self, known: Sequence[JobRecord], specs: _Specs, cut: CutRuns) -> None:
-        self.specs, self.times, self.waited = specs, TIMES[cut], WAITED[cut]
+    def __init__(self, known: Sequence[JobRecord], specs: _Specs, guess: Guess) -> None:
+        self.specs, self.guess = specs, guess
         self.neighbours, self.expects = Neighbours(known), LifeTable()
+        self.unseen = UnseenRuns(
+            SeenRun(kind_of(job), job.gpus, self._run_ms(job), not job.cut) for job in known if guess.draw is not None
+        )
         for job in known:
             if not job.cut:
                 self.expects.learn(specs.of(job), self._run_ms(job))
 
     def ran(self, job: JobRecord, zero: Instant) -> TraceJob:
-        spec, run_ms, at = self.specs.of(job), self._run_ms(job), job.submitted_at
+        run_ms, at = self._run_ms(job), job.submitted_at
         if at is None:
-            at = self.neighbours.submission(job.started_at or 0, self.waited)
+            at = self.neighbours.submission(job.started_at or 0, self.guess.waited)
         if job.cut:
-            run_ms += self.times * self.expects.remaining(spec, run_ms)
-        return TraceJob(job.id, max(0, at - zero), run_ms, spec)
+            run_ms = self._in_all(job, run_ms)
+        return TraceJob(job.id, max(0, at - zero), run_ms, self.specs.of(job))
 
     def queued(self, job: JobRecord, zero: Instant) -> TraceJob:
-        spec = self.specs.of(job)
-        run_ms = max(SECOND, self.times * self.expects.remaining(spec, 0))
-        return TraceJob(job.id, max(0, (job.submitted_at or 0) - zero), run_ms, spec)
+        return TraceJob(job.id, max(0, (job.submitted_at or 0) - zero), self._in_all(job, 0), self.specs.of(job))
+
+    def _in_all(self, job: JobRecord, age_ms: Millis) -> Millis:
+        """How long a run lasts of which so much was seen."""
+        if self.guess.draw is None:
+            return age_ms + max(SECOND, self.expects.remaining(self.specs.of(job), age_ms))
+        chance = uniform(self.guess.draw, "unseen", job.id)
+        return max(SECOND, self.unseen.drawn(kind_of(job), job.gpus, age_ms, chance))
 
     def _run_ms(self, job: JobRecord) -> Millis:
         if hides_its_wait(job):
-            return max(SECOND, (job.ended_at or 0) - self.neighbours.start(job, self.waited))
+            return max(SECOND, (job.ended_at or 0) - self.neighbours.start(job, self.guess.waited))
         return max(SECOND, job.run_ms or 0)
 
 
@@ -170,11 +192,11 @@ def dealt_anew(jobs: Sequence[TraceJob], seed: int) -> tuple[TraceJob, ...]:
     return tuple(TraceJob(job.id, job.submit_at, ran, job.spec) for job, ran in zip(jobs, run_ms, strict=True))
 
 
-def slice_of(jobs: Sequence[TraceJob], most: int) -> tuple[TraceJob, ...]:
-    """So many jobs in a row from the middle of the month, from 0 on; all of them if there are no more."""
+def slice_of(jobs: Sequence[TraceJob], most: int, *, last: bool = False) -> tuple[TraceJob, ...]:
+    """So many jobs in a row from the middle of the month, or its last ones, from 0 on; all if there are no more."""
     if len(jobs) <= most:
         return tuple(jobs)
-    first = (len(jobs) - most) // 2
+    first = (len(jobs) - most) // (1 if last else 2)
     taken = jobs[first : first + most]
     zero = taken[0].submit_at
     return tuple(TraceJob(job.id, job.submit_at - zero, job.run_ms, job.spec) for job in taken)

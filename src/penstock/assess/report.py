@@ -1,10 +1,12 @@
-"""The report of one observed month, as values: what could not be seen, use, waits. `penstock assess` prints it.
+"""The report of one observed month, as values: what could not be seen, use, waits, what is coming.
+`penstock assess` prints it.
 
 `sentences` says the same in words.
 """
 
 from datetime import UTC, timedelta, tzinfo
 
+from penstock.assess.coming import ComingDemand, coming_of
 from penstock.assess.history import Coverage, Disagreement, MonthHistory
 from penstock.assess.own_cost import default_cost
 from penstock.assess.owned import owned_model
@@ -32,6 +34,7 @@ class AssessReport:
     currency: str
     use: UseReport
     waits: WaitReport
+    coming: ComingDemand
 
 
 def assess(
@@ -66,6 +69,7 @@ def assess(
         currency=currency,
         use=use_of(history, price, day, hour),
         waits=waits_of(history, day),
+        coming=coming_of(history, day),
     )
 
 

@@ -25,11 +25,12 @@ NO_FASTER: Final = 1.2  #: times as fast: less is not worth four times the GPUs
 class ReportWords:
     """Numbers as this report writes them."""
 
-    def __init__(self, found: Assessment) -> None:
-        self.found = found
-        self.symbol = SYMBOLS.get(found.report.currency, f"{found.report.currency} ")
+    def __init__(self, assessment: Assessment) -> None:
+        self.assessment = assessment
+        self.symbol = SYMBOLS.get(assessment.report.currency, f"{assessment.report.currency} ")
 
     def money(self, amount: float) -> str:
+        amount += 0.0  # an axis may have a negative zero
         return f"-{chart.money(-amount, self.symbol)}" if amount < 0 else chart.money(amount, self.symbol)
 
     def per_hour(self, amount: float) -> str:
@@ -42,19 +43,20 @@ class ReportWords:
         return f"{share:.0%}".replace("%", " %")
 
     def days(self) -> str:
-        return count(max(1, round((self.found.report.to_at - self.found.report.from_at) / 24 / HOUR)), "day")
+        return count(max(1, round((self.assessment.report.to_at - self.assessment.report.from_at) / 24 / HOUR)), "day")
 
 
-def sections(found: Assessment, say: ReportWords) -> Iterator[str]:
-    yield _section("seen", "What was seen, and what was not", _seen(found, say))
-    yield _section("use", "Use: GPUs allocated against GPUs used", _use(found, say))
-    yield _section("waits", "Waits, and demand above what is owned", _waits(found, say))
-    yield _section("ways", "Ways to have run this month", _ways(found, say))
-    yield _section("buy", "Buy or rent", _buy(found, say))
-    yield _section("portable", "Portability of the jobs seen", _portable(found, say))
-    yield _section("pilot", "Pilot: which job first", _pilot(found, say))
-    yield _section("flips", "What would flip the answer", _flips(found, say))
-    yield _section("assumed", "What this assumes, with sources", _assumed(found, say))
+def sections(assessment: Assessment, say: ReportWords) -> Iterator[str]:
+    yield _section("seen", "What was seen, and what was not", _seen(assessment, say))
+    yield _section("use", "Use: GPUs allocated against GPUs used", _use(assessment, say))
+    yield _section("waits", "Waits, and demand above what is owned", _waits(assessment, say))
+    yield _section("coming", "What is coming: demand in the next days", _coming(assessment))
+    yield _section("ways", "Ways to have run this month", _ways(assessment, say))
+    yield _section("buy", "Buy or rent", _buy(assessment, say))
+    yield _section("portable", "Portability of the jobs seen", _portable(assessment, say))
+    yield _section("pilot", "Pilot: which job first", _pilot(assessment, say))
+    yield _section("flips", "What would flip the answer", _flips(assessment, say))
+    yield _section("assumed", "What this assumes, with sources", _assumed(assessment, say))
 
 
 def _section(name: str, head: str, parts: Iterable[str]) -> str:
@@ -67,13 +69,13 @@ def _section(name: str, head: str, parts: Iterable[str]) -> str:
 # --- what was seen ----------------------------------------------------------------------------------------------------
 
 
-def _seen(found: Assessment, say: ReportWords) -> Iterator[str]:
-    first, *others = sentences.not_seen(found.report)
+def _seen(assessment: Assessment, say: ReportWords) -> Iterator[str]:
+    first, *others = sentences.not_seen(assessment.report)
     yield _p(first)
     rows = [
         [cover.source, f"{cover.jobs:,}", f"{cover.cut:,} ({say.share(cover.cut / cover.jobs if cover.jobs else 0)})",
          f"{cover.unknown_starts:,}"]
-        for cover in found.report.sources
+        for cover in assessment.report.sources
     ]  # fmt: skip
     yield _table(["source", "jobs", "runs cut off", "waits unknown"], rows)
     yield _notes(others)
@@ -82,25 +84,25 @@ def _seen(found: Assessment, say: ReportWords) -> Iterator[str]:
 # --- use and waits ----------------------------------------------------------------------------------------------------
 
 
-def _use(found: Assessment, say: ReportWords) -> Iterator[str]:
-    use = found.report.use
-    yield from map(_p, sentences.use(found.report))
+def _use(assessment: Assessment, say: ReportWords) -> Iterator[str]:
+    use = assessment.report.use
+    yield from map(_p, sentences.use(assessment.report))
     bars = [(_short(row.label), row.allocated, row.used) for row in use.by_day]
     if bars:
         spoken = f"GPU-hours by day: {sum(held for _, held, _ in bars):,.0f} allocated."
-        most = found.owned_gpus * 24.0
+        most = assessment.owned_gpus * 24.0
         yield figures.both(
             lambda size: figures.bars(bars, most, size),
             spoken,
-            "GPU-hours a day. Pale: allocated. Dark: used, where measured.",
+            "GPU-hours a day. The whole bar: allocated. Its strong part: used, where measured.",
         )
     rows = [
         [row.label or "unknown", f"{row.allocated:,.0f}", "" if row.used_share is None else say.share(row.used_share)]
         for row in use.by_team[:MOST_ROWS]
     ]
     idle = [
-        [one.job, f"{one.gpus:,}", f"{one.idle_gpu_hours:,.0f}", say.money(one.cost / MICRO)]
-        for one in use.idle[:MOST_ROWS]
+        [idle_row.job, f"{idle_row.gpus:,}", f"{idle_row.idle_gpu_hours:,.0f}", say.money(idle_row.cost / MICRO)]
+        for idle_row in use.idle[:MOST_ROWS]
     ]
     right = _h3("Allocations that stood idle") + _table(["job", "GPUs", "idle GPU-h", "cost"], idle) if idle else ""
     left = _h3("By team") + _table(["team", "allocated GPU-h", "used"], rows)
@@ -112,15 +114,15 @@ def _short(day: str) -> str:
     return day[5:] if day[:4].isdigit() else day
 
 
-def _waits(found: Assessment, say: ReportWords) -> Iterator[str]:
-    waits, wanted = found.report.waits, found.report.waits.demand
-    yield from map(_p, sentences.waits(found.report))
+def _waits(assessment: Assessment, say: ReportWords) -> Iterator[str]:
+    waits, wanted = assessment.report.waits, assessment.report.waits.demand
+    yield from map(_p, sentences.waits(assessment.report))
     if wanted.by_hour:
-        day = day_of(found.report.calendar)
+        day = day_of(assessment.report.calendar)
         yield figures.both(
             lambda size: figures.demand(wanted.by_hour, day, size),
             f"GPUs wanted by hour against {wanted.owned_gpus} owned; the peak is {wanted.peak_gpus}.",
-            "GPUs wanted by hour, if nothing had to wait. Pale: within what is owned. Warm: above it.",
+            "GPUs wanted by hour, if nothing had to wait. What is above the line is more than is owned.",
         )
     left = _wait_table(say, "team", waits.by_team[:MOST_ROWS])
     right = _wait_table(say, "GPUs wide", waits.by_width[:MOST_ROWS])
@@ -139,31 +141,58 @@ def _ms(say: ReportWords, ms: int) -> str:
     return say.hours(ms / HOUR)
 
 
+# --- what is coming ---------------------------------------------------------------------------------------------------
+
+
+def _coming(assessment: Assessment) -> Iterator[str]:
+    coming = assessment.report.coming
+    says = sentences.coming(assessment.report)
+    yield from map(_p, says[:2])
+    if not coming.hours:
+        return
+    hours = [(hour.at, hour.p10, hour.p50, hour.p90) for hour in coming.hours]
+    day = day_of(assessment.report.calendar)
+    yield figures.both(
+        lambda size: figures.coming(coming.before, hours, coming.owned_gpus, day, size),
+        says[0],
+        "GPUs wanted by hour. Left of the dashed line: the last days, as they were. Right of it: P50, and P10 to P90"
+        " as a band.",
+    )
+    rows = [
+        [_short(row.label).replace("-", "\u2011"), f"{row.mean:,.0f}", f"{row.busiest:,.0f}", f"{row.busiest_p90:,.0f}",
+         f"{row.hours_above:,}", f"{row.hours_above_p90:,}"]
+        for row in coming.by_day
+    ]  # fmt: skip
+    heads = ["day", "GPUs wanted", "busiest hour", "at P90", "hours above owned", "at P90"]
+    yield '<div class="gap">' + _table(heads, rows, minor=(1,)) + "</div>"
+    yield _notes(says[2:])
+
+
 # --- ways -------------------------------------------------------------------------------------------------------------
 
 
-def _ways(found: Assessment, say: ReportWords) -> Iterator[str]:
-    cost = float(found.ways.setting.cost_of_delay)
-    best = found.decision.best
-    was = found.ways.way(AS_IT_WAS)
-    seen = found.report.waits.all.sum_ms / max(1, found.report.waits.all.jobs) / HOUR
+def _ways(assessment: Assessment, say: ReportWords) -> Iterator[str]:
+    cost = float(assessment.ways.setting.cost_of_delay)
+    best = assessment.decision.best
+    was = assessment.ways.way(AS_IT_WAS)
+    seen = assessment.report.waits.all.sum_ms / max(1, assessment.report.waits.all.jobs) / HOUR
     assert was is not None
     yield _p(
         f"Each way is this very month, replayed. As a check: the replay's mean delay as it was is"
         f" {say.hours(was.measured.mean_delay_h)}, and {say.hours(seen)} was seen."
     )
-    yield f'<div class="cols gap"><div>{_h3("Money")}{_range_figure(found, say, "money")}</div>'
-    yield f"<div>{_h3('Mean delay')}{_range_figure(found, say, 'delay')}</div></div>"
-    rows = [_way_row(way, say, cost) for way in found.ways.ways]
+    yield f'<div class="cols gap"><div>{_h3("Money")}{_range_figure(assessment, say, "money")}</div>'
+    yield f"<div>{_h3('Mean delay')}{_range_figure(assessment, say, 'delay')}</div></div>"
+    rows = [_way_row(way, say, cost) for way in assessment.ways.ways]
     heads = ["way", "money", "of it rent", "mean delay", "95 % within", "time to model", "kg CO₂e", "with delay priced"]
-    yield '<div class="gap">' + _table(heads, rows, chosen=[way.name == best for way in found.ways.ways],
+    yield '<div class="gap">' + _table(heads, rows, chosen=[way.name == best for way in assessment.ways.ways],
                                        minor=(2, 4, 5, 6)) + "</div>"  # fmt: skip
-    yield _notes([*_ways_notes(found, say, cost), *found.ways.left_out, *found.ways.notes])
+    yield _notes([*_ways_notes(assessment, say, cost), *assessment.ways.left_out, *assessment.ways.notes])
 
 
-def _ways_notes(found: Assessment, say: ReportWords, cost: float) -> Iterator[str]:
-    setting = found.ways.setting
-    yield f"Money: owned GPUs at {say.per_hour(found.own_cost.gpu_hour / MICRO)} an hour each, and the rent."
+def _ways_notes(assessment: Assessment, say: ReportWords, cost: float) -> Iterator[str]:
+    setting = assessment.ways.setting
+    yield f"Money: owned GPUs at {say.per_hour(assessment.own_cost.gpu_hour / MICRO)} an hour each, and the rent."
     yield (
         "Delay: end less submission less run time. Time to model: submission to end of jobs that run an hour or longer."
         f" With delay priced: at {say.per_hour(cost)} for an hour of one job's delay."
@@ -172,31 +201,31 @@ def _ways_notes(found: Assessment, say: ReportWords, cost: float) -> Iterator[st
         f"The cap on rent is {say.money(setting.cap / MICRO)} in each 30 days; {setting.more_gpus:,} GPUs are bought."
         " Jobs still queued at the end are run to their ends, and their rent counts."
     )
-    yield savings_words(found, say)
+    yield savings_words(assessment, say)
     yield (
-        "Ranges: run times dealt anew among runs of the same job, two seeds, and both ends of what nobody saw;"
-        f" over {count(found.ways.range_jobs, 'job')}."
+        "Ranges: run times dealt anew among runs of the same job, two seeds; both ends of unknown waits; and 19 draws"
+        f" of the ends of runs that nobody saw. Over {count(assessment.ways.range_jobs, 'job')}."
     )
 
 
-def savings_words(found: Assessment, say: ReportWords) -> str:
+def savings_words(assessment: Assessment, say: ReportWords) -> str:
     """Of each way but the first, with its range."""
-    said = [
+    savings = [
         f"{way.label[0].lower()}{way.label[1:]} {say.money(way.saves)} ({say.money(way.saves_range.low)} to"
         f" {say.money(way.saves_range.high)})"
-        for way in found.ways.ways
+        for way in assessment.ways.ways
         if way.name != AS_IT_WAS
     ]
-    return f"Saved against the month as it was, delay priced: {'; '.join(said)}."
+    return f"Saved against the month as it was, delay priced: {'; '.join(savings)}."
 
 
-def _range_figure(found: Assessment, say: ReportWords, what: str) -> str:
+def _range_figure(assessment: Assessment, say: ReportWords, what: str) -> str:
     rows = []
-    for way in found.ways.ways:
+    for way in assessment.ways.ways:
         spread, at = (
             (way.money, way.measured.money) if what == "money" else (way.mean_delay_h, way.measured.mean_delay_h)
         )
-        rows.append(RangeRow(way.label, spread.low, at, spread.high, way.name == found.decision.best))
+        rows.append(RangeRow(way.label, spread.low, at, spread.high, way.name == assessment.decision.best))
     words = say.money if what == "money" else say.hours
     spoken = f"{what} by way: " + "; ".join(f"{row.label} {words(row.at)}" for row in rows)
     inside = "".join(
@@ -230,8 +259,8 @@ def _spread(at: str, low: str, high: str) -> str:
 # --- buy or rent ------------------------------------------------------------------------------------------------------
 
 
-def _buy(found: Assessment, say: ReportWords) -> Iterator[str]:
-    buy = found.buy_or_rent
+def _buy(assessment: Assessment, say: ReportWords) -> Iterator[str]:
+    buy = assessment.buy_or_rent
     today = buy.today
     yield _p(
         f"An owned {today.gpu} costs {say.per_hour(today.own_gpu_hour)} an hour, a rented one"
@@ -253,7 +282,7 @@ def _buy(found: Assessment, say: ReportWords) -> Iterator[str]:
     if buy.owned.gpus == buy.best.gpus:
         signs = [LabelledPoint(signs[0].at, f"today and cheapest: {buy.best.gpus:,}")]
     if buy.newer:
-        lines.append(LabelledCurve(f"{buy.newer.gpu}, in GPUs of today's speed", buy.newer.points, "o1"))
+        lines.append(LabelledCurve(buy.newer.gpu, buy.newer.points, "o1"))
         yield _p(
             f"With {buy.newer.gpu} the same year costs {say.money(buy.newer.best_cost)} at best, against"
             f" {say.money(today.best_cost)}."
@@ -263,7 +292,8 @@ def _buy(found: Assessment, say: ReportWords) -> Iterator[str]:
     yield figures.both(
         lambda size: figures.curves(lines, signs, lambda x: f"{x:,.0f}", say.money, size),
         f"Yearly cost by owned GPUs; the cheapest is {today.best_gpus:.0f}.",
-        "A year's cost against owned GPUs; what is wanted above them is rented on demand, hour by hour.",
+        "A year's cost against owned GPUs; what is wanted above them is rented on demand, hour by hour."
+        + (f" Of {buy.newer.gpu}, GPUs of today's speed are counted." if buy.newer else ""),
     )
     rows = [
         ["Nothing owned", "0", "0 %", "", say.money(buy.all_rented)],
@@ -280,8 +310,8 @@ def _buy(found: Assessment, say: ReportWords) -> Iterator[str]:
 # --- portability and pilot --------------------------------------------------------------------------------------------
 
 
-def _portable(found: Assessment, say: ReportWords) -> Iterator[str]:
-    port = found.portability
+def _portable(assessment: Assessment, say: ReportWords) -> Iterator[str]:
+    port = assessment.portability
     if port is None:
         yield _p(
             "No manifest was read, so nobody knows what could leave. --kubeconfig reads them; --redact drops them."
@@ -302,15 +332,16 @@ def _portable(found: Assessment, say: ReportWords) -> Iterator[str]:
         yield '<div class="gap">' + _h3("Lines that would free most") + _table(["line", "templates"], lines) + "</div>"
 
 
-def _pilot(found: Assessment, say: ReportWords) -> Iterator[str]:
-    pilot = found.pilot.pilot
+def _pilot(assessment: Assessment, say: ReportWords) -> Iterator[str]:
+    pilot = assessment.pilot.pilot
     if pilot is None:
-        yield _p(found.pilot.why_none)
+        yield _p(assessment.pilot.why_none)
     else:
-        one = pilot.candidate
+        candidate = pilot.candidate
         yield _p(
-            f"Begin with {one.key}: {count(one.runs, 'run')} on {count(one.gpus, 'GPU')}, {say.hours(one.run_h)} each,"
-            f" done {say.hours(one.end_to_end_h)} after submission (median run, mean wait)."
+            f"Begin with {candidate.key}: {count(candidate.runs, 'run')} on {count(candidate.gpus, 'GPU')},"
+            f" {say.hours(candidate.run_h)} each, done {say.hours(candidate.end_to_end_h)} after submission"
+            " (median run, mean wait)."
         )
         yield _p(
             f"Burst at once it is done after {say.hours(pilot.after_h)}: {say.hours(pilot.gain_h)} sooner, for"
@@ -320,60 +351,60 @@ def _pilot(found: Assessment, say: ReportWords) -> Iterator[str]:
         yield _p(f"It is a success if it is {pilot.success}")
     rows = [
         [
-            one.key,
-            f"{one.runs:,}",
-            f"{one.gpus:,}",
-            say.hours(one.run_h),
-            "unknown" if one.wait_h is None else say.hours(one.wait_h),
-            f"{one.points}" if one.fits else "no",
-            "; ".join(one.reasons),
+            candidate.key,
+            f"{candidate.runs:,}",
+            f"{candidate.gpus:,}",
+            say.hours(candidate.run_h),
+            "unknown" if candidate.wait_h is None else say.hours(candidate.wait_h),
+            f"{candidate.points}" if candidate.fits else "no",
+            "; ".join(candidate.reasons),
         ]
-        for one in found.pilot.ranked
+        for candidate in assessment.pilot.ranked
     ]
     if rows:
         heads = ["job", "runs", "GPUs", "runs for", "waits", "points", "reasons"]
-        chosen = [pilot is not None and one.key == pilot.candidate.key for one in found.pilot.ranked]
+        chosen = [pilot is not None and candidate.key == pilot.candidate.key for candidate in assessment.pilot.ranked]
         yield '<div class="gap">' + _table(heads, rows, chosen=chosen, minor=(3, 6)) + "</div>"
 
 
 def _wider_words(pilot: Pilot, say: ReportWords) -> str:
-    one, wider = pilot.candidate, pilot.wider
+    candidate, wider = pilot.candidate, pilot.wider
     if wider.speed_up < NO_FASTER:
         return f"Run wider it would hardly be done sooner ({wider.source})."
     return (
-        f"Run wider, {one.gpus:,} GPUs become {wider.gpus:,}: {say.hours(wider.run_h)} instead of"
-        f" {say.hours(one.run_h)}, for {say.money(wider.cost)} a run ({wider.source})."
+        f"Run wider, {candidate.gpus:,} GPUs become {wider.gpus:,}: {say.hours(wider.run_h)} instead of"
+        f" {say.hours(candidate.run_h)}, for {say.money(wider.cost)} a run ({wider.source})."
     )
 
 
 # --- flips and assumptions --------------------------------------------------------------------------------------------
 
 
-def _flips(found: Assessment, say: ReportWords) -> Iterator[str]:
+def _flips(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     yield _p(
         "Each curve is what the better burst gains over the best way without bursting, in the days seen; the last"
         " one, over the month as it was. Above zero, shaded, it is a go; the dashed line is the assumption here."
     )
     drawn = []
-    for flip in found.decision.flips:
+    for flip in assessment.decision.flips:
         words = (lambda x: f"{x:,.0f}") if flip.unit == "GPUs" else say.money
         at = ", ".join(f"{x:,.0f} GPUs" if flip.unit == "GPUs" else f"{say.per_hour(x)}" for x in flip.flips_at)
         here = f"{flip.here:,.0f}" if flip.unit == "GPUs" else say.per_hour(flip.here)
-        said = f"Here: {here}. " + (f"It flips at {at}." if at else flip.says)
+        says = f"Here: {here}. " + (f"It flips at {at}." if at else flip.says)
         size = figures.MULTIPLE
         inside = figures.curves([LabelledCurve("", flip.points)], [], words, say.money, size, here=flip.here, zero=True)
-        picture = figures.svg(inside, size, "multiple", f"{flip.name}. {said}")
+        picture = figures.svg(inside, size, "multiple", f"{flip.name}. {says}")
         drawn.append(
-            f'<figure class="fig">{_h3(flip.name)}{picture}<figcaption>{escape(_tied(said))}</figcaption></figure>'
+            f'<figure class="fig">{_h3(flip.name)}{picture}<figcaption>{escape(_tied(says))}</figcaption></figure>'
         )
     yield f'<div class="three gap">{"".join(drawn)}</div>'
 
 
-def _assumed(found: Assessment, say: ReportWords) -> Iterator[str]:
-    parts = ", ".join(f"{name} {say.per_hour(amount / MICRO)}" for name, amount in found.own_cost.parts)
-    quote = found.quote
+def _assumed(assessment: Assessment, say: ReportWords) -> Iterator[str]:
+    parts = ", ".join(f"{name} {say.per_hour(amount / MICRO)}" for name, amount in assessment.own_cost.parts)
+    quote = assessment.quote
     yield _p(
-        f"An owned GPU-hour costs {say.per_hour(found.own_cost.gpu_hour / MICRO)}: {parts}. A rented one"
+        f"An owned GPU-hour costs {say.per_hour(assessment.own_cost.gpu_hour / MICRO)}: {parts}. A rented one"
         f" {say.per_hour(quote.on_demand / MICRO)} on demand"
         + (f" and {say.per_hour(quote.spot / MICRO)} as spot" if quote.spot else "")
         + f", by {quote.source}; clouds in the table ask {say.per_hour(quote.low / MICRO)} to"
@@ -389,7 +420,7 @@ def _assumed(found: Assessment, say: ReportWords) -> Iterator[str]:
             f"${float(row.spot):,.2f}" if row.spot else "none",
             row.dated,
         ]
-        for row in found.prices
+        for row in assessment.prices
     ]
     heads = ["cloud", "region", "node", "GPUs", "on demand", "spot", "dated"]
     yield (
@@ -400,7 +431,7 @@ def _assumed(found: Assessment, say: ReportWords) -> Iterator[str]:
     )
     yield _notes(
         [
-            *found.own_cost.notes,
+            *assessment.own_cost.notes,
             "Sources of prices: the SkyPilot catalog's snapshots of the clouds' own lists, by the dates above.",
             "Spot nodes come and go like AWS's V100 nodes of us-east-2 did in 2023 (SkyPilot's recordings).",
         ]

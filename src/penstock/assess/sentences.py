@@ -2,8 +2,9 @@
 they are in its JSON.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from penstock.assess.coming import ComingHour
 from penstock.assess.history import Coverage, Disagreement
 from penstock.assess.neighbours import NO_WAIT_MS
 from penstock.assess.report import AssessReport
@@ -83,28 +84,29 @@ def waits(report: AssessReport) -> list[str]:
 
 
 def _waits(report: AssessReport) -> Iterator[str]:
-    found = report.waits
-    if not found.all.jobs:
+    waited = report.waits
+    if not waited.all.jobs:
         yield "No wait is known."
-    elif found.none_waited:
+    elif waited.none_waited:
         yield (
-            f"A month without a wait: 0 of {count(found.all.jobs, 'job')} whose wait is known waited longer than"
+            f"A month without a wait: 0 of {count(waited.all.jobs, 'job')} whose wait is known waited longer than"
             f" {duration(NO_WAIT_MS)}. For the sake of waits nothing needs to change."
         )
     else:
         yield (
-            f"{found.all.waited:,} of {count(found.all.jobs, 'job')} waited longer than {duration(NO_WAIT_MS)}. Median"
-            f" {_time(found.all.median_ms)}, p95 {_time(found.all.p95_ms)}, {found.all.sum_ms / HOUR:,.0f} h in all."
+            f"{waited.all.waited:,} of {count(waited.all.jobs, 'job')} waited longer than {duration(NO_WAIT_MS)}."
+            f" Median {_time(waited.all.median_ms)}, p95 {_time(waited.all.p95_ms)}, {waited.all.sum_ms / HOUR:,.0f} h"
+            " in all."
         )
-    if found.unknown or found.queued:
-        unknown = [count(found.unknown, "job") + " of unknown wait"] if found.unknown else []
-        queued = [count(found.queued, "job") + " still queued"] if found.queued else []
+    if waited.unknown or waited.queued:
+        unknown = [count(waited.unknown, "job") + " of unknown wait"] if waited.unknown else []
+        queued = [count(waited.queued, "job") + " still queued"] if waited.queued else []
         yield (
-            f"With {' and '.join(unknown + queued)}, the median is {_between(found.median)}, and p95"
-            f" {_between(found.p95)}."
+            f"With {' and '.join(unknown + queued)}, the median is {_between(waited.median)}, and p95"
+            f" {_between(waited.p95)}."
         )
-    if found.queued:
-        yield f"{count(found.queued, 'job')} had not started at the end, the oldest after {_time(found.queued_ms)}."
+    if waited.queued:
+        yield f"{count(waited.queued, 'job')} had not started at the end, the oldest after {_time(waited.queued_ms)}."
     yield from _demand(report)
 
 
@@ -127,6 +129,42 @@ def _demand(report: AssessReport) -> Iterator[str]:
         yield f"It was never above {what}."
 
 
+def coming(report: AssessReport) -> list[str]:
+    return list(_coming(report))
+
+
+def _coming(report: AssessReport) -> Iterator[str]:
+    demand = report.coming
+    if not demand.hours:
+        yield f"No forecast: {demand.why_none}."
+        return
+    mean = sum(hour.p50 for hour in demand.hours) / len(demand.hours)
+    busiest = max(demand.hours, key=lambda hour: hour.p50)
+    yield (
+        f"The next {len(demand.hours)} hours, from {instant(demand.hours[0].at)} on: {mean:,.0f} GPUs wanted on"
+        f" average. Busiest is {instant(busiest.at)}, with {busiest.p50:,.0f} GPUs (P50), or {busiest.p10:,.0f} to"
+        f" {busiest.p90:,.0f} (P10 to P90)."
+    )
+    likely, possible = (sum(hour > demand.owned_gpus for hour in hours) for hours in _levels(demand.hours))
+    yield (
+        f"More than the {count(demand.owned_gpus, 'GPU')} of today are wanted in {likely:,} of these hours at P50, and"
+        f" in {possible:,} at P90."
+    )
+    yield (
+        f"It repeats what is usual at each hour of the day, by {demand.known_hours:,} hours of this month, and knows"
+        " nothing of holidays, deadlines or plans."
+    )
+    if demand.checked:
+        yield (
+            f"Made at earlier moments of this month, up to three days ahead, its P90 was not exceeded in"
+            f" {_share(demand.held, demand.checked)} of {demand.checked:,} hours; 90 % would be right."
+        )
+
+
+def _levels(hours: Sequence[ComingHour]) -> tuple[list[float], list[float]]:
+    return [hour.p50 for hour in hours], [hour.p90 for hour in hours]
+
+
 def _length(report: AssessReport) -> int:
     return max(1, report.to_at - report.from_at)
 
@@ -147,12 +185,12 @@ def _disagreement(row: Disagreement) -> str:
     return f"{row.kept} and {row.other} differ {what} for {jobs}; the first is used."
 
 
-def _between(found: WaitRange) -> str:
-    if found.high_ms is None:
-        return f"at least {_time(found.low_ms)}"
-    if found.low_ms == found.high_ms:
-        return _time(found.low_ms)
-    return f"between {_time(found.low_ms)} and {_time(found.high_ms)}"
+def _between(ends: WaitRange) -> str:
+    if ends.high_ms is None:
+        return f"at least {_time(ends.low_ms)}"
+    if ends.low_ms == ends.high_ms:
+        return _time(ends.low_ms)
+    return f"between {_time(ends.low_ms)} and {_time(ends.high_ms)}"
 
 
 def _time(ms: int) -> str:

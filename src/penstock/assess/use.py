@@ -77,11 +77,11 @@ def use_of(
 def _rows(use: Iterable[HourOfUse], label: Callable[[HourOfUse], str]) -> list[UseRow]:
     sums: dict[str, list[Millis]] = defaultdict(lambda: [0, 0, 0])
     for row in use:
-        found = sums[label(row)]
-        found[0] += row.allocated_gpu_ms
-        found[1] += row.measured_gpu_ms
-        found[2] += row.used_gpu_ms
-    return [UseRow(name, *(ms / HOUR for ms in found)) for name, found in sums.items()]
+        gpu_ms = sums[label(row)]
+        gpu_ms[0] += row.allocated_gpu_ms
+        gpu_ms[1] += row.measured_gpu_ms
+        gpu_ms[2] += row.used_gpu_ms
+    return [UseRow(name, *(ms / HOUR for ms in gpu_ms)) for name, gpu_ms in sums.items()]
 
 
 def _owned_hours(history: MonthHistory) -> float:

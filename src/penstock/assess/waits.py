@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from penstock.assess.history import VAGUE_START, JobRecord, MonthHistory, OwnedGpus
 from penstock.assess.join import hours_between
 from penstock.assess.neighbours import NO_WAIT_MS, Neighbours, hides_its_wait
-from penstock.assess.owned import OwnedSteps
+from penstock.assess.owned import OwnedSteps, most_at_once
 from penstock.core.units import DAY, HOUR, NEVER, Instant, Millis
 from penstock.core.values import value
 
@@ -141,7 +141,7 @@ def demand_of(history: MonthHistory, day: Callable[[Instant], str]) -> DemandRep
     neighbours = Neighbours(history.jobs)
     wanted = [span for job in history.jobs if (span := _wanted(job, history, neighbours)) is not None]
     known = bool(history.owned)
-    owned = OwnedSteps(history.owned if known else [OwnedGpus(0, _most_at_once(history.jobs))])
+    owned = OwnedSteps(history.owned if known else [OwnedGpus(0, most_at_once(history.jobs))])
     turns: Counter[Instant] = Counter()
     for at, end, gpus in wanted:
         turns[at] += gpus
@@ -199,19 +199,6 @@ def _bounds(job: JobRecord, history: MonthHistory, neighbours: Neighbours) -> tu
         least = gpus * (end - at) if at > history.from_at else 0  # without its wait it may lie before the month
         return least, gpus * max(end - at, min(job.run_ms or 0, history.span_ms))
     return gpus * (end - at), gpus * ((history.to_at if job.cut else end) - at)
-
-
-def _most_at_once(jobs: Iterable[JobRecord]) -> int:
-    turns: Counter[Instant] = Counter()
-    for job in jobs:
-        if job.started_at is not None and job.ended_at is not None and job.ended_at > job.started_at:
-            turns[job.started_at] += job.gpus
-            turns[job.ended_at] -= job.gpus
-    most = held = 0
-    for _, change in sorted(turns.items()):
-        held += change
-        most = max(most, held)
-    return most
 
 
 def _by_hour(

@@ -15,7 +15,7 @@ from penstock.assess.own_cost import OwnCost
 from penstock.assess.prices import RentQuote
 from penstock.assess.replay import (
     GPUS_PER_NODE,
-    CutRuns,
+    OtherGuesses,
     Replayable,
     dealt_anew,
     free_to_leave,
@@ -49,8 +49,9 @@ LABELS: Final = {
 MONTH_MS: Final = 30 * DAY
 CAP_PERMILLE: Final = 200  #: of what the owned GPUs cost: the cap on rent, unless told
 RANGE_JOBS: Final = 6_000  #: ranges are measured on so many jobs in a row, if the month has more
+LAST_JOBS: Final = 3_000  #: the same for ends of runs that nobody saw: these are the month's last jobs
 SPOT_ZONES: Final = ("us-east-2a", "us-east-2b")  #: of `spot.ZONES`, the ones that a person would choose
-MARGIN: Final = 0.05  #: of the savings, on each side of their range
+MARGIN: Final = 0.05  #: of the savings, on each side of their range where waits are unknown
 MODEL_MS: Final[Millis] = HOUR  #: jobs that run this long make models; shorter ones are tests
 FIRST_COME: Final = Policy("as-it-was", burst=False)
 AT_ONCE: Final = Policy("all-in-the-cloud", waiting=Waiting("nowait"), share_nodes=True, packing="best_fit")
@@ -135,16 +136,16 @@ def setting_of(
 def ways_of(
     month: Replayable,
     setting: WaysSetting,
-    cut_months: Mapping[CutRuns, Replayable],
+    others: OtherGuesses,
     advance: Callable[[int], None],
     names: Sequence[str] = tuple(LABELS),
 ) -> WaysReport:
-    """`cut_months`: the same month with what nobody saw at both ends of what it may be; empty if all was seen."""
+    """`others`: the same month with what nobody saw otherwise; empty if all was seen."""
     left_out = tuple(ways_words.left_out(month, setting))
     skipped = {RECLAIMED} if not month.idle_ms else set()
     if setting.quote.spot is None:
         skipped.add(SPOT)
-    replayed = {name: _replayed(name, month, setting, cut_months, advance) for name in names if name not in skipped}
+    replayed = {name: _replayed(name, month, setting, others, advance) for name in names if name not in skipped}
     worse = RECLAIMED in replayed and replayed[RECLAIMED].full.delay_h > replayed[AS_IT_WAS].full.delay_h
     return WaysReport(
         ways=tuple(_way(name, month, setting, replayed) for name in replayed),
@@ -158,99 +159,118 @@ def ways_of(
 def nearer_order(month: Replayable, setting: WaysSetting, seen_h: float) -> WaysSetting:
     """Whether jobs overtake, and whether they need whole nodes, as it was: what is nearest to the mean wait seen."""
     kinds = [replace(setting, overtakes=order, pooled=pooled) for pooled in (False, True) for order in (True, False)]
-    apart = [abs(measure(AS_IT_WAS, month, month.jobs, one, 0).mean_delay_h - seen_h) for one in kinds]
+    apart = [abs(measure(AS_IT_WAS, month, month.jobs, kind, 0).mean_delay_h - seen_h) for kind in kinds]
     return kinds[apart.index(min(apart))]
 
 
-def replays(month: Replayable, cut_months: Mapping[CutRuns, Replayable]) -> int:
+def replays(month: Replayable, others: OtherGuesses) -> int:
     """How many jobs all replays have together, for a progress bar."""
-    ranged = min(RANGE_JOBS, len(month.jobs)) * (2 + len(cut_months) + (len(month.jobs) > RANGE_JOBS))
-    return (len(LABELS) - (not month.idle_ms)) * (len(month.jobs) + ranged)
+    jobs = len(month.jobs)
+    middle = min(RANGE_JOBS, jobs) * (2 + (jobs > RANGE_JOBS) + len(others.ends))
+    last = min(LAST_JOBS, jobs) * (len(others.drawn) + (jobs > LAST_JOBS and bool(others.drawn)))
+    return (len(LABELS) - (not month.idle_ms)) * (jobs + middle + last)
 
 
 @value
 class _Replayed:
-    """One way on the month, on the part of it over which ranges are measured, and on that part's variants."""
+    """One way on the month, on two parts of it, and on variants of these: of a short month, each part is all of it."""
 
     full: ReplayFigures
-    center: ReplayFigures
-    others: tuple[ReplayFigures, ...]
-    guessed: bool  # whether some of the month was not seen
+    middle: ReplayFigures
+    dealt: tuple[ReplayFigures, ...]  # the middle, with run times dealt anew or waits at both ends
+    last: ReplayFigures  # the month's last jobs: runs that nobody saw to their end are there
+    drawn: tuple[ReplayFigures, ...]  # likewise, with ends of runs drawn
+    has_ends: bool  # whether some waits are unknown
 
 
 def _replayed(
-    name: str,
-    month: Replayable,
-    setting: WaysSetting,
-    cut_months: Mapping[CutRuns, Replayable],
-    advance: Callable[[int], None],
+    name: str, month: Replayable, setting: WaysSetting, others: OtherGuesses, advance: Callable[[int], None]
 ) -> _Replayed:
-    full = measure(name, month, month.jobs, setting, 0)
-    advance(len(month.jobs))
-    others, center = [], full
-    if len(month.jobs) > RANGE_JOBS:
-        center = measure(name, month, slice_of(month.jobs, RANGE_JOBS), setting, 0)
-        advance(RANGE_JOBS)
-    for variant, jobs, seed in _variants(month, cut_months):
-        others.append(measure(name, variant, jobs, setting, seed))
+    def measured(of: Replayable, jobs: Sequence[TraceJob], seed: int = 0) -> ReplayFigures:
+        figures = measure(name, of, jobs, setting, seed)
         advance(len(jobs))
-    return _Replayed(full, center, tuple(others), bool(cut_months))
+        return figures
 
+    def middle(of: Replayable) -> tuple[TraceJob, ...]:
+        return slice_of(of.jobs, RANGE_JOBS)
 
-def _way(name: str, month: Replayable, setting: WaysSetting, replayed: Mapping[str, _Replayed]) -> Way:
-    found, was = replayed[name], replayed[AS_IT_WAS]
-    owned = _owned_gpus(name, month, setting)
-    saves = _saved(was.full, found.full, setting)
-    return Way(
-        name=name,
-        says=ways_words.says(name, month, setting),
-        measured=found.full,
-        money=_range(found, lambda one: one.money),
-        mean_delay_h=_range(found, lambda one: one.mean_delay_h),
-        to_model_h=_range(found, lambda one: one.to_model_h),
-        saves=saves,
-        saves_range=_saves_range(was, found, setting),
-        owned_gpus=owned,
-        co2_kg=_carbon(found.full, setting, owned, month.span_ms),
+    def last(of: Replayable) -> tuple[TraceJob, ...]:
+        return slice_of(of.jobs, LAST_JOBS, last=True)
+
+    full = measured(month, month.jobs)
+    return _Replayed(
+        full=full,
+        middle=measured(month, middle(month)) if len(month.jobs) > RANGE_JOBS else full,
+        dealt=(
+            *(measured(month, dealt_anew(middle(month), seed), seed) for seed in (1, 2)),
+            *(measured(other, middle(other)) for other in others.ends),
+        ),
+        last=measured(month, last(month)) if others.drawn and len(month.jobs) > LAST_JOBS else full,
+        drawn=tuple(measured(other, last(other)) for other in others.drawn),
+        has_ends=bool(others.ends),
     )
 
 
-def _saved(was: ReplayFigures, found: ReplayFigures, setting: WaysSetting) -> float:
+def _way(name: str, month: Replayable, setting: WaysSetting, replayed: Mapping[str, _Replayed]) -> Way:
+    replay, was = replayed[name], replayed[AS_IT_WAS]
+    owned = _owned_gpus(name, month, setting)
+    saves = _saved(was.full, replay.full, setting)
+    tail = replay.last.jobs / max(1, replay.full.jobs)
+    return Way(
+        name=name,
+        says=ways_words.says(name, month, setting),
+        measured=replay.full,
+        money=_range(replay, lambda figures: figures.money, 1.0),
+        mean_delay_h=_range(replay, lambda figures: figures.mean_delay_h, tail),
+        to_model_h=_range(replay, lambda figures: figures.to_model_h, tail),
+        saves=saves,
+        saves_range=_saves_range(was, replay, setting),
+        owned_gpus=owned,
+        co2_kg=_carbon(replay.full, setting, owned, month.span_ms),
+    )
+
+
+def _saved(was: ReplayFigures, figures: ReplayFigures, setting: WaysSetting) -> float:
     cost = float(setting.cost_of_delay)
-    return was.money - found.money + cost * (was.delay_h - found.delay_h)
+    return was.money - figures.money + cost * (was.delay_h - figures.delay_h)
 
 
-def _saves_range(was: _Replayed, found: _Replayed, setting: WaysSetting) -> Spread:
-    """Variant by variant, since both ways meet the same month in each; scaled by jobs if on a part of it. Five variants
-    are few: where something was guessed, a margin makes their range hold the truth nine times in ten (bench.assess).
+def _saves_range(was: _Replayed, replay: _Replayed, setting: WaysSetting) -> Spread:
+    """Variant by variant, since both ways meet the same month in each; those of a part are scaled by jobs. Two ends are
+    few: where waits are unknown, a margin makes their range hold the truth nine times in ten (bench.assess).
     """
-    saves, middle = _saved(was.full, found.full, setting), _saved(was.center, found.center, setting)
-    scale = found.full.jobs / max(1, found.center.jobs)
-    others = [_saved(one, other, setting) for one, other in zip(was.others, found.others, strict=True)]
-    spread = [saves, *(saves + (one - middle) * scale for one in others)]
-    margin = MARGIN * max(map(abs, spread)) if found.guessed else 0.0
-    return Spread(min(spread) - margin, max(spread) + margin)
+    saves, middle, last = (
+        _saved(was.full, replay.full, setting),
+        _saved(was.middle, replay.middle, setting),
+        _saved(was.last, replay.last, setting),
+    )
+    scale = replay.full.jobs / max(1, replay.middle.jobs)
+    dealt = [_saved(*pair, setting) for pair in zip(was.dealt, replay.dealt, strict=True)]
+    drawn = [_saved(*pair, setting) for pair in zip(was.drawn, replay.drawn, strict=True)]
+    spread = [saves, *(saves + (variant - middle) * scale for variant in dealt)]
+    margin = MARGIN * max(map(abs, spread)) if replay.has_ends else 0.0
+    return _all_of(Spread(min(spread) - margin, max(spread) + margin), [saves + (draw - last) for draw in drawn])
 
 
-def _variants(
-    month: Replayable, cut_months: Mapping[CutRuns, Replayable]
-) -> Iterator[tuple[Replayable, Sequence[TraceJob], int]]:
-    for seed in (1, 2):
-        yield month, dealt_anew(slice_of(month.jobs, RANGE_JOBS), seed), seed
-    for other in cut_months.values():
-        yield other, slice_of(other.jobs, RANGE_JOBS), 0
-
-
-def _range(found: _Replayed, of: Callable[[ReplayFigures], float]) -> Spread:
-    """On the whole month, by how far the variants lie from their own center."""
-    at, middle = of(found.full), of(found.center)
-    if found.full is found.center:
-        spread = [of(one) for one in found.others]
+def _range(replay: _Replayed, of: Callable[[ReplayFigures], float], tail: float) -> Spread:
+    """On the whole month, by how far the variants lie from their own part. `tail`: what a change in the month's last
+    jobs changes in the whole figure.
+    """
+    at, middle, last = of(replay.full), of(replay.middle), of(replay.last)
+    if replay.full is replay.middle:
+        spread = [of(variant) for variant in replay.dealt]
     elif middle:
-        spread = [at * of(one) / middle for one in found.others]
+        spread = [at * of(variant) / middle for variant in replay.dealt]
     else:
-        spread = [at + of(one) for one in found.others]
-    return Spread(min([at, *spread]), max([at, *spread]))
+        spread = [at + of(variant) for variant in replay.dealt]
+    drawn = [at + (of(draw) - last) * tail for draw in replay.drawn]
+    whole = _all_of(Spread(min([at, *spread]), max([at, *spread])), drawn)
+    return Spread(max(0.0, whole.low), whole.high)
+
+
+def _all_of(spread: Spread, drawn: Sequence[float]) -> Spread:
+    """With the draws: one more would lie between their extremes nine times in ten, however they are distributed."""
+    return Spread(min([spread.low, *drawn]), max([spread.high, *drawn]))
 
 
 # --- one replay -------------------------------------------------------------------------------------------------------

@@ -78,13 +78,13 @@ def notes(month: Replayable, setting: WaysSetting, range_jobs: int) -> Iterator[
         )
     if month.cut:
         yield (
-            f"{month.cut:,} runs go on beyond what was seen. Each is taken to last as long as runs of its age do;"
-            " the ranges also have them end where they were last seen, and last twice as long."
+            f"Runs that go on beyond what was seen: {month.cut:,}. Each is taken to last as long as runs of its age do;"
+            " the ranges have ends drawn from the runs of this month."
         )
     if month.queued:
         yield (
             f"{count(month.queued, 'job')} had not started at the end. Each is taken to run as long as such jobs do;"
-            " the ranges also have no run, and one twice as long."
+            " the ranges have runs drawn from those of this month."
         )
     if month.too_wide:
         yield (
@@ -94,6 +94,9 @@ def notes(month: Replayable, setting: WaysSetting, range_jobs: int) -> Iterator[
     if month.tied:
         yield f"{month.tied:,} jobs stay at home: they mount volumes, or need something that no other site has."
     if len(month.jobs) > range_jobs:
-        yield f"Ranges are measured on {range_jobs:,} jobs in a row from the middle of the month, and scaled."
+        yield (
+            f"Ranges are measured on {range_jobs:,} jobs in a row from the middle of the month, and scaled; ends of"
+            " runs that nobody saw, on its last jobs."
+        )
     if any(way is None for way in (setting.own_grid, setting.cloud_grid)):
         yield "Carbon is left out where nobody said what a kWh emits there (--grid, --cloud-grid)."

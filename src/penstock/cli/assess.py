@@ -32,14 +32,11 @@ DECISION = ("ways", "buy_or_rent", "portability", "pilot", "decision", "own_cost
 def command(as_json: bool, **how: Any) -> None:
     """Assess a month of your own: GPUs used, waits, demand; read only."""
     from penstock.assess.demo_month import demo_reading, generated_month
-    from penstock.assess.prices import DOLLARS, report_currency
+    from penstock.assess.prices import DOLLARS, amount_of, report_currency
     from penstock.assess.report import assess
     from penstock.assess.sources.reading import zone_named
-    from penstock.core.units import money
 
-    price = money(how["gpu_hour"]) if how["gpu_hour"] is not None else None
-    if price is not None and price < 0:
-        raise BadInput(f"--gpu-hour {how['gpu_hour']}: an amount cannot be negative.")
+    price = amount_of("--gpu-hour", how["gpu_hour"]) if how["gpu_hour"] is not None else None
     check_currency(how["currency"])
     if how["demo"] == bool(named(how)):
         raise BadInput(
@@ -92,6 +89,7 @@ def _print_json(report: "AssessReport", decision: "Assessment | None") -> None:
         "not_seen": sentences.not_seen(report),
         "use": sentences.use(report),
         "waits": sentences.waits(report),
+        "coming": sentences.coming(report),
     }
     more = {} if decision is None else {name: getattr(decision, name) for name in DECISION}
     print_json({**asdict(report), "says": says, **more})
@@ -108,6 +106,8 @@ def _draw(report: "AssessReport") -> None:
     _draw_use(report)
     _say("Waits", sentences.waits(report))
     _draw_waits(report)
+    _say("What is coming", sentences.coming(report))
+    _draw_coming(report)
 
 
 def _say(title: str, lines: list[str]) -> None:
@@ -157,6 +157,26 @@ def _draw_waits(report: "AssessReport") -> None:
         if rows:
             table(f"{title}, waits", [label, "jobs", "waited", "median", "p95", "sum"], rows, "")
     click.echo()
+
+
+def _draw_coming(report: "AssessReport") -> None:
+    from penstock.cli.output import table
+
+    rows = [
+        [
+            row.label,
+            f"{row.mean:,.0f}",
+            f"{row.busiest:,.0f}",
+            f"{row.busiest_p90:,.0f}",
+            row.hours_above,
+            row.hours_above_p90,
+        ]
+        for row in report.coming.by_day
+    ]
+    if rows:
+        heads = ["day", "GPUs wanted", "busiest hour", "at P90", "hours above owned", "at P90"]
+        table("By day, GPUs wanted", heads, rows, "")
+        click.echo()
 
 
 def _demand(wanted: dict[str, tuple[float, float, int]], day: str) -> list[object]:

@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from penstock.core.engine import Engine
+    from penstock.core.model.events import StartPromised
     from penstock.sim.analysis.compare import Compared
     from penstock.sim.engine.report import Report
     from penstock.sim.traces.trace import Trace
@@ -228,10 +229,13 @@ def _trails(journal: Path) -> dict[str, MonthTrail]:
     return trails
 
 
-def _promised(trail: MonthTrail, event: Any) -> None:
+def _promised(trail: MonthTrail, event: "StartPromised") -> None:
+    from penstock.core.model import reasons as r
+
+    waits = r.OwnedFree | r.EndsAlike | r.RoomMade | r.PatienceOver | r.NotWorthWaiting | r.JoinsNode | r.WaitedLongest
     trail.kinds.append(event.because.kind)
     trail.offers.append(event.offer)
-    trail.waited_ms = getattr(event.because, "waited_ms", 0)
+    trail.waited_ms = event.because.waited_ms if isinstance(event.because, waits) else 0
     # Each node is settled in a line of its own, and a copy makes a start late for a reason that no line gives.
     trail.length += 1 + len(event.nodes) + len(event.copies)
 

@@ -82,6 +82,7 @@ def report(path: str, as_json: bool, **how: Any) -> None:
 def _begun(history: "MonthHistory", how: dict[str, Any]) -> "PilotStart":
     from penstock.assess.owned import owned_model
     from penstock.assess.pilot_follow import PilotStart
+    from penstock.assess.prices import amount_of
 
     at = instant_of("--at", how["at"])
     started_at = history.to_at if at is None else at
@@ -94,7 +95,7 @@ def _begun(history: "MonthHistory", how: dict[str, Any]) -> "PilotStart":
         currency=how["currency"],
         own_gpu_hour=own,
         rent_gpu_hour=rent,
-        cost_of_delay=_amount("--cost-of-delay", how["cost_of_delay"]),
+        cost_of_delay=amount_of("--cost-of-delay", how["cost_of_delay"]),
         before=before,
     )
 
@@ -123,7 +124,7 @@ def _prices(model: str, how: dict[str, Any]) -> tuple[int, int]:
     """Of an owned and of a rented GPU-hour."""
     from penstock.assess.gpus import UNKNOWN
     from penstock.assess.own_cost import default_cost
-    from penstock.assess.prices import quote
+    from penstock.assess.prices import amount_of, quote
 
     given = [how["gpu_hour"], how["rent"]]
     if None in given and how["currency"] != "USD":
@@ -131,20 +132,8 @@ def _prices(model: str, how: dict[str, Any]) -> tuple[int, int]:
     rent = quote(model or UNKNOWN)
     if how["rent"] is None and rent is None:
         raise BadInput(f"The price table has no {model}; say with --rent what a rented GPU costs.")
-    own = default_cost(model).gpu_hour if given[0] is None else _amount("--gpu-hour", given[0])
-    return own, rent.on_demand if given[1] is None and rent else _amount("--rent", given[1])
-
-
-def _amount(option: str, text: str) -> int:
-    from penstock.core.units import money
-
-    try:
-        amount = money(text)
-    except BadInput as error:
-        raise BadInput(f"{option}: {error}") from None
-    if amount < 0:
-        raise BadInput(f"{option} cannot be negative, but is {text}.")
-    return amount
+    own = default_cost(model).gpu_hour if given[0] is None else amount_of("--gpu-hour", given[0])
+    return own, rent.on_demand if given[1] is None and rent else amount_of("--rent", given[1])
 
 
 def _own_journal() -> str:

@@ -54,6 +54,23 @@ class ExternalCluster:
     def apply(self, *objects: Mapping[str, Any]) -> None:
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
 
+    def define(self, folder: Path, *kinds: str) -> None:
+        """Install the CRDs in this folder, and return when these kinds, named as `jobs.batch`, can be listed: `kubectl
+        wait` fails on a definition that has no status yet.
+        """
+        self.kubectl("apply", "--server-side", "-f", str(folder))
+        until = time.monotonic() + LIMIT_S
+        waiting = list(kinds)
+        while waiting:
+            try:
+                self.get(waiting[0], "--all-namespaces")
+            except Refusal:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+            else:
+                waiting.pop(0)
+
     def new_namespace(self, name: str = "") -> str:
         """Returns when pods can be created in it: they need its default service account."""
         name = name or random_name()

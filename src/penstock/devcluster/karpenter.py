@@ -7,16 +7,15 @@ The controllers are those of the release. The cloud is a toy: a machine is a Nod
 
 import http.client
 import json
-import time
 from typing import Any, Final
 
 from penstock.core.errors import BadInput
 from penstock.devcluster.access import AdminApi
-from penstock.devcluster.external import LIMIT_S, ExternalCluster, Refusal
+from penstock.devcluster.external import ExternalCluster
 from penstock.devcluster.plan import GPU
 from penstock.devcluster.ports import free_port
 from penstock.devcluster.processes import Process
-from penstock.devcluster.programs import STOCK_OUT, program
+from penstock.devcluster.programs import STOCK_OUT, is_built, program
 
 HOW: Final = "no Karpenter: `make kube KARPENTER=1` builds it once, in about five minutes"
 GROUP: Final = "karpenter.kwok.sh"  #: of the kwok provider's node class
@@ -38,17 +37,14 @@ SPOT: Final = 0.4  #: of the price on demand
 
 
 def found() -> bool:
-    try:
-        return program("karpenter").exists()
-    except BadInput:
-        return False
+    return is_built("karpenter")
 
 
 def install(cluster: ExternalCluster) -> None:
     if not found():
         raise BadInput(f"There is {HOW}.")
-    cluster.kubectl("apply", "--server-side", "-f", str(program("karpenter-definitions") / "crds"))
-    _wait_until_served(cluster)
+    kinds = ("nodeclaims.karpenter.sh", "nodepools.karpenter.sh", f"kwoknodeclasses.{GROUP}")
+    cluster.define(program("karpenter-definitions") / "crds", *kinds)
 
 
 def start(process: Process, cluster: ExternalCluster) -> None:
@@ -72,21 +68,6 @@ def answers(process: Process) -> bool:
         return probe.getresponse().status == 200
     finally:
         probe.close()
-
-
-def _wait_until_served(cluster: ExternalCluster) -> None:
-    """`kubectl wait` fails on a definition that has no status yet."""
-    until = time.monotonic() + LIMIT_S
-    while True:
-        try:
-            for kind in ("nodeclaims.karpenter.sh", "nodepools.karpenter.sh", f"kwoknodeclasses.{GROUP}"):
-                cluster.get(kind)
-        except Refusal:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-        else:
-            return
 
 
 # --- what its cloud has ----------------------------------------------------------------------------------------------

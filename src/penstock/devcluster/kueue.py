@@ -12,8 +12,8 @@ from penstock.core.errors import BadInput
 from penstock.devcluster.external import ExternalCluster, Refusal
 from penstock.devcluster.ports import free_port
 from penstock.devcluster.processes import Process
-from penstock.devcluster.programs import program
-from penstock.devcluster.webhook_controllers import is_built, webhooks, write_configuration
+from penstock.devcluster.programs import is_built, program
+from penstock.devcluster.webhook_controllers import webhooks, write_configuration
 
 API: Final = "config.kueue.x-k8s.io/v1beta2"
 NAMESPACE: Final = "kueue-system"

@@ -66,6 +66,13 @@ def program(name: str) -> Path:
     return path
 
 
+def is_built(name: str) -> bool:
+    try:
+        return program(name).exists()
+    except BadInput:
+        return False
+
+
 def kubectl() -> str:
     """Ours; the person's own where there are only given clusters and nothing was built."""
     theirs = shutil.which("kubectl")

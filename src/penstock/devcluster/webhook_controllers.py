@@ -8,16 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from penstock.core.errors import BadInput
-from penstock.devcluster.programs import program
-
-
-def is_built(name: str) -> bool:
-    try:
-        return program(name).exists()
-    except BadInput:
-        return False
-
 
 def webhooks(manifest: Path, address: str, certificate: Path, groups: set[str]) -> list[dict[str, Any]]:
     """Those of the release for kinds of these groups, at the controller's own address."""

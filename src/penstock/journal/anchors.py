@@ -40,10 +40,10 @@ def write_anchor(file: str, anchor: Anchor) -> None:
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     out = os.open(file, flags, 0o600)
     try:
-        found = os.fstat(out)
-        if not stat.S_ISREG(found.st_mode):
+        file_stat = os.fstat(out)
+        if not stat.S_ISREG(file_stat.st_mode):
             raise OSError(f"{file} is no plain file")
-        torn = found.st_size and os.pread(out, 1, found.st_size - 1) != b"\n"  # a crash cut the last line short
+        torn = file_stat.st_size and os.pread(out, 1, file_stat.st_size - 1) != b"\n"  # a crash cut the last line short
         os.write(out, b"\n" + line if torn else line)
         os.fsync(out)
     finally:
@@ -55,11 +55,11 @@ def compare(file: str, installation: str, has: Callable[[str], bool], tail: int 
     one which the journal does not have. `tail`: only so many bytes of its end.
     """
     waiting: list[Anchor] = []  #: not in the journal; forgiven by a later note that a backup was restored
-    found = 0
+    anchored = 0
     for anchor in _anchors(file, tail):
         if anchor.installation != installation:
             raise BadInput(f"{file} has anchors of installation {anchor.installation}, and this is {installation}.")
-        found += 1
+        anchored += 1
         if anchor.restored and has(anchor.head):
             waiting = [kept for kept in waiting if _number(kept.head) <= _number(anchor.head)]
         elif not has(anchor.head):
@@ -71,7 +71,7 @@ def compare(file: str, installation: str, has: Callable[[str], bool], tail: int 
             f"Step {number}, anchored as {link[:12]}...{when} in {file}, is gone or another one now; this is not the"
             " journal it was. If a backup was restored, `penstock journal restore --anchor` notes that."
         )
-    return found
+    return anchored
 
 
 def _anchors(file: str, tail: int) -> Iterator[Anchor]:
@@ -93,12 +93,12 @@ def _anchors(file: str, tail: int) -> Iterator[Anchor]:
 
 def _anchor(line: bytes, where: str) -> Anchor:
     try:
-        found = msgspec.json.decode(line.removeprefix(b"anchor "), type=Anchor)
+        anchor = msgspec.json.decode(line.removeprefix(b"anchor "), type=Anchor)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise BadInput(f"{where} is no anchor of a journal.") from None
-    if not _number(found.head):
+    if not _number(anchor.head):
         raise BadInput(f"{where} is no anchor of a journal: its head is no NUMBER:HASH.")
-    return found
+    return anchor
 
 
 def _number(head: str) -> int:

@@ -83,8 +83,8 @@ def _raise(event: e.CapRaiseAsked) -> Deed:
 
 def _amounts(per_period: int | None, per_hour: int | None) -> str:
     """Caps in micro-units; empty: none."""
-    said = [f"{per_period} a month"] if per_period is not None else []
-    return ", ".join(said + ([f"{per_hour} an hour"] if per_hour is not None else []))
+    amounts = [f"{per_period} a month"] if per_period is not None else []
+    return ", ".join(amounts + ([f"{per_hour} an hour"] if per_hour is not None else []))
 
 
 def _issued(event: e.TokenIssued) -> Deed:

@@ -54,8 +54,8 @@ def encode(events: Sequence[Event]) -> bytes:
 def _body(event: Event) -> object:
     if type(event) is JobSubmitted:
         body = {"at": event.at, "number": event.number, "job": event.job, "spec": _spec(event.spec)}
-        said = event.retries or event.details
-        return body | {"retries": event.retries, "details": event.details} if said else body
+        has_more = event.retries or event.details
+        return body | {"retries": event.retries, "details": event.details} if has_more else body
     if type(event) is WaitPromised:
         return _wait(event)
     return event

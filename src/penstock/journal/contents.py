@@ -48,11 +48,11 @@ def verify_contents(where: str, schema: str, restored: Restore) -> Contents:
         if format_ == 1:
             return Contents(rows=0, blobs=0, snapshots=0, snapshots_of_others=0)
         problems: list[str] = []
-        found = _verify(db, schema, restored, problems)
+        verified = _verify(db, schema, restored, problems)
     if problems:
         more = f" And {len(problems) - SHOWN:,} more." if len(problems) > SHOWN else ""
         raise BadInput(f"{where}: {' '.join(problems[:SHOWN])}{more}")
-    return found
+    return verified
 
 
 def _verify(db: Database, schema: str, restored: Restore, problems: list[str]) -> Contents:
@@ -103,7 +103,7 @@ class _Snapshots:
         self.problems += [f"There is a snapshot of step {n}, and no such step." for _, n in ours if _missing(db, n)]
 
     def hold_against(self, number: int, state: State) -> None:
-        for name, _ in [found for found in self.wanted if found[1] == number]:
+        for name, _ in [point for point in self.wanted if point[1] == number]:
             sealed, link = self.db.all("select state, hash from snapshots where schema = ?", name)[0]
             try:
                 kept = self.restored(number, as_bytes(sealed)[SEAL_BYTES:])
@@ -142,11 +142,11 @@ def _rows(db: Database, table: Table, columns: str) -> Iterator[tuple[Any, ...]]
     key = ", ".join(f'"{name}"' for name in table.key)
     marks = ", ".join("?" * len(table.key))
     places = [table.columns.index(name) for name in table.key]
-    found = db.all(f"select {columns} from {table.name} order by {key} limit {CHUNK}")
-    while found:
-        yield from found
-        last = [found[-1][place] for place in places]
-        found = db.all(
+    chunk = db.all(f"select {columns} from {table.name} order by {key} limit {CHUNK}")
+    while chunk:
+        yield from chunk
+        last = [chunk[-1][place] for place in places]
+        chunk = db.all(
             f"select {columns} from {table.name} where ({key}) > ({marks}) order by {key} limit {CHUNK}", *last
         )
 
@@ -154,9 +154,9 @@ def _rows(db: Database, table: Table, columns: str) -> Iterator[tuple[Any, ...]]
 def _blobs(db: Database, problems: list[str]) -> int:
     """How many blobs there are; each must have its digest. Erased ones are not there, and that is all right."""
     blobs, last = 0, ""
-    while found := db.all(f"select digest, content from blobs where digest > ? order by digest limit {BLOBS}", last):
-        for digest, content in found:
+    while chunk := db.all(f"select digest, content from blobs where digest > ? order by digest limit {BLOBS}", last):
+        for digest, content in chunk:
             if sha256(as_bytes(content)).hexdigest() != digest:
                 problems.append(f"What the digest {str(digest)[:12]}... stands for was changed.")
-        blobs, last = blobs + len(found), found[-1][0]
+        blobs, last = blobs + len(chunk), chunk[-1][0]
     return blobs

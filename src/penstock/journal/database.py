@@ -112,7 +112,7 @@ def _names(names: Iterable[str]) -> str:
 
 def askable(values: Iterable[Any]) -> tuple[Any, ...]:
     """Values to look for. Text that no database takes finds nothing, instead of failing: `projection` stores none."""
-    return tuple(_text(found) if isinstance(found, str) and not found.isprintable() else found for found in values)
+    return tuple(_text(cell) if isinstance(cell, str) and not cell.isprintable() else cell for cell in values)
 
 
 def _text(text: str) -> str:
@@ -125,9 +125,9 @@ def marks(count: int) -> str:
 
 def stored_after(db: Database, after: int) -> Iterator[Stored]:
     """Rows in order, fetched in chunks, with no cursor open in between."""
-    while found := db.all(f"select {COLUMNS} from steps where number > ? order by number limit {CHUNK}", after):
-        yield from (plain(values) for values in found)
-        after = found[-1][0]
+    while chunk := db.all(f"select {COLUMNS} from steps where number > ? order by number limit {CHUNK}", after):
+        yield from (plain(values) for values in chunk)
+        after = chunk[-1][0]
 
 
 def plain(values: Sequence[Any]) -> Stored:
@@ -145,8 +145,8 @@ def hash_of(db: Database, number: int) -> bytes | None:
     """The hash of this step, the genesis hash for step 0; None if there is no such step."""
     if number == 0:
         return GENESIS
-    found = db.all("select hash from steps where number = ?", number)
-    return as_bytes(found[0][0]) if found else None
+    rows = db.all("select hash from steps where number = ?", number)
+    return as_bytes(rows[0][0]) if rows else None
 
 
 def has(db: Database, head: str) -> bool:
@@ -154,5 +154,5 @@ def has(db: Database, head: str) -> bool:
     number, _, link = head.partition(":")
     if not number.isdecimal() or len(number) > MOST_DIGITS:
         return False
-    found = hash_of(db, int(number))
-    return found is not None and found.hex() == link
+    stored = hash_of(db, int(number))
+    return stored is not None and stored.hex() == link

@@ -142,8 +142,8 @@ class PostgresDatabase:
             return self._try_lock()
 
     def _try_lock(self) -> bool:
-        found = self.db.execute("select pg_try_advisory_lock(%s)", (WRITER,)).fetchone()
-        return bool(found and found[0])
+        row = self.db.execute("select pg_try_advisory_lock(%s)", (WRITER,)).fetchone()
+        return bool(row and row[0])
 
     def forget(self) -> None:
         """VACUUM: returns the dead row's page."""

@@ -89,23 +89,23 @@ class SqliteDatabase:
         a commit to it is as good as none.
         """
         for path, before in self._files.items():
-            found = self._identity(path)
-            if found is None or before not in (None, found):
-                how = "deleted" if found is None else "replaced"
+            identity = self._identity(path)
+            if identity is None or before not in (None, identity):
+                how = "deleted" if identity is None else "replaced"
                 raise Fenced(
                     f"{path} was {how} under its writer, which stops: nobody would find what it writes. Put the file"
                     " back, or a backup with `penstock journal restore`, and start again."
                 )
-            self._files[path] = found
+            self._files[path] = identity
 
     def _identity(self, path: str) -> tuple[int, int] | None:
         try:
-            found = os.stat(path)
+            file_stat = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise Unwritable(f"{path} cannot be found now: {error.strerror}.") from error
-        return found.st_dev, found.st_ino
+        return file_stat.st_dev, file_stat.st_ino
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -135,26 +135,26 @@ class SqliteDatabase:
     def place(self) -> str:
         """The machine since it was started, and the file: a copy is another file, or on another machine."""
         try:
-            found, boot = os.stat(self.where), Path("/proc/sys/kernel/random/boot_id")
+            file_stat, boot = os.stat(self.where), Path("/proc/sys/kernel/random/boot_id")
             machine = boot.read_text("ascii").strip() if boot.exists() else platform.node()
         except OSError as error:
             raise Unwritable(f"{self.where} cannot be found now: {error.strerror}.") from error
-        return f"{machine}:{found.st_dev}:{found.st_ino}"
+        return f"{machine}:{file_stat.st_dev}:{file_stat.st_ino}"
 
     def lock(self) -> bool:
         """A file lock: the kernel releases it with the process. The file stays, because removing it is a race."""
         if self._lock_file is not None:
             return True
         try:
-            found = os.open(f"{self.where}-lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            lock_file = os.open(f"{self.where}-lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise Unwritable(f"{self.where}-lock cannot be written now: {error.strerror}.") from error
         try:
-            flock(found, LOCK_EX | LOCK_NB)
+            flock(lock_file, LOCK_EX | LOCK_NB)
         except OSError:
-            os.close(found)
+            os.close(lock_file)
             return False
-        self._lock_file = found
+        self._lock_file = lock_file
         return True
 
     def forget(self) -> None:

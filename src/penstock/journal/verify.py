@@ -28,14 +28,23 @@ def about(where: str) -> About:
     """A journal's summary, without verification."""
     must_exist(where)
     with reachable(), closing(database(where, readonly=True)) as db:
-        (found,) = db.all("select format from journal")[0]
-        if found == 1:
+        (version,) = db.all("select format from journal")[0]
+        if version == 1:
             raise BadInput(f"{where} is a journal of format 1, which says nothing of itself; it can be read.")
         installation, head, link, projected = db.all("select installation, head, hash, projected from journal")[0]
         first_at, last_at = db.all("select min(at), max(at) from steps")[0]
         epoch, writer = db.all("select epoch, holder from lease")[0] if projected else (0, "")
         return About(
-            where, installation, found, head, f"{head}:{bytes(link).hex()}", first_at, last_at, projected, writer, epoch
+            where,
+            installation,
+            version,
+            head,
+            f"{head}:{bytes(link).hex()}",
+            first_at,
+            last_at,
+            projected,
+            writer,
+            epoch,
         )
 
 
@@ -53,8 +62,8 @@ def verify(where: str, expected: str = "") -> tuple[int, str]:
             steps = row.number
         wanted = [number for number in (noted, steps) if number]
         for number in wanted:
-            found = db.all("select hash from steps where number = ?", number)
-            hashes[number] = bytes(found[0][0]).hex() if found else ""
+            rows = db.all("select hash from steps where number = ?", number)
+            hashes[number] = bytes(rows[0][0]).hex() if rows else ""
     if noted and hashes.get(noted) != link:
         there = "is another one now" if hashes.get(noted) else "is gone"
         raise BadInput(f"{where}: step {noted}, noted as {link[:12]}..., {there}; this is not the journal it was.")

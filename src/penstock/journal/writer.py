@@ -123,8 +123,8 @@ class JournalWriter:
         self.db.run("update lease set epoch = ?, holder = ?, until_at = ?", epoch, holder, until_at)
 
     def _fence(self, epoch: int) -> None:
-        found, holder, _ = self._lease()
-        if found != epoch:
+        latest, holder, _ = self._lease()
+        if latest != epoch:
             raise Fenced(f"{self.db.where} is written by {holder or 'somebody else'} now; this writer must stop.")
 
     # --- which control plane the sites obey --------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
-from penstock.core.fold.state import Attempt, State
+from penstock.core.fold.ledger import Lease
+from penstock.core.fold.state import Attempt, Node, State
 from penstock.core.model.reasons import Reason
 from penstock.core.units import SECOND, Instant, Money
 from penstock.core.values import value
@@ -67,47 +68,43 @@ def rented(state: State, everything: bool = False) -> tuple[RentedThing, ...]:
 
 
 def _node(state: State, name: str) -> RentedThing:
-    node, lease = state.nodes[name], state.ledger.leases[name]
-    scopes, on, asker = lease.hold.scopes, tuple(node.on), state.attempts.get(node.attempt)
-    return RentedThing(
-        id=node.id,
-        site=node.offer.site,
-        offer=node.offer.id,
-        gpus=node.gpus,
-        phase=node.phase,
-        attempt=node.attempt,
-        on=on,
-        team=_team(scopes),
-        scopes=scopes,
-        asked_at=node.asked_at,
-        deadline_at=lease.deadline_at,
-        spent=lease.charged,
-        held=lease.held,
-        price_per_hour=lease.hold.terms.price_per_hour,
-        renewable=lease.hold.terms.renewable,
-        because=asker.because if asker is not None else None,
-    )
+    node = state.nodes[name]
+    asker = state.attempts.get(node.attempt)
+    because = asker.because if asker is not None else None
+    return _thing(node, state.ledger.leases[name], node.gpus, node.attempt, tuple(node.on), node.asked_at, because)
 
 
 def _attempt(state: State, attempt: Attempt) -> RentedThing:
     lease = state.ledger.leases[attempt.lease]
+    return _thing(attempt, lease, attempt.width, attempt.id, (attempt.id,), lease.opened_at, attempt.because)
+
+
+def _thing(
+    thing: Node | Attempt,
+    lease: Lease,
+    gpus: int,
+    attempt: str,
+    on: tuple[str, ...],
+    asked_at: Instant,
+    because: Reason | None,
+) -> RentedThing:
     return RentedThing(
-        id=attempt.id,
-        site=attempt.offer.site,
-        offer=attempt.offer.id,
-        gpus=attempt.width,
-        phase=attempt.phase,
-        attempt=attempt.id,
-        on=(attempt.id,),
+        id=thing.id,
+        site=thing.offer.site,
+        offer=thing.offer.id,
+        gpus=gpus,
+        phase=thing.phase,
+        attempt=attempt,
+        on=on,
         team=_team(lease.hold.scopes),
         scopes=lease.hold.scopes,
-        asked_at=lease.opened_at,
+        asked_at=asked_at,
         deadline_at=lease.deadline_at,
         spent=lease.charged,
         held=lease.held,
         price_per_hour=lease.hold.terms.price_per_hour,
         renewable=lease.hold.terms.renewable,
-        because=attempt.because,
+        because=because,
     )
 
 

@@ -73,45 +73,45 @@ def read_cases(path: str, sites: str = "") -> CaseFile:
 
 def run_cases(file: CaseFile, policy: Policy) -> Iterator[CaseResult]:
     for case in file.cases:
-        found = judged(case.spec, file.sites.sites, file.sites.data, policy)
-        faults = [_fault(case, one) for one in found if not case.at or one.offer in case.at]
+        by_offer = judged(case.spec, file.sites.sites, file.sites.data, policy)
+        faults = [_fault(case, verdicts) for verdicts in by_offer if not case.at or verdicts.offer in case.at]
         yield CaseResult(case, tuple(fault for fault in faults if fault))
 
 
-def _fault(case: PolicyCase, found: OfferVerdicts) -> str:
-    if found.allowed and case.expect == "denied":
-        return f"{found.offer} is allowed, and was expected to be denied."
-    if not found.allowed and case.expect == "allowed":
-        return f"{found.offer} is denied, and was expected to be allowed: {in_words(found.against[0])}."
-    if not found.allowed and case.rule and not any(case.rule in verdict.rule for verdict in found.against):
-        said = "; ".join(in_words(verdict) for verdict in found.against)
-        return f"{found.offer} is denied, but not by {case.rule}: {said}."
+def _fault(case: PolicyCase, verdicts: OfferVerdicts) -> str:
+    if verdicts.allowed and case.expect == "denied":
+        return f"{verdicts.offer} is allowed, and was expected to be denied."
+    if not verdicts.allowed and case.expect == "allowed":
+        return f"{verdicts.offer} is denied, and was expected to be allowed: {in_words(verdicts.against[0])}."
+    if not verdicts.allowed and case.rule and not any(case.rule in verdict.rule for verdict in verdicts.against):
+        reasons = "; ".join(in_words(verdict) for verdict in verdicts.against)
+        return f"{verdicts.offer} is denied, but not by {case.rule}: {reasons}."
     return ""
 
 
-def _case_file(found: object, page: Document, sites: str) -> CaseFile:
-    if not isinstance(found, dict):
+def _case_file(document: object, page: Document, sites: str) -> CaseFile:
+    if not isinstance(document, dict):
         page.refuse("", "this must be a group of keys with 'cases'")
-    for key in found:
+    for key in document:
         if key not in ("cases", "sites", "currency", "data", "rates"):
             page.report("", unknown("unknown key", str(key), ["cases", "sites", "currency", "data", "rates"]), key=key)
-    rows = found.get("cases")
+    rows = document.get("cases")
     if not isinstance(rows, list) or not rows:
         page.refuse("cases", "the key 'cases' is missing or empty; it is a list of cases")
-    known = page.attempt(_sites, found, page, sites)
+    known = page.attempt(_sites, document, page, sites)
     cases = tuple(page.attempt(_case, row, page, f"cases[{k}]", lambda: known) for k, row in enumerate(rows))
     return CaseFile(known, cases)
 
 
-def _sites(found: dict[str, Any], page: Document, sites: str) -> SitesFile:
-    said = found.get("sites")
+def _sites(document: dict[str, Any], page: Document, sites: str) -> SitesFile:
+    sites_key = document.get("sites")
     if sites:
         return read_sites(sites)
-    if isinstance(said, str):
-        return read_sites(join(dirname(page.name), said))
-    if said is None:
+    if isinstance(sites_key, str):
+        return read_sites(join(dirname(page.name), sites_key))
+    if sites_key is None:
         page.refuse("", "the key 'sites' is missing: a sites file, or a list of sites; or say --sites FILE")
-    return sites_of({key: part for key, part in found.items() if key != "cases"}, page)
+    return sites_of({key: part for key, part in document.items() if key != "cases"}, page)
 
 
 def _case(row: object, page: Document, place: str, sites: Callable[[], SitesFile]) -> PolicyCase:

@@ -64,13 +64,13 @@ def _walk(expr: bytes) -> tuple[list[str], bool]:
 
 
 def _all(message: Message, number: int) -> list[bytes]:
-    return [part for found, part in message if found == number and isinstance(part, bytes)]
+    return [part for field, part in message if field == number and isinstance(part, bytes)]
 
 
 def _one(message: Message, number: int) -> bytes:
     """The last one wins, as the format says."""
-    found = _all(message, number)
-    return found[-1] if found else b""
+    parts = _all(message, number)
+    return parts[-1] if parts else b""
 
 
 def _message(data: bytes) -> Message:
@@ -95,11 +95,11 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    found = shift = 0
+    number = shift = 0
     while True:
         byte = data[at]
         at += 1
-        found |= (byte & 0x7F) << shift
+        number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return found, at
+            return number, at
         shift += 7

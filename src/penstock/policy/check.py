@@ -36,7 +36,7 @@ def warnings(
     """By line. `policy` is what a running Penstock makes of the file. From a journal: what each scope has `spent` this
     month, and the `teams` that submitted jobs.
     """
-    found = [
+    noticed = [
         *_conditions(file, sites),
         *_pairs(file, sites),
         *_plain_keys(file),
@@ -44,7 +44,7 @@ def warnings(
         *_caps(file, policy.currency, spent or {}),
         *_teams(file, sites, teams),
     ]
-    return sorted(dict.fromkeys(found), key=lambda warning: warning.line or 0)
+    return sorted(dict.fromkeys(noticed), key=lambda warning: warning.line or 0)
 
 
 class _At:
@@ -94,26 +94,27 @@ def _pairs(file: PolicyFile, sites: SitesFile | None) -> Iterator[FileError]:
     """Two rules that leave nothing together, and one that says nothing beside the other."""
     at, samples = _At(file), Samples(file.governance, sites)
     rules = [(rule, compiled(rule.deny, OF_RULES)) for rule in file.governance.rules[:MOST_PAIRED]]
-    for (one, first), (two, second) in combinations(rules, 2):
-        tried = list(_bounded(samples.of((one.deny, first), (two.deny, second))))
+    for (rule, first), (other, second) in combinations(rules, 2):
+        tried = list(_bounded(samples.of((rule.deny, first), (other.deny, second))))
         ours = [first.holds(sample) is not False for sample in tried]
         theirs = [second.holds(sample) is not False for sample in tried]
         if not (any(ours) and any(theirs)) or all(ours) or all(theirs):
             continue  # told already
-        both = f"{two.name} and {one.name} (line {one.source.rpartition(':')[2]})"
+        both = f"{other.name} and {rule.name} (line {rule.source.rpartition(':')[2]})"
         cases = f"tried on {len(tried):,} cases"
         if all(a or b for a, b in zip(ours, theirs, strict=True)):
-            yield at.of(two.source, f"{both} contradict: together they deny everything, {cases}.", two.name)
+            yield at.of(other.source, f"{both} contradict: together they deny everything, {cases}.", other.name)
         elif ours == theirs:
-            yield at.of(two.source, f"{both} deny the same, {cases}. One of them is enough.", two.name)
+            yield at.of(other.source, f"{both} deny the same, {cases}. One of them is enough.", other.name)
         elif all(a or not b for a, b in zip(ours, theirs, strict=True)):
             yield at.of(
-                two.source, f"{two.name} denies nothing that {one.name} does not deny already, {cases}.", two.name
+                other.source,
+                f"{other.name} denies nothing that {rule.name} does not deny already, {cases}.",
+                other.name,
             )
         elif all(b or not a for a, b in zip(ours, theirs, strict=True)):
-            yield at.of(
-                one.source, f"{one.name} denies nothing that {two.name} does not deny already, {cases}.", one.name
-            )
+            beside = f"{rule.name} denies nothing that {other.name} does not deny already, {cases}."
+            yield at.of(rule.source, beside, rule.name)
 
 
 def _bounded(samples: Iterable[Sample]) -> Iterator[Sample]:
@@ -247,13 +248,14 @@ def _nowhere(governance: Governance, policy: Policy, sites: SitesFile, at: _At) 
 def _leaves_nothing(spec: JobSpec, policy: Policy, sites: SitesFile) -> bool:
     """By what people wrote; what never fits is no matter of the policy."""
     return all(
-        any(verdict.where != BUILT_IN for verdict in one.against) for one in judged(spec, sites.sites, (), policy)
+        any(verdict.where != BUILT_IN for verdict in verdicts.against)
+        for verdicts in judged(spec, sites.sites, (), policy)
     )
 
 
 def _reasons(spec: JobSpec, policy: Policy, sites: SitesFile) -> Sequence[str]:
     first = [
-        next(in_words(verdict) for verdict in one.against if verdict.where != BUILT_IN)
-        for one in judged(spec, sites.sites, (), policy)
+        next(in_words(verdict) for verdict in verdicts.against if verdict.where != BUILT_IN)
+        for verdicts in judged(spec, sites.sites, (), policy)
     ]
     return list(dict.fromkeys(first))

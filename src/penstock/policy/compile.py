@@ -57,16 +57,16 @@ def governance_of(row: PolicyFileSection, page: Document, digest: str) -> g.Gove
     return made if page.errors else with_shapes(made)
 
 
-def amount(found: Amount | None) -> Money | None:
-    return None if found is None else math.ceil(found * MICRO)
+def amount(units: Amount | None) -> Money | None:
+    return None if units is None else math.ceil(units * MICRO)
 
 
-def whole(found: int | None) -> int | None:
-    return None if found is None else int(found)
+def whole(number: int | None) -> int | None:
+    return None if number is None else int(number)
 
 
-def words(found: Iterable[str]) -> tuple[str, ...]:
-    return tuple(str(word) for word in found)
+def words(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(str(word) for word in names)
 
 
 def known_class(name: str, row: PolicyFileSection, page: Document, place: str) -> None:

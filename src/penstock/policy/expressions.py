@@ -147,21 +147,21 @@ def _try(expression: Expression, fields: tuple[Field, ...]) -> None:
 
 
 def _said(error: str, fields: tuple[Field, ...]) -> BadExpression:
-    found = re.search(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)", error)
-    if found is None:
+    match = re.search(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)", error)
+    if match is None:
         deep = "recursion" in error
         return BadExpression("The condition is nested too deeply." if deep else f"CEL says: {_plain(error)}.")
-    line, column, said = int(found[1]), int(found[2]), found[3].removesuffix(" [INVALID_ARGUMENT]")
-    if unknown := re.match(r"undeclared reference to '([^']*)'", said):
+    line, column, complaint = int(match[1]), int(match[2]), match[3].removesuffix(" [INVALID_ARGUMENT]")
+    if unknown := re.match(r"undeclared reference to '([^']*)'", complaint):
         root = re.match(r"\w+", unknown[1])
         start = column - (len(root[0]) if root and "." in unknown[1] else 0)
         return BadExpression(_unknown(unknown[1], fields), line, max(1, start))
-    if said.startswith("found no matching overload for "):
-        return BadExpression(_no_overload(said), line, column)
-    if said.startswith("Syntax error: "):
-        said = said.partition(" expecting ")[0].replace("mismatched input '<EOF>'", "it ends too early")
-        return BadExpression(f"{said}.", line, column)
-    return BadExpression(f"{said}.", line, column)
+    if complaint.startswith("found no matching overload for "):
+        return BadExpression(_no_overload(complaint), line, column)
+    if complaint.startswith("Syntax error: "):
+        complaint = complaint.partition(" expecting ")[0].replace("mismatched input '<EOF>'", "it ends too early")
+        return BadExpression(f"{complaint}.", line, column)
+    return BadExpression(f"{complaint}.", line, column)
 
 
 def _unknown(name: str, fields: tuple[Field, ...]) -> str:
@@ -170,22 +170,22 @@ def _unknown(name: str, fields: tuple[Field, ...]) -> str:
     roots = list(dict.fromkeys(field.partition(".")[0] for field in known))
     own = [field for field in known if field.startswith(root + ".")]
     alike = [field for field in known if rest and field.endswith("." + rest)] or get_close_matches(name, known, 1, 0.75)
-    said = f"There is no {name}"
+    advice = f"There is no {name}"
     if not rest and root in roots:
-        said = f"{root} has fields, written like {own[0]}"
+        advice = f"{root} has fields, written like {own[0]}"
     elif alike:
-        said += f"; did you mean {alike[0]}"
-        return f"{said}? A rule may read {', '.join(own)}." if own else f"{said}?"
-    return f"{said}. A rule may read {', '.join(own or ['fields of ' + ', '.join(roots)])}."
+        advice += f"; did you mean {alike[0]}"
+        return f"{advice}? A rule may read {', '.join(own)}." if own else f"{advice}?"
+    return f"{advice}. A rule may read {', '.join(own or ['fields of ' + ', '.join(roots)])}."
 
 
-def _no_overload(said: str) -> str:
+def _no_overload(complaint: str) -> str:
     """From `... '_>_' applied to '(int, string)'`, or `_>_(double, string)`."""
-    found = re.search(r"'?([^'\s(]+)'?(?: applied to '|)\(([^)]*)\)", said)
-    if found is None:
-        return f"CEL says: {said}."
-    operator = found[1].strip("_@")
-    kinds = [kind.strip().removesuffix("64") for kind in found[2].split(",")]
+    match = re.search(r"'?([^'\s(]+)'?(?: applied to '|)\(([^)]*)\)", complaint)
+    if match is None:
+        return f"CEL says: {complaint}."
+    operator = match[1].strip("_@")
+    kinds = [kind.strip().removesuffix("64") for kind in match[2].split(",")]
     told = " and ".join(TYPES.get(kind, kind) for kind in kinds)
     hint = " Write the whole number with a decimal, like 2.0." if {*kinds} == {"int", "double"} else ""
     return f"'{operator}' does not work on {told}.{hint}"

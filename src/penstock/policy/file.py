@@ -81,11 +81,11 @@ def governed(sites: SitesFile, policy: PolicyFile) -> SitesFile:
 
 
 def _policy_file(raw: bytes, page: Document, sites: SitesFile | None) -> PolicyFile:
-    found = plain(raw, page, "policy file", NEEDS, MOST_NODES)
-    _check_version(found, page)
-    row = converted(found, PolicyFileSection, page)
-    _bound_parts(found, page)
-    _bound_conditions(found, page)
+    document = plain(raw, page, "policy file", NEEDS, MOST_NODES)
+    _check_version(document, page)
+    row = converted(document, PolicyFileSection, page)
+    _bound_parts(document, page)
+    _bound_conditions(document, page)
     attempt = page.attempt
     if sites is not None:
         for check in (_check_sites, _check_doors, _check_currency, _check_said_once):
@@ -103,9 +103,9 @@ def _policy_file(raw: bytes, page: Document, sites: SitesFile | None) -> PolicyF
     )
 
 
-def _check_version(found: object, page: Document) -> None:
+def _check_version(document: object, page: Document) -> None:
     """First of all: a newer file may have keys that would only be reported as misspelt."""
-    version = found.get("version") if isinstance(found, dict) else None
+    version = document.get("version") if isinstance(document, dict) else None
     if isinstance(version, str) and version.isdecimal() and int(version[:9]) > VERSION:
         page.refuse(
             "version",
@@ -113,16 +113,16 @@ def _check_version(found: object, page: Document) -> None:
         )
 
 
-def _bound_parts(found: object, page: Document) -> None:
+def _bound_parts(document: object, page: Document) -> None:
     """Each decision looks at many of them: ten thousand would hold up everybody's jobs."""
-    for key, inside in found.items() if isinstance(found, dict) else ():
+    for key, inside in document.items() if isinstance(document, dict) else ():
         if isinstance(inside, dict | list) and len(inside) > MOST_PARTS:
             page.refuse(str(key), f"{len(inside):,} entries are too many; at most {MOST_PARTS:,}")
 
 
-def _bound_conditions(found: object, page: Document) -> None:
+def _bound_conditions(document: object, page: Document) -> None:
     """Before any is compiled, which takes milliseconds for a long one; each is asked for every shape and offer."""
-    rows = [row for key in ("rules", "approvals") for row in _listed(found, key) if isinstance(row, dict)]
+    rows = [row for key in ("rules", "approvals") for row in _listed(document, key) if isinstance(row, dict)]
     texts = [text for row in rows for key in CONDITIONS if isinstance(text := row.get(key), str)]
     if len(texts) > MOST_CONDITIONS or sum(map(len, texts)) > MOST_CONDITION_TEXT:
         page.refuse(
@@ -132,8 +132,8 @@ def _bound_conditions(found: object, page: Document) -> None:
         )
 
 
-def _listed(found: object, key: str) -> list[object]:
-    inside = found.get(key) if isinstance(found, dict) else None
+def _listed(document: object, key: str) -> list[object]:
+    inside = document.get(key) if isinstance(document, dict) else None
     return inside if isinstance(inside, list) else []
 
 

@@ -40,26 +40,26 @@ def windows_due(
     windows: Iterable[Window], known: Mapping[str, Sequence[tuple[Instant, Instant]]], now: Instant
 ) -> Iterator[HoursOpened]:
     """For each window: when it is open now, and when it opens next. Nothing while the next time is known."""
-    for one in windows:
-        told = known.get(one.id, ())
+    for window in windows:
+        told = known.get(window.id, ())
         if any(starts > now for starts, _ in told):
             continue
-        for starts, ends in occurrences(one, now):
+        for starts, ends in occurrences(window, now):
             if (starts, ends) not in told:
-                yield HoursOpened(now, one.id, starts, ends)
+                yield HoursOpened(now, window.id, starts, ends)
             if starts > now:
                 break
 
 
-def occurrences(one: Window, now: Instant) -> Iterator[tuple[Instant, Instant]]:
+def occurrences(window: Window, now: Instant) -> Iterator[tuple[Instant, Instant]]:
     """When it is open, from the first time that is not over by now on. It ends when the calendar does."""
-    zone = zone_of(one.zone)
+    zone = zone_of(window.zone)
     day = datetime.fromtimestamp(now / 1000, zone).date() - timedelta(days=2)
     while day < date.max - timedelta(days=2):
-        if not one.days or day.weekday() in one.days:
-            last = day + timedelta(days=1) if one.to_minute <= one.from_minute else day
-            starts = _instant(zone, day, one.from_minute, later=False)
-            ends = _instant(zone, last, one.to_minute, later=True)
+        if not window.days or day.weekday() in window.days:
+            last = day + timedelta(days=1) if window.to_minute <= window.from_minute else day
+            starts = _instant(zone, day, window.from_minute, later=False)
+            ends = _instant(zone, last, window.to_minute, later=True)
             if starts < ends and now < ends:
                 yield starts, ends
         day += timedelta(days=1)

@@ -33,15 +33,15 @@ def judged(spec: JobSpec, sites: Iterable[Site], data: Iterable[DataSet], policy
     )
 
 
-def verdicts_record(job: str, spec: JobSpec, found: Iterable[OfferVerdicts]) -> dict[str, Any]:
+def verdicts_record(job: str, spec: JobSpec, by_offer: Iterable[OfferVerdicts]) -> dict[str, Any]:
     """What `penstock policy explain` and the API answer."""
     offers = [
         {
-            "offer": one.offer,
-            "allowed": one.allowed,
-            "against": [{"rule": verdict.rule, "where": verdict.where} for verdict in one.against],
+            "offer": verdicts.offer,
+            "allowed": verdicts.allowed,
+            "against": [{"rule": verdict.rule, "where": verdict.where} for verdict in verdicts.against],
         }
-        for one in found
+        for verdicts in by_offer
     ]
     return {"job": job, "class": spec.job_class, "team": spec.team, "gpus": spec.gpus, "offers": offers}
 

@@ -37,10 +37,10 @@ class PolicyRules:
 
     def verdict(self, asked: Candidate) -> Verdict:
         """The first objection, or `ALLOWED`."""
-        said = self._built_in.verdict(asked)
+        built_in = self._built_in.verdict(asked)
         governance = asked.policy.governance
-        if not said.allowed or governance is NONE:
-            return said
+        if not built_in.allowed or governance is NONE:
+            return built_in
         for objection in objections(asked):
             return objection
         if governance.rules:
@@ -63,12 +63,12 @@ class PolicyRules:
         if governance.rules is not self._rules:
             self._compile(governance)
         values = read(self._fields, asked)
-        found = []
+        denials = []
         for rule, condition in self._conditions:
             answer = condition if isinstance(condition, str) else condition.holds(values)
             if answer is not False:
-                found.append(_denied(rule, answer))
-        return found
+                denials.append(_denied(rule, answer))
+        return denials
 
     def _compile(self, governance: Governance) -> None:
         self._conditions = [(rule, _condition(rule, governance)) for rule in governance.rules]
@@ -98,8 +98,8 @@ def _condition(rule: DenyRule, governance: Governance) -> Expression | str:
 
 
 def _denied(rule: DenyRule, answer: str | bool) -> Verdict:
-    said = f"rule {rule.name}" if answer is True else f"rule {rule.name} failed ({answer})"
-    return Verdict(False, with_because(said, rule.because), rule.source)
+    rule_words = f"rule {rule.name}" if answer is True else f"rule {rule.name} failed ({answer})"
+    return Verdict(False, with_because(rule_words, rule.because), rule.source)
 
 
 def compile_all(governance: Governance) -> None:

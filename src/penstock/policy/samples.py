@@ -78,7 +78,7 @@ class Samples:
         if self.sites is not None:
             policy = Policy("samples", governance=self.governance)
             asked = [Candidate(JobSpec(1), site, offer, (), policy) for site, offer in offers_of(self.sites.sites)]
-            yield [{field.name: field.read(one) for field in fields} for one in asked]
+            yield [{field.name: field.read(asking) for field in fields} for asking in asked]
             return
         kinds: dict[str, Sequence[Any]] = {
             "text": ["another", *texts],

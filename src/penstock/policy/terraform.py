@@ -85,19 +85,19 @@ def _per_month(caps: Iterable[Cap]) -> Money | None:
 
 def _machine_types(sites: tuple[Site, ...], allow: Allow) -> tuple[str, ...]:
     """Those of the allowed offers. If one of them does not say, none: the cloud would deny what the policy allows."""
-    found = [
+    types = [
         shape.name
         for site in sites
         for offer in site.offers
         if offer.term not in STANDING and _is_allowed(site, offer, allow)
         for shape in offer.shapes
     ]
-    return tuple(dict.fromkeys(sorted(found))) if all(found) else ()
+    return tuple(dict.fromkeys(sorted(types))) if all(types) else ()
 
 
 def _is_allowed(site: Site, offer: Offer, allow: Allow) -> bool:
     asked = ((site.region, allow.regions), (offer.family, allow.families), (offer.gpu_model, allow.gpus))
-    return all(matches(found, names) for found, names in asked if names)
+    return all(matches(value, names) for value, names in asked if names)
 
 
 def _notes(limits: CloudLimits, governance: Governance) -> Iterable[str]:

@@ -34,14 +34,14 @@ def azure(limits: CloudLimits) -> dict[str, Any]:
 
 
 def _variables(limits: CloudLimits) -> dict[str, Any]:
-    found = {"subscription_number": variable("string", "The subscription in which nodes are rented: its UUID.")}
+    variables = {"subscription_number": variable("string", "The subscription in which nodes are rented: its UUID.")}
     if limits.per_month is not None:
-        found["emails"] = variable("list(string)", "Who is told when the budget is reached.")
-        found["action_group_ids"] = variable(
+        variables["emails"] = variable("list(string)", "Who is told when the budget is reached.")
+        variables["action_group_ids"] = variable(
             "list(string)", "Action groups that stop renting when the budget is reached; their runbooks are yours."
         )
-        found["budget_starts"] = variable("string", "The first day of this month, like 2026-11-01T00:00:00Z.")
-    return found
+        variables["budget_starts"] = variable("string", "The first day of this month, like 2026-11-01T00:00:00Z.")
+    return variables
 
 
 def _budget(limits: CloudLimits) -> dict[str, Any]:

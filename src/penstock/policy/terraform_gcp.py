@@ -35,13 +35,13 @@ def gcp(limits: CloudLimits) -> dict[str, Any]:
 
 
 def _variables(limits: CloudLimits, condition: str) -> dict[str, Any]:
-    found = {"project": variable("string", "The project in which nodes are rented: its id.")}
+    variables = {"project": variable("string", "The project in which nodes are rented: its id.")}
     if limits.per_month is not None:
-        found["billing_account"] = variable("string", "The billing account that pays for it.")
-        found["project_number"] = variable("string", "The project's number, which budgets count by.")
+        variables["billing_account"] = variable("string", "The billing account that pays for it.")
+        variables["project_number"] = variable("string", "The project's number, which budgets count by.")
     if condition:
-        found["organization_id"] = variable("string", "The organisation that custom constraints belong to.")
-    return found
+        variables["organization_id"] = variable("string", "The organisation that custom constraints belong to.")
+    return variables
 
 
 def _budget(limits: CloudLimits) -> dict[str, Any]:

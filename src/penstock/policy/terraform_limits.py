@@ -23,9 +23,11 @@ class CloudLimits:
         return max(1, ceil_div(self.per_month or 0, MICRO))
 
 
-def matches(found: str, names: Iterable[str]) -> bool:
+def matches(name_there: str, names: Iterable[str]) -> bool:
     """As the engine reads a list: by the name itself, or by one that ends in `*`. An unknown value is on no list."""
-    return bool(found) and any(found == name or (name.endswith("*") and found.startswith(name[:-1])) for name in names)
+    return bool(name_there) and any(
+        name_there == name or (name.endswith("*") and name_there.startswith(name[:-1])) for name in names
+    )
 
 
 def variable(kind: str, description: str, **more: object) -> dict[str, object]:
@@ -34,13 +36,13 @@ def variable(kind: str, description: str, **more: object) -> dict[str, object]:
 
 def merged(*parts: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
     """Resources of several parts, by type and name."""
-    found: dict[str, dict[str, object]] = {}
+    resources_by_kind: dict[str, dict[str, object]] = {}
     for part in parts:
         for kind, resources in part.items():
-            found.setdefault(kind, {}).update(resources)
-    return found
+            resources_by_kind.setdefault(kind, {}).update(resources)
+    return resources_by_kind
 
 
 def without_empty(sections: dict[str, dict[str, object]]) -> Iterator[tuple[str, dict[str, object]]]:
     """Terraform reads an empty block of resources as a mistake."""
-    yield from ((name, found) for name, found in sections.items() if found)
+    yield from ((name, section) for name, section in sections.items() if section)

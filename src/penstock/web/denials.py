@@ -74,16 +74,16 @@ class Denials:
 
     def lines(self) -> list[Denied]:
         """Newest first."""
-        found = [*self.strangers.values(), *self.tokens.values()]
-        return sorted(found, key=lambda line: line.last_at, reverse=True)
+        denied = [*self.strangers.values(), *self.tokens.values()]
+        return sorted(denied, key=lambda line: line.last_at, reverse=True)
 
     def forget(self, source: str) -> int:
         """Erase what is counted of an address or a token; returns how many lines."""
-        found = [
+        forgotten = [
             lines.pop(name, None) for lines in (self.strangers, self.tokens) for name in {source, _network(source)}
         ]
         self.dirty = True
-        return sum(line is not None for line in found)
+        return sum(line is not None for line in forgotten)
 
     @asynccontextmanager
     async def saved(self) -> AsyncIterator[None]:
@@ -121,9 +121,9 @@ class Denials:
 def _network(address: str) -> str:
     """One line for all addresses that one machine can choose from."""
     try:
-        found = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return address
-    if not isinstance(found, IPv6Address):
+    if not isinstance(parsed, IPv6Address):
         return address
-    return str(found.ipv4_mapped or f"{IPv6Address(int(found) >> 64 << 64)}/64")
+    return str(parsed.ipv4_mapped or f"{IPv6Address(int(parsed) >> 64 << 64)}/64")

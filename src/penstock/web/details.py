@@ -28,8 +28,8 @@ NONE: Final = Details("", b"")
 
 def details(request: HTTPConnection, words: Sequence[str] = ()) -> Details:
     """Salted: a digest alone does not tell whose address or which words it is of."""
-    said: dict[str, Any] = {"salt": secrets.token_hex(16), "from": address_of(request)}
-    content = msgspec.json.encode(said | {"words": list(words)} if words else said)
+    record: dict[str, Any] = {"salt": secrets.token_hex(16), "from": address_of(request)}
+    content = msgspec.json.encode(record | {"words": list(words)} if words else record)
     return Details(sha256(content).hexdigest(), content)
 
 
@@ -47,11 +47,11 @@ def address_of(request: HTTPConnection) -> str:
 
 def name_in(content: bytes | None) -> str:
     """Empty if it was erased."""
-    said: dict[str, Any] = msgspec.json.decode(content) if content else {}
-    return str(said.get("name", ""))
+    record: dict[str, Any] = msgspec.json.decode(content) if content else {}
+    return str(record.get("name", ""))
 
 
 def read(content: bytes | None) -> tuple[str, list[str]]:
     """The address and the words; empty if they were erased."""
-    said: dict[str, Any] = msgspec.json.decode(content) if content else {}
-    return str(said.get("from", "")), [str(word) for word in said.get("words", ())]
+    record: dict[str, Any] = msgspec.json.decode(content) if content else {}
+    return str(record.get("from", "")), [str(word) for word in record.get("words", ())]

@@ -31,8 +31,8 @@ def reason(because: str, until_at: Instant | None, currency: str, minutes_ago: i
 @lru_cache(maxsize=4_096)
 def reason_json(because: str, until_at: Instant | None, currency: str, minutes_ago: int = 0) -> tuple[str, msgspec.Raw]:
     """The same as JSON, and its kind; null and empty if there is none."""
-    found = reason(because, until_at, currency, minutes_ago)
-    return ("", msgspec.Raw(b"null")) if found is None else (found.kind, msgspec.Raw(found.model_dump_json().encode()))
+    shape = reason(because, until_at, currency, minutes_ago)
+    return ("", msgspec.Raw(b"null")) if shape is None else (shape.kind, msgspec.Raw(shape.model_dump_json().encode()))
 
 
 def reason_shape(made: CoreReason, until_at: Instant | None, currency: str, minutes_ago: int = 0) -> Reason:

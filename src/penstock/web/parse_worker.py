@@ -90,9 +90,9 @@ def _answer(header: dict[str, Any], raw: bytes) -> dict[str, Any]:
 
 def _parsed(header: dict[str, Any], raw: bytes) -> JobFile:
     if "home" in header:
-        found = home_job_file(raw, header["home"], header["at"], header["known"])
-        if found is not None:
-            return found
+        home_job = home_job_file(raw, header["home"], header["at"], header["known"])
+        if home_job is not None:
+            return home_job
     return (parse_json_job if header["json"] else parse_job)(raw, "The job")
 
 

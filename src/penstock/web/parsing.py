@@ -163,8 +163,8 @@ class Worker:
             answer = read(self.process.stdout)
         except OSError:
             return None
-        found: dict[str, Any] | None = None if answer is None else msgspec.json.decode(answer)
-        return found
+        decoded: dict[str, Any] | None = None if answer is None else msgspec.json.decode(answer)
+        return decoded
 
     def end(self) -> None:
         self.process.kill()

@@ -43,9 +43,9 @@ class Problem(Exception):
 
     def body(self) -> dict[str, object]:
         title = HTTPStatus(self.status).phrase
-        said = {"type": f"urn:penstock:{self.kind}", "title": title, "status": self.status, "detail": self.detail}
+        problem = {"type": f"urn:penstock:{self.kind}", "title": title, "status": self.status, "detail": self.detail}
         errors = [{"line": error.line, "key": error.key, "message": error.message} for error in self.errors]
-        return {**said, "errors": errors} if errors else said
+        return {**problem, "errors": errors} if errors else problem
 
     def response(self) -> JSONResponse:
         return _ProblemResponse(self.body(), self.status, self.headers, MEDIA_TYPE)

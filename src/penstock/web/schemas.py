@@ -25,12 +25,12 @@ class Shape(BaseModel):
     model_config = ConfigDict(from_attributes=True, extra="forbid", serialize_by_alias=True, validate_by_name=True)
 
     @classmethod
-    def of(cls, found: object, **more: object) -> Self:
+    def of(cls, noun: object, **more: object) -> Self:
         """From a value whose fields have the same names, and what it lacks."""
-        kinds = cls, type(found)
+        kinds = cls, type(noun)
         if kinds not in SHARED:
-            SHARED[kinds] = tuple(name for name in cls.model_fields if hasattr(found, name))
-        return cls.model_validate({name: getattr(found, name) for name in SHARED[kinds]} | more, by_name=True)
+            SHARED[kinds] = tuple(name for name in cls.model_fields if hasattr(noun, name))
+        return cls.model_validate({name: getattr(noun, name) for name in SHARED[kinds]} | more, by_name=True)
 
 
 class Reason(Shape):

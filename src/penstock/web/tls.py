@@ -30,9 +30,9 @@ class Certificate:
 
     def show(self) -> None:
         """Write the copy: only our own certificate. The file may also hold its issuers, and the key."""
-        found = re.findall(BLOCK, self.certificate.read_text("utf-8", "replace"), re.DOTALL)
+        blocks = re.findall(BLOCK, self.certificate.read_text("utf-8", "replace"), re.DOTALL)
         beside = self.shown.with_name(self.shown.name + ".new")
-        beside.write_text(f"{found[0]}\n", "utf-8")
+        beside.write_text(f"{blocks[0]}\n", "utf-8")
         beside.replace(self.shown)
 
     async def follow(self, tell: Callable[[str], None]) -> None:
@@ -59,10 +59,10 @@ class Certificate:
 
 def _mark(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        file_stat = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return file_stat.st_ino, file_stat.st_mtime_ns, file_stat.st_size
 
 
 def _context(certificate: Path, key: Path) -> ssl.SSLContext:

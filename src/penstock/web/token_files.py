@@ -19,8 +19,8 @@ MOST_BYTES: Final = 64 << 20  #: of `tokens.json`
 def own_secret(tokens: Tokens, path: Path) -> str:
     """The secret of our own commands. Made anew if there is none or it is void; then recorded as soon as we lead."""
     secret = (read_regular(path, 10_000) or b"").decode("utf-8", "replace").strip()
-    found = tokens.find(secret)
-    if found is None:
+    token = tokens.find(secret)
+    if token is None:
         token, secret = new_token("admin")
         write_private(path, secret + "\n")
         tokens.hold(token, unrecorded=True)
@@ -68,9 +68,9 @@ def set_aside(path: Path) -> Path:
 def read_regular(path: Path, most: int) -> bytes | None:
     """The content of a file of ours; None if there is none. Never waits for a pipe."""
     try:
-        found = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(found, "rb") as file:
-            if not stat.S_ISREG(os.fstat(found).st_mode):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise BadInput(f"{path} is no file; move it away and start again.")
             content = file.read(most + 1)
     except FileNotFoundError:

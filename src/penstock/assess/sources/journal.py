@@ -22,15 +22,15 @@ def read_journal(where: str) -> SourceReading:
 
 
 def reading_of(rows: Iterable[Any], source: str) -> SourceReading:
-    found = fold(rows)
-    records = [record for life in found.lives.values() for record in _records(life, source, found.last_at)]
+    folded = fold(rows)
+    records = [record for life in folded.lives.values() for record in _records(life, source, folded.last_at)]
     missing = ["A journal tells nothing of how GPUs were used."]
     return SourceReading(
-        coverage=coverage_of(source, records, to_at=found.last_at or None, missing=missing),
+        coverage=coverage_of(source, records, to_at=folded.last_at or None, missing=missing),
         jobs=tuple(numbered(records)),
-        owned=tuple(OwnedGpus(change.at, change.gpus, change.model) for change in found.owned),
-        owned_by="the journal's sites" if found.owned else "",
-        calendar=found.last_at >= EPOCH_LIKE,  # a simulated journal counts from its own zero
+        owned=tuple(OwnedGpus(change.at, change.gpus, change.model) for change in folded.owned),
+        owned_by="the journal's sites" if folded.owned else "",
+        calendar=folded.last_at >= EPOCH_LIKE,  # a simulated journal counts from its own zero
     )
 
 

@@ -60,11 +60,11 @@ async def read_cluster(cluster: "Cluster", namespace: str = "", days: int = 30, 
 async def _workloads(cluster: "Cluster") -> Kind | None:
     for api in WORKLOADS:
         try:
-            found = await cluster.kind(api, "Workload")
+            kind = await cluster.kind(api, "Workload")
         except (NotFound, Forbidden):
             continue
-        if found is not None:
-            return found
+        if kind is not None:
+            return kind
     return None
 
 
@@ -265,7 +265,7 @@ class _View:
 
     def others(self, jobs: Mapping[str, None]) -> dict[str, list[Json]]:
         """Pods of no listed Job, by `NAMESPACE/CONTROLLER`."""
-        found: dict[str, list[Json]] = defaultdict(list)
+        by_owner: dict[str, list[Json]] = defaultdict(list)
         for uid, pods in self.pods.items():
             if uid in jobs:
                 continue
@@ -273,8 +273,8 @@ class _View:
                 metadata = part(pod, "metadata")
                 if annotations.EXECUTION not in part(metadata, "labels"):
                     owner = _owner(metadata) or str(metadata.get("name"))
-                    found[f"{_namespace(metadata)}/{owner}"].append(pod)
-        return found
+                    by_owner[f"{_namespace(metadata)}/{owner}"].append(pod)
+        return by_owner
 
 
 # --- parts of objects -------------------------------------------------------------------------------------------------
@@ -282,15 +282,15 @@ class _View:
 
 def _by_job(pods: Iterable[Json]) -> dict[str, list[Json]]:
     """By the uid of the Job that controls them; the rest under an empty one."""
-    found: dict[str, list[Json]] = defaultdict(list)
+    by_uid: dict[str, list[Json]] = defaultdict(list)
     for pod in pods:
-        found[str(part(part(pod, "metadata"), "labels").get(JOB_UID) or "")].append(pod)
-    return found
+        by_uid[str(part(part(pod, "metadata"), "labels").get(JOB_UID) or "")].append(pod)
+    return by_uid
 
 
 def _admitted(workloads: Iterable[Json]) -> dict[str, Instant]:
     """By the uid of the Job: when Kueue admitted it, or else when its quota was reserved and no more is checked."""
-    found: dict[str, Instant] = {}
+    admitted: dict[str, Instant] = {}
     for workload in workloads:
         owners = [str(owner.get("uid")) for owner in parts(part(workload, "metadata"), "ownerReferences")]
         times = {
@@ -301,8 +301,8 @@ def _admitted(workloads: Iterable[Json]) -> dict[str, Instant]:
         checked = bool(part(workload, "status").get("admissionChecks"))
         at = times.get("Admitted") or (None if checked else times.get("QuotaReserved"))
         if at is not None:
-            found |= dict.fromkeys(owners, at)
-    return found
+            admitted |= dict.fromkeys(owners, at)
+    return admitted
 
 
 def _owned(nodes: Iterable[Json], now: Instant) -> tuple[OwnedGpus, ...]:
@@ -321,12 +321,12 @@ def _model_of_node(node: Json) -> str:
     return next((model for model in models if model), "")
 
 
-def _whole(found: Mapping[str, int]) -> int | str:
+def _whole(asked: Mapping[str, int]) -> int | str:
     """Whole GPUs; or why it is left out."""
-    whole = sum(count for kind, count in found.items() if kind == "" or kind in gpu_models.WHOLE)
+    whole = sum(count for kind, count in asked.items() if kind == "" or kind in gpu_models.WHOLE)
     if whole:
         return whole
-    return SLICES if any(found.values()) else NO_GPU
+    return SLICES if any(asked.values()) else NO_GPU
 
 
 def _outcome(job: Json, started_at: Instant | None) -> Outcome:

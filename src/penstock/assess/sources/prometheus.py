@@ -249,9 +249,9 @@ class _Month:
 
     def _measure(self) -> None:
         """Use is measured only while a pod has its GPUs, so no hour has more of it than the pod's GPUs."""
-        for (pod, _), found in self.used.items():
+        for (pod, _), measured in self.used.items():
             most = self.pods[pod].gpus * HOUR
-            found[0], found[1] = min(found[0], most), min(found[1], found[0], most)
+            measured[0], measured[1] = min(measured[0], most), min(measured[1], measured[0], most)
 
     def _use_of(self, pods: Iterable[Pod]) -> tuple[Millis, Millis, Millis]:
         """GPU-ms measured, used and idle; an hour is judged for all pods of the job together."""
@@ -282,14 +282,14 @@ class _Month:
         )
 
     def lacks(self) -> Iterable[str]:
-        said = " ".join(self.server.missing)
+        missing = " ".join(self.server.missing)
         if not self.pods:
-            if not said:
+            if not missing:
                 yield f"It has no series {REQUESTS} with GPUs, so no job is known from it."
             return
         yield "Pods that lived shorter than the scrape interval may be missing."
         for name, then in LACKING.items():
-            if name not in self.there and name not in said:
+            if name not in self.there and name not in missing:
                 yield f"It has no {name} of these pods, so {then}."
         if UTILISATION in self.there and not self.used:
             yield f"Its {UTILISATION} names no pod of a job, so it is not known who used what."

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 60.0  #: for one window; the server is told the same
 CONNECT_SECONDS: Final = 10.0
+NO_ANSWER: Final = ("the answer is not JSON, or was cut short", "the answer is no object")
 MOST_BYTES: Final = 128 << 20  #: of one answer
 WINDOW_MS: Final[Millis] = 6 * HOUR
 LEAST_WINDOW_MS: Final[Millis] = 45 * MINUTE
@@ -187,7 +188,8 @@ class Prometheus:
         body = _decoded(content)
         words = f": {' '.join(str(body['error']).split())[:200]}" if body.get("error") else ""
         if status in (401, 403):
-            raise QueryDenied(f"{self.host} refuses us ({status}){words}")
+            why = "" if body.get("error") in NO_ANSWER else words  # a proxy refuses in a page of its own
+            raise QueryDenied(f"{self.host} refuses us ({status}){why}; give a token that may read: --prometheus-token")
         if status in (404, 405):
             raise QueryDenied(f"{self.host} has no Prometheus API under this address ({status})")
         if status in (413, 422) or (status == 503 and "timed out" in words):
@@ -225,8 +227,8 @@ def _decoded(content: bytes) -> dict[str, Any]:
     try:
         body = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return {"error": "the answer is not JSON, or was cut short"}
-    return body if isinstance(body, dict) else {"error": "the answer is no object"}
+        return {"error": NO_ANSWER[0]}
+    return body if isinstance(body, dict) else {"error": NO_ANSWER[1]}
 
 
 def _matrix(body: Mapping[str, Any], host: str) -> list[Series]:

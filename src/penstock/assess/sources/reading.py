@@ -64,12 +64,12 @@ def read_file(name: str, read: Callable[[Errors], SourceReading]) -> SourceReadi
     """Runs a reader of one file; all its errors become one `BadFile`."""
     errors = Errors(name)
     try:
-        found = read(errors)
+        reading = read(errors)
         errors.check()
     except Unreadable as bad:
         errors.add(bad)
         raise BadFile(errors.found) from None
-    return found
+    return reading
 
 
 def records_of(
@@ -80,14 +80,14 @@ def records_of(
     left_out = Counter[str]()
     for number, row in rows:
         try:
-            found = record(number, row)
+            entry = record(number, row)
         except Unreadable as bad:
             errors.add(bad, number)
             continue
-        if isinstance(found, str):
-            left_out[found] += 1
+        if isinstance(entry, str):
+            left_out[entry] += 1
         else:
-            records.append(found)
+            records.append(entry)
     errors.check()
     return numbered(records), left_out
 
@@ -101,11 +101,11 @@ def recurring_key(team: str, name: str) -> str:
 def numbered(records: Iterable[JobRecord]) -> list[JobRecord]:
     """A second run of the same id gets `#2`."""
     runs: Counter[str] = Counter()
-    found = []
+    renamed = []
     for record in records:
         runs[record.id] += 1
-        found.append(replace(record, id=f"{record.id}#{runs[record.id]}") if runs[record.id] > 1 else record)
-    return found
+        renamed.append(replace(record, id=f"{record.id}#{runs[record.id]}") if runs[record.id] > 1 else record)
+    return renamed
 
 
 def coverage_of(

@@ -121,10 +121,10 @@ def _gpus(job: Mapping[str, str]) -> tuple[int, str]:
     """How many, and of which model; none, and why."""
     for field in ("AllocTRES", "ReqTRES"):
         if "gres/gpu" in job.get(field, ""):
-            found = slurm.gpus_of_tres(job[field], field)
-            if isinstance(found, str) or found[1]:
-                return 0, SLICES if not isinstance(found, str) else ""
-            return found[0], _model(job[field])
+            allocated = slurm.gpus_of_tres(job[field], field)
+            if isinstance(allocated, str) or allocated[1]:
+                return 0, SLICES if not isinstance(allocated, str) else ""
+            return allocated[0], _model(job[field])
     if job.get("AllocGRES"):
         return _gres(job["AllocGRES"], 1)
     return _gres(job.get("ReqGRES", ""), max(1, whole_gpus(job.get("NNodes") or "1", "NNodes")))
@@ -137,9 +137,9 @@ def _model(tres: str) -> str:
 
 def _gres(text: str, nodes: int) -> tuple[int, str]:
     """`gpu:4`, `gpu:a100:4` or `gres:gpu:2`, as Slurm before 21 wrote it."""
-    found = [match for part in text.split(",") if (match := GRES.fullmatch(part.strip()))]
-    models = {match["model"] or "" for match in found}
-    return nodes * sum(int(match["count"]) for match in found), models.pop() if len(models) == 1 else ""
+    matches = [match for part in text.split(",") if (match := GRES.fullmatch(part.strip()))]
+    models = {match["model"] or "" for match in matches}
+    return nodes * sum(int(match["count"]) for match in matches), models.pop() if len(models) == 1 else ""
 
 
 def _reading(

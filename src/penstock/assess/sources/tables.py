@@ -57,7 +57,7 @@ def _read(path: str, zone: tzinfo, columns: Mapping[str, str], errors: Errors) -
 
 def _chosen(header: list[str], columns: Mapping[str, str], errors: Errors) -> dict[str, int]:
     """Field -> position."""
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for field, column in columns.items():
         if field not in COLUMNS:
             known = ", ".join(COLUMNS)
@@ -65,16 +65,16 @@ def _chosen(header: list[str], columns: Mapping[str, str], errors: Errors) -> di
         elif column not in header:
             errors.add(Unreadable(f"there is no column {column} for {field}, only {', '.join(header[:20])}", line=1))
         else:
-            found[field] = header.index(column)
+            positions[field] = header.index(column)
     for field, names in COLUMNS.items():
         there = [name for name in names if name in header]
         if field not in columns and there:
-            found[field] = header.index(there[0])
+            positions[field] = header.index(there[0])
     for field in ("submit", "gpus"):
-        if field not in found and field not in columns:
+        if field not in positions and field not in columns:
             usual = " or ".join(COLUMNS[field])
             errors.add(Unreadable(f"there is no column {usual}; --column {field}=NAME says which it is", line=1))
-    return found
+    return positions
 
 
 class _Reader:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from penstock.core.engine import Engine, Step
 from penstock.core.ids import members
 from penstock.core.model import events as e
+from penstock.core.model import reasons as r
 from penstock.core.model.reasons import Reason
 from penstock.core.units import HOUR, MICRO, NEVER, Instant, Millis, Money
 from penstock.core.values import value
@@ -23,20 +24,31 @@ UNFINISHED: Final = -2
 STOPPED: Final = -3
 FATES: Final = {REFUSED: "refused", UNFINISHED: "queued", STOPPED: "stopped"}
 BUILT_IN: Final = "built in"
-#: Reasons by which a cap or its pace holds a job back; each names its scope.
-CAPS: Final = ("CapBinds", "RateBinds", "Paced")
-#: Reasons of the moment by which a policy file keeps a job from bursting or running; each names its file and line.
-OF_POLICY: Final = {
-    "ApprovalDenied": "nobody approved it in time",
-    "AwaitsApproval": "it needs an approval",
-    "EgressSpent": "its team's output of this month",
-    "HeadroomKept": "GPUs are kept free",
-    "InQuietHours": "quiet hours",
-    "NoTriggerHolds": "no trigger of burst_when holds",
-    "RanTooLong": "it ran as long as its class may",
-    "TeamAtLimit": "its team's GPUs at once",
-    "TooDear": "above the highest price",
-}
+
+
+def of_policy(because: Reason) -> tuple[str, str] | None:
+    """What of a policy file keeps a job from bursting or running now, and its file and line. None: nothing."""
+    match because:
+        case r.ApprovalDenied():
+            return "nobody approved it in time", because.source
+        case r.AwaitsApproval():
+            return "it needs an approval", because.source
+        case r.EgressSpent():
+            return "its team's output of this month", because.source
+        case r.HeadroomKept():
+            return "GPUs are kept free", because.source
+        case r.InQuietHours():
+            return "quiet hours", because.source
+        case r.NoTriggerHolds():  # triggers are one rule, however many there are
+            return "no trigger of burst_when holds", because.seen[0].source if because.seen else ""
+        case r.RanTooLong():
+            return "it ran as long as its class may", because.source
+        case r.TeamAtLimit():
+            return "its team's GPUs at once", because.source
+        case r.TooDear():
+            return "above the highest price", because.source
+        case _:
+            return None
 
 
 class Fared:
@@ -180,10 +192,9 @@ class Watch:
     def refused(self, event: e.JobRefused) -> None:
         fared = self.fared[event.job]
         fared.delay_ms, fared.started = REFUSED, event.because
-        where = getattr(event.because, "where", BUILT_IN)
-        if where != BUILT_IN:
+        if isinstance(event.because, r.NothingAllowed | r.OnlyOwned) and event.because.where != BUILT_IN:
             fared.denied = True
-            self._count_rule(str(getattr(event.because, "rule", "")), where)
+            self._count_rule(event.because.rule, event.because.where)
         self._note_policy(fared, event.because)
 
     def waits(self, event: e.WaitPromised) -> None:
@@ -208,19 +219,16 @@ class Watch:
         self._note_cap(fared, event.because)
 
     def _note_cap(self, fared: Fared, because: Reason) -> None:
-        if because.kind in CAPS:
+        if isinstance(because, r.CapBinds | r.RateBinds | r.Paced):
             fared.capped = True
-            self.caps.setdefault(getattr(because, "scope", ""), {})[fared.id] = None
+            self.caps.setdefault(because.scope, {})[fared.id] = None
 
     def _note_policy(self, fared: Fared, because: Reason) -> None:
-        """Once for each job and line; triggers are one rule, however many there are."""
-        words = OF_POLICY.get(because.kind)
-        if words is None:
-            return
-        seen = getattr(because, "seen", ())
-        where = str(getattr(because, "source", "") or (seen[0].source if seen else ""))
-        fared.denied = True
-        self.moments.setdefault((words, where), {})[fared.id] = None
+        """Once for each job and line."""
+        rule = of_policy(because)
+        if rule is not None:
+            fared.denied = True
+            self.moments.setdefault(rule, {})[fared.id] = None
 
     def starts(self, event: e.StartPromised) -> None:
         fared = self.fared[event.job]

@@ -32,25 +32,27 @@ async def approvals(plane: PlaneHere, caller: MayRead) -> schemas.Approvals:
     view = plane.view
     return schemas.Approvals(
         currency=view.policy.currency,
-        jobs=[job_shape(found, view) for found in view.approvals if caller.sees(found.team)],
+        jobs=[job_shape(approval, view) for approval in view.approvals if caller.sees(approval.team)],
         caps=[cap for cap in _caps(plane, view) if not caller.team or cap.scope == f"team:{caller.team}"],
     )
 
 
-def job_shape(found: OpenApproval, view: View) -> schemas.Approval:
-    asked, currency = found.request, view.policy.currency
+def job_shape(approval: OpenApproval, view: View) -> schemas.Approval:
+    asked, currency = approval.request, view.policy.currency
     ways = [schemas.CheaperWay(offer=offer, cost=cost, delay_ms=ms) for offer, cost, ms in asked.cheaper]
     says = (
         f"Bursting to {asked.offer} for about {money(asked.cost, currency)} needs approval by {role(asked.role)} "
         f"(rule {asked.rule}{f', {asked.source}' if asked.source else ''})."
     )
-    return schemas.Approval.of(asked, name=found.name, team=found.team, user=found.user, cheaper=ways, says=says)
+    return schemas.Approval.of(
+        asked, name=approval.name, team=approval.team, user=approval.user, cheaper=ways, says=says
+    )
 
 
 def _caps(plane: Plane, view: View) -> list[schemas.CapRaise]:
     wishes = [_wish(asked, view.policy.currency) for asked in view.raises]
     asked = [wish.scope for wish in wishes]
-    said = [
+    of_files = [
         schemas.CapRaise(
             scope=raised.fact.scope,
             at=None,
@@ -65,7 +67,7 @@ def _caps(plane: Plane, view: View) -> list[schemas.CapRaise]:
         for raised in plane.raised_caps.values()
         if raised.fact.scope not in asked
     ]
-    return wishes + said
+    return wishes + of_files
 
 
 def _wish(asked: CapRaiseAsked, currency: str) -> schemas.CapRaise:
@@ -94,43 +96,48 @@ def _wish(asked: CapRaiseAsked, currency: str) -> schemas.CapRaise:
 )
 async def answer(request: Request, job: str, plane: PlaneHere, reader: ReaderHere, caller: MayApprove) -> schemas.Asked:
     """Of an array: all of its jobs that ask. An approval covers the amount that was asked for, and no more."""
-    said = await deps.read_shape(request, schemas.Answer)
-    found = [one for one in plane.view.approvals if job in (one.request.job, array_of(one.request.job))]
-    if not found:
+    reply = await deps.read_shape(request, schemas.Answer)
+    pending = [
+        approval for approval in plane.view.approvals if job in (approval.request.job, array_of(approval.request.job))
+    ]
+    if not pending:
         await run_in_threadpool(_must_exist, reader, caller, job)
         raise conflict(f"{job} asks for no approval now; `penstock why {job}` says what it does.")
-    own(caller, found[0].team, "job", job)
-    await _second_person(reader, caller, found[0].user, f"{job} is your own job")
-    _must_have_role(caller, found)
+    own(caller, pending[0].team, "job", job)
+    await _second_person(reader, caller, pending[0].user, f"{job} is your own job")
+    _must_have_role(caller, pending)
     known = details(request)
-    facts = [_answered(one, said, caller, known.digest) for one in found]
+    facts = [_answered(approval, reply, caller, known.digest) for approval in pending]
     told = await plane.tell(*facts, blobs=known.blobs)
     (step,) = await run_in_threadpool(reader.steps, told.number - 1, 1)
     jobs = [fact.job for fact in facts]
     so = any(isinstance(event, StartPromised) and event.job in jobs for event in step.outputs)
-    return schemas.Asked(job=job, so=so if said.approved else True, says=_said(said, found, so, plane.view))
+    return schemas.Asked(job=job, so=so if reply.approved else True, says=_said(reply, pending, so, plane.view))
 
 
-def _answered(one: OpenApproval, said: schemas.Answer, caller: Token, digest: str) -> ApprovalAnswered:
-    asked = one.request
+def _answered(approval: OpenApproval, reply: schemas.Answer, caller: Token, digest: str) -> ApprovalAnswered:
+    asked = approval.request
     return ApprovalAnswered(
         at=0,
         job=asked.job,
-        approved=said.approved,
+        approved=reply.approved,
         by=caller.id,
-        reason=said.reason,
+        reason=reply.reason,
         details=digest,
         rule=asked.rule,
-        amount=asked.amount if said.amount is None else min(said.amount, asked.amount),
+        amount=asked.amount if reply.amount is None else min(reply.amount, asked.amount),
     )
 
 
-def _said(said: schemas.Answer, found: list[OpenApproval], so: bool, view: View) -> str:
-    if not said.approved:
+def _said(reply: schemas.Answer, pending: list[OpenApproval], so: bool, view: View) -> str:
+    if not reply.approved:
         return "Denied: it does not burst."
-    amounts = [one.request.amount if said.amount is None else min(said.amount, one.request.amount) for one in found]
+    amounts = [
+        approval.request.amount if reply.amount is None else min(reply.amount, approval.request.amount)
+        for approval in pending
+    ]
     upto = money(max(amounts), view.policy.currency)
-    each = " each" if len(found) > 1 else ""
+    each = " each" if len(pending) > 1 else ""
     return f"Approved up to {upto}{each}" + ("; it starts now." if so else ".")
 
 
@@ -146,9 +153,9 @@ async def _second_person(reader: Reader, caller: Token, asker: str, whose: str) 
         raise Problem(403, "forbidden", f"{whose}; another person must answer.")
 
 
-def _must_have_role(caller: Token, found: list[OpenApproval]) -> None:
+def _must_have_role(caller: Token, pending: list[OpenApproval]) -> None:
     """Admins answer for everybody: they could make a token of any role."""
-    wanted = {one.request.role.removeprefix("role:") for one in found}
+    wanted = {approval.request.role.removeprefix("role:") for approval in pending}
     if caller.role != "admin" and wanted != {caller.role}:
         names = " and ".join(role(name) for name in sorted(wanted))
         raise Problem(403, "forbidden", f"This needs {names}, and your token is of role {caller.role}.")
@@ -195,23 +202,23 @@ async def ask_for_cap(request: Request, plane: PlaneHere, caller: MaySubmit) -> 
     summary="Approve or deny a higher cap that another person or a file asks for",
 )
 async def answer_cap(request: Request, plane: PlaneHere, reader: ReaderHere, caller: MayApprove) -> schemas.Done:
-    said, known = await deps.read_shape(request, schemas.CapAnswer), details(request)
-    if caller.team and said.scope != f"team:{caller.team}":
-        raise not_found("budget", said.scope)
-    wish = next((asked for asked in plane.view.raises if asked.scope == said.scope), None)
-    raised = plane.raised_caps.get(said.scope)
-    if wish is None and (raised is None or not said.approved):
-        raise conflict(f"Nobody asks for a higher cap of {said.scope}.")
+    reply, known = await deps.read_shape(request, schemas.CapAnswer), details(request)
+    if caller.team and reply.scope != f"team:{caller.team}":
+        raise not_found("budget", reply.scope)
+    wish = next((asked for asked in plane.view.raises if asked.scope == reply.scope), None)
+    raised = plane.raised_caps.get(reply.scope)
+    if wish is None and (raised is None or not reply.approved):
+        raise conflict(f"Nobody asks for a higher cap of {reply.scope}.")
     if wish is not None:
-        await _second_person(reader, caller, wish.by, f"You asked for this cap of {said.scope} yourself")
-    if not said.approved:
-        denied = CapRaiseDenied(0, said.scope, by=caller.id, reason=said.reason, details=known.digest)
+        await _second_person(reader, caller, wish.by, f"You asked for this cap of {reply.scope} yourself")
+    if not reply.approved:
+        denied = CapRaiseDenied(0, reply.scope, by=caller.id, reason=reply.reason, details=known.digest)
         told = await plane.tell(denied, blobs=known.blobs)
-        return schemas.Done(number=told.number, says=f"Denied: the cap of {said.scope} stays as it is.")
+        return schemas.Done(number=told.number, says=f"Denied: the cap of {reply.scope} stays as it is.")
     told = await plane.tell(
         _granted(wish, None if raised is None else raised.fact, caller, known.digest), blobs=known.blobs
     )
-    return schemas.Done(number=told.number, says=f"Approved: the cap of {said.scope} is raised.")
+    return schemas.Done(number=told.number, says=f"Approved: the cap of {reply.scope} is raised.")
 
 
 def _granted(wish: CapRaiseAsked | None, raised: CapSet | None, caller: Token, digest: str) -> CapSet:

@@ -68,15 +68,15 @@ async def erase(
 
 def _digests(reader: Reader, who: str) -> list[str]:
     """Of all that they and their browsers did, and of their name; each once, if it is still there."""
-    found: dict[str, None] = {}
+    digests: dict[str, None] = {}
     for name in _with_browsers(reader, who):
         before: tuple[int, int] | None = None
         while rows := reader.audit(AuditFilter(who=name), before, PAGE):
-            found.update(dict.fromkeys(row.details for row in rows if row.details))
+            digests.update(dict.fromkeys(row.details for row in rows if row.details))
             before = rows[-1].number, rows[-1].part
     named = reader.token(who)
-    found.update({named.name: None} if named is not None and named.name else {})
-    return [digest for digest in found if reader.blob(digest) is not None]
+    digests.update({named.name: None} if named is not None and named.name else {})
+    return [digest for digest in digests if reader.blob(digest) is not None]
 
 
 def _with_browsers(reader: Reader, who: str) -> list[str]:

@@ -88,13 +88,13 @@ async def tokens(guard: GuardHere, reader: ReaderHere, caller: MayGiveTokens) ->
 
 def names_of(reader: Reader, tokens: Iterable[str]) -> dict[str, str]:
     """The names of those for whom these tokens were made, unless they were erased; a browser has its token's."""
-    found = {token: reader.token(token) for token in tokens}
-    for token, row in found.items():
+    rows = {token: reader.token(token) for token in tokens}
+    for token, row in rows.items():
         for _ in range(MOST_DEEP):
             if row is not None and row.made_by:
                 row = reader.token(row.made_by)
-        found[token] = row
-    return {token: name_in(reader.blob(row.name)) for token, row in found.items() if row is not None and row.name}
+        rows[token] = row
+    return {token: name_in(reader.blob(row.name)) for token, row in rows.items() if row is not None and row.name}
 
 
 @routes.post(
@@ -125,11 +125,11 @@ async def revoke_token(
     """Answered once it is durable. Ends its streams, and the browsers that came in by it or by them."""
     if token == caller.id:
         raise Problem(409, "conflict", "This is the token you are using; revoke it with another one.")
-    found = await guard.tokens.revoke(token, caller.id, details(request))
-    if found is None:
+    revoked = await guard.tokens.revoke(token, caller.id, details(request))
+    if revoked is None:
         raise not_found("token", token)
     names = await run_in_threadpool(names_of, reader, [token])
-    return schemas.Token.of(found, name=names.get(token, ""))
+    return schemas.Token.of(revoked, name=names.get(token, ""))
 
 
 @quick.get("/v1/openapi.json", tags=["health"], response_model=dict[str, Any], summary="This API's own description")

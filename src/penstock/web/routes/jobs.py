@@ -119,20 +119,20 @@ async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas
     spec = _as_asked_by(caller, file, plane.at)
     if not caller.may("operate"):
         plane.admission.check(spec)
-    found = await plane.plan(spec)
-    return _plan(found, caller, plane.view.policy.currency)
+    planned = await plane.plan(spec)
+    return _plan(planned, caller, plane.view.policy.currency)
 
 
-def _plan(found: Plan, caller: Token, currency: str) -> schemas.Plan:
-    decision = found.decision
+def _plan(planned: Plan, caller: Token, currency: str) -> schemas.Plan:
+    decision = planned.decision
     until_at = decision.until_at if isinstance(decision, WaitPromised) else None
     return schemas.Plan.of(
-        found,
+        planned,
         says=explain.says(decision, currency),
         reason=explain.reason_shape(decision.because, until_at, currency),
-        tally=[schemas.Tally(answer=answer, offer=offer, jobs=jobs) for answer, offer, jobs in found.tally],
-        effects=[_effect(effect, caller, currency) for effect in found.effects],
-        choices=[_choice(choice, currency) for choice in found.choices],
+        tally=[schemas.Tally(answer=answer, offer=offer, jobs=jobs) for answer, offer, jobs in planned.tally],
+        effects=[_effect(effect, caller, currency) for effect in planned.effects],
+        choices=[_choice(choice, currency) for choice in planned.choices],
         currency=currency,
     )
 
@@ -142,22 +142,22 @@ def _effect(effect: Effect, caller: Token, currency: str) -> schemas.Effect:
     return schemas.Effect(job=job, to=effect.to, reason=explain.reason_shape(effect.because, None, currency))
 
 
-def _choice(found: Choice, currency: str) -> schemas.Choice:
-    offer = found.offer
+def _choice(choice: Choice, currency: str) -> schemas.Choice:
+    offer = choice.offer
     return schemas.Choice.of(
-        found,
+        choice,
         offer=offer.id,
         site=offer.site,
         term=offer.term,
         gpu_model=offer.gpu_model,
         guarantee=deps.guarantee(offer),
-        denied=explain.reason_shape(found.denied, None, currency) if found.denied else None,
+        denied=explain.reason_shape(choice.denied, None, currency) if choice.denied else None,
     )
 
 
 def _parsing(request: Request) -> Parsing:
-    found: Parsing = request.app.state.parsing
-    return found
+    parsing: Parsing = request.app.state.parsing
+    return parsing
 
 
 def _is_json(request: Request) -> bool:
@@ -176,16 +176,16 @@ def _as_asked_by(caller: Token, file: JobFile, now: Instant, work: str = "") -> 
 @routes.post("/jobs/{job:job}/cancel", summary="Cancel a job")
 async def cancel(job: str, request: Request, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Asked:
     """Also of a whole array, by the id that its members' ids begin with."""
-    found = await run_in_threadpool(_states, reader, caller, job)
-    if all(state == "cancelled" for state in found.values()):
+    by_member = await run_in_threadpool(_states, reader, caller, job)
+    if all(state == "cancelled" for state in by_member.values()):
         return schemas.Asked(job=job, so=True, says="The job was already cancelled.")
-    live = [member for member, state in found.items() if state not in states.ENDED]
+    live = [member for member, state in by_member.items() if state not in states.ENDED]
     if not live:
         raise conflict(f"{job} has ended; there is nothing to cancel.")
     plane.admission.grow(caller.team, len(live))
     known = details(request)
     await plane.tell(*(CancelRequested(0, member, caller.id, known.digest) for member in live), blobs=known.blobs)
-    active = any(found[member] in states.ACTIVE for member in live)
+    active = any(by_member[member] in states.ACTIVE for member in live)
     says = "The job is stopping; it is cancelled once it has stopped." if active else "The job is cancelled."
     return schemas.Asked(job=job, so=not active, says=says)
 

@@ -29,15 +29,15 @@ async def all_jobs(
 ) -> Response:
     show = "queued" if show == "waiting" else show  # the parameter's former value
     wanted = Filter(states=listing.SHOWN[show][1], text=text)
-    found = await run_in_threadpool(jobs.page_of, plane, reader, caller, wanted, after, ROWS)
+    job_page = await run_in_threadpool(jobs.page_of, plane, reader, caller, wanted, after, ROWS)
     values: dict[str, Any] = {
         "title": "Jobs",
         "here": "Jobs",
-        "rows": listing.rows(found.jobs, instant(plane), plane.view.policy.currency),
+        "rows": listing.rows(job_page.jobs, instant(plane), plane.view.policy.currency),
         "tabs": [(name, _address(word, text), word == show) for word, (name, _) in listing.SHOWN.items()],
         "show": show,
         "text": text,
-        "older": _address(show, text, found.next) if found.next is not None else "",
+        "older": _address(show, text, job_page.next) if job_page.next is not None else "",
         "newest": _address(show, text) if after is not None else "",
     }
     return html(request, "jobs.html", **(frame(request, plane) | values))
@@ -45,6 +45,6 @@ async def all_jobs(
 
 def _address(show: str, text: str, after: int | None = None) -> str:
     asked = {
-        name: found for name, found in (("show", show), ("text", text), ("after", after)) if found not in ("", None)
+        name: value for name, value in (("show", show), ("text", text), ("after", after)) if value not in ("", None)
     }
     return f"/jobs?{urlencode(asked)}" if asked else "/jobs"

@@ -63,7 +63,7 @@ async def log(
     plane: PlaneHere,
     reader: ReaderHere,
     caller: MayRead,
-    one: OneStream,  # noqa: ARG001 - counts it
+    stream_slot: OneStream,  # noqa: ARG001 - counts it
     attempt: Annotated[str, Query(description="Of this attempt; empty: of its last.", max_length=300)] = "",
     rank: Annotated[int | None, Query(ge=0, lt=1 << 20, description="Of this pod of a gang; empty: of all.")] = None,
     after: Annotated[int, Query(ge=0, lt=1 << 62, description="From this byte on.")] = 0,

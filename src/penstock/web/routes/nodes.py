@@ -17,9 +17,9 @@ async def nodes(
     caller: MayRead,
     everything: Annotated[bool, Query(alias="all", description="Attempts that are billed themselves, too.")] = False,
 ) -> schemas.RentedNodes:
-    found = await plane.consider(lambda state, _: rented.rented(state, everything))
+    things = await plane.consider(lambda state, _: rented.rented(state, everything))
     currency = plane.view.policy.currency
-    mine = [_shape(thing, currency) for thing in found if caller.sees(thing.team)]
+    mine = [_shape(thing, currency) for thing in things if caller.sees(thing.team)]
     return schemas.RentedNodes(at=plane.view.at, currency=currency, nodes=mine)
 
 

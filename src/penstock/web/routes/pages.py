@@ -127,18 +127,18 @@ def _notices(view: View, trouble: str, caller: Token, at: Instant) -> list[dict[
 
 def _approvals(view: View, caller: Token, at: Instant) -> list[dict[str, str]]:
     """Only shown: an answer needs a token that may approve, and a cookie changes nothing."""
-    found = [one for one in view.approvals if caller.sees(one.team)][:ROWS]
+    pending = [approval for approval in view.approvals if caller.sees(approval.team)][:ROWS]
     return [
         {
-            "href": queue.href(one.request.job),
-            "name": one.name or one.request.job,
-            "team": one.team,
-            "says": job_shape(one, view).says,
-            "cost": cash(one.request.amount, view.policy.currency),
-            "until": formats.clock(one.request.until_at, at),
-            "do": f"penstock approvals approve {one.request.job}",
+            "href": queue.href(approval.request.job),
+            "name": approval.name or approval.request.job,
+            "team": approval.team,
+            "says": job_shape(approval, view).says,
+            "cost": cash(approval.request.amount, view.policy.currency),
+            "until": formats.clock(approval.request.until_at, at),
+            "do": f"penstock approvals approve {approval.request.job}",
         }
-        for one in found
+        for approval in pending
     ]
 
 
@@ -167,8 +167,8 @@ def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed
     telling, shown = stream.EventStream(reader, plane.view.policy.currency), dict[str, schemas.Event]()
     before: tuple[int, int] | None = None
     for _ in range(PAGES_BACK):
-        found = reader.feed(before, FEED, tuple(feed.TOLD))
-        for entry in found:
+        entries = reader.feed(before, FEED, tuple(feed.TOLD))
+        for entry in entries:
             event = telling.shape(
                 entry.number, entry.part, entry.at, entry.job or job_concerned(entry.event), entry.event
             )
@@ -177,9 +177,9 @@ def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed
             )  # its latest wait is enough
             if stream.may_see(caller, event) and feed.worth_telling(event):
                 shown.setdefault(again, event)
-        if not found or len(shown) >= FEED:
+        if not entries or len(shown) >= FEED:
             break
-        before = (found[-1].number, found[-1].part)
+        before = (entries[-1].number, entries[-1].part)
     events = list(shown.values())[:FEED]
     return feed.items(events, _names(reader, events), at)
 
@@ -208,22 +208,22 @@ async def one_job(
     job: str, request: Request, guard: GuardHere, plane: PlaneHere, reader: ReaderHere, caller: MayRead
 ) -> Response:
     await logs.on_record(request, guard, plane, reader, caller, job)
-    found = await run_in_threadpool(jobs.detail_of, plane, reader, caller, job)
+    detail = await run_in_threadpool(jobs.detail_of, plane, reader, caller, job)
     story = await run_in_threadpool(jobs.story, job, plane, reader, caller)
     kinds, at, currency = terms(await site_routes.sites(plane, caller)), instant(plane), plane.view.policy.currency
     return html(
         request,
         "job.html",
         **frame(request, plane),
-        title=found.name or found.id,
-        job=found,
-        lede=told.lede(found, at),
-        facts=told.facts(found, at, currency),
-        timeline=timeline.draw(found, kinds, at),
-        tries=told.tries(found, kinds, at, currency),
+        title=detail.name or detail.id,
+        job=detail,
+        lede=told.lede(detail, at),
+        facts=told.facts(detail, at, currency),
+        timeline=timeline.draw(detail, kinds, at),
+        tries=told.tries(detail, kinds, at, currency),
         story=[{"at": formats.clock(line.at, at), "text": formats.plain(line.text, at)} for line in story.lines],
-        log=await _tail(logs.LogQuery(plane, reader, caller, job), found),
-        command=shlex.join(found.command),
+        log=await _tail(logs.LogQuery(plane, reader, caller, job), detail),
+        command=shlex.join(detail.command),
     )
 
 
@@ -265,7 +265,7 @@ async def news(
     guard: GuardHere,
     plane: PlaneHere,
     caller: MayRead,
-    one: OneStream,  # noqa: ARG001 - counts it
+    stream_slot: OneStream,  # noqa: ARG001 - counts it
 ) -> AsyncIterator[ServerSentEvent]:
     """The number of the latest picture, at once and whenever there is a newer one: a page that was away catches up."""
     async for event in guard.tokens.while_valid(caller, _news(plane)):
@@ -284,12 +284,12 @@ async def _news(plane: Plane) -> AsyncGenerator[ServerSentEvent, None]:
 
 @routes.get("/static/{name:path}")
 async def file(name: Annotated[str, Path(max_length=200)], caller: Anybody) -> Response:  # noqa: ARG001 - declares the permission
-    found = static().get(name)
-    if found is None:
+    asset = static().get(name)
+    if asset is None:
         raise not_found("file", name)
     headers = {
         "Cache-Control": "public, max-age=86400",
         "X-Content-Type-Options": "nosniff",
-        "ETag": f'"{found.digest}"',
+        "ETag": f'"{asset.digest}"',
     }
-    return Response(found.content, media_type=found.media_type, headers=headers)
+    return Response(asset.content, media_type=asset.media_type, headers=headers)

@@ -49,7 +49,7 @@ async def apply(request: Request, caller: MayOperate) -> schemas.PolicyApplied:
         strand=text.yes,
     )
     return schemas.PolicyApplied.of(
-        done, raised=list(done.raised), stranded=[schemas.StrandedJob.of(one) for one in done.stranded]
+        done, raised=list(done.raised), stranded=[schemas.StrandedJob.of(stranded) for stranded in done.stranded]
     )
 
 
@@ -81,8 +81,8 @@ async def verdicts(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRe
     if spec is None:
         raise not_found("job", job)
     sites, data, policy = await plane.consider(lambda state, _: _in_force(state, plane.setup.opening))
-    found = await run_in_threadpool(judged, spec, sites, data, policy)
-    return schemas.JobVerdicts.model_validate(verdicts_record(job, spec, found))
+    by_offer = await run_in_threadpool(judged, spec, sites, data, policy)
+    return schemas.JobVerdicts.model_validate(verdicts_record(job, spec, by_offer))
 
 
 def _in_force(state: State, configured: tuple[Fact, ...]) -> tuple[tuple[Site, ...], tuple[DataSet, ...], Policy]:
@@ -97,8 +97,8 @@ def _in_force(state: State, configured: tuple[Fact, ...]) -> tuple[tuple[Site, .
 
 
 def revisions(reader: Reader) -> list[PolicySet]:
-    found = [happening.event for happening in reader.feed(limit=MOST, kinds=("PolicySet",))]
-    return [event for event in found if isinstance(event, PolicySet)]
+    events = [happening.event for happening in reader.feed(limit=MOST, kinds=("PolicySet",))]
+    return [event for event in events if isinstance(event, PolicySet)]
 
 
 def _revision(reader: Reader, event: PolicySet, text: bool = False) -> schemas.PolicyRevision:

@@ -34,10 +34,10 @@ def events(
     before: Annotated[str | None, Query(pattern=EVENT_ID, description="`next` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> schemas.Events:
-    found = reader.feed(_place(before) if before else None, limit)
+    entries = reader.feed(_place(before) if before else None, limit)
     teller = EventStream(reader, plane.view.policy.currency)
-    shown = [teller.shape(entry.number, entry.part, entry.at, entry.job, entry.event) for entry in found]
-    following = f"{found[-1].number}.{found[-1].part}" if len(found) == limit else None
+    shown = [teller.shape(entry.number, entry.part, entry.at, entry.job, entry.event) for entry in entries]
+    following = f"{entries[-1].number}.{entries[-1].part}" if len(entries) == limit else None
     return schemas.Events(events=[event for event in shown if may_see(caller, event)], next=following)
 
 
@@ -70,7 +70,7 @@ async def stream(
     reader: ReaderHere,
     caller: MayRead,
     begin: Annotated[tuple[int, int], Depends(_begin)],
-    one: OneStream,  # noqa: ARG001 - counts it
+    stream_slot: OneStream,  # noqa: ARG001 - counts it
 ) -> AsyncIterator[ServerSentEvent]:
     """Begins with what comes next, or after the event that the client saw last. Ends with the token."""
     async for event in guard.tokens.while_valid(caller, _events(plane, reader, caller, *begin)):
@@ -134,5 +134,5 @@ class EventStream:
 
 
 def _team(reader: Reader, job: str) -> str:
-    found = reader.job(job)
-    return found.team if found else ""
+    row = reader.job(job)
+    return row.team if row else ""

@@ -27,7 +27,7 @@ def day(at: Instant) -> str:
 
 def plain(text: str, now: Instant) -> str:
     """A recorded sentence with instants in the page's form and non-breaking units."""
-    return UNIT.sub(NBSP, INSTANT.sub(lambda found: clock(_instant(found[0]), now), text))
+    return UNIT.sub(NBSP, INSTANT.sub(lambda match: clock(_instant(match[0]), now), text))
 
 
 def month(period: str) -> str:

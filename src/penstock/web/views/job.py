@@ -43,17 +43,19 @@ def lede(job: schemas.JobDetail, now: Instant) -> str:
     match job.state:
         case "running":
             since = next((attempt.started_at for attempt in reversed(job.tries) if attempt.started_at), None)
-            said = f"Running on {job.offer}" + (f" since {clock(since, now)}." if since else ".")
+            state_words = f"Running on {job.offer}" + (f" since {clock(since, now)}." if since else ".")
         case "starting" | "stopping":
-            said = f"{job.state.capitalize()} on {job.offer}."
+            state_words = f"{job.state.capitalize()} on {job.offer}."
         case "queued" if job.preempted:
-            said = "Preempted; it resumes from its last checkpoint." if job.kept_ms else "Preempted; it starts again."
+            state_words = (
+                "Preempted; it resumes from its last checkpoint." if job.kept_ms else "Preempted; it starts again."
+            )
         case "queued" | "paused" | "refused":
-            said = ""  # the reason contains it
+            state_words = ""  # the reason contains it
         case ended:
-            said = f"{ended.capitalize()}{f' on {job.offer}' if job.offer else ''}{_when(job, now)}."
+            state_words = f"{ended.capitalize()}{f' on {job.offer}' if job.offer else ''}{_when(job, now)}."
             why = ""
-    return plain(f"{said} {why}".strip(), now)
+    return plain(f"{state_words} {why}".strip(), now)
 
 
 def _when(job: schemas.JobDetail, now: Instant) -> str:

@@ -53,11 +53,11 @@ def asset(name: str) -> str:
 @cache
 def static() -> dict[str, File]:
     """All static files by name; nothing else is served, whatever the path."""
-    found = dict(_found(files("penstock.web.views") / "static", ""))
-    found |= dict(_found(files("penstock") / "assets" / "fonts", "fonts/"))
+    assets = dict(_found(files("penstock.web.views") / "static", ""))
+    assets |= dict(_found(files("penstock") / "assets" / "fonts", "fonts/"))
     tokens = (files("penstock") / "assets" / "tokens.css").read_bytes()  # shared with the reports
-    found["style.css"] = _file(tokens + found["style.css"].content, TYPES["css"])
-    return found
+    assets["style.css"] = _file(tokens + assets["style.css"].content, TYPES["css"])
+    return assets
 
 
 def _found(folder: Traversable, prefix: str) -> list[tuple[str, File]]:

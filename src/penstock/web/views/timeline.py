@@ -57,11 +57,11 @@ def draw(job: schemas.JobDetail, terms: dict[str, str], now: Instant) -> Markup:
 
 def told(job: schemas.JobDetail, end: Instant) -> str:
     """The time line as a sentence."""
-    said = [
+    outcomes = [
         f"{attempt.offer}, {_length(attempt, end)}{f', {_state(attempt)}' if attempt.ended_at else ''}"
         for attempt in job.tries
     ]
-    return f"{many(len(job.tries), 'attempt')}{': ' if said else ''}{'; '.join(said)}."
+    return f"{many(len(job.tries), 'attempt')}{': ' if outcomes else ''}{'; '.join(outcomes)}."
 
 
 def _state(attempt: schemas.Attempt) -> str:
@@ -105,12 +105,12 @@ def _short(text: str, most: int) -> str:
 
 def waits(job: schemas.JobDetail, end: Instant) -> list[tuple[Instant, Instant]]:
     """Intervals without GPUs: before, between and after attempts."""
-    found, since = [], job.submitted_at
+    spans, since = [], job.submitted_at
     for attempt in job.tries:
         if attempt.promised_at > since:
-            found.append((since, attempt.promised_at))
+            spans.append((since, attempt.promised_at))
         since = max(since, attempt.ended_at or end)
-    return [*found, (since, end)] if job.state not in ENDED and end > since else found
+    return [*spans, (since, end)] if job.state not in ENDED and end > since else spans
 
 
 def _waits(job: schemas.JobDetail, axis: Axis, end: Instant) -> Markup:
@@ -122,8 +122,8 @@ def _waits(job: schemas.JobDetail, axis: Axis, end: Instant) -> Markup:
     if not total:
         return lines
     first = waits(job, end)[0]
-    said = Markup('<text class="lab2 halo" x="{:.3f}%" y="16">queued{}{}</text>')
-    return lines + said.format(axis.x(first[0]), NBSP, duration(total))
+    label = Markup('<text class="lab2 halo" x="{:.3f}%" y="16">queued{}{}</text>')
+    return lines + label.format(axis.x(first[0]), NBSP, duration(total))
 
 
 def _tries(job: schemas.JobDetail, axis: Axis, lanes: list[str], terms: dict[str, str], end: Instant) -> list[Markup]:
