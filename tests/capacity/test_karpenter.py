@@ -28,6 +28,30 @@ def name_of(ground: KarpenterGround, node: str) -> str:
     return annotations.node_name(object_name(ground.installation, node))
 
 
+def blind_offers(ground: KarpenterGround) -> None:
+    """From now on its nodes never show their GPUs."""
+    rent = ground.settings.places[0][1].rent
+    assert rent is not None
+    blind = replace(rent, instance_types=("a100-blind",))
+    places = tuple((offer, replace(place, rent=blind)) for offer, place in ground.settings.places)
+    ground.settings = replace(ground.settings, places=places)
+
+
+def node_named(cloud: DevCluster, claim: str) -> str:
+    """The Node of a claim; empty: it has not joined."""
+    nodes = cloud.get("nodes", "-l", f"{annotations.NODE}={claim}")["items"]
+    return str(nodes[0]["metadata"]["name"]) if nodes else ""
+
+
+def taint(cloud: DevCluster, node: str, key: str) -> None:
+    cloud.kubectl("taint", "node", node, f"{key}=soon:NoSchedule")
+
+
+async def gone_from(cloud: DevCluster, path: str) -> None:
+    while (await asyncio.to_thread(cloud.api.ask, "GET", path)).code != 404:
+        await asyncio.sleep(0.5)
+
+
 def capacity_of(lab: Watch) -> KarpenterNodes:
     assert isinstance(lab.driver.capacity, KarpenterNodes)
     return lab.driver.capacity
@@ -55,11 +79,7 @@ async def test_a_node_without_its_gpus_is_given_back_at_our_own_deadline(
     ground: KarpenterGround, cloud: DevCluster
 ) -> None:
     cloud.apply(karpenter.node_class(ground.settings.namespace))
-    rent = ground.settings.places[0][1].rent
-    assert rent is not None
-    blind = replace(rent, instance_types=("a100-blind",))
-    places = tuple((offer, replace(place, rent=blind)) for offer, place in ground.settings.places)
-    ground.settings = replace(ground.settings, places=places)
+    blind_offers(ground)
     ground.site = replace(ground.site, offers=tuple(replace(offer, start_ms=SECOND) for offer in ground.site.offers))
     async with opened(ground) as lab:
         nodes = capacity_of(lab)
@@ -99,6 +119,57 @@ async def test_a_claim_that_others_delete_is_a_notice_and_then_a_loss(
         await lab.hears(e.NodeNotice, "a.1/n0")
         await lab.hears(e.NodeLost, "a.1/n0")
         assert [type(fact) for fact in lab.said] == [e.NodeNotice, e.NodeLost]
+
+
+@story
+async def test_a_taint_of_the_cloud_s_own_handler_is_a_notice_said_once(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    cloud.apply(*ground.classes())
+    async with opened(ground) as lab:
+        await lab.driver.capacity.ask(launch("a.1/n0", deadline_at=ground.clock() + HOUR))
+        taint(cloud, node_named(cloud, name_of(ground, "a.1/n0")), "aws-node-termination-handler/spot-itn")
+        notice = await lab.hears(e.NodeNotice, "a.1/n0")
+        assert notice.words == "the cloud takes its node back (aws-node-termination-handler/spot-itn)"
+        cloud.api.ask("DELETE", f"{karpenter.CLAIMS}/{name_of(ground, 'a.1/n0')}")
+        await lab.hears(e.NodeLost, "a.1/n0")
+        assert [type(fact) for fact in lab.said] == [e.NodeNotice, e.NodeLost]
+
+
+@story
+async def test_a_node_with_a_notice_before_its_gpus_came_is_given_back_and_never_ready(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    cloud.apply(*ground.classes())
+    blind_offers(ground)
+    async with opened(ground) as lab:
+        asked = asyncio.create_task(lab.driver.capacity.ask(launch("a.1/n0")))
+        while not (there := node_named(cloud, name_of(ground, "a.1/n0"))):
+            await asyncio.sleep(0.1)
+        taint(cloud, there, "ToBeDeletedByClusterAutoscaler")
+        with pytest.raises(NeverReady, match="taken away while it started: the cluster autoscaler removes its node"):
+            await asked
+        assert await lab.driver.capacity.list() == ()
+        assert lab.said == []
+
+
+@story
+async def test_karpenter_leaves_a_node_of_ours_that_looks_empty_while_it_ends_those_of_its_pools(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    """As a node looks whose job still pulls its image."""
+    name = ground.settings.namespace
+    cloud.apply(*ground.classes(), karpenter.node_pool(name, types=("a100-8x",), labels={"pool": name}))
+    async with opened(ground) as lab:
+        await lab.driver.capacity.ask(launch("a.1/n0", deadline_at=ground.clock() + HOUR))
+        mine = cloud.api.ask("GET", f"{karpenter.CLAIMS}/{name_of(ground, 'a.1/n0')}").body
+        pooled = {"name": f"{name}-pooled", "labels": {"karpenter.sh/nodepool": name}}
+        cloud.apply({**mine, "metadata": pooled, "spec": {**mine["spec"], "taints": []}, "status": None})
+        await gone_from(cloud, f"{karpenter.CLAIMS}/{name}-pooled")
+        claim = cloud.api.ask("GET", f"{karpenter.CLAIMS}/{name_of(ground, 'a.1/n0')}").body
+        assert "deletionTimestamp" not in claim["metadata"]
+        assert lab.said == []
+        await lab.driver.capacity.release("a.1/n0")
 
 
 @story
