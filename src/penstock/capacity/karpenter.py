@@ -24,7 +24,7 @@ from penstock.kube import annotations, errors
 from penstock.kube.client import EVENTS, NODE_CLAIMS, Obj
 from penstock.kube.informer import Informer
 from penstock.kube.node_selection import NodeSelection
-from penstock.site_answers import Refused, Unreachable
+from penstock.site_answers import Refused, Unreachable, still_leads
 
 EVENT_SECONDS: Final = 2.0  #: Karpenter writes why it deleted a claim about when it deletes it
 
@@ -46,9 +46,17 @@ class KarpenterNodes(ClusterNodes):
     # --- one claim ---------------------------------------------------------------------------------------------------
 
     async def create(self, ask: LaunchNode, offer: Offer, place: NodeSelection) -> RentedMachine:
-        claim = node_claim(ask, offer, place, self.installation, self.clock())
+        """Its `expireAfter` counts from when the cluster has it, so it is made when it is sent."""
+        leads = still_leads.get()
+
+        def claim() -> Obj:
+            if not leads():
+                raise errors.Unavailable("another control plane may lead by now; nothing was asked for")
+            return node_claim(ask, offer, place, self.installation, self.clock())
+
+        node_claim(ask, offer, place, self.installation, self.clock())  # raises what is wrong with the offer
         try:
-            return self._machine(await self.cluster_now().create(NODE_CLAIMS, claim))
+            return self._machine(await self.cluster_now().create_when_sent(NODE_CLAIMS, claim))
         except errors.AlreadyExists:
             return await self._adopt(ask.node)
 
@@ -148,7 +156,10 @@ class KarpenterNodes(ClusterNodes):
 
     def _say_gone(self, node: str, claim: Obj) -> None:
         """Its own deadline passed, or it was taken away. The claim goes last, so nothing is billed any more."""
-        if not self.tells(node):
+        if unsure_seconds := self.unsure_seconds(node):
+            asyncio.get_running_loop().call_later(unsure_seconds, self._say_gone, node, claim)
+            return
+        if not self.tells(node) or self.claims.get(str(claim["metadata"]["name"])) is not None:
             return
         at = self.clock()
         self.say(e.NodeGone(at, node) if at >= deadline_of(claim) else e.NodeLost(at, node))
