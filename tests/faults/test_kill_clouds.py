@@ -50,12 +50,13 @@ def test_what_an_order_of_journal_and_cluster_explains_is_not() -> None:
     assert unpaid(never, closed) == []
 
 
-def test_what_is_created_after_its_hold_was_closed_may_be_there_until_it_is_swept() -> None:
-    """A leader that slept had asked for it: nobody can call that back."""
-    witness, closed = CloudWitness(), books(settled_s=100)
-    assert unpaid(closed, closed, now_s=0, witness=witness) == []
-    assert unpaid(closed, closed, now_s=SWEPT_S - 1, witness=witness) == []
-    found = unpaid(closed, closed, now_s=SWEPT_S + 1, witness=witness)
+def test_an_orphan_that_the_bench_made_may_be_there_until_it_is_swept_and_nothing_else_may() -> None:
+    witness, never, late = CloudWitness(), books(known=False), books(settled_s=90)
+    assert unpaid(late, late) == [f"claim penstock-u1 of {NODE} is there, and was settled before it was gone"]
+    witness.planted["penstock-u1"] = 0.0
+    assert unpaid(never, never, now_s=5, witness=witness) == []
+    assert unpaid(never, never, now_s=SWEPT_S + 4, witness=witness) == []
+    found = unpaid(never, never, now_s=SWEPT_S + 6, witness=witness)
     assert found == [f"claim penstock-u1 of {NODE} is there, and was not swept"]
 
 
