@@ -16,7 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,9 +49,10 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--asks", type=int, default=20)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-clouds-") as folder:
-        with ClusterGroup(Path(folder) / "bed", [ClusterPlan("cloud", karpenter=True)]) as group:
-            print(json.dumps(asyncio.run(measure(group.cluster("cloud"), args.nodes, args.asks))), flush=True)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-clouds-"))
+        group = stack.enter_context(ClusterGroup(Path(folder) / "bed", [ClusterPlan("cloud", karpenter=True)]))
+        print(json.dumps(asyncio.run(measure(group.cluster("cloud"), args.nodes, args.asks))), flush=True)
     return 0
 
 
