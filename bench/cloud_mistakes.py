@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from bench import mistakes
+from bench.cloud_proxy import KEPT_S
 from bench.kube_mistakes import MISSING_MS, VERBS, _put, hurry
 from bench.mistakes import Points, around, named
 from penstock.capacity import cluster_nodes, contract, karpenter, nodeclaim
@@ -47,6 +48,7 @@ def main() -> int:
     points = Points(int(said("PENSTOCK_BENCH_POINTS", "0")), said("PENSTOCK_BENCH_AT", ""), by)
     hurry()
     _put(cluster_nodes, MOST_MS=NEVER_READY_MS, NEVER_READY_MS=NEVER_READY_MS)
+    _put(cluster_nodes.ClusterNodes, late_seconds=KEPT_S + 1)
     _put(recover, MISSING_MS=max(MISSING_MS, int(float(said("PENSTOCK_BENCH_LATE", "5")) * 1000) + SPARE_MS))
     put_points(points)
     if name := said("PENSTOCK_BENCH_MISTAKE"):

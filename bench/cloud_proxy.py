@@ -1,11 +1,12 @@
 """A proxy in front of an API server that loses questions and answers about NodeClaims, is late, and shows lists as they
 were a while ago. `bench.kill_clouds` puts it between its control planes and the cluster.
 
-It knows the cluster's administrator, so the kubeconfig that it writes has no login of its own. Watches pass through:
-a list from a while ago has its own resourceVersion, and a watch from there tells all that came after.
+It has the API server's certificate, and asks as the cluster's administrator. Watches pass through: a list from a while
+ago has its own resourceVersion, and a watch from there tells all that came after.
 """
 
 import asyncio
+import logging
 import random
 import ssl
 import time
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import yaml
 from aiohttp import web
 
 from penstock.devcluster import DevCluster
@@ -25,7 +25,7 @@ CLAIMS: Final = "/nodeclaims"
 LISTED: Final = ("nodeclaims", "nodes")  #: the last part of paths whose lists are late
 POLL_S: Final = 0.5
 SLOW_S: Final = 0.8  #: the longest that a request is late, usually
-KEPT_S: Final = 12.0  #: how long one in fifty creates is kept: its sender has given up by then
+KEPT_S: Final = 3.0  #: how long one in fifty creates is kept: its sender has given up by then
 LOST: Final = 0.1
 PASSED_ON: Final = ("Content-Type", "Accept")
 
@@ -52,7 +52,7 @@ class CloudProxy:
 
     def __init__(self, cluster: DevCluster, folder: Path, chance: random.Random, late_s: float) -> None:
         self.access, self.chance, self.late_s = cluster.api.access, chance, late_s
-        self.kubeconfig = folder / "proxied.kubeconfig"
+        self.kubeconfig, self.text = folder / "proxied.kubeconfig", cluster.kubeconfig.read_text()
         self.lists: dict[str, Snapshots] = {}
         self.lost_questions = self.lost_answers = self.kept = self.old_lists = 0
         self.lateness = 2.0
@@ -63,14 +63,17 @@ class CloudProxy:
         connector = aiohttp.TCPConnector(ssl=trust, limit=0)
         headers = {"Authorization": f"Bearer {self.access.token}"}
         self.session = aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False)
+        logging.getLogger("aiohttp.server").disabled = True  # connections that break here are no news
         app = web.Application(client_max_size=1 << 24)
         app.router.add_route("*", "/{path:.*}", self._pass_on)
-        self.runner = web.AppRunner(app, access_log=None)
+        self.runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self.runner.setup()
-        site = web.TCPSite(self.runner, "127.0.0.1", 0, shutdown_timeout=0.1)
+        as_server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        as_server.load_cert_chain(self.access.ca, self.access.ca.with_suffix(".key"))  # the API server's own
+        site = web.TCPSite(self.runner, "127.0.0.1", 0, ssl_context=as_server)
         await site.start()
-        server: Any = site._server
-        self.kubeconfig.write_text(_kubeconfig(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+        port = self.runner.addresses[0][1]
+        self.kubeconfig.write_text(self.text.replace(self.access.url, f"https://127.0.0.1:{port}"))
         self._keep(self._watch_lists())
 
     async def close(self) -> None:
@@ -165,14 +168,3 @@ def _hung_up(request: web.Request) -> Exception:
     if request.transport is not None:
         request.transport.abort()
     return web.HTTPBadGateway()
-
-
-def _kubeconfig(server: str) -> str:
-    return yaml.safe_dump({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "cloud", "cluster": {"server": server}}],
-        "users": [{"name": "bench", "user": {"token": "of-the-proxy"}}],
-        "contexts": [{"name": "cloud", "context": {"cluster": "cloud", "user": "bench"}}],
-        "current-context": "cloud",
-    })  # fmt: skip

@@ -112,7 +112,8 @@ class Run:
             ended, sent = self.load.ended(), len(self.load.sent)
             print(
                 f"{time.strftime('%H:%M:%S')} {self.kills} kills and {self.stops} stops of {kills}, "
-                f"{ended} of {sent} Jobs ended, {self.auditor.losses} losses, {len(self.words)} findings",
+                f"{ended} of {sent} Jobs ended, {self.auditor.losses} losses, {len(self.words)} findings "
+                f"{' '.join(self.words[-1:])[:300]}",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
 

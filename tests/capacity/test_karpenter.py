@@ -8,11 +8,13 @@ import pytest
 
 from penstock.capacity.contract import object_name
 from penstock.capacity.karpenter import KarpenterNodes
+from penstock.capacity.nodeclaim import node_claim
 from penstock.core.model import events as e
 from penstock.core.units import HOUR, MINUTE, SECOND
 from penstock.devcluster import DevCluster, karpenter
-from penstock.drivers.driver import NeverReady, NoCapacity, Refused
+from penstock.drivers.driver import NeverReady, NoCapacity, Refused, Unreachable
 from penstock.kube import annotations
+from penstock.site_answers import still_leads
 from tests.awaiting import story
 from tests.contract.kit import KarpenterGround, Watch, launch, opened
 
@@ -212,3 +214,34 @@ async def test_a_gang_runs_as_a_job_on_its_own_nodes_and_nowhere_else(
         for node in nodes:
             await lab.driver.capacity.release(node)
         assert (await lab.driver.look()).nodes == ()
+
+
+@story
+async def test_a_control_plane_whose_lease_ended_asks_for_nothing(ground: KarpenterGround, cloud: DevCluster) -> None:
+    cloud.apply(*ground.classes())
+    async with opened(ground) as lab:
+        still_leads.set(lambda: False)
+        with pytest.raises(Unreachable):
+            await lab.driver.capacity.ask(launch("a.1/n0"))
+        assert await lab.driver.capacity.list() == ()
+        still_leads.set(lambda: True)
+        await lab.driver.capacity.ask(launch("a.1/n0"))
+        await lab.driver.capacity.release("a.1/n0")
+
+
+@story
+async def test_a_node_that_a_predecessor_may_still_ask_for_is_not_gone_before_that_request_has_arrived(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    cloud.apply(*ground.classes())
+    async with opened(ground) as lab:
+        nodes = capacity_of(lab)
+        nodes.late_seconds = asyncio.get_running_loop().time() - nodes.opened_at + 6.0
+        releasing = asyncio.create_task(nodes.release("a.1/n0"))
+        await asyncio.sleep(1.0)
+        offer, place = nodes.offers_now()["lab/nodes"]
+        late = node_claim(launch("a.1/n0"), offer, place, ground.installation, ground.clock())
+        cloud.apply({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", **late})
+        assert [seen.node for seen in await nodes.list()] == ["a.1/n0"]
+        await releasing
+        assert await nodes.list() == ()

@@ -1,4 +1,4 @@
-"""The tale of two clouds, the very same that `make demo-clouds` shows: a real Karpenter, and figures that are counted."""
+"""The tale of two clouds, the very same that `make demo-clouds` shows: a real Karpenter, and counted figures."""
 
 import json
 from pathlib import Path
