@@ -82,7 +82,9 @@ async def one_by_one(capacity: KarpenterNodes, watcher: "Watcher", asks: int) ->
         node, began = f"single{number}.1/n0", time.monotonic()
         await capacity.ask(launch(node))
         totals.append(time.monotonic() - began)
-        overheads.append(totals[-1] - watcher.took(capacity.name_of(node)))
+        name = capacity.name_of(node)
+        await watcher.until(lambda name=name: name in watcher.ready)
+        overheads.append(totals[-1] - watcher.took(name))
         await capacity.release(node)
     return {
         "asks": asks, "ask_to_ready_s": summary(totals), "overhead_s": summary(overheads),

@@ -12,7 +12,7 @@ from penstock.core.model.types import Hold, Part, Terms
 from penstock.devcluster import karpenter, programs
 from penstock.kube import annotations
 from tests import postgres
-from tests.conftest import Part
+from tests.conftest import Part as Wanting
 
 NODE = "j1.1/n0"
 
@@ -102,9 +102,9 @@ def test_a_claim_and_its_node_are_read_by_their_marks() -> None:
 def test_a_seeded_mistake_about_rented_nodes_is_found() -> None:
     """One that is found soon; `--mutate` has them all."""
     if not programs.found():
-        pytest.skip(Part.KUBERNETES)
+        pytest.skip(Wanting.KUBERNETES)
     if not karpenter.found():
-        pytest.skip(Part.KARPENTER)
+        pytest.skip(Wanting.KARPENTER)
     postgres.found_or_skip()
     assert kill_clouds.run(3, 1, "in_a_node_pool", to_the_end=False).words
 
