@@ -18,7 +18,7 @@ LOCK = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-bare test-lowest image lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement bench-policy conformance docs kube demo-kube e2e-kube clean
+.PHONY: help demo test check test-bare test-lowest image lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement bench-policy conformance docs kube demo-clouds demo-kube e2e-kube clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -90,6 +90,10 @@ kube: .venv/.installed  ## build or find the Kubernetes programs for `penstock d
 
 demo-kube: kube .venv/.installed-dev  ## a Job that bursts, loses its spot node and comes home, on three real clusters; KEEP=1 leaves them running
 	@$(BIN)/penstock demo --kube $(if $(KEEP),--keep)
+
+demo-clouds: .venv/.installed-dev  ## a peak on nodes that are rented from zero at two toy clouds, with a stock-out and a spot notice; KEEP=1 leaves them running
+	@$(MAKE) --no-print-directory kube KARPENTER=1
+	@$(BIN)/penstock demo --clouds $(if $(KEEP),--keep)
 
 e2e-kube: kube .venv/.installed-dev  ## the same demo as a test, on real pods
 	@PENSTOCK_REQUIRE_ALL=1 $(BIN)/python -m pytest -n 1 tests/e2e/test_clusters.py

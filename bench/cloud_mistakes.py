@@ -2,36 +2,40 @@
 
     python -m bench.cloud_mistakes up --home ... --stand-by
 
-It takes what `bench.kube_mistakes` takes, and cuts around creates and deletes of NodeClaims, too. Requests about
-claims are late, or the question or the answer is lost; a list does not show what is younger than a few seconds.
+It takes what `bench.kube_mistakes` takes, but PENSTOCK_BENCH_WORLD, and cuts around creates and deletes of NodeClaims,
+too. What is bad about the cloud is in front of it: `bench.cloud_proxy`.
+
+    PENSTOCK_BENCH_LATE=5     how old a list may be, in seconds: what is missing for longer is lost
+
 Deadlines for nodes that never show their GPUs are short, so that a run sees some.
 """
 
 import asyncio
 import os
-import random
 import secrets
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
 from bench import mistakes
-from bench.kube_mistakes import VERBS, _put, hurry
+from bench.cloud_proxy import KEPT_S
+from bench.kube_mistakes import MISSING_MS, VERBS, _put, hurry
 from bench.mistakes import Points, around, named
 from penstock.capacity import cluster_nodes, contract, karpenter, nodeclaim
 from penstock.config import offers
 from penstock.journal.writer import JournalWriter
-from penstock.kube import errors
+from penstock.kube import annotations, errors
 from penstock.kube.client import JOBS, NODE_CLAIMS, Cluster, Kind, Obj
-from penstock.kube.errors import Unavailable
+from penstock.kube.connect.gpu_survey import NODE_POOLS
 from penstock.live import recover
 from penstock.site_answers import Unreachable
 
-LATE_S: Final = (2.0, 5.0)  #: how old a claim must be until a list shows it; less than `kube_mistakes.MISSING_MS`
-SLOW_S: Final = 0.8  #: the longest that a request is late
+SPARE_MS: Final = 3_000  #: between the oldest list and what is taken to be lost
+SLOW_DISK_S: Final = 1.0
 NEVER_READY_MS: Final = 8_000  #: instead of minutes
 CUT: Final = (JOBS, NODE_CLAIMS)
 
@@ -44,9 +48,9 @@ def main() -> int:
     points = Points(int(said("PENSTOCK_BENCH_POINTS", "0")), said("PENSTOCK_BENCH_AT", ""), by)
     hurry()
     _put(cluster_nodes, MOST_MS=NEVER_READY_MS, NEVER_READY_MS=NEVER_READY_MS)
+    _put(cluster_nodes.ClusterNodes, late_seconds=KEPT_S + 1)
+    _put(recover, MISSING_MS=max(MISSING_MS, int(float(said("PENSTOCK_BENCH_LATE", "5")) * 1000) + SPARE_MS))
     put_points(points)
-    if seed := said("PENSTOCK_BENCH_WORLD"):
-        worsen_the_cloud(random.Random(int(seed)))
     if name := said("PENSTOCK_BENCH_MISTAKE"):
         MISTAKES[name](points)
     return penstock(sys.argv[1:])
@@ -70,35 +74,6 @@ def put_points(points: Points) -> None:
     _put(Cluster, _ask=ask)
 
 
-def worsen_the_cloud(luck: random.Random) -> None:
-    """One request about claims in ten never arrives, one in ten is done and its answer lost, one in three is late."""
-    right_ask, right_send, right_list = Cluster._ask, Cluster._in_a_lane, karpenter.KarpenterNodes.list
-    late_s = luck.uniform(*LATE_S)
-
-    async def ask(self: Any, method: str, kind: Kind, *args: Any, **more: Any) -> Obj:
-        fate = luck.random() if kind is NODE_CLAIMS else 0.5
-        if fate < 0.1:
-            raise Unavailable("the bench lost the question")
-        answer = await right_ask(self, method, kind, *args, **more)
-        if fate > 0.9:
-            raise Unavailable("the bench lost the answer")
-        return answer
-
-    async def send(self: Any, request: Any, *more: Any) -> Any:
-        if request.method != "GET" and luck.random() < 0.3:
-            await asyncio.sleep(SLOW_S * luck.random())
-        return await right_send(self, request, *more)
-
-    async def late_list(self: Any) -> tuple[contract.SeenNode, ...]:
-        seen = await right_list(self)
-        async with self.errors():
-            young = {machine.node for machine in await self.fetch_all() if machine.age_seconds < late_s}
-        return tuple(shown for shown in seen if shown.node not in young)
-
-    _put(Cluster, _ask=ask, _in_a_lane=send)
-    _put(karpenter.KarpenterNodes, list=late_list)
-
-
 # --- mistakes --------------------------------------------------------------------------------------------------------
 
 
@@ -120,6 +95,18 @@ def a_random_name(_: Points) -> None:
         claim["metadata"]["name"] += f"-{secrets.token_hex(2)}"
 
     _change_claims(change)
+
+
+def act_before_append(points: Points) -> None:
+    """What was decided is done, and then written; the disk is slow."""
+    mistakes.act_before_append(points)
+    right = JournalWriter.append
+
+    def slow(self: Any, *args: Any, **more: Any) -> Any:
+        time.sleep(SLOW_DISK_S)
+        return right(self, *args, **more)
+
+    _put(JournalWriter, append=slow)
 
 
 def closed_before_gone(_: Points) -> None:
@@ -183,6 +170,35 @@ def in_a_node_pool(_: Points) -> None:
     _change_claims(change)
 
 
+def one_claim_of_a_static_pool(_: Points) -> None:
+    """Nodes are rented as static NodePools, and a release deletes the claim: the pool replaces it at once."""
+
+    async def create(self: Any, ask: Any, offer: Any, place: Any) -> cluster_nodes.RentedMachine:
+        claim = nodeclaim.node_claim(ask, offer, place, self.installation, self.clock())
+        pool = {"metadata": {"name": claim["metadata"]["name"]}, "spec": {"replicas": 1, "template": _template(claim)}}
+        with suppress(errors.AlreadyExists):
+            await self.cluster_now().create(NODE_POOLS, pool)
+        while (machine := await fetch(self, ask.node)) is None:
+            await asyncio.sleep(0.2)
+        return machine
+
+    async def fetch(self: Any, node: str) -> cluster_nodes.RentedMachine | None:
+        claims, _ = await self.cluster_now().list(NODE_CLAIMS, labels=f"{annotations.NODE}={self.name_of(node)}")
+        machine: cluster_nodes.RentedMachine | None = self._machine(claims[0]) if claims else None
+        return machine
+
+    async def find(self: Any, machine: cluster_nodes.RentedMachine) -> cluster_nodes.RentedMachine | None:
+        return await fetch(self, machine.node)
+
+    _put(karpenter.KarpenterNodes, create=create, fetch=fetch, find=find)
+
+
+def _template(claim: Obj) -> Obj:
+    kept = ("nodeClassRef", "requirements", "taints", "expireAfter", "terminationGracePeriod")
+    meta = {key: claim["metadata"][key] for key in ("labels", "annotations")}
+    return {"metadata": meta, "spec": {key: claim["spec"][key] for key in kept}}
+
+
 def ready_without_gpus(_: Points) -> None:
     """A Node that is ready is taken to have its GPUs."""
     right = cluster_nodes.is_ready
@@ -203,12 +219,13 @@ def adopt_without_comparing(_: Points) -> None:
 MISTAKES: Final[dict[str, Callable[[Points], None]]] = named(
     (
         a_random_name,
-        mistakes.act_before_append,
+        act_before_append,
         closed_before_gone,
         a_failed_list_is_empty,
         no_termination_grace_period,
         renewing_what_is_immutable,
         in_a_node_pool,
+        one_claim_of_a_static_pool,
         ready_without_gpus,
         no_orphan_sweep,
         adopt_without_comparing,

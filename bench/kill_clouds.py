@@ -2,22 +2,22 @@
 nodes, and see whether any node is rented twice, left, or there without money.
 
     python -m bench.kill_clouds --kills 25 [--seed 1]
+    PENSTOCK_BENCH_LATE=180 python -m bench.kill_clouds       lists that are 2 to 180 s old, instead of 2 to 5 s
     python -m bench.kill_clouds --mutate [--kills 12] [--only NAME ...]
 
 Two real `penstock up --stand-by` on one PostgreSQL journal, in front of a cluster without nodes and a real Karpenter
 (docs/dev-cluster.md), where they rent NodeClaims for home Jobs. The leader, the standby or both are ended by SIGKILL,
-or stopped for a while and sent on; requests about claims are late or lost, and lists do not show what is young
-(`bench.cloud_mistakes`). Now and then the cloud has no nodes left, a node never shows its GPUs, or one is taken away.
+or stopped for a while and sent on. Between them and the cluster is a proxy (`bench.cloud_proxy`): requests about claims
+are late, kept for a while, or lost, or their answer is, and lists are old. Now and then the cloud has no nodes left, a
+node never shows its GPUs, one is taken away, or a claim appears that has our marks and is not in the journal.
 A `CloudWitness` asks all the time whether anything is alive without an open hold. In the end both die for good while
 nodes are busy with pods that may not be evicted: all must be gone by deadline and `kill`. With `--mutate` each seeded
 mistake takes a run of its own, which must find it.
 """
 
-import argparse
 import asyncio
-import json
+import os
 import random
-import signal
 import sys
 import tempfile
 import time
@@ -25,9 +25,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from bench import kill_kube
+from bench import kill_command, kill_kube
 from bench.auditor import COUNTED, Auditor
 from bench.cloud_mistakes import MISTAKES
+from bench.cloud_proxy import CloudProxy
 from bench.cloud_witness import CloudWitness, rented
 from bench.kill import where_of
 from bench.kube_load import Load
@@ -78,31 +79,7 @@ Json = dict[str, Any]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=None, help="25, and at most 12 for each mistake")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--mutate", action="store_true")
-    parser.add_argument("--only", choices=list(MISTAKES), nargs="+")
-    args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever is impatient leaves nothing behind, either
-    if args.mutate or args.only:
-        return mutated(args.only or list(MISTAKES), args.kills or 12, args.seed)
-    told = run(args.kills or 25, args.seed)
-    print(json.dumps(told.summary), flush=True)
-    for words in (*told.words, *told.stories):
-        print(words, file=sys.stderr)
-    return 0 if told.auditor.clean else 1
-
-
-def mutated(mistakes: list[str], kills: int, seed: int) -> int:
-    missed = 0
-    for name in mistakes:
-        told = run(kills, seed, name)
-        missed += told.auditor.clean
-        first = "NOT FOUND" if told.auditor.clean else f"found: {told.words[0]}"
-        print(f"{name:30} after {told.kills:3} kills, {told.stops:2} stops  {first[:300]}", flush=True)
-    print(json.dumps({"mistakes": len(mistakes), "found": len(mistakes) - missed}), flush=True)
-    return 1 if missed else 0
+    return kill_command.main(str(__doc__), run, MISTAKES, kills=25, with_mistake=12)
 
 
 def run(kills: int, seed: int, mistake: str = "", *, to_the_end: bool = True) -> "CloudRun":
@@ -132,9 +109,8 @@ class CloudGround:
             OFFER.format(name=name, kind=kind, nodes=nodes, price=price, group=karpenter.GROUP)
             for name, kind, nodes, price in OFFERS
         )
-        self.sites.write_text(
-            SITES.format(people=self.people, ours=self.ours, kubeconfig=cluster.kubeconfig, offers=offers)
-        )
+        proxied = folder / "proxied.kubeconfig"
+        self.sites.write_text(SITES.format(people=self.people, ours=self.ours, kubeconfig=proxied, offers=offers))
         cluster.apply(*(karpenter.node_class(name) for name, *_ in OFFERS))
 
     def stock(self, words: str) -> None:
@@ -144,6 +120,8 @@ class CloudGround:
 
 class CloudLoad(Load):
     """Home Jobs for rented nodes, and a cloud that runs out, takes nodes away, and has a name that is taken."""
+
+    witness: CloudWitness
 
     def __init__(self, ground: CloudGround, witness: CloudWitness, cluster: Cluster, chance: random.Random) -> None:
         self.ground, self.stock, self.cloud = ground, ground.stock, cluster  # type: ignore[assignment]  # another ground
@@ -179,7 +157,7 @@ class CloudLoad(Load):
         while True:
             await asyncio.sleep(self.chance.uniform(5, 12))
             if self.coming:
-                await self.chance.choice([self._take_one, self._run_out])()
+                await self.chance.choice([self._take_one, self._run_out, self._make_orphan])()
 
     async def _run_out(self) -> None:
         self.stock_outs += 1
@@ -198,6 +176,20 @@ class CloudLoad(Load):
     async def drain_all(self) -> None:
         await self._take_one()
 
+    async def _make_orphan(self) -> None:
+        """A claim with our marks that the journal never had, as one that forgot something would leave it."""
+        with suppress(NotFound):
+            lease = await self.cloud.get(LEASES, annotations.LEASE, self.ground.ours)
+            installation, node = str(lease["spec"]["holderIdentity"]), f"orphan{len(self.witness.planted)}.1/n0"
+            claim = self._claim(annotations.node_name(object_name(installation, node)), "300s")
+            claim["metadata"]["labels"] = {
+                annotations.INSTALLATION: annotations.label_value(installation),
+                annotations.NODE: claim["metadata"]["name"],
+            }
+            claim["metadata"]["annotations"] = {annotations.NODE_ID: node}
+            self.witness.planted[claim["metadata"]["name"]] = 0.0
+            await self.cloud.create(NODE_CLAIMS, claim)
+
     async def _plant(self, number: int) -> None:
         """Once the installation has a name: a claim that is nobody's, under the name that a node will want."""
         installation = ""
@@ -208,18 +200,20 @@ class CloudLoad(Load):
                 installation = str(lease["spec"]["holderIdentity"])
         node = f"j{number}.1/n0"
         name = annotations.node_name(object_name(installation, node))
+        with suppress(AlreadyExists):  # the node was first
+            await self.cloud.create(NODE_CLAIMS, self._claim(name, "1h"))
+            self.planted.add(node)
+
+    def _claim(self, name: str, lasts: str) -> Json:
         asked = {"node.kubernetes.io/instance-type": "cpu-8", "karpenter.sh/capacity-type": "on-demand"}
-        claim = {
+        return {
             "metadata": {"name": name},
             "spec": {
                 "nodeClassRef": {"group": karpenter.GROUP, "kind": "KWOKNodeClass", "name": "spare"},
                 "requirements": [{"key": key, "operator": "In", "values": [text]} for key, text in asked.items()],
-                "expireAfter": "1h",
+                "expireAfter": lasts,
             },
         }
-        with suppress(AlreadyExists):  # the node was first
-            await self.cloud.create(NODE_CLAIMS, claim)
-            self.planted.add(node)
 
 
 class CloudRun(kill_kube.Run):
@@ -234,11 +228,14 @@ class CloudRun(kill_kube.Run):
         self.auditor, self.witness = Auditor(where, folder), CloudWitness()
         self.kills = self.stops = self.fenced = 0
         self.may_start, self.calm = asyncio.Event(), asyncio.Event()
+        self.late_s = float(os.environ.get("PENSTOCK_BENCH_LATE", "5"))
+        self.proxy = CloudProxy(ground.cluster, folder, random.Random(chance.random()), self.late_s)
         self.dead_s = 0.0  #: how long after their deadline the last of the dead brains' nodes went
 
     async def tell(self, kills: int, to_the_end: bool = True) -> None:
         self.cloud = connect(Access(str(self.ground.cluster.kubeconfig)))  # type: ignore[attr-defined]
         self.load = CloudLoad(self.ground, self.witness, self.cloud, self.chance)  # type: ignore[arg-type]
+        await self.proxy.start()
         self.may_start.set()
         self.calm.set()
         tasks = [asyncio.create_task(self.witness.watch({"lab": self.cloud}))]
@@ -254,9 +251,10 @@ class CloudRun(kill_kube.Run):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.cloud.close()
+            await self.proxy.close()
 
     def _fate(self) -> dict[str, object]:
-        told: dict[str, object] = {"world": self.chance.randrange(1_000), "mistake": self.mistake}
+        told: dict[str, object] = {"late": self.late_s, "mistake": self.mistake}
         if self.load.coming and self.chance.random() < 0.7:
             told |= {"points": self.chance.randrange(1, 6), "at": self.chance.choice(POINTS)}
             told |= {"signal": self.chance.choice(["KILL", "KILL", "STOP"])}
@@ -343,6 +341,8 @@ class CloudRun(kill_kube.Run):
             "kills": self.kills, "stops": self.stops, "fenced": self.fenced, "jobs": len(self.load.sent),
             "claims": sum(one.kind == "claim" for one in seen), "nodes": sum(one.kind == "Node" for one in seen),
             "at_once": self.witness.most, "taken_away": self.load.reclaimed, "stock_outs": self.load.stock_outs,
+            "orphans": len(self.witness.planted), "lost_questions": self.proxy.lost_questions,
+            "lost_answers": self.proxy.lost_answers, "kept": self.proxy.kept, "old_lists": self.proxy.old_lists,
             "asked": self.witness.asked, "gone_after_deadline_s": round(self.dead_s, 1),
             "steps": audit.engine.state.steps,
             **{name: len(audit.found[name]) for name in COUNTED if name != "log_lines_lost"},

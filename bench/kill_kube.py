@@ -13,9 +13,7 @@ instants and at points of the protocol; API servers answer late, or lose the que
 With `--mutate` each seeded mistake takes a run of its own, which must find it.
 """
 
-import argparse
 import asyncio
-import json
 import random
 import re
 import signal
@@ -28,6 +26,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from bench import kill_command
 from bench.auditor import COUNTED, Auditor
 from bench.kill import where_of
 from bench.kube_load import Load
@@ -60,31 +59,7 @@ Json = dict[str, Any]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=None, help="100, and at most 30 for each mistake")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--mutate", action="store_true")
-    parser.add_argument("--only", choices=list(MISTAKES), nargs="+")
-    args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever is impatient leaves nothing behind, either
-    if args.mutate or args.only:
-        return mutated(args.only or list(MISTAKES), args.kills or 30, args.seed)
-    told = run(args.kills or 100, args.seed)
-    print(json.dumps(told.summary), flush=True)
-    for words in (*told.words, *told.stories):
-        print(words, file=sys.stderr)
-    return 0 if told.auditor.clean else 1
-
-
-def mutated(mistakes: list[str], kills: int, seed: int) -> int:
-    missed = 0
-    for name in mistakes:
-        told = run(kills, seed, name)
-        missed += told.auditor.clean
-        first = "NOT FOUND" if told.auditor.clean else f"found: {told.words[0]}"
-        print(f"{name:30} after {told.kills:3} kills, {told.stops:2} stops  {first[:700]}", flush=True)
-    print(json.dumps({"mistakes": len(mistakes), "found": len(mistakes) - missed}), flush=True)
-    return 1 if missed else 0
+    return kill_command.main(str(__doc__), run, MISTAKES, kills=100, with_mistake=30)
 
 
 def run(kills: int, seed: int, mistake: str = "") -> "Run":
@@ -137,7 +112,8 @@ class Run:
             ended, sent = self.load.ended(), len(self.load.sent)
             print(
                 f"{time.strftime('%H:%M:%S')} {self.kills} kills and {self.stops} stops of {kills}, "
-                f"{ended} of {sent} Jobs ended, {self.auditor.losses} losses, {len(self.words)} findings",
+                f"{ended} of {sent} Jobs ended, {self.auditor.losses} losses, {len(self.words)} findings "
+                f"{' '.join(self.words[-1:])[:300]}",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
 

@@ -3,6 +3,7 @@ what happens next. What runs workloads (`drivers`) and what rents nodes (`capaci
 """
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TypeAlias
 
 from penstock.core.model import events as e
@@ -40,6 +41,11 @@ class Unreachable(Exception):
 
 class Refused(Exception):
     """Never: the site will not take this, and a person must be told why."""
+
+
+#: Whether whoever asks still holds the journal's lease: `dispatch` sets it. What nobody can take back is asked for only
+#: if it is true in the instant that the request leaves; a process may sleep between any two lines.
+still_leads: ContextVar[Callable[[], bool]] = ContextVar("still_leads", default=lambda: True)
 
 
 def to_nobody(_: e.Fact) -> None:

@@ -8,11 +8,13 @@ import pytest
 
 from penstock.capacity.contract import object_name
 from penstock.capacity.karpenter import KarpenterNodes
+from penstock.capacity.nodeclaim import node_claim
 from penstock.core.model import events as e
 from penstock.core.units import HOUR, MINUTE, SECOND
 from penstock.devcluster import DevCluster, karpenter
-from penstock.drivers.driver import NeverReady, NoCapacity, Refused
+from penstock.drivers.driver import NeverReady, NoCapacity, Refused, Unreachable
 from penstock.kube import annotations
+from penstock.site_answers import still_leads
 from tests.awaiting import story
 from tests.contract.kit import KarpenterGround, Watch, launch, opened
 
@@ -26,6 +28,30 @@ def ground(cloud: DevCluster, cloud_namespace: str, tmp_path: Path) -> Karpenter
 
 def name_of(ground: KarpenterGround, node: str) -> str:
     return annotations.node_name(object_name(ground.installation, node))
+
+
+def blind_offers(ground: KarpenterGround) -> None:
+    """From now on its nodes never show their GPUs."""
+    rent = ground.settings.places[0][1].rent
+    assert rent is not None
+    blind = replace(rent, instance_types=("a100-blind",))
+    places = tuple((offer, replace(place, rent=blind)) for offer, place in ground.settings.places)
+    ground.settings = replace(ground.settings, places=places)
+
+
+def node_named(cloud: DevCluster, claim: str) -> str:
+    """The Node of a claim; empty: it has not joined."""
+    nodes = cloud.get("nodes", "-l", f"{annotations.NODE}={claim}")["items"]
+    return str(nodes[0]["metadata"]["name"]) if nodes else ""
+
+
+def taint(cloud: DevCluster, node: str, key: str) -> None:
+    cloud.kubectl("taint", "node", node, f"{key}=soon:NoSchedule")
+
+
+async def gone_from(cloud: DevCluster, path: str) -> None:
+    while (await asyncio.to_thread(cloud.api.ask, "GET", path)).code != 404:
+        await asyncio.sleep(0.5)
 
 
 def capacity_of(lab: Watch) -> KarpenterNodes:
@@ -55,11 +81,7 @@ async def test_a_node_without_its_gpus_is_given_back_at_our_own_deadline(
     ground: KarpenterGround, cloud: DevCluster
 ) -> None:
     cloud.apply(karpenter.node_class(ground.settings.namespace))
-    rent = ground.settings.places[0][1].rent
-    assert rent is not None
-    blind = replace(rent, instance_types=("a100-blind",))
-    places = tuple((offer, replace(place, rent=blind)) for offer, place in ground.settings.places)
-    ground.settings = replace(ground.settings, places=places)
+    blind_offers(ground)
     ground.site = replace(ground.site, offers=tuple(replace(offer, start_ms=SECOND) for offer in ground.site.offers))
     async with opened(ground) as lab:
         nodes = capacity_of(lab)
@@ -102,6 +124,57 @@ async def test_a_claim_that_others_delete_is_a_notice_and_then_a_loss(
 
 
 @story
+async def test_a_taint_of_the_cloud_s_own_handler_is_a_notice_said_once(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    cloud.apply(*ground.classes())
+    async with opened(ground) as lab:
+        await lab.driver.capacity.ask(launch("a.1/n0", deadline_at=ground.clock() + HOUR))
+        taint(cloud, node_named(cloud, name_of(ground, "a.1/n0")), "aws-node-termination-handler/spot-itn")
+        notice = await lab.hears(e.NodeNotice, "a.1/n0")
+        assert notice.words == "the cloud takes its node back (aws-node-termination-handler/spot-itn)"
+        cloud.api.ask("DELETE", f"{karpenter.CLAIMS}/{name_of(ground, 'a.1/n0')}")
+        await lab.hears(e.NodeLost, "a.1/n0")
+        assert [type(fact) for fact in lab.said] == [e.NodeNotice, e.NodeLost]
+
+
+@story
+async def test_a_node_with_a_notice_before_its_gpus_came_is_given_back_and_never_ready(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    cloud.apply(*ground.classes())
+    blind_offers(ground)
+    async with opened(ground) as lab:
+        asked = asyncio.create_task(lab.driver.capacity.ask(launch("a.1/n0")))
+        while not (there := node_named(cloud, name_of(ground, "a.1/n0"))):
+            await asyncio.sleep(0.1)
+        taint(cloud, there, "ToBeDeletedByClusterAutoscaler")
+        with pytest.raises(NeverReady, match="taken away while it started: the cluster autoscaler removes its node"):
+            await asked
+        assert await lab.driver.capacity.list() == ()
+        assert lab.said == []
+
+
+@story
+async def test_karpenter_leaves_a_node_of_ours_that_looks_empty_while_it_ends_those_of_its_pools(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    """As a node looks whose job still pulls its image."""
+    name = ground.settings.namespace
+    cloud.apply(*ground.classes(), karpenter.node_pool(name, types=("a100-8x",), labels={"pool": name}))
+    async with opened(ground) as lab:
+        await lab.driver.capacity.ask(launch("a.1/n0", deadline_at=ground.clock() + HOUR))
+        mine = cloud.api.ask("GET", f"{karpenter.CLAIMS}/{name_of(ground, 'a.1/n0')}").body
+        pooled = {"name": f"{name}-pooled", "labels": {"karpenter.sh/nodepool": name}}
+        cloud.apply({**mine, "metadata": pooled, "spec": {**mine["spec"], "taints": []}, "status": None})
+        await gone_from(cloud, f"{karpenter.CLAIMS}/{name}-pooled")
+        claim = cloud.api.ask("GET", f"{karpenter.CLAIMS}/{name_of(ground, 'a.1/n0')}").body
+        assert "deletionTimestamp" not in claim["metadata"]
+        assert lab.said == []
+        await lab.driver.capacity.release("a.1/n0")
+
+
+@story
 async def test_a_claim_of_somebody_else_with_the_node_s_name_is_refused_and_not_touched(
     ground: KarpenterGround, cloud: DevCluster
 ) -> None:
@@ -141,3 +214,34 @@ async def test_a_gang_runs_as_a_job_on_its_own_nodes_and_nowhere_else(
         for node in nodes:
             await lab.driver.capacity.release(node)
         assert (await lab.driver.look()).nodes == ()
+
+
+@story
+async def test_a_control_plane_whose_lease_ended_asks_for_nothing(ground: KarpenterGround, cloud: DevCluster) -> None:
+    cloud.apply(*ground.classes())
+    async with opened(ground) as lab:
+        still_leads.set(lambda: False)
+        with pytest.raises(Unreachable):
+            await lab.driver.capacity.ask(launch("a.1/n0"))
+        assert await lab.driver.capacity.list() == ()
+        still_leads.set(lambda: True)
+        await lab.driver.capacity.ask(launch("a.1/n0"))
+        await lab.driver.capacity.release("a.1/n0")
+
+
+@story
+async def test_a_node_that_a_predecessor_may_still_ask_for_is_not_gone_before_that_request_has_arrived(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    cloud.apply(*ground.classes())
+    async with opened(ground) as lab:
+        nodes = capacity_of(lab)
+        nodes.late_seconds = asyncio.get_running_loop().time() - nodes.opened_at + 6.0
+        releasing = asyncio.create_task(nodes.release("a.1/n0"))
+        await asyncio.sleep(1.0)
+        offer, place = nodes.offers_now()["lab/nodes"]
+        late = node_claim(launch("a.1/n0"), offer, place, ground.installation, ground.clock())
+        cloud.apply({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", **late})
+        assert [seen.node for seen in await nodes.list()] == ["a.1/n0"]
+        await releasing
+        assert await nodes.list() == ()

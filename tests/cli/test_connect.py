@@ -37,6 +37,8 @@ def no_store(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--act", "--sites", "s.yaml"], "--price 2.10, or --owned"),
         (["--look", "--exec"], "--exec is not for looking"),
         (["--price", "1", "--owned"], "leave out --owned"),
+        (["--look", "--rent"], "--rent is not for looking"),
+        (["--rent"], "Say what a GPU of a rented node costs in an hour"),
         (["--price", "cheap"], "an amount like 2.10"),
         (["--name", "a/b"], "--name a/b"),
         (["-n", "Upper"], "no name for Kubernetes"),
@@ -77,6 +79,9 @@ def test_print_changes_nothing_and_prints_what_manifests_prints_and_the_right_to
     assert [one["metadata"]["name"] for one in said if one["kind"] == "Namespace"] == ["penstock", "vision"]
     rights = [one for one in said if one["kind"] != "Namespace"]
     assert rights[:-2] == manifests.rbac("home", "penstock", "penstock", ["vision"])
+    assert main(["connect", "nowhere", "--rent", "--print"]) == 0
+    renting = [one for one in yaml.safe_load_all(capsys.readouterr().out) if one["kind"] != "Namespace"]
+    assert renting[:-2] == manifests.rbac("act", "penstock", "penstock", rent=True)
     assert rights[-2]["rules"] == [
         {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["penstock"], "verbs": ["create"]}
     ]

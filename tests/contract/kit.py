@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from penstock.capacity.cluster_nodes import ClusterNodes
 from penstock.core.model import events as e
 from penstock.core.model.actions import LaunchNode, StartAttempt
 from penstock.core.model.types import JobSpec, NodeShape, Offer, Site
@@ -186,6 +187,12 @@ class KarpenterGround(KubernetesGround):
         places = [(offer.id, _rent(classes.get(offer.id, namespace))) for offer in rented]
         self.settings = replace(self.settings, places=tuple(places))
         self.installation = namespace  # so that each test sees its own nodes alone
+
+    def driver(self) -> KubernetesDriver:
+        made = super().driver()
+        if isinstance(made.capacity, ClusterNodes):
+            made.capacity.late_seconds = 0.0  # nobody led before
+        return made
 
     def classes(self) -> list[dict[str, Any]]:
         slow = karpenter.node_class(f"{self.settings.namespace}-slow", joins_after="10m")

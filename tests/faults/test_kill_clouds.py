@@ -2,11 +2,17 @@
 
 from typing import Any
 
-from bench import cloud_mistakes
+import pytest
+
+from bench import cloud_mistakes, kill_clouds
+from bench.cloud_proxy import Snapshots
 from bench.cloud_witness import SWEPT_S, Books, CloudWitness, Rented, _ends, _marks, _rented, _twice
 from penstock.core.fold.ledger import Lease
 from penstock.core.model.types import Hold, Part, Terms
+from penstock.devcluster import karpenter, programs
 from penstock.kube import annotations
+from tests import postgres
+from tests.conftest import Part as Wanting
 
 NODE = "j1.1/n0"
 
@@ -50,12 +56,13 @@ def test_what_an_order_of_journal_and_cluster_explains_is_not() -> None:
     assert unpaid(never, closed) == []
 
 
-def test_what_is_created_after_its_hold_was_closed_may_be_there_until_it_is_swept() -> None:
-    """A leader that slept had asked for it: nobody can call that back."""
-    witness, closed = CloudWitness(), books(settled_s=100)
-    assert unpaid(closed, closed, now_s=0, witness=witness) == []
-    assert unpaid(closed, closed, now_s=SWEPT_S - 1, witness=witness) == []
-    found = unpaid(closed, closed, now_s=SWEPT_S + 1, witness=witness)
+def test_an_orphan_that_the_bench_made_may_be_there_until_it_is_swept_and_nothing_else_may() -> None:
+    witness, never, late = CloudWitness(), books(known=False), books(settled_s=90)
+    assert unpaid(late, late) == [f"claim penstock-u1 of {NODE} is there, and was settled before it was gone"]
+    witness.planted["penstock-u1"] = 0.0
+    assert unpaid(never, never, now_s=5, witness=witness) == []
+    assert unpaid(never, never, now_s=SWEPT_S + 4, witness=witness) == []
+    found = unpaid(never, never, now_s=SWEPT_S + 6, witness=witness)
     assert found == [f"claim penstock-u1 of {NODE} is there, and was not swept"]
 
 
@@ -91,6 +98,25 @@ def test_a_claim_and_its_node_are_read_by_their_marks() -> None:
     assert _rented("Node", {"metadata": meta, "spec": {}}) == claim(kind="Node", name="penstock-1", ends_at=None)
 
 
+@pytest.mark.slow
+def test_a_seeded_mistake_about_rented_nodes_is_found() -> None:
+    """One that is found soon; `--mutate` has them all."""
+    if not programs.found():
+        pytest.skip(Wanting.KUBERNETES)
+    if not karpenter.found():
+        pytest.skip(Wanting.KARPENTER)
+    postgres.found_or_skip()
+    assert kill_clouds.run(3, 1, "in_a_node_pool", to_the_end=False).words
+
+
 def test_every_mistake_says_what_it_is() -> None:
     assert len(cloud_mistakes.MISTAKES) >= 9
     assert all(mistake.__doc__ for mistake in cloud_mistakes.MISTAKES.values())
+
+
+def test_a_late_list_is_as_it_was_then() -> None:
+    snapshots = Snapshots()
+    assert snapshots.at(100) is None
+    for instant, body in ((1.0, b"a"), (2.0, b"b"), (9.0, b"c")):
+        snapshots.add(instant, body, keep_s=5)
+    assert [snapshots.at(instant) for instant in (1.5, 2.0, 8.9, 9.0)] == [None, b"b", b"b", b"c"]

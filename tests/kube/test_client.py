@@ -7,8 +7,10 @@ import httpx2
 import msgspec
 import pytest
 
+from penstock.devcluster.external import ExternalCluster
 from penstock.kube import client, errors
-from penstock.kube.client import JOBS, NODES, PODS, Cluster
+from penstock.kube.access import Access, connect
+from penstock.kube.client import CONFIG_MAPS, JOBS, NODES, PODS, Cluster
 from tests.awaiting import story
 from tests.kube.told import Told
 
@@ -126,3 +128,24 @@ async def test_requests_are_as_the_api_wants_them() -> None:
     ]
     assert one.said_at.isoformat() == "2026-11-16T06:43:03+00:00"
     await one.close()
+
+
+@story
+async def test_what_is_made_when_it_is_sent_is_created_once_and_not_at_all_if_it_may_no_longer_be(
+    lab: ExternalCluster, namespace: str
+) -> None:
+    here = connect(Access(str(lab.kubeconfig)))
+    made = await here.create_when_sent(CONFIG_MAPS, lambda: {"metadata": {"name": "a"}, "data": {"k": "v"}}, namespace)
+    assert made["data"] == {"k": "v"}
+    with pytest.raises(errors.AlreadyExists):
+        await here.create_when_sent(CONFIG_MAPS, lambda: {"metadata": {"name": "a"}}, namespace)
+
+    def too_late() -> client.Obj:
+        raise errors.Unavailable("another one leads by now")
+
+    for _ in range(3):
+        with pytest.raises(errors.Unavailable):
+            await here.create_when_sent(CONFIG_MAPS, too_late, namespace)
+    names = [found["metadata"]["name"] for found in (await here.list(CONFIG_MAPS, namespace))[0]]
+    assert [name for name in names if not name.startswith("kube-")] == ["a"]
+    await here.close()

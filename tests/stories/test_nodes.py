@@ -287,6 +287,26 @@ def test_a_notice_stops_what_runs_on_the_node_with_a_checkpoint_and_it_goes_on_e
     assert penstock.engine.state.attempts["a.2"].resume_ms == 20 * MINUTE
 
 
+def test_a_notice_about_what_is_sold_by_the_attempt_stops_that_attempt_and_it_starts_again() -> None:
+    penstock = given(offer("pods", sold_by="attempt", start="5m"))
+    penstock.hears(submitted("a", checkpoint="10m"), at="09:00")
+    penstock.hears(started("a.1"), at="09:05")
+    assert penstock.hears(node_notice("a.1", "spot"), at="09:30") == [stop("a.1")]
+    assert penstock.promise(StopPromised).because == NodeTakenSoon("pods", "spot")
+    assert penstock.hears(node_notice("a.1", "spot"), at="09:30") == []  # said twice
+    penstock.hears(stopped("a.1", "20m"), at="09:31")
+    assert penstock.engine.state.attempts["a.2"].resume_ms == 20 * MINUTE
+    assert penstock.hears(node_notice("a.1", "spot"), at="09:32") == []  # it is over
+
+
+def test_a_node_whose_job_still_pulls_its_image_is_not_idle() -> None:
+    penstock = given(offer("cloud", start="5m"))
+    penstock.hears(submitted("a"), at="09:00")
+    penstock.hears(ready("a.1/n0"), at="09:05")
+    assert penstock.hears(nothing, at="09:50") == []
+    assert penstock.engine.state.nodes["a.1/n0"].phase == "busy"
+
+
 def test_a_lease_for_a_node_s_whole_life_is_never_renewed_and_ends_with_a_checkpoint() -> None:
     penstock = given(offer("cloud", start="5m", renewable=False), cap("org", "1000"))
     penstock.hears(submitted("a", lease_max_ms="1h", checkpoint="10m"), at="09:00")

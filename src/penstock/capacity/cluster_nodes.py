@@ -5,11 +5,12 @@ and `end`. This file says when a node is ready, when it is given up, and when it
 """
 
 import asyncio
+import math
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 from penstock.capacity.contract import Capacity, SeenNode, object_name
 from penstock.core.model import events as e
@@ -22,17 +23,23 @@ from penstock.formatting import duration
 from penstock.kube import annotations, errors
 from penstock.kube.client import NODES, Cluster, Obj
 from penstock.kube.informer import Informer
+from penstock.kube.node_notices import notice_of
 from penstock.kube.node_selection import NodeSelection
 from penstock.site_answers import NeverReady, NoCapacity, Refused, Say, Unreachable
 
+T = TypeVar("T")
 STARTS: Final = 3  #: times the offer's `start` that a node may take
 LEAST_MS: Final[Millis] = 2 * MINUTE
 MOST_MS: Final[Millis] = 20 * MINUTE
 #: How long the offer is closed: stock comes back by itself, a quota and settings want a person.
 RETRY_MS: Final[dict[Shortage, Millis]] = {"": 5 * MINUTE, "stock_out": 5 * MINUTE, "quota": 4 * HOUR, "settings": HOUR}
 NEVER_READY_MS: Final[Millis] = 15 * MINUTE
+BREATH_SECONDS: Final = 0.05  #: from an ask's answer until what happened meanwhile is said
+#: How long a request may be on its way that nobody waits for any more: by whoever led before us, or one of ours whose
+#: answer never came. Until then a node that is not there may still come.
+LATE_SECONDS: Final = 15.0
 LEAK_SECONDS: Final = 5.0  #: after its object is gone, a Node that is still there is deleted by us
-MOST_RELEASED: Final = 10_000  #: nodes given back that are remembered; a late `ask` comes within minutes, not days
+MOST_REMEMBERED: Final = 10_000  #: nodes given back: a late `ask` comes within minutes, not days
 ROLE: Final = "docs/clouds.md says which rights it needs"
 
 
@@ -67,6 +74,7 @@ class RentedMachine:
 class ClusterNodes(Capacity):
     #: How often a start or a release asks, beside what informers say.
     ask_seconds: ClassVar[float] = 1.0
+    late_seconds: float = LATE_SECONDS
 
     def __init__(self, site: RentingSite, least_ms: Millis = LEAST_MS) -> None:
         """`least_ms`: how long any node may take."""
@@ -76,8 +84,11 @@ class ClusterNodes(Capacity):
         self.cluster_now, self.offers_now = site.cluster, site.offers
         self.ours = f"{annotations.INSTALLATION}={annotations.label_value(site.installation)}"
         self.creating: dict[str, asyncio.Task[RentedMachine]] = {}  #: by node: a create that is not answered yet
+        self.opened_at = -math.inf  #: by the event loop's clock
+        self.doubted_at: dict[str, float] = {}  #: nodes that this process asked for last without an answer
         self.released: dict[str, None] = {}  #: nodes that were given back: never asked for again
         self.asking: dict[str, int] = {}  #: `ask` calls in flight: they answer, and nothing is said beside
+        self.noticed: dict[str, None] = {}  #: nodes whose end was said in advance
         self.news = asyncio.Condition()
         self.tasks: list[asyncio.Task[None]] = []
         self.waking: set[asyncio.Task[None]] = set()
@@ -132,6 +143,7 @@ class ClusterNodes(Capacity):
     async def open(self, say: Say) -> None:
         await super().open(say)
         if not self.tasks:
+            self.opened_at = asyncio.get_running_loop().time()
             self.nodes = Informer(self.cluster_now(), NODES, self.node_changed, labels=self.ours)
             self.tasks = [asyncio.create_task(informer.run()) for informer in (*self.informers(), self.nodes)]
 
@@ -158,6 +170,7 @@ class ClusterNodes(Capacity):
             self.asking[ask.node] -= 1
             if not self.asking[ask.node]:
                 del self.asking[ask.node]
+                asyncio.get_running_loop().call_later(BREATH_SECONDS, self._tell_notice, ask.node)
 
     def _offer(self, name: str) -> tuple[Offer, NodeSelection]:
         known = self.offers_now()
@@ -176,8 +189,17 @@ class ClusterNodes(Capacity):
         return await asyncio.shield(self.creating[ask.node])
 
     async def _create(self, ask: LaunchNode, offer: Offer, place: NodeSelection) -> RentedMachine:
-        async with self.errors():
-            return await self.create(ask, offer, place)
+        try:
+            async with self.errors():
+                return await self.create(ask, offer, place)
+        except Unreachable:
+            note(self.doubted_at, ask.node, asyncio.get_running_loop().time())
+            raise
+
+    def unsure_seconds(self, node: str) -> float:
+        """How long somebody's request for it may still be on its way: that it is not there says nothing until then."""
+        since = max(self.opened_at, self.doubted_at.get(node, -math.inf))
+        return max(0.0, since + self.late_seconds - asyncio.get_running_loop().time())
 
     async def _until_ready(self, machine: RentedMachine, ask: LaunchNode, offer: Offer, place: NodeSelection) -> None:
         most_ms = min(max(STARTS * offer.start_ms, self.least_ms), MOST_MS)
@@ -185,6 +207,8 @@ class ClusterNodes(Capacity):
         while True:
             if ask.node in self.released:
                 raise asyncio.CancelledError  # given back while it started
+            if notice := self.notice_on_node(machine.name):
+                await self._never_came(ask, machine, notice)
             if any(is_ready(node, place.resource, ask.gpus) for node in self.nodes_of(machine.name)):
                 return
             async with self.errors():
@@ -197,14 +221,14 @@ class ClusterNodes(Capacity):
                 await self._give_up(ask, machine, place, most_ms)
             await self.news_within(min(left, self.ask_seconds))
 
-    async def _never_came(self, ask: LaunchNode, machine: RentedMachine) -> None:
+    async def _never_came(self, ask: LaunchNode, machine: RentedMachine, notice: str = "") -> None:
         """The provider could not get a machine, or took it away. One that had been there has cost something."""
         if ask.node in self.released:
             raise asyncio.CancelledError
-        words, shortage = await self.why_gone(machine)
+        words, shortage = await self.why_gone(machine) if not notice else (notice, None)
         await self._delete(ask.node)
         words = words or "it was deleted, and nothing says why"
-        if machine.launched:
+        if machine.launched or shortage is None:
             raise NeverReady(f"a node of {ask.offer} was taken away while it started: {words}", NEVER_READY_MS)
         raise NoCapacity(words, RETRY_MS[shortage], shortage)
 
@@ -232,18 +256,12 @@ class ClusterNodes(Capacity):
         return tuple([SeenNode(node, deadline_at) for node, deadline_at in seen.items()])
 
     async def release(self, node: str) -> None:
-        self._note_released(node)
+        note(self.released, node, None)
         await self._wake()
         if node in self.creating:  # a create that arrives after the delete would be nobody's
             with suppress(Exception):
                 await asyncio.shield(self.creating[node])
         await self._delete(node)
-
-    def _note_released(self, node: str) -> None:
-        self.released.pop(node, None)
-        self.released[node] = None
-        while len(self.released) > MOST_RELEASED:
-            del self.released[next(iter(self.released))]
 
     async def _delete(self, node: str) -> None:
         """Returns when the machine and its Node are gone."""
@@ -252,7 +270,7 @@ class ClusterNodes(Capacity):
             while True:
                 machine = await self.fetch(node)
                 left, _ = await self.cluster_now().list(NODES, labels=f"{annotations.NODE}={name}")
-                if machine is None and not left:
+                if machine is None and not left and not self.unsure_seconds(node):
                     return
                 now = asyncio.get_running_loop().time()
                 gone_at = None if machine is not None else gone_at or now
@@ -286,8 +304,28 @@ class ClusterNodes(Capacity):
         """Whether news of it are said: nobody gave it back, and no call is about to answer."""
         return bool(node) and node not in self.released and not self.asking.get(node)
 
-    def node_changed(self, _: Obj | None, __: Obj | None) -> None:
+    def node_changed(self, _: Obj | None, now: Obj | None) -> None:
+        if now is not None and (words := notice_of(now)):
+            self.say_notice(node_of(now), words)
         self.wake_soon()
+
+    def say_notice(self, node: str, words: str) -> None:
+        """It will be taken away soon. Said once: a taint, a condition and a deletion may all announce one end."""
+        if self.tells(node) and node not in self.noticed:
+            note(self.noticed, node, None)
+            self.say(e.NodeNotice(self.clock(), node, words))
+
+    def _tell_notice(self, node: str) -> None:
+        """What came while an `ask` was about to answer."""
+        if words := self.notice_on(self.name_of(node)):
+            self.say_notice(node, words)
+
+    def notice_on(self, name: str) -> str:
+        """Why this one will be gone soon; empty: nothing says so. A way whose object says more adds to it."""
+        return self.notice_on_node(name)
+
+    def notice_on_node(self, name: str) -> str:
+        return next(filter(None, map(notice_of, self.nodes_of(name))), "")
 
     def nodes_of(self, name: str) -> tuple[Obj, ...]:
         there = [node for node in self.nodes if (node["metadata"].get("labels") or {}).get(annotations.NODE) == name]
@@ -311,6 +349,14 @@ class ClusterNodes(Capacity):
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)), self.news:
                 await self.news.wait()
+
+
+def note(remembered: dict[str, T], node: str, about: T) -> None:
+    """Keep the youngest `MOST_REMEMBERED` only."""
+    remembered.pop(node, None)
+    remembered[node] = about
+    while len(remembered) > MOST_REMEMBERED:
+        del remembered[next(iter(remembered))]
 
 
 def node_of(found: Obj) -> str:

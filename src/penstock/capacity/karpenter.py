@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from penstock.capacity.cluster_nodes import ClusterNodes, RentedMachine, RentingSite, deadline_of, node_of
+from penstock.capacity.cluster_nodes import ClusterNodes, RentedMachine, deadline_of, node_of
 from penstock.capacity.nodeclaim import describe, lasts_seconds, node_claim, shortage_of
 from penstock.core.model import events as e
 from penstock.core.model.actions import LaunchNode
@@ -24,16 +24,12 @@ from penstock.kube import annotations, errors
 from penstock.kube.client import EVENTS, NODE_CLAIMS, Obj
 from penstock.kube.informer import Informer
 from penstock.kube.node_selection import NodeSelection
-from penstock.site_answers import Refused, Unreachable
+from penstock.site_answers import Refused, Unreachable, still_leads
 
 EVENT_SECONDS: Final = 2.0  #: Karpenter writes why it deleted a claim about when it deletes it
 
 
 class KarpenterNodes(ClusterNodes):
-    def __init__(self, site: RentingSite) -> None:
-        super().__init__(site)
-        self.noticed: dict[str, None] = {}  #: claims that are there, and whose end was said in advance; by uid
-
     def informers(self) -> list[Informer]:
         self.claims = Informer(self.cluster_now(), NODE_CLAIMS, self._claim_changed, labels=self.ours)
         return [self.claims]
@@ -50,9 +46,17 @@ class KarpenterNodes(ClusterNodes):
     # --- one claim ---------------------------------------------------------------------------------------------------
 
     async def create(self, ask: LaunchNode, offer: Offer, place: NodeSelection) -> RentedMachine:
-        claim = node_claim(ask, offer, place, self.installation, self.clock())
+        """Its `expireAfter` counts from when the cluster has it, so it is made when it is sent."""
+        leads = still_leads.get()
+
+        def claim() -> Obj:
+            if not leads():
+                raise errors.Unavailable("another control plane may lead by now; nothing was asked for")
+            return node_claim(ask, offer, place, self.installation, self.clock())
+
+        node_claim(ask, offer, place, self.installation, self.clock())  # raises what is wrong with the offer
         try:
-            return self._machine(await self.cluster_now().create(NODE_CLAIMS, claim))
+            return self._machine(await self.cluster_now().create_when_sent(NODE_CLAIMS, claim))
         except errors.AlreadyExists:
             return await self._adopt(ask.node)
 
@@ -139,19 +143,24 @@ class KarpenterNodes(ClusterNodes):
     def _claim_changed(self, before: Obj | None, now: Obj | None) -> None:
         claim = now or before
         assert claim is not None
-        node, uid = node_of(claim), str(claim["metadata"]["uid"])
-        if self.tells(node):
-            if now is None:
-                self._say_gone(node, claim)
-            elif "deletionTimestamp" in now["metadata"] and uid not in self.noticed:
-                self.noticed[uid] = None
-                self.say(e.NodeNotice(self.clock(), node, "Karpenter ends its node"))
         if now is None:
-            self.noticed.pop(uid, None)
+            self._say_gone(node_of(claim), claim)
+        elif "deletionTimestamp" in now["metadata"]:
+            self.say_notice(node_of(claim), "Karpenter ends its node")
         self.wake_soon()
+
+    def notice_on(self, name: str) -> str:
+        claim = self.claims.get(name)
+        ends = claim is not None and "deletionTimestamp" in claim["metadata"]
+        return "Karpenter ends its node" if ends else super().notice_on(name)
 
     def _say_gone(self, node: str, claim: Obj) -> None:
         """Its own deadline passed, or it was taken away. The claim goes last, so nothing is billed any more."""
+        if unsure_seconds := self.unsure_seconds(node):
+            asyncio.get_running_loop().call_later(unsure_seconds, self._say_gone, node, claim)
+            return
+        if not self.tells(node) or self.claims.get(str(claim["metadata"]["name"])) is not None:
+            return
         at = self.clock()
         self.say(e.NodeGone(at, node) if at >= deadline_of(claim) else e.NodeLost(at, node))
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("--price", default="", metavar="AMOUNT", help="What a GPU costs there in an hour: its nodes are rented.")
 @click.option("--owned", is_flag=True, help="Its GPUs are yours.  [default with --home and --look]")
+@click.option("--rent", is_flag=True, help="Also rent nodes there, by Karpenter; --price is of theirs.")
 @click.option("--exec", "commands", is_flag=True, help="Also allow `penstock exec` in pods.")
 @click.option(
     "--allow-exec", multiple=True, metavar="NAME", help="A login program the kubeconfig may run, like aws; repeatable."
@@ -49,13 +50,17 @@ def command(kubeconfig: str, role: Any, own: str, sites: str, only_print: bool, 
     from penstock.kube.connect import account
 
     given = access.Access(str(Path(kubeconfig).expanduser()), how["context"], allow_exec=how["allow_exec"])
-    wanted = account.Wanted(role, how["account"], own, tuple(dict.fromkeys(how["also"])), how["commands"])
+    also = tuple(dict.fromkeys(how["also"]))
+    wanted = account.Wanted(role, how["account"], own, also, how["commands"], how["rent"])
     _check(wanted, how, sites)
     if only_print:
         _print(account.objects(wanted), as_json)
         return
+    if how["rent"] and not how["price"]:
+        raise click.UsageError("Say what a GPU of a rented node costs in an hour: --price 2.10.")
     name = how["name"] or re.sub("[^A-Za-z0-9._-]+", "-", access.endpoint(given).context).strip("-") or "cluster"
-    _connect(given, wanted, name, how["price"], sites, as_json)
+    owned = how["rent"] and (how["owned"] or role == "home")
+    _connect(given, wanted, name, how["price"], owned, sites, as_json)
 
 
 def _check(wanted: "Wanted", how: dict[str, Any], sites: str) -> None:
@@ -63,7 +68,9 @@ def _check(wanted: "Wanted", how: dict[str, Any], sites: str) -> None:
 
     if how["commands"] and wanted.role == "look":
         raise click.UsageError("--exec is not for looking; say --act or --home.")
-    if how["price"] and how["owned"]:
+    if how["rent"] and wanted.role == "look":
+        raise click.UsageError("--rent is not for looking; say --act or --home.")
+    if how["price"] and how["owned"] and not how["rent"]:
         raise click.UsageError("--price is of rented GPUs; leave out --owned.")
     if how["price"] and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", how["price"], re.ASCII):
         raise click.UsageError(f"--price {how['price']}: an amount like 2.10.")
@@ -76,20 +83,20 @@ def _check(wanted: "Wanted", how: dict[str, Any], sites: str) -> None:
             raise click.UsageError(f"'{name}' is no name for Kubernetes: small letters, digits and '-'.")
 
 
-def _connect(given: Any, wanted: "Wanted", name: str, price: str, sites: str, as_json: bool) -> None:
+def _connect(given: Any, wanted: "Wanted", name: str, price: str, owned: bool, sites: str, as_json: bool) -> None:
     from penstock.kube.connect.sites_block import SiteBlock
     from penstock.kube.connect.steps import connect_cluster
     from penstock.kube.errors import KubeError
 
     folder = Path(sites).expanduser().parent if sites else Path()
-    block = SiteBlock(name, wanted.role, "", wanted.own, wanted.namespaces, price)
+    block = SiteBlock(name, wanted.role, "", wanted.own, wanted.namespaces, price, owned=owned)
     try:
         done = asyncio.run(connect_cluster(given, wanted, block, folder / f"penstock-{name}.kubeconfig"))
     except KubeError as error:
         raise BadInput(f"The cluster says: {error}") from None
     written = _merge(Path(sites).expanduser(), done.block, name) if sites and done.block else ""
     missing = list(done.missing)
-    if wanted.role == "act" and done.block and not price:
+    if wanted.role == "act" and done.block and not price and not wanted.rent:
         missing.append("These GPUs count as owned: if you rent them, run this again with --price AMOUNT.")
     if as_json:
         from penstock.cli.terminal import print_json
@@ -146,6 +153,8 @@ def _tell(done: "Connected", name: str, written: str, missing: list[str]) -> Non
     ]
     if helpers:
         click.echo(f"  {', '.join(helpers)}")
+    for pool in done.rent.pools if done.rent else ():
+        click.echo(f"  to rent: {', '.join(pool.instance_types)}, as NodePool {pool.name} does")
     for line in done.changed:
         click.echo(f"  {line}")
     if not done.changed:
@@ -186,6 +195,7 @@ def _plain(done: "Connected", wanted: "Wanted", name: str, written: str, missing
         "server": done.server,
         "network": asdict(done.path),
         "cluster": asdict(done.survey),
+        **({"rent": asdict(done.rent)} if done.rent is not None else {}),
         "changed": list(done.changed),
         "kubeconfig": done.kubeconfig,
         "token_ends": _day(done) if done.token_ends else None,

@@ -68,7 +68,7 @@ def _wait(client: Client, sites: list[str]) -> list[dict[str, Any]]:
 def _says(place: dict[str, Any]) -> str:
     site = place["site"]
     if place["left"]:
-        listed = "its Jobs, pods, ConfigMaps and Leases were listed"
+        listed = "its Jobs, pods, ConfigMaps, Leases and rented nodes were listed"
         return f"{site}: nothing of Penstock is left there ({listed}). Take it out of the sites file."
     if place.get("jobs"):
         jobs = count(place["jobs"], "Job")

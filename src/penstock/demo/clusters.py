@@ -30,6 +30,7 @@ from penstock.devcluster.images import PYTHON
 from penstock.devcluster.s3_server import S3Server
 from penstock.formatting import money
 
+BEGINS: Final = "Starting three clusters with real nodes: about half a minute."
 MODEL: Final = "A100"
 PLANS: Final = (
     ClusterPlan("lab", (NodePlan(gpus=2, model=MODEL),), real=True),
@@ -70,7 +71,7 @@ def play(machine: Machine, group: ClusterGroup, voice: Console) -> tuple[Figures
         seen.until(lambda: bool(seen.resumed()), "the lost job to go on elsewhere")
         seen.until(lambda: bool(seen.came_home()), "it to come home")
         seen.until(seen.over, "all Jobs done and paid for")
-        _until_complete(lab)
+        until_complete(lab, JOBS)
     voice.live = None
     logs = {attempt.id: machine.log(attempt.promise.job, attempt.id) for attempt in seen.tries.values()}
     figures = count(machine, lab, seen, logs)
@@ -83,7 +84,7 @@ def untrue(figures: Figures) -> list[str]:
     return wrong + ([] if figures["resumed_from_step"] > 0 else ["resumed_from_step"])
 
 
-def ask_for_s3() -> None:
+def ask_for_programs() -> None:
     """Before anything starts: the clusters share no file system, so checkpoints pass through an S3 server."""
     if s3_server.found() is None:
         raise BadInput(
@@ -105,7 +106,7 @@ def sites_file(group: ClusterGroup, home: Path) -> Path:
 
 def furnish(group: ClusterGroup, bucket: S3Server | None) -> None:
     """The platform engineer's part, done once: a namespace, and a Secret with the address of the checkpoints."""
-    assert bucket is not None, "`ask_for_s3` comes first"
+    assert bucket is not None, "`ask_for_programs` comes first"
     for cluster in group.clusters():
         here = [OURS, PEOPLE] if cluster.name == "lab" else [OURS]
         create(cluster, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in here])
@@ -121,7 +122,7 @@ def apply(machine: Machine, lab: DevCluster) -> None:
     create(lab, [{"apiVersion": "v1", "kind": "ConfigMap", **script}])
     for number, (name, steps) in enumerate(JOBS.items(), 1):
         text = json.dumps(job(name, steps, number))
-        _run([*COMMAND, "kubectl", "apply", "-f", "-"], text, {**machine.env, "KUBECONFIG": str(lab.kubeconfig)})
+        run_program([*COMMAND, "kubectl", "apply", "-f", "-"], text, {**machine.env, "KUBECONFIG": str(lab.kubeconfig)})
 
 
 def job(name: str, steps: int, seed: int) -> dict[str, Any]:
@@ -154,10 +155,10 @@ def create(cluster: DevCluster, objects: Iterable[dict[str, Any]]) -> None:
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
 
 
-def _until_complete(lab: DevCluster) -> None:
-    """Waits until the home Jobs are complete: they follow the journal a moment later."""
+def until_complete(lab: DevCluster, names: Iterable[str]) -> None:
+    """Waits until these home Jobs are complete: they follow the journal a moment later."""
     end = time.monotonic() + LIMIT_S
-    while conditions(lab) != dict.fromkeys(JOBS, "Complete"):
+    while conditions(lab) != dict.fromkeys(names, "Complete"):
         if time.monotonic() > end:
             raise BadInput(f"The demo waited {LIMIT_S} s in vain: Jobs that say how they ended. {conditions(lab)}")
         time.sleep(LOOK_S)
@@ -219,7 +220,7 @@ def undisturbed() -> dict[str, str]:
     """The same trainings, each in one go on this machine, without a checkpoint."""
     command = [sys.executable, str(POD), "--pace", "0", "--save-every", "1e9"]
     return {
-        name: _result(_run([*command, "--steps", str(steps), "--seed", str(number)]))
+        name: _result(run_program([*command, "--steps", str(steps), "--seed", str(number)]))
         for number, (name, steps) in enumerate(JOBS.items(), 1)
     }
 
@@ -238,7 +239,7 @@ def tell(voice: Console, machine: Machine, lab: DevCluster, seen: Observer) -> N
     voice.say(f"\nIn all {money(seen.charged(), CURRENCY)} was charged for rented GPUs.")
 
 
-def _run(command: list[str], stdin: str = "", env: dict[str, str] | None = None) -> str:
+def run_program(command: list[str], stdin: str = "", env: dict[str, str] | None = None) -> str:
     done = subprocess.run(
         command, input=stdin, env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S, cwd="/"
     )

@@ -8,6 +8,7 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.ids import attempt_of
 from penstock.core.model import events as e
 from penstock.core.model import reasons as r
 from penstock.demo.observer import JobTrail, Observer, holds_of, price_of
@@ -64,6 +65,13 @@ def _line(seen: Observer, event: Any) -> str:
         case e.AttemptLost():
             attempt = seen.tries[event.attempt]
             return f"{seen.jobs[attempt.promise.job].name}: preempted, {attempt.promise.offer} reclaimed its node."
+        case e.NodeRefused(words=words) if words:
+            return f"{seen.tries[attempt_of(event.node)].promise.offer}: no node. {words}"
+        case e.NodeNotice():
+            return f"{seen.tries[attempt_of(event.node)].promise.offer}: {event.words}; no job joins it any more."
+        case e.AttemptStopped():
+            trail = seen.jobs[seen.tries[event.attempt].promise.job]
+            return f"{trail.name} stopped in time." if _had_notice(seen, event.attempt) else ""
         case e.AttemptEnded(outcome=outcome):
             trail = seen.jobs[seen.tries[event.attempt].promise.job]
             return f"{trail.name} {'succeeded' if outcome == 'done' else outcome}{_paid(trail)}."
@@ -87,6 +95,10 @@ def _start(seen: Observer, event: e.StartPromised) -> str:
 
 def _sentence(job: str, because: r.Reason) -> str:
     return StoryTeller(job).sentence(because)
+
+
+def _had_notice(seen: Observer, attempt: str) -> bool:
+    return any(hold.id in seen.noticed for hold in holds_of(seen.tries[attempt].promise))
 
 
 def _paid(trail: JobTrail) -> str:

@@ -29,8 +29,17 @@ POLICY: Final = Path(__file__).with_name("policy.yaml")
 
 
 class Machine:
-    def __init__(self, home: Path, sites: Path = SITES, hosts: Sequence[str] = (), policy: Path = POLICY) -> None:
+    def __init__(
+        self,
+        home: Path,
+        sites: Path = SITES,
+        hosts: Sequence[str] = (),
+        policy: Path = POLICY,
+        *,
+        checkpoints: bool = True,
+    ) -> None:
         """`hosts`: addresses of this machine where its containers look for the S3 server."""
+        self.checkpoints = checkpoints
         self.home, self.journal, self.sites, self.hosts = home, home / "journal.db", sites, hosts
         self.policy = policy
         self.plane: subprocess.Popen[str] | None = None
@@ -56,7 +65,7 @@ class Machine:
 
     def _serve_checkpoints(self, begun: ExitStack) -> None:
         program = s3_server.found()
-        if program is None or importlib.util.find_spec("obstore") is None:
+        if not self.checkpoints or program is None or importlib.util.find_spec("obstore") is None:
             return
         self.bucket = begun.enter_context(s3_server.S3Server(program, self.home / "s3", self.hosts))
         store = self.bucket.store

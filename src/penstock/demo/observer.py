@@ -77,13 +77,14 @@ class Observer:
         self.jobs: dict[str, JobTrail] = {}
         self.tries: dict[str, AttemptTrail] = {}
         self.holds: dict[str, None] = {}  #: money held and not yet settled
+        self.noticed: dict[str, None] = {}  #: rented nodes that were announced to be taken away
 
-    def until(self, true: Callable[[], bool], what: str) -> None:
+    def until(self, true: Callable[[], bool], what: str, limit_s: int = LIMIT_S) -> None:
         """Waits until the journal shows it; time alone never ends the wait."""
-        end = time.monotonic() + LIMIT_S
+        end = time.monotonic() + limit_s
         while not true():
             if time.monotonic() > end:
-                raise BadInput(f"The demo waited {LIMIT_S} s in vain: {what}.")
+                raise BadInput(f"The demo waited {limit_s} s in vain: {what}.")
             time.sleep(LOOK_S)
             again_if_lost()
             self.look()
@@ -117,6 +118,8 @@ class Observer:
                 self._ended(event, "stopped", kept)
             case e.AttemptLost(kept_ms=kept):
                 self._ended(event, "lost", kept)
+            case e.NodeNotice():
+                self.noticed[event.node] = None
             case e.NodeLost():
                 attempt = self.tries[attempt_of(event.node)]
                 attempt.node_lost_at = attempt.node_lost_at or event.at  # a site may say it twice

@@ -7,7 +7,7 @@ There are no typed objects: most of an object is passed on or never read.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -128,6 +128,16 @@ class Cluster:
         body = {"apiVersion": kind.api, "kind": kind.name, **obj}
         namespace = namespace or str(obj["metadata"].get("namespace", ""))
         return await self._ask("POST", kind, kind.path(namespace), body)
+
+    async def create_when_sent(self, kind: Kind, make: Callable[[], Obj], namespace: str = "") -> Obj:
+        """The same of an object that is made in the instant that it leaves, for one that depends on the time. If `make`
+        raises `Unavailable`, nothing is created.
+        """
+
+        def content() -> bytes:
+            return _encoded({"apiVersion": kind.api, "kind": kind.name, **make()})
+
+        return await self._ask("POST", kind, kind.path(namespace), make=content)
 
     async def create_part(self, kind: Kind, name: str, part: str, body: Obj, namespace: str = "") -> Obj:
         """Create a subresource of an object: a token of a service account."""
@@ -305,9 +315,10 @@ class Cluster:
         verb: str = "",
         part: str = "",
         rank: Rank = NOW,
+        make: Callable[[], bytes] | None = None,
     ) -> Obj:
         content = None if body is None else _encoded(body)
-        request = Request(method, path, tuple((params or {}).items()), content, sort)
+        request = Request(method, path, tuple((params or {}).items()), content, sort, make)
         verb, resource = verb or VERBS[method], kind.resource + (f"/{part}" if part else "")
         answer = await self._send(request, f"{verb} {resource}", LATER if kind is EVENTS else rank)
         if answer.status >= 300:

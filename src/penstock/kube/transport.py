@@ -6,7 +6,7 @@ lightkube does the login; its result is one header, which is renewed when the se
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlencode, urlsplit
@@ -39,6 +39,7 @@ class Request:
     params: tuple[tuple[str, str], ...] = ()
     content: bytes | None = None
     kind: str = "application/json"  # the content type
+    make: Callable[[], bytes] | None = None  # instead of `content`: made when it is sent; raises if it shall not be
 
 
 @value
@@ -179,7 +180,7 @@ class HttpsTransport:
         return await session.request(
             request.method,
             self._url(request),
-            data=request.content,
+            data=request.content if request.make is None else _made_when_sent(request.make),
             headers=self._headers(header, request),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence_s),
             allow_redirects=False,
@@ -191,7 +192,7 @@ class HttpsTransport:
         return URL(self.server + request.path + asked, encoded=True)
 
     def _headers(self, login: str, request: Request) -> dict[str, str]:
-        content = {} if request.content is None else {"Content-Type": request.kind}
+        content = {} if request.content is None and request.make is None else {"Content-Type": request.kind}
         return content | ({"Authorization": login} if login else {})
 
     def _opened(self) -> aiohttp.ClientSession:
@@ -208,6 +209,13 @@ class HttpsTransport:
         if self._watching is None:
             self._watching = _session(aiohttp.TCPConnector(ssl=self.context, limit=0, force_close=True))
         return self._watching
+
+
+async def _made_when_sent(make: Callable[[], bytes]) -> AsyncIterator[bytes]:
+    """The connection is there and has taken the headers: these bytes leave at once. If `make` raises, the server never
+    has the whole request, and drops it.
+    """
+    yield make()
 
 
 def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:

@@ -25,6 +25,7 @@ from penstock.drivers.driver import (
     unstartable,
 )
 from penstock.live.sequencer import SiteAction
+from penstock.site_answers import still_leads
 
 #: Exponential backoff: the first delay and the longest.
 FIRST_RETRY_MS: Final[Millis] = SECOND
@@ -65,6 +66,7 @@ class Dispatch:
         self.tasks[key] = (order.action, task)
 
     async def _carry_out(self, order: SiteAction, key: tuple[str, str], before: asyncio.Task[None] | None) -> None:
+        still_leads.set(self.leads)
         if before is not None:
             before.cancel()
             await asyncio.wait([before])

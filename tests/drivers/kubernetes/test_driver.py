@@ -306,6 +306,23 @@ async def test_a_spot_node_that_is_tainted_loses_what_ran_on_it(
 
 
 @story
+async def test_a_node_that_will_be_taken_away_is_a_notice_about_what_runs_there_said_once(
+    lab: ExternalCluster, room: Room, namespace: str, tmp_path: Path
+) -> None:
+    taint = "cloud.google.com/impending-node-termination"
+    ground = KubernetesGround(lab.kubeconfig, namespace, tmp_path, **room.settings())
+    async with opened(ground) as site:
+        await site.driver.start(_at(room.names[0]), TRAIN)
+        lab.kubectl("taint", "node", room.names[0], f"{taint}=:NoSchedule")
+        notice = await site.hears(e.NodeNotice, "long.1")
+        assert notice.words == f"the cloud takes its node back ({taint})"
+        lab.kubectl("taint", "node", room.names[0], "ToBeDeletedByClusterAutoscaler=1:NoSchedule")
+        await site.driver.stop("long.1", 0)
+        await site.hears(e.AttemptStopped, "long.1")
+        assert [type(fact) for fact in site.said] == [e.NodeNotice, e.AttemptStopped]
+
+
+@story
 async def test_what_finds_no_room_is_refused_never_runs_and_stays_refused(
     lab: ExternalCluster, room: Room, namespace: str, tmp_path: Path
 ) -> None:

@@ -15,9 +15,10 @@ from penstock.devcluster.external import ExternalCluster
 from penstock.drivers.driver import Work
 from penstock.drivers.kubernetes.execution_job import tombstone
 from penstock.front.uninstall import restore_jobs
+from penstock.front.uninstall.sweep import ClusterSweep
 from penstock.kube import annotations
 from penstock.kube.access import Access, connect
-from penstock.kube.client import CONFIG_MAPS, JOBS, Cluster
+from penstock.kube.client import CONFIG_MAPS, JOBS, LEASES, NODES, Cluster
 from penstock.kube.errors import Forbidden
 from tests.clusters import emptied_namespace
 from tests.front.kit import DELAY, LIMIT_S, SITES, Clustered, Penstock, binding, complete, home_job, running
@@ -235,6 +236,32 @@ def test_a_copy_that_another_installation_uses_stays_until_that_one_leaves(
         assert (await cluster.get(CONFIG_MAPS, "settings-0", namespace))["data"] == {"lr": "0.1"}
         assert await _swept(cluster, "two", namespace) == []
         assert (await cluster.list(CONFIG_MAPS, namespace, labels=annotations.COPY))[0] == []
+        await cluster.close()
+
+    asyncio.run(tell())
+
+
+def test_a_rented_node_is_waited_for_and_named_and_the_cluster_keeps_its_owner_meanwhile(
+    lab: ExternalCluster, namespace: str
+) -> None:
+    async def tell() -> None:
+        cluster = connect(Access(kubeconfig=str(lab.kubeconfig)))
+        labels, notes = {annotations.INSTALLATION: namespace}, {annotations.NODE_DEADLINE: "1800000000000"}
+        await cluster.create(NODES, {"metadata": {"name": namespace, "labels": labels, "annotations": notes}})
+        lease = {"metadata": {"name": annotations.LEASE}, "spec": {"holderIdentity": namespace}}
+        await cluster.create(LEASES, lease, namespace)
+        sweep = ClusterSweep("lab", cluster, (namespace,), namespace)
+        parting = asyncio.create_task(sweep.part())
+        async with asyncio.timeout(LIMIT_S):
+            while not sweep.remains:
+                await asyncio.sleep(0.05)
+            assert sweep.remains == [f"Node {namespace}, rented until 2027-01-15 08:00 UTC at the latest"]
+            await asyncio.sleep(0.5)
+            assert (await cluster.get(LEASES, annotations.LEASE, namespace))["spec"]["holderIdentity"] == namespace
+            await cluster.delete(NODES, namespace)
+            await parting
+        assert sweep.left.is_set()
+        assert (await cluster.list(LEASES, namespace))[0] == []
         await cluster.close()
 
     asyncio.run(tell())

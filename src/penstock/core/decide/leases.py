@@ -123,11 +123,11 @@ def _end_for_good(choices: Choices, lease: Lease) -> None:
                 choices.record(WaitPromised(choices.now, attempt.job.id, choices.now + SECOND, because))
 
 
-def warn(choices: Choices, noticed: list[tuple[Node, str]]) -> None:
+def warn(choices: Choices, noticed: list[tuple[Node | Attempt, str]]) -> None:
     """Nodes that will be taken away: what runs there writes a checkpoint and stops, and is placed anew."""
     state = choices.state
-    for node, words in noticed:
-        for attempt in [state.attempts[name] for name in node.on]:
+    for subject, words in noticed:
+        for attempt in [state.attempts[name] for name in subject.on] if isinstance(subject, Node) else [subject]:
             if attempt.phase in ("starting", "running") and attempt.job.phase == "placed":
                 because = NodeTakenSoon(attempt.offer.id, words)
                 choices.record(StopPromised(choices.now, attempt.id, "wait", yields=False, because=because))

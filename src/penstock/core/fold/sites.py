@@ -144,10 +144,12 @@ def node_refused(state: State, event: e.NodeRefused) -> None:
 
 
 def node_notice(state: State, event: e.NodeNotice) -> None:
-    node = state.nodes.get(event.node)
+    node, attempt = state.nodes.get(event.node), state.attempts.get(event.node)
     if node is not None and node.phase in ("idle", "busy"):
         close_to_others(state, node)
         state.changes.note_rare().noticed.append((node, event.words))
+    elif attempt is not None:
+        state.changes.note_rare().noticed.append((attempt, event.words))
 
 
 def node_lost(state: State, event: e.NodeLost) -> None:

@@ -280,7 +280,7 @@ class RareChanges:
     def __init__(self) -> None:
         self.noted = False  #: False: all of these are empty
         self.idle: list[Node] = []
-        self.noticed: list[tuple[Node, str]] = []  #: will be taken away; the site's words
+        self.noticed: list[tuple[Node | Attempt, str]] = []  #: will be taken away; the site's words
         self.room: dict[str, None] = {}  #: scopes with more money available than before
         self.refused: list[tuple[Offer, Millis]] = []
         self.failed: list[tuple[Attempt, str, str, Millis]] = []  #: starts: cause, the site's words, its pause

@@ -333,10 +333,10 @@ class NodeRefused:
 
 @value
 class NodeNotice:
-    """A rented node will be taken away soon: its provider or its cluster says so."""
+    """A node will be taken away soon: its provider or its cluster says so."""
 
     at: Instant
-    node: str
+    node: str  # rented; of what is not rented by the node, the attempt that runs there
     words: str = ""  # the site's own
 
 

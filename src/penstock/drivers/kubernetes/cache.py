@@ -22,6 +22,7 @@ from penstock.kube import annotations
 from penstock.kube.client import JOBS, NODES, PODS, Cluster, Obj
 from penstock.kube.gpu_requests import pods_at_once
 from penstock.kube.informer import Informer, is_newer
+from penstock.kube.node_notices import notice_of
 from penstock.kube.node_selection import NodeSelection
 
 #: The fields of Jobs and pods that we keep: a cache may have ten thousand of them.
@@ -63,6 +64,7 @@ class Execution:
         self.told = ""  #: the trouble that was reported last
         self.ordered_at: Instant | None = None  #: when this process created the Job
         self.held_told = False  #: AttemptQueued was reported
+        self.noticed = False  #: NodeNotice was reported
         self.reported = Reported()  #: progress and checkpoints reported so far
         self.shown: RunningPods | None = None  #: its pods' counts, as last reported
         self.address = ""  #: the rendezvous address that its pods were told
@@ -260,10 +262,12 @@ class ExecutionCache:
             del self.waiting_pods[pod["execution"]]
 
     def _node(self, before: Obj | None, node: Obj | None) -> None:
-        if node is None and before is not None:
+        seen = node or before
+        assert seen is not None
+        if node is None or notice_of(node):
             for execution in self:
                 if any(
-                    is_active(pod) and pod["spec"].get("nodeName") == name_of(before) for pod in execution.pods.values()
+                    is_active(pod) and pod["spec"].get("nodeName") == name_of(seen) for pod in execution.pods.values()
                 ):
                     self.changed(execution)
         self.room_changed()

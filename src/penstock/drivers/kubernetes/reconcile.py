@@ -33,6 +33,7 @@ from penstock.drivers.kubernetes.pods import (
 from penstock.drivers.kubernetes.trouble import TroubleReporter
 from penstock.kube import annotations, errors
 from penstock.kube.client import CONFIG_MAPS, NODES, PODS, Obj
+from penstock.kube.node_notices import notice_of
 
 STALLED: Final = "none of its pods runs any more, and the cluster has no node for their replacements"
 HELD_SECONDS: Final = 2.0
@@ -84,6 +85,8 @@ class Reconciler:
         self._note_stall(execution, pods)
         if not told_to_end and self._is_stalled_too_long(execution):
             see_to(f"stalled {execution.name}", terminate.end, here, execution, "lost", STALLED)
+        if not told_to_end:
+            self._tell_notice(execution, pods)
         if not told_to_end and self._has_lost_nodes(job, pods):
             see_to(f"orphan {execution.name}", self._check_nodes, execution)
         if not told_to_end and execution.ordered_at is not None and (job["status"] or {}).get("startTime"):
@@ -124,6 +127,18 @@ class Reconciler:
         settings = self.here.settings
         most_ms = settings.room_ms if offer is None or offer.term in STANDING else settings.scale_ms
         return execution.stalled_at is not None and self.here.clock() - execution.stalled_at >= most_ms
+
+    def _tell_notice(self, execution: Execution, pods: list[Obj]) -> None:
+        """Report once that a node of it will be taken away: the engine stops it in time. What is said of nodes that we
+        rent, whoever rents them says; of a batch, only the pods of that node are lost.
+        """
+        if execution.noticed or is_batch(execution.job):
+            return
+        on = {node_of(pod) for pod in pods if is_active(pod) and node_of(pod)}
+        nodes = [node for node in map(self.here.executions.nodes.get, on) if node is not None and not _is_rented(node)]
+        if words := next(filter(None, map(notice_of, nodes)), ""):
+            execution.noticed = True
+            self.here.say(e.NodeNotice(self.here.clock(), execution.attempt, words))
 
     def _has_lost_nodes(self, job: Obj, pods: list[Obj]) -> bool:
         """True if a pod's node is gone; of a batch, only if none of its pods has a node any more."""
@@ -211,3 +226,7 @@ def counted(execution: Execution, end: End) -> PodCounts:
 def _is_held(execution: Execution) -> bool:
     """True if somebody else suspended it: what we suspend has parallelism 0."""
     return bool(execution.job["spec"].get("suspend")) and execution.job["spec"].get("parallelism", 1) > 0
+
+
+def _is_rented(node: Obj) -> bool:
+    return annotations.NODE in (node["metadata"].get("labels") or {})

@@ -10,11 +10,24 @@ cluster, never remembered.
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Final
 
+from penstock.core.units import NEVER, SECOND
 from penstock.front.status import MARKS, OURS, finalizers_of, is_suspended_by_user
 from penstock.kube import annotations, kueue
-from penstock.kube.client import CONFIG_MAPS, ENDPOINT_SLICES, JOBS, LEASES, PODS, SERVICES, Cluster, Kind
+from penstock.kube.client import (
+    CONFIG_MAPS,
+    ENDPOINT_SLICES,
+    JOBS,
+    LEASES,
+    NODE_CLAIMS,
+    NODES,
+    PODS,
+    SERVICES,
+    Cluster,
+    Kind,
+)
 from penstock.kube.errors import AlreadyExists, Forbidden, NotFound
 from penstock.kube.references import Json, part, parts
 
@@ -27,6 +40,8 @@ WRITTEN: Final = (
 CONTROLLERS: Final = ("batch.kubernetes.io/", "controller-uid", "job-name")
 #: Annotations that only we write. People write the others of our domain, also on Jobs that were never ours.
 WRITTEN_BY_US: Final = (*MARKS, annotations.ATTEMPT, annotations.ORIGIN)
+#: What rented nodes are, in any cluster: the objects by which they were asked for, and the Nodes themselves.
+RENTED: Final = (NODE_CLAIMS, NODES)
 APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  #: repeats our marks; kubectl writes a new one
 
 
@@ -220,6 +235,27 @@ def _bears_our_mark(thing: Json, installation: str) -> bool:
 def _word(kind: Kind, thing: Json) -> str:
     metadata = part(thing, "metadata")
     return f"{kind.name} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+async def rented(cluster: Cluster, installation: str) -> list[str]:
+    """Nodes that we rented and that are still there, as "kind name, until when". They are given back by whoever runs
+    their jobs; while one is there the cluster keeps its owner. A cluster without such a kind, or whose account may not
+    look at it, has rented none by it.
+    """
+    remaining = []
+    for kind in RENTED:
+        with suppress(NotFound, Forbidden):
+            there = (await cluster.list(kind, labels=_made_by(installation)))[0]
+            remaining += [f"{kind.name} {thing['metadata']['name']}, rented{_until(thing)}" for thing in there]
+    return remaining
+
+
+def _until(thing: Json) -> str:
+    """When it ends by itself, by our own mark on it."""
+    written = str(part(part(thing, "metadata"), "annotations").get(annotations.NODE_DEADLINE, ""))
+    if not written.isdigit() or int(written) >= NEVER:
+        return ""
+    return f" until {datetime.fromtimestamp(int(written) / SECOND, UTC):%Y-%m-%d %H:%M} UTC at the latest"
 
 
 async def release(cluster: Cluster, installation: str, namespace: str) -> None:

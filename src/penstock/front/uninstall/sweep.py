@@ -46,6 +46,8 @@ class ClusterSweep:
         needed = [word for space in self.namespaces for word in await restore_jobs.sweep(*ours, space, mine)]
         if needed or not last:
             return needed
+        if nodes := await restore_jobs.rented(*ours):
+            return nodes
         for namespace in self.namespaces:
             await restore_jobs.release(*ours, namespace)
         return [word for space in self.namespaces for word in await restore_jobs.remains(*ours, space)]

@@ -40,13 +40,16 @@ class Wanted:
     own: str  # the account's namespace
     namespaces: tuple[str, ...] = ()  # further ones
     commands: bool = False  # for `penstock exec`
+    rent: bool = False  # nodes, by Karpenter
 
 
 def objects(wanted: Wanted) -> list[Obj]:
     """Namespaces, the account, its rights as `penstock manifests rbac` has them, and the right to renew its token."""
     named = dict.fromkeys((wanted.own, *wanted.namespaces))
     spaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in named]
-    rights = manifests.rbac(wanted.role, wanted.account, wanted.own, wanted.namespaces, commands=wanted.commands)
+    rights = manifests.rbac(
+        wanted.role, wanted.account, wanted.own, wanted.namespaces, commands=wanted.commands, rent=wanted.rent
+    )
     return [*spaces, *rights, *_renewal(wanted.account, wanted.own)]
 
 

@@ -79,11 +79,11 @@ class Survey:
 async def survey(cluster: Cluster) -> Survey:
     """Asks with the login that was given; what it may not see is named and left out."""
     unseen: list[str] = []
-    nodes = await _listed(cluster, NODES, unseen) or []
-    pools = await _listed(cluster, NODE_POOLS, unseen)
+    nodes = await listed(cluster, NODES, unseen) or []
+    pools = await listed(cluster, NODE_POOLS, unseen)
     queues: list[Obj] | None = None
     for kind in CLUSTER_QUEUES:
-        queues = await _listed(cluster, kind, unseen) if queues is None else queues
+        queues = await listed(cluster, kind, unseen) if queues is None else queues
     standing = gpus_of(nodes)
     pooled = [offer for offer in pools_with_gpus(pools or ()) if not _has_nodes(nodes, offer)]
     return Survey(
@@ -99,7 +99,7 @@ async def survey(cluster: Cluster) -> Survey:
     )
 
 
-async def _listed(cluster: Cluster, kind: Kind, unseen: list[str]) -> list[Obj] | None:
+async def listed(cluster: Cluster, kind: Kind, unseen: list[str]) -> list[Obj] | None:
     """None: the cluster has no such kind, or does not show it."""
     try:
         return (await cluster.list(kind))[0]

@@ -4,14 +4,18 @@ rest of it. Pure.
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from penstock.core.errors import BadInput
 from penstock.core.values import value
-from penstock.kube.connect.gpu_survey import GpuNodes, Survey
+from penstock.kube.connect.gpu_survey import NODE_POOL, GpuNodes, Survey
+from penstock.kube.connect.rent_survey import RentablePool, rent_of
 from penstock.kube.manifests import Role
 
 WIDTH: Final = 120
+START: Final = "4m"  #: of a rented node, until somebody has measured it
+KILL: Final = "10m"
 Json = dict[str, Any]
 
 
@@ -26,9 +30,10 @@ class SiteBlock:
     namespaces: tuple[str, ...] = ()
     price: str = ""  # of a GPU and an hour; empty: the GPUs are owned
     allow_exec: tuple[str, ...] = ()
+    owned: bool = False  # its nodes, though others are rented there for this price
 
 
-def site(block: SiteBlock, survey: Survey) -> Json:
+def site(block: SiteBlock, survey: Survey, pools: Sequence[RentablePool] = ()) -> Json:
     """The site as the sites file has it. Without GPUs there is nothing to offer, and None is not written."""
     cluster: Json = {"kubeconfig": block.kubeconfig, "namespace": block.namespace}
     if block.namespaces and block.role == "home":
@@ -43,13 +48,25 @@ def site(block: SiteBlock, survey: Survey) -> Json:
             maps["architectures"] = list(survey.architectures)
         if maps:
             made["maps"] = maps
-    made["offers"] = _offers(block, survey.gpus)
+    made["offers"] = offers(block, survey.gpus, pools)
     return made
 
 
-def _offers(block: SiteBlock, gpus: Sequence[GpuNodes]) -> list[Json]:
+def offers(block: SiteBlock, gpus: Sequence[GpuNodes], pools: Sequence[RentablePool] = ()) -> list[Json]:
+    """What is there, and what can be rented. A NodePool that we rent like is not offered by the Job alone, too."""
     taken: set[str] = set()
-    return [_offer(block, kind, taken) for kind in gpus if kind.offered]
+    rented = {(NODE_POOL, pool.name) for pool in pools}
+    standing = replace(block, price="") if block.owned else block
+    others = [kind for kind in gpus if kind.offered and not rented & set(kind.selector)]
+    return [
+        *(_offer(standing, kind, taken) for kind in others),
+        *(_rented_offer(block, pool, taken) for pool in pools),
+    ]
+
+
+def _rented_offer(block: SiteBlock, pool: RentablePool, taken: set[str]) -> Json:
+    kind = GpuNodes(model=pool.model, gpus_per_node=pool.gpus_per_node, nodes=0, spot=pool.spot)
+    return {**_offer(block, kind, taken), "start": START, "kill": KILL, "rent": rent_of(pool)}
 
 
 def _offer(block: SiteBlock, kind: GpuNodes, taken: set[str]) -> Json:

@@ -16,10 +16,11 @@ from penstock.core.values import value
 from penstock.kube import access as kube_access
 from penstock.kube.access import Access, Endpoint
 from penstock.kube.client import JOBS, NODES, PODS, Cluster
-from penstock.kube.connect import account, gpu_survey, network_path, sites_block
+from penstock.kube.connect import account, gpu_survey, network_path, rent_survey, sites_block
 from penstock.kube.connect.account import MayNot, Wanted
 from penstock.kube.connect.gpu_survey import GpuNodes, Survey
 from penstock.kube.connect.network_path import NetworkPath
+from penstock.kube.connect.rent_survey import RentSurvey
 from penstock.kube.connect.sites_block import SiteBlock
 from penstock.kube.errors import KubeError
 from penstock.kube.token_renewal import KubeconfigFile, read_token
@@ -41,6 +42,7 @@ class Connected:
     token_ends: float  # 0: it is not ours
     block: str  # the site, as text; empty: there is nothing to offer
     missing: tuple[str, ...]
+    rent: RentSurvey | None = None  # what can be rented there, if that was asked
 
 
 async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, target: Path) -> Connected:
@@ -50,6 +52,7 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
     cluster = kube_access.connect(given)
     try:
         survey = await gpu_survey.survey(cluster)
+        rent = await rent_survey.survey_rent(cluster) if wanted.rent else None
         changed, token, blocked = await _account(cluster, wanted)
     finally:
         await cluster.close()
@@ -61,7 +64,9 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
         ends = claims.ends if claims else 0.0
         blocked += await _tried(Access(str(target)), wanted)
     used = target if token else Path(given.kubeconfig)
-    block, offered = _at(block, used, target.parent), any(kind.offered for kind in survey.gpus)
+    block, pools = _at(block, used, target.parent), rent.pools if rent else ()
+    offered = bool(sites_block.offers(block, survey.gpus, pools))
+    remarks = [*missing(survey, wanted, block), *(rent_survey.missing_for_rent(rent) if rent else ())]
     return Connected(
         server=there.server,
         path=path,
@@ -69,8 +74,9 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
         changed=tuple(changed),
         kubeconfig=str(used),
         token_ends=ends,
-        block=sites_block.as_text(sites_block.site(block, survey)) if offered else "",
-        missing=(*blocked, *path.remarks, *missing(survey, wanted, block), *_store(os.environ, wanted)),
+        block=sites_block.as_text(sites_block.site(block, survey, pools)) if offered else "",
+        missing=(*blocked, *path.remarks, *dict.fromkeys(remarks), *_store(os.environ, wanted)),
+        rent=rent,
     )
 
 
@@ -147,7 +153,7 @@ def missing(survey: Survey, wanted: Wanted, block: SiteBlock) -> list[str]:
     said = [f"This login may not look at {what}, so nothing is known of it." for what in survey.unseen]
     if version_of(survey.version) < OLDEST:
         said.append(f"The cluster is {survey.version}; Penstock needs Kubernetes 1.32 or newer.")
-    if not survey.gpus:
+    if not survey.gpus and not wanted.rent:
         said.append(_no_gpus(survey))
     for kind in survey.gpus:
         said += _of_kind(kind, block)

@@ -1,0 +1,170 @@
+"""A proxy in front of an API server that loses questions and answers about NodeClaims, is late, and shows lists as they
+were a while ago. `bench.kill_clouds` puts it between its control planes and the cluster.
+
+It has the API server's certificate, and asks as the cluster's administrator. Watches pass through: a list from a while
+ago has its own resourceVersion, and a watch from there tells all that came after.
+"""
+
+import asyncio
+import logging
+import random
+import ssl
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+from aiohttp import web
+
+from penstock.devcluster import DevCluster
+
+CLAIMS: Final = "/nodeclaims"
+LISTED: Final = ("nodeclaims", "nodes")  #: the last part of paths whose lists are late
+POLL_S: Final = 0.5
+SLOW_S: Final = 0.8  #: the longest that a request is late, usually
+KEPT_S: Final = 3.0  #: how long one in fifty creates is kept: its sender has given up by then
+LOST: Final = 0.1
+PASSED_ON: Final = ("Content-Type", "Accept")
+
+
+@dataclass
+class Snapshots:
+    """Answers to one list, newest last."""
+
+    taken: deque[tuple[float, bytes]] = field(default_factory=deque)
+
+    def add(self, now: float, body: bytes, keep_s: float) -> None:
+        self.taken.append((now, body))
+        while len(self.taken) > 1 and self.taken[1][0] < now - keep_s:
+            self.taken.popleft()
+
+    def at(self, instant: float) -> bytes | None:
+        """As it was then; None: nobody looked so early."""
+        earlier = [body for taken_at, body in self.taken if taken_at <= instant]
+        return earlier[-1] if earlier else None
+
+
+class CloudProxy:
+    """`late_s`: how old a list may be at most. Every half minute another lateness is drawn."""
+
+    def __init__(self, cluster: DevCluster, folder: Path, chance: random.Random, late_s: float) -> None:
+        self.access, self.chance, self.late_s = cluster.api.access, chance, late_s
+        self.kubeconfig, self.text = folder / "proxied.kubeconfig", cluster.kubeconfig.read_text()
+        self.lists: dict[str, Snapshots] = {}
+        self.lost_questions = self.lost_answers = self.kept = self.old_lists = 0
+        self.lateness = 2.0
+        self.tasks: set[asyncio.Task[Any]] = set()
+
+    async def start(self) -> None:
+        trust = ssl.create_default_context(cafile=str(self.access.ca))
+        connector = aiohttp.TCPConnector(ssl=trust, limit=0)
+        headers = {"Authorization": f"Bearer {self.access.token}"}
+        self.session = aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False)
+        logging.getLogger("aiohttp.server").disabled = True  # connections that break here are no news
+        app = web.Application(client_max_size=1 << 24)
+        app.router.add_route("*", "/{path:.*}", self._pass_on)
+        self.runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self.runner.setup()
+        as_server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        as_server.load_cert_chain(self.access.ca, self.access.ca.with_suffix(".key"))  # the API server's own
+        site = web.TCPSite(self.runner, "127.0.0.1", 0, ssl_context=as_server)
+        await site.start()
+        port = self.runner.addresses[0][1]
+        self.kubeconfig.write_text(self.text.replace(self.access.url, f"https://127.0.0.1:{port}"))
+        self._keep(self._watch_lists())
+
+    async def close(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await self.runner.cleanup()
+        await self.session.close()
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    # --- one request -------------------------------------------------------------------------------------------------
+
+    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        if request.query.get("watch") == "true" or request.query.get("follow") == "true":
+            return await self._stream(request)
+        if self._is_list(request) and (old := self._old_list(request)) is not None:
+            return web.Response(body=old, content_type="application/json")
+        about_claims = CLAIMS in request.path
+        fate = self.chance.random() if about_claims else 0.5
+        if request.method != "GET" and self.chance.random() < 0.3:
+            await asyncio.sleep(SLOW_S * self.chance.random())
+        if fate < LOST:
+            self.lost_questions += 1
+            if request.method == "POST" and self.chance.random() < 0.2:  # it arrives, when nobody waits for it any more
+                self.kept += 1
+                self._keep(self._later(request, body))
+            raise _hung_up(request)
+        status, headers, answer = await self._forward(request, body)
+        if fate > 1 - LOST:
+            self.lost_answers += 1
+            raise _hung_up(request)
+        return web.Response(status=status, body=answer, headers=headers)
+
+    async def _later(self, request: web.Request, body: bytes) -> None:
+        await asyncio.sleep(KEPT_S * self.chance.random())
+        with suppress(aiohttp.ClientError):
+            await self._forward(request, body)
+
+    async def _forward(self, request: web.Request, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        headers = {key: request.headers[key] for key in PASSED_ON if key in request.headers}
+        url = f"{self.access.url.rstrip('/')}{request.raw_path}"
+        async with self.session.request(request.method, url, data=body or None, headers=headers) as answer:
+            kept = {
+                key: answer.headers[key] for key in ("Content-Type", "Date", "Retry-After") if key in answer.headers
+            }
+            return answer.status, kept, await answer.read()
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        url = f"{self.access.url.rstrip('/')}{request.raw_path}"
+        forever = aiohttp.ClientTimeout(total=None)
+        async with self.session.get(url, timeout=forever) as answer:
+            response = web.StreamResponse(
+                status=answer.status, headers={"Content-Type": answer.headers["Content-Type"]}
+            )
+            await response.prepare(request)
+            with suppress(ConnectionError, aiohttp.ClientError):
+                async for piece in answer.content.iter_any():
+                    await response.write(piece)
+            return response
+
+    # --- late lists --------------------------------------------------------------------------------------------------
+
+    def _is_list(self, request: web.Request) -> bool:
+        return request.method == "GET" and request.path.rpartition("/")[2] in LISTED and "continue" not in request.query
+
+    def _old_list(self, request: web.Request) -> bytes | None:
+        snapshots = self.lists.setdefault(request.raw_path, Snapshots())
+        old = snapshots.at(time.monotonic() - self.lateness)
+        self.old_lists += old is not None
+        return old
+
+    async def _watch_lists(self) -> None:
+        draw_at = 0.0
+        while True:
+            now = time.monotonic()
+            if now > draw_at:
+                self.lateness, draw_at = self.chance.uniform(min(2.0, self.late_s), self.late_s), now + 30
+            for path, snapshots in list(self.lists.items()):
+                with suppress(aiohttp.ClientError, TimeoutError):
+                    async with self.session.get(f"{self.access.url.rstrip('/')}{path}") as answer:
+                        if answer.status == 200:
+                            snapshots.add(now, await answer.read(), self.late_s + 5)
+            await asyncio.sleep(POLL_S)
+
+
+def _hung_up(request: web.Request) -> Exception:
+    """Its connection breaks: whoever asked cannot know what was done."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.HTTPBadGateway()

@@ -1,0 +1,173 @@
+"""What a cluster's Karpenter can rent, as its NodePools, node classes and device plugins tell. `connect --rent` prints
+what is missing, and writes an offer with `rent` for each NodePool whose machine types have GPUs.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from penstock.core.values import value
+from penstock.kube import annotations
+from penstock.kube.client import NODE_CLAIMS, Cluster, Kind, Obj
+from penstock.kube.connect.gpu_survey import CAPACITY, GPU_COUNT, INSTANCE, NODE_POOLS, listed
+from penstock.kube.gpu_models import model_of
+
+ZONE: Final = "topology.kubernetes.io/zone"
+DAEMON_SETS: Final = Kind("DaemonSet", "daemonsets", "apps/v1")
+PLUGIN: Final = "device-plugin"  #: in the name of every DaemonSet that registers GPUs
+USUAL_GPUS: Final = 8  #: of a machine whose NodePool does not count them
+#: Of Karpenter's providers, by what their node classes are.
+NODE_CLASSES: Final = tuple(
+    Kind(kind, f"{kind.lower()}es", version, namespaced=False)
+    for kind, version in (
+        ("EC2NodeClass", "karpenter.k8s.aws/v1"),
+        ("AKSNodeClass", "karpenter.azure.com/v1beta1"),
+        ("GCENodeClass", "karpenter.k8s.gcp/v1alpha1"),
+        ("OCINodeClass", "oci.oraclecloud.com/v1beta1"),
+        ("KWOKNodeClass", "karpenter.kwok.sh/v1alpha1"),
+    )
+)
+
+
+@value
+class RentablePool:
+    """A NodePool whose kind of machine we may rent as well, by claims of our own."""
+
+    name: str
+    node_class: tuple[str, str, str]  # group, kind, name
+    instance_types: tuple[str, ...]
+    model: str  # empty: its types have different GPUs
+    gpus_per_node: int = USUAL_GPUS
+    counted: bool = False  # the NodePool says how many GPUs
+    zones: tuple[str, ...] = ()
+    spot: bool = False  # only as spot
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@value
+class RentSurvey:
+    karpenter: bool = False  # NodeClaims are served
+    pools: tuple[RentablePool, ...] = ()
+    classes: tuple[str, ...] = ()  # node classes, as `EC2NodeClass gpu`
+    unready: tuple[str, ...] = ()  # those that Karpenter says are not ready, with its words
+    plugins: tuple[str, ...] = ()  # DaemonSets of device plugins
+    fenced: tuple[str, ...] = ()  # those that do not tolerate the taint of rented nodes
+    unseen: tuple[str, ...] = ()  # what the login may not look at
+
+
+async def survey_rent(cluster: Cluster) -> RentSurvey:
+    """Asks with the login that was given."""
+    unseen: list[str] = []
+    claims = await listed(cluster, NODE_CLAIMS, unseen)
+    classes = [(kind, thing) for kind in NODE_CLASSES for thing in await listed(cluster, kind, unseen) or ()]
+    pools = rentable(await listed(cluster, NODE_POOLS, unseen) or ())
+    plugins = [one for one in await listed(cluster, DAEMON_SETS, unseen) or () if PLUGIN in one["metadata"]["name"]]
+    return RentSurvey(
+        karpenter=claims is not None or NODE_CLAIMS.resource in unseen,
+        pools=tuple(pools),
+        classes=tuple(f"{kind.name} {thing['metadata']['name']}" for kind, thing in classes),
+        unready=tuple(why for kind, thing in classes if (why := _unready(kind, thing))),
+        plugins=tuple(_named(plugin) for plugin in plugins),
+        fenced=tuple(_named(plugin) for plugin in plugins if not tolerates_rented(plugin)),
+        unseen=tuple(dict.fromkeys(unseen)),
+    )
+
+
+def _named(thing: Obj) -> str:
+    return f"{thing['metadata'].get('namespace', '')}/{thing['metadata']['name']}"
+
+
+def _unready(kind: Kind, thing: Obj) -> str:
+    """What Karpenter says of a node class that it does not use."""
+    for condition in (thing.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Ready" and condition.get("status") == "False":
+            return f"{kind.name} {thing['metadata']['name']} is not ready: {condition.get('message', '')}"[:300]
+    return ""
+
+
+# --- pure -------------------------------------------------------------------------------------------------------------
+
+
+def rentable(pools: Iterable[Obj]) -> list[RentablePool]:
+    """NodePools that name machine types with GPUs. Those that name GPUs otherwise leave the type to Karpenter; a claim
+    of ours has to name it.
+    """
+    made = [_pool(pool) for pool in pools]
+    return [pool for pool in made if pool.instance_types and pool.node_class[2]]
+
+
+def _pool(pool: Obj) -> RentablePool:
+    template = pool.get("spec", {}).get("template", {})
+    spec, by = template.get("spec", {}), template.get("spec", {}).get("nodeClassRef", {})
+    wants = {row["key"]: row.get("values") or () for row in spec.get("requirements") or () if row["operator"] == "In"}
+    types = [str(kind) for kind in wants.get(INSTANCE, ()) if model_of(INSTANCE, str(kind))]
+    models = {model_of(INSTANCE, kind) for kind in types}
+    counts = [int(count) for count in wants.get(GPU_COUNT, ()) if str(count).isdigit()]
+    return RentablePool(
+        name=str(pool["metadata"]["name"]),
+        node_class=(str(by.get("group", "")), str(by.get("kind", "")), str(by.get("name", ""))),
+        instance_types=tuple(types),
+        model=next(iter(models)) if len(models) == 1 else "",
+        gpus_per_node=max(counts, default=USUAL_GPUS),
+        counted=bool(counts),
+        zones=tuple(str(zone) for zone in wants.get(ZONE, ())),
+        spot=list(wants.get(CAPACITY, ())) == ["spot"],
+        labels=tuple((key, str(text)) for key, text in (template.get("metadata", {}).get("labels") or {}).items()),
+    )
+
+
+def tolerates_rented(daemon_set: Obj) -> bool:
+    """Its pods come to rented nodes: without that no GPU ever registers there."""
+    pod = daemon_set.get("spec", {}).get("template", {}).get("spec", {})
+    taint = annotations.rented_taint("")
+    return any(
+        row.get("key") in (None, "", taint["key"])
+        and row.get("operator", "Equal") == "Exists"
+        and row.get("effect") in (None, "", taint["effect"])
+        for row in pod.get("tolerations") or ()
+    )
+
+
+def missing_for_rent(there: RentSurvey) -> list[str]:
+    """A sentence each."""
+    if not there.karpenter:
+        return ["Karpenter v1 is not installed there (no NodeClaims): install it before Penstock can rent its nodes."]
+    missing = [f"This login may not look at {what}, so nothing is known of it." for what in there.unseen]
+    missing += [f"{why.rstrip('.')}. Mend it: nothing can be rented by it." for why in there.unready]
+    if not there.pools:
+        missing.append(_no_pool(there.classes))
+    for pool in there.pools:
+        missing += _of_pool(pool)
+    if not there.plugins:
+        missing.append("No DaemonSet of a device plugin is there: rented nodes would never show their GPUs.")
+    for plugin in there.fenced:
+        key = annotations.rented_taint("")["key"]
+        words = f"give it a toleration with `operator: Exists` for {key}, or rented nodes never show their GPUs"
+        missing.append(f"DaemonSet {plugin} does not tolerate the taint of rented nodes: {words}.")
+    return missing
+
+
+def _no_pool(classes: Sequence[str]) -> str:
+    by = f"its node classes are {', '.join(classes)}" if classes else "there is no node class, either: make one"
+    return f"No NodePool names machine types with GPUs; write an offer with `rent` (docs/clouds.md); {by}."
+
+
+def _of_pool(pool: RentablePool) -> list[str]:
+    about = []
+    if not pool.counted:
+        about.append(f"NodePool {pool.name} does not say how many GPUs a node has; the offer says {USUAL_GPUS}.")
+    if not pool.model:
+        types = ", ".join(pool.instance_types)
+        about.append(f"The types of NodePool {pool.name} ({types}) have different GPUs: make an offer of each.")
+    return about
+
+
+def rent_of(pool: RentablePool) -> dict[str, Any]:
+    """The offer's `rent`, as the sites file has it."""
+    group, kind, name = pool.node_class
+    rent: dict[str, Any] = {"way": "karpenter", "node_class": {"group": group, "kind": kind, "name": name}}
+    rent["instance_types"] = list(pool.instance_types)
+    if pool.zones:
+        rent["zones"] = list(pool.zones)
+    if pool.labels:
+        rent["labels"] = dict(pool.labels)
+    return rent
