@@ -3,9 +3,11 @@
 It is an immutable value of one instant. Lists of jobs come from the journal's reader instead.
 """
 
+from dataclasses import replace
+
 from penstock.core.fold.state import State, open_request
 from penstock.core.model.events import ApprovalAsked, CapRaiseAsked
-from penstock.core.model.types import Offer, Policy
+from penstock.core.model.types import Offer, Policy, Site
 from penstock.core.units import Instant, Money
 from penstock.core.values import value
 
@@ -150,10 +152,19 @@ def _sites(state: State) -> tuple[SiteView, ...]:
             law=site.law,
             front_door=site.front_door,
             reachable=site.id not in state.lost_sites,
-            offers=tuple(_offer(state, offer, use.get(offer.id, [0, 0, 0])) for offer in site.offers),
+            offers=tuple(_offer(state, offer, use.get(offer.id, [0, 0, 0])) for offer in _as_they_stand(state, site)),
         )
         for site in state.sites.values()
     )
+
+
+def _as_they_stand(state: State, site: Site) -> list[Offer]:
+    """As the sites file says it, with the guarantee that the site has proved."""
+    stands = {offer.id: state.offers.get(offer.id, offer).guarantee for offer in site.offers}
+    return [
+        offer if offer.guarantee == stands[offer.id] else replace(offer, guarantee=stands[offer.id])
+        for offer in site.offers
+    ]
 
 
 def _use(state: State) -> dict[str, list[int]]:

@@ -21,7 +21,7 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
     state.sites[site.id] = site
     for gone in [o.id for o in state.offers.values() if o.site == site.id and o.id not in {x.id for x in site.offers}]:
         state.offers.pop(gone)
-    for offer in site.offers:
+    for offer in [_as_proved(state, offer) for offer in site.offers]:
         state.offers[offer.id] = offer
         if state.standing(offer) and offer.id not in state.pools:
             state.pools[offer.id] = Pool(offer.shapes[-1].gpus, offer.shapes[-1].count or 0)
@@ -29,6 +29,27 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
         _count(state, offer)
     state.changes.freed = True
     set_open(state)
+    judge_anew(state)
+
+
+def _as_proved(state: State, offer: Offer) -> Offer:
+    """A watchman that nobody has seen guards nothing."""
+    before = state.offers.get(offer.id)
+    proved = offer.guarantee != "watchman" or (before is not None and before.guarantee == "watchman")
+    return offer if proved else replace(offer, guarantee="none")
+
+
+def guarantee_changed(state: State, event: e.GuaranteeChanged) -> None:
+    """A cap there is hard or soft from now on, and a policy that demands hard caps opens or closes it. What is rented
+    already stays."""
+    offer = state.offers.get(event.offer)
+    if offer is None or offer.guarantee == event.guarantee:
+        return
+    state.offers[offer.id] = replace(offer, guarantee=event.guarantee)
+    touch_offer(state, offer.id)
+    if event.guarantee == "none":
+        alarm(state, "guarantee", f"{offer.id}: caps are soft there now. {event.words}")
+    state.changes.freed = True
     judge_anew(state)
 
 

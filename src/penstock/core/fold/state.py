@@ -486,6 +486,9 @@ class State:
         ledger = self.ledger
         yield (ledger.periods, list(ledger.caps.items()), list(ledger.rate_caps.items()))
         yield (list(ledger.frozen), ledger.overrun)
+        declared = {offer.id: offer.guarantee for site in self.sites.values() for offer in site.offers}
+        if unproved := [o.id for o in self.offers.values() if o.guarantee != declared.get(o.id, o.guarantee)]:
+            yield unproved
         if self.suspended:  # older journals have none, and keep their digests
             yield list(self.suspended)
         if self.hours or self.at_once or self.egress or self.busy_since or self.idle:
