@@ -1,4 +1,4 @@
-"""A MachineDeployment of Cluster API for one rented node, and what it and its Machine say. Pure; `cluster_api` calls it.
+"""A MachineDeployment of Cluster API for one rented node, and what it and its Machine say. Pure; for `cluster_api`.
 
 A platform engineer prepares a MachineDeployment of size 0. Ours is like it, with one replica, our marks, and bounds on
 how long its machine may take to go: without them a pod that may not be evicted keeps a machine for ever.

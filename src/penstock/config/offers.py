@@ -116,6 +116,7 @@ class _OfferMaker:
             self._check_rented_keys,
             self._check_cluster,
             self._check_rent,
+            self._check_guarantee,
             self._check_sizes,
             self._check_losses,
         ):
@@ -199,6 +200,14 @@ class _OfferMaker:
             self._report(".rent.instance_types", "with several 'shapes' each has a 'node_type' of its own instead")
         if rules.by_type and not rent.instance_types and any(shape.node_type is None for shape in shapes):
             self._report(".rent", "the key 'instance_types' is missing, or a 'node_type' for each size of node")
+
+    def _check_guarantee(self) -> None:
+        """What only some sites can keep."""
+        if self.row.guarantee == "watchman" and self.row.rent is None:
+            self._report(".guarantee", "a watchman ends what is rented by 'rent: {way: cluster_api, ...}'")
+        in_cluster = self.site.reached_by in ("kubernetes", "rehearsal") and self.row.rent is None
+        if self.row.guarantee == "job" and not in_cluster:
+            self._report(".guarantee", "'job' is the deadline of an attempt's own Job, in a cluster without 'rent'")
 
     def _check_sizes(self) -> None:
         for key in ("gpus_per_node", "nodes", "node_type") if self.row.shapes is not None else ():

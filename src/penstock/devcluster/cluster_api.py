@@ -139,6 +139,11 @@ def pool(name: str, namespace: str, cluster: str, gpus: int, **machine: Any) -> 
     return [template, deployment]
 
 
+def remove(api: AdminApi, namespace: str) -> None:
+    """Deployments of a namespace; does not wait for their machines to go."""
+    api.ask("DELETE", f"/apis/{API}/namespaces/{namespace}/machinedeployments")
+
+
 def set_machine(api: AdminApi, name: str, namespace: str, **machine: Any) -> None:
     """What machines of this pool do from now on."""
     path = f"/apis/{TOY_API}/namespaces/{namespace}/toymachinetemplates/{name}"

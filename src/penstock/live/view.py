@@ -159,12 +159,8 @@ def _sites(state: State) -> tuple[SiteView, ...]:
 
 
 def _as_they_stand(state: State, site: Site) -> list[Offer]:
-    """As the sites file says it, with the guarantee that the site has proved."""
-    stands = {offer.id: state.offers.get(offer.id, offer).guarantee for offer in site.offers}
-    return [
-        offer if offer.guarantee == stands[offer.id] else replace(offer, guarantee=stands[offer.id])
-        for offer in site.offers
-    ]
+    """As the sites file says it; a guarantee that nobody proves is none."""
+    return [replace(offer, guarantee="none") if offer.id in state.unproved else offer for offer in site.offers]
 
 
 def _use(state: State) -> dict[str, list[int]]:

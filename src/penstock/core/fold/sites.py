@@ -21,7 +21,9 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
     state.sites[site.id] = site
     for gone in [o.id for o in state.offers.values() if o.site == site.id and o.id not in {x.id for x in site.offers}]:
         state.offers.pop(gone)
-    for offer in [_as_proved(state, offer) for offer in site.offers]:
+        state.unproved.pop(gone, None)
+    for offer in site.offers:
+        _note_watchman(state, state.offers.get(offer.id), offer)
         state.offers[offer.id] = offer
         if state.standing(offer) and offer.id not in state.pools:
             state.pools[offer.id] = Pool(offer.shapes[-1].gpus, offer.shapes[-1].count or 0)
@@ -32,25 +34,28 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
     judge_anew(state)
 
 
-def _as_proved(state: State, offer: Offer) -> Offer:
+def _note_watchman(state: State, before: Offer | None, offer: Offer) -> None:
     """A watchman that nobody has seen guards nothing."""
-    before = state.offers.get(offer.id)
-    proved = offer.guarantee != "watchman" or (before is not None and before.guarantee == "watchman")
-    return offer if proved else replace(offer, guarantee="none")
+    if offer.guarantee != "watchman":
+        state.unproved.pop(offer.id, None)
+    elif before is None or before.guarantee != "watchman":
+        state.unproved[offer.id] = None
 
 
 def guarantee_changed(state: State, event: e.GuaranteeChanged) -> None:
-    """A cap there is hard or soft from now on, and a policy that demands hard caps opens or closes it. What is rented
-    already stays."""
+    """Caps are hard or soft there from now on, and a policy that demands hard caps opens or closes it. What is rented
+    already stays.
+    """
     offer = state.offers.get(event.offer)
-    if offer is None or offer.guarantee == event.guarantee:
+    if offer is None:
         return
-    state.offers[offer.id] = replace(offer, guarantee=event.guarantee)
-    touch_offer(state, offer.id)
-    if event.guarantee == "none":
+    if event.guarantee == offer.guarantee:
+        state.unproved.pop(offer.id, None)
+    else:
+        state.unproved[offer.id] = None
         alarm(state, "guarantee", f"{offer.id}: caps are soft there now. {event.words}")
+    touch_offer(state, offer.id)
     state.changes.freed = True
-    judge_anew(state)
 
 
 def site_removed(state: State, event: e.SiteRemoved) -> None:
@@ -64,6 +69,7 @@ def site_removed(state: State, event: e.SiteRemoved) -> None:
         state.offers.pop(name, None)
         state.pools.pop(name, None)
         state.on_node.pop(name, None)
+        state.unproved.pop(name, None)
         state.closed.pop(name, None)
         state.refusals.pop(name, None)
         state.probing.pop(name, None)
