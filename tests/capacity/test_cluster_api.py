@@ -1,4 +1,4 @@
-"""Nodes rented as MachineDeployments, by the real core of Cluster API and a toy provider: beyond the contract's suite."""
+"""Nodes rented as MachineDeployments, by the real core of Cluster API: what the contract's suite does not tell."""
 
 import asyncio
 import subprocess
