@@ -7,7 +7,7 @@ import pytest
 
 from penstock.capacity.machine_deployment import deadline_marks, describe, marked, shortage_of
 from penstock.capacity.watchman import KINDS, judge
-from penstock.capacity.watchman_proof import Watched, doubt
+from penstock.capacity.watchman_proof import GuardedOffer, doubt
 from penstock.core.units import HOUR, MINUTE, NEVER, SECOND
 from penstock.kube import annotations, manifests
 from penstock.kube.client import CAPI_CLUSTERS, MACHINE_DEPLOYMENTS, Cluster
@@ -80,7 +80,7 @@ def lease(age_s: float, **notes: str) -> dict[str, Any]:
     ],
 )
 def test_only_a_fresh_lease_of_a_watchman_that_can_delete_proves_anything(found: dict[str, Any], says: str) -> None:
-    doubted = doubt(found, Watched("cloud", At(), "penstock", MACHINE_DEPLOYMENTS))
+    doubted = doubt(found, GuardedOffer("cloud", At(), "penstock", MACHINE_DEPLOYMENTS))
     assert says in doubted if says else doubted == ""
 
 

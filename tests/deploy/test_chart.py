@@ -156,13 +156,13 @@ def test_lint_finds_nothing(values: Json) -> None:
 
 @each_set
 def test_pods_are_restricted_and_their_files_are_read_only(values: Json) -> None:
-    (pod,) = [one["spec"]["template"]["spec"] for one in rendered(values) if one["kind"] == "Deployment"]
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    for container in [*pod["containers"], *pod.get("initContainers", [])]:
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
-        }  # fmt: skip
+    for pod in [made["spec"]["template"]["spec"] for made in rendered(values) if made["kind"] == "Deployment"]:
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in [*pod["containers"], *pod.get("initContainers", [])]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+            }  # fmt: skip
 
 
 def test_a_volume_holds_the_journal_of_one_replica_and_postgresql_that_of_several() -> None:

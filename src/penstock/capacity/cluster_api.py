@@ -32,7 +32,7 @@ from penstock.capacity.machine_deployment import (
     node_name_of,
     shortage_of,
 )
-from penstock.capacity.watchman_proof import Watched, WatchmanProofs
+from penstock.capacity.watchman_proof import GuardedOffer, WatchmanProofs
 from penstock.core.model import events as e
 from penstock.core.model.actions import LaunchNode
 from penstock.core.model.types import Guarantee, Offer
@@ -50,7 +50,7 @@ REFUSED_SECONDS: Final = 60.0
 
 
 @value
-class ManagedPlace:
+class ManagementNamespace:
     """A namespace of a management cluster. Offers of one site may name several."""
 
     access: Access | None
@@ -65,18 +65,18 @@ class ClusterApiNodes(ClusterNodes):
         super().__init__(site)
         self.clients: dict[Access, Cluster] = {}
         self.noticed: dict[str, None] = {}  #: Machines and deployments whose end was said in advance; by uid
-        self.deployments: dict[ManagedPlace, Informer] = {}
-        self.machines: dict[ManagedPlace, Informer] = {}
+        self.deployments: dict[ManagementNamespace, Informer] = {}
+        self.machines: dict[ManagementNamespace, Informer] = {}
         self.proofs = WatchmanProofs(self._guarded, self._prove)
 
     # --- coming and going --------------------------------------------------------------------------------------------
 
-    def places(self) -> list[ManagedPlace]:
+    def places(self) -> list[ManagementNamespace]:
         """Where our objects may be, by what the offers say now."""
         ways = [place.rent.way for _, place in self.offers_now().values() if place.rent is not None]
         return list(dict.fromkeys([_managed(way) for way in ways if isinstance(way, ClusterApiWay)]))
 
-    def client(self, place: ManagedPlace) -> Cluster:
+    def client(self, place: ManagementNamespace) -> Cluster:
         if place.access is None:
             return self.cluster_now()
         if place.access not in self.clients:
@@ -104,10 +104,10 @@ class ClusterApiNodes(ClusterNodes):
     def _prove(self, offer: str, guarantee: Guarantee, words: str) -> None:
         self.say(e.GuaranteeChanged(self.clock(), offer, guarantee, words))
 
-    def _guarded(self) -> list[Watched]:
+    def _guarded(self) -> list[GuardedOffer]:
         """The offers that a watchman guards, each with where its Lease is."""
         return [
-            Watched(offer.id, self.client(_managed(way)), way.watchman, MACHINE_DEPLOYMENTS)
+            GuardedOffer(offer.id, self.client(_managed(way)), way.watchman, MACHINE_DEPLOYMENTS)
             for offer, place in self.offers_now().values()
             if place.rent is not None
             and isinstance(way := place.rent.way, ClusterApiWay)
@@ -156,7 +156,7 @@ class ClusterApiNodes(ClusterNodes):
             )
             raise Refused(words) from None
 
-    async def _adopt(self, node: str, here: ManagedPlace) -> RentedMachine:
+    async def _adopt(self, node: str, here: ManagementNamespace) -> RentedMachine:
         """A deployment of this name is there: it is ours if its marks say so."""
         name = self.name_of(node)
         try:
@@ -172,7 +172,7 @@ class ClusterApiNodes(ClusterNodes):
         owner = (obj["metadata"].get("labels") or {}).get(annotations.INSTALLATION)
         return owner == annotations.label_value(self.installation) and node_of(obj) == node
 
-    def _machine(self, obj: Obj, here: ManagedPlace) -> RentedMachine:
+    def _machine(self, obj: Obj, here: ManagementNamespace) -> RentedMachine:
         """The deployment, with what its Machine says."""
         meta = obj["metadata"]
         machine = self._machine_of(str(meta["name"]), here)
@@ -189,11 +189,11 @@ class ClusterApiNodes(ClusterNodes):
             shortage=shortage_of(words),
         )
 
-    def _age_seconds(self, obj: Obj, here: ManagedPlace) -> float:
+    def _age_seconds(self, obj: Obj, here: ManagementNamespace) -> float:
         made = datetime.fromisoformat(str(obj["metadata"]["creationTimestamp"]))
         return max(0.0, (self.client(here).time_there - made).total_seconds())
 
-    def _machine_of(self, name: str, here: ManagedPlace) -> Obj | None:
+    def _machine_of(self, name: str, here: ManagementNamespace) -> Obj | None:
         """Of several, one is being replaced: that which stays."""
         informer = self.machines.get(here)
         of_it = [m for m in informer or () if (m["metadata"].get("labels") or {}).get(annotations.NODE) == name]
@@ -214,7 +214,7 @@ class ClusterApiNodes(ClusterNodes):
         now = await self.fetch(machine.node)
         return now if now is not None and now.uid == machine.uid else None
 
-    async def _mark_node(self, name: str, here: ManagedPlace) -> None:
+    async def _mark_node(self, name: str, here: ManagementNamespace) -> None:
         """So that Jobs find it, and nobody else's pods land on it."""
         machine = self._machine_of(name, here)
         if machine is None or not node_name_of(machine) or self.nodes_of(name):
@@ -237,7 +237,7 @@ class ClusterApiNodes(ClusterNodes):
         _, place = self.offers_now().get(offer, (None, None))
         return [taint.as_dict() for taint in place.rent.taints] if place is not None and place.rent is not None else []
 
-    async def _check_refused(self, rented: RentedMachine, here: ManagedPlace) -> None:
+    async def _check_refused(self, rented: RentedMachine, here: ManagementNamespace) -> None:
         """Raises `NoCapacity` if the cloud has had no machine for a while. Providers never give up by themselves."""
         machine = self._machine_of(rented.name, here)
         if machine is None or is_provisioned(machine):
@@ -255,7 +255,7 @@ class ClusterApiNodes(ClusterNodes):
         found = await self._object(node)
         return None if found is None else self._machine(*found)
 
-    async def _object(self, node: str) -> tuple[Obj, ManagedPlace] | None:
+    async def _object(self, node: str) -> tuple[Obj, ManagementNamespace] | None:
         for here in self.places():
             with suppress(errors.NotFound):
                 obj = await self.client(here).get(MACHINE_DEPLOYMENTS, self.name_of(node), here.namespace)
@@ -277,7 +277,7 @@ class ClusterApiNodes(ClusterNodes):
         if found is not None and str(found[0]["metadata"]["uid"]) == machine.uid:
             await self._end(*found)
 
-    async def _end(self, obj: Obj, here: ManagedPlace) -> None:
+    async def _end(self, obj: Obj, here: ManagementNamespace) -> None:
         meta = obj["metadata"]
         with suppress(errors.NotFound, errors.Conflict):
             await self.client(here).delete(MACHINE_DEPLOYMENTS, meta["name"], here.namespace, uid=str(meta["uid"]))
@@ -345,5 +345,5 @@ class ClusterApiNodes(ClusterNodes):
                 await self.client(here).patch(MACHINE_DEPLOYMENTS, obj["metadata"]["name"], change, here.namespace)
 
 
-def _managed(way: ClusterApiWay) -> ManagedPlace:
-    return ManagedPlace(way.management, way.namespace)
+def _managed(way: ClusterApiWay) -> ManagementNamespace:
+    return ManagementNamespace(way.management, way.namespace)

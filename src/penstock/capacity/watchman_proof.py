@@ -21,7 +21,7 @@ Say: TypeAlias = Callable[[str, Guarantee, str], None]  #: an offer, how its nod
 
 
 @value
-class Watched:
+class GuardedOffer:
     """An offer that a watchman guards, and where its Lease is."""
 
     offer: str
@@ -31,7 +31,7 @@ class Watched:
 
 
 class WatchmanProofs:
-    def __init__(self, watched: Callable[[], Sequence[Watched]], say: Say) -> None:
+    def __init__(self, watched: Callable[[], Sequence[GuardedOffer]], say: Say) -> None:
         self.watched, self.say = watched, say
         self.told: dict[str, Guarantee] = {}  #: by offer
         self.proved: dict[str, float] = {}  #: by offer: when its Lease was last seen fresh, by the loop's time
@@ -51,7 +51,7 @@ class WatchmanProofs:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self.asked.wait()
 
-    async def _look(self, watched: Watched) -> None:
+    async def _look(self, watched: GuardedOffer) -> None:
         now = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -74,7 +74,7 @@ class WatchmanProofs:
             self.say(offer, guarantee, words)
 
 
-def doubt(lease: Obj, watched: Watched) -> str:
+def doubt(lease: Obj, watched: GuardedOffer) -> str:
     """Why this Lease proves nothing, in a sentence; empty: it does."""
     notes = lease["metadata"].get("annotations") or {}
     renewed = instant_of(str((lease.get("spec") or {}).get("renewTime", "")))
